@@ -1,0 +1,1 @@
+//! condition (being built).

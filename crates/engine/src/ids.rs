@@ -1,0 +1,105 @@
+//! Names as types, so that a flow id cannot be passed where a slot name is meant.
+
+use std::{borrow::Borrow, fmt, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $type(Arc<str>);
+
+        impl $type {
+            /// Takes any text as the name.
+            pub fn new(text: impl Into<Arc<str>>) -> Self {
+                Self(text.into())
+            }
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", &*self.0)
+            }
+        }
+        impl From<&str> for $type {
+            fn from(text: &str) -> Self {
+                Self(text.into())
+            }
+        }
+        impl From<String> for $type {
+            fn from(text: String) -> Self {
+                Self(text.into())
+            }
+        }
+        impl Borrow<str> for $type {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+        impl PartialEq<str> for $type {
+            fn eq(&self, other: &str) -> bool {
+                &*self.0 == other
+            }
+        }
+        impl PartialEq<&str> for $type {
+            fn eq(&self, other: &&str) -> bool {
+                &*self.0 == *other
+            }
+        }
+    };
+}
+
+name!(
+    /// One conversation with one sender; on channels that have senders, the sender's id.
+    ConversationId
+);
+name!(
+    /// The id of a flow: the key under `flows:`.
+    FlowId
+);
+name!(
+    /// The id of a step, unique within its flow; made by the loader where the author wrote none.
+    StepId
+);
+name!(
+    /// The name of a slot.
+    SlotName
+);
+name!(
+    /// The name of a response, `utter_…`.
+    ResponseName
+);
+name!(
+    /// The name of an action: built in, custom, or a response used as one.
+    ActionName
+);
+name!(
+    /// The name of an agent: `agent.name` of its configuration, not its folder.
+    AgentName
+);
+name!(
+    /// The name of an MCP server in `endpoints.yml`.
+    ServerName
+);
+name!(
+    /// A tool as its source calls it.
+    ToolName
+);
+name!(
+    /// The id of one inbound message, given by its channel.
+    MessageId
+);
+name!(
+    /// One frame on the stack; unique within its conversation.
+    FrameId
+);

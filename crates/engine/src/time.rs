@@ -1,0 +1,63 @@
+//! Points in time as data. Nothing here reads a clock: every time comes in as an argument.
+
+use chrono::{DateTime, TimeZone, Utc};
+use serde::{Deserialize, Serialize};
+
+/// A point in wall time: microseconds since 1970-01-01 00:00 UTC.
+///
+/// Written to JSON as float seconds, the form of event timestamps in the CALM format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// From microseconds since 1970.
+    pub const fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+    /// Microseconds since 1970.
+    pub const fn as_micros(self) -> i64 {
+        self.0
+    }
+    /// Float seconds since 1970, as events carry them.
+    pub fn as_seconds(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+    /// From float seconds; rounded to the microsecond.
+    pub fn from_seconds(seconds: f64) -> Self {
+        Self((seconds * 1e6).round() as i64)
+    }
+    /// The same point as a calendar value. Out-of-range values fall back to 1970.
+    pub fn to_utc(self) -> DateTime<Utc> {
+        Utc.timestamp_micros(self.0).single().unwrap_or(DateTime::UNIX_EPOCH)
+    }
+    /// Whole microseconds from `earlier` to `self`; negative when `self` is before it.
+    pub fn since(self, earlier: Self) -> i64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_f64(self.as_seconds())
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Ok(Self::from_seconds(f64::deserialize(d)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_keep_every_microsecond_of_this_century() {
+        for micros in [0, 1, 999_999, 1_763_726_400_123_456, 4_102_444_799_999_999] {
+            let at = Timestamp::from_micros(micros);
+            let text = serde_json::to_string(&at).unwrap_or_default();
+            assert_eq!(serde_json::from_str::<Timestamp>(&text).ok(), Some(at), "{text}");
+        }
+    }
+}

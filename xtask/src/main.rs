@@ -1,0 +1,2 @@
+//! Repository rules and the jobs of the gate.
+fn main() {}
