@@ -8,7 +8,8 @@ use crate::clock::{Clock, Deadline};
 
 /// The address of one effect within its turn, such as `booking/2/tool.0`. The same turn, run again from its record, gives
 /// the same keys; the idempotency key sent to others is made of the conversation, the turn and this.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
 pub struct StepKey(Arc<str>);
 
 impl StepKey {

@@ -1,1 +1,20 @@
-//! limits (being built).
+//! Every size, count and depth limit of loading and of the dialogue with its default, in one table.
+
+/// Conversation: entries of the history that the fold keeps for prompts.
+pub const HISTORY_ITEMS: usize = 48;
+/// Turn: steps that flows may walk before the assistant must listen; the same number as in the CALM format (dialogue.md 5.3).
+pub const FLOW_STEPS: usize = 250;
+/// Turn: frames on the stack.
+pub const STACK_FRAMES: usize = 64;
+/// Message: characters shown to the command generator when the project sets none (dialogue.md 4.1).
+pub const MESSAGE_CHARACTERS: usize = 420;
+/// Message: `=` signs in one `/SetSlots(…)` (dialogue.md 3.5).
+pub const PAYLOAD_PAIRS: usize = 10;
+/// YAML: bytes of one file.
+pub const YAML_FILE: usize = 16 * 1024 * 1024;
+/// YAML: nodes of one file.
+pub const YAML_NODES: usize = 2_000_000;
+/// YAML: nesting.
+pub const YAML_DEPTH: usize = 64;
+/// Project: files read.
+pub const PROJECT_FILES: usize = 20_000;

@@ -1,1 +1,202 @@
-//! conversation (being built).
+//! What happened: a conversation is the fold of its events.
+//!
+//! Entry: [`Conversation::apply`]. This room never decides anything, never fails on names it does not know, and never sees
+//! a driver. What the fold keeps is bounded: the cost of a turn does not grow with the length of the conversation.
+
+mod command;
+mod event;
+mod history;
+mod message;
+mod outcome;
+mod slots;
+mod stack;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+pub use self::{
+    command::Command,
+    event::{BotKind, BotMessage, Event, EventKind, EventPlace, FilledBy},
+    history::{History, HistoryItem},
+    message::{Button, Reply, UserMessage},
+    outcome::{ActionCall, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus, ToolCallStep, ToolResult},
+    slots::{SlotState, Slots},
+    stack::{AgentFrame, AgentState, Frame, FrameKind, FlowFrameType, PatternFrame, Position, Stack},
+};
+use crate::{
+    ids::{AgentName, ConversationId, FlowId},
+    time::Timestamp,
+};
+
+/// One conversation as its events left it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Conversation {
+    /// Whose it is.
+    pub id: ConversationId,
+    /// Values that were set; a slot that is not here has its initial value.
+    pub slots: Slots,
+    /// What is under way, bottom first.
+    pub stack: Stack,
+    /// The latest utterances, bounded.
+    pub history: History,
+    /// The present session.
+    pub session: Session,
+    /// The newest user message; gone after a restart.
+    pub latest_message: Option<UserMessage>,
+    /// What agents did so far, by name.
+    pub agents: BTreeMap<AgentName, AgentRecord>,
+    /// Fingerprints of the flows on the stack, taken when each started.
+    pub flow_hashes: BTreeMap<FlowId, u64>,
+    /// Flows that were started in this session; they stay in the model's view.
+    pub started_flows: BTreeSet<FlowId>,
+    /// An action that must run next, set by a `followup` event.
+    pub followup: Option<crate::ids::ActionName>,
+    /// While true, messages are recorded and nothing is said.
+    pub paused: bool,
+    /// How many events were applied.
+    pub events: u64,
+    /// How many user messages were applied.
+    pub turns: u64,
+    /// The number of the next frame; frame ids are made from it, so that a replay makes the same ones.
+    pub next_frame: u64,
+}
+
+/// The present session of a conversation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// Whether one has begun.
+    pub started: bool,
+    /// Whether it ended for good.
+    pub ended: bool,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When the user last wrote.
+    pub last_user_at: Timestamp,
+}
+
+/// What one agent did in this session.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgentRecord {
+    /// The flow that called it last.
+    pub flow_id: Option<FlowId>,
+    /// How many tasks it began.
+    pub started: u32,
+    /// How many tasks it completed.
+    pub completed: u32,
+    /// The last text it said; on resume it is told what it had asked.
+    pub last_text: Option<String>,
+}
+
+impl Conversation {
+    /// A conversation in which nothing has happened.
+    pub fn new(id: ConversationId) -> Self {
+        Self {
+            id,
+            slots: Slots::default(),
+            stack: Stack::default(),
+            history: History::default(),
+            session: Session::default(),
+            latest_message: None,
+            agents: BTreeMap::new(),
+            flow_hashes: BTreeMap::new(),
+            started_flows: BTreeSet::new(),
+            followup: None,
+            paused: false,
+            events: 0,
+            turns: 0,
+            next_frame: 0,
+        }
+    }
+
+    /// Folds a stored conversation.
+    pub fn fold<'a>(id: ConversationId, events: impl IntoIterator<Item = &'a Event>) -> Self {
+        let mut conversation = Self::new(id);
+        events.into_iter().for_each(|event| conversation.apply(event));
+        conversation
+    }
+
+    /// Applies one event. This is the only way in which a conversation changes; it never fails: what it does not know, it
+    /// counts and otherwise leaves alone.
+    pub fn apply(&mut self, event: &Event) {
+        self.events += 1;
+        match &event.kind {
+            EventKind::User(message) => self.user(message, event.at),
+            EventKind::Bot(bot) => {
+                if let (Some(agent), false) = (&bot.agent, bot.kind == BotKind::Filler) {
+                    self.agents.entry(agent.clone()).or_default().last_text = bot.reply.text.as_deref().map(Into::into);
+                }
+                self.history.bot(bot, event.at);
+            }
+            EventKind::Slot { name, value, filled_by, reset } => {
+                if *reset {
+                    self.slots.reset(name, value);
+                } else {
+                    self.slots.set(name.clone(), value.clone(), *filled_by);
+                }
+            }
+            EventKind::ResetSlots => self.slots.clear(),
+            EventKind::SessionStarted => {
+                self.session = Session { started: true, started_at: event.at, ..Session::default() };
+                self.stack = Stack::default();
+                self.history.clear();
+                self.agents.clear();
+                self.started_flows.clear();
+                self.flow_hashes.clear();
+                self.followup = None;
+            }
+            EventKind::SessionEnded { .. } => self.session.ended = true,
+            EventKind::Restart => {
+                let (id, events, turns, frame) = (self.id.clone(), self.events, self.turns, self.next_frame);
+                *self = Self { events, turns, next_frame: frame, ..Self::new(id) };
+            }
+            EventKind::Pause => self.paused = true,
+            EventKind::Resume => self.paused = false,
+            EventKind::Followup { name } => self.followup.clone_from(name),
+            EventKind::Stack { frames, next_frame } => {
+                self.stack = Stack::from_frames(frames.clone());
+                self.next_frame = *next_frame;
+            }
+            EventKind::FlowStarted { flow_id, fingerprint, .. } => {
+                self.started_flows.insert(flow_id.clone());
+                self.flow_hashes.insert(flow_id.clone(), *fingerprint);
+            }
+            EventKind::AgentStarted { flow_id, agent_id, .. } => {
+                let record = self.agents.entry(agent_id.clone()).or_default();
+                record.started += 1;
+                record.flow_id = Some(flow_id.clone());
+                self.history.mark(agent_id, true);
+            }
+            EventKind::AgentCompleted { agent_id, .. } => {
+                self.agents.entry(agent_id.clone()).or_default().completed += 1;
+                self.history.mark(agent_id, false);
+            }
+            EventKind::AgentExchanges { agent_id, exchanges } => self.history.exchanges(agent_id, exchanges),
+            EventKind::Action { .. }
+            | EventKind::FlowCompleted { .. }
+            | EventKind::FlowCancelled { .. }
+            | EventKind::FlowInterrupted { .. }
+            | EventKind::FlowResumed { .. }
+            | EventKind::AgentInterrupted { .. }
+            | EventKind::AgentResumed { .. }
+            | EventKind::AgentCancelled { .. }
+            | EventKind::Understood { .. }
+            | EventKind::ToolExecuted { .. }
+            | EventKind::ReplyInterrupted { .. }
+            | EventKind::Unknown(_) => {}
+        }
+    }
+
+    fn user(&mut self, message: &UserMessage, at: Timestamp) {
+        self.turns += 1;
+        self.session.last_user_at = at;
+        self.history.user(&message.text, at);
+        self.latest_message = Some(message.clone());
+    }
+
+    /// The value that was set for a slot; `None` when it still has its initial value.
+    pub fn set_value(&self, slot: &str) -> Option<&Json> {
+        self.slots.get(slot)
+    }
+}

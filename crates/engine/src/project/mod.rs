@@ -1,1 +1,129 @@
-//! project (being built).
+//! What the author wrote, checked.
+//!
+//! Entry: [`Project::load`], which takes the texts of a project's files and gives the project and every finding about it at
+//! once. This room reads no file and no environment: texts and variables are handed in.
+
+mod agents;
+mod config;
+mod domain;
+mod endpoints;
+mod flows;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use indexmap::IndexMap;
+use serde_json::Value as Json;
+
+pub use self::{
+    agents::{AgentConnection, AgentDef, OnToolError, Protocol},
+    config::{Compat, Config, GeneratorConfig},
+    domain::{
+        ActionDef, Domain, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType,
+        Validation, Variation,
+    },
+    endpoints::{Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup},
+    flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Step, StepKind, Target},
+};
+use crate::{
+    finding::Finding,
+    ids::{ActionName, AgentName, FlowId, ResponseName, SlotName},
+    template::{Template, TemplateEngine},
+};
+
+/// One file of a project, as text.
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    /// Path from the project's folder, with `/`.
+    pub path: Arc<str>,
+    /// Its text.
+    pub text: Arc<str>,
+}
+
+/// Everything that a load needs; the runtime fills it from disk.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// `config.yml`, if there is one.
+    pub config: Option<SourceFile>,
+    /// The files of the domain.
+    pub domain: Vec<SourceFile>,
+    /// All YAML files under the data folders.
+    pub data: Vec<SourceFile>,
+    /// `endpoints.yml`, if there is one.
+    pub endpoints: Option<SourceFile>,
+    /// `credentials.yml`, if there is one.
+    pub credentials: Option<SourceFile>,
+    /// `config.yml` of each agent's folder.
+    pub agents: Vec<SourceFile>,
+    /// Any other file that configuration may name by path: prompt templates above all. Keyed by path from the project's folder.
+    pub texts: BTreeMap<String, Arc<str>>,
+    /// Built-in patterns: flow files whose flows are added where the project defines none of that id, and their domain.
+    pub patterns: Vec<SourceFile>,
+    /// Environment variables that `${NAME}` may read.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// A loaded project: immutable, shared by every conversation.
+#[derive(Debug)]
+pub struct Project {
+    /// `config.yml`.
+    pub config: Config,
+    /// Slots, responses, actions, sessions; the built-in ones included.
+    pub domain: Domain,
+    /// All flows, the author's first, then the built-in patterns that were not replaced.
+    pub flows: IndexMap<FlowId, Arc<Flow>>,
+    /// Agents by `agent.name`.
+    pub agents: IndexMap<AgentName, Arc<AgentDef>>,
+    /// `endpoints.yml`.
+    pub endpoints: Endpoints,
+    /// `credentials.yml`: channel name to its settings.
+    pub credentials: IndexMap<String, Json>,
+    /// The engine that every template of this project was compiled with.
+    pub templates: TemplateEngine,
+    /// The command generator's template, where the project brings its own.
+    pub command_prompt: Option<Template>,
+    /// A hash over all files; recorded with every turn.
+    pub hash: u64,
+}
+
+/// What a load gives.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The project; absent when an error makes it impossible to go on.
+    pub project: Option<Project>,
+    /// Everything that was found, by file and line.
+    pub findings: Vec<Finding>,
+}
+
+impl Project {
+    /// A flow by id.
+    pub fn flow(&self, id: &str) -> Option<&Arc<Flow>> {
+        self.flows.get(id)
+    }
+    /// A slot by name.
+    pub fn slot(&self, name: &str) -> Option<&SlotDef> {
+        self.domain.slots.get(name)
+    }
+    /// A response by name.
+    pub fn response(&self, name: &str) -> Option<&Arc<ResponseDef>> {
+        self.domain.responses.get(name)
+    }
+    /// An agent by name.
+    pub fn agent(&self, name: &str) -> Option<&Arc<AgentDef>> {
+        self.agents.get(name)
+    }
+    /// Whether a custom action of this name is listed.
+    pub fn lists_action(&self, name: &str) -> bool {
+        self.domain.actions.contains_key(name)
+    }
+    /// The author's flows: those that are no patterns.
+    pub fn user_flows(&self) -> impl Iterator<Item = &Arc<Flow>> {
+        self.flows.values().filter(|flow| !flow.is_pattern())
+    }
+}
+
+/// Names that maps of this room are keyed by.
+pub type Actions = IndexMap<ActionName, ActionDef>;
+/// Slots by name.
+pub type SlotDefs = IndexMap<SlotName, SlotDef>;
+/// Responses by name.
+pub type Responses = IndexMap<ResponseName, Arc<ResponseDef>>;

@@ -1,0 +1,290 @@
+//! Events: the only stored truth.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::{Command, Frame, Reply, UserMessage};
+use crate::{
+    ids::{ActionName, AgentName, FlowId, ServerName, SlotName, StepId, ToolName},
+    time::Timestamp,
+};
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// When; the time of the input that caused it.
+    #[serde(rename = "timestamp")]
+    pub at: Timestamp,
+    /// What.
+    #[serde(flatten)]
+    pub kind: EventKind,
+    /// Where in the flows it happened.
+    #[serde(default, rename = "metadata", skip_serializing_if = "EventPlace::is_empty")]
+    pub place: EventPlace,
+}
+
+/// The flow and step that an event belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EventPlace {
+    /// The flow under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_flow: Option<FlowId>,
+    /// Its step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_id: Option<StepId>,
+}
+
+impl EventPlace {
+    fn is_empty(&self) -> bool {
+        self.active_flow.is_none() && self.step_id.is_none()
+    }
+}
+
+/// Who filled a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FilledBy {
+    /// The command generator.
+    #[serde(rename = "LLM")]
+    Llm,
+    /// A mapping that needs no model, an intent message for instance.
+    #[serde(rename = "NLU")]
+    Nlu,
+    /// A button or a `/SetSlots` message.
+    #[serde(rename = "CommandPayloadReader")]
+    Payload,
+    /// An action.
+    #[serde(rename = "CUSTOM")]
+    Custom,
+    /// The text was taken without a model: a title, a number, yes or no.
+    #[serde(rename = "shortcut")]
+    Shortcut,
+    /// A sub-agent.
+    #[serde(rename = "agent")]
+    Agent,
+    /// A `set_slots` step or the mapping of a tool call.
+    #[serde(rename = "flow")]
+    Flow,
+}
+
+/// What a text of the assistant was for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BotKind {
+    /// A response of the domain or of an action.
+    #[default]
+    Response,
+    /// Said by an agent while it works on.
+    Filler,
+    /// An agent's question to the user.
+    InputRequired,
+    /// An agent's last words.
+    FinalResponse,
+    /// A message of a remote agent that still works.
+    Intermediate,
+}
+
+/// One message that the user saw.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BotMessage {
+    /// The message.
+    #[serde(flatten)]
+    pub reply: Reply,
+    /// The response it was made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utter_action: Option<Arc<str>>,
+    /// What it was for.
+    #[serde(default)]
+    pub kind: BotKind,
+    /// The agent that said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
+    /// Its id on the wire; the same after a crash, so that a channel can suppress a repetition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_id: Option<Arc<str>>,
+    /// True when the text already stands inside a tool exchange of the same agent, so that a prompt does not show it twice.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_exchange: bool,
+}
+
+/// The kinds of events. Names and fields follow dialogue.md 8.1; ours beyond those are marked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum EventKind {
+    /// The user wrote.
+    User(UserMessage),
+    /// The assistant said.
+    Bot(BotMessage),
+    /// An action ran.
+    Action {
+        /// Its name.
+        name: ActionName,
+    },
+    /// A slot got a value.
+    Slot {
+        /// Which.
+        name: SlotName,
+        /// The value; null is empty.
+        value: Json,
+        /// Who filled it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        filled_by: Option<FilledBy>,
+        /// Whether this puts the initial value back.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        reset: bool,
+    },
+    /// All slots are back at their initial values.
+    ResetSlots,
+    /// A session began.
+    SessionStarted,
+    /// A session ended for good.
+    SessionEnded {
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// Everything is forgotten.
+    Restart,
+    /// Be silent.
+    Pause,
+    /// Speak again.
+    Resume,
+    /// This action runs next.
+    Followup {
+        /// Its name; null takes it back.
+        name: Option<ActionName>,
+    },
+    /// The stack changed: the whole of it, so that any part of a history can be read alone.
+    Stack {
+        /// Bottom first.
+        frames: Vec<Frame>,
+        /// The number of the next frame.
+        next_frame: u64,
+    },
+    /// A flow began.
+    FlowStarted {
+        /// Which.
+        flow_id: FlowId,
+        /// Its fingerprint then.
+        #[serde(default)]
+        fingerprint: u64,
+        /// The context of its frame, for patterns.
+        #[serde(default, skip_serializing_if = "Json::is_null")]
+        context: Json,
+    },
+    /// A flow reached its end.
+    FlowCompleted {
+        /// Which.
+        flow_id: FlowId,
+        /// Its last step.
+        step_id: StepId,
+    },
+    /// The user stopped a flow, or it failed.
+    FlowCancelled {
+        /// Which.
+        flow_id: FlowId,
+        /// Where it stood.
+        step_id: StepId,
+    },
+    /// Another flow came in between.
+    FlowInterrupted {
+        /// Which.
+        flow_id: FlowId,
+        /// Where it stands.
+        step_id: StepId,
+    },
+    /// It goes on.
+    FlowResumed {
+        /// Which.
+        flow_id: FlowId,
+        /// Where it stands.
+        step_id: StepId,
+    },
+    /// An agent began a task.
+    AgentStarted {
+        /// The calling flow.
+        flow_id: FlowId,
+        /// The agent.
+        agent_id: AgentName,
+        /// The context id of a remote agent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        context_id: Option<String>,
+        /// Whether it had completed this task before.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        restarted: bool,
+    },
+    /// An agent finished its task.
+    AgentCompleted {
+        /// The calling flow.
+        flow_id: FlowId,
+        /// The agent.
+        agent_id: AgentName,
+        /// How: `completed`.
+        status: String,
+    },
+    /// The user turned to something else while an agent waited.
+    AgentInterrupted {
+        /// The calling flow.
+        flow_id: FlowId,
+        /// The agent.
+        agent_id: AgentName,
+    },
+    /// The agent goes on.
+    AgentResumed {
+        /// The calling flow.
+        flow_id: FlowId,
+        /// The agent.
+        agent_id: AgentName,
+    },
+    /// The agent's task is over without a result.
+    AgentCancelled {
+        /// The calling flow.
+        flow_id: FlowId,
+        /// The agent.
+        agent_id: AgentName,
+        /// Why, for operators.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// Ours: tool calls and results of an agent's run, kept for its next turns (size-capped).
+    AgentExchanges {
+        /// The agent.
+        agent_id: AgentName,
+        /// The messages as a model wire has them: assistant messages with calls, and one tool message for each call.
+        exchanges: Arc<Vec<Json>>,
+    },
+    /// Ours: a tool ran.
+    ToolExecuted {
+        /// The server.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        server: Option<ServerName>,
+        /// The tool.
+        tool_name: ToolName,
+        /// The agent that called, none for a call step.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent_id: Option<AgentName>,
+        /// What it was given.
+        arguments: Json,
+        /// `done`, `failed` or `unknown`.
+        status: String,
+        /// What it said, capped.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        summary: Option<String>,
+    },
+    /// Ours: what was understood of the newest message.
+    Understood {
+        /// The commands as they came in.
+        commands: Vec<Command>,
+        /// Where they came from: `model`, `payload`, `intent`, `shortcut`.
+        source: String,
+    },
+    /// Ours: a crash or an interruption cut this reply; how much of it was seen is not known.
+    ReplyInterrupted {
+        /// The reply.
+        reply_id: String,
+    },
+    /// A kind that this version does not know; kept as it is.
+    #[serde(untagged)]
+    Unknown(Map<String, Json>),
+}

@@ -1,0 +1,142 @@
+//! What the brain asks to be done, and what came of it: the values that cross the recorded door.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::Event;
+use crate::{
+    ids::{ActionName, AgentName, FlowId, ServerName, StepId, ToolName},
+    time::Timestamp,
+};
+
+/// Run a custom action.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ActionCall {
+    /// Its name.
+    pub name: ActionName,
+}
+
+/// What an action did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ActionOutcome {
+    /// It ran: bot messages first, then its events, as the runtime read them.
+    Done {
+        /// Events to apply, in order.
+        events: Vec<Event>,
+    },
+    /// It failed; the reason is for operators.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Call one MCP tool for a call step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolCallStep {
+    /// The server.
+    pub server: ServerName,
+    /// The tool.
+    pub tool: ToolName,
+    /// Its arguments.
+    pub arguments: Map<String, Json>,
+    /// The calling flow.
+    pub flow_id: FlowId,
+    /// The calling step.
+    pub step_id: StepId,
+}
+
+/// What a tool of a call step gave.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolResult {
+    /// It answered; the map `{content, structuredContent, isError, meta, text}` that output mappings see as `result`.
+    Done {
+        /// The result.
+        result: Json,
+    },
+    /// It failed, or did not answer in time.
+    Failed {
+        /// Why, for operators.
+        reason: String,
+    },
+    /// It may have run; nobody knows.
+    Unknown {
+        /// Why, for operators.
+        reason: String,
+    },
+}
+
+/// The two dialogue profiles of an agent; the step decides, not the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentKind {
+    /// Works until it calls `task_completed`.
+    Open,
+    /// Fills slots until `exit_if` holds.
+    Task,
+}
+
+/// Run an agent for one user message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentCall {
+    /// The agent.
+    pub agent: AgentName,
+    /// Its profile here.
+    pub kind: AgentKind,
+    /// The calling flow.
+    pub flow_id: FlowId,
+    /// The calling step; its `exit_if` conditions are read from the project.
+    pub step_id: StepId,
+    /// The newest user message.
+    pub user_message: Arc<str>,
+    /// It goes on after an interruption.
+    pub resumed: bool,
+    /// What it had asked before the interruption.
+    pub resumed_last_request: Option<String>,
+    /// It had completed this task before.
+    pub restarted: bool,
+    /// What it left in its frame.
+    pub metadata: Map<String, Json>,
+    /// The time of the input that led here; dates in prompts show it.
+    pub at: Timestamp,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentStatus {
+    /// It asked the user something.
+    AwaitingUser,
+    /// Its task is done.
+    Finished,
+    /// It gave the turn back and goes on by itself.
+    Yielded,
+    /// It gave up.
+    Failed {
+        /// A code that `segue explain` knows.
+        code: String,
+        /// Why, for operators.
+        reason: String,
+    },
+    /// Somebody stopped it.
+    Cancelled {
+        /// Why, for operators.
+        reason: String,
+    },
+}
+
+/// What a run left behind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentOutcome {
+    /// How it ended.
+    pub status: AgentStatus,
+    /// What happened meanwhile, in order: texts the user saw, slots, tool calls, exchanges.
+    pub events: Vec<Event>,
+    /// Results for programs.
+    pub data: Json,
+    /// What the agent wants to find again at its next turn; kept in its frame.
+    pub metadata: Map<String, Json>,
+}

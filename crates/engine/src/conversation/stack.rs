@@ -1,0 +1,220 @@
+//! What is under way: frames, bottom first. Data only; the brain moves them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use crate::ids::{ActionName, AgentName, FlowId, FrameId, ResponseName, SlotName, StepId};
+
+/// The frames of a conversation, bottom first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Stack(Vec<Frame>);
+
+/// One frame: a flow, a pattern or an agent that is under way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Frame {
+    /// Its id, unique in the conversation.
+    pub frame_id: FrameId,
+    /// The flow it walks; for an agent, the flow that called it.
+    pub flow_id: FlowId,
+    /// Where in that flow.
+    pub at: Position,
+    /// What it is.
+    #[serde(flatten)]
+    pub kind: FrameKind,
+    /// Collect steps of the flow that were visited, oldest first: the candidates a correction may go back to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trail: Vec<StepId>,
+}
+
+/// Where a frame stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Position {
+    /// Before its first step.
+    Start,
+    /// This step ran; its `next` says what follows.
+    At(StepId),
+    /// This step runs next.
+    Before(StepId),
+    /// It is over and will be taken down.
+    End,
+}
+
+/// What a frame is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum FrameKind {
+    /// A flow of the author.
+    Flow {
+        /// How it came onto the stack.
+        frame_type: FlowFrameType,
+    },
+    /// A pattern.
+    Pattern {
+        /// What it knows.
+        context: PatternFrame,
+    },
+    /// An agent, above the flow that called it.
+    Agent(AgentFrame),
+}
+
+/// How a flow came onto the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FlowFrameType {
+    /// Started when nothing else was under way.
+    Regular,
+    /// Started while another flow was under way.
+    Interrupt,
+    /// Reached by `link`.
+    Link,
+    /// Reached by `call`.
+    Call,
+}
+
+/// What a pattern's frame knows; its keys are `context.…` in conditions and templates (dialogue.md 5.1).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "pattern", rename_all = "snake_case")]
+pub enum PatternFrame {
+    /// Asking for a slot.
+    CollectInformation {
+        /// The slot.
+        collect: SlotName,
+        /// The question.
+        utter: ResponseName,
+        /// The action that asks instead.
+        collect_action: ActionName,
+        /// The collect step, which holds the rejections; in the frame below.
+        step_id: StepId,
+    },
+    /// A slot with `validation` was set.
+    ValidateSlot {
+        /// The slot.
+        validate: SlotName,
+        /// The question after a refusal.
+        refill_utter: ResponseName,
+        /// The action that asks instead.
+        refill_action: ActionName,
+    },
+    /// Slots are being corrected.
+    Correction {
+        /// Whether the flow only asks again.
+        is_reset_only: bool,
+        /// New values by slot.
+        corrected_slots: Map<String, Json>,
+        /// The flow to go back in.
+        reset_flow_id: Option<FlowId>,
+        /// The step to go back to.
+        reset_step_id: Option<StepId>,
+        /// The new values, for texts.
+        new_slot_values: Vec<Json>,
+    },
+    /// A flow is being stopped.
+    CancelFlow {
+        /// Its readable name.
+        canceled_name: String,
+        /// The frames that end.
+        canceled_frames: Vec<FrameId>,
+    },
+    /// Which flow was meant?
+    Clarification {
+        /// Readable names.
+        names: Vec<String>,
+        /// The flows.
+        options: Vec<FlowId>,
+        /// The names as an enumeration, made by `action_clarify_flows`.
+        clarification_options: String,
+    },
+    /// A flow completed and nothing is left.
+    Completed {
+        /// Its readable name.
+        previous_flow_name: String,
+    },
+    /// An interrupting flow ended.
+    ContinueInterrupted {
+        /// Readable names.
+        interrupted_flow_names: Vec<String>,
+        /// The flows.
+        interrupted_flow_ids: Vec<FlowId>,
+        /// The names as an enumeration.
+        interrupted_flow_options: String,
+        /// Whether there are several.
+        multiple_flows_interrupted: bool,
+    },
+    /// Something went wrong on our side.
+    InternalError {
+        /// The kind.
+        error_type: String,
+        /// Facts.
+        info: Map<String, Json>,
+    },
+    /// The message could not be handled.
+    CannotHandle {
+        /// Why.
+        reason: String,
+    },
+    /// A pattern without facts of its own.
+    Plain,
+}
+
+/// An agent that has begun a task and not finished it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentFrame {
+    /// The agent.
+    pub agent_id: AgentName,
+    /// Where it stands.
+    pub state: AgentState,
+    /// Whether the task had been completed before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_restart: bool,
+    /// What the agent wants to find again at its next turn.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Json>,
+}
+
+/// Where an agent's frame stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentState {
+    /// It asked the user something.
+    WaitingForInput,
+    /// The user turned to something else.
+    Interrupted,
+    /// It is about to be invoked again after an interruption.
+    Resuming,
+}
+
+impl Stack {
+    /// Bottom first.
+    pub fn from_frames(frames: Vec<Frame>) -> Self {
+        Self(frames)
+    }
+    /// Bottom first.
+    pub fn frames(&self) -> &[Frame] {
+        &self.0
+    }
+    /// For the brain, which records each change as an event.
+    pub fn frames_mut(&mut self) -> &mut Vec<Frame> {
+        &mut self.0
+    }
+    /// The frame on top.
+    pub fn top(&self) -> Option<&Frame> {
+        self.0.last()
+    }
+    /// Whether nothing is under way.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// The topmost frame that walks a flow of the author, called and linked ones included.
+    pub fn top_user_frame(&self) -> Option<&Frame> {
+        self.0.iter().rev().find(|frame| matches!(frame.kind, FrameKind::Flow { .. }))
+    }
+    /// The agent on top, if it waits for the user.
+    pub fn waiting_agent(&self) -> Option<&AgentFrame> {
+        match &self.top()?.kind {
+            FrameKind::Agent(agent) if agent.state == AgentState::WaitingForInput => Some(agent),
+            _ => None,
+        }
+    }
+}

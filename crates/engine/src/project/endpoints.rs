@@ -1,0 +1,117 @@
+//! `endpoints.yml`, checked. Secrets stand here as texts after expansion; the runtime moves them into its own type at once.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use indexmap::IndexMap;
+use serde_json::{Map, Value as Json};
+
+use crate::{
+    finding::Place,
+    ids::{ServerName, SlotName},
+};
+
+/// `endpoints.yml`.
+#[derive(Debug, Default)]
+pub struct Endpoints {
+    /// Model groups by id.
+    pub model_groups: IndexMap<Arc<str>, ModelGroup>,
+    /// MCP servers by name.
+    pub mcp_servers: IndexMap<ServerName, McpServerDef>,
+    /// `action_endpoint`, as written.
+    pub action_endpoint: Option<Map<String, Json>>,
+    /// `nlg`, as written.
+    pub nlg: Option<Map<String, Json>>,
+    /// `tracker_store`, as written.
+    pub tracker_store: Option<Map<String, Json>>,
+    /// `lock_store`, as written.
+    pub lock_store: Option<Map<String, Json>>,
+    /// Sections that are read by later rooms or only accepted, as written.
+    pub other: IndexMap<String, Json>,
+}
+
+/// Models that stand for one another.
+#[derive(Debug)]
+pub struct ModelGroup {
+    /// Its id.
+    pub id: Arc<str>,
+    /// In order.
+    pub models: Vec<ModelDef>,
+    /// `router`, as written.
+    pub router: Option<Map<String, Json>>,
+    /// Where it stands.
+    pub place: Place,
+}
+
+/// One model.
+#[derive(Clone)]
+pub struct ModelDef {
+    /// The vendor.
+    pub provider: Arc<str>,
+    /// The model's id; empty where the provider needs none.
+    pub model: Arc<str>,
+    /// Every other key, expanded. May hold secrets: never print it.
+    pub settings: Map<String, Json>,
+}
+
+impl fmt::Debug for ModelDef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelDef")
+            .field("provider", &self.provider)
+            .field("model", &self.model)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One MCP server.
+pub struct McpServerDef {
+    /// Its name.
+    pub name: ServerName,
+    /// How it is reached.
+    pub transport: McpTransport,
+    /// Headers of every request, auth included. May hold secrets: never print them.
+    pub headers: Vec<(String, String)>,
+    /// `oauth`, as written; may hold secrets.
+    pub oauth: Option<Map<String, Json>>,
+    /// `_meta` that every call carries.
+    pub meta_static: Map<String, Json>,
+    /// `_meta` filled from slots: parameter and slot.
+    pub meta_slots: Vec<(String, SlotName)>,
+    /// Time to connect, where set.
+    pub connect_timeout: Option<Duration>,
+    /// Time for one call, where set.
+    pub tool_timeout: Option<Duration>,
+    /// Whether the annotations of its tools are believed: `readOnlyHint`, `idempotentHint`.
+    pub trust_annotations: bool,
+    /// Effect classes by tool, as the author states them: `read`, `idempotent`, `write`.
+    pub effects: IndexMap<String, String>,
+    /// Where it stands.
+    pub place: Place,
+}
+
+impl fmt::Debug for McpServerDef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpServerDef")
+            .field("name", &self.name)
+            .field("transport", &self.transport)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How an MCP server is reached.
+#[derive(Clone, Debug, PartialEq)]
+pub enum McpTransport {
+    /// Streamable HTTP at this address.
+    Http {
+        /// The full endpoint.
+        url: String,
+    },
+    /// A child process. `command: segue` means this very binary.
+    Stdio {
+        /// The program.
+        command: String,
+        /// Its arguments.
+        args: Vec<String>,
+        /// Variables it gets beside an allow-list.
+        env: Vec<(String, String)>,
+    },
+}

@@ -1,0 +1,196 @@
+//! Flows, checked: steps in one list, every `next` resolved to a step of the same flow.
+
+use std::{collections::HashMap, sync::Arc};
+
+use serde_json::Value as Json;
+
+use super::Rejection;
+use crate::{
+    condition::Condition,
+    finding::Place,
+    ids::{ActionName, AgentName, FlowId, ResponseName, ServerName, SlotName, StepId, ToolName},
+    template::{Expression, Template},
+};
+
+/// One flow.
+#[derive(Debug)]
+pub struct Flow {
+    /// Its id.
+    pub id: FlowId,
+    /// Its readable name.
+    pub name: Arc<str>,
+    /// What it does, for the model.
+    pub description: Arc<str>,
+    /// `if`: when a command may start it.
+    pub guard: Option<Condition>,
+    /// Whether it is always shown to the model.
+    pub always_include_in_prompt: bool,
+    /// Intents that start it.
+    pub nlu_triggers: Vec<NluTrigger>,
+    /// Whether `pattern_completed` may follow it.
+    pub run_pattern_completed: bool,
+    /// Slots that stay when it ends.
+    pub persisted_slots: Vec<SlotName>,
+    /// Its steps, nested ones included; the first is the entry.
+    pub steps: Vec<Step>,
+    /// Position of each step by its id.
+    pub index: HashMap<StepId, usize>,
+    /// Where it stands.
+    pub place: Place,
+    /// A hash over everything in it that changes what it does.
+    pub fingerprint: u64,
+}
+
+/// An intent that starts a flow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NluTrigger {
+    /// Its name.
+    pub intent: Arc<str>,
+    /// The least confidence.
+    pub confidence_threshold: f64,
+}
+
+/// One step.
+#[derive(Debug)]
+pub struct Step {
+    /// Its id; made from flow, position and kind where the author wrote none.
+    pub id: StepId,
+    /// What it does.
+    pub kind: StepKind,
+    /// What follows.
+    pub next: NextStep,
+    /// Where it stands.
+    pub place: Place,
+    /// What the author says about it.
+    pub description: Option<Arc<str>>,
+}
+
+/// What a step does.
+#[derive(Debug)]
+pub enum StepKind {
+    /// Ask until a slot is filled.
+    Collect(Box<Collect>),
+    /// Run an action or say a response.
+    Action(NameText),
+    /// Fill slots with constants.
+    SetSlots(Vec<(SlotName, Json)>),
+    /// Go into a flow, an agent or a tool, and come back.
+    Call(Call),
+    /// Go on in another flow; does not come back.
+    Link(FlowId),
+    /// Only `next`.
+    Noop,
+}
+
+/// A name that may be a template over `context`, as patterns use it.
+#[derive(Debug)]
+pub enum NameText {
+    /// A plain name.
+    Plain(ActionName),
+    /// Rendered with the frame's context first.
+    Template(Template),
+}
+
+/// Asking for a slot.
+#[derive(Debug)]
+pub struct Collect {
+    /// The slot.
+    pub slot: SlotName,
+    /// What the value means, for the model.
+    pub description: Option<Arc<str>>,
+    /// Always ask, even when it is filled.
+    pub ask_before_filling: bool,
+    /// Whether the slot is emptied at the flow's end.
+    pub reset_after_flow_ends: bool,
+    /// The question; `utter_ask_<slot>` unless set.
+    pub utter: ResponseName,
+    /// The action that asks instead: `action_ask_<slot>`.
+    pub action: ActionName,
+    /// Values that are refused here.
+    pub rejections: Vec<Rejection>,
+    /// Only a value for this slot counts while it is asked.
+    pub force_slot_filling: bool,
+}
+
+/// Where a call goes.
+#[derive(Debug)]
+pub enum Call {
+    /// Another flow.
+    Flow(FlowId),
+    /// An agent; with conditions it is a task agent.
+    Agent {
+        /// Which.
+        agent: AgentName,
+        /// All must hold for the task to be done; empty for an open agent.
+        exit_if: Vec<Condition>,
+    },
+    /// A tool of an MCP server.
+    Tool {
+        /// The server.
+        server: ServerName,
+        /// The tool.
+        tool: ToolName,
+        /// Parameter names and the slots they are filled from.
+        input: Vec<(String, SlotName)>,
+        /// Slots and the expressions over `result` that fill them.
+        output: Vec<(SlotName, Expression)>,
+    },
+}
+
+/// What follows a step.
+#[derive(Debug)]
+pub enum NextStep {
+    /// One way.
+    Go(Target),
+    /// The first branch that holds, else `otherwise`.
+    Branch {
+        /// In order.
+        branches: Vec<Branch>,
+        /// `else`.
+        otherwise: Option<Target>,
+    },
+}
+
+/// One branch.
+#[derive(Debug)]
+pub struct Branch {
+    /// When.
+    pub condition: Condition,
+    /// Where to.
+    pub target: Target,
+}
+
+/// Where a `next` leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// To this step of the same flow.
+    Step(StepId),
+    /// To the end of the flow.
+    End,
+}
+
+impl Flow {
+    /// Whether this is one of the conversation patterns.
+    pub fn is_pattern(&self) -> bool {
+        self.id.as_str().starts_with("pattern_")
+    }
+    /// A step by id. An id of an older generation, without the flow's name in front, is found as well (dialogue.md 2.2).
+    pub fn step(&self, id: &str) -> Option<&Step> {
+        let at = match self.index.get(id) {
+            Some(at) => at,
+            None => self.index.get(format!("{}_{id}", self.id).as_str())?,
+        };
+        self.steps.get(*at)
+    }
+    /// The entry.
+    pub fn first(&self) -> Option<&Step> {
+        self.steps.first()
+    }
+    /// All collect steps of this flow itself; called flows are not followed.
+    pub fn collects(&self) -> impl Iterator<Item = (&Step, &Collect)> {
+        self.steps.iter().filter_map(|step| match &step.kind {
+            StepKind::Collect(collect) => Some((step, &**collect)),
+            _ => None,
+        })
+    }
+}

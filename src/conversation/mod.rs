@@ -1,0 +1,9 @@
+//! What happened, and where replies go. The events and their fold live in the engine; this room adds the way out.
+//!
+//! Entry: [`ReplySink`]. This room never renders, stores or decides.
+
+pub mod sink;
+
+pub use segue_engine::conversation::*;
+
+pub use self::sink::{DeliveryError, NoSink, Receipt, ReplyKind, ReplyPiece, ReplySink};

@@ -1,0 +1,114 @@
+//! Where the pieces of a reply go; every channel implements [`ReplySink`].
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+
+use super::{BotKind, Reply};
+use crate::cx::Cx;
+
+/// What a piece belongs to, as far as it is known (decisions.md 13.3): while a text streams its kind is pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplyKind {
+    /// Not known yet; told by [`ReplyPiece::End`].
+    Pending,
+    /// Known.
+    #[serde(untagged)]
+    Known(BotKind),
+}
+
+/// One piece of a reply.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ReplyPiece {
+    /// A streamed message begins.
+    #[serde(rename = "message_start")]
+    Start {
+        /// Its id; the pieces that follow carry it.
+        id: Arc<str>,
+        /// Who speaks: `agent:<name>`, `response:<name>`.
+        source: Arc<str>,
+        /// What it is for, if known.
+        kind: ReplyKind,
+    },
+    /// More text of it. Provisional until [`ReplyPiece::End`].
+    #[serde(rename = "message_delta")]
+    Delta {
+        /// The message.
+        id: Arc<str>,
+        /// The text to add.
+        text: Arc<str>,
+    },
+    /// It is complete; `message` is what counts, whatever was streamed.
+    #[serde(rename = "message_end")]
+    End {
+        /// The message.
+        id: Arc<str>,
+        /// The whole of it.
+        message: Reply,
+        /// What it was for.
+        kind: BotKind,
+        /// Whether it was cut.
+        interrupted: bool,
+    },
+    /// A message that was not streamed.
+    #[serde(rename = "message")]
+    Message {
+        /// Its id.
+        id: Arc<str>,
+        /// The whole of it.
+        message: Reply,
+        /// What it was for.
+        kind: BotKind,
+    },
+    /// Something began or ended that a channel may show.
+    Activity {
+        /// `agent_started`, `tool_started`, `tool_finished`.
+        kind: &'static str,
+        /// Of what.
+        name: Arc<str>,
+    },
+}
+
+/// What became of a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receipt {
+    /// The channel has it.
+    Delivered,
+    /// The channel does not show pieces; the whole message will come.
+    Skipped,
+}
+
+/// Why a piece could not be delivered. The turn goes on: what was said is stored, and delivery is tried again.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum DeliveryError {
+    /// May work later.
+    #[error("the channel did not take the message: {0}")]
+    Temporary(String),
+    /// Will never work.
+    #[error("the channel refuses the message: {0}")]
+    Permanent(String),
+}
+
+/// Where pieces of a reply go.
+pub trait ReplySink: Send {
+    /// Whether it shows text while it streams. When false, pieces are not sent, only whole messages.
+    fn streams(&self) -> bool;
+    /// Takes one piece. *Cancellation*: a piece whose future is dropped may or may not have been shown.
+    fn send<'a>(&'a mut self, piece: ReplyPiece, cx: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>>;
+}
+
+/// A sink that shows nothing; the replies are in the events.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoSink;
+
+impl ReplySink for NoSink {
+    fn streams(&self) -> bool {
+        false
+    }
+    fn send<'a>(&'a mut self, _: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        Box::pin(std::future::ready(Ok(Receipt::Skipped)))
+    }
+}

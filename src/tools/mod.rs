@@ -1,0 +1,229 @@
+//! Doing things: tools, and the sources that list them.
+//!
+//! Entry: [`Tool::call`], through `invoke`. This room never speaks to a model and never sees a conversation: what a
+//! tool may know of its caller is in its [`ToolCx`].
+
+use std::{fmt, sync::Arc};
+
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+use tokio::sync::watch;
+
+use crate::cx::Cx;
+
+/// What may be repeated (decisions.md 3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Effect {
+    /// Changes nothing: free to repeat.
+    Read,
+    /// May be repeated with the same key.
+    Idempotent,
+    /// Never repeated. The default for everything whose class nobody stated.
+    #[default]
+    Write,
+}
+
+/// A tool as models and checkers see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolSpec {
+    /// Its name, as the model calls it.
+    pub name: Arc<str>,
+    /// What it does.
+    pub description: Arc<str>,
+    /// JSON Schema of its arguments; always of type `object`.
+    pub parameters: Arc<Json>,
+    /// Whether the schema lies in the subset that strict mode of model wires wants.
+    pub strict: bool,
+    /// What may be repeated.
+    pub effect: Effect,
+    /// Where it comes from, for traces: the server's name, or `custom`, `builtin`.
+    pub source: Arc<str>,
+}
+
+/// What a tool may know of its call.
+#[derive(Clone)]
+pub struct ToolCx {
+    /// Deadline, cancellation, key.
+    pub cx: Cx,
+    /// Facts of the conversation and of the backend; no model sees them.
+    pub metadata: Arc<Map<String, Json>>,
+    /// Who calls.
+    pub caller: Caller,
+    /// What MCP carries as `_meta`.
+    pub meta: Arc<Map<String, Json>>,
+    /// Takes news of a long call; may be ignored.
+    pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+    /// A key that is the same when the same step is tried again; for tools that know idempotency keys.
+    pub idempotency_key: Arc<str>,
+}
+
+impl fmt::Debug for ToolCx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolCx").field("cx", &self.cx).field("caller", &self.caller).finish_non_exhaustive()
+    }
+}
+
+/// Who calls a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The conversation.
+    pub conversation: Arc<str>,
+    /// The agent; none for a call step.
+    pub agent: Option<Arc<str>>,
+    /// The calling flow.
+    pub flow: Option<Arc<str>>,
+}
+
+/// News of a long call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// How far.
+    pub done: f64,
+    /// Of how much, if known.
+    pub total: Option<f64>,
+    /// In words.
+    pub message: Option<String>,
+}
+
+/// What a tool gave. Never an `Err`: the model must be told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolOutcome {
+    /// It answered.
+    Done(ToolOutput),
+    /// It failed, and nothing else is in doubt.
+    Failed(ToolFailure),
+    /// It may have run; nobody knows.
+    Unknown(ToolFailure),
+    /// It goes on elsewhere.
+    Pending(TaskRef),
+}
+
+/// The answer of a tool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ToolOutput {
+    /// Structured content, if the tool gives any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured: Option<Json>,
+    /// Content parts as they came: `{type: text, text}` and others.
+    #[serde(default)]
+    pub content: Vec<Json>,
+    /// `_meta` of the answer.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub meta: Map<String, Json>,
+}
+
+/// Why a tool gave nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolFailure {
+    /// The kind, short and machine-readable.
+    pub kind: FailureKind,
+    /// In words, for the model: no secrets, no addresses.
+    pub message: String,
+    /// Whether the whole run must end.
+    #[serde(default)]
+    pub fatal: bool,
+}
+
+/// Kinds of failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The tool says so itself.
+    ToolError,
+    /// It did not answer in time.
+    Timeout,
+    /// The server cannot be reached, or went away.
+    Unavailable,
+    /// There is no such tool.
+    UnknownTool,
+    /// The arguments do not fit its schema.
+    BadArguments,
+    /// Its answer is no answer: empty, too large, or against its own schema.
+    BadResult,
+    /// Somebody stopped it.
+    Cancelled,
+    /// It is not allowed here.
+    Refused,
+}
+
+/// A task that goes on elsewhere.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskRef {
+    /// Its id there.
+    pub id: String,
+}
+
+/// Something a model or a flow may have done.
+pub trait Tool: Send + Sync {
+    /// What it is.
+    fn spec(&self) -> &ToolSpec;
+    /// Does it. Arguments were checked against the schema. *Cancellation*: dropping the future gives the call up; whether it
+    /// ran is then unknown, and the journal says so for a `write`.
+    fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome>;
+}
+
+/// Somebody who lists tools: an MCP server, a registry.
+pub trait ToolSource: Send + Sync {
+    /// Its name.
+    fn name(&self) -> &str;
+    /// Its tools now.
+    ///
+    /// # Errors
+    /// The source cannot be reached; the text is for operators.
+    fn list<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Catalog, SourceError>>;
+    /// The version of the list; changes when the list may have.
+    fn changes(&self) -> watch::Receiver<u64>;
+    /// Whether it answers, for `/health`.
+    fn status(&self) -> SourceStatus;
+    /// Closes it; waits at most as long as the context allows.
+    fn close<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, ()>;
+}
+
+/// The tools of a source at one moment.
+#[derive(Clone, Default)]
+pub struct Catalog {
+    /// Its version.
+    pub version: u64,
+    /// The tools, in the source's order.
+    pub tools: Vec<Arc<dyn Tool>>,
+    /// Tools that were left out, with the reason.
+    pub excluded: Vec<(String, String)>,
+}
+
+impl fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Catalog")
+            .field("version", &self.version)
+            .field("tools", &self.tools.iter().map(|tool| tool.spec().name.clone()).collect::<Vec<_>>())
+            .field("excluded", &self.excluded)
+            .finish()
+    }
+}
+
+/// Whether a source answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum SourceStatus {
+    /// Nobody asked yet.
+    Unknown,
+    /// It does.
+    Up,
+    /// It does not.
+    Down {
+        /// Why, for operators.
+        reason: String,
+    },
+}
+
+/// Why a source lists nothing.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{source_name}: {reason}")]
+pub struct SourceError {
+    /// The source.
+    pub source_name: String,
+    /// Why, for operators.
+    pub reason: String,
+}
