@@ -1,5 +1,6 @@
 //! Segue.
 
+pub mod agents;
 pub mod clock;
 pub mod conversation;
 pub mod cx;
