@@ -1,1 +1,0 @@
-//! template (being built).
