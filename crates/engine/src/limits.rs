@@ -1,3 +1,4 @@
+<<<<<<< HEAD
 //! Every size, count and depth limit of loading and of the dialogue with its default, in one table.
 
 /// Conversation: entries of the history that the fold keeps for prompts.
@@ -18,3 +19,19 @@ pub const YAML_NODES: usize = 2_000_000;
 pub const YAML_DEPTH: usize = 64;
 /// Project: files read.
 pub const PROJECT_FILES: usize = 20_000;
+=======
+//! limits (being built).
+
+// ---- templates ----
+
+/// Instructions one rendering may execute: ten times what a prompt over a hundred flows needs.
+pub const TEMPLATE_FUEL: u64 = 100_000;
+/// Nesting of loops, blocks and macro calls inside one rendering.
+pub const TEMPLATE_RECURSION: usize = 50;
+/// Bytes one rendering may produce.
+pub const TEMPLATE_OUTPUT_BYTES: usize = 256 * 1024;
+/// Bytes of JSON that the `fromjson` filter reads.
+pub const TEMPLATE_JSON_BYTES: usize = 4 * 1024 * 1024;
+/// Levels of nesting that are filled inside the `custom`, `buttons` and `elements` of a response.
+pub const RESPONSE_DEPTH: usize = 64;
+>>>>>>> template

@@ -1,0 +1,108 @@
+//! What went wrong in a template, with the place and the cure.
+
+use std::sync::Arc;
+
+use minijinja::{Error, ErrorKind};
+
+use super::engine::TemplateSource;
+use crate::{
+    finding::Place,
+    limits::{TEMPLATE_FUEL, TEMPLATE_OUTPUT_BYTES, TEMPLATE_RECURSION},
+};
+
+/// The class of a template failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TemplateErrorKind {
+    /// The text is no template.
+    Syntax,
+    /// A value that is not there was needed.
+    Undefined,
+    /// A filter, test, function or method that does not exist.
+    Unknown,
+    /// Too many steps, too deep, or too much output.
+    TooLarge,
+    /// Anything else that failed while rendering, such as adding a number to a text.
+    Failed,
+}
+
+/// A template that could not be compiled or rendered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}:{line}: {message} ({help})")]
+pub struct TemplateError {
+    /// The class.
+    pub kind: TemplateErrorKind,
+    /// The file the template stands in, from the project's folder.
+    pub name: Arc<str>,
+    /// The line in that file, from 1.
+    pub line: u32,
+    /// The column in characters, from 1, where the engine knows it.
+    pub column: Option<u32>,
+    /// What is wrong, without a final stop.
+    pub message: String,
+    /// The cure.
+    pub help: String,
+}
+
+impl TemplateError {
+    /// The place as a finding wants it.
+    pub fn place(&self) -> Place {
+        Place { file: self.name.clone(), line: self.line, column: self.column.unwrap_or(1), width: 1 }
+    }
+
+    pub(super) fn from_engine(error: &Error, source: &TemplateSource) -> Self {
+        let kind = match error.kind() {
+            ErrorKind::SyntaxError | ErrorKind::BadEscape | ErrorKind::InvalidDelimiter => TemplateErrorKind::Syntax,
+            ErrorKind::UndefinedError => TemplateErrorKind::Undefined,
+            ErrorKind::UnknownFilter
+            | ErrorKind::UnknownTest
+            | ErrorKind::UnknownFunction
+            | ErrorKind::UnknownMethod
+            | ErrorKind::TemplateNotFound => TemplateErrorKind::Unknown,
+            ErrorKind::OutOfFuel | ErrorKind::WriteFailure => TemplateErrorKind::TooLarge,
+            _ if error.detail().is_some_and(|d| d.contains("recursion limit")) => TemplateErrorKind::TooLarge,
+            _ => TemplateErrorKind::Failed,
+        };
+        let (line, column) = position(error, source);
+        Self { kind, name: source.name().clone(), line, column, message: message(error), help: help(error, kind) }
+    }
+
+    /// A failure of our own making, at the start of the template.
+    pub(super) fn at_start(source: &TemplateSource, kind: TemplateErrorKind, message: &str, help: &str) -> Self {
+        let name = source.name().clone();
+        Self { kind, name, line: source.first_line(), column: None, message: message.into(), help: help.into() }
+    }
+}
+
+fn position(error: &Error, source: &TemplateSource) -> (u32, Option<u32>) {
+    let line = error.line().unwrap_or(1);
+    let column = error.range().and_then(|range| {
+        let before = source.text().get(..range.start)?;
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        u32::try_from(before.get(line_start..)?.chars().count() + 1).ok()
+    });
+    (source.first_line().saturating_add(u32::try_from(line.saturating_sub(1)).unwrap_or(u32::MAX)), column)
+}
+
+fn message(error: &Error) -> String {
+    match error.kind() {
+        ErrorKind::OutOfFuel => format!("the template needs more than {TEMPLATE_FUEL} steps"),
+        ErrorKind::WriteFailure => format!("the template prints more than {TEMPLATE_OUTPUT_BYTES} bytes"),
+        ErrorKind::UndefinedError => "a value that is not defined was used".to_owned(),
+        kind => error.detail().map_or_else(|| kind.to_string(), str::to_owned),
+    }
+}
+
+fn help(error: &Error, kind: TemplateErrorKind) -> String {
+    match kind {
+        TemplateErrorKind::Syntax => "correct the Jinja syntax at this place".to_owned(),
+        TemplateErrorKind::Undefined => "define it, or test it first with `is defined`".to_owned(),
+        TemplateErrorKind::TooLarge => {
+            format!("loop over less, print less, and nest no deeper than {TEMPLATE_RECURSION}")
+        }
+        TemplateErrorKind::Unknown if error.kind() == ErrorKind::TemplateNotFound => {
+            "write the text into this template: include, import and extends are not available".to_owned()
+        }
+        TemplateErrorKind::Unknown => "use one of Jinja's own, listed in the guide on templates".to_owned(),
+        TemplateErrorKind::Failed => "check the types of the values used here".to_owned(),
+    }
+}

@@ -1,0 +1,105 @@
+//! Python methods on values: those of the compatibility crate, and some it lacks.
+
+use minijinja::{
+    Error, ErrorKind, State, Value,
+    value::{Tuple, from_args},
+};
+use minijinja_contrib::pycompat;
+
+/// The widest text `ljust`, `rjust`, `center` and `zfill` make, in characters.
+const WIDEST: usize = 10_000;
+
+/// Calls a method of a value that the value itself does not know.
+pub(super) fn call(state: &mut State<'_, '_>, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
+    if let Some(text) = value.as_str()
+        && let Some(result) = of_text(text, method, args)
+    {
+        return result;
+    }
+    if let ("copy", Some(_)) = (method, value.as_object()) {
+        let () = from_args(args)?;
+        return Ok(value.clone()); // values cannot be changed, so a copy is the value
+    }
+    pycompat::unknown_method_callback(state, value, method, args)
+}
+
+fn of_text(text: &str, method: &str, args: &[Value]) -> Option<Result<Value, Error>> {
+    Some(match method {
+        "ljust" => pad(text, args, Side::Right),
+        "rjust" => pad(text, args, Side::Left),
+        "center" => pad(text, args, Side::Both),
+        "zfill" => from_args(args).and_then(|(width,): (usize,)| zfill(text, width)).map(Value::from),
+        "removeprefix" => {
+            from_args(args).map(|(prefix,): (&str,)| Value::from(text.strip_prefix(prefix).unwrap_or(text)))
+        }
+        "removesuffix" => {
+            from_args(args).map(|(suffix,): (&str,)| Value::from(text.strip_suffix(suffix).unwrap_or(text)))
+        }
+        "casefold" => from_args(args).map(|()| Value::from(text.to_lowercase().replace('ß', "ss"))),
+        "swapcase" => from_args(args).map(|()| Value::from(swapcase(text))),
+        "partition" => from_args(args).and_then(|(at,): (&str,)| partition(text, at, text.split_once(at), false)),
+        "rpartition" => from_args(args).and_then(|(at,): (&str,)| partition(text, at, text.rsplit_once(at), true)),
+        "isdecimal" => from_args(args).map(|()| Value::from(!text.is_empty() && text.chars().all(char::is_numeric))),
+        _ => return None,
+    })
+}
+
+/// On which side of a text the padding goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Left,
+    Right,
+    Both,
+}
+
+fn pad(text: &str, args: &[Value], side: Side) -> Result<Value, Error> {
+    let (width, fill): (usize, Option<char>) = from_args(args)?;
+    padded(text, width, fill.unwrap_or(' '), side).map(Value::from)
+}
+
+pub(super) fn padded(text: &str, width: usize, fill: char, side: Side) -> Result<String, Error> {
+    if width > WIDEST {
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("a width of more than {WIDEST} is refused")));
+    }
+    let missing = width.saturating_sub(text.chars().count());
+    let left = match side {
+        Side::Left => missing,
+        Side::Right => 0,
+        // Python puts the odd blank on the left of texts that get an odd width.
+        Side::Both => missing / 2 + (missing & width & 1),
+    };
+    let run = |n: usize| std::iter::repeat_n(fill, n).collect::<String>();
+    Ok([run(left).as_str(), text, run(missing - left).as_str()].concat())
+}
+
+fn zfill(text: &str, width: usize) -> Result<String, Error> {
+    let (sign, digits) = match text.strip_prefix(['-', '+']) {
+        Some(digits) => (text.get(..1).unwrap_or_default(), digits),
+        None => ("", text),
+    };
+    Ok([sign, &padded(digits, width.saturating_sub(sign.len()), '0', Side::Left)?].concat())
+}
+
+fn swapcase(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_uppercase() {
+            out.extend(c.to_lowercase());
+        } else {
+            out.extend(c.to_uppercase());
+        }
+    }
+    out
+}
+
+fn partition(text: &str, at: &str, parts: Option<(&str, &str)>, from_end: bool) -> Result<Value, Error> {
+    if at.is_empty() {
+        return Err(Error::new(ErrorKind::InvalidOperation, "partition needs a separator that is not empty"));
+    }
+    let parts = match parts {
+        Some((before, after)) => [before, at, after],
+        None if from_end => ["", "", text],
+        None => [text, "", ""],
+    };
+    Ok(Value::from(Tuple::from(parts.map(Value::from))))
+}
