@@ -7,6 +7,7 @@ pub mod cx;
 pub mod http;
 pub mod limits;
 pub mod llm;
+pub mod prompts;
 pub mod secret;
 pub mod store;
 pub mod tools;

@@ -4,6 +4,16 @@
 //! its [`AgentTask`]; these are recorded, so a run can be replayed. This room never touches the stack, stores nothing and
 //! knows no channel: what happened comes back as the events of an [`AgentOutcome`].
 
+mod calls;
+mod completion;
+mod profile;
+mod react;
+mod session;
+mod slot_tools;
+mod slots;
+mod speech;
+mod step;
+
 use std::{fmt, sync::Arc};
 
 use futures::future::BoxFuture;
@@ -13,6 +23,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
+pub use self::{react::ReactAgent, step::ITERATIONS};
 use crate::{conversation::ReplySink, cx::Cx, llm::Llm, tools::Tool};
 
 /// Who an agent is.
