@@ -1,1 +1,0 @@
-//! condition (being built).
