@@ -27,7 +27,7 @@ MOMENTS = [
 PLAIN = "d m Y y B b h A a H I M S f p j U W V G g u w C e k l Z z c x X D F T R r n t P".split() + ["%"]
 FORMATS = ["%" + code for code in PLAIN]
 FORMATS += ["%-" + code for code in "d m H I M S j y U W V".split()]
-FORMATS += ["%_d", "%_H", "%0e", "%^a", "%^B", "%#p", "%#Z"]
+FORMATS += ["%_d", "%_H", "%0e", "%^a", "%^B", "%#p"]
 FORMATS += [
     "%A, %d %B %Y at %I:%M %p (%Z)",
     "%-d.%-m.%Y %H:%M:%S.%f %z",

@@ -31,6 +31,8 @@ pub const TEMPLATE_RECURSION: usize = 50;
 pub const TEMPLATE_OUTPUT_BYTES: usize = 256 * 1024;
 /// Bytes of JSON that the `fromjson` filter reads.
 pub const TEMPLATE_JSON_BYTES: usize = 4 * 1024 * 1024;
+/// Characters of the widest text that `ljust`, `rjust`, `center` and `zfill` make in a template.
+pub const TEMPLATE_PAD_CHARS: usize = 10_000;
 /// Levels of nesting that are filled inside the `custom`, `buttons` and `elements` of a response.
 pub const RESPONSE_DEPTH: usize = 64;
 >>>>>>> template

@@ -41,7 +41,7 @@ impl ZonedTime {
         let seconds = local.offset().fix().local_minus_utc();
         let zone = Zone {
             name: tz.name(),
-            abbreviation: local.offset().abbreviation().map(Arc::from).unwrap_or_else(|| offset(seconds, "").into()),
+            abbreviation: local.offset().abbreviation().map(Arc::from).unwrap_or_else(|| nameless(seconds)),
             offset_seconds: seconds,
         };
         // At the very ends of the calendar local time does not exist; UTC stands in.
@@ -62,6 +62,12 @@ impl ZonedTime {
     pub fn to_value(&self) -> Value {
         Value::from_object(self.0.clone())
     }
+}
+
+/// What zones without letters are called: their distance from UTC, minutes only where there are some (`-03`, `+0545`).
+fn nameless(seconds: i32) -> Arc<str> {
+    let text = offset(seconds, "");
+    Arc::from(text.strip_suffix("00").filter(|short| short.len() == 3).unwrap_or(&text))
 }
 
 impl fmt::Display for ZonedTime {

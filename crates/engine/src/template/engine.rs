@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 
 use super::{
     error::{TemplateError, TemplateErrorKind},
-    filters, methods, python,
+    filters, methods, names, python,
 };
 use crate::limits::{TEMPLATE_FUEL, TEMPLATE_OUTPUT_BYTES, TEMPLATE_RECURSION};
 
@@ -174,6 +174,24 @@ impl TemplateEngine {
         let mut names = self.variables(template);
         names.retain(|name| is_missing(name, context));
         names
+    }
+
+    /// The filters a template names that do not exist, with their places: they would fail when a rendering meets them.
+    pub fn unknown_filters(&self, template: &Template) -> Vec<TemplateError> {
+        let source = &template.0.source;
+        if template.is_constant() {
+            return Vec::new();
+        }
+        let mut state = self.lenient.empty_state();
+        let mut found = Vec::new();
+        for (name, at) in names::filters(source.text()) {
+            // Called without a value, a filter that exists misses its argument; no other way of asking is public.
+            let answer = state.apply_filter(name, &[]);
+            if answer.is_err_and(|error| error.kind() == minijinja::ErrorKind::UnknownFilter) {
+                found.push(TemplateError::unknown_filter(source, name, at));
+            }
+        }
+        found
     }
 
     /// Compiles an expression, such as `result.structuredContent.id`.

@@ -66,6 +66,19 @@ impl TemplateError {
         Self { kind, name: source.name().clone(), line, column, message: message(error), help: help(error, kind) }
     }
 
+    /// A filter that does not exist, whose name begins at byte `at`.
+    pub(super) fn unknown_filter(source: &TemplateSource, filter: &str, at: usize) -> Self {
+        let (line, column) = place_of(source, at);
+        Self {
+            kind: TemplateErrorKind::Unknown,
+            name: source.name().clone(),
+            line,
+            column,
+            message: format!("there is no filter `{filter}`"),
+            help: "use one of Jinja's own, listed in the guide on templates".to_owned(),
+        }
+    }
+
     /// A failure of our own making, at the start of the template.
     pub(super) fn at_start(source: &TemplateSource, kind: TemplateErrorKind, message: &str, help: &str) -> Self {
         let name = source.name().clone();
@@ -74,13 +87,19 @@ impl TemplateError {
 }
 
 fn position(error: &Error, source: &TemplateSource) -> (u32, Option<u32>) {
-    let line = error.line().unwrap_or(1);
-    let column = error.range().and_then(|range| {
-        let before = source.text().get(..range.start)?;
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        u32::try_from(before.get(line_start..)?.chars().count() + 1).ok()
-    });
-    (source.first_line().saturating_add(u32::try_from(line.saturating_sub(1)).unwrap_or(u32::MAX)), column)
+    if let Some(range) = error.range() {
+        return place_of(source, range.start);
+    }
+    let line = u32::try_from(error.line().unwrap_or(1)).unwrap_or(1);
+    (source.first_line().saturating_add(line.saturating_sub(1)), None)
+}
+
+/// Line in the file and column of a byte of the template. On its first line the column counts from the template's start.
+fn place_of(source: &TemplateSource, at: usize) -> (u32, Option<u32>) {
+    let before = source.text().get(..at).unwrap_or_default();
+    let line = u32::try_from(before.matches('\n').count()).unwrap_or(0);
+    let column = before.rsplit('\n').next().map_or(0, |text| text.chars().count());
+    (source.first_line().saturating_add(line), u32::try_from(column + 1).ok())
 }
 
 fn message(error: &Error) -> String {

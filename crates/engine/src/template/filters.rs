@@ -26,7 +26,11 @@ pub(super) fn register(env: &mut Environment<'static>) {
     env.add_filter("filesizeformat", contrib::filesizeformat);
     env.add_filter("length", length);
     env.add_filter("count", length);
-    env.add_function("cycler", globals::cycler);
+    env.add_filter("int", int);
+    env.add_filter("float", float);
+    env.add_filter("replace", replace);
+    // Jinja2 takes the items as arguments, the compatibility crate as one list.
+    env.add_function("cycler", |items: Rest<Value>| globals::cycler(items.0));
     env.add_function("joiner", globals::joiner);
 }
 
@@ -109,4 +113,56 @@ fn length(state: &mut State<'_, '_>, value: &Value) -> Result<usize, Error> {
         (ValueKind::Undefined, _) => Ok(0),
         _ => value.len().ok_or_else(|| refused(format!("a {} has no length", value.kind()))),
     }
+}
+
+/// `int(default=0, base=10)`: what is no number is the default.
+fn int(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    default: Option<Value>,
+    base: Option<u32>,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    let default = default.or(options.get("default")?).unwrap_or_else(|| Value::from(0));
+    let base = base.or(options.get("base")?).unwrap_or(10);
+    options.assert_all_used()?;
+    if !(2..=36).contains(&base) {
+        return Err(refused("int: the base is a number from 2 to 36"));
+    }
+    if let Some(whole) = value.as_str().and_then(|text| i64::from_str_radix(text.trim(), base).ok()) {
+        return Ok(Value::from(whole));
+    }
+    if value.is_integer() {
+        return Ok(value.clone());
+    }
+    // Beyond this, a float has no exact whole value that fits.
+    let float = as_float(state, value)?.filter(|float| float.abs() < 9.2e18);
+    Ok(float.map_or(default, |float| Value::from(float.trunc() as i64)))
+}
+
+/// `float(default=0.0)`: what is no number is the default.
+fn float(state: &mut State<'_, '_>, value: &Value, default: Option<Value>, options: Kwargs) -> Result<Value, Error> {
+    let default = default.or(options.get("default")?).unwrap_or_else(|| Value::from(0.0));
+    options.assert_all_used()?;
+    Ok(as_float(state, value)?.map_or(default, Value::from))
+}
+
+fn as_float(state: &State<'_, '_>, value: &Value) -> Result<Option<f64>, Error> {
+    Ok(match (value.kind(), state.undefined_behavior()) {
+        (ValueKind::Undefined, UndefinedBehavior::Strict) => return Err(Error::from(ErrorKind::UndefinedError)),
+        (ValueKind::String, _) => value.as_str().and_then(|text| text.trim().parse().ok()),
+        (ValueKind::Bool, _) => Some(f64::from(u8::from(value.is_true()))),
+        (ValueKind::Number, _) => f64::try_from(value.clone()).ok(),
+        _ => None,
+    })
+}
+
+/// `replace(old, new, count=None)`.
+fn replace(text: String, old: String, new: String, count: Option<usize>, options: Kwargs) -> Result<String, Error> {
+    let count = count.or(options.get("count")?);
+    options.assert_all_used()?;
+    Ok(match count {
+        Some(count) => text.replacen(&old, &new, count),
+        None => text.replace(&old, &new),
+    })
 }

@@ -2,12 +2,11 @@
 
 use minijinja::{
     Error, ErrorKind, State, Value,
-    value::{Tuple, from_args},
+    value::{Tuple, ValueKind, from_args},
 };
 use minijinja_contrib::pycompat;
 
-/// The widest text `ljust`, `rjust`, `center` and `zfill` make, in characters.
-const WIDEST: usize = 10_000;
+use crate::limits::TEMPLATE_PAD_CHARS;
 
 /// Calls a method of a value that the value itself does not know.
 pub(super) fn call(state: &mut State<'_, '_>, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
@@ -15,6 +14,15 @@ pub(super) fn call(state: &mut State<'_, '_>, value: &Value, method: &str, args:
         && let Some(result) = of_text(text, method, args)
     {
         return result;
+    }
+    if let (Some(number), "is_integer") = (f64::try_from(value.clone()).ok(), method) {
+        let () = from_args(args)?;
+        return Ok(Value::from(number.fract() == 0.0));
+    }
+    if let (ValueKind::Seq, "index") = (value.kind(), method) {
+        let (wanted,): (&Value,) = from_args(args)?;
+        let at = value.try_iter()?.position(|item| item == *wanted);
+        return at.map(Value::from).ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "index: no such item"));
     }
     if let ("copy", Some(_)) = (method, value.as_object()) {
         let () = from_args(args)?;
@@ -39,6 +47,7 @@ fn of_text(text: &str, method: &str, args: &[Value]) -> Option<Result<Value, Err
         "swapcase" => from_args(args).map(|()| Value::from(swapcase(text))),
         "partition" => from_args(args).and_then(|(at,): (&str,)| partition(text, at, text.split_once(at), false)),
         "rpartition" => from_args(args).and_then(|(at,): (&str,)| partition(text, at, text.rsplit_once(at), true)),
+        "rsplit" => from_args(args).map(|(at, most): (Option<&str>, Option<usize>)| rsplit(text, at, most)),
         "isdecimal" => from_args(args).map(|()| Value::from(!text.is_empty() && text.chars().all(char::is_numeric))),
         _ => return None,
     })
@@ -58,8 +67,11 @@ fn pad(text: &str, args: &[Value], side: Side) -> Result<Value, Error> {
 }
 
 pub(super) fn padded(text: &str, width: usize, fill: char, side: Side) -> Result<String, Error> {
-    if width > WIDEST {
-        return Err(Error::new(ErrorKind::InvalidOperation, format!("a width of more than {WIDEST} is refused")));
+    if width > TEMPLATE_PAD_CHARS {
+        return Err(Error::new(
+            ErrorKind::InvalidOperation,
+            format!("a width of more than {TEMPLATE_PAD_CHARS} is refused"),
+        ));
     }
     let missing = width.saturating_sub(text.chars().count());
     let left = match side {
@@ -102,4 +114,14 @@ fn partition(text: &str, at: &str, parts: Option<(&str, &str)>, from_end: bool) 
         None => [text, "", ""],
     };
     Ok(Value::from(Tuple::from(parts.map(Value::from))))
+}
+
+fn rsplit(text: &str, at: Option<&str>, most: Option<usize>) -> Value {
+    let pieces = most.map_or(usize::MAX, |most| most.saturating_add(1));
+    let mut parts: Vec<&str> = match at {
+        Some(at) => text.rsplitn(pieces, at).collect(),
+        None => text.trim().rsplitn(pieces, char::is_whitespace).map(str::trim).filter(|p| !p.is_empty()).collect(),
+    };
+    parts.reverse();
+    parts.into_iter().collect()
 }

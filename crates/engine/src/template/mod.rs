@@ -6,7 +6,7 @@
 //!
 //! What this room must never do: compile text that came out of a conversation. [`TemplateEngine::compile`] takes a
 //! [`TemplateSource`], which is made by the loaders of project files and by nobody else; values enter as data and are not
-//! looked at again (`values_are_never_templates` in `tests.rs`, the property tests of `interpolate.rs`). No template reads a file, a
+//! looked at again (`values_are_never_templates` in `tests/bounds.rs`, the property tests of `interpolate.rs`). No template reads a file, a
 //! clock or a random number, and every rendering is bounded in steps, nesting and size.
 //!
 //! Printing follows Python: `True`, `None`, `50.0`, `['a', 1]`. Where the engine differs from Jinja2 is listed, with the
@@ -18,6 +18,7 @@ mod error;
 mod filters;
 mod interpolate;
 mod methods;
+mod names;
 mod python;
 mod slots;
 mod strftime;

@@ -89,7 +89,7 @@ fn write_code(local: Local<'_>, code: char, flag: Option<char>, out: &mut String
         (Some(text), None) => out.push_str(&text),
         (Some(text), Some(':')) if code == 'z' => out.push_str(&text),
         (Some(text), Some('^')) => out.push_str(&text.to_uppercase()),
-        (Some(text), Some('#')) if matches!(code, 'p' | 'Z') => out.push_str(&text.to_lowercase()),
+        (Some(text), Some('#')) if code == 'p' => out.push_str(&text.to_lowercase()),
         (Some(text), Some('#')) => out.push_str(&text.to_uppercase()),
         _ => return false,
     }
