@@ -1,7 +1,8 @@
 """An MCP server on the official Python SDK, with tools that behave and tools that do not.
 
     python fastmcp_server.py                 stdio
-    python fastmcp_server.py http PORT       streamable HTTP on 127.0.0.1:PORT, path /mcp
+    python fastmcp_server.py http PORT       streamable HTTP on 127.0.0.1:PORT, path /mcp; with port 0 the line
+                                             "Uvicorn running on http://127.0.0.1:…" on standard error says which
 """
 
 import os
@@ -14,8 +15,10 @@ from mcp.server.lowlevel import NotificationOptions
 from mcp.types import ToolAnnotations
 from pydantic import BaseModel
 
-PORT = int(sys.argv[2]) if len(sys.argv) > 2 else 8000
-server = FastMCP("foreign-fastmcp", host="127.0.0.1", port=PORT, log_level="WARNING")
+OVER_HTTP = sys.argv[1:2] == ["http"]
+PORT = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+# At INFO the address is printed; on stdio nobody needs the line per request.
+server = FastMCP("foreign-fastmcp", host="127.0.0.1", port=PORT, log_level="INFO" if OVER_HTTP else "WARNING")
 
 # FastMCP does not announce that its list may change unless it is told so.
 announce = server._mcp_server.create_initialization_options
@@ -96,4 +99,4 @@ async def shrink(name: str, context: Context) -> str:
 
 
 if __name__ == "__main__":
-    server.run("streamable-http" if sys.argv[1:2] == ["http"] else "stdio")
+    server.run("streamable-http" if OVER_HTTP else "stdio")
