@@ -50,23 +50,27 @@ impl Tree {
         Self::new(files.iter().map(|(path, text)| ((*path).to_owned(), Some((*text).to_owned()))))
     }
 
-    /// The files that git tracks or would track.
+    /// The files that git tracks or would track; without git, all that are not built or installed.
     fn read(root: &Path) -> Result<Self> {
-        let listed = place::output(
-            Command::new("git")
-                .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-                .current_dir(root),
-            "git",
-        )?;
+        let mut git = Command::new("git");
+        git.args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+        let paths = match place::output(git.current_dir(root), "git") {
+            Ok(listed) => listed.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect(),
+            Err(_) => {
+                let mut paths = Vec::new();
+                walk(root, "", &mut paths)?;
+                paths
+            }
+        };
         let mut files = Vec::new();
-        for path in listed.split('\0').filter(|path| !path.is_empty()) {
-            let file = root.join(path);
+        for path in paths {
+            let file = root.join(&path);
             // A file that is deleted but not yet committed as such is not there any more.
             if !file.is_file() {
                 continue;
             }
             let bytes = std::fs::read(&file).with_context(|| format!("cannot read {path}"))?;
-            files.push((path.to_owned(), String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))));
+            files.push((path, String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))));
         }
         Ok(Self::new(files))
     }
@@ -75,6 +79,22 @@ impl Tree {
     fn product(&self) -> impl Iterator<Item = (&String, &Scan)> {
         self.rust.iter().filter(|(path, _)| path.starts_with("src/") || path.starts_with("crates/"))
     }
+}
+
+/// Every file below a folder, by its path from the root.
+fn walk(root: &Path, folder: &str, paths: &mut Vec<String>) -> Result<()> {
+    let place = root.join(folder);
+    for entry in std::fs::read_dir(&place).with_context(|| format!("cannot read {}", place.display()))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+        if !entry.file_type()?.is_dir() {
+            paths.push(path);
+        } else if !matches!(name.as_str(), ".git" | ".segue" | "target" | "node_modules" | "__pycache__") {
+            walk(root, &path, paths)?;
+        }
+    }
+    Ok(())
 }
 
 /// A breach of one rule at one place.
