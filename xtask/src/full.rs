@@ -11,7 +11,7 @@ use crate::place;
 pub fn run(arguments: &[String]) -> Result<bool> {
     let root = place::root()?;
     let mut child = place::cargo()
-        .args(["test", "--locked"])
+        .args(["test", "--locked", "--no-fail-fast"])
         .args(arguments)
         .current_dir(&root)
         .env("SEGUE_FULL", "1")

@@ -44,7 +44,7 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
     breaches.found
 }
 
-/// Whether a line names a path that starts with `place`; `/home/work/x` does not start there.
+/// Whether a line names a path that starts with `place`; the same letters inside a longer path or address are fine.
 fn names(line: &str, place: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || "._-~}>)*/".contains(c);
     line.match_indices(place).any(|(start, _)| !line[..start].ends_with(part))
