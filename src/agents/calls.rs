@@ -57,13 +57,19 @@ pub async fn run(
         calls.iter().enumerate().filter(|(_, call)| !is_control(call, profile)).collect();
     // A call that changes something never runs beside another: the order the model wrote is the order of effects.
     let together = if ordinary.iter().all(|(_, call)| harmless(call, task)) { TOGETHER } else { 1 };
-    let outcomes: Vec<ToolOutcome> =
-        stream::iter(ordinary.iter().map(|(at, call)| one(*at, call, task, profile, cx))).buffered(together).collect().await;
+    let outcomes: Vec<ToolOutcome> = stream::iter(ordinary.iter().map(|(at, call)| one(*at, call, task, profile, cx)))
+        .buffered(together)
+        .collect()
+        .await;
     let mut results: Vec<(usize, Arc<str>)> = Vec::with_capacity(calls.len());
     for ((at, call), outcome) in ordinary.iter().zip(outcomes) {
         let text = match &outcome {
-            ToolOutcome::Failed(failure) if failure.kind == FailureKind::UnknownTool => unknown_tool(task, profile, prompts),
-            ToolOutcome::Failed(failure) if failure.kind == FailureKind::BadArguments && failure.message.starts_with('\u{0}') => {
+            ToolOutcome::Failed(failure) if failure.kind == FailureKind::UnknownTool => {
+                unknown_tool(task, profile, prompts)
+            }
+            ToolOutcome::Failed(failure)
+                if failure.kind == FailureKind::BadArguments && failure.message.starts_with('\u{0}') =>
+            {
                 let reason = failure.message.trim_start_matches('\u{0}');
                 words(prompts, "arguments_not_json", context! { outcome => "arguments_not_json", reason })
             }
@@ -168,7 +174,13 @@ fn note(call: &ToolCall, outcome: &ToolOutcome, text: &str, ledger: &mut Ledger<
     ledger.event(executed, cx);
 }
 
-fn set_slot(call: &ToolCall, task: &AgentTask<'_>, slots: &mut RunSlots<'_>, prompts: &PromptSet, tally: &mut Tally) -> String {
+fn set_slot(
+    call: &ToolCall,
+    task: &AgentTask<'_>,
+    slots: &mut RunSlots<'_>,
+    prompts: &PromptSet,
+    tally: &mut Tally,
+) -> String {
     let name = slot_of(call).unwrap_or_default();
     let refused = |tally: &mut Tally, reason: String| {
         tally.failed += 1;
@@ -179,7 +191,9 @@ fn set_slot(call: &ToolCall, task: &AgentTask<'_>, slots: &mut RunSlots<'_>, pro
             Some(written) => written.clone(),
             None => return refused(tally, format!("the argument `{}` is missing", slot_tools::PARAMETER)),
         },
-        Arguments::Malformed { error, .. } => return refused(tally, format!("the arguments are not valid JSON ({error})")),
+        Arguments::Malformed { error, .. } => {
+            return refused(tally, format!("the arguments are not valid JSON ({error})"));
+        }
     };
     let Some(definition) = slots.definition(name) else { return refused(tally, "there is no such value".into()) };
     let value = match slot_tools::coerce(&definition.kind, &written) {
@@ -204,7 +218,9 @@ fn render_slot(prompts: &PromptSet, variables: minijinja::Value) -> String {
 }
 
 fn words(prompts: &PromptSet, outcome: &str, variables: minijinja::Value) -> String {
-    prompts.render(&prompts.agent_tool_results, variables).map_or_else(|_| format!("error: {outcome}"), |t| t.trim().to_owned())
+    prompts
+        .render(&prompts.agent_tool_results, variables)
+        .map_or_else(|_| format!("error: {outcome}"), |t| t.trim().to_owned())
 }
 
 fn unknown_tool(task: &AgentTask<'_>, profile: &Profile, prompts: &PromptSet) -> String {

@@ -3,7 +3,9 @@
 use minijinja::context;
 use segue_engine::{
     condition::Scope,
-    conversation::{AgentKind, AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, EventPlace, FilledBy, Reply},
+    conversation::{
+        AgentKind, AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, EventPlace, FilledBy, Reply,
+    },
     ids::SlotName,
 };
 use serde_json::{Map, Value as Json, json};
@@ -21,7 +23,9 @@ pub fn built_in_tools(profile: &Profile, slots: &RunSlots<'_>, prompts: &PromptS
         AgentKind::Open => vec![ToolSpec {
             name: TASK_COMPLETED.into(),
             description: prompts.render(&prompts.tool_task_completed, context! {}).unwrap_or_default().trim().into(),
-            parameters: Arc::new(json!({"type": "object", "properties": {}, "required": [], "additionalProperties": false})),
+            parameters: Arc::new(
+                json!({"type": "object", "properties": {}, "required": [], "additionalProperties": false}),
+            ),
             strict: true,
         }],
         AgentKind::Task => profile

@@ -71,10 +71,5 @@ pub trait Agent: Send + Sync {
     /// `cx.clock.now()`, which is recorded.
     ///
     /// *Cancellation*: when `cx` is cancelled or its deadline passes, it ends at the next safe point with what has happened.
-    fn run<'a>(
-        &'a self,
-        task: AgentTask<'a>,
-        out: &'a mut dyn ReplySink,
-        cx: &'a Cx,
-    ) -> BoxFuture<'a, AgentOutcome>;
+    fn run<'a>(&'a self, task: AgentTask<'a>, out: &'a mut dyn ReplySink, cx: &'a Cx) -> BoxFuture<'a, AgentOutcome>;
 }

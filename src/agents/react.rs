@@ -14,7 +14,12 @@ use super::{
     speech::{self, Spoken},
     step::{self, Decision, Step},
 };
-use crate::{conversation::ReplySink, cx::Cx, llm::{ChatRequest, Purpose, ToolSpec}, prompts::PromptSet};
+use crate::{
+    conversation::ReplySink,
+    cx::Cx,
+    llm::{ChatRequest, Purpose, ToolSpec},
+    prompts::PromptSet,
+};
 
 /// An agent that reasons and acts in turn (agents.md 3), open or task by the step that calls it.
 pub struct ReactAgent {
@@ -82,7 +87,13 @@ async fn run(task: &AgentTask<'_>, prompts: &PromptSet, out: &mut dyn ReplySink,
                     say(&mut ledger, &spoken, kind, out, cx).await;
                 }
                 let tally = calls::run(
-                    &answer.tool_calls, task, &profile, &mut slots, &mut session, &mut ledger, prompts,
+                    &answer.tool_calls,
+                    task,
+                    &profile,
+                    &mut slots,
+                    &mut session,
+                    &mut ledger,
+                    prompts,
                     &cx.step(pass),
                 )
                 .await;

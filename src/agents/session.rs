@@ -30,13 +30,16 @@ pub struct Session {
 
 impl Session {
     /// Collects what the run starts from.
-    pub fn open(task: &AgentTask<'_>, profile: &Profile, slots: &RunSlots<'_>, prompts: &PromptSet) -> Result<Self, String> {
+    pub fn open(
+        task: &AgentTask<'_>,
+        profile: &Profile,
+        slots: &RunSlots<'_>,
+        prompts: &PromptSet,
+    ) -> Result<Self, String> {
         let system = ChatMessage::system(system_prompt(task, profile, slots, prompts)?);
         let history = transcript(task, prompts);
-        let context_at = history
-            .iter()
-            .rposition(|message| matches!(**message, ChatMessage::User { .. }))
-            .unwrap_or(history.len());
+        let context_at =
+            history.iter().rposition(|message| matches!(**message, ChatMessage::User { .. })).unwrap_or(history.len());
         Ok(Self { system, history, context_at, exchanges: Vec::new() })
     }
 
@@ -89,7 +92,8 @@ impl Session {
         let mut groups = Vec::new();
         let mut rest = self.exchanges.as_slice();
         while let Some(first) = rest.first() {
-            let results = rest.iter().skip(1).take_while(|message| matches!(***message, ChatMessage::Tool { .. })).count();
+            let results =
+                rest.iter().skip(1).take_while(|message| matches!(***message, ChatMessage::Tool { .. })).count();
             let (group, tail) = rest.split_at((1 + results).min(rest.len()));
             if matches!(&**first, ChatMessage::Assistant { tool_calls, .. } if !tool_calls.is_empty()) {
                 groups.push(group);
@@ -207,7 +211,8 @@ fn transcript(task: &AgentTask<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessage>
             HistoryItem::Bot { in_exchange: true, agent: Some(agent), .. } if agent == me && at > task_began => {}
             HistoryItem::Bot { text, .. } => messages.push(ChatMessage::assistant(text.clone())),
             HistoryItem::Exchanges { agent, messages: kept } if agent == me && at > task_began => {
-                let kept = kept.iter().filter_map(|message| serde_json::from_value::<ChatMessage>(message.clone()).ok());
+                let kept =
+                    kept.iter().filter_map(|message| serde_json::from_value::<ChatMessage>(message.clone()).ok());
                 messages.extend(kept.map(Arc::new));
             }
             HistoryItem::Exchanges { .. } | HistoryItem::Mark { .. } => {}
@@ -230,7 +235,8 @@ fn transcript(task: &AgentTask<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessage>
 /// The last completed run of this agent before `until`: from its beginning to its end.
 fn earlier_run(items: &[&HistoryItem], me: &str, until: usize) -> Option<(usize, usize)> {
     let before = items.get(..until)?;
-    let end = before.iter().rposition(|item| matches!(item, HistoryItem::Mark { agent, start: false } if agent == me))?;
+    let end =
+        before.iter().rposition(|item| matches!(item, HistoryItem::Mark { agent, start: false } if agent == me))?;
     let start = before
         .get(..end)?
         .iter()

@@ -99,7 +99,9 @@ pub fn coerce(kind: &SlotType, written: &Json) -> Result<Json, String> {
 fn boolean(written: &Json) -> Option<bool> {
     match written {
         Json::Bool(value) => Some(*value),
-        Json::Number(number) => number.as_f64().and_then(|n| if n == 1.0 { Some(true) } else { (n == 0.0).then_some(false) }),
+        Json::Number(number) => {
+            number.as_f64().and_then(|n| if n == 1.0 { Some(true) } else { (n == 0.0).then_some(false) })
+        }
         Json::String(text) => match text.trim().to_lowercase().as_str() {
             "true" | "yes" | "1" => Some(true),
             "false" | "no" | "0" => Some(false),

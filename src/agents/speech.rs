@@ -42,7 +42,8 @@ pub async fn ask(task: &AgentTask<'_>, request: ChatRequest, out: &mut dyn Reply
                 spoken.forward(&mut said, text, &source, out, cx).await;
             }
             Some(Ok(Delta::Done(answer))) => {
-                let text = if answer.text.trim().is_empty() { answer.refusal.as_deref().unwrap_or("") } else { &answer.text };
+                let text =
+                    if answer.text.trim().is_empty() { answer.refusal.as_deref().unwrap_or("") } else { &answer.text };
                 spoken.text = text.trim().into();
                 return Heard::Answer(answer, spoken);
             }
@@ -58,7 +59,14 @@ pub async fn ask(task: &AgentTask<'_>, request: ChatRequest, out: &mut dyn Reply
 
 impl Spoken {
     /// Forwards a piece. A message begins with its first visible character: an answer of calls alone leaves no empty bubble.
-    async fn forward(&mut self, said: &mut String, text: Arc<str>, source: &Arc<str>, out: &mut dyn ReplySink, cx: &Cx) {
+    async fn forward(
+        &mut self,
+        said: &mut String,
+        text: Arc<str>,
+        source: &Arc<str>,
+        out: &mut dyn ReplySink,
+        cx: &Cx,
+    ) {
         said.push_str(&text);
         if !out.streams() {
             return;

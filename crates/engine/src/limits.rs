@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 //! Every size, count and depth limit of loading and of the dialogue with its default, in one table.
 
 /// Conversation: entries of the history that the fold keeps for prompts.
@@ -19,7 +18,6 @@ pub const YAML_NODES: usize = 2_000_000;
 pub const YAML_DEPTH: usize = 64;
 /// Project: files read.
 pub const PROJECT_FILES: usize = 20_000;
-//! limits (being built).
 
 // ---- templates ----
 
@@ -35,11 +33,6 @@ pub const TEMPLATE_JSON_BYTES: usize = 4 * 1024 * 1024;
 pub const TEMPLATE_PAD_CHARS: usize = 10_000;
 /// Levels of nesting that are filled inside the `custom`, `buttons` and `elements` of a response.
 pub const RESPONSE_DEPTH: usize = 64;
->>>>>>> template
-=======
-//! Every bound of the engine, each with its reason.
-//!
-//! A bound is met by refusing or by saying so in the trace, never by silently doing half.
 
 /// Longest regular expression, in bytes of UTF-8. Longer ones are refused when the project is loaded.
 pub const PATTERN_TEXT: usize = 1024;
