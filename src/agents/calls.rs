@@ -7,7 +7,11 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use minijinja::context;
-use segue_engine::{conversation::EventKind, ids::ToolName};
+use segue_engine::{
+    conversation::{AgentKind, EventKind},
+    ids::ToolName,
+    text::{CUT_MARK, Keep, truncate},
+};
 use serde_json::Value as Json;
 
 use super::{
@@ -27,6 +31,8 @@ use crate::{
 
 /// Ordinary calls that run at the same time.
 const TOGETHER: usize = 8;
+/// Characters of a result that its event keeps.
+const SUMMARY: usize = 400;
 
 /// What the calls of one answer came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,7 +101,6 @@ pub async fn run(
 }
 
 fn is_control(call: &ToolCall, profile: &Profile) -> bool {
-    use segue_engine::conversation::AgentKind;
     match profile.kind {
         AgentKind::Open => &*call.name == TASK_COMPLETED,
         AgentKind::Task => slot_of(call).is_some_and(|slot| profile.exit_slots.iter().any(|name| **name == *slot)),
@@ -125,7 +130,7 @@ async fn one(at: usize, call: &ToolCall, task: &AgentTask<'_>, profile: &Profile
             return invoke::failed(FailureKind::BadArguments, format!("\u{0}{error}"));
         }
     };
-    let cx = cx.step(format_args!("tool.{at}")).within(profile.tool_timeout);
+    let cx = cx.step(format!("tool.{at}")).within(profile.tool_timeout);
     let source = tool.spec().source.clone();
     let meta = task.meta.get(&*source).and_then(Json::as_object).cloned().unwrap_or_default();
     let tool_cx = ToolCx {
@@ -169,7 +174,7 @@ fn note(call: &ToolCall, outcome: &ToolOutcome, text: &str, ledger: &mut Ledger<
         agent_id: Some(ledger.agent().clone()),
         arguments: call.arguments.as_json().cloned().unwrap_or(Json::Null),
         status: status.into(),
-        summary: Some(segue_engine::text::truncate_chars(text, 400).into_owned()),
+        summary: Some(truncate(text, Keep::Chars(SUMMARY), CUT_MARK).into_owned()),
     };
     ledger.event(executed, cx);
 }
@@ -224,7 +229,6 @@ fn words(prompts: &PromptSet, outcome: &str, variables: minijinja::Value) -> Str
 }
 
 fn unknown_tool(task: &AgentTask<'_>, profile: &Profile, prompts: &PromptSet) -> String {
-    use segue_engine::conversation::AgentKind;
     let mut names: Vec<String> = task.tools.iter().map(|tool| tool.spec().name.to_string()).collect();
     match profile.kind {
         AgentKind::Open => names.push(TASK_COMPLETED.into()),

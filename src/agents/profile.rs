@@ -33,6 +33,10 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// The slots to fill, for templates.
+    pub fn slot_names(&self) -> Vec<String> {
+        self.exit_slots.iter().map(|name| name.to_string()).collect()
+    }
     /// The profile that the calling step and the agent's configuration make.
     pub fn of(task: &AgentTask<'_>) -> Self {
         let exit_if = exit_conditions(task.project, task);

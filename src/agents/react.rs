@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use segue_engine::conversation::{AgentKind, AgentOutcome, AgentStatus, BotKind};
+use segue_engine::conversation::{AgentKind, AgentOutcome, BotKind};
 
 use super::{
     Agent, AgentCard, AgentTask, calls,
@@ -74,7 +74,8 @@ async fn run(task: &AgentTask<'_>, prompts: &PromptSet, out: &mut dyn ReplySink,
         let offered = if step.closing { Arc::from([]) } else { tools.clone() };
         let mut request = ChatRequest::new(Purpose::AGENT, messages).with_tools(offered);
         request.max_tokens = step.max_tokens;
-        let heard = speech::ask(task, request, out, &cx.step(format_args!("llm.{pass}"))).await;
+        let asking = cx.step(format!("llm.{pass}"));
+        let heard = speech::ask(task, request, out, &asking).await;
         let decision = step.decide(heard, &profile, &slots);
         match decision {
             Decision::Act(answer, spoken) => {

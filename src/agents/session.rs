@@ -121,7 +121,7 @@ fn system_prompt(
             context! {
                 description => &*task.definition.description,
                 enable_filler_messages => profile.fillers,
-                slot_names => profile.exit_slots.iter().map(|name| &**name).collect::<Vec<_>>(),
+                slot_names => profile.slot_names(),
             },
         ),
     };
@@ -140,7 +140,7 @@ fn own_variables(task: &AgentTask<'_>, profile: &Profile, slots: &RunSlots<'_>) 
     Ok(context! {
         description => &*task.definition.description,
         slots => slots.snapshot(&profile.exit_slots).into_value(),
-        slot_names => profile.exit_slots.iter().map(|name| &**name).collect::<Vec<_>>(),
+        slot_names => profile.slot_names(),
         current_datetime => now.as_ref().map(ZonedTime::to_value),
         current_date => part("%d %B, %Y"),
         current_time => part("%H:%M:%S"),
@@ -161,14 +161,13 @@ fn context_prompt(
     slots: &RunSlots<'_>,
     prompts: &PromptSet,
 ) -> Result<String, String> {
-    let open: Vec<&str> =
-        profile.exit_slots.iter().map(|name| &**name).filter(|name| slots.value(name).is_null()).collect();
+    let open: Vec<String> = profile.slot_names().into_iter().filter(|name| slots.value(name).is_null()).collect();
     let (marker_start, marker_end) = markers(prompts);
     let shown = slots.snapshot(&[]);
     let variables = context! {
         current_datetime => now(task).as_ref().map(ZonedTime::to_value),
         slots => (!shown.is_empty()).then(|| shown.into_value()),
-        slot_names => profile.exit_slots.iter().map(|name| &**name).collect::<Vec<_>>(),
+        slot_names => profile.slot_names(),
         open_slots => open,
         resumed_after_interruption => task.call.resumed,
         resumed_last_request => task.call.resumed_last_request.as_deref().unwrap_or_default(),

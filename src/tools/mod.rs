@@ -3,6 +3,8 @@
 //! Entry: [`Tool::call`], through `invoke`. This room never speaks to a model and never sees a conversation: what a
 //! tool may know of its caller is in its [`ToolCx`].
 
+pub mod invoke;
+
 use std::{fmt, sync::Arc};
 
 use futures::future::BoxFuture;
