@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future::BoxFuture, stream};
 use minijinja::context;
 use segue_engine::{
     conversation::{AgentKind, EventKind},
@@ -63,10 +63,11 @@ pub async fn run(
         calls.iter().enumerate().filter(|(_, call)| !is_control(call, profile)).collect();
     // A call that changes something never runs beside another: the order the model wrote is the order of effects.
     let together = if ordinary.iter().all(|(_, call)| harmless(call, task)) { TOGETHER } else { 1 };
-    let outcomes: Vec<ToolOutcome> = stream::iter(ordinary.iter().map(|(at, call)| one(*at, call, task, profile, cx)))
-        .buffered(together)
-        .collect()
-        .await;
+    let mut waiting: Vec<BoxFuture<'_, ToolOutcome>> = Vec::with_capacity(ordinary.len());
+    for (at, call) in &ordinary {
+        waiting.push(Box::pin(one(*at, call, task, profile, cx)));
+    }
+    let outcomes: Vec<ToolOutcome> = stream::iter(waiting).buffered(together).collect().await;
     let mut results: Vec<(usize, Arc<str>)> = Vec::with_capacity(calls.len());
     for ((at, call), outcome) in ordinary.iter().zip(outcomes) {
         let text = match &outcome {
