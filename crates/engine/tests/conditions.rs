@@ -15,7 +15,10 @@ const DOCUMENTS: &str = include_str!("data/condition_documents.json");
 const DIFFERENCES: &[(&str, &str)] = &[
     ("slots.t matches /^HEL/i", SLASHES),
     ("slots.t matches /l+o/", SLASHES),
-    ("((((((((((((((((((((((((((((((((((((((((true))))))))))))))))))))))))))))))))))))))))", "nesting is bounded at load"),
+    (
+        "((((((((((((((((((((((((((((((((((((((((true))))))))))))))))))))))))))))))))))))))))",
+        "nesting is bounded at load",
+    ),
     ("'a\u{301}' matches 'a\\b'", "the matchers count a combining mark as part of a word, Python does not"),
 ];
 const SLASHES: &str = "the library's documentation has slashes, its last release does not: we take them";
