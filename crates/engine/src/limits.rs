@@ -18,3 +18,7 @@ pub const YAML_NODES: usize = 2_000_000;
 pub const YAML_DEPTH: usize = 64;
 /// Project: files read.
 pub const PROJECT_FILES: usize = 20_000;
+/// YAML: aliases (`*name`) in one file.
+pub const YAML_ALIASES: usize = 1_000;
+/// YAML: values that aliases may repeat in one file, all together.
+pub const YAML_ALIAS_EVENTS: usize = 200_000;

@@ -23,7 +23,7 @@ pub use self::{
     message::{Button, Reply, UserMessage},
     outcome::{ActionCall, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus, ToolCallStep, ToolResult},
     slots::{SlotState, Slots},
-    stack::{AgentFrame, AgentState, Frame, FrameKind, FlowFrameType, PatternFrame, Position, Stack},
+    stack::{AgentFrame, AgentState, FlowFrameType, Frame, FrameKind, PatternFrame, Position, Stack},
 };
 use crate::{
     ids::{AgentName, ConversationId, FlowId},
