@@ -1,0 +1,329 @@
+//! The Jinja environment of a project: compile once, render many times.
+
+use std::{
+    borrow::Cow,
+    io::{self, Write},
+    sync::Arc,
+};
+
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, value::ValueKind};
+use serde_json::Value as Json;
+
+use super::{
+    error::{TemplateError, TemplateErrorKind},
+    filters, methods, names, python,
+};
+use crate::limits::{TEMPLATE_FUEL, TEMPLATE_OUTPUT_BYTES, TEMPLATE_RECURSION};
+
+/// What happens to a name that has no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It prints nothing, and so do its attributes: templates of projects.
+    Lenient,
+    /// It is an error: our own prompts and missions.
+    Strict,
+}
+
+/// Text that an author wrote into a file under version control: the only thing that can become a template.
+///
+/// Loaders of project files make it; nothing that a conversation, a model or a tool produced ever may. There is no
+/// conversion from `String`, so every place that makes one can be found by the constructors' names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateSource {
+    name: Arc<str>,
+    first_line: u32,
+    text: Arc<str>,
+}
+
+impl TemplateSource {
+    /// The whole of a project file, or a text that stands in one. `name` is the file's path from the project's folder.
+    pub fn from_project_file(name: impl Into<Arc<str>>, text: &str) -> Self {
+        let text =
+            if text.contains('\r') { Cow::Owned(text.replace("\r\n", "\n").replace('\r', "\n")) } else { text.into() };
+        Self { name: name.into(), first_line: 1, text: text.into() }
+    }
+    /// A text that is part of this binary.
+    pub fn embedded(name: &'static str, text: &'static str) -> Self {
+        Self::from_project_file(name, text)
+    }
+    /// Says on which line of its file the text begins, so that errors point into the file.
+    pub fn starting_at_line(mut self, line: u32) -> Self {
+        self.first_line = line.max(1);
+        self
+    }
+    /// The file's path.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+    /// The line of the file the text begins on.
+    pub fn first_line(&self) -> u32 {
+        self.first_line
+    }
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// A compiled template. Cloning is cheap, rendering takes no lock that others hold.
+#[derive(Clone, Debug)]
+pub struct Template(Arc<Compiled>);
+
+#[derive(Debug)]
+struct Compiled {
+    source: TemplateSource,
+    body: Body,
+}
+
+/// Texts without any Jinja are very common (conditions, responses): they cost no environment and no rendering.
+#[derive(Debug)]
+enum Body {
+    Constant,
+    // One environment per template: it shares filters with the engine, and its lookup contends with nobody.
+    Jinja(Box<Environment<'static>>),
+}
+
+impl Template {
+    /// The source it was compiled from.
+    pub fn source(&self) -> &TemplateSource {
+        &self.0.source
+    }
+    /// Whether it always renders to the same text.
+    pub fn is_constant(&self) -> bool {
+        matches!(self.0.body, Body::Constant)
+    }
+}
+
+/// A compiled Jinja expression: the `value` of a tool's output mapping.
+#[derive(Clone, Debug)]
+pub struct Expression(TemplateSource);
+
+impl Expression {
+    /// The source it was compiled from.
+    pub fn source(&self) -> &TemplateSource {
+        &self.0
+    }
+}
+
+/// The template engine of one project: built once, shared by all conversations.
+#[derive(Debug)]
+pub struct TemplateEngine {
+    lenient: Environment<'static>,
+    strict: Environment<'static>,
+}
+
+impl Default for TemplateEngine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl TemplateEngine {
+    /// Builds both environments.
+    pub fn new() -> Self {
+        Self { lenient: environment(UndefinedBehavior::Chainable), strict: environment(UndefinedBehavior::Strict) }
+    }
+
+    /// Compiles a template.
+    ///
+    /// # Errors
+    /// Its syntax is wrong.
+    pub fn compile(&self, source: &TemplateSource, mode: Mode) -> Result<Template, TemplateError> {
+        let text = source.text();
+        if !["{{", "{%", "{#"].iter().any(|open| text.contains(open)) {
+            return Ok(Template(Arc::new(Compiled { source: source.clone(), body: Body::Constant })));
+        }
+        let mut env = match mode {
+            Mode::Lenient => self.lenient.clone(),
+            Mode::Strict => self.strict.clone(),
+        };
+        env.add_template_owned(source.name().to_string(), text.to_owned())
+            .map_err(|error| TemplateError::from_engine(&error, source))?;
+        Ok(Template(Arc::new(Compiled { source: source.clone(), body: Body::Jinja(Box::new(env)) })))
+    }
+
+    /// Renders a template with the values of `context`, a map or an object.
+    ///
+    /// # Errors
+    /// A filter does not exist or refuses its value, a limit is passed, or (strict) a name has no value.
+    pub fn render(&self, template: &Template, context: Value) -> Result<String, TemplateError> {
+        let Compiled { source, body } = &*template.0;
+        let Body::Jinja(env) = body else {
+            let text = source.text();
+            return Ok(text.strip_suffix('\n').unwrap_or(text).to_owned());
+        };
+        let mut out = Bounded { text: Vec::with_capacity(source.text().len() + 256) };
+        env.get_template(source.name())
+            .and_then(|compiled| compiled.render_captured_to(context, &mut out).map(drop))
+            .map_err(|error| TemplateError::from_engine(&error, source))?;
+        Ok(String::from_utf8(out.text).unwrap_or_else(|broken| String::from_utf8_lossy(broken.as_bytes()).into_owned()))
+    }
+
+    /// The dotted names a template reads from its context, sorted: `slots.city`, `user_message`.
+    pub fn variables(&self, template: &Template) -> Vec<String> {
+        let Body::Jinja(env) = &template.0.body else { return Vec::new() };
+        let names =
+            env.get_template(template.0.source.name()).map(|t| t.undeclared_variables(true)).unwrap_or_default();
+        self.without_globals(names)
+    }
+
+    /// The names a template reads that `context` has no value for, for the trace of a turn.
+    ///
+    /// Branches are not followed: a name in a branch not taken is among them.
+    pub fn missing(&self, template: &Template, context: &Value) -> Vec<String> {
+        let mut names = self.variables(template);
+        names.retain(|name| is_missing(name, context));
+        names
+    }
+
+    /// The filters a template names that do not exist, with their places: they would fail when a rendering meets them.
+    pub fn unknown_filters(&self, template: &Template) -> Vec<TemplateError> {
+        let source = &template.0.source;
+        if template.is_constant() {
+            return Vec::new();
+        }
+        let mut state = self.lenient.empty_state();
+        let mut found = Vec::new();
+        for (name, at) in names::filters(source.text()) {
+            // Called without a value, a filter that exists misses its argument; no other way of asking is public.
+            let answer = state.apply_filter(name, &[]);
+            if answer.is_err_and(|error| error.kind() == minijinja::ErrorKind::UnknownFilter) {
+                found.push(TemplateError::unknown_filter(source, name, at));
+            }
+        }
+        found
+    }
+
+    /// Compiles an expression, such as `result.structuredContent.id`.
+    ///
+    /// # Errors
+    /// Its syntax is wrong, or it is written inside braces.
+    pub fn compile_expression(&self, source: &TemplateSource) -> Result<Expression, TemplateError> {
+        if source.text().trim_start().starts_with("{{") {
+            let (message, help) = ("an expression stands here, not a template", "write it without `{{` and `}}`");
+            return Err(TemplateError::at_start(source, TemplateErrorKind::Syntax, message, help));
+        }
+        match self.lenient.compile_expression(source.text()) {
+            Ok(_) => Ok(Expression(source.clone())),
+            Err(error) => Err(TemplateError::from_engine(&error, source)),
+        }
+    }
+
+    /// Evaluates an expression, keeping the type of the value; what is not defined is null.
+    ///
+    /// # Errors
+    /// A filter does not exist or refuses its value, or a limit is passed.
+    pub fn eval_expression(&self, expression: &Expression, context: Value) -> Result<Json, TemplateError> {
+        // The engine ties a compiled expression to a borrow; reading a short text again costs a microsecond, next to a tool call.
+        let source = &expression.0;
+        self.lenient
+            .compile_expression(source.text())
+            .and_then(|compiled| compiled.eval(context))
+            .and_then(|value| to_json(&value))
+            .map_err(|error| TemplateError::from_engine(&error, source))
+    }
+
+    /// The dotted names an expression reads, sorted.
+    pub fn expression_variables(&self, expression: &Expression) -> Vec<String> {
+        let compiled = self.lenient.compile_expression(expression.0.text());
+        self.without_globals(compiled.map(|c| c.undeclared_variables(true)).unwrap_or_default())
+    }
+
+    fn without_globals(&self, names: impl IntoIterator<Item = String>) -> Vec<String> {
+        let globals: Vec<&str> = self.lenient.globals().map(|(name, _)| name).collect();
+        let mut names: Vec<String> = names.into_iter().filter(|name| !globals.contains(&name.as_str())).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+fn environment(undefined: UndefinedBehavior) -> Environment<'static> {
+    let mut env = Environment::new();
+    env.set_undefined_behavior(undefined);
+    env.set_auto_escape_callback(|_| AutoEscape::None);
+    env.set_fuel(Some(TEMPLATE_FUEL));
+    env.set_recursion_limit(TEMPLATE_RECURSION);
+    env.set_debug(false); // it would keep a copy of the values in errors
+    env.set_auto_reload(false);
+    env.set_unknown_method_callback(methods::call);
+    env.set_formatter(print);
+    env.remove_global("debug"); // it prints the whole context
+    filters::register(&mut env);
+    env
+}
+
+/// Prints a value as Python does. Only numbers differ from what the engine would print itself.
+fn print(
+    out: &mut minijinja::Output<'_>,
+    _: &mut minijinja::State<'_, '_>,
+    value: &Value,
+) -> Result<(), minijinja::Error> {
+    if let Some(text) = value.as_str() {
+        out.write_str(text)?;
+    } else if value.kind() == ValueKind::Number && !value.is_integer() {
+        out.write_str(&f64::try_from(value.clone()).map(python::float_text).unwrap_or_else(|_| value.to_string()))?;
+    } else {
+        out.write_fmt(format_args!("{value}"))?;
+    }
+    Ok(())
+}
+
+fn is_missing(name: &str, context: &Value) -> bool {
+    let mut at = context.clone();
+    for part in name.split('.') {
+        // `d.items()` reads as the name `d.items`: a method of maps, texts and objects is not a missing value.
+        let is_method = at.kind() != ValueKind::Map && !at.is_undefined() && !at.is_none();
+        if is_method || (at.kind() == ValueKind::Map && matches!(part, "items" | "keys" | "values" | "get")) {
+            return false;
+        }
+        at = at.get_attr(part).unwrap_or_default();
+        if at.is_undefined() {
+            return true;
+        }
+    }
+    false
+}
+
+/// A buffer that refuses to grow past [`TEMPLATE_OUTPUT_BYTES`].
+struct Bounded {
+    text: Vec<u8>,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        if self.text.len() + piece.len() > TEMPLATE_OUTPUT_BYTES {
+            return Err(io::Error::other("too much output"));
+        }
+        self.text.extend_from_slice(piece);
+        Ok(piece.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A JSON value as templates see it; the order of keys stays.
+pub fn from_json(value: &Json) -> Value {
+    match value {
+        Json::Null => Value::from(()),
+        Json::Bool(b) => Value::from(*b),
+        Json::Number(n) => match (n.as_i64(), n.as_u64(), n.as_f64()) {
+            (Some(i), _, _) => Value::from(i),
+            (_, Some(u), _) => Value::from(u),
+            (_, _, Some(f)) => Value::from(f),
+            _ => Value::from(()),
+        },
+        Json::String(s) => Value::from(s.as_str()),
+        Json::Array(items) => Value::from(items.iter().map(from_json).collect::<Vec<_>>()),
+        Json::Object(map) => Value::from_pairs(map.iter().map(|(key, value)| (key.as_str(), from_json(value)))),
+    }
+}
+
+/// A template value as JSON: what is undefined is null, an object of ours its printed form.
+///
+/// # Errors
+/// A map has keys that JSON does not know, or a number is too large.
+pub fn to_json(value: &Value) -> Result<Json, minijinja::Error> {
+    serde_json::to_value(value)
+        .map_err(|error| minijinja::Error::new(minijinja::ErrorKind::BadSerialization, error.to_string()))
+}

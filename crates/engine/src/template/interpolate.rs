@@ -1,0 +1,216 @@
+//! The `{slot}` form of responses: one pass, values as they were typed.
+
+use std::borrow::Cow;
+
+use serde_json::Value as Json;
+
+use super::python::python_text;
+use crate::limits::RESPONSE_DEPTH;
+
+/// Named values that a text may ask for.
+pub trait Values {
+    /// The value of a name; null for a slot that is not set, `None` for a name that does not exist.
+    fn value(&self, name: &str) -> Option<Cow<'_, Json>>;
+}
+
+impl Values for serde_json::Map<String, Json> {
+    fn value(&self, name: &str) -> Option<Cow<'_, Json>> {
+        self.get(name).map(Cow::Borrowed)
+    }
+}
+
+/// Two layers of values: the first wins. Keyword arguments of an action server stand over slots.
+#[derive(Clone, Copy)]
+pub struct Over<'a> {
+    /// Asked first.
+    pub first: &'a dyn Values,
+    /// Asked where the first has no such name.
+    pub then: &'a dyn Values,
+}
+
+impl std::fmt::Debug for Over<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Over")
+    }
+}
+
+impl Values for Over<'_> {
+    fn value(&self, name: &str) -> Option<Cow<'_, Json>> {
+        self.first.value(name).or_else(|| self.then.value(name))
+    }
+}
+
+/// A filled text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filled<T> {
+    /// The result.
+    pub content: T,
+    /// Names nobody knows, in order, each once. A text that asks for one stands unfilled in the result.
+    pub unknown: Vec<String>,
+}
+
+/// Fills the `{name}` places of a text.
+///
+/// A value prints as Python's `str` does (an unset slot as `None`); braces inside it mean nothing. `{{` and `}}` stand for
+/// one brace. Any characters but line breaks and braces make a name. If one name is unknown, the text comes back as it was.
+pub fn fill<'a>(text: &'a str, values: &dyn Values) -> Filled<Cow<'a, str>> {
+    let mut unknown = Vec::new();
+    let content = fill_text(text, values, &mut unknown);
+    Filled { content, unknown }
+}
+
+/// Fills every text inside a JSON value (`custom`, `buttons`, `elements`); keys stay as they are.
+///
+/// Each text stands for itself: one with an unknown name stays unfilled, the others are filled.
+pub fn fill_json(value: &Json, values: &dyn Values) -> Filled<Json> {
+    let mut unknown = Vec::new();
+    let content = fill_value(value, values, RESPONSE_DEPTH, &mut unknown);
+    Filled { content, unknown }
+}
+
+fn fill_value(value: &Json, values: &dyn Values, depth: usize, unknown: &mut Vec<String>) -> Json {
+    let Some(inner) = depth.checked_sub(1) else { return value.clone() };
+    match value {
+        Json::String(text) => Json::String(fill_text(text, values, unknown).into_owned()),
+        Json::Array(items) => items.iter().map(|item| fill_value(item, values, inner, unknown)).collect(),
+        Json::Object(map) => {
+            map.iter().map(|(key, item)| (key.clone(), fill_value(item, values, inner, unknown))).collect()
+        }
+        simple => simple.clone(),
+    }
+}
+
+fn fill_text<'a>(text: &'a str, values: &dyn Values, unknown: &mut Vec<String>) -> Cow<'a, str> {
+    if !text.contains(['{', '}']) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 32);
+    let mut all_known = true;
+    let mut rest = text;
+    while let Some(at) = rest.find(['{', '}']) {
+        let (before, tail) = rest.split_at(at);
+        out.push_str(before);
+        rest = match next_piece(tail) {
+            Piece::Brace(brace, after) => {
+                out.push_str(brace);
+                after
+            }
+            Piece::Name(name, after) => {
+                match values.value(name) {
+                    Some(value) => out.push_str(&python_text(&value)),
+                    None => {
+                        all_known = false;
+                        if !unknown.iter().any(|known| known == name) {
+                            unknown.push(name.to_owned());
+                        }
+                    }
+                }
+                after
+            }
+        };
+    }
+    out.push_str(rest);
+    if all_known { Cow::Owned(out) } else { Cow::Borrowed(text) }
+}
+
+enum Piece<'a> {
+    /// A brace that stands for itself, and what follows it.
+    Brace(&'static str, &'a str),
+    /// A name between braces, and what follows them.
+    Name(&'a str, &'a str),
+}
+
+/// What a text that begins with a brace begins with.
+fn next_piece(tail: &str) -> Piece<'_> {
+    if let Some(after) = tail.strip_prefix("{{") {
+        return Piece::Brace("{", after);
+    }
+    if let Some(after) = tail.strip_prefix("}}") {
+        return Piece::Brace("}", after);
+    }
+    if let Some(inner) = tail.strip_prefix('{') {
+        // A brace that opens no name is a brace: JSON in a text is no reason to fail.
+        return match inner.find(['{', '}', '\n']).map(|end| inner.split_at(end)) {
+            Some((name, after)) if !name.is_empty() && after.starts_with('}') => {
+                Piece::Name(name, after.strip_prefix('}').unwrap_or(after))
+            }
+            _ => Piece::Brace("{", inner),
+        };
+    }
+    Piece::Brace("}", tail.strip_prefix('}').unwrap_or(tail))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn values() -> serde_json::Map<String, Json> {
+        let json =
+            json!({"city": "Bergen", "price": 50.0, "unset": null, "ok": true, "list": ["a", 1], "odd name?": 3});
+        json.as_object().unwrap().clone()
+    }
+
+    fn filled(text: &str) -> String {
+        fill(text, &values()).content.into_owned()
+    }
+
+    #[test]
+    fn places_are_filled_as_python_prints() {
+        assert_eq!(filled("To {city} for {price}, {unset}, {ok}, {list}"), "To Bergen for 50.0, None, True, ['a', 1]");
+        assert_eq!(filled("{odd name?}{city}"), "3Bergen");
+        assert!(matches!(fill("nothing to do", &values()).content, Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn doubled_braces_stand_for_one() {
+        assert_eq!(filled(r#"/inform{{"to":"{city}"}}"#), r#"/inform{"to":"Bergen"}"#);
+        assert_eq!(filled("{{city}} {{{city}}}"), "{city} {Bergen}");
+    }
+
+    #[test]
+    fn a_lone_brace_is_a_brace() {
+        assert_eq!(filled("{ and } and {} and {a\nb} and {"), "{ and } and {} and {a\nb} and {");
+    }
+
+    #[test]
+    fn an_unknown_name_leaves_the_text_and_is_reported_once() {
+        let result = fill("{city} {nope} {nope} {{x}}", &values());
+        assert_eq!(result.content, "{city} {nope} {nope} {{x}}");
+        assert_eq!(result.unknown, ["nope"]);
+    }
+
+    #[test]
+    fn nested_values_are_filled_each_for_itself() {
+        let custom = json!({"{city}": ["to {city}", {"x": "{nope}"}], "n": 1});
+        let result = fill_json(&custom, &values());
+        assert_eq!(result.content, json!({"{city}": ["to Bergen", {"x": "{nope}"}], "n": 1}));
+        assert_eq!(result.unknown, ["nope"]);
+    }
+
+    #[test]
+    fn arguments_stand_over_slots() {
+        let arguments = json!({"city": "Oslo"}).as_object().unwrap().clone();
+        let both = Over { first: &arguments, then: &values() };
+        assert_eq!(fill("{city} {price}", &both).content, "Oslo 50.0");
+    }
+
+    proptest! {
+        #[test]
+        fn a_value_is_never_looked_at_again(value in "[{}a-z%\n ]{0,30}") {
+            let slots = json!({"x": value, "a": "WRONG"}).as_object().unwrap().clone();
+            let result = fill("<{x}>", &slots);
+            prop_assert_eq!(result.content, format!("<{value}>"));
+        }
+
+        #[test]
+        fn any_text_is_taken(text in "[{}a\n]{0,40}") {
+            let _ = fill(&text, &values());
+            let doubled = text.replace('{', "{{").replace('}', "}}");
+            prop_assert_eq!(fill(&doubled, &values()).content, text.as_str());
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What a template may not do, and what it says when it does.
+
+use minijinja::context;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn values_are_never_templates() {
+    let evil = "{{ 7 * 7 }}{% for x in range(9) %}{slots}{% endfor %}{city}";
+    assert_eq!(render("<{{ v }}>", &json!({"v": evil})).unwrap(), format!("<{evil}>"));
+}
+
+#[test]
+fn an_endless_template_is_stopped() {
+    let loops = "{% for a in range(1000) %}{% for b in range(1000) %}{% endfor %}{% endfor %}";
+    let error = render(loops, &json!({})).unwrap_err();
+    assert_eq!(error.kind, TemplateErrorKind::TooLarge);
+    assert!(error.message.contains("100000 steps"), "{error}");
+    let big = "{% for a in range(400) %}{{ x }}{% endfor %}";
+    let error = render(big, &json!({"x": "y".repeat(1000)})).unwrap_err();
+    assert!(error.message.contains("262144 bytes"), "{error}");
+    assert!(render("{{ 'x' * 262144 }}", &json!({})).is_ok());
+    assert!(render("{{ 'x' * 262145 }}", &json!({})).is_err());
+    let deep = "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}";
+    assert_eq!(render(deep, &json!({})).unwrap_err().kind, TemplateErrorKind::TooLarge);
+}
+
+#[test]
+fn no_template_reaches_another_or_itself() {
+    for text in ["{% include 'prompts/other.jinja2' %}", "{% extends '/etc/passwd' %}", "{% from 'x' import y %}"] {
+        let error = render(text, &json!({})).unwrap_err();
+        assert_eq!(error.kind, TemplateErrorKind::Unknown, "{error}");
+        assert!(error.help.contains("include"), "{error}");
+    }
+    assert!(render("{% include 'prompts/test.jinja2' %}", &json!({})).is_err());
+    assert!(render("{{ debug() }}", &json!({})).is_err(), "the whole context must not be printable");
+}
+
+#[test]
+fn an_error_points_into_the_file() {
+    let engine = TemplateEngine::new();
+    let source = TemplateSource::from_project_file("domain.yml", "Hallo\n  {{ a b }}").starting_at_line(40);
+    let error = engine.compile(&source, Mode::Lenient).unwrap_err();
+    assert_eq!((error.kind, error.line, error.column), (TemplateErrorKind::Syntax, 41, Some(8)), "{error}");
+    assert!(error.to_string().starts_with("domain.yml:41: "), "{error}");
+    let source = TemplateSource::from_project_file("p.jinja2", "x\n\n{{ y | shout }}");
+    let error = engine.render(&engine.compile(&source, Mode::Lenient).unwrap(), context!(y => 1)).unwrap_err();
+    assert_eq!((error.kind, error.line), (TemplateErrorKind::Unknown, 3), "{error}");
+    assert!(error.message.contains("shout"), "{error}");
+}
+
+#[test]
+fn a_filter_that_does_not_exist_is_found_at_load() {
+    let engine = TemplateEngine::new();
+    let text = "{{ a | upper | truncate(3) }}\n{% if false %}{{ b | shout }}{% endif %}";
+    let template = engine.compile(&TemplateSource::from_project_file("p.jinja2", text), Mode::Lenient).unwrap();
+    let found = engine.unknown_filters(&template);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].line, found[0].column), (2, Some(22)));
+    assert!(found[0].message.contains("shout"));
+}
+
+#[test]
+fn strict_templates_need_every_value() {
+    for text in ["{{ nope }}", "{{ a.nope.x }}", "{% if nope %}{% endif %}", "{{ nope | to_json_escaped_string }}"] {
+        let error = render_in(Mode::Strict, text, context!(a => 1)).unwrap_err();
+        assert_eq!(error.kind, TemplateErrorKind::Undefined, "{text}: {error}");
+        assert!(render_in(Mode::Lenient, text, context!(a => 1)).is_ok(), "{text}");
+    }
+    assert_eq!(render_in(Mode::Strict, "{% if nope is defined %}a{% else %}b{% endif %}", context!()).unwrap(), "b");
+}
+
+#[test]
+fn the_names_a_template_reads_are_known() {
+    let engine = TemplateEngine::new();
+    let text = "{{ slots.city }}{% for f in flows %}{{ f.name }}{% endfor %}{% set q = user %}{{ q }}{{ now.strftime('%d') }}\
+                {{ d.items() }}{{ range(2) }}{{ s.upper() }}";
+    let template = engine.compile(&TemplateSource::from_project_file("p", text), Mode::Lenient).unwrap();
+    let names = engine.variables(&template);
+    for name in ["slots.city", "flows", "user"] {
+        assert!(names.iter().any(|n| n == name), "{name} in {names:?}");
+    }
+    assert!(!names.iter().any(|n| n.starts_with("range") || n.starts_with("f.") || n == "q"), "{names:?}");
+    let moment = ZonedTime::new(crate::time::Timestamp::from_micros(0), "UTC").unwrap();
+    let context = context!(slots => context!(a => 1), now => moment.to_value(), d => context!(a => 1), s => "x");
+    assert_eq!(engine.missing(&template, &context), ["flows", "slots.city", "user"]);
+}
+
+#[test]
+fn expressions_keep_types() {
+    let engine = TemplateEngine::new();
+    let result = json!({"structuredContent": {"id": 7, "ok": true, "price": 5.0, "tags": ["b", "a"], "none": null},
+        "text": "{\"z\": [1, {\"y\": \"x\"}], \"a\": 2}"});
+    let eval = |text: &str| {
+        let expression = engine.compile_expression(&TemplateSource::from_project_file("flows.yml", text)).unwrap();
+        engine.eval_expression(&expression, context!(result => from_json(&result)))
+    };
+    for (text, value) in [
+        ("result.structuredContent.id", json!(7)),
+        ("result.structuredContent.ok", json!(true)),
+        ("result.structuredContent.price", json!(5.0)),
+        ("result.structuredContent.tags", json!(["b", "a"])),
+        ("result.structuredContent['tags'][0] | upper", json!("B")),
+        ("result.structuredContent.nope.deeper", json!(null)),
+        ("(result.text | fromjson).z[1]", json!({"y": "x"})),
+        ("result.text | fromjson", json!({"z": [1, {"y": "x"}], "a": 2})),
+        ("'big' if result.structuredContent.id > 5 else 'small'", json!("big")),
+    ] {
+        assert_eq!(eval(text).unwrap(), value, "{text}");
+    }
+    assert_eq!(
+        serde_json::to_string(&eval("result.text | fromjson").unwrap()).unwrap(),
+        r#"{"z":[1,{"y":"x"}],"a":2}"#
+    );
+    assert!(eval("'{broken' | fromjson").unwrap_err().message.contains("not a JSON text"));
+    assert!(eval("result | nofilter").is_err());
+    for text in ["{{ result.x }}", "result.", "", "a b"] {
+        assert!(engine.compile_expression(&TemplateSource::from_project_file("flows.yml", text)).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_text_without_jinja_costs_nothing() {
+    let engine = TemplateEngine::new();
+    let source = TemplateSource::from_project_file("domain.yml", "slots.city is \"Oslo\"\n");
+    let template = engine.compile(&source, Mode::Strict).unwrap();
+    assert!(template.is_constant());
+    assert_eq!(engine.render(&template, Value::UNDEFINED).unwrap(), "slots.city is \"Oslo\"");
+}
+
+#[test]
+fn the_engine_is_shared_between_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
+    shared::<TemplateEngine>();
+    shared::<Template>();
+    shared::<Expression>();
+}
+
+proptest! {
+    #[test]
+    fn any_text_compiles_or_is_refused(text in "(\\{\\{|\\}\\}|\\{%|%\\}|\\{#|#\\}|[a-c .|'\"()\\[\\]~+*/0-9=<>-]|if |for |in |endif|endfor|set |é){0,24}") {
+        let engine = TemplateEngine::new();
+        let source = TemplateSource::from_project_file("p", &text);
+        if let Ok(template) = engine.compile(&source, Mode::Lenient) {
+            let _ = engine.render(&template, context!(a => 1, b => "x", c => vec![1, 2]));
+            let _ = (engine.variables(&template), engine.unknown_filters(&template));
+        }
+        if let Ok(expression) = engine.compile_expression(&source) {
+            let _ = engine.eval_expression(&expression, context!(a => 1, b => "x", c => vec![1, 2]));
+        }
+    }
+
+    #[test]
+    fn any_date_format_prints_or_is_refused(format in "[%a-zA-Z0-9:#^_ -]{0,12}", micros in any::<i64>()) {
+        let moment = ZonedTime::new(crate::time::Timestamp::from_micros(micros), "Asia/Tokyo").unwrap();
+        let _ = moment.strftime(&format);
+        let _ = moment.to_string();
+    }
+
+    #[test]
+    fn any_text_goes_through_as_typed(value in any::<String>()) {
+        prop_assert_eq!(render("{{ v }}", &json!({"v": value})).unwrap(), value.as_str());
+        let escaped = render("{{ v | to_json_escaped_string }}", &json!({"v": value})).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Json>(&escaped).unwrap(), Json::String(value.clone()));
+        let safe = render("{{ v | tojson }}", &json!({"v": value})).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Json>(&safe).unwrap(), Json::String(value));
+    }
+}

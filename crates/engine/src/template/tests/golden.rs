@@ -1,0 +1,91 @@
+//! Tables made by the scripts in `tests/oracle`.
+
+use std::collections::BTreeSet;
+
+use minijinja::context;
+
+use super::*;
+use crate::time::Timestamp;
+
+#[test]
+fn templates_print_what_jinja2_prints() {
+    let table = include_str!("../../../tests/data/jinja.jsonl");
+    let differences = include_str!("../../../tests/data/jinja-differences.md");
+    let listed: BTreeSet<String> = differences
+        .lines()
+        .filter_map(|line| line.strip_prefix("* `` ")?.split(" `` ").next().map(str::to_owned))
+        .collect();
+    let mut seen = BTreeSet::<String>::new();
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for line in table.lines() {
+        let case: Json = serde_json::from_str(line).unwrap();
+        let template = case["template"].as_str().unwrap();
+        let ours = render(template, &case["context"]);
+        let same = match (&ours, case["text"].as_str()) {
+            (Ok(ours), Some(theirs)) => ours == theirs,
+            (Err(_), None) => true,
+            _ => false,
+        };
+        count += 1;
+        let key = template.lines().next().unwrap_or_default();
+        if same {
+            continue;
+        }
+        if listed.contains(key) {
+            seen.insert(key.to_owned());
+        } else {
+            wrong.push(format!("{line}\n   ours: {ours:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {count} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(count >= 150);
+    assert_eq!(seen, listed, "a listed difference that is none any more must leave the list");
+}
+
+#[test]
+fn dates_print_what_cpython_prints() {
+    let table = include_str!("../../../tests/data/strftime.jsonl");
+    let mut wrong = Vec::new();
+    for line in table.lines() {
+        let case: Json = serde_json::from_str(line).unwrap();
+        let at = Timestamp::from_micros(case["micros"].as_i64().unwrap());
+        let moment = ZonedTime::new(at, case["zone"].as_str().unwrap()).unwrap();
+        let theirs = case["text"].as_str().unwrap();
+        let ours = match (case["format"].as_str(), case["method"].as_str()) {
+            (Some(format), _) => moment.strftime(format),
+            (_, Some(method)) => render_in(Mode::Strict, template_of(method), context!(d => moment.to_value()))
+                .map_err(|e| e.to_string()),
+            _ => panic!("{line}"),
+        };
+        if ours.as_deref() != Ok(theirs) {
+            wrong.push(format!("{line}\n   ours: {ours:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(table.lines().count() > 500);
+}
+
+fn template_of(method: &str) -> &'static str {
+    match method {
+        "str" => "{{ d }}",
+        "isoformat" => "{{ d.isoformat() }}",
+        "isoformat_minutes" => "{{ d.isoformat(' ', 'minutes') }}",
+        "isoformat_millis" => "{{ d.isoformat(timespec='milliseconds') }}",
+        "tzname" => "{{ d.tzname() }}",
+        "date" => "{{ d.date() }}",
+        "date_iso" => "{{ d.date().isoformat() }}",
+        "date_strftime" => "{{ d.date().strftime('%d/%m/%Y %H:%M %Z') }}",
+        "time" => "{{ d.time() }}",
+        "time_strftime" => "{{ d.time().strftime('%H:%M:%S.%f %Y') }}",
+        "weekday" => "{{ d.weekday() }}",
+        "isoweekday" => "{{ d.isoweekday() }}",
+        "timestamp" => "{{ d.timestamp() }}",
+        "utcoffset" => "{{ d.utcoffset() }}",
+        "utcoffset_seconds" => "{{ d.utcoffset().total_seconds() }}",
+        "attributes" => {
+            "{{ d.year }} {{ d.month }} {{ d.day }} {{ d.hour }} {{ d.minute }} {{ d.second }} {{ d.microsecond }}"
+        }
+        other => panic!("{other}"),
+    }
+}
