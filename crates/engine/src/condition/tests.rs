@@ -1,0 +1,184 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn eval(text: &str) -> Outcome {
+    let slots = json!({"n": 5, "t": "hello", "unset": null, "yes": true, "list": ["a", "b"], "map": {"in": {"x": 1}}});
+    let context = json!({"collect": "n", "flow": "transfer"});
+    let scope = Document { slots: slots.as_object().unwrap(), context: Some(&context) };
+    let render = |text: &str| Ok(text.replace("{{context.collect}}", "n"));
+    Condition::parse(text).unwrap_or_else(|error| panic!("{text}: {error}")).eval(&scope, &render)
+}
+
+fn holds(text: &str) -> bool {
+    let outcome = eval(text);
+    assert_eq!(outcome.trouble, None, "{text}");
+    outcome.holds
+}
+
+fn error(text: &str) -> ConditionError {
+    Condition::parse(text).expect_err(text)
+}
+
+#[test]
+fn and_and_or_group_to_the_right() {
+    // By the usual precedence this would be true.
+    assert!(!holds("false and true or true"));
+    assert!(holds("true or false and false"));
+    let mixed = Condition::parse("slots.a and slots.b and slots.c or not slots.d").unwrap();
+    assert!(mixed.mixes_and_or_without_parentheses());
+    assert_eq!(mixed.reading().unwrap(), "slots.a and slots.b and (slots.c or not slots.d)");
+    assert!(!Condition::parse("slots.a and (slots.b or slots.c)").unwrap().mixes_and_or_without_parentheses());
+    assert!(holds("not slots.n = 1 and slots.yes"));
+}
+
+#[test]
+fn an_exception_makes_the_whole_condition_false_and_is_told() {
+    let outcome = eval("not (slots.unset < 5)");
+    assert!(!outcome.holds);
+    assert_eq!(outcome.trouble.unwrap(), "`slots.unset`: null cannot be ordered against a number with `<`");
+    assert!(eval("slots.n.x = 1").trouble.unwrap().contains("looked up in a number"));
+    // Not reached, not raised.
+    assert!(holds("true or slots.unset < 5"));
+}
+
+#[test]
+fn templates_are_rendered_and_then_read() {
+    let condition = Condition::parse("slots.{{context.collect}} = 5").unwrap();
+    assert!(condition.is_template());
+    assert!(holds("slots.{{context.collect}} = 5"));
+    assert!(eval("slots.{{context.collect}} =").trouble.unwrap().starts_with("after rendering"));
+    let slots = serde_json::Map::new();
+    let scope = Document { slots: &slots, context: None };
+    let outcome = condition.eval(&scope, &|_| Err("no such filter".to_owned()));
+    assert!(!outcome.holds && outcome.trouble.unwrap().contains("no such filter"));
+}
+
+#[test]
+fn a_slashed_expression_has_flags() {
+    assert!(holds("slots.t matches /^HEL/i") && holds(r"'a/b' matches /a\/b/"));
+    assert!(!holds("slots.t matches /^HEL/") && holds("slots.t matches '(?i)^HEL'"));
+    assert!(error("slots.t = /x/").help.contains("slashes"));
+}
+
+#[test]
+fn a_search_that_is_too_hard_is_trouble() {
+    let text = format!(r#""{}!" matches "^(\w+\s?)*\1$""#, "ab ".repeat(40));
+    assert!(eval(&text).trouble.unwrap().contains("given up"));
+}
+
+#[test]
+fn errors_say_where_and_what_to_do() {
+    let wrong = error("slots.ä && slots.b");
+    assert_eq!((wrong.offset, wrong.help.as_str()), (8, "Write `and`."));
+    assert_eq!(error("slots.a =").offset, 9);
+    assert_eq!(error("slots.a = 2nd").offset, 11);
+    assert!(error("{'a', 'b'} contains slots.a").help.contains("separated by blanks"));
+    assert!(error("slots.a contains {'x'}").help.contains("left"));
+    assert_eq!(error("slots.a matches \"a[\"").offset, 17 + 1);
+    assert!(error("undefined").message.contains("alone"));
+    assert!(error(&"(".repeat(CONDITION_DEPTH_PLUS)).message.contains("deep"));
+    assert!(error(&" ".repeat(CONDITION_TEXT + 1)).message.contains("bytes"));
+}
+
+const CONDITION_DEPTH_PLUS: usize = crate::limits::CONDITION_DEPTH + 1;
+
+#[test]
+fn a_long_chain_is_not_a_deep_one() {
+    let text = vec!["slots.yes"; 500].join(" and ");
+    assert!(holds(&text));
+}
+
+#[test]
+fn a_checker_sees_names_and_comparisons() {
+    let text = "slots.n > 3 and 'x' = slots.t or {1 'b'} contains slots.c and (not flag or context.flow matches 'q') and slots.map.in";
+    let condition = Condition::parse(text).unwrap();
+    assert_eq!(condition.slots().collect::<Vec<_>>(), ["n", "t", "c", "map"]);
+    assert_eq!(condition.bare_names().collect::<Vec<_>>(), ["flag"]);
+    assert_eq!(condition.context_properties().collect::<Vec<_>>(), ["flow"]);
+    let found: Vec<_> = condition.comparisons().map(|c| (c.slot, c.operator, c.literal)).collect();
+    assert_eq!(
+        found,
+        [
+            ("n", Operator::Greater, Literal::Number(3.0)),
+            ("t", Operator::Equal, Literal::Text("x")),
+            ("c", Operator::OneOf, Literal::Number(1.0)),
+            ("c", Operator::OneOf, Literal::Text("b")),
+        ]
+    );
+    let turned = Condition::parse("3 < slots.n").unwrap();
+    assert_eq!(turned.comparisons().next().unwrap().operator, Operator::Greater);
+}
+
+#[test]
+fn it_travels_as_text_or_boolean() {
+    for json in ["true", "false", "\"slots.a = 1\"", "\"slots.{{context.x}}\""] {
+        let condition: Condition = serde_json::from_str(json).unwrap();
+        assert_eq!(serde_json::to_string(&condition).unwrap(), json);
+    }
+    assert!(serde_json::from_str::<Condition>("\"slots.a =\"").is_err());
+    assert!(serde_json::from_str::<Condition>("3").is_err());
+}
+
+fn words() -> impl Strategy<Value = String> {
+    let word = prop::sample::select(vec![
+        "slots.a",
+        "slots.b.c",
+        "context.x",
+        "bare",
+        "is",
+        "is not",
+        "not",
+        "and",
+        "or",
+        "(",
+        ")",
+        "{",
+        "}",
+        "=",
+        "!=",
+        "<",
+        ">=",
+        "contains",
+        "matches",
+        "'x y'",
+        "\"a'b\"",
+        "/a+/i",
+        "3",
+        "-2.5",
+        "true",
+        "null",
+        "undefined",
+        "empty",
+        "# c\n",
+        "slots",
+    ]);
+    prop::collection::vec(word, 0..14).prop_map(|words| words.join(" "))
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in any::<String>()) {
+        let _ = Condition::parse(&text);
+        let _ = crate::pattern::Pattern::new(&text, crate::pattern::Flags::default());
+    }
+
+    #[test]
+    fn no_punctuation_makes_it_panic(text in r#"[a-c0-9(){}\[\]<>=!?*+.,|^$\\/"'#:; \n-]{0,40}"#) {
+        let _ = Condition::parse(&text);
+        let _ = crate::pattern::Pattern::new(&text, crate::pattern::Flags::default());
+    }
+
+    #[test]
+    fn text_and_reading_are_stable(text in words()) {
+        if let Ok(condition) = Condition::parse(&text) {
+            prop_assert_eq!(&Condition::parse(&condition.to_string()).unwrap(), &condition);
+            if let Some(reading) = condition.reading() {
+                let again = Condition::parse(&reading).unwrap();
+                prop_assert_eq!(again.reading().unwrap(), reading);
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+use super::*;
+
+fn found(pattern: &str, hay: &str) -> bool {
+    let pattern = Pattern::new(pattern, Flags::default()).unwrap_or_else(|error| panic!("{pattern}: {error}"));
+    pattern.is_match(hay) == Verdict::Match
+}
+
+fn refused(pattern: &str) -> PatternError {
+    Pattern::new(pattern, Flags::default()).expect_err(pattern)
+}
+
+#[test]
+fn searches_anywhere_and_knows_python_anchors() {
+    assert!(found("b+", "aabb"));
+    assert!(found(r"a\Z", "ba") && !found(r"a\Z", "a\n"));
+    assert!(found("a$", "a\n") && found("a$", "a") && !found("a$", "a\n\n") && found("a$\n", "a\n"));
+    assert!(found("(?m)^b$", "a\nb\nc") && !found("^b$", "a\nb\nc"));
+    assert!(!found("a.b", "a\nb") && found("(?s)a.b", "a\nb") && found("(?s:a.b)", "a\nb"));
+}
+
+#[test]
+fn classes_and_escapes_are_pythons() {
+    assert!(
+        found("[[]", "[") && found("[a&&b]", "&") && found("[]a]", "]") && found("[^]a]", "b") && found("[a-]", "-")
+    );
+    assert!(found(r"[\b]", "\x08") && found(r"\x41\101\u0042", "AAB") && found(r"\0", "\0"));
+    assert!(found(r"\s", "\x1f") && !found(r"\S", "\x1c") && found(r"[^\W\d]", "a") && !found(r"[^\W\d]", "1"));
+    // A combining mark is no word character in Python.
+    assert!(!found(r"^\w$", "\u{301}") && found(r"^\w$", "é"));
+    assert!(found(r"(?a)^\W$", "é"));
+    assert!(found("a{", "a{") && found("a{,2}$", "aa") && found("x{a}", "x{a}") && found("<a>", "<a>"));
+}
+
+#[test]
+fn named_groups_and_lookaround_work() {
+    assert!(found(r"(?P<q>['x]).(?P=q)", "xax") && !found(r"(?P<q>['x]).(?P=q)", "xay"));
+    assert!(found(r"(a)\1(?#note)0", "aa0"));
+    assert!(found(r"^(?=.*\d)(?!.*z)\w+$", "ab1") && !found(r"^(?=.*\d)\w+$", "ab"));
+    assert!(
+        found("(?<=a)b", "ab") && found("(a)?(?(1)b|c)$", "ab") && found("(?>a+)b", "aab") && !found("a++a", "aaa")
+    );
+    assert!(found("(?:(?=a))?b", "b") && found("(?=a)*b", "b"));
+}
+
+#[test]
+fn switches_work_inline_scoped_and_from_outside() {
+    assert!(found("(?i)ÄB", "äb") && found("(?i:a)b", "Ab") && !found("(?i:a)b", "AB"));
+    assert!(found("(?i)(?-i:a)b", "aB") && !found("(?i)(?-i:a)b", "AB"));
+    assert!(found("(?x) a b # note\n c", "abc") && found(r"(?x)a\ b", "a b"));
+    let flags = Flags::from_letters("imslu").unwrap();
+    assert_eq!(Pattern::new("^b.c$", flags).unwrap().is_match("a\nB\nC"), Verdict::Match);
+    assert_eq!(Flags::from_letters("x"), None);
+}
+
+#[test]
+fn what_python_refuses_is_refused() {
+    for wrong in [
+        "a**",
+        "*a",
+        "^*",
+        "(",
+        ")",
+        "[a",
+        "[b-a]",
+        r"[\d-a]",
+        r"\q",
+        r"[\A]",
+        r"\z",
+        "a|(?i)b",
+        "(?<n>a)",
+        "(?P<1>a)",
+        "(?P=n)",
+        r"(a\1)",
+        r"\2",
+        "(?<=a+)b",
+        "(?<!a|bc)",
+        "a{3,2}",
+        "(?P<n>a)(?P<n>b)",
+        "(?-i)a",
+        "(?L)a",
+        r"\x4",
+        r"\N{DIGIT ONE}",
+        "(?(2)a|b)(c)",
+        "(?#",
+        "\\",
+        "a+?+",
+        "(?y)",
+    ] {
+        assert!(matches!(refused(wrong), PatternError::Syntax { .. }), "{wrong}: {:?}", refused(wrong));
+    }
+}
+
+#[test]
+fn every_bound_is_met_by_an_answer() {
+    assert!(matches!(refused(&"a".repeat(PATTERN_TEXT + 1)), PatternError::TooLong { .. }));
+    assert_eq!(refused(r"(?:\w{100}){100}"), PatternError::TooLarge);
+    assert_eq!(refused(r"(?=a)(?:\w{100}){100}"), PatternError::TooLarge);
+    assert!(matches!(refused(&"(?:".repeat(100)), PatternError::Syntax { .. }));
+    let long = "a".repeat(PATTERN_HAYSTACK + 1);
+    assert_eq!(Pattern::new("a", Flags::default()).unwrap().is_match(&long), Verdict::TooLong);
+    let hard = Pattern::new(r"^(\w+\s?)*\1$", Flags::default()).unwrap();
+    assert!(!hard.is_linear());
+    let verdict = hard.is_match(&format!("{}!", "ab ".repeat(40)));
+    assert_eq!(verdict, Verdict::TooHard);
+    assert!(verdict.trouble().is_some() && !verdict.is_match());
+}
+
+#[test]
+fn common_expressions_stay_linear() {
+    for text in [r"^\w[\w.-]{0,63}@[\w-]{1,63}\.\w+$", "(?i)yes|no", r"^\+?\d{6,15}$", r"\bcard\b"] {
+        assert!(Pattern::new(text, Flags::default()).unwrap().is_linear(), "{text}");
+    }
+}
