@@ -58,12 +58,24 @@ impl<'a> Reader<'a> {
         node.place(&self.file)
     }
 
-    pub(crate) fn error(&mut self, code: &'static str, node: &Node, message: impl Into<String>, help: impl Into<String>) {
+    pub(crate) fn error(
+        &mut self,
+        code: &'static str,
+        node: &Node,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
         let place = self.place(node);
         self.findings.error(code, &place, message, help);
     }
 
-    pub(crate) fn warning(&mut self, code: &'static str, node: &Node, message: impl Into<String>, help: impl Into<String>) {
+    pub(crate) fn warning(
+        &mut self,
+        code: &'static str,
+        node: &Node,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
         let place = self.place(node);
         self.findings.warning(code, &place, message, help);
     }
@@ -135,7 +147,9 @@ impl<'a> Reader<'a> {
             Takes::Condition => node.text().is_some(),
             Takes::Number => node.number().is_some(),
             Takes::Whole => node.number().is_some_and(|n| n.is_u64()),
-            Takes::Seconds => node.number().and_then(|n| n.as_f64()).is_some_and(|n| n.is_finite() && n > 0.0 && n < 1e9),
+            Takes::Seconds => {
+                node.number().and_then(|n| n.as_f64()).is_some_and(|n| n.is_finite() && n > 0.0 && n < 1e9)
+            }
             Takes::List => node.list().is_some(),
             Takes::Texts => node.list().is_some_and(|items| items.iter().all(|item| item.text().is_some())),
             Takes::Map => node.map().is_some(),
@@ -182,7 +196,12 @@ impl<'a> Reader<'a> {
         }
         let Some(text) = node.text() else {
             let message = format!("a condition is a text, but here stands {}", said(node));
-            self.error("F0108", node, message, "Write for example `slots.amount > 100`; put quotes around the whole of it.");
+            self.error(
+                "F0108",
+                node,
+                message,
+                "Write for example `slots.amount > 100`; put quotes around the whole of it.",
+            );
             return None;
         };
         match Condition::parse(text) {
@@ -221,7 +240,9 @@ impl<'a> Reader<'a> {
         let path = written.trim_start_matches("./");
         let folder = self.file.rsplit_once('/').map_or("", |(folder, _)| folder);
         let beside = format!("{folder}/{path}");
-        let found = [path, beside.as_str()].into_iter().find_map(|path| Some((path.to_owned(), self.sources.texts.get(path)?.clone())));
+        let found = [path, beside.as_str()]
+            .into_iter()
+            .find_map(|path| Some((path.to_owned(), self.sources.texts.get(path)?.clone())));
         let Some((path, text)) = found else {
             let message = format!("the file `{written}` is not there");
             let near = did_you_mean(path, self.sources.texts.keys().map(String::as_str));
@@ -278,8 +299,12 @@ pub(crate) fn said(node: &Node) -> String {
 fn cure(node: &Node, key: &Key) -> String {
     let written = node.text().filter(|_| !node.expanded);
     match (key.takes, written) {
-        (Takes::Bool, Some(text)) if ["yes", "on", "y"].contains(&text.to_lowercase().as_str()) => "Write `true`.".into(),
-        (Takes::Bool, Some(text)) if ["no", "off", "n"].contains(&text.to_lowercase().as_str()) => "Write `false`.".into(),
+        (Takes::Bool, Some(text)) if ["yes", "on", "y"].contains(&text.to_lowercase().as_str()) => {
+            "Write `true`.".into()
+        }
+        (Takes::Bool, Some(text)) if ["no", "off", "n"].contains(&text.to_lowercase().as_str()) => {
+            "Write `false`.".into()
+        }
         (Takes::List | Takes::Texts, Some(text)) => format!("Write it as a list: `[{text}]`."),
         (Takes::Condition | Takes::Text, _) if node.map().is_some() || node.list().is_some() => {
             "Put quotes around the whole text.".into()

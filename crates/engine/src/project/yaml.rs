@@ -332,6 +332,11 @@ impl<'de> Visitor<'de> for RawVisitor {
 }
 
 impl Node {
+    /// A map without keys, standing where `like` stands: for a section that was left out.
+    pub(crate) fn empty_map(like: &Self) -> Self {
+        Self::at(Value::Map(Vec::new()), (like.line, like.column, like.width), Style::Collection)
+    }
+
     fn at(value: Value, (line, column, width): (u32, u32, u32), style: Style) -> Self {
         Self { value, line, column, width, style, expanded: false, raw: None }
     }

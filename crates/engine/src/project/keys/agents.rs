@@ -44,7 +44,11 @@ pub(crate) static CONFIGURATION: Shape = Shape {
         key("enable_filler_messages", Takes::Bool, "Whether it speaks before its tools return; `true` unless set."),
         key("tool_timeout", Takes::Seconds, "Longest time of one tool call; 10 unless set."),
         key("max_iterations", Takes::Whole, "Model calls of one run."),
-        key("on_tool_error", Takes::OneOf(&["feed_back", "fail"]), "What a failed tool does: the model is told, or the run fails."),
+        key(
+            "on_tool_error",
+            Takes::OneOf(&["feed_back", "fail"]),
+            "What a failed tool does: the model is told, or the run fails.",
+        ),
         key("agent_card", Takes::Text, "Remote agents: the card's file or address."),
         key("auth", Takes::Map, "Remote agents: how we say who we are."),
         key("max_polling_time", Takes::Seconds, "Remote agents: longest wait for a result; 60 unless set."),

@@ -16,14 +16,19 @@ pub(crate) static CONFIG: Shape = Shape {
         key("additional_languages", Takes::Texts, "Further languages of responses."),
         key("pipeline", Takes::List, "The command generator."),
         key("policies", Takes::List, "`FlowPolicy` and, for answers from documents, `EnterpriseSearchPolicy`."),
-        key("shortcuts", Takes::Bool, "Whether button titles, yes, no and numbers are taken without the model; `true` unless set."),
+        key(
+            "shortcuts",
+            Takes::Bool,
+            "Whether button titles, yes, no and numbers are taken without the model; `true` unless set.",
+        ),
         key("compat", Takes::Map, "Switches that keep older behaviour."),
         key("data", Takes::TextOrTexts, "Folders or files with flows; `data` and `flows` unless set."),
         key("domain", Takes::TextOrTexts, "The domain's file or folder; `domain.yml` or `domain` unless set."),
         key("docs", Takes::TextOrTexts, "Folder with documents to search; `docs` unless set."),
         key("tests", Takes::TextOrTexts, "Folders with end-to-end tests; `tests` and `e2e_tests` unless set."),
         key("sub_agents", Takes::Text, "Folder with agents; `sub_agents` unless set."),
-        key("importers", Takes::List, "Readers of other layouts.").warned("They are Python; place the files as usual or name their folders"),
+        key("importers", Takes::List, "Readers of other layouts.")
+            .warned("They are Python; place the files as usual or name their folders"),
     ],
     unknown: Unknown::Refused,
 };
@@ -39,7 +44,8 @@ pub(crate) static GENERATOR: Shape = Shape {
         key("prompt", Takes::Text, "Older name of `prompt_template`."),
         key("flow_retrieval", Takes::Map, "How flows are chosen when there are many."),
         key("user_input", Takes::Map, "Limits of the user's text."),
-        key("minimize_num_calls", Takes::Bool, "Whether the model is left out where an intent message said enough.").quiet(),
+        key("minimize_num_calls", Takes::Bool, "Whether the model is left out where an intent message said enough.")
+            .quiet(),
         key("include_date_time", Takes::Bool, "Whether the prompt shows the date; `true` unless set."),
         key("timezone", Takes::Text, "IANA time zone of that date; `UTC` unless set."),
         key("trace_prompt_tokens", Takes::Bool, "Whether traces count tokens; they always do.").quiet(),
@@ -65,7 +71,11 @@ pub(crate) static RETRIEVAL: Shape = Shape {
 pub(crate) static USER_INPUT: Shape = Shape {
     name: "user_input",
     file: FILE,
-    keys: &[key("max_characters", Takes::Number, "Longest text that is understood; negative = no limit; 420 unless set.")],
+    keys: &[key(
+        "max_characters",
+        Takes::Number,
+        "Longest text that is understood; negative = no limit; 420 unless set.",
+    )],
     unknown: Unknown::Refused,
 };
 

@@ -127,7 +127,11 @@ pub(crate) static SESSION: Shape = Shape {
     name: "session_config",
     file: FILE,
     keys: &[
-        key("session_expiration_time", Takes::Number, "Minutes without a message after which a session is over; 0 = never."),
+        key(
+            "session_expiration_time",
+            Takes::Number,
+            "Minutes without a message after which a session is over; 0 = never.",
+        ),
         key("carry_over_slots_to_new_session", Takes::Bool, "Whether a new session begins with the old slots."),
         key("start_session_after_expiry", Takes::Bool, "Whether a new session begins at all."),
     ],

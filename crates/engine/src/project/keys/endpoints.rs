@@ -25,7 +25,8 @@ pub(crate) static ENDPOINTS: Shape = Shape {
         key("metrics", Takes::Any, "Where figures go."),
         key("a2a_server", Takes::Any, "The assistant as a remote agent."),
         key("nlu", Takes::Any, "An NLU server.").warned("There is no NLU pipeline here"),
-        key("models", Takes::Any, "A server of trained models.").warned("Projects are loaded directly; there are no trained models"),
+        key("models", Takes::Any, "A server of trained models.")
+            .warned("Projects are loaded directly; there are no trained models"),
     ],
     unknown: Unknown::Warned,
 };
@@ -74,7 +75,11 @@ pub(crate) static MCP_SERVER: Shape = Shape {
     file: FILE,
     keys: &[
         key("name", Takes::Text, "Its name.").required(),
-        key("type", Takes::OneOf(&["http", "https", "stdio"]), "How it is reached; `http` where there is a `url`, else `stdio`."),
+        key(
+            "type",
+            Takes::OneOf(&["http", "https", "stdio"]),
+            "How it is reached; `http` where there is a `url`, else `stdio`.",
+        ),
         key("url", Takes::Text, "Its address, with the path."),
         key("command", Takes::Text, "`stdio`: the program; `segue` is this one."),
         key("args", Takes::Texts, "`stdio`: the program's arguments."),
@@ -88,7 +93,11 @@ pub(crate) static MCP_SERVER: Shape = Shape {
         key("meta_map", Takes::Map, "What every call carries beside its arguments."),
         key("connect_timeout", Takes::Seconds, "Longest time to connect."),
         key("tool_timeout", Takes::Seconds, "Longest time of one call."),
-        key("trust_annotations", Takes::Bool, "Whether its word on which tools only read is believed; `false` unless set."),
+        key(
+            "trust_annotations",
+            Takes::Bool,
+            "Whether its word on which tools only read is believed; `false` unless set.",
+        ),
         key("effects", Takes::Map, "What each tool does: `read`, `idempotent` or `write`."),
     ],
     unknown: Unknown::Refused,

@@ -11,8 +11,10 @@ pub(crate) static FLOW_FILE: Shape = Shape {
         key("flows", Takes::Map, "Flows by id."),
         key("nlu", Takes::Any, "Training data for an NLU pipeline.")
             .warned("There is no NLU pipeline here; messages are understood by the language model"),
-        key("rules", Takes::Any, "Rules of the older dialogue engine.").warned("Only flows run here; write a flow instead"),
-        key("stories", Takes::Any, "Stories of the older dialogue engine.").warned("Only flows run here; write a flow instead"),
+        key("rules", Takes::Any, "Rules of the older dialogue engine.")
+            .warned("Only flows run here; write a flow instead"),
+        key("stories", Takes::Any, "Stories of the older dialogue engine.")
+            .warned("Only flows run here; write a flow instead"),
     ],
     unknown: Unknown::Refused,
 };
@@ -67,7 +69,11 @@ pub(crate) static STEP: Shape = Shape {
     file: "data/**/*.yml",
     keys: &[
         key("id", Takes::Text, "A name for `next` to jump to, unique in the flow."),
-        key("next", Takes::Any, "A step id, `END`, a list of branches or a list of steps; the following step unless set."),
+        key(
+            "next",
+            Takes::Any,
+            "A step id, `END`, a list of branches or a list of steps; the following step unless set.",
+        ),
         key("metadata", Takes::Map, "Anything; kept for editors.").quiet(),
         key("description", Takes::Text, "What the step or the value is about; for `collect` the model reads it."),
         key("action", Takes::Text, "A response, a custom action or a built-in action."),
@@ -99,15 +105,21 @@ pub(crate) static STEP: Shape = Shape {
     unknown: Unknown::Refused,
 };
 
-const RESET: Key = key("reset_after_flow_ends", Takes::Bool, "Whether the slot is emptied at the end; `true` unless set.")
-    .warned("It works, but is going away; list the slot under `persisted_slots` of the flow instead");
+const RESET: Key =
+    key("reset_after_flow_ends", Takes::Bool, "Whether the slot is emptied at the end; `true` unless set.")
+        .warned("It works, but is going away; list the slot under `persisted_slots` of the flow instead");
 
 /// Whether `key` belongs to a step of this kind.
 pub(crate) fn belongs(key: &str, kind: &str) -> bool {
     match key {
         "id" | "next" | "metadata" | "description" => true,
-        "ask_before_filling" | "reset_after_flow_ends" | "utter" | "rejections" | "force_slot_filling"
-        | "silence_timeout" | "dtmf" => kind == "collect",
+        "ask_before_filling"
+        | "reset_after_flow_ends"
+        | "utter"
+        | "rejections"
+        | "force_slot_filling"
+        | "silence_timeout"
+        | "dtmf" => kind == "collect",
         "mcp_server" | "mapping" | "exit_if" => kind == "call",
         _ => key == kind || !STEP_KINDS.contains(&key),
     }
