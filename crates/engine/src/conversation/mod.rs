@@ -3,6 +3,7 @@
 //! Entry: [`Conversation::apply`]. This room never decides anything, never fails on names it does not know, and never sees
 //! a driver. What the fold keeps is bounded: the cost of a turn does not grow with the length of the conversation.
 
+pub mod codec;
 mod command;
 mod event;
 mod history;
@@ -23,7 +24,7 @@ pub use self::{
     message::{Button, Reply, UserMessage},
     outcome::{ActionCall, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus, ToolCallStep, ToolResult},
     slots::{SlotState, Slots},
-    stack::{AgentFrame, AgentState, Frame, FrameKind, FlowFrameType, PatternFrame, Position, Stack},
+    stack::{AgentFrame, AgentState, FlowFrameType, Frame, FrameKind, PatternFrame, Position, Stack},
 };
 use crate::{
     ids::{AgentName, ConversationId, FlowId},

@@ -55,10 +55,7 @@ pub struct ModelDef {
 
 impl fmt::Debug for ModelDef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ModelDef")
-            .field("provider", &self.provider)
-            .field("model", &self.model)
-            .finish_non_exhaustive()
+        f.debug_struct("ModelDef").field("provider", &self.provider).field("model", &self.model).finish_non_exhaustive()
     }
 }
 

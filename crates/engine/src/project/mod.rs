@@ -18,8 +18,8 @@ pub use self::{
     agents::{AgentConnection, AgentDef, OnToolError, Protocol},
     config::{Compat, Config, GeneratorConfig},
     domain::{
-        ActionDef, Domain, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType,
-        Validation, Variation,
+        ActionDef, Domain, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType, Validation,
+        Variation,
     },
     endpoints::{Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup},
     flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Step, StepKind, Target},
