@@ -83,3 +83,19 @@ pub const MESSAGE_TEXT: usize = 4_000;
 pub const JOURNAL_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Duplicates: how long a message id is remembered.
 pub const DUPLICATE_MEMORY: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Store: replies of one conversation that may wait for delivery; older ones are given up.
+pub const OUTBOX: usize = 256;
+/// Store: writes that may wait for the writer; more wait outside, in their callers.
+pub const STORE_QUEUE: usize = 1024;
+/// Store: writes that share one transaction.
+pub const STORE_GROUP: usize = 256;
+/// Store: conversation heads that the writer keeps in memory.
+pub const STORE_HEADS: usize = 8192;
+/// Store: connections for reading.
+pub const STORE_READERS: usize = 4;
+/// Store: how long a write waits for another process that holds the file.
+pub const STORE_BUSY: Duration = Duration::from_secs(5);
+/// Store in memory: turns of the whole process whose journals and traces are kept.
+pub const MEMORY_TRACED: usize = 1_000;
+/// Store: conversations that one list holds at most.
+pub const CONVERSATIONS_LISTED: usize = 10_000;
