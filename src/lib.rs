@@ -1,9 +1,16 @@
 //! Segue.
 
+pub mod agents;
 pub mod clock;
 pub mod conversation;
 pub mod cx;
+pub mod http;
+pub mod effect;
+pub mod environment;
+pub mod failpoint;
 pub mod limits;
+pub mod llm;
+pub mod prompts;
 pub mod secret;
 pub mod store;
 pub mod tools;

@@ -3,6 +3,8 @@
 //! Entry: [`Tool::call`], through `invoke`. This room never speaks to a model and never sees a conversation: what a
 //! tool may know of its caller is in its [`ToolCx`].
 
+pub mod invoke;
+
 use std::{fmt, sync::Arc};
 
 use futures::future::BoxFuture;
@@ -11,19 +13,7 @@ use serde_json::{Map, Value as Json};
 use tokio::sync::watch;
 
 use crate::cx::Cx;
-
-/// What may be repeated (decisions.md 3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Effect {
-    /// Changes nothing: free to repeat.
-    Read,
-    /// May be repeated with the same key.
-    Idempotent,
-    /// Never repeated. The default for everything whose class nobody stated.
-    #[default]
-    Write,
-}
+pub use crate::effect::Effect;
 
 /// A tool as models and checkers see it.
 #[derive(Clone, Debug, PartialEq)]

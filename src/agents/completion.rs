@@ -1,0 +1,122 @@
+//! When a run is over: the finishing tool of open agents, the conditions of task agents, and what is recorded then.
+
+use minijinja::context;
+use segue_engine::{
+    condition::Scope,
+    conversation::{
+        AgentKind, AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, EventPlace, FilledBy, Reply,
+    },
+    ids::SlotName,
+};
+use serde_json::{Map, Value as Json, json};
+use std::sync::Arc;
+
+use super::{AgentTask, profile::Profile, session::Session, slot_tools, slots::RunSlots, speech::Spoken};
+use crate::{cx::Cx, llm::ToolSpec, prompts::PromptSet};
+
+/// The name of the finishing tool. The loop knows it by this name alone.
+pub const TASK_COMPLETED: &str = "task_completed";
+
+/// The tools that belong to the profile, not to a server.
+pub fn built_in_tools(profile: &Profile, slots: &RunSlots<'_>, prompts: &PromptSet) -> Vec<ToolSpec> {
+    match profile.kind {
+        AgentKind::Open => vec![ToolSpec {
+            name: TASK_COMPLETED.into(),
+            description: prompts.render(&prompts.tool_task_completed, context! {}).unwrap_or_default().trim().into(),
+            parameters: Arc::new(
+                json!({"type": "object", "properties": {}, "required": [], "additionalProperties": false}),
+            ),
+            strict: true,
+        }],
+        AgentKind::Task => profile
+            .exit_slots
+            .iter()
+            .filter_map(|name| slots.definition(name))
+            .map(|slot| slot_tools::spec(slot, prompts))
+            .collect(),
+    }
+}
+
+/// What has happened in a run so far; becomes its outcome.
+pub struct Ledger<'a> {
+    task: &'a AgentTask<'a>,
+    events: Vec<Event>,
+    results: Vec<Json>,
+}
+
+impl<'a> Ledger<'a> {
+    /// An empty one.
+    pub fn new(task: &'a AgentTask<'a>) -> Self {
+        Self { task, events: Vec::new(), results: Vec::new() }
+    }
+    /// Whose it is.
+    pub fn agent(&self) -> &'a segue_engine::ids::AgentName {
+        &self.task.call.agent
+    }
+    /// Adds an event.
+    pub fn event(&mut self, kind: EventKind, cx: &Cx) {
+        let call = self.task.call;
+        let place = EventPlace { active_flow: Some(call.flow_id.clone()), step_id: Some(call.step_id.clone()) };
+        self.events.push(Event { at: cx.clock.now(), kind, place });
+    }
+    /// Adds a text that the user saw.
+    pub fn said(&mut self, spoken: &Spoken, kind: BotKind, in_exchange: bool, cx: &Cx) {
+        if spoken.text.is_empty() {
+            return;
+        }
+        let bot = BotMessage {
+            reply: Reply::text(spoken.text.clone()),
+            utter_action: None,
+            kind,
+            agent: Some(self.task.call.agent.clone()),
+            reply_id: Some(spoken.id.clone()),
+            in_exchange,
+        };
+        self.event(EventKind::Bot(bot), cx);
+    }
+    /// Adds a tool's result for programs.
+    pub fn result(&mut self, name: &str, result: Json) {
+        self.results.push(json!({"name": name, "result": result}));
+    }
+    /// Closes the run. Exchanges go before the last words, so that a later prompt shows them in the order they happened.
+    pub fn close(
+        mut self,
+        status: AgentStatus,
+        profile: &Profile,
+        slots: &RunSlots<'_>,
+        session: &Session,
+        last: Option<(&Spoken, BotKind)>,
+        cx: &Cx,
+    ) -> AgentOutcome {
+        let exchanges = session.exchanges();
+        let goes_on = status == AgentStatus::AwaitingUser;
+        if goes_on && !exchanges.is_empty() {
+            let agent_id = self.task.call.agent.clone();
+            self.event(EventKind::AgentExchanges { agent_id, exchanges: Arc::new(exchanges) }, cx);
+        }
+        self.slots(&status, profile, slots, cx);
+        if let Some((spoken, kind)) = last {
+            self.said(spoken, kind, false, cx);
+        }
+        let data = Json::Array(self.results);
+        AgentOutcome { status, events: self.events, data, metadata: Map::new() }
+    }
+
+    /// A finished task sets every exit slot, changed or not; any other end sets those that changed (agents.md 3.8).
+    fn slots(&mut self, status: &AgentStatus, profile: &Profile, slots: &RunSlots<'_>, cx: &Cx) {
+        for name in &profile.exit_slots {
+            let changed = slots.recorded().contains_key(name);
+            if !changed && *status != AgentStatus::Finished {
+                continue;
+            }
+            let value = slots.slot(name).cloned().unwrap_or(Json::Null);
+            let event = EventKind::Slot {
+                name: SlotName::new(name.clone()),
+                value,
+                filled_by: Some(FilledBy::Agent),
+                reset: false,
+            };
+            self.event(event, cx);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Loops with a goal.
+//!
+//! Entry: [`Agent::run`], one invocation for one user message. What it asks of models and tools goes through the handles of
+//! its [`AgentTask`]; these are recorded, so a run can be replayed. This room never touches the stack, stores nothing and
+//! knows no channel: what happened comes back as the events of an [`AgentOutcome`].
+
+mod calls;
+mod completion;
+mod profile;
+mod react;
+mod session;
+mod slot_tools;
+mod slots;
+mod speech;
+mod step;
+
+use std::{fmt, sync::Arc};
+
+use futures::future::BoxFuture;
+use segue_engine::{
+    conversation::{AgentCall, AgentOutcome, Conversation},
+    project::{AgentDef, Project},
+};
+use serde_json::{Map, Value as Json};
+
+pub use self::{react::ReactAgent, step::ITERATIONS};
+use crate::{conversation::ReplySink, cx::Cx, llm::Llm, tools::Tool};
+
+/// Who an agent is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentCard {
+    /// Its name; flows call it by this.
+    pub name: Arc<str>,
+    /// What it does.
+    pub description: Arc<str>,
+}
+
+/// What an agent is given for one invocation.
+#[derive(Clone)]
+pub struct AgentTask<'a> {
+    /// The project.
+    pub project: &'a Arc<Project>,
+    /// The conversation as it stands; the newest user message is in it.
+    pub conversation: &'a Conversation,
+    /// Why and where it was called.
+    pub call: &'a AgentCall,
+    /// Its `config.yml`.
+    pub definition: &'a Arc<AgentDef>,
+    /// Its model; every answer is recorded.
+    pub llm: Arc<dyn Llm>,
+    /// Its tools after filters, in the order in which the model sees them; every call is recorded.
+    pub tools: Vec<Arc<dyn Tool>>,
+    /// Facts of the conversation and of the backend for tools; no model sees them.
+    pub metadata: Arc<Map<String, Json>>,
+    /// `_meta` for MCP calls by server name.
+    pub meta: Arc<Map<String, Json>>,
+}
+
+impl fmt::Debug for AgentTask<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentTask").field("call", &self.call).finish_non_exhaustive()
+    }
+}
+
+/// A loop with a goal. Ours is `ReactAgent`; anybody may write another and register it by name.
+pub trait Agent: Send + Sync {
+    /// Who it is.
+    fn card(&self) -> &AgentCard;
+    /// Works on one user message. Never fails by `Err`: the outcome says how it ended. Text may be sent to `out` as it comes;
+    /// each such text must also stand in the outcome as a `bot` event with the same reply id. The time of events is
+    /// `cx.clock.now()`, which is recorded.
+    ///
+    /// *Cancellation*: when `cx` is cancelled or its deadline passes, it ends at the next safe point with what has happened.
+    fn run<'a>(&'a self, task: AgentTask<'a>, out: &'a mut dyn ReplySink, cx: &'a Cx) -> BoxFuture<'a, AgentOutcome>;
+}

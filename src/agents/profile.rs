@@ -1,0 +1,73 @@
+//! What differs between the dialogue profiles of the one loop.
+
+use std::{sync::Arc, time::Duration};
+
+use segue_engine::{
+    condition::Condition,
+    conversation::AgentKind,
+    project::{AgentDef, Call, OnToolError, Project, StepKind},
+};
+
+use super::AgentTask;
+use crate::limits;
+
+/// The profile of one run.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// Open or task.
+    pub kind: AgentKind,
+    /// When a task agent is done: all must hold.
+    pub exit_if: Vec<Condition>,
+    /// The slots that `exit_if` names, by first appearance: the order of their tools never changes.
+    pub exit_slots: Vec<Arc<str>>,
+    /// Whether texts before tool calls are fillers.
+    pub fillers: bool,
+    /// What a failed tool does.
+    pub on_tool_error: OnToolError,
+    /// Iterations of one run.
+    pub iterations: u32,
+    /// Time for one tool call.
+    pub tool_timeout: Duration,
+    /// Failed calls in a row that end the run.
+    pub failures: u32,
+}
+
+impl Profile {
+    /// The slots to fill, for templates.
+    pub fn slot_names(&self) -> Vec<String> {
+        self.exit_slots.iter().map(|name| name.to_string()).collect()
+    }
+    /// The profile that the calling step and the agent's configuration make.
+    pub fn of(task: &AgentTask<'_>) -> Self {
+        let exit_if = exit_conditions(task.project, task);
+        let definition: &AgentDef = task.definition;
+        Self {
+            kind: task.call.kind,
+            exit_slots: exit_slots(&exit_if),
+            exit_if,
+            fillers: definition.enable_filler_messages,
+            on_tool_error: definition.on_tool_error,
+            iterations: definition.max_iterations.unwrap_or(limits::AGENT_ITERATIONS).min(limits::LOOP_MODEL_CALLS),
+            tool_timeout: definition.tool_timeout.unwrap_or(limits::TOOL_DEADLINE),
+            failures: limits::AGENT_FAILURES,
+        }
+    }
+}
+
+fn exit_conditions(project: &Project, task: &AgentTask<'_>) -> Vec<Condition> {
+    let step = project.flow(task.call.flow_id.as_str()).and_then(|flow| flow.step(task.call.step_id.as_str()));
+    match step.map(|step| &step.kind) {
+        Some(StepKind::Call(Call::Agent { exit_if, .. })) => exit_if.clone(),
+        _ => Vec::new(),
+    }
+}
+
+fn exit_slots(conditions: &[Condition]) -> Vec<Arc<str>> {
+    let mut names: Vec<Arc<str>> = Vec::new();
+    for name in conditions.iter().flat_map(Condition::slots) {
+        if !names.iter().any(|known| **known == *name) {
+            names.push(name.into());
+        }
+    }
+    names
+}

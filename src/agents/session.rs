@@ -1,0 +1,258 @@
+//! The messages of one run: prompt, the visible part of the conversation, and what the run itself adds.
+
+use std::sync::Arc;
+
+use minijinja::context;
+use segue_engine::{
+    conversation::{AgentKind, BotKind, HistoryItem},
+    template::ZonedTime,
+};
+use serde_json::Value as Json;
+
+use super::{AgentTask, profile::Profile, slots::RunSlots};
+use crate::{
+    limits,
+    llm::{ChatMessage, ToolCall},
+    prompts::PromptSet,
+};
+
+/// The messages of one run.
+pub struct Session {
+    /// The stable prompt.
+    system: Arc<ChatMessage>,
+    /// The conversation, oldest first; before its last user message stands the context.
+    history: Vec<Arc<ChatMessage>>,
+    /// Where in `history` the context goes.
+    context_at: usize,
+    /// What this run added: answers with calls and one result for each call.
+    exchanges: Vec<Arc<ChatMessage>>,
+}
+
+impl Session {
+    /// Collects what the run starts from.
+    pub fn open(
+        task: &AgentTask<'_>,
+        profile: &Profile,
+        slots: &RunSlots<'_>,
+        prompts: &PromptSet,
+    ) -> Result<Self, String> {
+        let system = ChatMessage::system(system_prompt(task, profile, slots, prompts)?);
+        let history = transcript(task, prompts);
+        let context_at =
+            history.iter().rposition(|message| matches!(**message, ChatMessage::User { .. })).unwrap_or(history.len());
+        Ok(Self { system, history, context_at, exchanges: Vec::new() })
+    }
+
+    /// The messages of the next request. Texts are shared; only pointers are copied.
+    pub fn messages(
+        &self,
+        task: &AgentTask<'_>,
+        profile: &Profile,
+        slots: &RunSlots<'_>,
+        prompts: &PromptSet,
+    ) -> Result<Vec<Arc<ChatMessage>>, String> {
+        let mut messages = Vec::with_capacity(self.history.len() + self.exchanges.len() + 2);
+        messages.push(self.system.clone());
+        let (before, after) = self.history.split_at(self.context_at.min(self.history.len()));
+        messages.extend(before.iter().cloned());
+        if task.definition.prompt.is_none() {
+            messages.push(ChatMessage::system(context_prompt(task, profile, slots, prompts)?));
+        }
+        messages.extend(after.iter().cloned());
+        messages.extend(self.exchanges.iter().cloned());
+        Ok(messages)
+    }
+
+    /// Takes a message of this run.
+    pub fn push(&mut self, message: Arc<ChatMessage>) {
+        self.exchanges.push(message);
+    }
+    /// Takes the result of a call. Every call must get exactly one.
+    pub fn answer(&mut self, call: &ToolCall, text: impl Into<Arc<str>>) {
+        self.exchanges.push(ChatMessage::tool(call, text));
+    }
+    /// What this run added, for the next turns of the same task: whole exchanges, newest kept, within
+    /// [`limits::AGENT_EXCHANGES`].
+    pub fn exchanges(&self) -> Vec<Json> {
+        let mut kept: Vec<Vec<Json>> = Vec::new();
+        let mut size = 0;
+        for group in self.groups().into_iter().rev() {
+            let group: Vec<Json> = group.iter().filter_map(|message| serde_json::to_value(&**message).ok()).collect();
+            size += group.iter().map(|message| message.to_string().len()).sum::<usize>();
+            if size > limits::AGENT_EXCHANGES {
+                break;
+            }
+            kept.push(group);
+        }
+        kept.into_iter().rev().flatten().collect()
+    }
+
+    /// Answers with calls, each with its results; anything else is not kept.
+    fn groups(&self) -> Vec<&[Arc<ChatMessage>]> {
+        let mut groups = Vec::new();
+        let mut rest = self.exchanges.as_slice();
+        while let Some(first) = rest.first() {
+            let results =
+                rest.iter().skip(1).take_while(|message| matches!(***message, ChatMessage::Tool { .. })).count();
+            let (group, tail) = rest.split_at((1 + results).min(rest.len()));
+            if matches!(&**first, ChatMessage::Assistant { tool_calls, .. } if !tool_calls.is_empty()) {
+                groups.push(group);
+            }
+            rest = tail;
+        }
+        groups
+    }
+}
+
+fn system_prompt(
+    task: &AgentTask<'_>,
+    profile: &Profile,
+    slots: &RunSlots<'_>,
+    prompts: &PromptSet,
+) -> Result<String, String> {
+    let rendered = match (&task.definition.prompt, profile.kind) {
+        (Some(own), _) => task.project.templates.render(own, own_variables(task, profile, slots)?),
+        (None, AgentKind::Open) => prompts.render(
+            &prompts.agent_open,
+            context! { description => &*task.definition.description, enable_filler_messages => profile.fillers },
+        ),
+        (None, AgentKind::Task) => prompts.render(
+            &prompts.agent_task,
+            context! {
+                description => &*task.definition.description,
+                enable_filler_messages => profile.fillers,
+                slot_names => profile.slot_names(),
+            },
+        ),
+    };
+    rendered.map(|text| text.trim_end().to_owned()).map_err(|error| error.to_string())
+}
+
+fn now(task: &AgentTask<'_>) -> Option<ZonedTime> {
+    let definition = task.definition;
+    definition.include_date_time.then(|| ZonedTime::new(task.call.at, &definition.timezone).ok()).flatten()
+}
+
+/// The variables of agents.md 6.2, of all generations.
+fn own_variables(task: &AgentTask<'_>, profile: &Profile, slots: &RunSlots<'_>) -> Result<minijinja::Value, String> {
+    let now = now(task);
+    let part = |format: &str| now.as_ref().and_then(|now| now.strftime(format).ok());
+    Ok(context! {
+        description => &*task.definition.description,
+        slots => slots.snapshot(&profile.exit_slots).into_value(),
+        slot_names => profile.slot_names(),
+        current_datetime => now.as_ref().map(ZonedTime::to_value),
+        current_date => part("%d %B, %Y"),
+        current_time => part("%H:%M:%S"),
+        current_day => part("%A"),
+        enable_filler_messages => profile.fillers,
+        resumed_after_interruption => task.call.resumed,
+        resumed_last_request => task.call.resumed_last_request.as_deref().unwrap_or_default(),
+        restarted => task.call.restarted,
+        user_message => &*task.call.user_message,
+        conversation_history => readable(task),
+        recipient_id => task.conversation.id.as_str(),
+    })
+}
+
+fn context_prompt(
+    task: &AgentTask<'_>,
+    profile: &Profile,
+    slots: &RunSlots<'_>,
+    prompts: &PromptSet,
+) -> Result<String, String> {
+    let open: Vec<String> = profile.slot_names().into_iter().filter(|name| slots.value(name).is_null()).collect();
+    let (marker_start, marker_end) = markers(prompts);
+    let shown = slots.snapshot(&[]);
+    let variables = context! {
+        current_datetime => now(task).as_ref().map(ZonedTime::to_value),
+        slots => (!shown.is_empty()).then(|| shown.into_value()),
+        slot_names => profile.slot_names(),
+        open_slots => open,
+        resumed_after_interruption => task.call.resumed,
+        resumed_last_request => task.call.resumed_last_request.as_deref().unwrap_or_default(),
+        restarted => task.call.restarted,
+        marker_start, marker_end,
+    };
+    prompts.render(&prompts.agent_context, variables).map(|text| text.trim_end().to_owned()).map_err(|e| e.to_string())
+}
+
+/// The two lines around an earlier run; prompt and transcript take them from one file.
+fn markers(prompts: &PromptSet) -> (String, String) {
+    let text = prompts.render(&prompts.agent_markers, context! {}).unwrap_or_default();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned);
+    (lines.next().unwrap_or_default(), lines.next().unwrap_or_default())
+}
+
+/// The conversation as the agent sees it: the latest utterances, and its own exchanges of the present task.
+fn transcript(task: &AgentTask<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessage>> {
+    let me = task.call.agent.as_str();
+    let items: Vec<&HistoryItem> = task.conversation.history.iter().collect();
+    let utterance = |item: &&HistoryItem| matches!(item, HistoryItem::User { .. } | HistoryItem::Bot { .. });
+    let window = items.iter().enumerate().rev().filter(|(_, item)| utterance(item)).map(|(at, _)| at);
+    let first = window.take(limits::AGENT_HISTORY).last().unwrap_or(0);
+    let task_began = items
+        .iter()
+        .rposition(|item| matches!(item, HistoryItem::Mark { agent, start: true } if agent == me))
+        .unwrap_or(items.len());
+    let (marker_start, marker_end) = markers(prompts);
+    let earlier = task.call.restarted.then(|| earlier_run(&items, me, task_began)).flatten();
+    let mut messages = Vec::new();
+    let mut marked = false;
+    for (at, item) in items.iter().enumerate().skip(first) {
+        let in_earlier = earlier.is_some_and(|(start, end)| (start..end).contains(&at));
+        if in_earlier != marked {
+            marked = in_earlier;
+            messages.push(ChatMessage::system(if marked { marker_start.clone() } else { marker_end.clone() }));
+        }
+        match item {
+            HistoryItem::User { text, .. } => messages.push(ChatMessage::user(text.clone())),
+            HistoryItem::Bot { in_exchange: true, agent: Some(agent), .. } if agent == me && at > task_began => {}
+            HistoryItem::Bot { text, .. } => messages.push(ChatMessage::assistant(text.clone())),
+            HistoryItem::Exchanges { agent, messages: kept } if agent == me && at > task_began => {
+                let kept =
+                    kept.iter().filter_map(|message| serde_json::from_value::<ChatMessage>(message.clone()).ok());
+                messages.extend(kept.map(Arc::new));
+            }
+            HistoryItem::Exchanges { .. } | HistoryItem::Mark { .. } => {}
+        }
+    }
+    if marked {
+        messages.push(ChatMessage::system(marker_end));
+    }
+    let newest = task.call.user_message.trim();
+    let shown = messages.iter().rev().find_map(|message| match &**message {
+        ChatMessage::User { text } => Some(text.trim() == newest),
+        _ => None,
+    });
+    if !newest.is_empty() && shown != Some(true) {
+        messages.push(ChatMessage::user(newest));
+    }
+    messages
+}
+
+/// The last completed run of this agent before `until`: from its beginning to its end.
+fn earlier_run(items: &[&HistoryItem], me: &str, until: usize) -> Option<(usize, usize)> {
+    let before = items.get(..until)?;
+    let end =
+        before.iter().rposition(|item| matches!(item, HistoryItem::Mark { agent, start: false } if agent == me))?;
+    let start = before
+        .get(..end)?
+        .iter()
+        .rposition(|item| matches!(item, HistoryItem::Mark { agent, start: true } if agent == me))
+        .unwrap_or(0);
+    Some((start, end))
+}
+
+/// The latest utterances as lines, for templates that show them.
+fn readable(task: &AgentTask<'_>) -> String {
+    let lines = task.conversation.history.iter().filter_map(|item| match item {
+        HistoryItem::User { text, .. } => Some(format!("USER: {}", text.replace('\n', " "))),
+        HistoryItem::Bot { text, kind, .. } if *kind != BotKind::Intermediate => {
+            Some(format!("AI: {}", text.replace('\n', " ")))
+        }
+        _ => None,
+    });
+    let lines: Vec<String> = lines.collect();
+    lines.get(lines.len().saturating_sub(20)..).unwrap_or_default().join("\n")
+}

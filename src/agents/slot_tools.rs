@@ -1,0 +1,165 @@
+//! The tools `set_slot_<name>`: typed by the slot, checked before anything is recorded (agents.md 3.8).
+
+use std::sync::Arc;
+
+use minijinja::context;
+use segue_engine::project::{Project, SlotDef, SlotType};
+use serde_json::{Value as Json, json};
+
+use super::slots::RunSlots;
+use crate::{llm::ToolSpec, prompts::PromptSet};
+
+/// What the names of slot tools begin with.
+pub const PREFIX: &str = "set_slot_";
+/// The one parameter of a slot tool.
+pub const PARAMETER: &str = "slot_value";
+
+/// The tool of one slot, as the model sees it.
+pub fn spec(slot: &SlotDef, prompts: &PromptSet) -> ToolSpec {
+    let (value, strict) = schema(&slot.kind);
+    let (values, least, greatest) = match &slot.kind {
+        SlotType::Categorical(values) => (Some(values.iter().map(|v| v.to_string()).collect::<Vec<_>>()), None, None),
+        SlotType::Float { min, max } => (None, *min, *max),
+        _ => (None, None, None),
+    };
+    let words = context! {
+        name => slot.name.as_str(), type => slot.kind.name(), values, least, greatest, nullable => strict,
+    };
+    ToolSpec {
+        name: format!("{PREFIX}{}", slot.name).into(),
+        description: prompts.render(&prompts.tool_set_slot, words).unwrap_or_default().trim().into(),
+        parameters: Arc::new(json!({
+            "type": "object",
+            "properties": { PARAMETER: value },
+            "required": [PARAMETER],
+            "additionalProperties": false,
+        })),
+        strict,
+    }
+}
+
+fn schema(kind: &SlotType) -> (Json, bool) {
+    match kind {
+        SlotType::Text => (json!({"type": ["string", "null"]}), true),
+        SlotType::Bool => (json!({"type": ["boolean", "null"]}), true),
+        SlotType::Float { .. } => (json!({"type": ["number", "null"]}), true),
+        SlotType::List => (json!({"type": ["array", "null"], "items": {"type": "string"}}), true),
+        SlotType::Any => (json!({}), false),
+        SlotType::Categorical(values) => {
+            let mut allowed: Vec<Json> = values.iter().map(|value| json!(value)).collect();
+            allowed.push(Json::Null);
+            (json!({"type": ["string", "null"], "enum": allowed}), true)
+        }
+    }
+}
+
+/// Turns what a model wrote into a value of the slot's type.
+///
+/// # Errors
+/// Why it is none, in words for the model.
+pub fn coerce(kind: &SlotType, written: &Json) -> Result<Json, String> {
+    if written.is_null() {
+        return Ok(Json::Null);
+    }
+    match kind {
+        SlotType::Any => Ok(match written {
+            Json::String(text) => serde_json::from_str(text).unwrap_or_else(|_| written.clone()),
+            other => other.clone(),
+        }),
+        SlotType::Text => match written {
+            Json::String(text) if text.trim().is_empty() => Err("an empty text is no value; null clears".into()),
+            Json::String(text) => Ok(json!(text.trim())),
+            Json::Number(number) => Ok(json!(number.to_string())),
+            Json::Bool(value) => Ok(json!(value.to_string())),
+            _ => Err("expected a text".into()),
+        },
+        SlotType::Bool => boolean(written).map(Json::Bool).ok_or_else(|| "expected true or false".into()),
+        SlotType::Float { min, max } => number(written, *min, *max),
+        SlotType::Categorical(values) => {
+            let text = scalar_text(written).ok_or_else(|| format!("expected one of: {}", values.join(", ")))?;
+            let folded = text.trim().to_lowercase();
+            values
+                .iter()
+                .find(|value| value.to_lowercase() == folded)
+                .map(|value| json!(value))
+                .ok_or_else(|| format!("{text:?} is not one of: {}", values.join(", ")))
+        }
+        SlotType::List => match written {
+            Json::Array(_) => Ok(written.clone()),
+            Json::Object(_) => Err("expected a list".into()),
+            Json::String(text) => match serde_json::from_str::<Json>(text) {
+                Ok(list @ Json::Array(_)) => Ok(list),
+                _ => Ok(json!([text])),
+            },
+            other => Ok(json!([other])),
+        },
+    }
+}
+
+fn boolean(written: &Json) -> Option<bool> {
+    match written {
+        Json::Bool(value) => Some(*value),
+        Json::Number(number) => {
+            number.as_f64().and_then(|n| if n == 1.0 { Some(true) } else { (n == 0.0).then_some(false) })
+        }
+        Json::String(text) => match text.trim().to_lowercase().as_str() {
+            "true" | "yes" | "1" => Some(true),
+            "false" | "no" | "0" => Some(false),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn number(written: &Json, min: Option<f64>, max: Option<f64>) -> Result<Json, String> {
+    let value = match written {
+        Json::Number(number) => number.as_f64(),
+        Json::String(text) => text.trim().parse::<f64>().ok(),
+        _ => None,
+    };
+    let value = value.filter(|value| value.is_finite()).ok_or("expected a number, with a point as decimal mark")?;
+    if min.is_some_and(|min| value < min) || max.is_some_and(|max| value > max) {
+        let bound = |bound: Option<f64>| bound.map_or_else(|| "any".into(), |b: f64| b.to_string());
+        return Err(format!("{value} is out of range: at least {}, at most {}", bound(min), bound(max)));
+    }
+    Ok(json!(value))
+}
+
+fn scalar_text(written: &Json) -> Option<String> {
+    match written {
+        Json::String(text) => Some(text.clone()),
+        Json::Number(number) => Some(number.to_string()),
+        Json::Bool(value) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+/// Checks a value against the slot's own `validation`; the text of the refusal is the response's, if it is plain.
+///
+/// # Errors
+/// Why the value is refused, in words for the model.
+pub fn validate(slots: &RunSlots<'_>, project: &Arc<Project>, name: &str) -> Result<(), String> {
+    let Some(validation) = slots.definition(name).and_then(|slot| slot.validation.as_ref()) else { return Ok(()) };
+    for rejection in &validation.rejections {
+        if slots.holds(&rejection.condition) {
+            return Err(refusal_text(slots, project, rejection.utter.as_str()));
+        }
+    }
+    Ok(())
+}
+
+fn refusal_text(slots: &RunSlots<'_>, project: &Arc<Project>, utter: &str) -> String {
+    use segue_engine::{project::ResponseText, template};
+    let text = project.response(utter).and_then(|response| response.variations.first()).and_then(|v| v.text.as_ref());
+    match text {
+        Some(ResponseText::Braces(text)) => {
+            let values = slots.snapshot(&[]);
+            template::fill(text, &values).content.into_owned()
+        }
+        Some(ResponseText::Jinja(template)) => {
+            let view = context! { slots => slots.snapshot(&[]).into_value() };
+            project.templates.render(template, view).unwrap_or_else(|_| utter.to_owned())
+        }
+        None => format!("the value is refused ({utter})"),
+    }
+}

@@ -1,0 +1,139 @@
+//! The slots as one run sees them: the conversation's values, and over them what this run has recorded.
+
+use std::{borrow::Cow, sync::Arc};
+
+use indexmap::IndexMap;
+use segue_engine::{
+    condition::{Condition, Scope},
+    conversation::Conversation,
+    project::{Project, SlotDef, SlotType},
+    template::{Mode, SlotInfo, SlotsLookup, TemplateSource, Values},
+};
+use serde_json::Value as Json;
+
+/// Slots of the runtime that no agent needs to know (agents.md 4.1).
+const HIDDEN: &[&str] = &[
+    "requested_slot",
+    "flow_hashes",
+    "session_started_metadata",
+    "route_session_to_calm",
+    "silence_timeout",
+    "consecutive_silence_timeouts",
+    "confirm_correction",
+    "interrupted_flow_to_continue",
+    "continue_interrupted_flow_confirmation",
+    "max_clarification_options",
+    "continue_conversation",
+    "csat_score",
+    "return_value",
+];
+
+/// The slots as one run sees them.
+pub struct RunSlots<'a> {
+    project: &'a Arc<Project>,
+    conversation: &'a Conversation,
+    recorded: IndexMap<Arc<str>, Json>,
+}
+
+impl<'a> RunSlots<'a> {
+    /// The conversation's values.
+    pub fn new(project: &'a Arc<Project>, conversation: &'a Conversation) -> Self {
+        Self { project, conversation, recorded: IndexMap::new() }
+    }
+    /// Records a value for this run.
+    pub fn record(&mut self, name: &str, value: Json) {
+        self.recorded.insert(name.into(), value);
+    }
+    /// What this run recorded, in order.
+    pub fn recorded(&self) -> &IndexMap<Arc<str>, Json> {
+        &self.recorded
+    }
+    /// The definition of a slot.
+    pub fn definition(&self, name: &str) -> Option<&'a SlotDef> {
+        self.project.slot(name)
+    }
+    /// The value now; null when there is none.
+    pub fn value(&self, name: &str) -> &Json {
+        self.slot(name).unwrap_or(&Json::Null)
+    }
+    /// Whether all conditions hold. No condition at all never holds.
+    pub fn satisfy(&self, conditions: &[Condition]) -> bool {
+        !conditions.is_empty() && conditions.iter().all(|condition| self.holds(condition))
+    }
+    /// Whether one condition holds.
+    pub fn holds(&self, condition: &Condition) -> bool {
+        condition.eval(self, &|text| self.render(text)).holds
+    }
+    fn render(&self, text: &str) -> Result<String, String> {
+        let source = TemplateSource::from_project_file("exit_if", text);
+        let template = self.project.templates.compile(&source, Mode::Lenient).map_err(|error| error.to_string())?;
+        let view = minijinja::context! { slots => self.snapshot(&[]).into_value() };
+        self.project.templates.render(&template, view).map_err(|error| error.to_string())
+    }
+    /// A shared view for templates: every slot with a value, and `always` whatever their value.
+    pub fn snapshot(&self, always: &[Arc<str>]) -> Snapshot {
+        let mut shown = IndexMap::new();
+        for (name, definition) in &self.project.domain.slots {
+            let value = self.value(name.as_str());
+            let hidden = HIDDEN.contains(&name.as_str()) || (definition.builtin && name != "language");
+            if always.iter().any(|wanted| **wanted == *name.as_str()) || (!hidden && !value.is_null()) {
+                shown.insert(name.as_str().into(), (value.clone(), info(definition)));
+            }
+        }
+        Snapshot(Arc::new(shown))
+    }
+}
+
+impl Scope for RunSlots<'_> {
+    fn slot(&self, name: &str) -> Option<&Json> {
+        self.recorded
+            .get(name)
+            .or_else(|| self.conversation.slots.get(name))
+            .or_else(|| self.project.slot(name).map(|slot| &slot.initial))
+    }
+    fn slot_count(&self) -> usize {
+        self.project.domain.slots.len()
+    }
+    fn context(&self) -> Option<&Json> {
+        None
+    }
+}
+
+fn info(definition: &SlotDef) -> SlotInfo {
+    let allowed_values = match &definition.kind {
+        SlotType::Categorical(values) => Some(values.iter().map(|value| Json::from(&**value)).collect()),
+        SlotType::Bool => Some(vec![Json::Bool(true), Json::Bool(false)]),
+        _ => None,
+    };
+    SlotInfo { type_name: definition.kind.name().into(), allowed_values }
+}
+
+/// Slots with their values at one moment, as templates see them.
+#[derive(Clone, Debug)]
+pub struct Snapshot(Arc<IndexMap<Arc<str>, (Json, SlotInfo)>>);
+
+impl Snapshot {
+    /// For a template.
+    pub fn into_value(self) -> minijinja::Value {
+        segue_engine::template::SlotsView::new(Arc::new(self)).into_value()
+    }
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Values for Snapshot {
+    fn value(&self, name: &str) -> Option<Cow<'_, Json>> {
+        self.0.get(name).map(|(value, _)| Cow::Borrowed(value))
+    }
+}
+
+impl SlotsLookup for Snapshot {
+    fn names(&self) -> Vec<Arc<str>> {
+        self.0.keys().cloned().collect()
+    }
+    fn info(&self, name: &str) -> Option<SlotInfo> {
+        self.0.get(name).map(|(_, info)| info.clone())
+    }
+}

@@ -1,0 +1,209 @@
+//! From one model answer to one decision. No I/O here: the rules of agents.md 3.5, 3.7, 3.8 and 3.10 as a small machine.
+
+use std::{sync::Arc, time::Duration};
+
+use minijinja::context;
+use segue_engine::{
+    conversation::{AgentKind, AgentStatus, BotKind},
+    project::OnToolError,
+};
+
+use super::{
+    calls::Tally,
+    profile::Profile,
+    session::Session,
+    slots::RunSlots,
+    speech::{Heard, Spoken},
+};
+use crate::{
+    cx::Cx,
+    llm::{Answer, ChatMessage, Finish, LlmErrorKind},
+    prompts::PromptSet,
+};
+
+/// The agent was not done after its last pass.
+pub const ITERATIONS: &str = "A0501";
+/// Too many tool calls failed in a row, or one that must not.
+pub const TOOLS: &str = "A0502";
+/// The model could not be asked.
+pub const MODEL: &str = "A0503";
+/// The model said nothing, again and again.
+pub const NOTHING: &str = "A0504";
+/// The time of the run was over.
+pub const DEADLINE: &str = "A0505";
+/// A prompt could not be rendered.
+pub const PROMPT: &str = "A0506";
+
+/// Empty answers that are tried again, and the waits before that (agents.md 3.10).
+const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
+/// The limit an answer gets that was cut off inside a call, when none was set.
+const MORE_TOKENS: u32 = 4_096;
+
+/// What the loop must do after an answer.
+pub enum Decision {
+    /// Run the calls of this answer.
+    Act(Arc<Answer>, Spoken),
+    /// The run is over; these are its last words.
+    Finish {
+        /// How it ended.
+        status: AgentStatus,
+        /// What was said.
+        spoken: Spoken,
+        /// What for.
+        kind: BotKind,
+        /// Whether the text was cut.
+        interrupted: bool,
+    },
+    /// Ask once more.
+    Again {
+        /// After this time.
+        wait: Option<Duration>,
+    },
+}
+
+/// What the loop must do after the calls.
+pub enum After {
+    /// Ask the model again.
+    GoOn,
+    /// Ask for the closing line, without tools.
+    AskClosing,
+    /// The run is over.
+    Finish(AgentStatus),
+}
+
+/// What the machine remembers between passes.
+#[derive(Debug, Default)]
+pub struct Step {
+    /// The task is done; only the closing line is missing.
+    pub closing: bool,
+    /// A raised token limit, after an answer that was cut inside a call.
+    pub max_tokens: Option<u32>,
+    empty: usize,
+    failures: u32,
+    lengthened: bool,
+}
+
+impl Step {
+    /// Decides on an answer.
+    pub fn decide(&mut self, heard: Heard, profile: &Profile, slots: &RunSlots<'_>) -> Decision {
+        let (answer, spoken) = match heard {
+            Heard::Answer(answer, spoken) => (answer, spoken),
+            Heard::Broken(error, spoken) => {
+                let status = match error.kind {
+                    LlmErrorKind::Cancelled => AgentStatus::Cancelled { reason: error.to_string() },
+                    LlmErrorKind::Total => failed(DEADLINE, error.to_string()),
+                    _ => failed(MODEL, describe(&error)),
+                };
+                return Decision::Finish { status, spoken, kind: BotKind::Intermediate, interrupted: true };
+            }
+        };
+        if !answer.lost_calls.is_empty() && !self.lengthened && spoken.text.is_empty() {
+            // Cut inside a call: once more with room. Nothing of the call may run (reliability.md L10, L19).
+            self.lengthened = true;
+            self.max_tokens = Some(MORE_TOKENS);
+            return Decision::Again { wait: None };
+        }
+        if !answer.tool_calls.is_empty() && !self.closing {
+            self.empty = 0;
+            return Decision::Act(answer, spoken);
+        }
+        if self.closing {
+            return Decision::Finish {
+                status: AgentStatus::Finished,
+                spoken,
+                kind: BotKind::FinalResponse,
+                interrupted: false,
+            };
+        }
+        if spoken.text.is_empty() {
+            return self.empty_answer(&answer, spoken, profile, slots);
+        }
+        self.text_alone(&answer, spoken, profile, slots)
+    }
+
+    fn text_alone(&self, answer: &Answer, spoken: Spoken, profile: &Profile, slots: &RunSlots<'_>) -> Decision {
+        let done = profile.kind == AgentKind::Task && slots.satisfy(&profile.exit_if);
+        let (status, kind) = if done {
+            (AgentStatus::Finished, BotKind::FinalResponse)
+        } else {
+            (AgentStatus::AwaitingUser, BotKind::InputRequired)
+        };
+        Decision::Finish { status, spoken, kind, interrupted: answer.finish == Finish::Length }
+    }
+
+    fn empty_answer(&mut self, answer: &Answer, spoken: Spoken, profile: &Profile, slots: &RunSlots<'_>) -> Decision {
+        if profile.kind == AgentKind::Task && slots.satisfy(&profile.exit_if) {
+            let (status, kind) = (AgentStatus::Finished, BotKind::FinalResponse);
+            return Decision::Finish { status, spoken, kind, interrupted: false };
+        }
+        match WAITS.get(self.empty) {
+            Some(wait) if answer.finish != Finish::ContentFilter => {
+                self.empty += 1;
+                Decision::Again { wait: Some(*wait) }
+            }
+            _ => Decision::Finish {
+                status: failed(NOTHING, format!("the model gave no text and no call ({:?})", answer.finish)),
+                spoken,
+                kind: BotKind::Intermediate,
+                interrupted: false,
+            },
+        }
+    }
+
+    /// Decides after the calls of an answer ran.
+    pub fn after_calls(&mut self, tally: Tally, profile: &Profile, slots: &RunSlots<'_>, spoken: &Spoken) -> After {
+        if let Some((tool, reason)) = tally.fatal {
+            return After::Finish(failed(TOOLS, format!("{tool}: {reason}")));
+        }
+        if tally.failed > 0 && profile.on_tool_error == OnToolError::Fail {
+            return After::Finish(failed(TOOLS, "a tool failed, and `on_tool_error` is `fail`".into()));
+        }
+        if profile.kind == AgentKind::Task && slots.satisfy(&profile.exit_if) {
+            return After::Finish(AgentStatus::Finished);
+        }
+        if tally.completed {
+            if !spoken.text.is_empty() {
+                return After::Finish(AgentStatus::Finished);
+            }
+            self.closing = true;
+            return After::AskClosing;
+        }
+        self.failures = if tally.done > 0 { 0 } else { self.failures + tally.failed };
+        if self.failures > profile.failures {
+            return After::Finish(failed(TOOLS, format!("{} tool calls failed in a row", self.failures)));
+        }
+        After::GoOn
+    }
+}
+
+/// Whether the run must end before the next model call.
+pub fn stopped(cx: &Cx) -> Option<AgentStatus> {
+    if cx.cancel.is_cancelled() {
+        return Some(AgentStatus::Cancelled { reason: "cancelled".into() });
+    }
+    cx.remaining().is_zero().then(|| failed(DEADLINE, "the time for this run is over".into()))
+}
+
+/// A failure with a code.
+pub fn failed(code: &str, reason: String) -> AgentStatus {
+    AgentStatus::Failed { code: code.into(), reason }
+}
+
+/// Asks for the closing line.
+pub fn ask_closing(session: &mut Session, prompts: &PromptSet) {
+    let text = prompts.render(&prompts.agent_closing, context! {}).unwrap_or_default();
+    session.push(ChatMessage::system(text.trim()));
+}
+
+/// Tells the model that its answer was empty.
+pub fn nudge(session: &mut Session, prompts: &PromptSet) {
+    let text = prompts.render(&prompts.agent_retry_empty, context! {}).unwrap_or_default();
+    session.push(ChatMessage::system(text.trim()));
+}
+
+fn describe(error: &crate::llm::LlmError) -> String {
+    match &error.detail {
+        Some(detail) => format!("{}: {detail}", error.kind),
+        None => error.kind.to_string(),
+    }
+}

@@ -1,0 +1,107 @@
+//! Outbound HTTP: the one place that builds a client.
+//!
+//! *For*: every request that leaves the process shares one pool of connections. *Entry*: [`Outbound`]. *Never*: redirects
+//! are not followed, proxies are not taken from the environment, and no request has a hidden time limit (callers wait
+//! through their [`Cx`](crate::cx::Cx)).
+
+use std::{fmt, sync::Arc, sync::OnceLock};
+
+use crate::limits;
+
+/// A shared pool of connections, made at first use: a process that never calls out pays nothing for TLS.
+///
+/// Cheap to clone; clones share the pool. One per runtime: connections die with the runtime that opened them.
+#[derive(Clone, Default)]
+pub struct Outbound(Arc<OnceLock<Result<reqwest::Client, Unbuilt>>>);
+
+/// The client could not be built: the machine's certificates or TLS are unusable.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the HTTP client could not be built; check the certificates of this machine: {0}")]
+pub struct Unbuilt(String);
+
+impl Outbound {
+    /// An empty pool.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The client, built on the first call.
+    ///
+    /// # Errors
+    /// [`Unbuilt`], the same on every call.
+    pub fn client(&self) -> Result<&reqwest::Client, Unbuilt> {
+        self.0.get_or_init(build).as_ref().map_err(Clone::clone)
+    }
+}
+
+impl fmt::Debug for Outbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Outbound(…)")
+    }
+}
+
+/// Makes the ring provider the default of this process, so that every TLS user of it works. Harmless when repeated.
+pub fn install_tls() {
+    // An error says that a provider is installed already, which is what we want.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+#[allow(clippy::disallowed_methods)] // the one place that builds a client
+fn build() -> Result<reqwest::Client, Unbuilt> {
+    install_tls();
+    reqwest::Client::builder()
+        .user_agent(concat!("segue/", env!("CARGO_PKG_VERSION")))
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
+        .no_proxy()
+        .gzip(true)
+        .tcp_nodelay(true)
+        .connect_timeout(limits::MODEL_CONNECT)
+        .pool_idle_timeout(limits::HTTP_IDLE)
+        .pool_max_idle_per_host(limits::HTTP_IDLE_PER_HOST)
+        .build()
+        .map_err(|error| Unbuilt(error.to_string()))
+}
+
+/// Reads an address from the configuration: `http` or `https`, to any host but the machine metadata services of clouds,
+/// whose answers hold credentials.
+///
+/// # Errors
+/// What is wrong with it, in words that end a sentence about the key.
+pub fn destination(text: &str) -> Result<reqwest::Url, String> {
+    let url = reqwest::Url::parse(text).map_err(|error| format!("`{text}` is no address ({error}); expected `https://host/path`"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("`{text}` is neither `http` nor `https`"));
+    }
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    if METADATA.contains(&host) {
+        return Err(format!("`{host}` is a cloud's metadata service, which is never asked"));
+    }
+    Ok(url)
+}
+
+const METADATA: &[&str] =
+    &["169.254.169.254", "fd00:ec2::254", "100.100.100.200", "metadata.google.internal", "::ffff:a9fe:a9fe"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_that_may_be_asked() {
+        for good in ["http://localhost:8000/v1", "https://10.0.0.1", "http://[::1]:80/"] {
+            assert!(destination(good).is_ok(), "{good}");
+        }
+        // The second is the metadata service written as one number.
+        for bad in ["http://169.254.169.254/v1", "http://2852039166/", "http://[fd00:ec2::254]/", "file:///etc", "x", "localhost:80"] {
+            assert!(destination(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn clones_share_one_client() {
+        let outbound = Outbound::new();
+        let other = outbound.clone();
+        assert!(outbound.client().is_ok_and(|a| other.client().is_ok_and(|b| std::ptr::eq(a, b))));
+    }
+}

@@ -1,0 +1,190 @@
+//! Talking to models.
+//!
+//! *For*: one trait, [`Llm`], behind which every vendor, the scripted model and recorded exchanges look alike.
+//! *Entry*: [`open`] makes a model group from plain data ([`ModelConfig`]); [`Llm::chat`] asks it.
+//! *Never*: only streams exist (a whole answer is [`ChatStream::finish`]); no tool call leaves this room before the model's
+//! terminal mark came and its arguments parsed (guarded by `every_cut_is_a_typed_failure`); no error message carries a
+//! secret or a vendor's words to a user ([`LlmError::detail`] is for operators); the environment is never read here.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | [`message`], [`request`], [`stream`], [`error`] | what goes in, what comes out, how it fails |
+//! | [`profile`] | facts about model families |
+//! | `assemble`, `sse`, `pump` | bytes to events, events to a whole answer, within deadlines |
+//! | [`retry`], [`router`] | what is tried again, and what is tried next |
+//! | [`openai`] | the chat completions wire |
+//! | [`scripted`], [`cassette`] | models without a network |
+
+mod assemble;
+pub mod cassette;
+pub mod error;
+pub mod message;
+pub mod openai;
+pub mod profile;
+mod pump;
+pub mod request;
+pub mod retry;
+pub mod router;
+pub mod scripted;
+mod sse;
+pub mod stream;
+#[cfg(test)]
+mod testing;
+
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use serde_json::{Map, Value};
+
+pub use error::{Fault, LlmError, LlmErrorKind};
+pub use message::{Answer, Arguments, ChatMessage, Finish, ToolCall, Usage};
+pub use profile::{Effort, ModelProfile};
+pub use request::{ChatRequest, Purpose, RequestHash, ToolChoice, ToolSpec};
+pub use stream::{ChatStream, Delta};
+
+use crate::{cx::Cx, secret::Secret};
+
+/// A model, or a group of them.
+pub trait Llm: Send + Sync {
+    /// Facts about the model that answers first.
+    fn profile(&self) -> &ModelProfile;
+
+    /// Asks the model. The stream owns what it needs of `cx` (deadline, cancellation, clock).
+    ///
+    /// # Errors
+    /// [`LlmError`] when the request failed before the answer began; later failures are items of the stream.
+    ///
+    /// # Cancellation
+    /// Dropping the future or the stream closes the connection; firing `cx.cancel` makes both end with
+    /// [`LlmErrorKind::Cancelled`].
+    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>>;
+}
+
+/// One entry of a model group, as plain data: what `endpoints.yml` says after `${}` expansion and defaults.
+#[derive(Clone, Debug, Default)]
+pub struct ModelConfig {
+    /// `openai`, `azure`, `self-hosted`, `scripted`, `cassette`, or the name of a vendor that speaks chat completions.
+    pub provider: String,
+    /// The vendor's name of the model.
+    pub model: String,
+    /// Azure: the deployment, which is part of the path.
+    pub deployment: Option<String>,
+    /// Where the API lives, up to and without `/chat/completions`.
+    pub api_base: Option<String>,
+    /// Azure: the value of `api-version`.
+    pub api_version: Option<String>,
+    /// The key; without one the provider's variable of [`Surroundings`] is taken.
+    pub api_key: Option<Secret>,
+    /// One whole call; default [`crate::limits::MODEL_TOTAL`].
+    pub timeout: Option<Duration>,
+    /// Request to first event; default [`crate::limits::MODEL_FIRST_TOKEN`], or the whole call when the model reasons.
+    pub first_token_timeout: Option<Duration>,
+    /// Between two events; default [`crate::limits::MODEL_IDLE`].
+    pub idle_timeout: Option<Duration>,
+    /// Tries after the first; default [`crate::limits::MODEL_TRIES`] − 1.
+    pub num_retries: Option<u32>,
+    /// Used when the request sets none; dropped where the model refuses it.
+    pub temperature: Option<f64>,
+    /// Most tokens of an answer, when the request sets none (`max_tokens` or `max_completion_tokens`).
+    pub max_tokens: Option<u32>,
+    /// Used when the request sets none; default: the lowest the model knows.
+    pub reasoning_effort: Option<Effort>,
+    /// Used when the request sets none.
+    pub parallel_tool_calls: Option<bool>,
+    /// Other keys, sent as they stand (`top_p`, `stop`, `logit_bias`, …). Keys that this room sets itself are ignored.
+    pub extra: Map<String, Value>,
+    /// `scripted`: the rules. `cassette`: the recorded exchanges.
+    pub source: Option<Source>,
+}
+
+/// Where the rules of a scripted model or the lines of a cassette come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A file, read when the model is opened.
+    File(PathBuf),
+    /// A text that the caller read; `name` is for messages.
+    Text {
+        /// What to call it in messages.
+        name: String,
+        /// The content.
+        text: Arc<str>,
+    },
+}
+
+/// What models need from outside; the caller reads it, this room does not look around.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// `OPENAI_BASE_URL`: used by provider `openai` without `api_base`. Wins over [`Self::openai_api_base`].
+    pub openai_base_url: Option<String>,
+    /// `OPENAI_API_BASE`: the older name of the same.
+    pub openai_api_base: Option<String>,
+    /// `OPENAI_API_KEY`.
+    pub openai_api_key: Option<Secret>,
+    /// `AZURE_API_BASE`.
+    pub azure_api_base: Option<String>,
+    /// `AZURE_API_VERSION`.
+    pub azure_api_version: Option<String>,
+    /// `AZURE_API_KEY`.
+    pub azure_api_key: Option<Secret>,
+    /// Key for every other provider, by provider name (`ANTHROPIC_API_KEY` under `anthropic`, …).
+    pub other_keys: std::collections::BTreeMap<String, Secret>,
+    /// The connections that models share with everything else that calls out.
+    pub outbound: crate::http::Outbound,
+    /// Seed of jitter and of the scripted model's mischief.
+    pub seed: u64,
+}
+
+/// A model that could not be opened: what its entry lacks, and the cure.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("model `{model}` of provider `{provider}`: `{key}`: {problem}")]
+pub struct OpenError {
+    /// The provider, as written.
+    pub provider: String,
+    /// The model, as written.
+    pub model: String,
+    /// The key of the entry that is wrong or missing.
+    pub key: &'static str,
+    /// What is wrong, and what to do.
+    pub problem: String,
+}
+
+impl OpenError {
+    pub(crate) fn new(config: &ModelConfig, key: &'static str, problem: impl fmt::Display) -> Self {
+        Self { provider: config.provider.clone(), model: config.model.clone(), key, problem: problem.to_string() }
+    }
+}
+
+/// Opens a model group: the first entry answers, the others take over in order when it fails.
+///
+/// Opens no connection; reads the files of scripted models and cassettes.
+///
+/// # Errors
+/// [`OpenError`] for an entry that lacks what its provider needs, or when there is no entry.
+pub fn open(entries: &[ModelConfig], around: &Surroundings) -> Result<Arc<dyn Llm>, OpenError> {
+    let mut members = Vec::with_capacity(entries.len());
+    for config in entries {
+        let tries = config.num_retries.map_or(crate::limits::MODEL_TRIES, |retries| retries.saturating_add(1).min(MOST_TRIES));
+        members.push(router::Member { model: open_one(config, around)?, tries });
+    }
+    let mut members = members.into_iter();
+    let Some(first) = members.next() else {
+        return Err(OpenError::new(&ModelConfig::default(), "models", "the group has no model; list at least one"));
+    };
+    Ok(Arc::new(router::Router::new(first, members.collect(), retry::RetryPolicy::default(), around.seed)))
+}
+
+/// More tries than this help nobody within the budget of retries.
+const MOST_TRIES: u32 = 10;
+
+fn open_one(config: &ModelConfig, around: &Surroundings) -> Result<Arc<dyn Llm>, OpenError> {
+    Ok(match config.provider.as_str() {
+        "scripted" => Arc::new(scripted::ScriptedLlm::open(config, around)?),
+        "cassette" => Arc::new(cassette::Replayer::open(config)?),
+        "" => return Err(OpenError::new(config, "provider", "missing; set it, as in `provider: openai`")),
+        "anthropic" | "bedrock" | "vertex_ai" | "huggingface_local" => {
+            let cure = "this wire is not spoken yet; use a gateway that offers chat completions with `provider: self-hosted` and `api_base`";
+            return Err(OpenError::new(config, "provider", cure));
+        }
+        _ => Arc::new(openai::OpenAi::new(config, around)?),
+    })
+}

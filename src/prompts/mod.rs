@@ -1,0 +1,78 @@
+//! Every text a model reads: the files of `prompts/`, compiled once.
+//!
+//! Entry: [`PromptSet::new`]. A project replaces any of them by a file of the same name in its own `prompts/` folder. Our
+//! texts are compiled strictly: a variable that is missing is an error of ours, found by a test, never a gap in a prompt.
+//! This room holds no logic about when a text is used.
+
+use std::sync::Arc;
+
+use minijinja::Value;
+use segue_engine::template::{Mode, Template, TemplateEngine, TemplateError, TemplateSource};
+
+macro_rules! prompts {
+    ($($(#[$doc:meta])* $field:ident = $file:literal),* $(,)?) => {
+        /// The compiled texts.
+        #[derive(Debug)]
+        pub struct PromptSet {
+            engine: TemplateEngine,
+            $($(#[$doc])* pub $field: Template,)*
+        }
+
+        impl PromptSet {
+            /// Compiles all texts; `replacement` may give another text for a file name.
+            ///
+            /// # Errors
+            /// [`TemplateError`] when a replacement has a syntax error; it names the file and line.
+            pub fn new(replacement: impl Fn(&str) -> Option<Arc<str>>) -> Result<Self, TemplateError> {
+                let engine = TemplateEngine::new();
+                $(let $field = match replacement($file) {
+                    Some(text) => engine.compile(
+                        &TemplateSource::from_project_file(concat!("prompts/", $file), &text), Mode::Lenient)?,
+                    None => engine.compile(
+                        &TemplateSource::embedded(concat!("prompts/", $file), include_str!(concat!("../../prompts/", $file))),
+                        Mode::Strict)?,
+                };)*
+                Ok(Self { engine, $($field,)* })
+            }
+            /// The names of the files.
+            pub const FILES: &'static [&'static str] = &[$($file,)*];
+        }
+    };
+}
+
+prompts! {
+    /// The command generator: task, grammar and rules; stable for a project.
+    commands = "commands.j2",
+    /// The command generator: state, history and message; new at every turn.
+    commands_turn = "commands_turn.j2",
+    /// An open agent: stable for the agent.
+    agent_open = "agent_open.j2",
+    /// A task agent: stable for the agent.
+    agent_task = "agent_task.j2",
+    /// Both kinds: time, values, resume and restart; new at every turn.
+    agent_context = "agent_context.j2",
+    /// Asks for the closing line.
+    agent_closing = "agent_closing.j2",
+    /// The two lines around an earlier run.
+    agent_markers = "agent_markers.j2",
+    /// After an empty answer.
+    agent_retry_empty = "agent_retry_empty.j2",
+    /// Description of `task_completed`.
+    tool_task_completed = "tool_task_completed.j2",
+    /// Description of `set_slot_<name>`.
+    tool_set_slot = "tool_set_slot.j2",
+    /// What `set_slot_<name>` answers.
+    agent_slot_results = "agent_slot_results.j2",
+    /// What a call answers that reached no tool.
+    agent_tool_results = "agent_tool_results.j2",
+}
+
+impl PromptSet {
+    /// Renders one text.
+    ///
+    /// # Errors
+    /// [`TemplateError`] when a variable is missing or a limit is passed.
+    pub fn render(&self, prompt: &Template, context: Value) -> Result<String, TemplateError> {
+        self.engine.render(prompt, context)
+    }
+}

@@ -1,0 +1,42 @@
+//! Tests against parts of other people. `cargo xtask foreign` installs the parts and runs these; without the feature
+//! `foreign` this binary is empty. How each part is started stands in `tests/foreign/README.md`.
+#![cfg(feature = "foreign")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod parts;
+
+use parts::{Part, aimock, everything, fastmcp, pypred};
+
+/// What a part answers to the first message of MCP over stdio.
+fn greeting(part: &mut Part) -> String {
+    part.say(
+        r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"segue","version":"0"}}}"#,
+    );
+    part.line_with("\"id\":1")
+}
+
+#[test]
+fn the_everything_server_answers() {
+    let answer = greeting(&mut Part::start(&mut everything()));
+    assert!(answer.contains("mcp-servers/everything"), "{answer}");
+}
+
+#[test]
+fn the_fastmcp_server_answers_and_announces_list_changes() {
+    let answer = greeting(&mut Part::start(&mut fastmcp()));
+    assert!(answer.contains("foreign-fastmcp") && answer.contains(r#""tools":{"listChanged":true}"#), "{answer}");
+}
+
+#[test]
+fn the_mock_model_streams() {
+    let mut part = Part::start(&mut aimock());
+    let request = r#"{"model":"any","stream":true,"messages":[{"role":"user","content":"hello"}]}"#;
+    let answer = parts::post(part.port(), "/v1/chat/completions", request);
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("data: [DONE]"), "{answer}");
+}
+
+#[test]
+fn the_oracle_for_conditions_answers() {
+    assert!(pypred("not a = 1 and b", r#"{"a": 1, "b": true}"#).is_some_and(|holds| !holds));
+    assert_eq!(pypred("a = = 1", "{}"), None);
+}

@@ -1,0 +1,142 @@
+//! The parts: how each is started, spoken to line by line, and ended. Nothing here waits without a limit.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// How long a part may take to say what it is waited for: starting an interpreter on a busy machine takes seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where the parts are installed.
+fn home() -> PathBuf {
+    let home = std::env::var_os("SEGUE_FOREIGN").map(PathBuf::from);
+    let home = home.expect("SEGUE_FOREIGN says where the parts are: run `cargo xtask foreign`");
+    assert!(home.join("installed").is_file(), "{} is not finished: run `cargo xtask foreign`", home.display());
+    home
+}
+
+fn here() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign")
+}
+
+fn python() -> Command {
+    Command::new(home().join("venv/bin/python"))
+}
+
+fn node(script: &str) -> Command {
+    let mut node = Command::new("node");
+    node.arg(home().join("node_modules").join(script));
+    node
+}
+
+/// The reference server of MCP, on stdio.
+pub(crate) fn everything() -> Command {
+    let mut command = node("@modelcontextprotocol/server-everything/dist/index.js");
+    command.arg("stdio");
+    command
+}
+
+/// Our server on the Python SDK, on stdio.
+pub(crate) fn fastmcp() -> Command {
+    let mut command = python();
+    command.arg(here().join("fastmcp_server.py"));
+    command
+}
+
+/// The mock of model vendors, on a free port, answering from `aimock.json`; what it does not know is an error.
+pub(crate) fn aimock() -> Command {
+    let mut command = node("@copilotkit/aimock/dist/cli.js");
+    command.args(["--port", "0", "--strict", "--fixtures"]).arg(here().join("aimock.json"));
+    command
+}
+
+/// What the predecessors' condition library says; `None` if it refuses the condition.
+pub(crate) fn pypred(condition: &str, document: &str) -> Option<bool> {
+    const ASK: &str = "import json, sys; from pypred import Predicate; p = Predicate(sys.argv[1]); \
+                       print(p.evaluate(json.loads(sys.argv[2])) if p.is_valid() else None)";
+    let output = python().args(["-c", ASK, condition, document]).output().unwrap();
+    match String::from_utf8(output.stdout).unwrap().trim() {
+        "True" => Some(true),
+        "False" => Some(false),
+        "None" => None,
+        other => panic!("pypred said `{other}`: {}", String::from_utf8_lossy(&output.stderr)),
+    }
+}
+
+/// A running part. Dropping it ends it.
+pub(crate) struct Part {
+    child: Child,
+    /// Lines of standard output and standard error, as they come.
+    lines: Receiver<String>,
+}
+
+impl Part {
+    /// Starts a part.
+    pub(crate) fn start(command: &mut Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the part starts");
+        let (out, error) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let (send, lines) = channel();
+        let streams: [Box<dyn Read + Send>; 2] = [Box::new(out), Box::new(error)];
+        for stream in streams {
+            let send = send.clone();
+            // Ends with the stream, which ends with the child.
+            std::thread::spawn(move || {
+                BufReader::new(stream).lines().map_while(Result::ok).try_for_each(|line| send.send(line))
+            });
+        }
+        Self { child, lines }
+    }
+
+    /// Writes one line to its standard input.
+    pub(crate) fn say(&mut self, line: &str) {
+        let stdin = self.child.stdin.as_mut().unwrap();
+        writeln!(stdin, "{line}").unwrap();
+        stdin.flush().unwrap();
+    }
+
+    /// The next line that holds `part`.
+    pub(crate) fn line_with(&mut self, part: &str) -> String {
+        let mut heard = Vec::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) if line.contains(part) => return line,
+                Ok(line) => heard.push(line),
+                Err(why) => panic!("no line with `{part}` ({why}); heard:\n{}", heard.join("\n")),
+            }
+        }
+    }
+
+    /// The port it says it listens on, as the end of an address on loopback.
+    pub(crate) fn port(&mut self) -> u16 {
+        let line = self.line_with("http://127.0.0.1:");
+        let rest = line.split("http://127.0.0.1:").nth(1).unwrap();
+        rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Posts JSON and returns the whole answer, head included.
+pub(crate) fn post(port: u16, path: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}

@@ -1,0 +1,103 @@
+//! Error codes: each one that the product says has a page in `docs/errors/`, and each page is about a living code.
+
+use std::collections::BTreeMap;
+
+use super::{Breach, Breaches, Tree};
+
+const FOLDER: &str = "docs/errors/";
+const SECTIONS: [&str; 3] = ["## What it means", "## How to mend it", "## Example"];
+
+/// Every code outside tests with the first place that says it: a string literal of one letter and four digits.
+fn used(tree: &Tree) -> BTreeMap<&str, (&str, usize)> {
+    let mut codes = BTreeMap::new();
+    for (path, scan) in tree.product() {
+        for (line, text) in scan.strings.iter().filter(|(line, text)| is_code(text) && !scan.in_test(*line)) {
+            codes.entry(text.as_str()).or_insert((path.as_str(), *line));
+        }
+    }
+    codes
+}
+
+fn is_code(text: &str) -> bool {
+    matches!(text.as_bytes(), [b'A'..=b'Z', digits @ ..] if digits.len() == 4 && digits.iter().all(u8::is_ascii_digit))
+}
+
+pub fn check(tree: &Tree) -> Vec<Breach> {
+    let mut breaches = Breaches::new("codes");
+    let codes = used(tree);
+    for (code, (path, line)) in &codes {
+        if !tree.texts.contains_key(&format!("{FOLDER}{code}.md")) {
+            breaches.add(path, *line, format!("{code} has no page {FOLDER}{code}.md"));
+        }
+    }
+    for (path, text) in tree.texts.range(FOLDER.to_owned()..) {
+        let Some(name) = path.strip_prefix(FOLDER) else { break };
+        let Some(code) = name.strip_suffix(".md").filter(|code| is_code(code)) else {
+            if name != "README.md" {
+                breaches.add(path, 1, "only README.md and pages named by a code live here");
+            }
+            continue;
+        };
+        if !codes.contains_key(code) {
+            breaches.add(path, 1, format!("nothing says {code}: take the page away"));
+        }
+        if title(text, code).is_none() {
+            breaches.add(path, 1, format!("the first line reads `# {code}: …`"));
+        }
+        let mut headings = text.lines().enumerate().filter(|(_, line)| line.starts_with("## "));
+        for section in SECTIONS {
+            match headings.next() {
+                Some((_, line)) if line.trim_end() == section => {}
+                Some((index, _)) => breaches.add(path, index + 1, format!("expected the section `{section}` here")),
+                None => breaches.add(path, text.lines().count().max(1), format!("the section `{section}` is missing")),
+            }
+        }
+    }
+    breaches.found
+}
+
+fn title<'a>(text: &'a str, code: &str) -> Option<&'a str> {
+    let title = text.lines().next()?.strip_prefix("# ")?.strip_prefix(code)?.strip_prefix(": ")?.trim();
+    (!title.is_empty()).then_some(title)
+}
+
+/// The page list: code, first place, title.
+pub fn list(tree: &Tree) -> Vec<(&str, &str, usize, &str)> {
+    let page = |code: &str| tree.texts.get(&format!("{FOLDER}{code}.md"));
+    used(tree)
+        .into_iter()
+        .map(|(code, (path, line))| {
+            (code, path, line, page(code).and_then(|text| title(text, code)).unwrap_or("(no page)"))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "# F0203: A step is missing\n\n## What it means\n\n## How to mend it\n\n## Example\n";
+
+    #[test]
+    fn a_code_has_a_page_and_a_page_has_a_code() {
+        let source = ("src/a.rs", "f(\"F0203\");\n// \"F0001\"\n#[test]\nfn t() { g(\"F0002\"); }\n");
+        assert_eq!(check(&Tree::of(&[source, ("docs/errors/F0203.md", PAGE)])), []);
+        assert_eq!(check(&Tree::of(&[source])).len(), 1);
+        assert_eq!(check(&Tree::of(&[("docs/errors/F0203.md", PAGE)])).len(), 1);
+        assert_eq!(check(&Tree::of(&[("docs/errors/notes.md", "")])).len(), 1);
+    }
+
+    #[test]
+    fn a_page_has_its_title_and_sections() {
+        let source = ("crates/engine/src/a.rs", "\"F0203\"");
+        let wrong = PAGE.replace("# F0203:", "# F0204:").replace("\n## Example\n", "");
+        let found = check(&Tree::of(&[source, ("docs/errors/F0203.md", &wrong)]));
+        assert_eq!(found.len(), 2);
+    }
+
+    #[test]
+    fn the_list_names_titles() {
+        let tree = Tree::of(&[("src/a.rs", "\n\"F0203\""), ("docs/errors/F0203.md", PAGE)]);
+        assert_eq!(list(&tree), [("F0203", "src/a.rs", 2, "A step is missing")]);
+    }
+}

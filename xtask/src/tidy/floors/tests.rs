@@ -1,0 +1,93 @@
+//! Floors on small texts.
+
+use super::*;
+
+const FLOORS: &str = "\
+| engine floor | rooms | may also see |
+| --- | --- | --- |
+| 2 brain | `dialogue` | |
+| 1 vocabulary | `project`, `conversation` | `conversation` → `project` |
+| 0 ground | `ids`, `text`, `limits` | one another |
+
+| root floor | rooms | may also see |
+| --- | --- | --- |
+| 4 engine room | `runtime` | |
+| 3 actors | `agents`, `missions` | `missions` → `agents` |
+| 2 instruments | `llm`, `tools`, `store` | `tools` → `store` |
+| 0 ground | `clock`, `limits` | one another |
+| outside | `testing` | |
+";
+
+const NONE: [usize; 0] = [];
+
+fn lines(path: &str, text: &str) -> Vec<usize> {
+    check(&Tree::of(&[(MAP, FLOORS), (path, text)])).into_iter().map(|breach| breach.line).collect()
+}
+
+#[test]
+fn downwards_is_fine_and_upwards_is_not() {
+    assert_eq!(lines("src/agents/react.rs", "use crate::llm::Llm;\nuse crate::runtime::Assistant;"), [2]);
+    assert_eq!(lines("crates/engine/src/project/mod.rs", "use crate::ids::FlowId;\nuse crate::dialogue::Next;"), [2]);
+}
+
+#[test]
+fn sideways_needs_an_entry() {
+    assert_eq!(lines("src/tools/mod.rs", "use crate::store::Journal;"), NONE);
+    assert_eq!(lines("src/store/mod.rs", "use crate::tools::Tool;"), [1]);
+    assert_eq!(lines("crates/engine/src/conversation/slots.rs", "use crate::project::SlotType;"), NONE);
+    assert_eq!(lines("crates/engine/src/project/flows.rs", "use crate::conversation::Event;"), [1]);
+    assert_eq!(lines("src/clock.rs", "use crate::limits::X;\nuse segue_engine::text::Y;"), NONE);
+}
+
+#[test]
+fn floors_hold_across_the_packages() {
+    assert_eq!(lines("src/llm/mod.rs", "use segue_engine::project::Project;"), NONE);
+    assert_eq!(lines("src/llm/mod.rs", "use segue_engine::{ids::X,\n dialogue::{advance, Next}};"), [2, 2]);
+    assert_eq!(lines("src/runtime/turn.rs", "use segue_engine::dialogue::advance;"), NONE);
+    assert_eq!(lines("src/clock.rs", "use segue_engine::project::Project;"), [1]);
+}
+
+#[test]
+fn paths_in_expressions_and_nested_lists_count() {
+    assert_eq!(lines("src/llm/mod.rs", "fn a() {\n    let x = crate::agents::run();\n}"), [2]);
+    assert_eq!(lines("src/llm/mod.rs", "use crate::{\n    clock::{Clock, System},\n    tools::Tool,\n};"), [3]);
+    assert_eq!(lines("src/llm/mod.rs", "pub(crate) use crate::runtime::X as Y;\nuse crate::clock::Z;"), [1]);
+}
+
+#[test]
+fn climbing_by_super_counts() {
+    let climbs = "use super::super::retry::X;\nuse super::super::super::tools::Y;";
+    assert_eq!(lines("src/llm/openai/stream.rs", climbs), [2]);
+    assert_eq!(lines("src/clock.rs", "mod inner {\n    use super::Clock;\n}\nuse super::llm::Llm;"), [4]);
+    assert_eq!(lines("src/llm/mod.rs", "use self::retry::X;"), NONE);
+}
+
+#[test]
+fn tests_comments_and_strings_are_exempt() {
+    assert_eq!(lines("src/llm/mod.rs", "#[cfg(test)]\nmod tests {\n    use crate::runtime::X;\n}"), NONE);
+    assert_eq!(lines("src/llm/tests.rs", "use crate::runtime::X;"), NONE);
+    assert_eq!(lines("src/llm/mod.rs", "// use crate::runtime::X;\nlet a = \"crate::runtime::X\";"), NONE);
+}
+
+#[test]
+fn the_ways_around_are_closed() {
+    assert_eq!(lines("src/llm/mod.rs", "use crate::Assistant;"), [1]);
+    assert_eq!(lines("src/llm/mod.rs", "use crate::*;"), [1]);
+    assert_eq!(lines("src/llm/mod.rs", "use segue_engine as engine;"), [1]);
+    assert_eq!(lines("src/runtime/mod.rs", "use crate::testing::World;"), [1]);
+    assert_eq!(lines("src/testing/mod.rs", "use crate::runtime::Assistant;"), NONE);
+    assert_eq!(lines("src/llm/mod.rs", "crate::ensure!(true);\nuse crate::clock::x;"), NONE);
+}
+
+#[test]
+fn a_room_without_a_floor_is_told_once() {
+    assert_eq!(lines("src/utilities/mod.rs", "use crate::runtime::X;\nuse crate::llm::Y;"), [1]);
+    assert_eq!(lines("src/lib.rs", "pub use crate::runtime::X;"), NONE);
+}
+
+#[test]
+fn a_map_without_a_table_is_a_breach() {
+    let found = check(&Tree::of(&[(MAP, "# Nothing\n"), ("src/llm/mod.rs", "")]));
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].file, MAP);
+}
