@@ -3,6 +3,7 @@
 //! Entry: [`Conversation::apply`]. This room never decides anything, never fails on names it does not know, and never sees
 //! a driver. What the fold keeps is bounded: the cost of a turn does not grow with the length of the conversation.
 
+pub mod codec;
 mod command;
 mod event;
 mod history;
