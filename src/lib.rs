@@ -7,6 +7,9 @@ pub mod cx;
 #[cfg(feature = "mcp")]
 pub mod demo;
 pub mod http;
+pub mod effect;
+pub mod environment;
+pub mod failpoint;
 pub mod limits;
 pub mod llm;
 pub mod prompts;

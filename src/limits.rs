@@ -27,6 +27,10 @@ pub const MODEL_RETRY_BUDGET: Duration = Duration::from_secs(10);
 pub const MODEL_AFTER_END: Duration = Duration::from_millis(500);
 /// Model: bytes of an error body or of a whole JSON answer.
 pub const MODEL_BODY: usize = 4 * 1024 * 1024;
+/// Scripted model: steps that one template may take.
+pub const SCRIPT_FUEL: u64 = 100_000;
+/// Scripted model: bytes of one compiled pattern.
+pub const SCRIPT_PATTERN: usize = 1024 * 1024;
 /// HTTP: how long an unused connection to a server is kept.
 pub const HTTP_IDLE: Duration = Duration::from_secs(90);
 /// HTTP: unused connections kept to one server.
@@ -79,3 +83,19 @@ pub const MESSAGE_TEXT: usize = 4_000;
 pub const JOURNAL_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Duplicates: how long a message id is remembered.
 pub const DUPLICATE_MEMORY: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Store: replies of one conversation that may wait for delivery; older ones are given up.
+pub const OUTBOX: usize = 256;
+/// Store: writes that may wait for the writer; more wait outside, in their callers.
+pub const STORE_QUEUE: usize = 1024;
+/// Store: writes that share one transaction.
+pub const STORE_GROUP: usize = 256;
+/// Store: conversation heads that the writer keeps in memory.
+pub const STORE_HEADS: usize = 8192;
+/// Store: connections for reading.
+pub const STORE_READERS: usize = 4;
+/// Store: how long a write waits for another process that holds the file.
+pub const STORE_BUSY: Duration = Duration::from_secs(5);
+/// Store in memory: turns of the whole process whose journals and traces are kept.
+pub const MEMORY_TRACED: usize = 1_000;
+/// Store: conversations that one list holds at most.
+pub const CONVERSATIONS_LISTED: usize = 10_000;

@@ -12,17 +12,64 @@ use crate::{
 };
 
 /// One thing that happened.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+///
+/// As JSON it is one flat object: `event`, `timestamp`, the fields of its kind, and `metadata` with the place. A `user`
+/// event's `metadata` is its message's, as in the CALM format; its own place, if it has one, stands under `place`.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// When; the time of the input that caused it.
-    #[serde(rename = "timestamp")]
     pub at: Timestamp,
     /// What.
-    #[serde(flatten)]
     pub kind: EventKind,
     /// Where in the flows it happened.
-    #[serde(default, rename = "metadata", skip_serializing_if = "EventPlace::is_empty")]
     pub place: EventPlace,
+}
+
+/// How an event is written; borrowed, so that writing copies nothing.
+#[derive(Serialize)]
+struct Line<'a> {
+    timestamp: Timestamp,
+    #[serde(flatten)]
+    kind: &'a EventKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a EventPlace>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<&'a EventPlace>,
+}
+
+impl Serialize for Event {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let place = (!self.place.is_empty()).then_some(&self.place);
+        let (metadata, place) = if self.kind.owns_metadata() { (None, place) } else { (place, None) };
+        Line { timestamp: self.at, kind: &self.kind, metadata, place }.serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for Event {
+    /// Fails only when there is no object or no timestamp: a kind, or a shape of a known kind, that this version does not
+    /// know becomes [`EventKind::Unknown`].
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let mut map = Map::deserialize(d)?;
+        // `shift_remove` keeps the order of the others: what is not known is written again as it came.
+        let seconds = map
+            .shift_remove("timestamp")
+            .and_then(|at| at.as_f64())
+            .ok_or_else(|| serde::de::Error::custom("an event without `timestamp` in seconds"))?;
+        let place = map.shift_remove("place");
+        let metadata =
+            if map.get("event").is_some_and(|event| event == "user") { None } else { map.shift_remove("metadata") };
+        let mut whole = Json::Object(map);
+        let kind = EventKind::deserialize(&whole).map_err(serde::de::Error::custom)?;
+        if let (EventKind::Unknown(_), Json::Object(map)) = (&kind, &mut whole) {
+            map.extend(place.map(|value| ("place".to_owned(), value)));
+            map.extend(metadata.map(|value| ("metadata".to_owned(), value)));
+            let kind = EventKind::Unknown(std::mem::take(map));
+            return Ok(Self { at: Timestamp::from_seconds(seconds), kind, place: EventPlace::default() });
+        }
+        let place = if kind.owns_metadata() { place } else { metadata };
+        let place = place.and_then(|value| EventPlace::deserialize(value).ok()).unwrap_or_default();
+        Ok(Self { at: Timestamp::from_seconds(seconds), kind, place })
+    }
 }
 
 /// The flow and step that an event belongs to.
@@ -34,6 +81,13 @@ pub struct EventPlace {
     /// Its step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_id: Option<StepId>,
+}
+
+impl EventKind {
+    /// Whether `metadata` of the written event belongs to the kind and not to the place.
+    fn owns_metadata(&self) -> bool {
+        matches!(self, Self::User(_) | Self::Unknown(_))
+    }
 }
 
 impl EventPlace {

@@ -1,0 +1,210 @@
+//! Performing what the brain asks for. Every effect leaves through the recorded door and comes back as the next input.
+
+use std::sync::Arc;
+
+use segue_engine::{
+    conversation::{
+        ActionCall, ActionOutcome, AgentCall, AgentOutcome, AgentStatus, Conversation, ToolCallStep, ToolResult,
+    },
+    dialogue::{InputKind, Next},
+    project::{AgentConnection, AgentDef, Protocol},
+};
+use serde_json::{Map, Value as Json};
+
+use super::{
+    catalogue,
+    parts::Parts,
+    recorded::{Door, RecordedLlm, Shut},
+    replies::TurnSink,
+};
+use crate::{
+    agents::AgentTask,
+    cx::Cx,
+    effect::Effect,
+    llm::Llm,
+    store::TurnNumber,
+    tools::{Caller, ToolCx, ToolOutcome, direct, invoke},
+};
+
+/// What an operator should know: a code and a reason.
+pub(super) type Failures = Vec<(String, String)>;
+
+/// Performs one effect.
+#[allow(clippy::too_many_arguments)] // one switchboard; each arm passes on the few it needs
+pub(super) async fn perform(
+    next: Next,
+    parts: &Parts,
+    conversation: &Conversation,
+    number: TurnNumber,
+    door: &Door,
+    sink: &mut TurnSink<'_>,
+    failures: &mut Failures,
+    cx: &Cx,
+) -> InputKind {
+    match next {
+        Next::Listen | Next::EndSession => InputKind::Understood(Vec::new()),
+        Next::Understand => understand(parts, conversation, door, failures, cx).await,
+        Next::Act(call) => InputKind::Acted(act(call, parts, conversation, door, failures, cx).await),
+        Next::Tool(call) => InputKind::Called(call_tool(call, parts, conversation, number, door, failures, cx).await),
+        Next::Agent(call) => {
+            let outcome = run_agent(&call, parts, conversation, door, sink, cx).await;
+            if let AgentStatus::Failed { code, reason } = &outcome.status {
+                failures.push((code.clone(), format!("agent {}: {reason}", call.agent)));
+            }
+            InputKind::Agent(outcome)
+        }
+    }
+}
+
+async fn understand(
+    parts: &Parts,
+    conversation: &Conversation,
+    door: &Door,
+    failures: &mut Failures,
+    cx: &Cx,
+) -> InputKind {
+    let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.generator.clone(), door: door.clone() });
+    let at = cx.clock.now();
+    let understanding = parts.understander.understand(&parts.project, conversation, at, &llm, &cx.step("understand")).await;
+    for trouble in understanding.failures {
+        failures.push(("U0501".into(), trouble));
+    }
+    InputKind::Understood(understanding.commands)
+}
+
+async fn act(
+    call: ActionCall,
+    parts: &Parts,
+    conversation: &Conversation,
+    door: &Door,
+    failures: &mut Failures,
+    cx: &Cx,
+) -> ActionOutcome {
+    let cx = cx.step("action");
+    let outcome = match door.begin::<ActionOutcome>(&cx, "action", Effect::Write, call.name.as_str()).await {
+        Ok(Some(outcome)) => outcome,
+        Ok(None) => {
+            let outcome = match parts.actions.get(call.name.as_str()) {
+                Some(action) => action.run(conversation, &cx).await,
+                None => ActionOutcome::Failed {
+                    reason: format!("nobody runs the action {}: no action server is configured and none is registered", call.name),
+                },
+            };
+            match door.finish(&cx, &outcome).await {
+                Ok(()) => outcome,
+                Err(shut) => ActionOutcome::Failed { reason: shut.to_string() },
+            }
+        }
+        Err(shut) => ActionOutcome::Failed { reason: shut.to_string() },
+    };
+    if let ActionOutcome::Failed { reason } = &outcome {
+        failures.push(("R0501".into(), reason.clone()));
+    }
+    outcome
+}
+
+async fn call_tool(
+    call: ToolCallStep,
+    parts: &Parts,
+    conversation: &Conversation,
+    number: TurnNumber,
+    door: &Door,
+    failures: &mut Failures,
+    cx: &Cx,
+) -> ToolResult {
+    let connection =
+        AgentConnection { server: call.server.clone(), include: vec![call.tool.clone()], exclude: Vec::new() };
+    let tools = catalogue::tools(&[connection], parts, door, &cx.step("tools")).await;
+    let Some(tool) = tools.into_iter().next() else {
+        let reason = format!("the MCP server {} does not offer the tool {}", call.server, call.tool);
+        failures.push(("T0501".into(), reason.clone()));
+        return ToolResult::Failed { reason };
+    };
+    let meta = parts.meta(conversation).get(call.server.as_str()).and_then(Json::as_object).cloned();
+    let cx = cx.step("tool").within(parts.tool_timeout(&call.server));
+    let tool_cx = ToolCx {
+        idempotency_key: format!("{}/{}/{}", conversation.id, number.0, cx.key).into(),
+        cx,
+        metadata: parts.metadata(conversation),
+        caller: Caller {
+            conversation: conversation.id.as_str().into(),
+            agent: None,
+            flow: Some(call.flow_id.as_str().into()),
+        },
+        meta: Arc::new(meta.unwrap_or_default()),
+        progress: None,
+    };
+    let outcome = invoke::invoke(&*tool, Json::Object(call.arguments.clone()), &tool_cx).await;
+    if let ToolOutcome::Failed(failure) | ToolOutcome::Unknown(failure) = &outcome {
+        failures.push(("T0502".into(), format!("{}.{}: {}", call.server, call.tool, failure.message)));
+    }
+    direct::result(outcome)
+}
+
+async fn run_agent(
+    call: &AgentCall,
+    parts: &Parts,
+    conversation: &Conversation,
+    door: &Door,
+    sink: &mut TurnSink<'_>,
+    cx: &Cx,
+) -> AgentOutcome {
+    let Some(definition) = parts.project.agent(call.agent.as_str()) else {
+        return failed("A0507", format!("there is no agent {}", call.agent));
+    };
+    if definition.protocol == Protocol::A2a && definition.module.is_none() {
+        return failed("A0508", format!("agent {}: remote agents are not supported by this version", call.agent));
+    }
+    let tools = catalogue::tools(&definition.connections, parts, door, &cx.step("tools")).await;
+    if let Some(reason) = nothing_to_work_with(definition, &tools, parts) {
+        return failed("A0509", reason);
+    }
+    let custom = parts.custom_tools(call.agent.as_str(), door);
+    let task = AgentTask {
+        project: &parts.project,
+        conversation,
+        call,
+        definition,
+        llm: Arc::new(RecordedLlm { inner: parts.model_of(definition), door: door.clone() }),
+        tools: tools.into_iter().chain(custom).collect(),
+        metadata: parts.metadata(conversation),
+        meta: Arc::new(parts.meta(conversation)),
+    };
+    match parts.custom_agent(definition) {
+        None => parts.react(definition).run(task, sink, cx).await,
+        Some(agent) => {
+            // An agent of others may do what no record sees: its outcome is recorded as a whole.
+            let record = cx.step("outcome");
+            match door.begin::<AgentOutcome>(&record, "agent", Effect::Read, call.agent.as_str()).await {
+                Ok(Some(outcome)) => outcome,
+                Ok(None) => {
+                    let outcome = agent.run(task, sink, cx).await;
+                    match door.finish(&record, &outcome).await {
+                        Ok(()) => outcome,
+                        Err(shut) => shut_out(shut),
+                    }
+                }
+                Err(shut) => shut_out(shut),
+            }
+        }
+    }
+}
+
+fn nothing_to_work_with(definition: &AgentDef, tools: &[Arc<dyn crate::tools::Tool>], parts: &Parts) -> Option<String> {
+    let down: Vec<String> =
+        definition.connections.iter().filter_map(|connection| parts.why_down(&connection.server)).collect();
+    (tools.is_empty() && !down.is_empty()).then(|| format!("none of its MCP servers answers: {}", down.join("; ")))
+}
+
+fn shut_out(shut: Shut) -> AgentOutcome {
+    failed("A0510", shut.to_string())
+}
+
+fn failed(code: &str, reason: String) -> AgentOutcome {
+    AgentOutcome {
+        status: AgentStatus::Failed { code: code.into(), reason },
+        events: Vec::new(),
+        data: Json::Null,
+        metadata: Map::new(),
+    }
+}
