@@ -109,3 +109,20 @@ fn from_map(own: &Map<String, Json>) -> ModelDef {
         settings,
     }
 }
+
+/// A model that is never asked: behind a replay.
+#[derive(Debug, Default)]
+pub(super) struct Nobody(llm::ModelProfile);
+
+impl Llm for Nobody {
+    fn profile(&self) -> &llm::ModelProfile {
+        &self.0
+    }
+    fn chat<'a>(
+        &'a self,
+        _: llm::ChatRequest,
+        _: &'a crate::cx::Cx,
+    ) -> futures::future::BoxFuture<'a, Result<llm::ChatStream, llm::LlmError>> {
+        Box::pin(std::future::ready(Err(llm::LlmErrorKind::Unscripted.into())))
+    }
+}
