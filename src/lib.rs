@@ -3,7 +3,9 @@
 pub mod clock;
 pub mod conversation;
 pub mod cx;
+pub mod http;
 pub mod limits;
+pub mod llm;
 pub mod secret;
 pub mod store;
 pub mod tools;

@@ -23,6 +23,14 @@ pub const MODEL_CALLS: usize = 16;
 pub const MODEL_TRIES: u32 = 2;
 /// Model: time that all tries of one call may take together beyond the first.
 pub const MODEL_RETRY_BUDGET: Duration = Duration::from_secs(10);
+/// Model: how long to wait for usage and end mark after the model said that it is done.
+pub const MODEL_AFTER_END: Duration = Duration::from_millis(500);
+/// Model: bytes of an error body or of a whole JSON answer.
+pub const MODEL_BODY: usize = 4 * 1024 * 1024;
+/// HTTP: how long an unused connection to a server is kept.
+pub const HTTP_IDLE: Duration = Duration::from_secs(90);
+/// HTTP: unused connections kept to one server.
+pub const HTTP_IDLE_PER_HOST: usize = 64;
 /// Turn: wall time.
 pub const TURN_WALL: Duration = Duration::from_secs(60);
 /// Turn: the longest wall time that configured timeouts may raise it to.
