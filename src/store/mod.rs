@@ -195,7 +195,8 @@ pub trait Store: Send + Sync {
     /// Replies that were stored and not delivered, oldest first, with the channel they are for.
     fn undelivered<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>>;
     /// Marks replies as delivered.
-    fn delivered<'a>(&'a self, id: &'a ConversationId, replies: Vec<Arc<str>>) -> BoxFuture<'a, Result<(), StoreError>>;
+    fn delivered<'a>(&'a self, id: &'a ConversationId, replies: Vec<Arc<str>>)
+    -> BoxFuture<'a, Result<(), StoreError>>;
     /// The turns of a conversation, oldest first.
     fn turns<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredTurn>, StoreError>>;
     /// Ids of the conversations, newest first, at most `limit`.
