@@ -18,6 +18,10 @@ pub const YAML_NODES: usize = 2_000_000;
 pub const YAML_DEPTH: usize = 64;
 /// Project: files read.
 pub const PROJECT_FILES: usize = 20_000;
+/// YAML: aliases (`*name`) in one file.
+pub const YAML_ALIASES: usize = 1_000;
+/// YAML: values that aliases may repeat in one file, all together.
+pub const YAML_ALIAS_EVENTS: usize = 200_000;
 
 // ---- templates ----
 
@@ -33,6 +37,8 @@ pub const TEMPLATE_JSON_BYTES: usize = 4 * 1024 * 1024;
 pub const TEMPLATE_PAD_CHARS: usize = 10_000;
 /// Levels of nesting that are filled inside the `custom`, `buttons` and `elements` of a response.
 pub const RESPONSE_DEPTH: usize = 64;
+
+// ---- conditions and regular expressions ----
 
 /// Longest regular expression, in bytes of UTF-8. Longer ones are refused when the project is loaded.
 pub const PATTERN_TEXT: usize = 1024;

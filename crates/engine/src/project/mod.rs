@@ -4,10 +4,16 @@
 //! once. This room reads no file and no environment: texts and variables are handed in.
 
 mod agents;
+mod check;
 mod config;
 mod domain;
 mod endpoints;
 mod flows;
+mod keys;
+mod load;
+mod reader;
+mod uses;
+mod yaml;
 
 use std::{collections::BTreeMap, sync::Arc};
 
