@@ -141,3 +141,9 @@ pub const STORE_BUSY: Duration = Duration::from_secs(5);
 pub const MEMORY_TRACED: usize = 1_000;
 /// Store: conversations that one list holds at most.
 pub const CONVERSATIONS_LISTED: usize = 10_000;
+/// Conversations kept in memory while they are idle; more are read from the store when they speak again.
+pub const CACHED_CONVERSATIONS: usize = 512;
+/// Store: batches between two snapshots of a conversation.
+pub const SNAPSHOT_EVERY: u64 = 16;
+/// Closing tool sources at the end of the process.
+pub const CLOSE: Duration = Duration::from_secs(5);

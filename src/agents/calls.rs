@@ -131,7 +131,13 @@ async fn one(at: usize, call: &ToolCall, task: &AgentTask<'_>, profile: &Profile
 }
 
 /// What the model is told of a call.
-fn told(call: &ToolCall, outcome: &ToolOutcome, task: &AgentTask<'_>, profile: &Profile, prompts: &PromptSet) -> String {
+fn told(
+    call: &ToolCall,
+    outcome: &ToolOutcome,
+    task: &AgentTask<'_>,
+    profile: &Profile,
+    prompts: &PromptSet,
+) -> String {
     match (outcome, &call.arguments) {
         (_, Arguments::Malformed { error, .. }) => {
             words(prompts, "arguments_not_json", context! { outcome => "arguments_not_json", reason => &**error })

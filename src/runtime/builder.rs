@@ -167,7 +167,8 @@ impl AssistantBuilder {
     /// # Errors
     /// [`LoadError`] when a model cannot be opened or a prompt of the project has an error.
     pub fn build(self) -> Result<Assistant, LoadError> {
-        let prompts = PromptSet::new(|name| self.replacement(name)).map_err(|error| LoadError::Prompt(Box::new(error)))?;
+        let prompts =
+            PromptSet::new(|name| self.replacement(name)).map_err(|error| LoadError::Prompt(Box::new(error)))?;
         let prompts = Arc::new(prompts);
         let (generator, agent_models) = self.models()?;
         let turn_wall = self.wall();

@@ -53,10 +53,13 @@ pub(super) async fn tools(
             live.specs().cloned().collect()
         }
     };
-    specs.into_iter().fold(ToolSet::builder(), |set, spec| {
-        let inner = live.get(&spec.name).map(|entry| entry.tool.clone());
-        set.own(Arc::new(RecordedTool { spec, inner, door: door.clone() }))
-    }).build()
+    specs
+        .into_iter()
+        .fold(ToolSet::builder(), |set, spec| {
+            let inner = live.get(&spec.name).map(|entry| entry.tool.clone());
+            set.own(Arc::new(RecordedTool { spec, inner, door: door.clone() }))
+        })
+        .build()
 }
 
 async fn list(

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use segue_engine::{
-    conversation::Conversation,
-    ids::ConversationId,
-};
+use segue_engine::{conversation::Conversation, ids::ConversationId};
 
 use super::{
     Failure, Inner, ReceiveError, Report,
@@ -92,7 +89,8 @@ async fn attempt(
     }
     let mut sink = TurnSink::new(sink, journal.clone() as Arc<dyn Journal>);
     let walked =
-        turn::walk(&inner.parts, &mut cached.conversation, (number, inbound), &interrupted, &door, &mut sink, &cx).await;
+        turn::walk(&inner.parts, &mut cached.conversation, (number, inbound), &interrupted, &door, &mut sink, &cx)
+            .await;
     if let Some(error) = door.meter.take_broken() {
         return Err(error);
     }
@@ -129,6 +127,7 @@ async fn store(
         journal: journal.take_pending(),
         snapshot: due.then(|| cached.conversation.clone()),
         trace,
+        ..Batch::default()
     };
     failpoint::hit("C19");
     cached.version = inner.store.append(&cached.conversation.id, cached.version, batch).await?;

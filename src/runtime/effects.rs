@@ -18,7 +18,7 @@ use super::{
     replies::TurnSink,
 };
 use crate::{
-    agents::AgentTask,
+    agents::{Agent, AgentTask},
     cx::Cx,
     effect::Effect,
     llm::Llm,
@@ -65,7 +65,8 @@ async fn understand(
 ) -> InputKind {
     let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.generator.clone(), door: door.clone() });
     let at = cx.clock.now();
-    let understanding = parts.understander.understand(&parts.project, conversation, at, &llm, &cx.step("understand")).await;
+    let understanding =
+        parts.understander.understand(&parts.project, conversation, at, &llm, &cx.step("understand")).await;
     for trouble in understanding.failures {
         failures.push(("U0501".into(), trouble));
     }
@@ -87,7 +88,10 @@ async fn act(
             let outcome = match parts.actions.get(call.name.as_str()) {
                 Some(action) => action.run(conversation, &cx).await,
                 None => ActionOutcome::Failed {
-                    reason: format!("nobody runs the action {}: no action server is configured and none is registered", call.name),
+                    reason: format!(
+                        "nobody runs the action {}: no action server is configured and none is registered",
+                        call.name
+                    ),
                 },
             };
             match door.finish(&cx, &outcome).await {
@@ -205,7 +209,8 @@ async fn run_agent(
 fn nothing_to_work_with(definition: &AgentDef, tools: &ToolSet, parts: &Parts) -> Option<String> {
     let down: Vec<String> =
         definition.connections.iter().filter_map(|connection| parts.why_down(&connection.server)).collect();
-    (tools.entries().is_empty() && !down.is_empty() && !parts.offline).then(|| format!("none of its MCP servers answers: {}", down.join("; ")))
+    (tools.entries().is_empty() && !down.is_empty() && !parts.offline)
+        .then(|| format!("none of its MCP servers answers: {}", down.join("; ")))
 }
 
 fn shut_out(shut: Shut) -> AgentOutcome {

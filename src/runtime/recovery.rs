@@ -46,7 +46,9 @@ impl Assistant {
             let mut state = cell.turn.clone().lock_owned().await;
             match self.0.finish_earlier(&mut state, &id, TurnNumber(u64::MAX)).await {
                 Ok(turns) => finished += turns,
-                Err(error) => tracing::error!(conversation = %id, code = "R0104", "a turn could not be finished: {error}"),
+                Err(error) => {
+                    tracing::error!(conversation = %id, code = "R0104", "a turn could not be finished: {error}")
+                }
             }
         }
         Ok(finished)

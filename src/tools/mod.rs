@@ -27,19 +27,7 @@ use tokio::sync::watch;
 
 pub use self::schema::ArgumentCheck;
 use crate::cx::Cx;
-
-/// What may be repeated (decisions.md 3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Effect {
-    /// Changes nothing: free to repeat.
-    Read,
-    /// May be repeated with the same key.
-    Idempotent,
-    /// Never repeated. The default for everything whose class nobody stated.
-    #[default]
-    Write,
-}
+pub use crate::effect::Effect;
 
 /// A tool as models and checkers see it.
 #[derive(Clone, Debug, PartialEq)]

@@ -116,3 +116,8 @@ pub enum Reason {
         text: String,
     },
 }
+
+/// Stub.
+pub fn advance(_: &crate::project::Project, _: &mut crate::conversation::Conversation, _: Input) -> Advance {
+    Advance { events: vec![], next: Next::Listen, why: vec![] }
+}
