@@ -146,8 +146,4 @@ pub fn compose(
     let view = context::View::new(project, conversation, conversation.stack.frames());
     reply::compose(&view, response, arguments, seed, &mut Vec::new())
 }
-
-/// Stub.
-pub fn advance(_: &crate::project::Project, _: &mut crate::conversation::Conversation, _: Input) -> Advance {
-    Advance { events: vec![], next: Next::Listen, why: vec![] }
 }
