@@ -215,19 +215,36 @@ impl Inner {
         let number = match accepted {
             Accepted::New(number) => number,
             Accepted::Answered(turn, replies) => return self.repeat(turn, replies, &mut *sink).await,
-            Accepted::Running(turn) => {
-                let answered = self.store.answered(&inbound.conversation, &inbound.message.message_id).await?;
-                match answered {
-                    Some(replies) => return self.repeat(turn, replies, &mut *sink).await,
-                    None => turn,
-                }
-            }
+            Accepted::Running(turn) => turn,
         };
         let _permit = self.permits.acquire().await.map_err(|_| ReceiveError::Closing)?;
         if state.is_none() {
             self.finish_earlier(&mut state, &inbound.conversation, number).await?;
         }
+        if let Accepted::Running(turn) = accepted {
+            return self.take_up(&mut state, turn, &inbound, &mut *sink).await;
+        }
         commit::run(self, &mut state, (number, &inbound), Vec::new(), &mut *sink).await
+    }
+
+    /// A message that was accepted before: its turn ran while we waited, or a process died before its end.
+    async fn take_up(
+        &self,
+        state: &mut Option<mailbox::Cached>,
+        turn: TurnNumber,
+        inbound: &Inbound,
+        sink: &mut dyn ReplySink,
+    ) -> Result<Report, ReceiveError> {
+        if let Some(replies) = self.store.answered(&inbound.conversation, &inbound.message.message_id).await? {
+            return self.repeat(turn, replies, sink).await;
+        }
+        let unfinished = self.store.unfinished(&inbound.conversation).await?;
+        match unfinished.into_iter().find(|unfinished| unfinished.turn == turn) {
+            Some(unfinished) => {
+                commit::run(self, state, (turn, &unfinished.inbound), unfinished.journal, sink).await
+            }
+            None => Err(ReceiveError::Broken),
+        }
     }
 
     fn inbound(&self, incoming: Incoming) -> Inbound {
