@@ -163,7 +163,8 @@ impl OpenError {
 pub fn open(entries: &[ModelConfig], around: &Surroundings) -> Result<Arc<dyn Llm>, OpenError> {
     let mut members = Vec::with_capacity(entries.len());
     for config in entries {
-        let tries = config.num_retries.map_or(crate::limits::MODEL_TRIES, |retries| retries.saturating_add(1).min(MOST_TRIES));
+        let tries =
+            config.num_retries.map_or(crate::limits::MODEL_TRIES, |retries| retries.saturating_add(1).min(MOST_TRIES));
         members.push(router::Member { model: open_one(config, around)?, tries });
     }
     let mut members = members.into_iter();

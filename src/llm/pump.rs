@@ -59,7 +59,17 @@ pub(crate) type Body = BoxStream<'static, Result<Bytes, LlmError>>;
 
 /// Reads `body` into a stream of deltas. `cx` ends with the call; `first` is when the first event is due.
 pub(crate) fn pump(body: Body, decoder: impl Decode + 'static, waits: Waits, first: Deadline, cx: Cx) -> ChatStream {
-    let pump = Pump { body: Some(body), decoder, failure: None, ended: false, due: first, seen: 0, delivered: false, waits, cx };
+    let pump = Pump {
+        body: Some(body),
+        decoder,
+        failure: None,
+        ended: false,
+        due: first,
+        seen: 0,
+        delivered: false,
+        waits,
+        cx,
+    };
     ChatStream::new(stream::unfold(pump, |mut pump| async move { pump.next().await.map(|delta| (delta, pump)) }))
 }
 

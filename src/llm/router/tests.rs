@@ -62,7 +62,9 @@ async fn the_tries_are_counted_and_then_the_next_model_is_asked() {
 
 #[tokio::test]
 async fn what_another_model_may_know_goes_to_it_at_once() {
-    for kind in [LlmErrorKind::Quota, LlmErrorKind::NotFound, LlmErrorKind::FirstTokenTimeout, LlmErrorKind::ContentFilter] {
+    for kind in
+        [LlmErrorKind::Quota, LlmErrorKind::NotFound, LlmErrorKind::FirstTokenTimeout, LlmErrorKind::ContentFilter]
+    {
         let models = [strict(vec![kind.into()]), strict(vec!["hi".into()])];
         assert_eq!(ask(&models).await, (Ok("hi".into()), vec![]));
     }

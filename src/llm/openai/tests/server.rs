@@ -11,8 +11,8 @@ use tokio::{
 use crate::{
     cx::Cx,
     llm::{
-        ChatMessage, ChatRequest, Delta, Llm, LlmError, LlmErrorKind, ModelConfig, Purpose, Surroundings, openai::OpenAi,
-        testing::ManualClock,
+        ChatMessage, ChatRequest, Delta, Llm, LlmError, LlmErrorKind, ModelConfig, Purpose, Surroundings,
+        openai::OpenAi, testing::ManualClock,
     },
     secret::Secret,
 };
@@ -52,7 +52,8 @@ async fn request(stream: &mut TcpStream) -> String {
         bytes.extend_from_slice(&some[..n]);
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap().parse::<usize>().unwrap();
+        let length =
+            head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap().parse::<usize>().unwrap();
         if body.len() >= length {
             return text;
         }
