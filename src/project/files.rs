@@ -36,16 +36,11 @@ pub struct Places {
 const CURE: &str = "Check the path and the rights of the file.";
 
 /// Reads everything that belongs to the project in `root`.
-pub(super) fn read(root: &Path, places: &Places) -> (Sources, Vec<Finding>) {
+pub(super) fn read(root: &Path, places: &Places) -> io::Result<(Sources, Vec<Finding>)> {
+    let real = root.canonicalize()?;
+    fs::read_dir(&real)?;
     let mut sources = Sources { patterns: builtin::patterns(), ..Sources::default() };
-    let mut disk = Disk { root: root.to_owned(), findings: Findings::default(), files: 0, seen: HashSet::new() };
-    match root.canonicalize().and_then(|real| real.read_dir().map(|_| real)) {
-        Ok(real) => disk.root = real,
-        Err(error) => {
-            disk.trouble(&root.display().to_string(), &format!("the project's folder cannot be read: {error}"));
-            return (sources, disk.findings.sorted());
-        }
-    }
+    let mut disk = Disk { root: real, findings: Findings::default(), files: 0, seen: HashSet::new() };
     sources.config = disk.single(places.config.as_deref(), &["config.yml", "config.yaml"]);
     let folders = sources.config.as_ref().map(Folders::read).unwrap_or_default();
     let usual = |named: &[Arc<str>], usual: &[&str]| -> (Vec<PathBuf>, bool) {
@@ -68,7 +63,7 @@ pub(super) fn read(root: &Path, places: &Places) -> (Sources, Vec<Finding>) {
         let help = "Name the folder that holds `config.yml`, or write a new project with `segue init <folder>`.";
         disk.findings.error("F0118", &place, "this folder holds no project", help);
     }
-    (sources, disk.findings.sorted())
+    Ok((sources, disk.findings.sorted()))
 }
 
 /// Only variables that a file names are taken out of the environment.

@@ -21,7 +21,7 @@ use crate::{
     effect::Effect,
     llm::{Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelProfile},
     store::{Begun, Journal, StoreError},
-    tools::{FailureKind, Tool, ToolCx, ToolFailure, ToolOutcome, ToolSpec},
+    tools::{ArgumentCheck, FailureKind, Tool, ToolCx, ToolFailure, ToolOutcome, ToolSpec},
 };
 
 /// Wall time as a turn sees it: the time of the newest recorded outcome. It stands still while the turn computes, so that
@@ -197,6 +197,12 @@ pub(super) struct RecordedTool {
 impl Tool for RecordedTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
+    }
+    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
+        self.inner.as_ref()?.arguments()
+    }
+    fn limit(&self) -> Option<Duration> {
+        self.inner.as_ref()?.limit()
     }
     fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(self.run(arguments, cx))

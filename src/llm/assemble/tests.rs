@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 
+type Told<'a> = (&'a str, &'a str, &'a str);
 type Piece<'a> = (Option<u64>, &'a str, &'a str, &'a str);
 
 fn assemble(pieces: &[Piece<'_>]) -> Result<Answer, LlmError> {
@@ -22,7 +23,7 @@ fn told(answer: &Answer) -> Vec<(String, String, String)> {
 
 #[test]
 fn vendors_ways_to_send_calls() {
-    let cases: [(&str, &[Piece<'_>], &[(&str, &str, &str)]); 10] = [
+    let cases: [(&str, &[Piece<'_>], &[Told<'_>]); 10] = [
         (
             "in pieces",
             &[(Some(0), "a", "f", ""), (Some(0), "", "", "{\"x\""), (Some(0), "", "", ":1}")],

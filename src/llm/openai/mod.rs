@@ -3,7 +3,7 @@
 //! *For*: one model behind one endpoint. *Entry*: [`OpenAi::new`]. *Never*: it retries nothing (the router does), follows no
 //! redirect, and shows its key to nobody.
 //!
-//! [`endpoint`](self::endpoint) says where and with which proof, `request` builds the body, `stream` decodes the answer,
+//! `endpoint` says where and with which proof, `request` builds the body, `stream` decodes the answer,
 //! `response` names the failures.
 
 pub(crate) mod endpoint;

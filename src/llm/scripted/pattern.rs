@@ -168,15 +168,11 @@ pub(super) fn number(text: String) -> minijinja::Value {
             return if broken.fract() == 0.0 { (broken as i64).into() } else { broken.into() };
         }
         let word = match word {
-            "a" | "an" | "alone" | "myself" | "single" => "one",
+            "alone" | "myself" | "single" => "one",
             "couple" | "both" | "pair" => "two",
             other => other,
         };
-        // "a couple": the article counts only when nothing follows that does.
         if let Some(value) = NUMBERS.iter().position(|known| *known == word) {
-            if value == 1 && lower.contains("couple") {
-                return 2.into();
-            }
             return (value as i64).into();
         }
     }

@@ -248,7 +248,7 @@ pub(super) fn context(facts: &Facts<'_>, found: &Found) -> minijinja::Value {
         ("turn", facts.turns().into()),
         ("offered", Serde(offered).into()),
     ]);
-    all.into_iter().collect()
+    minijinja::Value::from_pairs(all)
 }
 
 fn choose<'a, T>(all: &'a [T], text: &str) -> Option<&'a T> {

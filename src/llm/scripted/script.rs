@@ -182,7 +182,9 @@ struct Rule {
 
 impl Script {
     pub(super) fn read(text: &str) -> Result<Self, String> {
-        let raw: RawScript = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
+        // `say: yes` is a text, not a truth value.
+        let options = serde_yaml::options! { strict_booleans: true };
+        let raw: RawScript = serde_yaml::from_str_with_options(text, options).map_err(|error| error.to_string())?;
         let tables = raw
             .tables
             .into_iter()

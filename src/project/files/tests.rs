@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::*;
-use crate::project::open;
+use crate::project::load;
 
 fn project(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -35,7 +35,7 @@ fn the_usual_places_are_read_and_others_are_not() {
         ("sub_agents/two/readme.md", ""),
         ("prompts/commands.j2", "own"),
     ]);
-    let (sources, findings) = read(folder.path(), &Places::default());
+    let (sources, findings) = read(folder.path(), &Places::default()).unwrap();
     assert!(findings.is_empty(), "{findings:?}");
     assert_eq!(paths(&sources.domain), ["domain.yml", "domain/a/c.yaml", "domain/b.yml"]);
     assert_eq!(paths(&sources.data), ["data/x.yml", "flows/deep/er/w.yml"]);
@@ -52,10 +52,10 @@ fn the_configuration_and_the_operator_name_other_places() {
         ("flows/patterns/b.yml", ""),
         ("elsewhere/domain.yml", ""),
     ]);
-    let (sources, _) = read(folder.path(), &Places::default());
+    let (sources, _) = read(folder.path(), &Places::default()).unwrap();
     assert_eq!(paths(&sources.data), ["flows/ferries/a.yml"]);
     let places = Places { domain: vec!["elsewhere".into()], endpoints: Some("none.yml".into()), ..Places::default() };
-    let (sources, findings) = read(folder.path(), &places);
+    let (sources, findings) = read(folder.path(), &places).unwrap();
     assert_eq!(paths(&sources.domain), ["elsewhere/domain.yml"]);
     assert_eq!((findings[0].code, &*findings[0].place.file), ("F0101", "none.yml"));
 }
@@ -69,12 +69,12 @@ fn no_link_leads_out_and_none_leads_in_circles() {
         use std::os::unix::fs::symlink;
         symlink(outside.path().join("secret.yml"), folder.path().join("data/out.yml")).unwrap();
         symlink(folder.path().join("data"), folder.path().join("data/circle")).unwrap();
-        let (sources, findings) = read(folder.path(), &Places::default());
+        let (sources, findings) = read(folder.path(), &Places::default()).unwrap();
         assert_eq!(paths(&sources.data), ["data/a.yml"]);
         assert_eq!((findings.len(), findings[0].code), (1, "F0112"));
     }
     let places = Places { data: vec![outside.path().to_owned()], ..Places::default() };
-    assert_eq!(read(folder.path(), &places).0.data.len(), 1);
+    assert_eq!(read(folder.path(), &places).unwrap().0.data.len(), 1);
 }
 
 #[test]
@@ -82,9 +82,9 @@ fn what_cannot_be_read_is_a_finding() {
     let folder = project(&[("config.yml", "")]);
     fs::create_dir_all(folder.path().join("data")).unwrap();
     fs::write(folder.path().join("data/bytes.yml"), [0xff, 0xfe]).unwrap();
-    let opened = open(folder.path(), &Places::default());
+    let opened = load(folder.path(), &Places::default()).unwrap();
     assert!(opened.findings.iter().any(|finding| finding.code == "F0101" && &*finding.place.file == "data/bytes.yml"));
     assert!(opened.project.is_none());
-    assert_eq!(open(&folder.path().join("none"), &Places::default()).findings[0].code, "F0101");
-    assert!(open(project(&[]).path(), &Places::default()).findings.iter().any(|finding| finding.code == "F0118"));
+    assert!(load(&folder.path().join("none"), &Places::default()).is_err());
+    assert!(load(project(&[]).path(), &Places::default()).unwrap().findings.iter().any(|finding| finding.code == "F0118"));
 }

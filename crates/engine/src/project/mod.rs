@@ -92,6 +92,8 @@ pub struct Project {
     pub templates: TemplateEngine,
     /// The command generator's template, where the project brings its own.
     pub command_prompt: Option<Template>,
+    /// Texts under the project's `prompts/` folder, by path: those with the name of a built-in prompt replace it.
+    pub prompts: BTreeMap<String, Arc<str>>,
     /// A hash over all files; recorded with every turn.
     pub hash: u64,
 }

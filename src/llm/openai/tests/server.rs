@@ -161,27 +161,6 @@ async fn silence_within_the_answer() {
 }
 
 #[tokio::test]
-async fn a_drip_without_events_does_not_count_as_life() {
-    let (base, orders, _requests) = server().await;
-    let (clock, cx) = setting();
-    orders.send([HEAD, EVENT].concat()).unwrap();
-    let mut stream = model(&base).chat(hello(), &cx).await.unwrap();
-    stream.next().await.unwrap().unwrap();
-    let (next, ()) = tokio::join!(stream.next(), async {
-        for _ in 0..11 {
-            let before = clock.slept.lock().unwrap().len();
-            orders.send(": still here\n".into()).unwrap();
-            clock.advance(Duration::from_secs(1));
-            for _ in 0..50 {
-                tokio::task::yield_now().await;
-            }
-            let _ = before;
-        }
-    });
-    assert_eq!(next.unwrap().unwrap_err().kind, LlmErrorKind::Idle);
-}
-
-#[tokio::test]
 async fn the_whole_call_has_an_end() {
     let (base, orders, _requests) = server().await;
     let (clock, cx) = setting();

@@ -77,8 +77,21 @@ fn load(sources: &Sources) -> (Project, crate::finding::Findings) {
     let hash = hash(sources);
     let engine = std::mem::take(&mut reader.engine);
     let Reader { mut findings, uses, conditions, .. } = reader;
-    let project =
-        Project { config, domain, flows, agents, endpoints, credentials, templates: engine, command_prompt, hash };
+    let own = |path: &str| path.starts_with("prompts/");
+    let prompts =
+        sources.texts.iter().filter(|(path, _)| own(path)).map(|(p, text)| (p.clone(), text.clone())).collect();
+    let project = Project {
+        config,
+        domain,
+        flows,
+        agents,
+        endpoints,
+        credentials,
+        templates: engine,
+        command_prompt,
+        prompts,
+        hash,
+    };
     check::run(&project, sources, &uses, &conditions, &mut findings);
     (project, findings)
 }
