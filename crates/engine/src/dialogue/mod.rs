@@ -146,4 +146,3 @@ pub fn compose(
     let view = context::View::new(project, conversation, conversation.stack.frames());
     reply::compose(&view, response, arguments, seed, &mut Vec::new())
 }
-}
