@@ -86,5 +86,7 @@ fn what_cannot_be_read_is_a_finding() {
     assert!(opened.findings.iter().any(|finding| finding.code == "F0101" && &*finding.place.file == "data/bytes.yml"));
     assert!(opened.project.is_none());
     assert!(load(&folder.path().join("none"), &Places::default()).is_err());
-    assert!(load(project(&[]).path(), &Places::default()).unwrap().findings.iter().any(|finding| finding.code == "F0118"));
+    assert!(
+        load(project(&[]).path(), &Places::default()).unwrap().findings.iter().any(|finding| finding.code == "F0118")
+    );
 }
