@@ -120,17 +120,29 @@ pub struct Failure {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// Too many messages of this conversation wait already, or this one waited too long.
-    #[error("the conversation is busy: {0}; try again later [R0101]")]
+    #[error("the conversation is busy: {0}; try again later")]
     Busy(&'static str),
     /// The store failed. The message was accepted only if the error says so by another way.
-    #[error("{0} [S0101]")]
+    #[error(transparent)]
     Store(#[from] StoreError),
     /// The turn broke down; the conversation is as it was before.
-    #[error("the turn broke down; the conversation is as it was before [R0102]")]
+    #[error("the turn broke down; the conversation is as it was before")]
     Broken,
     /// The assistant is being shut down.
-    #[error("the assistant is being shut down [R0103]")]
+    #[error("the assistant is being shut down")]
     Closing,
+}
+
+impl ReceiveError {
+    /// The code that `segue explain` knows.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Busy(_) => "R0101",
+            Self::Store(error) => error.code(),
+            Self::Broken => "R0102",
+            Self::Closing => "R0103",
+        }
+    }
 }
 
 impl Assistant {
@@ -240,9 +252,7 @@ impl Inner {
         }
         let unfinished = self.store.unfinished(&inbound.conversation).await?;
         match unfinished.into_iter().find(|unfinished| unfinished.turn == turn) {
-            Some(unfinished) => {
-                commit::run(self, state, (turn, &unfinished.inbound), unfinished.journal, sink).await
-            }
+            Some(unfinished) => commit::run(self, state, (turn, &unfinished.inbound), unfinished.journal, sink).await,
             None => Err(ReceiveError::Broken),
         }
     }
