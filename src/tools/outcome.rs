@@ -1,7 +1,8 @@
 //! Outcomes: how each kind is made, and how it reads for a model.
 
-use std::{borrow::Cow, fmt::Display};
+use std::fmt::Display;
 
+use segue_engine::text::cleaned;
 use serde_json::{Map, Value as Json};
 
 use super::{
@@ -89,7 +90,7 @@ impl ToolOutcome {
             Self::Unknown(failure) => failure_words(Word::Unknown, failure),
             Self::Pending(task) => say(Word::Pending, &[("id", &task.id)]),
         };
-        capped(&visible(&text), limits::TOOL_RESULT)
+        capped(&cleaned(&text), limits::TOOL_RESULT)
     }
 }
 
@@ -170,28 +171,6 @@ fn capped(text: &str, limit: usize) -> String {
     let room = limit.saturating_sub(mark(&text.len()).len() + 1);
     let end = text.floor_char_boundary(room);
     format!("{}\n{}", text.get(..end).unwrap_or_default(), mark(&end))
-}
-
-/// Text of others without characters that cannot be seen: controls (but newline and tab), direction marks, zero-width
-/// characters, and the blocks that can carry hidden words.
-pub(super) fn visible(text: &str) -> Cow<'_, str> {
-    fn hidden(c: char) -> bool {
-        match c {
-            '\n' | '\t' => false,
-            '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{3164}' | '\u{FEFF}' | '\u{FFA0}' => {
-                true
-            }
-            '\u{180B}'..='\u{180F}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' => true,
-            '\u{2060}'..='\u{206F}' | '\u{FE00}'..='\u{FE0D}' | '\u{FFF0}'..='\u{FFFB}' => true,
-            '\u{E0000}'..='\u{E0FFF}' => true,
-            other => other.is_control(),
-        }
-    }
-    if text.chars().any(hidden) {
-        Cow::Owned(text.chars().filter(|c| !hidden(*c)).collect())
-    } else {
-        Cow::Borrowed(text)
-    }
 }
 
 #[cfg(test)]
