@@ -119,7 +119,10 @@ fn answer(output: &ToolOutput) -> String {
     match &output.structured {
         // Servers repeat structured content as text for old clients: the structure alone is enough.
         Some(value) => {
-            parts.push(unwrapped(value).to_string());
+            parts.push(match unwrapped(value) {
+                Json::String(text) => text.clone(),
+                other => other.to_string(),
+            });
             parts.extend(output.content.iter().filter(|part| text_of(part).is_none()).map(described));
         }
         None => {
@@ -189,7 +192,8 @@ mod tests {
     fn structure_wins_over_its_repetition_as_text() {
         let text = json!([{"type": "text", "text": "{\"a\": 1}"}]);
         assert_eq!(done(Some(json!({"a": 1, "b": [true, null]})), text.clone()), r#"{"a":1,"b":[true,null]}"#);
-        assert_eq!(done(Some(json!({"result": [1, 2]})), text), "[1,2]");
+        assert_eq!(done(Some(json!({"result": [1, 2]})), text.clone()), "[1,2]");
+        assert_eq!(done(Some(json!({"result": "plain"})), text), "plain");
     }
 
     #[test]

@@ -1,3 +1,4 @@
+//! Child processes: what they inherit, what is kept of them, and that none stays behind.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 

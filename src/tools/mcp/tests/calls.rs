@@ -1,3 +1,4 @@
+//! Calls that get an answer, of whatever kind.
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value as Json, json};

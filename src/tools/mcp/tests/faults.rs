@@ -1,3 +1,4 @@
+//! Calls and connections that go wrong (reliability.md 2.2).
 use std::{
     sync::{
         Arc, Mutex,
@@ -50,6 +51,12 @@ async fn call(server: &McpServer, name: &str, n: u64, cx: &ToolCx) -> ToolOutcom
     tool(server, name, &context()).await.call(json!({"n": n}), cx).await
 }
 
+/// Lets this much of the paused time go by.
+async fn pass(time: Duration) {
+    let clock = context().cx.clock;
+    clock.sleep(clock.deadline(time)).await;
+}
+
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
@@ -82,7 +89,7 @@ async fn a_server_that_answers_no_ping_after_a_hang_is_connected_anew() {
         _ => usual(message, out),
     });
     assert_eq!(ended(&call(&server, "w", 1, &within(SECOND)).await), ("unknown", FailureKind::Timeout));
-    tokio::time::sleep(limits::MCP_PING + SECOND).await;
+    pass(limits::MCP_PING + SECOND).await;
     assert!(matches!(server.status(), SourceStatus::Down { .. }));
     assert_eq!(call(&server, "w", 2, &context()).await, done("alive"));
     assert_eq!(heard.sessions(), 2);
@@ -228,14 +235,14 @@ async fn a_server_that_cannot_be_reached_is_tried_less_and_less() {
     assert!(error.reason.contains("the next try is in"), "{error}");
     assert!(matches!(server.status(), SourceStatus::Down { .. }));
     for _ in 0..20 {
-        tokio::time::sleep(Duration::from_secs(25)).await;
+        pass(25 * SECOND).await;
         let _ = server.list(&context().cx).await;
     }
     let tries = heard.sessions();
     assert_eq!(tries, limits::MCP_RECONNECTS + 1, "the first connection and five more");
     let error = server.list(&context().cx).await.unwrap_err();
     assert!(error.reason.contains("and rests"), "{error}");
-    tokio::time::sleep(limits::MCP_RECONNECT_WINDOW).await;
+    pass(limits::MCP_RECONNECT_WINDOW).await;
     let _ = server.list(&context().cx).await;
     assert_eq!(heard.sessions(), tries + 1);
 }

@@ -1,3 +1,4 @@
+//! Lists of tools: pages, caps, what is left out, changes.
 use serde_json::{Value as Json, json};
 
 use super::fake::{entry, listed, server, server_with, tool, usual, with_tools};
