@@ -4,6 +4,8 @@ pub mod agents;
 pub mod clock;
 pub mod conversation;
 pub mod cx;
+#[cfg(feature = "mcp")]
+pub mod demo;
 pub mod effect;
 pub mod environment;
 pub mod failpoint;

@@ -13,6 +13,8 @@ mod slot_tools;
 mod slots;
 mod speech;
 mod step;
+#[cfg(test)]
+mod tests;
 
 use std::{fmt, sync::Arc};
 

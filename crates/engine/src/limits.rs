@@ -6,6 +6,10 @@ pub const HISTORY_ITEMS: usize = 48;
 pub const FLOW_STEPS: usize = 250;
 /// Turn: frames on the stack.
 pub const STACK_FRAMES: usize = 64;
+/// Turn: actions, tool calls of steps and agent tasks; a flow that runs in circles through them ends here.
+pub const TURN_ACTS: u32 = 250;
+/// Turn: characters of a tool's answer that the event about it keeps.
+pub const TOOL_SUMMARY: usize = 500;
 /// Message: characters shown to the command generator when the project sets none (dialogue.md 4.1).
 pub const MESSAGE_CHARACTERS: usize = 420;
 /// Message: `=` signs in one `/SetSlots(…)` (dialogue.md 3.5).
