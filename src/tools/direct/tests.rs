@@ -1,3 +1,4 @@
+//! Call steps: arguments from slots, results for output mappings.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 use super::*;
 use crate::tools::{Effect, ToolSpec};

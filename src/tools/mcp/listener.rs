@@ -8,7 +8,9 @@ use std::{
 
 use rmcp::{
     ClientHandler, ErrorData, RoleClient,
-    model::{ClientCapabilities, ClientConfig, Implementation, ProgressNotificationParam, ProgressToken},
+    model::{
+        ClientCapabilities, ClientConfig, Implementation, ProgressNotificationParam, ProgressToken, ProtocolVersion,
+    },
     service::{NotificationContext, RequestContext},
 };
 use tokio::sync::watch;
@@ -76,6 +78,8 @@ impl ClientHandler for Listener {
     fn get_info(&self) -> ClientConfig {
         // No capability is offered: no sampling, no elicitation, no roots.
         ClientConfig::new(ClientCapabilities::default(), Implementation::new("segue", env!("CARGO_PKG_VERSION")))
+            // The newest revision that has the handshake; servers without it are asked for their versions instead.
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 
     // The library answers with an empty list by default; what we do not offer is not there.
