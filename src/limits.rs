@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+/// Project: bytes of one prompt or other text file.
+pub const PROJECT_TEXT: usize = 1024 * 1024;
 /// Model: time to connect.
 pub const MODEL_CONNECT: Duration = Duration::from_secs(3);
 /// Model: from the request to the first event of the answer.

@@ -217,8 +217,8 @@ impl<'c> Writer<'c> {
     }
 
     fn accept(&mut self, id: &ConversationId, key: Option<&str>, at: Timestamp, packed: &[u8]) -> Outcome {
-        let turn = match self.heads.get(id)? {
-            Ok(head) => head.turns + 1,
+        let (number, turn) = match self.heads.get(id)? {
+            Ok(head) => (head.number, head.turns + 1),
             Err(reason) => return Ok(Err(StoreError::damaged(id, reason))),
         };
         // A key made of a message begins with a digit: none is like this one.
@@ -230,9 +230,9 @@ impl<'c> Writer<'c> {
                 &own
             }
         };
-        let row = params![id.as_str(), key, Unsigned(turn), at.as_micros(), packed];
+        let row = params![number, key, Unsigned(turn), at.as_micros(), packed];
         if self.inbox_put.execute(row)? == 0 {
-            if let Some(seen) = self.seen(id, key, at)? {
+            if let Some(seen) = self.seen(id, number, key, at)? {
                 return Ok(Ok(Done::Seen(seen)));
             }
             self.inbox_put.execute(row)?;
@@ -247,8 +247,8 @@ impl<'c> Writer<'c> {
 
     /// What became of the message that has this key; `None` when that is too long ago to be the same one, in which case
     /// its key is free now.
-    fn seen(&mut self, id: &ConversationId, key: &str, now: Timestamp) -> rusqlite::Result<Option<Seen>> {
-        let row = self.inbox_get.query_row([id.as_str(), key], |row| Ok((row.get(0)?, row.get(1)?)));
+    fn seen(&mut self, id: &ConversationId, number: i64, key: &str, now: Timestamp) -> rusqlite::Result<Option<Seen>> {
+        let row = self.inbox_get.query_row(params![number, key], |row| Ok((row.get(0)?, row.get(1)?)));
         let Some((Unsigned(turn), at)) = row.optional()? else { return Ok(None) };
         if self.heads.get(id)?.is_ok_and(|head| head.is_open(turn)) {
             return Ok(Some(Seen::Open(TurnNumber(turn))));
@@ -257,17 +257,18 @@ impl<'c> Writer<'c> {
             return Ok(Some(Seen::Answered(TurnNumber(turn))));
         }
         let sql = "UPDATE inbox SET key = '#' || turn WHERE conversation = ?1 AND key = ?2";
-        self.connection.execute(sql, [id.as_str(), key])?;
+        self.connection.execute(sql, params![number, key])?;
         Ok(None)
     }
 
     fn journal(&mut self, id: &ConversationId, turn: TurnNumber, records: &[JournalRecord]) -> Outcome {
-        if let Err(error) = self.accepted(id, turn)? {
-            return Ok(Err(error));
-        }
+        let number = match self.accepted(id, turn)? {
+            Ok(head) => head.number,
+            Err(error) => return Ok(Err(error)),
+        };
         for record in records {
             self.journal_put.execute(params![
-                id.as_str(),
+                number,
                 Unsigned(turn.0),
                 record.key.as_str(),
                 &*record.kind,
@@ -291,18 +292,21 @@ impl<'c> Writer<'c> {
 
     fn append(&mut self, batch: &Appended) -> Outcome {
         let Appended { id, after, turn, .. } = batch;
-        let at = match self.accepted(id, *turn)? {
+        let (conversation, at) = match self.accepted(id, *turn)? {
             Ok(head) if head.version != after.0 => {
                 return Ok(Err(StoreError::Conflict { expected: *after, found: Version(head.version) }));
             }
-            Ok(head) => head.open.iter().find(|(open, _)| *open == turn.0).map(|(_, at)| Timestamp::from_micros(*at)),
+            Ok(head) => {
+                let open = head.open.iter().find(|(open, _)| *open == turn.0);
+                (head.number, open.map(|(_, at)| Timestamp::from_micros(*at)))
+            }
             Err(error) => return Ok(Err(error)),
         };
         let at = at.or(batch.at).unwrap_or_default();
         let number = after.0 + 1;
         let also = (!batch.also.is_empty()).then(|| serde_json::to_string(&batch.also).unwrap_or_default());
         let row = params![
-            id.as_str(),
+            conversation,
             Unsigned(number),
             Unsigned(turn.0),
             also,
@@ -322,10 +326,10 @@ impl<'c> Writer<'c> {
             done => done?,
         };
         if let Some(snapshot) = &batch.snapshot {
-            self.snapshot_put.execute(params![id.as_str(), Unsigned(number), snapshot])?;
+            self.snapshot_put.execute(params![conversation, Unsigned(number), snapshot])?;
         }
         for body in &batch.bodies {
-            self.body_put.execute(params![id.as_str(), &*body.hash, at.as_micros(), &*body.text])?;
+            self.body_put.execute(params![conversation, &*body.hash, at.as_micros(), &*body.text])?;
         }
         self.heads.change(id, |head| {
             head.version = number;

@@ -9,9 +9,11 @@ mod config;
 mod domain;
 mod endpoints;
 mod flows;
+mod folders;
 mod keys;
 mod load;
 mod reader;
+pub mod render;
 mod uses;
 mod yaml;
 
@@ -29,6 +31,9 @@ pub use self::{
     },
     endpoints::{Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup},
     flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Step, StepKind, Target},
+    folders::{Folders, named_files},
+    keys::{Key, SHAPES, Shape, Support, Takes, Unknown},
+    load::variables,
 };
 use crate::{
     finding::Finding,

@@ -44,9 +44,7 @@ fn asks_for(project: &Project, frame: &Frame, step: &StepId, slots: &[SlotName])
 pub(super) fn run(turn: &mut Turn<'_>) {
     let Some(Frame {
         kind:
-            FrameKind::Pattern {
-                context: PatternFrame::Correction { corrected_slots, reset_flow_id, reset_step_id, .. },
-            },
+            FrameKind::Pattern { context: PatternFrame::Correction { corrected_slots, reset_flow_id, reset_step_id, .. } },
         ..
     }) = turn.stack.last()
     else {

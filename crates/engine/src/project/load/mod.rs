@@ -23,7 +23,8 @@ use sha2::{Digest, Sha256};
 use super::{Domain, Loaded, Project, SourceFile, Sources, check, reader::Reader, yaml};
 use crate::finding::Place;
 
-pub(crate) use self::{buttons::payload_slots, steps::BUILTIN_ACTIONS};
+pub use self::environment::variables;
+pub(crate) use self::steps::BUILTIN_ACTIONS;
 
 impl Project {
     /// Loads a project from its texts, with every finding about it at once.
