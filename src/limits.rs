@@ -149,3 +149,17 @@ pub const CACHED_CONVERSATIONS: usize = 512;
 pub const SNAPSHOT_EVERY: u64 = 16;
 /// Closing tool sources at the end of the process.
 pub const CLOSE: Duration = Duration::from_secs(5);
+/// Channel: pieces of an answer that wait for a client to read them.
+pub const CHANNEL_QUEUE: usize = 256;
+/// Channel: how long a turn waits for a client whose queue is full.
+pub const CHANNEL_PATIENCE: Duration = Duration::from_secs(5);
+/// Channel: silence on a stream after which a sign of life leaves.
+pub const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Channel: bytes of a sender's or a message's id.
+pub const WIRE_NAME: usize = 512;
+/// Server: time to read one request body.
+pub const BODY_READ: Duration = Duration::from_secs(10);
+/// Server: how long turns that run at the end may still take.
+pub const DRAIN: Duration = Duration::from_secs(30);
+/// Server: time for the store to answer a question about its health.
+pub const HEALTH: Duration = Duration::from_secs(2);

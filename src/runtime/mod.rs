@@ -168,6 +168,10 @@ impl Assistant {
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
     }
+    /// Where its time comes from.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.clock
+    }
     /// The conversation as stored.
     ///
     /// # Errors
