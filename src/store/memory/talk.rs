@@ -74,7 +74,7 @@ impl Talk {
 
     pub(super) fn accept(&mut self, inbound: &Inbound) -> Result<Accepted, StoreError> {
         let key = inbox::duplicate_key(inbound);
-        let hash = key.as_ref().map_or(0, |key| codec::checksum(key, 0, &[]).max(1));
+        let hash = key.as_deref().map_or(0, inbox::mark);
         if let Some(key) = &key {
             for entry in self.inbox.iter().rev().filter(|entry| entry.key == hash) {
                 let earlier = inbox::unpack(&inbound.conversation, &entry.packed)?;

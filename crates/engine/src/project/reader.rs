@@ -206,6 +206,9 @@ impl<'a> Reader<'a> {
         };
         match Condition::parse(text) {
             Ok(condition) => {
+                if condition.is_template() {
+                    self.template(node, text)?;
+                }
                 let at = node.clone();
                 let (file, builtin) = (self.file.clone(), self.builtin);
                 self.conditions.push(ConditionUse { condition: condition.clone(), at, file, role, builtin });

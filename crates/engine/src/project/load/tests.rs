@@ -1,3 +1,4 @@
+//! Loading whole projects from texts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::super::*;
@@ -41,7 +42,7 @@ const DOMAIN: &str = "slots:\n  amount: {type: float}\n  name: {type: text}\nres
 #[test]
 fn a_simple_project_loads() {
     let flow = "flows:\n  pay:\n    description: send money\n    steps:\n      - collect: amount\n        next:\n          - if: slots.amount > 10\n            then:\n              - collect: name\n                next: done\n          - else:\n              - action: utter_ok\n                next: END\n      - id: done\n        action: utter_ok";
-    let project = clean(&[("domain.yml", DOMAIN), ("data/pay.yml", flow)]);
+    let project = clean(&[("config.yml", ""), ("domain.yml", DOMAIN), ("data/pay.yml", flow)]);
     let flow = project.flow("pay").unwrap();
     let ids: Vec<&str> = flow.steps.iter().map(|step| step.id.as_str()).collect();
     assert_eq!(ids, ["pay_0_collect_amount", "pay_1_collect_name", "pay_2_utter_ok", "done"]);
@@ -56,6 +57,6 @@ fn a_simple_project_loads() {
 #[test]
 fn idioms_of_public_projects_are_accepted() {
     let flow = "flows:\n  a:\n    description: x\n    if: True\n    steps:\n      # a comment\n      - noop:\n        next:\n          - if: not slots.amount\n            then:\n              - set_slots:\n                  amount: 5\n                next: \"END\"\n\n          # between\n          - else: END";
-    let project = clean(&[("domain.yml", DOMAIN), ("data/pay.yml", flow)]);
+    let project = clean(&[("config.yml", ""), ("domain.yml", DOMAIN), ("data/pay.yml", flow)]);
     assert!(matches!(&project.flow("a").unwrap().steps[1].kind, StepKind::SetSlots(pairs) if pairs.len() == 1));
 }
