@@ -380,3 +380,35 @@ fn a_step_that_is_gone_does_not_break_the_conversation() {
     assert_eq!(driver.said().len(), 2);
     assert!(driver.conversation.stack.is_empty());
 }
+
+#[test]
+fn a_message_that_cuts_a_turn_finds_the_agent_waiting_and_the_tool_failed() {
+    let of = |step: usize| (0..5).map(|_| Plan { steps: vec![step, 6], end: 0, guard: false }).collect::<Vec<_>>();
+    let mut driver = Driver::new(project_of(&of(10)));
+    driver.user("hello");
+    driver.understood(&["start flow f1"]);
+    assert!(matches!(driver.next, Next::Agent(_)));
+    driver.user("wait, rather this");
+    driver.understood(&["continue agent"]);
+    let Next::Agent(call) = &driver.next else { panic!("{:?}", driver.next) };
+    assert_eq!(&*call.user_message, "wait, rather this");
+    driver.user("and this");
+    driver.understood(&[]);
+    assert!(matches!(driver.next, Next::Agent(_)));
+    driver.input(InputKind::Agent(AgentOutcome {
+        status: AgentStatus::Finished,
+        events: Vec::new(),
+        data: Json::Null,
+        metadata: Map::new(),
+    }));
+    assert_eq!(driver.said(), ["utter_say", "utter_can_do_something_else"]);
+
+    let mut driver = Driver::new(project_of(&of(12)));
+    driver.user("hello");
+    driver.understood(&["start flow f1"]);
+    assert!(matches!(driver.next, Next::Tool(_)));
+    driver.user("hm");
+    driver.understood(&["chitchat"]);
+    assert_eq!(driver.said(), ["utter_cannot_handle", "utter_internal_error_rasa"]);
+    assert!(driver.conversation.stack.is_empty());
+}
