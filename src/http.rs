@@ -62,3 +62,46 @@ fn build() -> Result<reqwest::Client, Unbuilt> {
         .build()
         .map_err(|error| Unbuilt(error.to_string()))
 }
+
+/// Reads an address from the configuration: `http` or `https`, to any host but the machine metadata services of clouds,
+/// whose answers hold credentials.
+///
+/// # Errors
+/// What is wrong with it, in words that end a sentence about the key.
+pub fn destination(text: &str) -> Result<reqwest::Url, String> {
+    let url = reqwest::Url::parse(text).map_err(|error| format!("`{text}` is no address ({error}); expected `https://host/path`"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("`{text}` is neither `http` nor `https`"));
+    }
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    if METADATA.contains(&host) {
+        return Err(format!("`{host}` is a cloud's metadata service, which is never asked"));
+    }
+    Ok(url)
+}
+
+const METADATA: &[&str] =
+    &["169.254.169.254", "fd00:ec2::254", "100.100.100.200", "metadata.google.internal", "::ffff:a9fe:a9fe"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_that_may_be_asked() {
+        for good in ["http://localhost:8000/v1", "https://10.0.0.1", "http://[::1]:80/"] {
+            assert!(destination(good).is_ok(), "{good}");
+        }
+        // The second is the metadata service written as one number.
+        for bad in ["http://169.254.169.254/v1", "http://2852039166/", "http://[fd00:ec2::254]/", "file:///etc", "x", "localhost:80"] {
+            assert!(destination(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn clones_share_one_client() {
+        let outbound = Outbound::new();
+        let other = outbound.clone();
+        assert!(outbound.client().is_ok_and(|a| other.client().is_ok_and(|b| std::ptr::eq(a, b))));
+    }
+}

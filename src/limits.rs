@@ -27,6 +27,10 @@ pub const MODEL_RETRY_BUDGET: Duration = Duration::from_secs(10);
 pub const MODEL_AFTER_END: Duration = Duration::from_millis(500);
 /// Model: bytes of an error body or of a whole JSON answer.
 pub const MODEL_BODY: usize = 4 * 1024 * 1024;
+/// Scripted model: steps that one template may take.
+pub const SCRIPT_FUEL: u64 = 100_000;
+/// Scripted model: bytes of one compiled pattern.
+pub const SCRIPT_PATTERN: usize = 1024 * 1024;
 /// HTTP: how long an unused connection to a server is kept.
 pub const HTTP_IDLE: Duration = Duration::from_secs(90);
 /// HTTP: unused connections kept to one server.

@@ -10,18 +10,28 @@
 //! | --- | --- |
 //! | [`message`], [`request`], [`stream`], [`error`] | what goes in, what comes out, how it fails |
 //! | [`profile`] | facts about model families |
-//! | `assemble` | deltas to a whole answer |
-//! | `retry`, `router` | what is tried again, and what is tried next |
-//! | `openai` | the chat completions wire |
-//! | `scripted`, `cassette` | models without a network |
+//! | `assemble`, `sse`, `pump` | bytes to events, events to a whole answer, within deadlines |
+//! | [`retry`], [`router`] | what is tried again, and what is tried next |
+//! | [`openai`] | the chat completions wire |
+//! | [`scripted`], [`cassette`] | models without a network |
 
+mod assemble;
+pub mod cassette;
 pub mod error;
 pub mod message;
+pub mod openai;
 pub mod profile;
+mod pump;
 pub mod request;
+pub mod retry;
+pub mod router;
+pub mod scripted;
+mod sse;
 pub mod stream;
+#[cfg(test)]
+mod testing;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
@@ -122,4 +132,59 @@ pub struct Surroundings {
     pub outbound: crate::http::Outbound,
     /// Seed of jitter and of the scripted model's mischief.
     pub seed: u64,
+}
+
+/// A model that could not be opened: what its entry lacks, and the cure.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("model `{model}` of provider `{provider}`: `{key}`: {problem}")]
+pub struct OpenError {
+    /// The provider, as written.
+    pub provider: String,
+    /// The model, as written.
+    pub model: String,
+    /// The key of the entry that is wrong or missing.
+    pub key: &'static str,
+    /// What is wrong, and what to do.
+    pub problem: String,
+}
+
+impl OpenError {
+    pub(crate) fn new(config: &ModelConfig, key: &'static str, problem: impl fmt::Display) -> Self {
+        Self { provider: config.provider.clone(), model: config.model.clone(), key, problem: problem.to_string() }
+    }
+}
+
+/// Opens a model group: the first entry answers, the others take over in order when it fails.
+///
+/// Opens no connection; reads the files of scripted models and cassettes.
+///
+/// # Errors
+/// [`OpenError`] for an entry that lacks what its provider needs, or when there is no entry.
+pub fn open(entries: &[ModelConfig], around: &Surroundings) -> Result<Arc<dyn Llm>, OpenError> {
+    let mut members = Vec::with_capacity(entries.len());
+    for config in entries {
+        let tries = config.num_retries.map_or(crate::limits::MODEL_TRIES, |retries| retries.saturating_add(1).min(MOST_TRIES));
+        members.push(router::Member { model: open_one(config, around)?, tries });
+    }
+    let mut members = members.into_iter();
+    let Some(first) = members.next() else {
+        return Err(OpenError::new(&ModelConfig::default(), "models", "the group has no model; list at least one"));
+    };
+    Ok(Arc::new(router::Router::new(first, members.collect(), retry::RetryPolicy::default(), around.seed)))
+}
+
+/// More tries than this help nobody within the budget of retries.
+const MOST_TRIES: u32 = 10;
+
+fn open_one(config: &ModelConfig, around: &Surroundings) -> Result<Arc<dyn Llm>, OpenError> {
+    Ok(match config.provider.as_str() {
+        "scripted" => Arc::new(scripted::ScriptedLlm::open(config, around)?),
+        "cassette" => Arc::new(cassette::Replayer::open(config)?),
+        "" => return Err(OpenError::new(config, "provider", "missing; set it, as in `provider: openai`")),
+        "anthropic" | "bedrock" | "vertex_ai" | "huggingface_local" => {
+            let cure = "this wire is not spoken yet; use a gateway that offers chat completions with `provider: self-hosted` and `api_base`";
+            return Err(OpenError::new(config, "provider", cure));
+        }
+        _ => Arc::new(openai::OpenAi::new(config, around)?),
+    })
 }

@@ -1,0 +1,250 @@
+//! Deltas to a whole answer. The one place that decides whether a tool call exists.
+//!
+//! A call leaves only when the model's own terminal mark came. Arguments that are no JSON leave marked as malformed, so that
+//! the model can be told; calls that the length limit or a filter cut leave as names only.
+
+use std::sync::Arc;
+
+use serde::de::IgnoredAny;
+
+use super::{
+    error::{Fault, LlmError, LlmErrorKind},
+    message::{Answer, Arguments, Finish, ToolCall, Usage},
+};
+use crate::limits;
+
+/// A piece of a call, as a wire brings it. Wires differ in which fields they repeat or leave out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CallPiece<'a> {
+    /// The call's place, if the wire says it.
+    pub(crate) index: Option<u64>,
+    /// Empty when the wire says none.
+    pub(crate) id: &'a str,
+    /// Empty when the wire says none.
+    pub(crate) name: &'a str,
+    /// More of the arguments.
+    pub(crate) arguments: &'a str,
+}
+
+/// Collects the pieces of one answer.
+#[derive(Debug)]
+pub(crate) struct Assembler {
+    text: String,
+    refusal: String,
+    calls: Vec<Partial>,
+    finish: Option<Finish>,
+    usage: Option<Usage>,
+    model: Arc<str>,
+    /// Part of the ids made here: the number of messages before the answer, so that no two rounds of a loop share an id.
+    round: usize,
+    /// Bytes of the request, for the estimate of its tokens.
+    request_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Partial {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+/// More tokens than any model has: a figure above it is a mistake of the server.
+const MOST_TOKENS: u64 = 100_000_000;
+
+impl Assembler {
+    /// An empty answer to a request of `round` messages and `request_bytes` bytes.
+    pub(crate) fn new(round: usize, request_bytes: usize) -> Self {
+        Self {
+            text: String::new(),
+            refusal: String::new(),
+            calls: Vec::new(),
+            finish: None,
+            usage: None,
+            model: Arc::default(),
+            round,
+            request_bytes,
+        }
+    }
+
+    /// Adds text. `false`: it came after the terminal mark and is ignored.
+    pub(crate) fn text(&mut self, text: &str) -> Result<bool, Fault> {
+        if self.finish.is_some() {
+            return Ok(false);
+        }
+        if self.text.len() + text.len() > limits::MODEL_ANSWER {
+            return Err(Fault::TextTooLong);
+        }
+        self.text.push_str(text);
+        Ok(true)
+    }
+
+    /// Adds text of a refusal. `false`: it came after the terminal mark and is ignored.
+    pub(crate) fn refusal(&mut self, text: &str) -> Result<bool, Fault> {
+        if self.finish.is_some() {
+            return Ok(false);
+        }
+        if self.refusal.len() + text.len() > limits::MODEL_ANSWER {
+            return Err(Fault::TextTooLong);
+        }
+        self.refusal.push_str(text);
+        Ok(true)
+    }
+
+    /// Adds a piece of a call; tells the place of the call when the piece gave it its name.
+    pub(crate) fn call(&mut self, piece: CallPiece<'_>) -> Result<Option<usize>, Fault> {
+        if self.finish.is_some() {
+            return Ok(None);
+        }
+        let at = match self.place(piece) {
+            Some(at) => at,
+            None if self.calls.len() == limits::MODEL_CALLS => return Err(Fault::TooManyCalls),
+            None => {
+                self.calls.push(Partial { index: piece.index, ..Partial::default() });
+                self.calls.len() - 1
+            }
+        };
+        let Some(call) = self.calls.get_mut(at) else { return Ok(None) };
+        if call.arguments.len() + piece.arguments.len() > limits::MODEL_ARGUMENTS {
+            return Err(Fault::ArgumentsTooLong);
+        }
+        // Ids and names come whole; the first one counts, later ones are repetitions.
+        if call.id.is_empty() {
+            call.id.push_str(piece.id);
+        }
+        let named = call.name.is_empty() && !piece.name.is_empty();
+        if named {
+            call.name.push_str(piece.name);
+        }
+        call.arguments.push_str(piece.arguments);
+        Ok(named.then_some(at))
+    }
+
+    /// The call that `piece` continues; `None` when it begins a new one.
+    fn place(&self, piece: CallPiece<'_>) -> Option<usize> {
+        // The last of a place: servers that number every call 0 mean the newest.
+        let (at, call) = match piece.index {
+            Some(index) => self.calls.iter().enumerate().rfind(|(_, call)| call.index == Some(index))?,
+            None if piece.id.is_empty() => self.calls.iter().enumerate().next_back()?,
+            None => self.calls.iter().enumerate().rfind(|(_, call)| call.id == piece.id)?,
+        };
+        let names_it = !piece.name.is_empty() && !call.name.is_empty();
+        let begins = match piece.index {
+            Some(_) => names_it && !piece.id.is_empty() && !call.id.is_empty() && piece.id != call.id,
+            None => names_it && (piece.name != call.name || is_json(&call.arguments)),
+        };
+        (!begins).then_some(at)
+    }
+
+    /// The model's terminal mark. The first one counts.
+    pub(crate) fn finish(&mut self, finish: Finish) {
+        self.finish.get_or_insert(finish);
+    }
+
+    /// The wire's own end mark, when the model's is missing: enough for text, not for calls.
+    pub(crate) fn wire_end(&mut self) {
+        if self.calls.is_empty() {
+            self.finish(Finish::Stop);
+        }
+    }
+
+    /// Whether the terminal mark came.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    /// What the vendor says it cost; unbelievable figures are ignored.
+    pub(crate) fn usage(&mut self, usage: Usage) {
+        if usage.input <= MOST_TOKENS && usage.output <= MOST_TOKENS {
+            self.usage = Some(usage);
+        }
+    }
+
+    /// The model that answers. The first name counts.
+    pub(crate) fn model(&mut self, model: &str) {
+        if self.model.is_empty() && !model.is_empty() {
+            self.model = model.into();
+        }
+    }
+
+    /// The whole answer.
+    ///
+    /// # Errors
+    /// [`LlmErrorKind::CutShort`] without a terminal mark; [`Fault::NamelessCall`].
+    pub(crate) fn done(self) -> Result<Answer, LlmError> {
+        let Some(mut finish) = self.finish else { return Err(LlmErrorKind::CutShort.into()) };
+        let usage = self.usage.unwrap_or_else(|| self.estimate());
+        let (mut tool_calls, mut lost_calls) = (Vec::new(), Vec::new());
+        if matches!(finish, Finish::Length | Finish::ContentFilter) {
+            lost_calls = self.calls.iter().map(|call| Arc::from(call.name.as_str())).collect();
+        } else {
+            tool_calls = whole_calls(self.calls, self.round)?;
+            finish = if tool_calls.is_empty() { Finish::Stop } else { Finish::ToolCalls };
+        }
+        Ok(Answer {
+            text: self.text.into(),
+            refusal: (!self.refusal.is_empty()).then(|| self.refusal.into()),
+            tool_calls,
+            lost_calls,
+            finish,
+            usage,
+            model: self.model,
+        })
+    }
+
+    /// Four bytes to a token: right to a factor of two for Latin scripts, and never zero for something.
+    fn estimate(&self) -> Usage {
+        let calls: usize = self.calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
+        let tokens = |bytes: usize| bytes.div_ceil(4) as u64;
+        Usage {
+            input: tokens(self.request_bytes),
+            output: tokens(self.text.len() + self.refusal.len() + calls),
+            estimated: true,
+            ..Usage::default()
+        }
+    }
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+fn whole_calls(partials: Vec<Partial>, round: usize) -> Result<Vec<ToolCall>, LlmError> {
+    let mut calls: Vec<ToolCall> = Vec::with_capacity(partials.len());
+    for (place, partial) in partials.into_iter().enumerate() {
+        if partial.name.is_empty() {
+            return Err(Fault::NamelessCall.into());
+        }
+        let arguments = whole_arguments(&partial.arguments);
+        let taken = |calls: &[ToolCall], id: &str| calls.iter().any(|call| *call.id == *id);
+        if !partial.id.is_empty() {
+            // The same call sent twice is one call.
+            let twin = |call: &ToolCall| *call.id == *partial.id && *call.name == *partial.name && call.arguments == arguments;
+            if calls.iter().any(twin) {
+                continue;
+            }
+        }
+        let mut id = partial.id;
+        if id.is_empty() || taken(&calls, &id) {
+            id = format!("call_{round}_{place}");
+            while taken(&calls, &id) {
+                id.push('_');
+            }
+        }
+        calls.push(ToolCall { id: id.into(), name: partial.name.into(), arguments });
+    }
+    Ok(calls)
+}
+
+fn whole_arguments(text: &str) -> Arguments {
+    if text.trim().is_empty() {
+        return Arguments::json(serde_json::Map::new());
+    }
+    match serde_json::from_str(text) {
+        Ok(value) => Arguments::Json(Arc::new(value)),
+        Err(error) => Arguments::Malformed { text: text.into(), error: error.to_string().into() },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use serde_json::json;
+
+use super::*;
+
+type Piece<'a> = (Option<u64>, &'a str, &'a str, &'a str);
+
+fn assemble(pieces: &[Piece<'_>]) -> Result<Answer, LlmError> {
+    let mut assembler = Assembler::new(3, 400);
+    for (index, id, name, arguments) in pieces.iter().copied() {
+        assembler.call(CallPiece { index, id, name, arguments })?;
+    }
+    assembler.finish(Finish::ToolCalls);
+    assembler.done()
+}
+
+fn told(answer: &Answer) -> Vec<(String, String, String)> {
+    let told = |call: &ToolCall| (call.id.to_string(), call.name.to_string(), call.arguments.to_string());
+    answer.tool_calls.iter().map(told).collect()
+}
+
+#[test]
+fn vendors_ways_to_send_calls() {
+    let cases: [(&str, &[Piece<'_>], &[(&str, &str, &str)]); 10] = [
+        ("in pieces", &[(Some(0), "a", "f", ""), (Some(0), "", "", "{\"x\""), (Some(0), "", "", ":1}")], &[("a", "f", r#"{"x":1}"#)]),
+        ("interleaved", &[(Some(0), "a", "f", ""), (Some(1), "b", "g", ""), (Some(0), "", "", "{}"), (Some(1), "", "", "[]")], &[
+            ("a", "f", "{}"),
+            ("b", "g", "[]"),
+        ]),
+        ("names and ids repeated", &[(Some(0), "a", "f", "{"), (Some(0), "a", "f", "}")], &[("a", "f", "{}")]),
+        ("no arguments", &[(Some(0), "a", "f", "")], &[("a", "f", "{}")]),
+        ("no index, by id", &[(None, "a", "f", "{}"), (None, "b", "g", "{"), (None, "b", "", "}")], &[("a", "f", "{}"), ("b", "g", "{}")]),
+        ("no index, no id", &[(None, "", "f", "{"), (None, "", "", "}"), (None, "", "f", "{}")], &[
+            ("call_3_0", "f", "{}"),
+            ("call_3_1", "f", "{}"),
+        ]),
+        ("every index 0", &[(Some(0), "a", "f", "{"), (Some(0), "", "", "}"), (Some(0), "b", "f", "{}")], &[("a", "f", "{}"), ("b", "f", "{}")]),
+        ("a new id in every piece", &[(Some(0), "a", "f", "{"), (Some(0), "b", "", "}")], &[("a", "f", "{}")]),
+        ("one id for two calls", &[(Some(0), "a", "f", "{}"), (Some(1), "a", "f", "[]")], &[("a", "f", "{}"), ("call_3_1", "f", "[]")]),
+        ("the same call twice", &[(Some(0), "a", "f", "{}"), (Some(1), "a", "f", "{}")], &[("a", "f", "{}")]),
+    ];
+    for (case, pieces, expected) in cases {
+        let answer = assemble(pieces).unwrap();
+        let expected: Vec<_> = expected.iter().map(|(a, b, c)| (a.to_string(), b.to_string(), c.to_string())).collect();
+        assert_eq!(told(&answer), expected, "{case}");
+    }
+}
+
+#[test]
+fn no_call_without_the_models_own_terminal_mark() {
+    let mut assembler = Assembler::new(1, 0);
+    assembler.call(CallPiece { index: Some(0), id: "a", name: "pay", arguments: "" }).unwrap();
+    assembler.wire_end();
+    assert_eq!(assembler.done().unwrap_err().kind, LlmErrorKind::CutShort);
+}
+
+#[test]
+fn the_wires_end_is_enough_for_text() {
+    let mut assembler = Assembler::new(1, 0);
+    assembler.text("hello").unwrap();
+    assembler.wire_end();
+    assert_eq!(&*assembler.done().unwrap().text, "hello");
+}
+
+#[test]
+fn cut_calls_are_lost_not_run() {
+    for finish in [Finish::Length, Finish::ContentFilter] {
+        let mut assembler = Assembler::new(1, 0);
+        assembler.call(CallPiece { index: Some(0), id: "a", name: "pay", arguments: "{}" }).unwrap();
+        assembler.finish(finish);
+        let answer = assembler.done().unwrap();
+        assert!(answer.tool_calls.is_empty());
+        assert_eq!(answer.lost_calls, ["pay".into()]);
+        assert_eq!(answer.finish, finish);
+    }
+}
+
+#[test]
+fn malformed_arguments_say_where_they_break() {
+    let answer = assemble(&[(Some(0), "a", "f", r#"{"x": "#)]).unwrap();
+    let Arguments::Malformed { text, error } = &answer.tool_calls[0].arguments else { panic!("{answer:?}") };
+    assert_eq!(&**text, r#"{"x": "#);
+    assert!(error.contains("line 1 column"), "{error}");
+    assert_eq!(answer.tool_calls[0].arguments.as_json(), None);
+}
+
+#[test]
+fn late_pieces_are_ignored() {
+    let mut assembler = Assembler::new(1, 0);
+    assembler.text("a").unwrap();
+    assembler.finish(Finish::Stop);
+    assert!(!assembler.text("b").unwrap());
+    assert_eq!(assembler.call(CallPiece { name: "pay", ..CallPiece::default() }).unwrap(), None);
+    assembler.finish(Finish::ToolCalls);
+    let answer = assembler.done().unwrap();
+    assert_eq!((&*answer.text, answer.tool_calls.len(), answer.finish), ("a", 0, Finish::Stop));
+}
+
+#[test]
+fn every_buffer_has_its_limit() {
+    let mut assembler = Assembler::new(1, 0);
+    assert_eq!(assembler.text(&"x".repeat(limits::MODEL_ANSWER + 1)), Err(Fault::TextTooLong));
+    let long = "x".repeat(limits::MODEL_ARGUMENTS + 1);
+    assert_eq!(assemble(&[(Some(0), "a", "f", &long)]).unwrap_err(), Fault::ArgumentsTooLong.into());
+    let many: Vec<Piece<'_>> = (0..=limits::MODEL_CALLS as u64).map(|i| (Some(i), "", "f", "{}")).collect();
+    assert_eq!(assemble(&many).unwrap_err(), Fault::TooManyCalls.into());
+    assert_eq!(assemble(&[(Some(0), "a", "", "{}")]).unwrap_err(), Fault::NamelessCall.into());
+}
+
+#[test]
+fn usage_is_estimated_when_missing_or_absurd() {
+    for absurd in [None, Some(Usage { input: u64::MAX, ..Usage::default() })] {
+        let mut assembler = Assembler::new(1, 401);
+        assembler.text("12345").unwrap();
+        absurd.into_iter().for_each(|usage| assembler.usage(usage));
+        assembler.finish(Finish::Stop);
+        let usage = assembler.done().unwrap().usage;
+        assert_eq!((usage.input, usage.output, usage.estimated), (101, 2, true));
+    }
+}
+
+#[test]
+fn a_stop_with_calls_is_a_call() {
+    let mut assembler = Assembler::new(1, 0);
+    assembler.call(CallPiece { index: Some(0), id: "a", name: "f", arguments: "{}" }).unwrap();
+    assembler.finish(Finish::Stop);
+    let answer = assembler.done().unwrap();
+    assert_eq!(answer.finish, Finish::ToolCalls);
+    assert_eq!(answer.tool_calls[0].arguments.as_json(), Some(&json!({})));
+}

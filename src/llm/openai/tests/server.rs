@@ -1,0 +1,284 @@
+//! The wire against a faulty server on loopback: raw TCP, manual time.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+};
+
+use crate::{
+    cx::Cx,
+    llm::{
+        ChatMessage, ChatRequest, Delta, Llm, LlmError, LlmErrorKind, ModelConfig, Purpose, Surroundings, openai::OpenAi,
+        testing::ManualClock,
+    },
+    secret::Secret,
+};
+
+const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+const EVENT: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n";
+const STOP: &str = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+
+/// What the server is told to do next. Dropping the sender closes the connection.
+type Orders = mpsc::UnboundedSender<String>;
+
+/// A server that takes one request, hands it over, and then writes what it is told.
+async fn server() -> (String, Orders, mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}/v1", listener.local_addr().unwrap());
+    let (orders, mut told) = mpsc::unbounded_channel::<String>();
+    let (heard, requests) = mpsc::unbounded_channel();
+    tokio::task::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        heard.send(request(&mut stream).await).unwrap();
+        while let Some(bytes) = told.recv().await {
+            if stream.write_all(bytes.as_bytes()).await.is_err() {
+                // The client hung up, which some tests wait for.
+                let _ = heard.send("gone".into());
+                return;
+            }
+        }
+    });
+    (base, orders, requests)
+}
+
+async fn request(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    loop {
+        let mut some = [0; 4096];
+        let n = stream.read(&mut some).await.unwrap();
+        bytes.extend_from_slice(&some[..n]);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap().parse::<usize>().unwrap();
+        if body.len() >= length {
+            return text;
+        }
+    }
+}
+
+fn model(base: &str) -> OpenAi {
+    let config = ModelConfig {
+        provider: "self-hosted".into(),
+        model: "m".into(),
+        api_base: Some(base.into()),
+        api_key: Some(Secret::new("hunter2-long")),
+        timeout: Some(Duration::from_secs(30)),
+        ..ModelConfig::default()
+    };
+    OpenAi::new(&config, &Surroundings::default()).unwrap()
+}
+
+fn hello() -> ChatRequest {
+    ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")])
+}
+
+fn setting() -> (Arc<ManualClock>, Cx) {
+    let clock = ManualClock::new();
+    let cx = clock.cx(Duration::from_secs(60));
+    (clock, cx)
+}
+
+/// Waits until the clock's sleepers, if any, are asleep: by letting the others run.
+async fn settle(clock: &ManualClock, sleepers: usize) {
+    while clock.slept.lock().unwrap().len() < sleepers {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_whole_exchange() {
+    let (base, orders, mut requests) = server().await;
+    let (_, cx) = setting();
+    orders.send([HEAD, EVENT, STOP, "data: [DONE]\n\n"].concat()).unwrap();
+    let answer = model(&base).chat(hello(), &cx).await.unwrap().finish().await.unwrap();
+    assert_eq!(&*answer.text, "hi");
+    let request = requests.recv().await.unwrap();
+    assert!(request.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{request}");
+    assert!(request.to_lowercase().contains("authorization: bearer hunter2-long"), "{request}");
+}
+
+#[tokio::test]
+async fn text_is_told_while_the_stream_is_open() {
+    let (base, orders, _requests) = server().await;
+    let (_, cx) = setting();
+    orders.send([HEAD, EVENT].concat()).unwrap();
+    let mut stream = model(&base).chat(hello(), &cx).await.unwrap();
+    assert_eq!(stream.next().await.unwrap().unwrap(), Delta::Text("hi".into()));
+    orders.send(STOP.into()).unwrap();
+    drop(orders);
+    assert!(matches!(stream.next().await, Some(Ok(Delta::Done(_)))));
+    assert!(stream.next().await.is_none());
+}
+
+/// Runs a call against what the server wrote, lets time pass once the call sleeps, and gives its end.
+async fn end_after(orders_text: &str, sleepers: usize, wait: Duration) -> Result<String, LlmError> {
+    let (base, orders, _requests) = server().await;
+    let (clock, cx) = setting();
+    if !orders_text.is_empty() {
+        orders.send(orders_text.into()).unwrap();
+    }
+    let model = model(&base);
+    let call = async { model.chat(hello(), &cx).await?.finish().await.map(|answer| answer.text.to_string()) };
+    let time = async {
+        settle(&clock, sleepers).await;
+        clock.advance(wait);
+    };
+    let (end, ()) = tokio::join!(call, time);
+    end
+}
+
+#[tokio::test]
+async fn silence_after_the_request() {
+    let end = end_after("", 1, Duration::from_secs(15)).await;
+    assert_eq!(end.unwrap_err().kind, LlmErrorKind::FirstTokenTimeout);
+}
+
+#[tokio::test]
+async fn silence_after_the_head() {
+    // The first sleeper waits for the head, the second for the first event.
+    let end = end_after(HEAD, 2, Duration::from_secs(15)).await;
+    assert_eq!(end.unwrap_err().kind, LlmErrorKind::FirstTokenTimeout);
+}
+
+#[tokio::test]
+async fn silence_within_the_answer() {
+    let (base, orders, _requests) = server().await;
+    let (clock, cx) = setting();
+    orders.send([HEAD, EVENT].concat()).unwrap();
+    let mut stream = model(&base).chat(hello(), &cx).await.unwrap();
+    assert!(matches!(stream.next().await, Some(Ok(Delta::Text(_)))));
+    let before = clock.slept.lock().unwrap().len();
+    let (next, ()) = tokio::join!(stream.next(), async {
+        settle(&clock, before + 1).await;
+        clock.advance(Duration::from_secs(10));
+    });
+    assert_eq!(next.unwrap().unwrap_err().kind, LlmErrorKind::Idle);
+    assert!(stream.next().await.is_none(), "a failure is told once");
+}
+
+#[tokio::test]
+async fn a_drip_without_events_does_not_count_as_life() {
+    let (base, orders, _requests) = server().await;
+    let (clock, cx) = setting();
+    orders.send([HEAD, EVENT].concat()).unwrap();
+    let mut stream = model(&base).chat(hello(), &cx).await.unwrap();
+    stream.next().await.unwrap().unwrap();
+    let (next, ()) = tokio::join!(stream.next(), async {
+        for _ in 0..11 {
+            let before = clock.slept.lock().unwrap().len();
+            orders.send(": still here\n".into()).unwrap();
+            clock.advance(Duration::from_secs(1));
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+            let _ = before;
+        }
+    });
+    assert_eq!(next.unwrap().unwrap_err().kind, LlmErrorKind::Idle);
+}
+
+#[tokio::test]
+async fn the_whole_call_has_an_end() {
+    let (base, orders, _requests) = server().await;
+    let (clock, cx) = setting();
+    orders.send([HEAD, EVENT].concat()).unwrap();
+    let mut stream = model(&base).chat(hello(), &cx).await.unwrap();
+    let mut end = None;
+    for _ in 0..10 {
+        match stream.next().await.unwrap() {
+            Ok(_) => {
+                clock.advance(Duration::from_secs(7));
+                orders.send(EVENT.into()).unwrap();
+            }
+            Err(error) => {
+                end = Some(error);
+                break;
+            }
+        }
+    }
+    assert_eq!(end.unwrap().kind, LlmErrorKind::Total);
+}
+
+#[tokio::test]
+async fn a_server_that_never_closes_costs_only_the_grace() {
+    let (base, orders, _requests) = server().await;
+    let (clock, cx) = setting();
+    orders.send([HEAD, EVENT, STOP].concat()).unwrap();
+    let mut stream = model(&base).chat(hello(), &cx).await.unwrap();
+    assert!(matches!(stream.next().await, Some(Ok(Delta::Text(_)))));
+    let before = clock.slept.lock().unwrap().len();
+    let (next, ()) = tokio::join!(stream.next(), async {
+        settle(&clock, before + 1).await;
+        clock.advance(crate::limits::MODEL_AFTER_END);
+    });
+    assert!(matches!(next, Some(Ok(Delta::Done(_)))), "{next:?}");
+}
+
+#[tokio::test]
+async fn cancelling_ends_the_call_and_the_connection() {
+    let (base, orders, mut requests) = server().await;
+    let (_, cx) = setting();
+    orders.send([HEAD, EVENT].concat()).unwrap();
+    let mut stream = model(&base).chat(hello(), &cx).await.unwrap();
+    stream.next().await.unwrap().unwrap();
+    cx.cancel.cancel();
+    assert_eq!(stream.next().await.unwrap().unwrap_err().kind, LlmErrorKind::Cancelled);
+    requests.recv().await.unwrap();
+    // The server notices as soon as it writes into the closed connection.
+    while requests.try_recv().is_err() {
+        let _ = orders.send(EVENT.repeat(100));
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn refusals_become_decisions_and_hide_the_key() {
+    let (base, orders, _requests) = server().await;
+    let (_, cx) = setting();
+    let body = r#"{"error":{"message":"wrong key hunter2-long","code":"invalid_api_key"}}"#;
+    orders.send(format!("HTTP/1.1 401 No\r\ncontent-length: {}\r\n\r\n{body}", body.len())).unwrap();
+    let error = model(&base).chat(hello(), &cx).await.unwrap_err();
+    assert_eq!(error.kind, LlmErrorKind::Unauthorised);
+    assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_limit_says_how_long_to_wait() {
+    let (base, orders, _requests) = server().await;
+    let (_, cx) = setting();
+    orders.send("HTTP/1.1 429 Slow\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n".into()).unwrap();
+    let error = model(&base).chat(hello(), &cx).await.unwrap_err();
+    assert_eq!(error.kind, LlmErrorKind::RateLimited { after: Some(Duration::from_secs(7)) });
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let (base, orders, _requests) = server().await;
+    let (_, cx) = setting();
+    orders.send("HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n".into()).unwrap();
+    assert_eq!(model(&base).chat(hello(), &cx).await.unwrap_err().kind, LlmErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn a_broken_connection_is_a_cut() {
+    let (base, orders, _requests) = server().await;
+    let (_, cx) = setting();
+    let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+    orders.send(format!("{head}{:x}\r\n{EVENT}\r\n5\r\nda", EVENT.len())).unwrap();
+    drop(orders);
+    let mut stream = model(&base).chat(hello(), &cx).await.unwrap();
+    assert_eq!(stream.next().await.unwrap().unwrap(), Delta::Text("hi".into()));
+    assert_eq!(stream.next().await.unwrap().unwrap_err().kind, LlmErrorKind::CutShort);
+}
+
+#[tokio::test]
+async fn nobody_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}/v1", listener.local_addr().unwrap());
+    drop(listener);
+    let (_, cx) = setting();
+    assert_eq!(model(&base).chat(hello(), &cx).await.unwrap_err().kind, LlmErrorKind::Unreachable);
+}

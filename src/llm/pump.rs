@@ -1,0 +1,169 @@
+//! Reads a model's bytes within their deadlines and turns them into a [`ChatStream`]: the same for every wire.
+//!
+//! Deadlines: the first event, then each event (bytes that complete no event do not count, so a slow drip is seen), and the
+//! whole call. After the model's terminal mark only [`limits::MODEL_AFTER_END`] is granted for usage and the wire's end mark.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, stream, stream::BoxStream};
+
+use super::{
+    error::{LlmError, LlmErrorKind},
+    message::Answer,
+    stream::{ChatStream, Delta},
+};
+use crate::{
+    clock::Deadline,
+    cx::{Cx, Stopped},
+    limits,
+};
+
+/// Turns the bytes of one answer into deltas. Waits for nothing.
+pub(crate) trait Decode: Send {
+    /// Takes the next bytes.
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), LlmError>;
+    /// Takes the end of the bytes.
+    fn end(&mut self) -> Result<(), LlmError>;
+    /// The next delta, except `Done`.
+    fn pop(&mut self) -> Option<Delta>;
+    /// How many events came.
+    fn events(&self) -> u64;
+    /// Whether the model's terminal mark came.
+    fn is_finished(&self) -> bool;
+    /// Whether the wire's own end mark came: nothing more is to be read.
+    fn is_closed(&self) -> bool;
+    /// The whole answer. Called at most once, last.
+    fn answer(&mut self) -> Result<Answer, LlmError>;
+}
+
+/// How long a call may wait for what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits {
+    /// From the request to the first event.
+    pub(crate) first: Duration,
+    /// Between two events.
+    pub(crate) idle: Duration,
+    /// The whole call.
+    pub(crate) total: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self { first: limits::MODEL_FIRST_TOKEN, idle: limits::MODEL_IDLE, total: limits::MODEL_TOTAL }
+    }
+}
+
+/// The bytes of an answer, with transport failures already named.
+pub(crate) type Body = BoxStream<'static, Result<Bytes, LlmError>>;
+
+/// Reads `body` into a stream of deltas. `cx` ends with the call; `first` is when the first event is due.
+pub(crate) fn pump(body: Body, decoder: impl Decode + 'static, waits: Waits, first: Deadline, cx: Cx) -> ChatStream {
+    let pump = Pump { body: Some(body), decoder, failure: None, ended: false, due: first, seen: 0, delivered: false, waits, cx };
+    ChatStream::new(stream::unfold(pump, |mut pump| async move { pump.next().await.map(|delta| (delta, pump)) }))
+}
+
+struct Pump<D> {
+    /// Dropped as soon as nothing more is wanted: that closes the connection.
+    body: Option<Body>,
+    decoder: D,
+    /// Told after the deltas that came before it.
+    failure: Option<LlmError>,
+    ended: bool,
+    /// When the next event is due.
+    due: Deadline,
+    seen: u64,
+    /// A delta was handed out since the last read: the time its reader took is not the model's silence.
+    delivered: bool,
+    waits: Waits,
+    cx: Cx,
+}
+
+impl<D: Decode> Pump<D> {
+    async fn next(&mut self) -> Option<Result<Delta, LlmError>> {
+        loop {
+            if self.ended {
+                return None;
+            }
+            if let Some(delta) = self.decoder.pop() {
+                self.delivered = true;
+                return Some(Ok(delta));
+            }
+            if let Some(failure) = self.failure.take() {
+                self.close();
+                return Some(Err(failure));
+            }
+            if self.decoder.is_closed() || self.body.is_none() {
+                self.close();
+                return Some(self.decoder.answer().map(|answer| Delta::Done(Arc::new(answer))));
+            }
+            self.read().await;
+        }
+    }
+
+    fn close(&mut self) {
+        self.ended = true;
+        self.body = None;
+    }
+
+    /// Reads once, decodes, and keeps a failure for later.
+    async fn read(&mut self) {
+        if std::mem::take(&mut self.delivered) && !self.decoder.is_finished() {
+            self.due = self.cx.clock.deadline(self.waits.idle);
+        }
+        let outcome = match self.read_within().await {
+            Ok(Some(Ok(bytes))) => self.decoder.feed(&bytes),
+            Ok(None) => {
+                self.body = None;
+                self.decoder.end()
+            }
+            // Silence or a break after the model said that it is done costs at most the usage.
+            Err(Stopped::DeadlinePassed) | Ok(Some(Err(_))) if self.decoder.is_finished() => {
+                self.body = None;
+                Ok(())
+            }
+            Ok(Some(Err(error))) => Err(error),
+            Err(Stopped::Cancelled) => Err(LlmErrorKind::Cancelled.into()),
+            Err(Stopped::DeadlinePassed) => Err(self.overdue().into()),
+        };
+        if let Err(error) = outcome {
+            self.failure = Some(error);
+            self.body = None;
+        }
+        if self.decoder.events() != self.seen {
+            self.seen = self.decoder.events();
+            let grace = if self.decoder.is_finished() { limits::MODEL_AFTER_END } else { self.waits.idle };
+            self.due = self.cx.clock.deadline(grace);
+        } else if self.failure.is_none() && self.body.is_some() && self.cx.clock.elapsed() >= self.due.0 {
+            // A flood of bytes without events never lets the timer below be looked at.
+            self.body = None;
+            self.failure = (!self.decoder.is_finished()).then(|| self.overdue().into());
+        }
+    }
+
+    async fn read_within(&mut self) -> Result<Option<Result<Bytes, LlmError>>, Stopped> {
+        let Some(body) = self.body.as_mut() else { return Ok(None) };
+        if self.cx.cancel.is_cancelled() {
+            return Err(Stopped::Cancelled);
+        }
+        if self.cx.clock.elapsed() >= self.cx.deadline.0 {
+            return Err(Stopped::DeadlinePassed);
+        }
+        // Bytes that are here already cost no timer.
+        if let Some(item) = body.next().now_or_never() {
+            return Ok(item);
+        }
+        let cx = Cx { deadline: self.cx.deadline.min(self.due), ..self.cx.clone() };
+        cx.wait(body.next()).await
+    }
+
+    fn overdue(&self) -> LlmErrorKind {
+        if self.cx.deadline <= self.due {
+            LlmErrorKind::Total
+        } else if self.seen == 0 {
+            LlmErrorKind::FirstTokenTimeout
+        } else {
+            LlmErrorKind::Idle
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What a rule can see of a request.
+
+use std::{cell::OnceCell, collections::BTreeMap};
+
+use serde_json::{Map, Value};
+
+use super::{
+    pattern::{Pattern, Tables},
+    script::{RawRead, Script},
+};
+use crate::llm::{ChatMessage, ChatRequest};
+
+/// A request, taken apart for rules.
+pub(super) struct Facts<'a> {
+    pub(super) script: &'a Script,
+    pub(super) request: &'a ChatRequest,
+    /// The user's words: the fact `user`, else the last message of the user's side.
+    pub(super) user: String,
+    /// All instructions.
+    pub(super) system: String,
+    /// What the model said last.
+    pub(super) assistant: &'a str,
+    /// Outcomes that the model has not answered yet, in order.
+    pub(super) fresh: Vec<Outcome<'a>>,
+    /// What `read` found.
+    pub(super) read: BTreeMap<String, String>,
+    state: OnceCell<Value>,
+}
+
+/// The outcome of a call, as the model reads it.
+pub(super) struct Outcome<'a> {
+    pub(super) name: &'a str,
+    pub(super) text: &'a str,
+}
+
+impl Outcome<'_> {
+    /// The outcome as JSON; as a string when it is none.
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(self.text).unwrap_or_else(|_| Value::String(self.text.into()))
+    }
+}
+
+/// How a fact is read.
+pub(super) struct Reader {
+    purposes: Vec<String>,
+    pattern: Option<Pattern>,
+    state: Option<String>,
+}
+
+impl Reader {
+    pub(super) fn new(raw: RawRead, tables: &Tables) -> Result<Self, String> {
+        if raw.pattern.is_some() == raw.state.is_some() {
+            return Err("expected either `match` or `state`".into());
+        }
+        let pattern = raw.pattern.map(|pattern| Pattern::new(&pattern, tables)).transpose()?;
+        let purposes = raw.purpose.map(|purposes| purposes.into_vec()).unwrap_or_default();
+        Ok(Self { purposes, pattern, state: raw.state })
+    }
+
+    fn read(&self, facts: &Facts<'_>) -> Option<String> {
+        if !self.purposes.is_empty() && !self.purposes.iter().any(|purpose| purpose == facts.request.purpose.as_str()) {
+            return None;
+        }
+        if let Some(path) = &self.state {
+            return match at(facts.state(), path)? {
+                Value::Null => None,
+                Value::String(text) => Some(text.clone()),
+                other => Some(other.to_string()),
+            };
+        }
+        let prompt = [facts.system.as_str(), last_user(facts.request)].join("\n");
+        self.pattern.as_ref()?.last(&prompt)
+    }
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn of(script: &'a Script, request: &'a ChatRequest) -> Self {
+        let mut facts = Self {
+            script,
+            request,
+            user: plain(last_user(request)),
+            system: String::new(),
+            assistant: "",
+            fresh: Vec::new(),
+            read: BTreeMap::new(),
+            state: OnceCell::new(),
+        };
+        for message in &request.messages {
+            match &**message {
+                ChatMessage::System { text } => {
+                    facts.system.push_str(text);
+                    facts.system.push('\n');
+                }
+                ChatMessage::User { .. } => facts.fresh.clear(),
+                ChatMessage::Assistant { text, .. } => {
+                    facts.assistant = text;
+                    facts.fresh.clear();
+                }
+                ChatMessage::Tool { name, text, .. } => facts.fresh.push(Outcome { name, text }),
+            }
+        }
+        for (fact, readers) in &script.readers {
+            let Some(text) = readers.iter().find_map(|reader| reader.read(&facts)) else { continue };
+            if fact == "user" {
+                facts.user = plain(&text);
+            }
+            facts.read.insert(fact.clone(), text);
+        }
+        facts
+    }
+
+    /// Messages of the user's side.
+    pub(super) fn turns(&self) -> u64 {
+        self.request.messages.iter().filter(|message| matches!(***message, ChatMessage::User { .. })).count() as u64
+    }
+
+    /// The JSON objects that stand in the instructions and in the last message of the user's side, merged; later keys win.
+    pub(super) fn state(&self) -> &Value {
+        self.state.get_or_init(|| {
+            let mut state = Map::new();
+            collect(&self.system, &mut state);
+            collect(last_user(self.request), &mut state);
+            Value::Object(state)
+        })
+    }
+
+    /// The last outcome of each tool in the whole request.
+    pub(super) fn results(&self) -> Value {
+        let mut results = Map::new();
+        for message in &self.request.messages {
+            if let ChatMessage::Tool { name, text, .. } = &**message {
+                results.insert(name.to_string(), Outcome { name, text }.json());
+            }
+        }
+        Value::Object(results)
+    }
+}
+
+/// Starts of objects that are tried; a text full of braces costs no more.
+const STARTS: usize = 200;
+
+fn collect(text: &str, state: &mut Map<String, Value>) {
+    let mut rest = text;
+    for _ in 0..STARTS {
+        let Some(at) = rest.find('{') else { return };
+        let Some(tail) = rest.get(at..) else { return };
+        let mut parser = serde_json::Deserializer::from_str(tail).into_iter::<Map<String, Value>>();
+        let taken = match parser.next() {
+            Some(Ok(object)) => {
+                state.extend(object);
+                parser.byte_offset()
+            }
+            _ => 1,
+        };
+        rest = tail.get(taken.max(1)..).unwrap_or_default();
+    }
+}
+
+fn last_user(request: &ChatRequest) -> &str {
+    let user = request.messages.iter().rev().find(|message| matches!(***message, ChatMessage::User { .. }));
+    user.map_or("", |message| message.text())
+}
+
+/// One line, single spaces, straight quotes.
+fn plain(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").replace(['\u{2019}', '\u{2018}'], "'").replace(['\u{201C}', '\u{201D}'], "\"")
+}
+
+/// The value at a path such as `crossings.0.id`, `$.crossings[0].id`.
+pub(super) fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+    let path = path.trim_start_matches('$').replace('[', ".").replace(']', "");
+    path.split('.').filter(|part| !part.is_empty()).try_fold(value, |value, part| match value {
+        Value::Array(list) => list.get(part.parse::<usize>().ok()?),
+        other => other.get(part),
+    })
+}
