@@ -11,3 +11,4 @@ pub mod prompts;
 pub mod secret;
 pub mod store;
 pub mod tools;
+pub mod understanding;
