@@ -69,7 +69,8 @@ fn build() -> Result<reqwest::Client, Unbuilt> {
 /// # Errors
 /// What is wrong with it, in words that end a sentence about the key.
 pub fn destination(text: &str) -> Result<reqwest::Url, String> {
-    let url = reqwest::Url::parse(text).map_err(|error| format!("`{text}` is no address ({error}); expected `https://host/path`"))?;
+    let url = reqwest::Url::parse(text)
+        .map_err(|error| format!("`{text}` is no address ({error}); expected `https://host/path`"))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("`{text}` is neither `http` nor `https`"));
     }
@@ -93,7 +94,14 @@ mod tests {
             assert!(destination(good).is_ok(), "{good}");
         }
         // The second is the metadata service written as one number.
-        for bad in ["http://169.254.169.254/v1", "http://2852039166/", "http://[fd00:ec2::254]/", "file:///etc", "x", "localhost:80"] {
+        for bad in [
+            "http://169.254.169.254/v1",
+            "http://2852039166/",
+            "http://[fd00:ec2::254]/",
+            "file:///etc",
+            "x",
+            "localhost:80",
+        ] {
             assert!(destination(bad).is_err(), "{bad}");
         }
     }

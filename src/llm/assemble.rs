@@ -219,7 +219,8 @@ fn whole_calls(partials: Vec<Partial>, round: usize) -> Result<Vec<ToolCall>, Ll
         let taken = |calls: &[ToolCall], id: &str| calls.iter().any(|call| *call.id == *id);
         if !partial.id.is_empty() {
             // The same call sent twice is one call.
-            let twin = |call: &ToolCall| *call.id == *partial.id && *call.name == *partial.name && call.arguments == arguments;
+            let twin =
+                |call: &ToolCall| *call.id == *partial.id && *call.name == *partial.name && call.arguments == arguments;
             if calls.iter().any(twin) {
                 continue;
             }

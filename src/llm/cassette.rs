@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelConfig, ModelProfile, OpenError, RequestHash,
-    scripted,
+    Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelConfig, ModelProfile, OpenError,
+    RequestHash, scripted,
 };
 use crate::cx::Cx;
 
@@ -237,7 +237,8 @@ impl Replayer {
     pub fn verify(&self) -> Result<(), String> {
         let state = self.state();
         let mut problems = state.problems.clone();
-        let unused = |exchange: &Exchange| format!("never asked for: {}: …{}", exchange.request.purpose, exchange.request.last);
+        let unused =
+            |exchange: &Exchange| format!("never asked for: {}: …{}", exchange.request.purpose, exchange.request.last);
         problems.extend(state.left.iter().map(unused));
         if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
     }

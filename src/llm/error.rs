@@ -116,9 +116,11 @@ impl LlmError {
     }
 
     /// Whether another model of the group may be asked, when nothing of an answer was shown.
+    ///
+    /// Not for what the caller must mend (a window too long is shrunk first) and not to get round a vendor's filter.
     pub fn next_model_may_help(&self) -> bool {
         use LlmErrorKind as K;
-        !matches!(&self.kind, K::Cancelled | K::Total | K::Unscripted | K::BadRequest)
+        !matches!(&self.kind, K::Cancelled | K::Total | K::Unscripted | K::BadRequest | K::TooLong | K::ContentFilter)
     }
 
     /// How long the vendor asks to wait.

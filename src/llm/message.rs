@@ -206,6 +206,6 @@ impl std::ops::AddAssign for Usage {
         self.output = self.output.saturating_add(other.output);
         self.cached = self.cached.saturating_add(other.cached);
         self.reasoning = self.reasoning.saturating_add(other.reasoning);
-        self.estimated |= other.estimated;
+        self.estimated = self.estimated || other.estimated;
     }
 }

@@ -163,7 +163,8 @@ impl OpenError {
 pub fn open(entries: &[ModelConfig], around: &Surroundings) -> Result<Arc<dyn Llm>, OpenError> {
     let mut members = Vec::with_capacity(entries.len());
     for config in entries {
-        let tries = config.num_retries.map_or(crate::limits::MODEL_TRIES, |retries| retries.saturating_add(1).min(MOST_TRIES));
+        let tries =
+            config.num_retries.map_or(crate::limits::MODEL_TRIES, |retries| retries.saturating_add(1).min(MOST_TRIES));
         members.push(router::Member { model: open_one(config, around)?, tries });
     }
     let mut members = members.into_iter();
@@ -187,4 +188,45 @@ fn open_one(config: &ModelConfig, around: &Surroundings) -> Result<Arc<dyn Llm>,
         }
         _ => Arc::new(openai::OpenAi::new(config, around)?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn entry(provider: &str) -> ModelConfig {
+        ModelConfig { provider: provider.into(), model: "m".into(), ..ModelConfig::default() }
+    }
+
+    fn script(rules: &str) -> ModelConfig {
+        let source = Source::Text { name: "s.yml".into(), text: rules.into() };
+        ModelConfig { source: Some(source), ..entry("scripted") }
+    }
+
+    #[test]
+    fn entries_that_cannot_work_are_named_with_their_cure() {
+        for (entries, key, cure) in [
+            (vec![], "models", "list at least one"),
+            (vec![entry("")], "provider", "provider: openai"),
+            (vec![entry("openai")], "api_key", "OPENAI_API_KEY"),
+            (vec![entry("anthropic")], "provider", "gateway"),
+            (vec![entry("scripted")], "script", "name the file"),
+            (vec![entry("cassette")], "cassette", "name the file"),
+            (vec![script("rules: 3")], "script", "s.yml"),
+        ] {
+            let error = open(&entries, &Surroundings::default()).err().unwrap();
+            assert_eq!(error.key, key, "{error}");
+            assert!(error.to_string().contains(cure), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_of_models_is_an_ordered_fallback() {
+        let broken = script("rules: [{fail: {status: 401}}]");
+        let group = open(&[broken, script("rules: [{say: second}]")], &Surroundings::default()).unwrap();
+        let cx = testing::ManualClock::new().cx(Duration::from_secs(60));
+        let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);
+        assert_eq!(&*group.chat(request, &cx).await.unwrap().finish().await.unwrap().text, "second");
+    }
 }

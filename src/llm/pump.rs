@@ -59,7 +59,17 @@ pub(crate) type Body = BoxStream<'static, Result<Bytes, LlmError>>;
 
 /// Reads `body` into a stream of deltas. `cx` ends with the call; `first` is when the first event is due.
 pub(crate) fn pump(body: Body, decoder: impl Decode + 'static, waits: Waits, first: Deadline, cx: Cx) -> ChatStream {
-    let pump = Pump { body: Some(body), decoder, failure: None, ended: false, due: first, seen: 0, delivered: false, waits, cx };
+    let pump = Pump {
+        body: Some(body),
+        decoder,
+        failure: None,
+        ended: false,
+        due: first,
+        seen: 0,
+        delivered: false,
+        waits,
+        cx,
+    };
     ChatStream::new(stream::unfold(pump, |mut pump| async move { pump.next().await.map(|delta| (delta, pump)) }))
 }
 
@@ -165,5 +175,61 @@ impl<D: Decode> Pump<D> {
         } else {
             LlmErrorKind::Idle
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::llm::{openai::stream::ChunkDecoder, testing::ManualClock};
+
+    const ROLE: &[u8] = b"data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n";
+    const TEXT: &[u8] = b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n";
+    const STOP: &[u8] = b"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+
+    /// Reads pieces that come `apart` from each other, the last one for ever, and gives the texts told and the end.
+    async fn read(pieces: &[&'static [u8]], apart: Duration) -> (usize, Result<Answer, LlmErrorKind>) {
+        let clock = ManualClock::new();
+        let (pieces, last) = (pieces.to_vec(), *pieces.last().unwrap());
+        let ticking = clock.clone();
+        let bytes = stream::iter(pieces).chain(stream::repeat(last)).map(move |piece| {
+            ticking.advance(apart);
+            Ok(Bytes::from_static(piece))
+        });
+        let cx = clock.cx(Duration::from_secs(45));
+        let first = cx.clock.deadline(Waits::default().first);
+        let mut deltas = pump(bytes.boxed(), ChunkDecoder::new(1, 0), Waits::default(), first, cx);
+        let mut told = 0;
+        loop {
+            match deltas.next().await.unwrap() {
+                Ok(Delta::Done(answer)) => return (told, Ok(Answer::clone(&answer))),
+                Ok(_) => told += 1,
+                Err(error) => {
+                    assert!(deltas.next().await.is_none(), "a failure is told once");
+                    return (told, Err(error.kind));
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_drip_that_completes_no_event_is_silence() {
+        let second = Duration::from_secs(1);
+        assert_eq!(read(&[b": ping\n\n"], second).await, (0, Err(LlmErrorKind::FirstTokenTimeout)));
+        assert_eq!(read(&[TEXT, b": ping\n\n"], second).await, (1, Err(LlmErrorKind::Idle)));
+        assert_eq!(read(&[TEXT, b"d"], second).await, (1, Err(LlmErrorKind::Idle)));
+    }
+
+    #[tokio::test]
+    async fn events_are_life_until_the_whole_call_ends() {
+        let (told, end) = read(&[ROLE, ROLE, ROLE, TEXT], Duration::from_secs(9)).await;
+        assert_eq!((told, end), (2, Err(LlmErrorKind::Total)));
+    }
+
+    #[tokio::test]
+    async fn after_the_models_mark_noise_costs_only_the_grace() {
+        let (told, end) = read(&[TEXT, STOP, b": ping\n\n"], Duration::from_millis(200)).await;
+        assert_eq!((told, &*end.unwrap().text), (1, "a"));
     }
 }

@@ -1,5 +1,5 @@
 //! A model group: several models of which one answers. Asks them in order, falls back on typed failure, tries again what may
-//! be tried again. Weights and a circuit breaker will decide the order in [`Router::order`]; nothing else changes then.
+//! be tried again. Weights and a circuit breaker will decide the order in `Router::order`; nothing else changes then.
 
 use std::{sync::Arc, time::Duration};
 
@@ -147,15 +147,16 @@ impl Call {
         // The request is part of the luck, so that calls that failed together do not come back together.
         let [a, b, c, d, e, f, g, h, ..] = self.request.hash().0;
         let luck = random(self.seed ^ u64::from_be_bytes([a, b, c, d, e, f, g, h]), self.total);
+        let model = self.member.as_ref().map_or("", |member| &member.model.profile().model);
         match self.policy.judge(&error, standing, luck) {
             Verdict::Fail => return Err(error),
             Verdict::Next => {
-                tracing::warn!(code = error.code(), "a model failed; asking the next of its group");
+                tracing::warn!(model, code = error.code(), "a model failed; asking the next of its group");
                 self.member = None;
                 self.made = 0;
             }
             Verdict::Again(wait) => {
-                tracing::warn!(code = error.code(), ?wait, "a model failed; asking it again");
+                tracing::warn!(model, code = error.code(), ?wait, "a model failed; asking it again");
                 let until = self.cx.clock.deadline(wait);
                 self.cx.wait(self.cx.clock.sleep(until)).await?;
             }

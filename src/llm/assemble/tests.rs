@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 
+type Told<'a> = (&'a str, &'a str, &'a str);
 type Piece<'a> = (Option<u64>, &'a str, &'a str, &'a str);
 
 fn assemble(pieces: &[Piece<'_>]) -> Result<Answer, LlmError> {
@@ -22,22 +23,40 @@ fn told(answer: &Answer) -> Vec<(String, String, String)> {
 
 #[test]
 fn vendors_ways_to_send_calls() {
-    let cases: [(&str, &[Piece<'_>], &[(&str, &str, &str)]); 10] = [
-        ("in pieces", &[(Some(0), "a", "f", ""), (Some(0), "", "", "{\"x\""), (Some(0), "", "", ":1}")], &[("a", "f", r#"{"x":1}"#)]),
-        ("interleaved", &[(Some(0), "a", "f", ""), (Some(1), "b", "g", ""), (Some(0), "", "", "{}"), (Some(1), "", "", "[]")], &[
-            ("a", "f", "{}"),
-            ("b", "g", "[]"),
-        ]),
+    let cases: [(&str, &[Piece<'_>], &[Told<'_>]); 10] = [
+        (
+            "in pieces",
+            &[(Some(0), "a", "f", ""), (Some(0), "", "", "{\"x\""), (Some(0), "", "", ":1}")],
+            &[("a", "f", r#"{"x":1}"#)],
+        ),
+        (
+            "interleaved",
+            &[(Some(0), "a", "f", ""), (Some(1), "b", "g", ""), (Some(0), "", "", "{}"), (Some(1), "", "", "[]")],
+            &[("a", "f", "{}"), ("b", "g", "[]")],
+        ),
         ("names and ids repeated", &[(Some(0), "a", "f", "{"), (Some(0), "a", "f", "}")], &[("a", "f", "{}")]),
         ("no arguments", &[(Some(0), "a", "f", "")], &[("a", "f", "{}")]),
-        ("no index, by id", &[(None, "a", "f", "{}"), (None, "b", "g", "{"), (None, "b", "", "}")], &[("a", "f", "{}"), ("b", "g", "{}")]),
-        ("no index, no id", &[(None, "", "f", "{"), (None, "", "", "}"), (None, "", "f", "{}")], &[
-            ("call_3_0", "f", "{}"),
-            ("call_3_1", "f", "{}"),
-        ]),
-        ("every index 0", &[(Some(0), "a", "f", "{"), (Some(0), "", "", "}"), (Some(0), "b", "f", "{}")], &[("a", "f", "{}"), ("b", "f", "{}")]),
+        (
+            "no index, by id",
+            &[(None, "a", "f", "{}"), (None, "b", "g", "{"), (None, "b", "", "}")],
+            &[("a", "f", "{}"), ("b", "g", "{}")],
+        ),
+        (
+            "no index, no id",
+            &[(None, "", "f", "{"), (None, "", "", "}"), (None, "", "f", "{}")],
+            &[("call_3_0", "f", "{}"), ("call_3_1", "f", "{}")],
+        ),
+        (
+            "every index 0",
+            &[(Some(0), "a", "f", "{"), (Some(0), "", "", "}"), (Some(0), "b", "f", "{}")],
+            &[("a", "f", "{}"), ("b", "f", "{}")],
+        ),
         ("a new id in every piece", &[(Some(0), "a", "f", "{"), (Some(0), "b", "", "}")], &[("a", "f", "{}")]),
-        ("one id for two calls", &[(Some(0), "a", "f", "{}"), (Some(1), "a", "f", "[]")], &[("a", "f", "{}"), ("call_3_1", "f", "[]")]),
+        (
+            "one id for two calls",
+            &[(Some(0), "a", "f", "{}"), (Some(1), "a", "f", "[]")],
+            &[("a", "f", "{}"), ("call_3_1", "f", "[]")],
+        ),
         ("the same call twice", &[(Some(0), "a", "f", "{}"), (Some(1), "a", "f", "{}")], &[("a", "f", "{}")]),
     ];
     for (case, pieces, expected) in cases {

@@ -64,7 +64,11 @@ async fn the_order_counts_only_when_asked_for() {
     let loose = Replayer::new(&tape, Order::Any).unwrap();
     assert_eq!(ask(&loose, request("b")).await.unwrap(), "two");
     assert_eq!(ask(&loose, request("a")).await.unwrap(), "one");
-    assert_eq!(ask(&loose, request("a")).await.unwrap_err().kind, LlmErrorKind::Unscripted, "one recording, one answer");
+    assert_eq!(
+        ask(&loose, request("a")).await.unwrap_err().kind,
+        LlmErrorKind::Unscripted,
+        "one recording, one answer"
+    );
 }
 
 #[tokio::test]

@@ -76,9 +76,8 @@ fn plain(config: &ModelConfig, around: &Surroundings) -> Result<Endpoint, OpenEr
 }
 
 fn azure(config: &ModelConfig, around: &Surroundings) -> Result<Endpoint, OpenError> {
-    let missing = |key, variable| {
-        OpenError::new(config, key, format_args!("missing; set it, or the variable {variable}"))
-    };
+    let missing =
+        |key, variable| OpenError::new(config, key, format_args!("missing; set it, or the variable {variable}"));
     let base = filled(config.api_base.as_deref()).or(filled(around.azure_api_base.as_deref()));
     let base = base.ok_or_else(|| missing("api_base", "AZURE_API_BASE"))?.trim_end_matches('/');
     let key = config.api_key.clone().or_else(|| around.azure_api_key.clone());
@@ -113,8 +112,9 @@ fn address(config: &ModelConfig, base: &str, prefix: &str) -> Result<Url, OpenEr
 }
 
 fn header(config: &ModelConfig, text: &str) -> Result<HeaderValue, OpenError> {
-    let mut value = HeaderValue::from_str(text.trim())
-        .map_err(|_| OpenError::new(config, "api_key", "the key holds characters that no header may carry; look for a line break"))?;
+    let mut value = HeaderValue::from_str(text.trim()).map_err(|_| {
+        OpenError::new(config, "api_key", "the key holds characters that no header may carry; look for a line break")
+    })?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -147,8 +147,12 @@ mod tests {
             ("openai", Some("http://c/v1"), &wins, "http://c/v1/chat/completions"),
             ("openai", Some("http://c/v1/chat/completions"), &wins, "http://c/v1/chat/completions"),
             ("ollama", None, &none, "http://localhost:11434/v1/chat/completions"),
-            ("azure", Some("https://x.example/"), &none,
-             "https://x.example/openai/deployments/m/chat/completions?api-version=2024-10-21"),
+            (
+                "azure",
+                Some("https://x.example/"),
+                &none,
+                "https://x.example/openai/deployments/m/chat/completions?api-version=2024-10-21",
+            ),
             ("azure", Some("https://x.example/openai/v1/"), &none, "https://x.example/openai/v1/chat/completions"),
         ] {
             assert_eq!(Endpoint::of(&config(provider, base), around).unwrap().url.as_str(), url, "{provider} {base:?}");
@@ -168,7 +172,8 @@ mod tests {
     #[test]
     fn what_is_missing_is_named_with_its_cure() {
         let none = Surroundings::default();
-        let bare = |provider: &str| ModelConfig { provider: provider.into(), model: "m".into(), ..ModelConfig::default() };
+        let bare =
+            |provider: &str| ModelConfig { provider: provider.into(), model: "m".into(), ..ModelConfig::default() };
         for (provider, key, cure) in [
             ("openai", "api_key", "OPENAI_API_KEY"),
             ("self-hosted", "api_base", "http://localhost:8000/v1"),

@@ -3,7 +3,7 @@
 //! *For*: one model behind one endpoint. *Entry*: [`OpenAi::new`]. *Never*: it retries nothing (the router does), follows no
 //! redirect, and shows its key to nobody.
 //!
-//! [`endpoint`](self::endpoint) says where and with which proof, `request` builds the body, `stream` decodes the answer,
+//! `endpoint` says where and with which proof, `request` builds the body, `stream` decodes the answer,
 //! `response` names the failures.
 
 pub(crate) mod endpoint;
@@ -137,7 +137,8 @@ fn broken(error: reqwest::Error) -> LlmError {
 async fn refusal(response: reqwest::Response, cx: &Cx) -> LlmError {
     let status = response.status().as_u16();
     let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let after = response::retry_after(header("retry-after-ms").as_deref(), header("retry-after").as_deref(), cx.clock.now());
+    let after =
+        response::retry_after(header("retry-after-ms").as_deref(), header("retry-after").as_deref(), cx.clock.now());
     let mut said = Vec::new();
     let mut body = response.bytes_stream();
     // The status alone is enough to decide: a slow or endless body only costs its words.

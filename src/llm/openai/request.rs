@@ -14,11 +14,31 @@ use crate::llm::{
 
 /// Keys of a model entry that this side sets or uses itself; they never travel as extras.
 const OWN_KEYS: &[&str] = &[
-    "model", "messages", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options", "temperature",
-    "max_tokens", "max_completion_tokens", "reasoning_effort", "n", "functions", "function_call",
+    "model",
+    "messages",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "stream",
+    "stream_options",
+    "temperature",
+    "max_tokens",
+    "max_completion_tokens",
+    "reasoning_effort",
+    "n",
+    "functions",
+    "function_call",
     // Of client libraries, not of the wire.
-    "cache", "use_chat_completions_endpoint", "api_type", "request_timeout", "num_retries", "rpm", "tpm", "weight",
-    "drop_params", "strict",
+    "cache",
+    "use_chat_completions_endpoint",
+    "api_type",
+    "request_timeout",
+    "num_retries",
+    "rpm",
+    "tpm",
+    "weight",
+    "drop_params",
+    "strict",
 ];
 
 #[derive(Serialize)]
@@ -72,20 +92,23 @@ pub(super) fn body(
     let parallel = request.parallel_tool_calls.or(config.parallel_tool_calls);
     let size = request.messages.iter().map(|message| message.text().len() + 64).sum::<usize>() + 1024;
     let mut bytes = Vec::with_capacity(size);
-    serde_json::to_writer(&mut bytes, &Body {
-        model: &config.model,
-        messages: Messages(request, profile.system_anywhere),
-        tools,
-        tool_choice: if has_tools { choice(&request.tool_choice) } else { None },
-        parallel_tool_calls: parallel.filter(|_| has_tools && profile.parallel_switch),
-        temperature: profile.temperature(request.temperature.or(config.temperature), effort),
-        max_tokens: limit.filter(|_| profile.token_limit == TokenLimit::MaxTokens),
-        max_completion_tokens: limit.filter(|_| profile.token_limit == TokenLimit::MaxCompletionTokens),
-        reasoning_effort: effort,
-        stream: true,
-        stream_options: profile.stream_options.then_some(StreamOptions { include_usage: true }),
-        extra,
-    })?;
+    serde_json::to_writer(
+        &mut bytes,
+        &Body {
+            model: &config.model,
+            messages: Messages(request, profile.system_anywhere),
+            tools,
+            tool_choice: if has_tools { choice(&request.tool_choice) } else { None },
+            parallel_tool_calls: parallel.filter(|_| has_tools && profile.parallel_switch),
+            temperature: profile.temperature(request.temperature.or(config.temperature), effort),
+            max_tokens: limit.filter(|_| profile.token_limit == TokenLimit::MaxTokens),
+            max_completion_tokens: limit.filter(|_| profile.token_limit == TokenLimit::MaxCompletionTokens),
+            reasoning_effort: effort,
+            stream: true,
+            stream_options: profile.stream_options.then_some(StreamOptions { include_usage: true }),
+            extra,
+        },
+    )?;
     Ok(bytes)
 }
 
@@ -159,7 +182,8 @@ impl Serialize for Messages<'_> {
         let mut messages = self.0.messages.as_slice();
         if !self.1 {
             // Many chat templates take one system message, at the start.
-            let leading = messages.iter().take_while(|message| matches!(***message, ChatMessage::System { .. })).count();
+            let leading =
+                messages.iter().take_while(|message| matches!(***message, ChatMessage::System { .. })).count();
             let (system, rest) = messages.split_at(leading);
             if let Some(first) = system.first() {
                 let mut text = Cow::Borrowed(first.text());

@@ -79,7 +79,13 @@ impl Said {
         if code(&["insufficient_quota", "billing", "credit", "quota_exceeded"]) {
             Some(LlmErrorKind::Quota)
         } else if code(&["context_length", "string_above_max_length", "request_too_large"])
-            || says(&["maximum context length", "context window", "context size", "prompt is too long", "context length"])
+            || says(&[
+                "maximum context length",
+                "context window",
+                "context size",
+                "prompt is too long",
+                "context length",
+            ])
         {
             Some(LlmErrorKind::TooLong)
         } else if code(&["content_filter", "content_policy", "responsibleaipolicy"]) {
@@ -177,7 +183,11 @@ mod tests {
             (529, "{}", K::Overloaded { after }),
             (400, r#"{"error":{"code":"context_length_exceeded"}}"#, K::TooLong),
             (400, r#"{"error":{"message":"the request exceeds the available context size"}}"#, K::TooLong),
-            (400, r#"{"error":{"code":"content_filter","innererror":{"code":"ResponsibleAIPolicyViolation"}}}"#, K::ContentFilter),
+            (
+                400,
+                r#"{"error":{"code":"content_filter","innererror":{"code":"ResponsibleAIPolicyViolation"}}}"#,
+                K::ContentFilter,
+            ),
             (400, r#"{"error":"bad"}"#, K::BadRequest),
             (401, r#"{"error":{"message":"Incorrect key"}}"#, K::Unauthorised),
             (403, "", K::Unauthorised),

@@ -94,7 +94,8 @@ fn judge(name: &str, (shown, end): (String, Result<Answer, LlmError>), expected:
     };
     assert_eq!((&*answer.text, &shown), (&*expected.text, &expected.text), "{name}");
     assert_eq!(answer.refusal.as_deref(), expected.refusal.as_deref(), "{name}");
-    let call = |call: &crate::llm::ToolCall| (call.id.to_string(), call.name.to_string(), call.arguments.as_json().cloned());
+    let call =
+        |call: &crate::llm::ToolCall| (call.id.to_string(), call.name.to_string(), call.arguments.as_json().cloned());
     assert_eq!(answer.tool_calls.iter().map(call).collect::<Vec<_>>(), expected.calls, "{name}");
     assert_eq!(answer.lost_calls.iter().map(|name| name.to_string()).collect::<Vec<_>>(), expected.lost, "{name}");
     assert_eq!(Some(answer.finish), expected.finish, "{name}");
@@ -159,7 +160,8 @@ fn every_cut_is_a_typed_failure() {
                     if answer.tool_calls.is_empty() {
                         continue;
                     }
-                    let full = full.as_ref().unwrap_or_else(|error| panic!("{name} cut at {cut}: {answer:?} of {error:?}"));
+                    let full =
+                        full.as_ref().unwrap_or_else(|error| panic!("{name} cut at {cut}: {answer:?} of {error:?}"));
                     assert_eq!(answer.tool_calls, full.tool_calls, "{name} cut at {cut}");
                     assert_eq!(expected.calls.len(), answer.tool_calls.len(), "{name} cut at {cut}");
                 }

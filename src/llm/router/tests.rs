@@ -62,16 +62,18 @@ async fn the_tries_are_counted_and_then_the_next_model_is_asked() {
 
 #[tokio::test]
 async fn what_another_model_may_know_goes_to_it_at_once() {
-    for kind in [LlmErrorKind::Quota, LlmErrorKind::NotFound, LlmErrorKind::FirstTokenTimeout, LlmErrorKind::ContentFilter] {
+    for kind in [LlmErrorKind::Quota, LlmErrorKind::NotFound, LlmErrorKind::FirstTokenTimeout, LlmErrorKind::Idle] {
         let models = [strict(vec![kind.into()]), strict(vec!["hi".into()])];
         assert_eq!(ask(&models).await, (Ok("hi".into()), vec![]));
     }
 }
 
 #[tokio::test]
-async fn a_bad_request_is_bad_everywhere() {
-    let models = [strict(vec![LlmErrorKind::BadRequest.into()]), strict(vec![])];
-    assert_eq!(ask(&models).await.0.unwrap_err().kind, LlmErrorKind::BadRequest);
+async fn what_the_caller_must_mend_comes_back_at_once() {
+    for kind in [LlmErrorKind::BadRequest, LlmErrorKind::TooLong, LlmErrorKind::ContentFilter] {
+        let models = [strict(vec![kind.clone().into()]), strict(vec![])];
+        assert_eq!(ask(&models).await.0.unwrap_err().kind, kind);
+    }
 }
 
 #[tokio::test]

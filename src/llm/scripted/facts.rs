@@ -163,7 +163,11 @@ fn last_user(request: &ChatRequest) -> &str {
 
 /// One line, single spaces, straight quotes.
 fn plain(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ").replace(['\u{2019}', '\u{2018}'], "'").replace(['\u{201C}', '\u{201D}'], "\"")
+    text.split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .replace(['\u{2019}', '\u{2018}'], "'")
+        .replace(['\u{201C}', '\u{201D}'], "\"")
 }
 
 /// The value at a path such as `crossings.0.id`, `$.crossings[0].id`.

@@ -171,9 +171,11 @@ impl When {
         if let Some(tool) = &self.last_tool {
             found.outcome = Some(tool.find(facts)?);
         }
-        for (patterns, text) in
-            [(&self.system, facts.system.as_str()), (&self.assistant, facts.assistant), (&self.user, facts.user.as_str())]
-        {
+        for (patterns, text) in [
+            (&self.system, facts.system.as_str()),
+            (&self.assistant, facts.assistant),
+            (&self.user, facts.user.as_str()),
+        ] {
             if let Some(captures) = any_of(patterns, text)? {
                 found.captures.named.extend(captures.named);
                 found.captures.numbered = captures.numbered;

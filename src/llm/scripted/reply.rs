@@ -193,9 +193,14 @@ impl Tree {
     fn new(value: Value, texts: &mut Texts<'_>) -> Result<Self, String> {
         Ok(match value {
             Value::String(text) => Self::Leaf(texts.add(text)?),
-            Value::Array(list) => Self::List(list.into_iter().map(|item| Self::new(item, texts)).collect::<Result<_, _>>()?),
+            Value::Array(list) => {
+                Self::List(list.into_iter().map(|item| Self::new(item, texts)).collect::<Result<_, _>>()?)
+            }
             Value::Object(object) => Self::Object(
-                object.into_iter().map(|(key, item)| Ok((key, Self::new(item, texts)?))).collect::<Result<_, String>>()?,
+                object
+                    .into_iter()
+                    .map(|(key, item)| Ok((key, Self::new(item, texts)?)))
+                    .collect::<Result<_, String>>()?,
             ),
             other => Self::Fixed(other),
         })
@@ -205,7 +210,9 @@ impl Tree {
         Ok(match self {
             Self::Leaf(template) => serde_json::to_value(template.value(facts, context)?).unwrap_or(Value::Null),
             Self::Fixed(value) => value.clone(),
-            Self::List(list) => Value::Array(list.iter().map(|item| item.value(facts, context)).collect::<Result<_, _>>()?),
+            Self::List(list) => {
+                Value::Array(list.iter().map(|item| item.value(facts, context)).collect::<Result<_, _>>()?)
+            }
             Self::Object(object) => {
                 let mut out = Map::new();
                 for (key, item) in object {
@@ -241,7 +248,7 @@ pub(super) fn context(facts: &Facts<'_>, found: &Found) -> minijinja::Value {
         ("turn", facts.turns().into()),
         ("offered", Serde(offered).into()),
     ]);
-    all.into_iter().collect()
+    minijinja::Value::from_pairs(all)
 }
 
 fn choose<'a, T>(all: &'a [T], text: &str) -> Option<&'a T> {
@@ -250,7 +257,9 @@ fn choose<'a, T>(all: &'a [T], text: &str) -> Option<&'a T> {
 
 /// A number below `many` that depends on `text` alone: the same words get the same alternative.
 fn luck(text: &str, many: usize) -> usize {
-    let seed = text.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
+    let seed = text
+        .bytes()
+        .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
     usize::try_from(random(seed, 0) % many.max(1) as u64).unwrap_or(0)
 }
 

@@ -182,10 +182,13 @@ struct Rule {
 
 impl Script {
     pub(super) fn read(text: &str) -> Result<Self, String> {
-        let raw: RawScript = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
-        let tables = raw.tables.into_iter().map(|(name, rows)| {
-            (name, rows.into_iter().map(|(word, others)| (word, others.into_vec())).collect())
-        });
+        // `say: yes` is a text, not a truth value.
+        let options = serde_yaml::options! { strict_booleans: true };
+        let raw: RawScript = serde_yaml::from_str_with_options(text, options).map_err(|error| error.to_string())?;
+        let tables = raw
+            .tables
+            .into_iter()
+            .map(|(name, rows)| (name, rows.into_iter().map(|(word, others)| (word, others.into_vec())).collect()));
         let tables = Tables::new(tables.collect())?;
         let mut readers = IndexMap::new();
         for (fact, sources) in raw.read {
@@ -203,7 +206,8 @@ impl Script {
             let when = When::new(rule.when, &tables, &templates).map_err(|problem| named("when", &problem))?;
             let mut texts = Texts { templates: &mut templates, prefix: place };
             let say = rule.say.map(OneOrMany::into_vec).unwrap_or_default();
-            let mut reply = RawReply::new(say, rule.lines, rule.calls, &mut texts).map_err(|problem| named("reply", &problem))?;
+            let mut reply =
+                RawReply::new(say, rule.lines, rule.calls, &mut texts).map_err(|problem| named("reply", &problem))?;
             (reply.pace, reply.fail, reply.cut_by_length) = (rule.pace, rule.fail, rule.cut_by_length);
             if reply.is_silent() {
                 return Err(named("say", &"the rule answers nothing; give it `say`, `lines`, `calls` or `fail`"));

@@ -94,8 +94,10 @@ fn rounds_of_tools_keep_the_protocol() {
 
 #[test]
 fn leading_system_messages_become_one_where_the_template_wants_one() {
-    let request =
-        ChatRequest::new(Purpose::AGENT, vec![ChatMessage::system("a"), ChatMessage::system("b"), ChatMessage::user("u")]);
+    let request = ChatRequest::new(
+        Purpose::AGENT,
+        vec![ChatMessage::system("a"), ChatMessage::system("b"), ChatMessage::user("u")],
+    );
     let body = sent("self-hosted", "m", &request, ModelConfig::default());
     assert_eq!(body["messages"], json!([{"role": "system", "content": "a\n\nb"}, {"role": "user", "content": "u"}]));
 }

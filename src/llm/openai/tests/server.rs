@@ -11,8 +11,8 @@ use tokio::{
 use crate::{
     cx::Cx,
     llm::{
-        ChatMessage, ChatRequest, Delta, Llm, LlmError, LlmErrorKind, ModelConfig, Purpose, Surroundings, openai::OpenAi,
-        testing::ManualClock,
+        ChatMessage, ChatRequest, Delta, Llm, LlmError, LlmErrorKind, ModelConfig, Purpose, Surroundings,
+        openai::OpenAi, testing::ManualClock,
     },
     secret::Secret,
 };
@@ -52,7 +52,8 @@ async fn request(stream: &mut TcpStream) -> String {
         bytes.extend_from_slice(&some[..n]);
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap().parse::<usize>().unwrap();
+        let length =
+            head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap().parse::<usize>().unwrap();
         if body.len() >= length {
             return text;
         }
@@ -157,27 +158,6 @@ async fn silence_within_the_answer() {
     });
     assert_eq!(next.unwrap().unwrap_err().kind, LlmErrorKind::Idle);
     assert!(stream.next().await.is_none(), "a failure is told once");
-}
-
-#[tokio::test]
-async fn a_drip_without_events_does_not_count_as_life() {
-    let (base, orders, _requests) = server().await;
-    let (clock, cx) = setting();
-    orders.send([HEAD, EVENT].concat()).unwrap();
-    let mut stream = model(&base).chat(hello(), &cx).await.unwrap();
-    stream.next().await.unwrap().unwrap();
-    let (next, ()) = tokio::join!(stream.next(), async {
-        for _ in 0..11 {
-            let before = clock.slept.lock().unwrap().len();
-            orders.send(": still here\n".into()).unwrap();
-            clock.advance(Duration::from_secs(1));
-            for _ in 0..50 {
-                tokio::task::yield_now().await;
-            }
-            let _ = before;
-        }
-    });
-    assert_eq!(next.unwrap().unwrap_err().kind, LlmErrorKind::Idle);
 }
 
 #[tokio::test]
