@@ -93,7 +93,7 @@ fn strip_letters<'t>(text: &'t str, letters: &str) -> Option<&'t str> {
             return None;
         }
     }
-    wanted.peek().is_none().then_some("")
+    wanted.peek().is_none().then(|| text.get(text.len()..).unwrap_or_default())
 }
 
 /// The verb that letters and underscores before a parenthesis name.
