@@ -1,7 +1,7 @@
 //! Squeezing records in memory: an idle conversation should cost little, and the events of a talk repeat themselves.
 //!
 //! A byte below 32 never stands in our JSON, so it is free to say "repeat": what is repeated may lie earlier in the record or in a
-//! dictionary of what events usually hold. A turn of five events shrinks to a quarter in about 2 µs.
+//! dictionary of what events usually hold. Five events take about 2 µs.
 //!
 //! ```text
 //! 32..=255          that byte
