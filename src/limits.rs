@@ -129,6 +129,8 @@ pub const MCP_BACKOFF: [Duration; MCP_RECONNECTS] = [
 pub const MCP_BACKOFF_WAIT: Duration = Duration::from_secs(1);
 /// MCP: a connection that lived this long was a good one: the pauses begin anew.
 pub const MCP_STABLE: Duration = Duration::from_secs(60);
+/// MCP: bytes of the answer of a token server.
+pub const MCP_TOKEN: usize = 64 * 1024;
 /// MCP: time for the answer to a ping, sent after a call was too late.
 pub const MCP_PING: Duration = Duration::from_secs(3);
 /// MCP: time for a child to end after its input closed, and again after it was asked to.
