@@ -6,10 +6,10 @@ pub mod conversation;
 pub mod cx;
 #[cfg(feature = "mcp")]
 pub mod demo;
-pub mod http;
 pub mod effect;
 pub mod environment;
 pub mod failpoint;
+pub mod http;
 pub mod limits;
 pub mod llm;
 pub mod project;

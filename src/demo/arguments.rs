@@ -53,7 +53,7 @@ impl Arguments {
                 Ok(Some(number as u32))
             }
             Some(number) if number > f64::from(MOST_PASSENGERS) => Err(format!(
-                "`{key}`: one booking has at most {MOST_PASSENGERS} passengers. Larger groups call +47 55 00 17 40."
+                "`{key}`: one booking has at most {MOST_PASSENGERS} passengers. Larger groups call +44 1632 960 174."
             )),
             _ => Err(format!("`{key}`: expected a whole number from 1 to {MOST_PASSENGERS}.")),
         }

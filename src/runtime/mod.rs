@@ -120,17 +120,29 @@ pub struct Failure {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// Too many messages of this conversation wait already, or this one waited too long.
-    #[error("the conversation is busy: {0}; try again later [R0101]")]
+    #[error("the conversation is busy: {0}; try again later")]
     Busy(&'static str),
     /// The store failed. The message was accepted only if the error says so by another way.
-    #[error("{0} [S0101]")]
+    #[error(transparent)]
     Store(#[from] StoreError),
     /// The turn broke down; the conversation is as it was before.
-    #[error("the turn broke down; the conversation is as it was before [R0102]")]
+    #[error("the turn broke down; the conversation is as it was before")]
     Broken,
     /// The assistant is being shut down.
-    #[error("the assistant is being shut down [R0103]")]
+    #[error("the assistant is being shut down")]
     Closing,
+}
+
+impl ReceiveError {
+    /// The code that `segue explain` knows.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Busy(_) => "R0101",
+            Self::Store(error) => error.code(),
+            Self::Broken => "R0102",
+            Self::Closing => "R0103",
+        }
+    }
 }
 
 impl Assistant {
@@ -155,6 +167,10 @@ impl Assistant {
     /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
+    }
+    /// Where its time comes from.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.clock
     }
     /// The conversation as stored.
     ///
@@ -199,8 +215,8 @@ impl Inner {
         let _place = cell.places.clone().try_acquire_owned().map_err(|_| ReceiveError::Busy("its mailbox is full"))?;
         let inbound = self.inbound(incoming);
         let door = cell.door.lock().await;
+        failpoint::hit("C03");
         let accepted = self.store.accept(inbound.clone()).await?;
-        failpoint::hit("C05");
         let mut queue = std::pin::pin!(cell.turn.clone().lock_owned());
         // One poll takes the place in the queue; only then may the next message be accepted.
         let first = futures::poll!(&mut queue);
@@ -215,19 +231,35 @@ impl Inner {
         let number = match accepted {
             Accepted::New(number) => number,
             Accepted::Answered(turn, replies) => return self.repeat(turn, replies, &mut *sink).await,
-            Accepted::Running(turn) => {
-                let answered = self.store.answered(&inbound.conversation, &inbound.message.message_id).await?;
-                match answered {
-                    Some(replies) => return self.repeat(turn, replies, &mut *sink).await,
-                    None => turn,
-                }
-            }
+            Accepted::Running(turn) => turn,
         };
+        failpoint::hit("C05");
         let _permit = self.permits.acquire().await.map_err(|_| ReceiveError::Closing)?;
         if state.is_none() {
             self.finish_earlier(&mut state, &inbound.conversation, number).await?;
         }
+        if let Accepted::Running(turn) = accepted {
+            return self.take_up(&mut state, turn, &inbound, &mut *sink).await;
+        }
         commit::run(self, &mut state, (number, &inbound), Vec::new(), &mut *sink).await
+    }
+
+    /// A message that was accepted before: its turn ran while we waited, or a process died before its end.
+    async fn take_up(
+        &self,
+        state: &mut Option<mailbox::Cached>,
+        turn: TurnNumber,
+        inbound: &Inbound,
+        sink: &mut dyn ReplySink,
+    ) -> Result<Report, ReceiveError> {
+        if let Some(replies) = self.store.answered(&inbound.conversation, &inbound.message.message_id).await? {
+            return self.repeat(turn, replies, sink).await;
+        }
+        let unfinished = self.store.unfinished(&inbound.conversation).await?;
+        match unfinished.into_iter().find(|unfinished| unfinished.turn == turn) {
+            Some(unfinished) => commit::run(self, state, (turn, &unfinished.inbound), unfinished.journal, sink).await,
+            None => Err(ReceiveError::Broken),
+        }
     }
 
     fn inbound(&self, incoming: Incoming) -> Inbound {

@@ -42,14 +42,25 @@ pub struct Difference {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReplayError {
     /// There is no such conversation.
-    #[error("there is no conversation {0} in the store [R0201]")]
+    #[error("there is no conversation {0} in the store")]
     Unknown(ConversationId),
     /// A journal is past its retention.
-    #[error("turn {0} is past the retention of its journal: expired [R0202]")]
+    #[error("turn {0} is past the retention of its journal: expired")]
     Expired(u64),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl ReplayError {
+    /// The code that `segue explain` knows.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unknown(_) => "R0201",
+            Self::Expired(_) => "R0202",
+            Self::Store(error) => error.code(),
+        }
+    }
 }
 
 /// Why one turn went as it did.

@@ -13,6 +13,8 @@ use crate::limits;
 /// The head of one conversation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Head {
+    /// By which all tables know the conversation.
+    pub(super) number: i64,
     pub(super) version: u64,
     /// How many turns were accepted.
     pub(super) turns: u64,
@@ -43,15 +45,21 @@ impl Head {
     }
 
     /// The query that [`Head::read`] reads.
-    pub(super) const QUERY: &str = "SELECT version, turns, open, pending, touched FROM conversations WHERE id = ?1";
+    pub(super) const QUERY: &str =
+        "SELECT version, turns, open, pending, touched, number FROM conversations WHERE id = ?1";
+
+    /// The same by number.
+    pub(super) const BY_NUMBER: &str =
+        "SELECT version, turns, open, pending, touched, number FROM conversations WHERE number = ?1";
 
     /// Reads a row. The inner error says how it is damaged.
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Result<Self, String>> {
-        let columns = [row.get_ref(0)?, row.get_ref(1)?, row.get_ref(2)?, row.get_ref(3)?, row.get_ref(4)?];
+        let columns =
+            [row.get_ref(0)?, row.get_ref(1)?, row.get_ref(2)?, row.get_ref(3)?, row.get_ref(4)?, row.get_ref(5)?];
         Ok(Self::parse(columns))
     }
 
-    fn parse([version, turns, open, pending, touched]: [ValueRef<'_>; 5]) -> Result<Self, String> {
+    fn parse([version, turns, open, pending, touched, number]: [ValueRef<'_>; 6]) -> Result<Self, String> {
         let wrong = |e: rusqlite::types::FromSqlError| e.to_string();
         Ok(Self {
             version: version.as_i64().map_err(wrong)?.cast_unsigned(),
@@ -59,6 +67,7 @@ impl Head {
             open: list(open.as_str().map_err(wrong)?)?,
             pending: list(pending.as_str().map_err(wrong)?)?,
             touched: touched.as_i64().map_err(wrong)?,
+            number: number.as_i64().map_err(wrong)?,
             dirty: false,
         })
     }
@@ -78,7 +87,10 @@ fn text<T: serde::Serialize>(list: &[T]) -> String {
 pub(super) struct Heads<'c> {
     known: HashMap<ConversationId, Head>,
     dirty: Vec<ConversationId>,
+    /// The number of the next new conversation; 0 while it is not known.
+    next: i64,
     get: Statement<'c>,
+    last: Statement<'c>,
     put: Statement<'c>,
 }
 
@@ -87,11 +99,14 @@ impl<'c> Heads<'c> {
         Ok(Self {
             known: HashMap::new(),
             dirty: Vec::new(),
+            next: 0,
             get: connection.prepare(Head::QUERY)?,
+            last: connection.prepare("SELECT coalesce(max(number), 0) FROM conversations")?,
             put: connection.prepare(
-                "INSERT INTO conversations (id, version, turns, open, pending, touched) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-                 ON CONFLICT (id) DO UPDATE SET version = excluded.version, turns = excluded.turns, open = excluded.open,
-                 pending = excluded.pending, touched = excluded.touched",
+                "INSERT INTO conversations (number, id, version, turns, open, pending, touched)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+                 ON CONFLICT (number) DO UPDATE SET version = excluded.version, turns = excluded.turns,
+                 open = excluded.open, pending = excluded.pending, touched = excluded.touched",
             )?,
         })
     }
@@ -100,12 +115,24 @@ impl<'c> Heads<'c> {
     pub(super) fn get(&mut self, id: &ConversationId) -> rusqlite::Result<Result<&Head, String>> {
         if !self.known.contains_key(id) {
             let row = self.get.query_row([id.as_str()], Head::read);
-            match row.optional()?.unwrap_or_else(|| Ok(Head::default())) {
-                Ok(head) => self.known.insert(id.clone(), head),
-                Err(reason) => return Ok(Err(reason)),
+            match row.optional()? {
+                Some(Ok(head)) => self.known.insert(id.clone(), head),
+                Some(Err(reason)) => return Ok(Err(reason)),
+                None => {
+                    let number = self.next_number()?;
+                    self.known.insert(id.clone(), Head { number, ..Head::default() })
+                }
             };
         }
         Ok(self.known.get(id).ok_or_else(String::new))
+    }
+
+    fn next_number(&mut self) -> rusqlite::Result<i64> {
+        if self.next == 0 {
+            self.next = self.last.query_row([], |row| row.get::<_, i64>(0))? + 1;
+        }
+        self.next += 1;
+        Ok(self.next - 1)
     }
 
     /// Changes a head that [`Heads::get`] gave. Call it only after the rest of the change has been written.
@@ -125,6 +152,7 @@ impl<'c> Heads<'c> {
             head.dirty = false;
             let (open, pending) = (text(&head.open), text(&head.pending));
             self.put.execute(params![
+                head.number,
                 id.as_str(),
                 Unsigned(head.version),
                 Unsigned(head.turns),
@@ -148,5 +176,6 @@ impl<'c> Heads<'c> {
     pub(super) fn clear(&mut self) {
         self.known.clear();
         self.dirty.clear();
+        self.next = 0;
     }
 }

@@ -18,18 +18,14 @@ const EXPIRED: &str = "expired batches";
 /// Removes every row of a conversation and overwrites what it held.
 pub(super) fn erase(connection: &Connection, id: &ConversationId) -> rusqlite::Result<()> {
     connection.execute_batch("PRAGMA secure_delete = ON")?;
+    let number = "SELECT number FROM conversations WHERE id = ?1";
     let mut deleted = Ok(0);
-    for (table, column) in [
-        ("conversations", "id"),
-        ("inbox", "conversation"),
-        ("batches", "conversation"),
-        ("snapshots", "conversation"),
-        ("journal", "conversation"),
-        ("bodies", "conversation"),
-    ] {
-        let sql = format!("DELETE FROM {table} WHERE {column} = ?1");
+    // The head goes last: it tells the number.
+    for table in ["inbox", "batches", "snapshots", "journal", "bodies"] {
+        let sql = format!("DELETE FROM {table} WHERE conversation = ({number})");
         deleted = deleted.and_then(|_| connection.execute(&sql, [id.as_str()]));
     }
+    deleted = deleted.and_then(|_| connection.execute("DELETE FROM conversations WHERE id = ?1", [id.as_str()]));
     connection.execute_batch("PRAGMA secure_delete = OFF")?;
     deleted.map(drop)
 }
@@ -61,7 +57,7 @@ pub(super) fn expire(connection: &Connection, now: Timestamp) -> rusqlite::Resul
         let mut journal = connection.prepare_cached("DELETE FROM journal WHERE conversation = ?1 AND turn = ?2")?;
         let mut rows = batches.query(params![done, PART])?;
         while let Some(row) = rows.next()? {
-            let (id, conversation, turn): (i64, String, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let (id, conversation, turn): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
             if row.get::<_, i64>(3)? >= limit {
                 break;
             }
@@ -70,7 +66,7 @@ pub(super) fn expire(connection: &Connection, now: Timestamp) -> rusqlite::Resul
             (last, seen) = (id, seen + 1);
         }
     }
-    for conversation in &touched {
+    for conversation in touched {
         gone += forget_messages(connection, conversation, limit)?;
         let sql = "DELETE FROM bodies WHERE conversation = ?1 AND at < ?2";
         gone += connection.execute(sql, params![conversation, limit])?;
@@ -82,8 +78,8 @@ pub(super) fn expire(connection: &Connection, now: Timestamp) -> rusqlite::Resul
 }
 
 /// Removes the answered messages of a conversation that are past their retention.
-fn forget_messages(connection: &Connection, conversation: &str, limit: i64) -> rusqlite::Result<usize> {
-    let head = connection.query_row(Head::QUERY, [conversation], Head::read);
+fn forget_messages(connection: &Connection, conversation: i64, limit: i64) -> rusqlite::Result<usize> {
+    let head = connection.query_row(Head::BY_NUMBER, [conversation], Head::read);
     // A damaged head keeps its messages: nobody knows which of them are answered.
     let Some(Ok(head)) = head.optional()? else { return Ok(0) };
     let open: Vec<u64> = head.open.iter().map(|(turn, _)| *turn).collect();

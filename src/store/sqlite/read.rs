@@ -78,10 +78,10 @@ fn head(connection: &Connection, id: &ConversationId) -> Read<Option<Head>> {
 }
 
 /// The newest snapshot; one that cannot be read is no loss: the events fold to the same.
-fn snapshot(connection: &Connection, id: &ConversationId) -> Read<Option<(u64, Conversation)>> {
+fn snapshot(connection: &Connection, id: &ConversationId, conversation: i64) -> Read<Option<(u64, Conversation)>> {
     let sql = "SELECT version, snapshot FROM snapshots WHERE conversation = ?1";
     let mut statement = connection.prepare_cached(sql).map_err(driver)?;
-    let found = statement.query_row([id.as_str()], |row| {
+    let found = statement.query_row([conversation], |row| {
         let Unsigned(version) = row.get(0)?;
         Ok(codec::decode_snapshot(id, version, row.get_ref(1)?.as_blob()?).ok().map(|snapshot| (version, snapshot)))
     });
@@ -91,11 +91,11 @@ fn snapshot(connection: &Connection, id: &ConversationId) -> Read<Option<(u64, C
 pub(super) fn load(connection: &Connection, id: &ConversationId) -> Read<Stored> {
     at_once(connection, || {
         let Some(head) = head(connection, id)? else { return Ok(Stored::default()) };
-        let snapshot = snapshot(connection, id)?.filter(|(version, _)| *version <= head.version);
+        let snapshot = snapshot(connection, id, head.number)?.filter(|(version, _)| *version <= head.version);
         let after = snapshot.as_ref().map_or(0, |(version, _)| *version);
         let sql = "SELECT version, events FROM batches WHERE conversation = ?1 AND version > ?2 ORDER BY version";
         let mut expected = after;
-        let tail = rows(connection, id, sql, params![id.as_str(), Unsigned(after)], |row| {
+        let tail = rows(connection, id, sql, params![head.number, Unsigned(after)], |row| {
             expected += 1;
             let Unsigned(number) = row.get(0)?;
             if number != expected {
@@ -123,9 +123,10 @@ fn list<T: serde::de::DeserializeOwned>(id: &ConversationId, number: u64, record
 
 /// The replies of the batch that answered a turn.
 pub(super) fn replies_to(connection: &Connection, id: &ConversationId, turn: TurnNumber) -> Read<Vec<StoredReply>> {
+    let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };
     let sql = "SELECT version, replies FROM batches
                WHERE conversation = ?1 AND (turn = ?2 OR ?2 IN (SELECT value FROM json_each(coalesce(also, '[]'))))";
-    let found = rows(connection, id, sql, params![id.as_str(), Unsigned(turn.0)], |row| {
+    let found = rows(connection, id, sql, params![head.number, Unsigned(turn.0)], |row| {
         Ok(list(id, row.get::<_, Unsigned>(0)?.0, row.get_ref(1)?.as_blob_or_null()?))
     })?;
     Ok(found.into_iter().next().unwrap_or_default())
@@ -143,15 +144,15 @@ fn record(row: &Row<'_>) -> rusqlite::Result<JournalRecord> {
     })
 }
 
-fn journal(connection: &Connection, id: &ConversationId, turn: u64) -> Read<Vec<JournalRecord>> {
+fn journal(connection: &Connection, id: &ConversationId, conversation: i64, turn: u64) -> Read<Vec<JournalRecord>> {
     let sql = "SELECT step, kind, request, outcome, at, build FROM journal WHERE conversation = ?1 AND turn = ?2";
-    rows(connection, id, sql, params![id.as_str(), Unsigned(turn)], |row| record(row).map(Ok))
+    rows(connection, id, sql, params![conversation, Unsigned(turn)], |row| record(row).map(Ok))
 }
 
 /// The messages of a conversation by turn.
-fn messages(connection: &Connection, id: &ConversationId) -> Read<BTreeMap<u64, Inbound>> {
+fn messages(connection: &Connection, id: &ConversationId, conversation: i64) -> Read<BTreeMap<u64, Inbound>> {
     let sql = "SELECT turn, packed FROM inbox WHERE conversation = ?1";
-    let found = rows(connection, id, sql, [id.as_str()], |row| {
+    let found = rows(connection, id, sql, [conversation], |row| {
         let Unsigned(turn) = row.get(0)?;
         Ok(inbox::unpack(id, row.get_ref(1)?.as_blob()?).map(|inbound| (turn, inbound)))
     })?;
@@ -161,13 +162,17 @@ fn messages(connection: &Connection, id: &ConversationId) -> Read<BTreeMap<u64, 
 pub(super) fn unfinished(connection: &Connection, id: &ConversationId) -> Read<Vec<Unfinished>> {
     at_once(connection, || {
         let Some(head) = head(connection, id)?.filter(|head| !head.open.is_empty()) else { return Ok(Vec::new()) };
-        let mut messages = messages(connection, id)?;
+        let mut messages = messages(connection, id, head.number)?;
         let mut found = Vec::new();
         for (turn, _) in head.open {
             let inbound = messages.remove(&turn);
             let inbound =
                 inbound.ok_or_else(|| StoreError::damaged(id, format!("the message of turn {turn} is missing")))?;
-            found.push(Unfinished { turn: TurnNumber(turn), inbound, journal: journal(connection, id, turn)? });
+            found.push(Unfinished {
+                turn: TurnNumber(turn),
+                inbound,
+                journal: journal(connection, id, head.number, turn)?,
+            });
         }
         Ok(found)
     })
@@ -186,7 +191,7 @@ pub(super) fn undelivered(connection: &Connection, id: &ConversationId) -> Read<
         let mut found = Vec::new();
         for (version, ids) in waiting {
             let sql = "SELECT replies FROM batches WHERE conversation = ?1 AND version = ?2";
-            let replies = rows(connection, id, sql, params![id.as_str(), Unsigned(version)], |row| {
+            let replies = rows(connection, id, sql, params![head.number, Unsigned(version)], |row| {
                 Ok(list::<StoredReply>(id, version, row.get_ref(0)?.as_blob_or_null()?))
             })?;
             found.extend(replies.into_iter().flatten().filter(|reply| ids.contains(&reply.id)));
@@ -197,10 +202,11 @@ pub(super) fn undelivered(connection: &Connection, id: &ConversationId) -> Read<
 
 pub(super) fn turns(connection: &Connection, id: &ConversationId) -> Read<Vec<StoredTurn>> {
     at_once(connection, || {
-        let mut messages: HashMap<u64, Inbound> = messages(connection, id)?.into_iter().collect();
+        let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };
+        let mut messages: HashMap<u64, Inbound> = messages(connection, id, head.number)?.into_iter().collect();
         let sql = "SELECT version, turn, events, replies, journal, trace FROM batches
                    WHERE conversation = ?1 ORDER BY version";
-        let mut turns = rows(connection, id, sql, [id.as_str()], |row| {
+        let mut turns = rows(connection, id, sql, [head.number], |row| {
             let (Unsigned(number), Unsigned(turn)) = (row.get(0)?, row.get(1)?);
             let trace = row.get(5)?;
             let (replies, journal) = (row.get_ref(3)?.as_blob_or_null()?, row.get_ref(4)?.as_blob_or_null()?);
@@ -213,7 +219,7 @@ pub(super) fn turns(connection: &Connection, id: &ConversationId) -> Read<Vec<St
         })?;
         for turn in turns.iter_mut().filter(|turn| turn.turn.0 > 0) {
             let last = std::mem::take(&mut turn.journal);
-            turn.journal = journal(connection, id, turn.turn.0)?;
+            turn.journal = journal(connection, id, head.number, turn.turn.0)?;
             merge_journal(&mut turn.journal, last);
         }
         Ok(turns)
@@ -233,7 +239,7 @@ pub(super) fn answered(
 ) -> Read<Option<Vec<StoredReply>>> {
     at_once(connection, || {
         let Some(head) = head(connection, id)? else { return Ok(None) };
-        let messages = messages(connection, id)?;
+        let messages = messages(connection, id, head.number)?;
         let turn = messages
             .iter()
             .rev()
@@ -243,7 +249,8 @@ pub(super) fn answered(
 }
 
 pub(super) fn body(connection: &Connection, id: &ConversationId, hash: &str) -> Read<Option<Arc<str>>> {
-    let sql = "SELECT body FROM bodies WHERE conversation = ?1 AND hash = ?2";
+    let sql = "SELECT body FROM bodies
+               WHERE conversation = (SELECT number FROM conversations WHERE id = ?1) AND hash = ?2";
     let found = rows(connection, id, sql, [id.as_str(), hash], |row| Ok(Ok(Arc::from(row.get::<_, String>(0)?))))?;
     Ok(found.into_iter().next())
 }

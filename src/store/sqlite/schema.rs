@@ -19,8 +19,10 @@ const MIGRATIONS: &[&str] = &[V1];
 const KNOWN: u32 = MIGRATIONS.len() as u32;
 
 /// * `conversations`: the head of each: what a turn must know before it writes, and nothing else, in one small row. `open` holds the
-///   accepted turns that are not answered, `pending` the replies that are not delivered, both as JSON.
-/// * `inbox`: accepted messages. The key is what makes two messages the same.
+///   accepted turns that are not answered, `pending` the replies that are not delivered, both as JSON. All other tables
+///   name a conversation by its number: rows of conversations that are under way at the same time then lie side by side, and
+///   a transaction writes a few pages instead of many.
+/// * `inbox`: accepted messages. `mark` is a hash of what makes two messages the same; NULL for one that is like no other.
 /// * `batches`: one row for each turn. `events`, `replies` and `journal` are encoded with a checksum over conversation and version.
 /// * `journal`: records that had to be durable before their turn ended; the others are in `batches`.
 /// * `bodies`: large texts, once in each conversation, so that a conversation can be erased.
@@ -28,40 +30,40 @@ const KNOWN: u32 = MIGRATIONS.len() as u32;
 ///   begin after the 9 bytes of the encoding's head.
 const V1: &str = "
 CREATE TABLE conversations (
-    id TEXT NOT NULL PRIMARY KEY, version INTEGER NOT NULL, turns INTEGER NOT NULL, open TEXT NOT NULL,
-    pending TEXT NOT NULL, touched INTEGER NOT NULL
-) WITHOUT ROWID;
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, version INTEGER NOT NULL, turns INTEGER NOT NULL,
+    open TEXT NOT NULL, pending TEXT NOT NULL, touched INTEGER NOT NULL
+);
 CREATE TABLE inbox (
-    conversation TEXT NOT NULL, key TEXT NOT NULL, turn INTEGER NOT NULL, at INTEGER NOT NULL, packed BLOB NOT NULL,
-    PRIMARY KEY (conversation, key)
-) WITHOUT ROWID;
+    id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL, mark INTEGER, turn INTEGER NOT NULL, at INTEGER NOT NULL,
+    packed BLOB NOT NULL
+);
+CREATE UNIQUE INDEX inbox_once ON inbox (conversation, mark);
 CREATE TABLE batches (
-    id INTEGER PRIMARY KEY, conversation TEXT NOT NULL, version INTEGER NOT NULL, turn INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL, version INTEGER NOT NULL, turn INTEGER NOT NULL,
     also TEXT, at INTEGER NOT NULL, events BLOB NOT NULL, replies BLOB, journal BLOB, trace TEXT
 );
 CREATE UNIQUE INDEX batches_in_order ON batches (conversation, version);
-CREATE TABLE snapshots (
-    conversation TEXT NOT NULL PRIMARY KEY, version INTEGER NOT NULL, snapshot BLOB NOT NULL
-);
+CREATE TABLE snapshots (conversation INTEGER PRIMARY KEY, version INTEGER NOT NULL, snapshot BLOB NOT NULL);
 CREATE TABLE journal (
-    conversation TEXT NOT NULL, turn INTEGER NOT NULL, step TEXT NOT NULL, kind TEXT NOT NULL, request TEXT NOT NULL,
-    outcome TEXT, at INTEGER NOT NULL, build INTEGER NOT NULL,
+    conversation INTEGER NOT NULL, turn INTEGER NOT NULL, step TEXT NOT NULL, kind TEXT NOT NULL,
+    request TEXT NOT NULL, outcome TEXT, at INTEGER NOT NULL, build INTEGER NOT NULL,
     PRIMARY KEY (conversation, turn, step)
 ) WITHOUT ROWID;
 CREATE TABLE bodies (
-    conversation TEXT NOT NULL, hash TEXT NOT NULL, at INTEGER NOT NULL, body TEXT NOT NULL,
+    conversation INTEGER NOT NULL, hash TEXT NOT NULL, at INTEGER NOT NULL, body TEXT NOT NULL,
     PRIMARY KEY (conversation, hash)
 );
 CREATE TABLE progress (name TEXT NOT NULL PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE VIEW events AS
     SELECT batches.id * 65536 + event.key AS id,
-           batches.conversation AS sender_id,
+           conversations.id AS sender_id,
            event.value ->> '$.event' AS type_name,
            event.value ->> '$.timestamp' AS timestamp,
            event.value ->> '$.parse_data.intent.name' AS intent_name,
            event.value ->> '$.name' AS action_name,
            event.value AS data
-      FROM batches, json_each(CAST(substr(batches.events, 10) AS TEXT)) AS event;
+      FROM batches JOIN conversations ON conversations.number = batches.conversation,
+           json_each(CAST(substr(batches.events, 10) AS TEXT)) AS event;
 ";
 
 /// Opens the file for writing, and brings its tables to the newest version.

@@ -86,7 +86,8 @@ async fn damage_hurts_one_conversation() {
         }
     }
     drop(store);
-    let of = |id: &str| format!("WHERE conversation = '{id}' AND version = 1");
+    let of =
+        |id: &str| format!("WHERE conversation = (SELECT number FROM conversations WHERE id = '{id}') AND version = 1");
     let flip = "CAST(substr(events, 1, 40) || x'00' || substr(events, 42) AS BLOB)";
     files.spoil("a.db", &format!("UPDATE batches SET events = {flip} {}", of("bit")));
     files.spoil("a.db", &format!("UPDATE batches SET events = 'text' {}", of("type")));

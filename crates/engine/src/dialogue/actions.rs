@@ -34,7 +34,9 @@ fn resolve(turn: &Turn<'_>, name: &NameText) -> Result<ActionName, String> {
 /// Runs the action of a `followup` event before anything else.
 pub(super) fn followup(turn: &mut Turn<'_>) -> Option<Walk> {
     let name = turn.conversation().followup.clone()?;
-    if turn.project.lists_action(name.as_str()) && turn.floor.is_none() && turn.project.response(name.as_str()).is_none()
+    if turn.project.lists_action(name.as_str())
+        && turn.floor.is_none()
+        && turn.project.response(name.as_str()).is_none()
     {
         // Taken back when the answer comes, so that it is known what was asked for.
         return Some(Walk::Stop(Next::Act(ActionCall { name })));
@@ -79,7 +81,8 @@ fn built_in(turn: &mut Turn<'_>, name: &ActionName) -> bool {
             let reason = "cannot_handle_not_supported".to_owned();
             turn.push_pattern(patterns::CANNOT_HANDLE, PatternFrame::CannotHandle { reason });
         }
-        "action_handoff_metric" | "action_reset_routing" | "action_extract_slots" | "action_validate_slot_mappings" => {}
+        "action_handoff_metric" | "action_reset_routing" | "action_extract_slots" | "action_validate_slot_mappings" => {
+        }
         other => {
             if !patterns::run(turn, other) {
                 return false;

@@ -33,13 +33,7 @@ pub(super) fn waits(frames: &[Frame]) -> bool {
 }
 
 /// A step calls an agent: its task begins. If it completed the task before in this flow, it begins anew.
-pub(super) fn call(
-    turn: &mut Turn<'_>,
-    flow: &Flow,
-    step: &Step,
-    agent: &AgentName,
-    exit_if: &[Condition],
-) -> Walk {
+pub(super) fn call(turn: &mut Turn<'_>, flow: &Flow, step: &Step, agent: &AgentName, exit_if: &[Condition]) -> Walk {
     if turn.floor.is_some() {
         return turn.fail("no agent is called any more: the turn's budget is spent");
     }
@@ -165,9 +159,10 @@ pub(super) fn restart_point(turn: &Turn<'_>, agent: &AgentName) -> Option<(FlowI
     let frames = turn.stack.get(base..)?.iter().filter(|frame| matches!(frame.kind, FrameKind::Flow { .. }));
     frames.rev().find_map(|frame| {
         let flow = project.flow(frame.flow_id.as_str())?;
-        let step = flow.steps.iter().find(|step| {
-            matches!(&step.kind, StepKind::Call(Call::Agent { agent: called, .. }) if called == agent)
-        })?;
+        let step = flow
+            .steps
+            .iter()
+            .find(|step| matches!(&step.kind, StepKind::Call(Call::Agent { agent: called, .. }) if called == agent))?;
         Some((flow.id.clone(), step.id.clone()))
     })
 }

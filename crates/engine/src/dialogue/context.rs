@@ -89,7 +89,9 @@ impl<'a> View<'a> {
         match (context, name) {
             (PatternFrame::CollectInformation { collect, .. }, "collect") => Some(collect.as_str()),
             (PatternFrame::CollectInformation { utter, .. }, "utter") => Some(utter.as_str()),
-            (PatternFrame::CollectInformation { collect_action, .. }, "collect_action") => Some(collect_action.as_str()),
+            (PatternFrame::CollectInformation { collect_action, .. }, "collect_action") => {
+                Some(collect_action.as_str())
+            }
             (PatternFrame::ValidateSlot { validate, .. }, "validate") => Some(validate.as_str()),
             (PatternFrame::ValidateSlot { refill_utter, .. }, "refill_utter") => Some(refill_utter.as_str()),
             (PatternFrame::ValidateSlot { refill_action, .. }, "refill_action") => Some(refill_action.as_str()),

@@ -6,7 +6,6 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     context::{Names, View},
-    slots,
     turn::Turn,
 };
 use crate::{
@@ -67,12 +66,7 @@ pub(super) fn compose(
 }
 
 /// The order of dialogue.md 3.5: conditional and channel, channel, conditional, plain; by lot within the winning class.
-fn choose<'r>(
-    view: &View<'_>,
-    response: &'r ResponseDef,
-    lot: u64,
-    notes: &mut Vec<String>,
-) -> Option<&'r Variation> {
+fn choose<'r>(view: &View<'_>, response: &'r ResponseDef, lot: u64, notes: &mut Vec<String>) -> Option<&'r Variation> {
     if let [only] = response.variations.as_slice()
         && only.condition.is_none()
         && only.slot_conditions.is_empty()

@@ -2,13 +2,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::{
-    Next, commands,
-    commands::Source,
-    flow, shortcuts, structured,
-    structured::Parsed,
-    turn::Turn,
-};
+use super::{Next, commands, commands::Source, flow, shortcuts, structured, structured::Parsed, turn::Turn};
 use crate::{
     conversation::{ActionCall, Command, Event, EventKind, EventPlace, FilledBy, UserMessage},
     ids::{ActionName, SlotName},
@@ -46,12 +40,11 @@ pub(super) fn before_understanding(turn: &mut Turn<'_>) -> Next {
 /// run at every message. How many have run, the conversation counts.
 pub(super) fn early_action(turn: &Turn<'_>) -> Option<ActionName> {
     let skip = turn.conversation().turn.acts as usize;
-    let every_turn = turn.project.domain.slots.values().flat_map(|slot| &slot.mappings).filter_map(|mapping| {
-        match mapping {
+    let every_turn =
+        turn.project.domain.slots.values().flat_map(|slot| &slot.mappings).filter_map(|mapping| match mapping {
             Mapping::Controlled { run_action_every_turn: Some(action) } => Some(action.as_str()),
             _ => None,
-        }
-    });
+        });
     let mut names: Vec<&str> = Vec::new();
     let by_message = turn.conversation().latest_message.as_ref().map(|message| structured::intent_name(&message.text));
     // The pattern of `/session_start` runs it itself.

@@ -98,10 +98,11 @@ fn titled(turn: &mut Turn<'_>, asked: &SlotName, text: &str) -> Option<Vec<Comma
     let (view, wanted) = (turn.view(), text.trim());
     let texts = Texts { view: &view, arguments: &Map::new() };
     let mut notes = Vec::new();
-    let payload = response.variations.iter().flat_map(|variation| &variation.buttons).find_map(|(title, payload, _)| {
-        let is_it = texts.text(title, &mut notes).trim().eq_ignore_ascii_case(wanted);
-        is_it.then(|| texts.text(payload, &mut notes))
-    })?;
+    let payload =
+        response.variations.iter().flat_map(|variation| &variation.buttons).find_map(|(title, payload, _)| {
+            let is_it = texts.text(title, &mut notes).trim().eq_ignore_ascii_case(wanted);
+            is_it.then(|| texts.text(payload, &mut notes))
+        })?;
     match structured::parse(turn, &payload) {
         Parsed::Commands(commands, _) => {
             let value = Json::from(payload);

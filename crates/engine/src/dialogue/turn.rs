@@ -45,19 +45,7 @@ impl<'a> Turn<'a> {
     pub(super) fn begin(project: &'a Project, conversation: &'a mut Conversation, at: Timestamp, seed: u64) -> Self {
         let (stack, next_frame) = (conversation.stack.frames().to_vec(), conversation.next_frame);
         let (events, why) = (Vec::with_capacity(16), Vec::new());
-        Self {
-            project,
-            conversation,
-            at,
-            seed,
-            stack,
-            next_frame,
-            events,
-            why,
-            steps: 0,
-            tripped: false,
-            floor: None,
-        }
+        Self { project, conversation, at, seed, stack, next_frame, events, why, steps: 0, tripped: false, floor: None }
     }
 
     /// Records the stack if it changed, and hands out what happened.
@@ -138,10 +126,7 @@ impl<'a> Turn<'a> {
     /// The value of a slot: what was set, else its initial value, else null.
     pub(super) fn slot(&self, name: &str) -> &Json {
         static NULL: Json = Json::Null;
-        self.conversation
-            .set_value(name)
-            .or_else(|| self.project.slot(name).map(|slot| &slot.initial))
-            .unwrap_or(&NULL)
+        self.conversation.set_value(name).or_else(|| self.project.slot(name).map(|slot| &slot.initial)).unwrap_or(&NULL)
     }
 
     /// A new frame before the first step of a flow.

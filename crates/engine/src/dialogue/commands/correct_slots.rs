@@ -4,12 +4,7 @@ use serde_json::Value as Json;
 
 use crate::{
     conversation::{Command, FrameKind, PatternFrame},
-    dialogue::{
-        ending::each_step,
-        interrupt, patterns,
-        slots::same,
-        turn::Turn,
-    },
+    dialogue::{ending::each_step, interrupt, patterns, slots::same, turn::Turn},
     ids::SlotName,
     project::StepKind,
 };

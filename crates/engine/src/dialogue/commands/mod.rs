@@ -12,12 +12,7 @@ mod free_form;
 mod set_slot;
 mod start_flow;
 
-use super::{
-    Next, clean,
-    clean::Scene,
-    patterns,
-    turn::Turn,
-};
+use super::{Next, clean, clean::Scene, patterns, turn::Turn};
 use crate::{
     conversation::{Command, EventKind, PatternFrame},
     ids::SlotName,

@@ -21,9 +21,8 @@ pub(super) fn clean(
     all: &[Command],
     (name, value, by): (&SlotName, &Json, FilledBy),
 ) -> Verdict {
-    let cannot = |rule: &'static str| {
-        Verdict::Replace(Command::CannotHandle { reason: format!("{rule}: {name}") }, rule)
-    };
+    let cannot =
+        |rule: &'static str| Verdict::Replace(Command::CannotHandle { reason: format!("{rule}: {name}") }, rule);
     let Some(slot) = turn.project.slot(name.as_str()) else { return cannot("there is no such slot") };
     let set_before = |command: &Command| matches!(command, Command::SetSlot { name: other, .. } if other == name);
     let is_set = kept.iter().any(set_before);

@@ -44,9 +44,7 @@ fn asks_for(project: &Project, frame: &Frame, step: &StepId, slots: &[SlotName])
 pub(super) fn run(turn: &mut Turn<'_>) {
     let Some(Frame {
         kind:
-            FrameKind::Pattern {
-                context: PatternFrame::Correction { corrected_slots, reset_flow_id, reset_step_id, .. },
-            },
+            FrameKind::Pattern { context: PatternFrame::Correction { corrected_slots, reset_flow_id, reset_step_id, .. } },
         ..
     }) = turn.stack.last()
     else {
@@ -62,7 +60,10 @@ pub(super) fn run(turn: &mut Turn<'_>) {
         turn.set_slot(&name, value, FilledBy::Llm);
         names.push(name);
     }
+    // Below the correction: it says what it changed first, then what does not hold is asked for again.
+    let correction = turn.stack.pop();
     commands::push_validations(turn, &names);
+    turn.stack.extend(correction);
 }
 
 /// Puts the flow before that step. What it has on the stack above is taken down: the questions, and the flows it called, which
