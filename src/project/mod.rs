@@ -41,3 +41,6 @@ pub fn load(root: &Path, places: &Places) -> io::Result<LoadedProject> {
     findings.extend(loaded.findings);
     Ok(LoadedProject { project: loaded.project.filter(|_| readable), findings, texts })
 }
+
+#[cfg(test)]
+mod tests;
