@@ -63,6 +63,10 @@ async fn understand(
     failures: &mut Failures,
     cx: &Cx,
 ) -> InputKind {
+    if parts.project.config.generator.is_none() {
+        // A pipeline without a generator understands structured messages alone; a waiting agent gets everything else.
+        return InputKind::Understood(Vec::new());
+    }
     let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.generator.clone(), door: door.clone() });
     let at = cx.clock.now();
     let understanding =

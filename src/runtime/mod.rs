@@ -215,8 +215,8 @@ impl Inner {
         let _place = cell.places.clone().try_acquire_owned().map_err(|_| ReceiveError::Busy("its mailbox is full"))?;
         let inbound = self.inbound(incoming);
         let door = cell.door.lock().await;
+        failpoint::hit("C03");
         let accepted = self.store.accept(inbound.clone()).await?;
-        failpoint::hit("C05");
         let mut queue = std::pin::pin!(cell.turn.clone().lock_owned());
         // One poll takes the place in the queue; only then may the next message be accepted.
         let first = futures::poll!(&mut queue);
@@ -233,6 +233,7 @@ impl Inner {
             Accepted::Answered(turn, replies) => return self.repeat(turn, replies, &mut *sink).await,
             Accepted::Running(turn) => turn,
         };
+        failpoint::hit("C05");
         let _permit = self.permits.acquire().await.map_err(|_| ReceiveError::Closing)?;
         if state.is_none() {
             self.finish_earlier(&mut state, &inbound.conversation, number).await?;

@@ -19,6 +19,7 @@ use crate::{
     clock::{Clock, Deadline},
     cx::Cx,
     effect::Effect,
+    failpoint,
     llm::{Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelProfile},
     store::{Begun, Journal, StoreError},
     tools::{ArgumentCheck, FailureKind, Tool, ToolCx, ToolFailure, ToolOutcome, ToolSpec},
@@ -149,7 +150,10 @@ impl RecordedLlm {
             Err(shut) => return Err(LlmError::new(LlmErrorKind::Cancelled).because(shut)),
         }
         match self.inner.chat(request, cx).await {
-            Ok(stream) => Ok(self.record(stream, cx.clone())),
+            Ok(stream) => {
+                failpoint::hit("C08");
+                Ok(self.record(stream, cx.clone()))
+            }
             Err(error) => {
                 self.keep(cx, Err(error.clone())).await?;
                 Err(error)

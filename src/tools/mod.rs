@@ -4,7 +4,7 @@
 //! conversation: what a tool may know of its caller is in its [`ToolCx`].
 //!
 //! A run of an agent collects a [`ToolSet`](registry::ToolSet); a call step goes through [`call_step`](direct::call_step).
-//! MCP servers are [`mcp::McpServers`]. How an outcome reads for a model is [`outcome`]'s matter.
+//! MCP servers are `mcp::McpServer`. How an outcome reads for a model is [`outcome`]'s matter.
 
 pub mod direct;
 pub mod invoke;

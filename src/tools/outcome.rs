@@ -1,7 +1,8 @@
 //! Outcomes: how each kind is made, and how it reads for a model.
 
-use std::{borrow::Cow, fmt::Display};
+use std::fmt::Display;
 
+use segue_engine::text::cleaned;
 use serde_json::{Map, Value as Json};
 
 use super::{
@@ -89,7 +90,7 @@ impl ToolOutcome {
             Self::Unknown(failure) => failure_words(Word::Unknown, failure),
             Self::Pending(task) => say(Word::Pending, &[("id", &task.id)]),
         };
-        capped(&visible(&text), limits::TOOL_RESULT)
+        capped(&cleaned(&text), limits::TOOL_RESULT)
     }
 }
 
@@ -118,7 +119,10 @@ fn answer(output: &ToolOutput) -> String {
     match &output.structured {
         // Servers repeat structured content as text for old clients: the structure alone is enough.
         Some(value) => {
-            parts.push(unwrapped(value).to_string());
+            parts.push(match unwrapped(value) {
+                Json::String(text) => text.clone(),
+                other => other.to_string(),
+            });
             parts.extend(output.content.iter().filter(|part| text_of(part).is_none()).map(described));
         }
         None => {
@@ -172,28 +176,6 @@ fn capped(text: &str, limit: usize) -> String {
     format!("{}\n{}", text.get(..end).unwrap_or_default(), mark(&end))
 }
 
-/// Text of others without characters that cannot be seen: controls (but newline and tab), direction marks, zero-width
-/// characters, and the blocks that can carry hidden words.
-pub(super) fn visible(text: &str) -> Cow<'_, str> {
-    fn hidden(c: char) -> bool {
-        match c {
-            '\n' | '\t' => false,
-            '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{3164}' | '\u{FEFF}' | '\u{FFA0}' => {
-                true
-            }
-            '\u{180B}'..='\u{180F}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' => true,
-            '\u{2060}'..='\u{206F}' | '\u{FE00}'..='\u{FE0D}' | '\u{FFF0}'..='\u{FFFB}' => true,
-            '\u{E0000}'..='\u{E0FFF}' => true,
-            other => other.is_control(),
-        }
-    }
-    if text.chars().any(hidden) {
-        Cow::Owned(text.chars().filter(|c| !hidden(*c)).collect())
-    } else {
-        Cow::Borrowed(text)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -210,7 +192,8 @@ mod tests {
     fn structure_wins_over_its_repetition_as_text() {
         let text = json!([{"type": "text", "text": "{\"a\": 1}"}]);
         assert_eq!(done(Some(json!({"a": 1, "b": [true, null]})), text.clone()), r#"{"a":1,"b":[true,null]}"#);
-        assert_eq!(done(Some(json!({"result": [1, 2]})), text), "[1,2]");
+        assert_eq!(done(Some(json!({"result": [1, 2]})), text.clone()), "[1,2]");
+        assert_eq!(done(Some(json!({"result": "plain"})), text), "plain");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! matched exactly: a near miss is an unknown tool, never a guess.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     fmt,
     future::Future,
     sync::Arc,
@@ -16,35 +16,6 @@ use serde_json::Value as Json;
 
 use super::{ArgumentCheck, Catalog, Tool, ToolCx, ToolOutcome, ToolSpec, schema::SchemaRefused};
 use crate::limits;
-
-/// Tools written in Rust, by name. Filled when the assistant is built, never changed afterwards.
-#[derive(Clone, Default)]
-pub struct CustomTools(BTreeMap<Arc<str>, Arc<dyn Tool>>);
-
-impl CustomTools {
-    /// An empty registry.
-    pub fn new() -> Self {
-        Self::default()
-    }
-    /// Registers a tool under the name in its spec; returns the one that had the name before.
-    pub fn register(&mut self, tool: Arc<dyn Tool>) -> Option<Arc<dyn Tool>> {
-        self.0.insert(tool.spec().name.clone(), tool)
-    }
-    /// The tool of exactly this name.
-    pub fn get(&self, name: &str) -> Option<Arc<dyn Tool>> {
-        self.0.get(name).cloned()
-    }
-    /// All of them, by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Tool>> {
-        self.0.values()
-    }
-}
-
-impl fmt::Debug for CustomTools {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
-    }
-}
 
 type Run = Box<dyn Fn(Json, ToolCx) -> BoxFuture<'static, ToolOutcome> + Send + Sync>;
 

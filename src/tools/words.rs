@@ -53,8 +53,6 @@ words! {
     WantsInput = "wants_input",
     Said = "said",
     SaidNothing = "said_nothing",
-    Unrecorded = "unrecorded",
-    RecordUnavailable = "record_unavailable",
 }
 
 static TEXTS: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| {

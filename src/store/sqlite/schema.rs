@@ -22,7 +22,7 @@ const KNOWN: u32 = MIGRATIONS.len() as u32;
 ///   accepted turns that are not answered, `pending` the replies that are not delivered, both as JSON. All other tables
 ///   name a conversation by its number: rows of conversations that are under way at the same time then lie side by side, and
 ///   a transaction writes a few pages instead of many.
-/// * `inbox`: accepted messages. The key is what makes two messages the same.
+/// * `inbox`: accepted messages. `mark` is a hash of what makes two messages the same; NULL for one that is like no other.
 /// * `batches`: one row for each turn. `events`, `replies` and `journal` are encoded with a checksum over conversation and version.
 /// * `journal`: records that had to be durable before their turn ended; the others are in `batches`.
 /// * `bodies`: large texts, once in each conversation, so that a conversation can be erased.
@@ -34,9 +34,10 @@ CREATE TABLE conversations (
     open TEXT NOT NULL, pending TEXT NOT NULL, touched INTEGER NOT NULL
 );
 CREATE TABLE inbox (
-    conversation INTEGER NOT NULL, key TEXT NOT NULL, turn INTEGER NOT NULL, at INTEGER NOT NULL, packed BLOB NOT NULL,
-    PRIMARY KEY (conversation, key)
-) WITHOUT ROWID;
+    id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL, mark INTEGER, turn INTEGER NOT NULL, at INTEGER NOT NULL,
+    packed BLOB NOT NULL
+);
+CREATE UNIQUE INDEX inbox_once ON inbox (conversation, mark);
 CREATE TABLE batches (
     id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL, version INTEGER NOT NULL, turn INTEGER NOT NULL,
     also TEXT, at INTEGER NOT NULL, events BLOB NOT NULL, replies BLOB, journal BLOB, trace TEXT

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use rusqlite::{Connection, OptionalExtension, Statement, ffi::ErrorCode, params};
+use rusqlite::{Connection, Statement, ffi::ErrorCode, params};
 use segue_engine::{ids::ConversationId, time::Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
@@ -67,6 +67,16 @@ pub(super) enum Seen {
     Answered(TurnNumber),
 }
 
+/// The message that has the mark of a new one.
+enum Found {
+    /// It is the same.
+    Same(Seen),
+    /// It was the same, too long ago.
+    Forgotten,
+    /// It is another one.
+    Other,
+}
+
 /// An outer error spoils the transaction; an inner one concerns the work alone and has changed nothing.
 type Outcome = rusqlite::Result<Result<Done, StoreError>>;
 
@@ -114,10 +124,11 @@ impl<'c> Writer<'c> {
             commit: connection.prepare("COMMIT")?,
             others: connection.prepare("PRAGMA data_version")?,
             inbox_put: connection.prepare(
-                "INSERT INTO inbox (conversation, key, turn, at, packed) VALUES (?1, ?2, ?3, ?4, ?5)
+                "INSERT INTO inbox (conversation, mark, turn, at, packed) VALUES (?1, ?2, ?3, ?4, ?5)
                  ON CONFLICT DO NOTHING",
             )?,
-            inbox_get: connection.prepare("SELECT turn, at FROM inbox WHERE conversation = ?1 AND key = ?2")?,
+            inbox_get: connection
+                .prepare("SELECT turn, packed, id FROM inbox WHERE conversation = ?1 AND mark = ?2")?,
             batch_put: connection.prepare(
                 "INSERT INTO batches (conversation, version, turn, also, at, events, replies, journal, trace)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
@@ -221,21 +232,15 @@ impl<'c> Writer<'c> {
             Ok(head) => (head.number, head.turns + 1),
             Err(reason) => return Ok(Err(StoreError::damaged(id, reason))),
         };
-        // A key made of a message begins with a digit: none is like this one.
-        let own;
-        let key = match key {
-            Some(key) => key,
-            None => {
-                own = format!("#{turn}");
-                &own
-            }
-        };
-        let row = params![number, key, Unsigned(turn), at.as_micros(), packed];
-        if self.inbox_put.execute(row)? == 0 {
-            if let Some(seen) = self.seen(id, number, key, at)? {
-                return Ok(Ok(Done::Seen(seen)));
-            }
-            self.inbox_put.execute(row)?;
+        let mark = key.map(|key| Unsigned(inbox::mark(key)));
+        if self.inbox_put.execute(params![number, mark, Unsigned(turn), at.as_micros(), packed])? == 0 {
+            let mark = match self.seen(id, number, key, at)? {
+                Ok(Found::Same(seen)) => return Ok(Ok(Done::Seen(seen))),
+                Ok(Found::Forgotten) => mark,
+                Ok(Found::Other) => None,
+                Err(error) => return Ok(Err(error)),
+            };
+            self.inbox_put.execute(params![number, mark, Unsigned(turn), at.as_micros(), packed])?;
         }
         self.heads.change(id, |head| {
             head.turns = turn;
@@ -245,20 +250,34 @@ impl<'c> Writer<'c> {
         Ok(Ok(Done::Seen(Seen::New(TurnNumber(turn)))))
     }
 
-    /// What became of the message that has this key; `None` when that is too long ago to be the same one, in which case
-    /// its key is free now.
-    fn seen(&mut self, id: &ConversationId, number: i64, key: &str, now: Timestamp) -> rusqlite::Result<Option<Seen>> {
-        let row = self.inbox_get.query_row(params![number, key], |row| Ok((row.get(0)?, row.get(1)?)));
-        let Some((Unsigned(turn), at)) = row.optional()? else { return Ok(None) };
+    /// What the message is that has the mark of this key. When it is too long ago to be the same one, the mark is free
+    /// afterwards.
+    fn seen(
+        &mut self,
+        id: &ConversationId,
+        number: i64,
+        key: Option<&str>,
+        now: Timestamp,
+    ) -> rusqlite::Result<Result<Found, StoreError>> {
+        let mark = key.map(|key| Unsigned(inbox::mark(key)));
+        let row = self.inbox_get.query_row(params![number, mark], |row| {
+            Ok((row.get::<_, Unsigned>(0)?.0, inbox::unpack(id, row.get_ref(1)?.as_blob()?), row.get::<_, i64>(2)?))
+        })?;
+        let (turn, earlier, row) = match row {
+            (turn, Ok(earlier), row) => (turn, earlier, row),
+            (_, Err(error), _) => return Ok(Err(error)),
+        };
+        if inbox::duplicate_key(&earlier).as_deref() != key {
+            return Ok(Ok(Found::Other));
+        }
         if self.heads.get(id)?.is_ok_and(|head| head.is_open(turn)) {
-            return Ok(Some(Seen::Open(TurnNumber(turn))));
+            return Ok(Ok(Found::Same(Seen::Open(TurnNumber(turn)))));
         }
-        if !inbox::is_forgotten(Timestamp::from_micros(at), now) {
-            return Ok(Some(Seen::Answered(TurnNumber(turn))));
+        if !inbox::is_forgotten(earlier.at, now) {
+            return Ok(Ok(Found::Same(Seen::Answered(TurnNumber(turn)))));
         }
-        let sql = "UPDATE inbox SET key = '#' || turn WHERE conversation = ?1 AND key = ?2";
-        self.connection.execute(sql, params![number, key])?;
-        Ok(None)
+        self.connection.execute("UPDATE inbox SET mark = NULL WHERE id = ?1", [row])?;
+        Ok(Ok(Found::Forgotten))
     }
 
     fn journal(&mut self, id: &ConversationId, turn: TurnNumber, records: &[JournalRecord]) -> Outcome {

@@ -1,3 +1,4 @@
+//! Calls bounded in time and size, and what is known of them afterwards.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 use std::{
     future::pending,

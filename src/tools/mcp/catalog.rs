@@ -3,6 +3,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use segue_engine::text::cleaned;
 use serde_json::{Value as Json, json};
 
 use super::{
@@ -14,7 +15,7 @@ use super::{
 use crate::{
     cx::Cx,
     limits,
-    tools::{ArgumentCheck, Catalog, Effect, Tool, ToolSpec, outcome::visible, schema::completed},
+    tools::{ArgumentCheck, Catalog, Effect, Tool, ToolSpec, schema::completed},
 };
 
 /// The longest name that the protocol allows.
@@ -90,7 +91,7 @@ impl Listed {
         match result {
             Ok(tool) => self.tools.push(Arc::new(tool)),
             Err(why) => {
-                let shown: String = visible(name).chars().take(LONGEST_NAME).collect();
+                let shown: String = cleaned(name).chars().take(LONGEST_NAME).collect();
                 self.excluded.push((if shown.is_empty() { "?".to_owned() } else { shown }, why));
             }
         }
@@ -126,7 +127,7 @@ impl Listed {
 
 fn described(raw: &Json) -> String {
     let text = raw.get("description").and_then(Json::as_str).unwrap_or_default();
-    let text = visible(text);
+    let text = cleaned(text);
     let end = text.floor_char_boundary(limits::MCP_DESCRIPTION);
     text.get(..end).unwrap_or_default().trim().to_owned()
 }

@@ -13,7 +13,7 @@ use rmcp::{
         ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RequestHandle,
         RunningService, RunningServiceCancellationToken, ServiceError,
     },
-    transport::{IntoTransport, async_rw::AsyncRwTransport},
+    transport::{IntoTransport, async_rw::AsyncRwTransport, streamable_http_client::StreamableHttpError},
 };
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -85,7 +85,9 @@ async fn open(shared: &Shared, mode: ClientLifecycleMode) -> Result<Link, Refusa
     match &shared.reach {
         Reach::Http { url } => {
             let client = shared.around.http.client().map_err(|error| Refusal::Other(error.to_string()))?;
-            let transport = wire::transport(client, url, &shared.headers).map_err(Refusal::Other)?;
+            let transport =
+                wire::transport(client, url, &shared.headers, shared.tokens(client).map_err(Refusal::Other)?)
+                    .map_err(Refusal::Other)?;
             let service = greet(shared, transport, mode).await?;
             Ok(Link::of(shared, service, gone, None, Tail::default()))
         }
@@ -123,6 +125,15 @@ where
     shared.listener.clone().serve_with_lifecycle(transport, mode).await.map_err(|error| match &error {
         ClientInitializeError::JsonRpcError(_) | ClientInitializeError::NoCompatibleProtocolVersion { .. } => {
             Refusal::Handshake(format!("it refuses the handshake: {error}"))
+        }
+        ClientInitializeError::TransportError { error, context } => {
+            // The library's words name its types; the cause is what operators can use.
+            let cause = match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+                Some(StreamableHttpError::Client(cause)) => with_causes(cause),
+                Some(other) => with_causes(other),
+                None => with_causes(error.error.as_ref()),
+            };
+            Refusal::Other(format!("{cause} ({context})"))
         }
         _ => Refusal::Other(with_causes(&error)),
     })

@@ -2,13 +2,15 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use rmcp::{
     ClientHandler, ErrorData, RoleClient,
-    model::{ClientCapabilities, ClientConfig, Implementation, ProgressNotificationParam, ProgressToken},
+    model::{
+        ClientCapabilities, ClientConfig, Implementation, ProgressNotificationParam, ProgressToken, ProtocolVersion,
+    },
     service::{NotificationContext, RequestContext},
 };
 use tokio::sync::watch;
@@ -17,9 +19,12 @@ use crate::{clock::Clock, limits, tools::Progress};
 
 type Report = Arc<dyn Fn(Progress) + Send + Sync>;
 
+/// Who wants to hear of which call, and when it heard last.
+type Reports = HashMap<ProgressToken, (Report, Option<Duration>)>;
+
 /// Where the news of running calls go. Bounded by the calls in flight.
 #[derive(Clone, Default)]
-pub(super) struct Watchers(Arc<Mutex<HashMap<ProgressToken, (Report, Option<Duration>)>>>);
+pub(super) struct Watchers(Arc<Mutex<Reports>>);
 
 impl Watchers {
     /// Sends the news of one call to `report` until the returned guard is dropped.
@@ -28,7 +33,7 @@ impl Watchers {
         Watching { watchers: self.clone(), token }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ProgressToken, (Report, Option<Duration>)>> {
+    fn lock(&self) -> MutexGuard<'_, Reports> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,6 +81,8 @@ impl ClientHandler for Listener {
     fn get_info(&self) -> ClientConfig {
         // No capability is offered: no sampling, no elicitation, no roots.
         ClientConfig::new(ClientCapabilities::default(), Implementation::new("segue", env!("CARGO_PKG_VERSION")))
+            // The newest revision that has the handshake; servers without it are asked for their versions instead.
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 
     // The library answers with an empty list by default; what we do not offer is not there.

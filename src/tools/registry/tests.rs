@@ -1,3 +1,4 @@
+//! Names of tools in one run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 use serde_json::json;
 
