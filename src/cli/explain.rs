@@ -6,8 +6,6 @@ use super::{Done, USAGE, out};
 
 #[derive(RustEmbed)]
 #[folder = "docs/errors/"]
-#[include = "*.md"]
-#[exclude = "README.md"]
 struct Pages;
 
 #[derive(clap::Args)]
@@ -20,7 +18,7 @@ pub(super) struct Args {
 pub(super) fn explain(args: &Args) -> Done {
     let Some(asked) = &args.code else {
         let mut codes: Vec<String> =
-            Pages::iter().filter_map(|name| name.strip_suffix(".md").map(str::to_owned)).collect();
+            Pages::iter().filter_map(|name| name.strip_suffix(".md").map(str::to_owned)).filter(|name| name != "README").collect();
         codes.sort_unstable();
         let titles = codes
             .iter()

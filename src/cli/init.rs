@@ -9,21 +9,20 @@ use rust_embed::RustEmbed;
 use super::{Done, out};
 
 #[derive(RustEmbed)]
-#[folder = "flows/"]
-#[include = "ferries/*"]
-#[include = "ferries.script.yml"]
+#[folder = "flows/ferries/"]
 struct Flows;
 
 #[derive(RustEmbed)]
 #[folder = "sub_agents/"]
 struct Agents;
 
-/// The files of the starter that stand in the root of the repository.
-const ROOT: [(&str, &str); 4] = [
+/// The files of the starter that stand beside other things in the repository.
+const SINGLE: [(&str, &str); 5] = [
     ("config.yml", include_str!("../../config.yml")),
     ("domain.yml", include_str!("../../domain.yml")),
     ("endpoints.yml", include_str!("../../endpoints.yml")),
     ("credentials.yml", include_str!("../../credentials.yml")),
+    ("flows/ferries.script.yml", include_str!("../../flows/ferries.script.yml")),
 ];
 
 /// What the new project may begin with.
@@ -75,7 +74,7 @@ fn files() -> Vec<(String, Cow<'static, [u8]>)> {
         .iter()
         .map(|(path, text)| ((*path).to_owned(), Cow::Owned(without_repository(text).into_bytes())))
         .collect();
-    files.extend(Flows::iter().filter_map(|path| Some((format!("flows/{path}"), Flows::get(&path)?.data))));
+    files.extend(Flows::iter().filter_map(|path| Some((format!("flows/ferries/{path}"), Flows::get(&path)?.data))));
     files.extend(Agents::iter().filter_map(|path| Some((format!("sub_agents/{path}"), Agents::get(&path)?.data))));
     files.push((".gitignore".to_owned(), Cow::Borrowed(b".segue/\n")));
     files.sort();

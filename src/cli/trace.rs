@@ -78,6 +78,9 @@ fn why(reason: &Reason) -> String {
         Reason::Replaced { command, by, rule } => format!("replaced {} by {} ({rule})", json(command), json(by)),
         Reason::Branch { flow, step, taken } => format!("{flow}/{step}: took {taken}"),
         Reason::Condition { condition, trouble } => format!("`{condition}` counts as false: {trouble}"),
+        Reason::Shortcut { slot, value, rule } => format!("{slot} is {value}, without a model ({rule})"),
+        Reason::Rejected { slot, because } => format!("refused a value of {slot}: {because}"),
+        Reason::Failed { flow, because } => format!("{flow} ended by a failure: {because}"),
         Reason::Note { text } => text.clone(),
     }
 }
