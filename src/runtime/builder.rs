@@ -191,7 +191,7 @@ impl AssistantBuilder {
         let build = hash::number(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
         let sources = self.sources();
         let parts = Parts {
-            understander: Understander::new(prompts.clone()),
+            understander: Arc::new(Understander::new(prompts.clone())),
             project: self.project,
             prompts,
             generator,
