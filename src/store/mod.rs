@@ -1,7 +1,18 @@
 //! Remembering: everything durable, one transaction at a time.
 //!
-//! Entry: [`Store`]. One contract suite runs against every driver. This room never interprets events, and never decides
-//! what may be repeated: it keeps what it is given and guards the version.
+//! Entries: [`open`] gives a [`Store`]; [`TurnJournal`] is the recorded door of one turn. One contract suite runs against
+//! every driver. This room never interprets events: it keeps what it is given and guards the version. It never performs an
+//! effect: the journal says whether one may leave, its caller lets it.
+
+#[cfg(any(test, feature = "testing"))]
+pub mod contract;
+mod inbox;
+mod journal;
+mod location;
+mod memory;
+mod replay;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 use std::sync::Arc;
 
@@ -13,6 +24,14 @@ use segue_engine::{
 };
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "sqlite")]
+pub use self::sqlite::SqliteStore;
+pub use self::{
+    journal::{Begun, Journal, TurnJournal},
+    location::{Location, open},
+    memory::MemoryStore,
+    replay::ReplayJournal,
+};
 use crate::cx::StepKey;
 
 /// How many batches a conversation has; the guard of every append.
@@ -76,8 +95,10 @@ pub struct Stored {
 /// All that a turn leaves, written in one transaction.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// The turn.
+    /// The turn; 0 for events that answer no message, such as those of a timer or of the API.
     pub turn: TurnNumber,
+    /// Further turns whose messages this one answers with the same replies: several quick messages that became one.
+    pub also: Vec<TurnNumber>,
     /// Its events.
     pub events: Vec<Event>,
     /// Its replies: they wait in the outbox until they are delivered.
@@ -88,6 +109,17 @@ pub struct Batch {
     pub snapshot: Option<Conversation>,
     /// The trace of the turn, as JSON text.
     pub trace: Option<String>,
+    /// Large texts that the trace or the journal refer to by hash; each is stored once in a conversation.
+    pub bodies: Vec<Body>,
+}
+
+/// A text that is stored once, however often it is referred to: a prompt, a tool list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Body {
+    /// Its hash, as the caller made it; the name under which it is found.
+    pub hash: Arc<str>,
+    /// The text.
+    pub text: Arc<str>,
 }
 
 /// One record of the journal: an intent, or an outcome.
@@ -105,6 +137,17 @@ pub struct JournalRecord {
     pub at: Timestamp,
     /// Hash of engine version and project; a turn is replayed only by the build that began it.
     pub build: u64,
+}
+
+/// Adds records to those of the same turn: the latest of each step, but an intent never replaces an outcome.
+pub(crate) fn merge_journal(into: &mut Vec<JournalRecord>, records: Vec<JournalRecord>) {
+    for record in records {
+        match into.iter_mut().find(|earlier| earlier.key == record.key) {
+            Some(earlier) if record.outcome.is_some() || earlier.outcome.is_none() => *earlier = record,
+            Some(_) => {}
+            None => into.push(record),
+        }
+    }
 }
 
 /// A message that was accepted and not answered.
@@ -165,15 +208,74 @@ pub enum StoreError {
         /// What we know.
         known: u32,
     },
+    /// The turn is not known: its message was never accepted, or the conversation was erased meanwhile.
+    #[error("turn {turn} of conversation {conversation} was never accepted, or the conversation was erased meanwhile")]
+    NotAccepted {
+        /// Whose.
+        conversation: ConversationId,
+        /// Which.
+        turn: u64,
+    },
+    /// A step asks for something else than its record says: the turn must not go on.
+    #[error("step `{key}` asks for something else than what was recorded for it: {recorded} then, {found} now")]
+    RequestChanged {
+        /// The step.
+        key: StepKey,
+        /// The hash of the recorded request.
+        recorded: Arc<str>,
+        /// The hash of the present one.
+        found: Arc<str>,
+    },
+    /// A replay came to a step that has no record.
+    #[error("step `{key}` ({kind}) was not recorded: the replay took another way")]
+    NotRecorded {
+        /// The step.
+        key: StepKey,
+        /// Its kind.
+        kind: Arc<str>,
+    },
+    /// The address of a store is not one that this program can open.
+    #[error("{given}: {reason}; {cure}")]
+    Unsupported {
+        /// As written.
+        given: String,
+        /// Why not.
+        reason: String,
+        /// What to do.
+        cure: String,
+    },
+}
+
+impl StoreError {
+    /// The code that `segue explain` knows.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Conflict { .. } => "S0101",
+            Self::Damaged { .. } => "S0102",
+            Self::Unavailable(_) => "S0103",
+            Self::TooNew { .. } => "S0104",
+            Self::NotAccepted { .. } => "S0105",
+            Self::Unsupported { .. } => "S0106",
+            Self::RequestChanged { .. } => "S0201",
+            Self::NotRecorded { .. } => "S0202",
+        }
+    }
+
+    /// A record that cannot be read.
+    pub(crate) fn damaged(conversation: &ConversationId, reason: impl std::fmt::Display) -> Self {
+        Self::Damaged { conversation: conversation.clone(), reason: reason.to_string() }
+    }
 }
 
 /// Everything durable. Object-safe; every method may be called at once from many conversations.
 pub trait Store: Send + Sync {
     /// Stores a message before anything is done about it, or says what became of the same one earlier. Durable when it returns.
+    /// A message without an id is always new. Turn 1 of a conversation tells that nothing is stored of it: no load is needed.
     fn accept(&self, inbound: Inbound) -> BoxFuture<'_, Result<Accepted, StoreError>>;
     /// The conversation; empty when nothing is known of it.
     fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Stored, StoreError>>;
-    /// Writes records of a running turn. Durable when it returns.
+    /// Writes records of a running turn. Durable when it returns. The latest record of a step replaces the earlier, but
+    /// an intent never replaces an outcome.
     fn journal<'a>(
         &'a self,
         id: &'a ConversationId,
@@ -190,9 +292,10 @@ pub trait Store: Send + Sync {
     ) -> BoxFuture<'a, Result<Version, StoreError>>;
     /// Messages accepted and not answered, oldest first.
     fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>>;
-    /// Conversations that have unfinished messages, for the sweep at start.
+    /// Conversations that have unfinished messages or undelivered replies, for the sweep at start.
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>>;
-    /// Replies that were stored and not delivered, oldest first, with the channel they are for.
+    /// Replies that were stored and not delivered, oldest first; at most [`limits::OUTBOX`](crate::limits::OUTBOX), older
+    /// ones are given up.
     fn undelivered<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>>;
     /// Marks replies as delivered.
     fn delivered<'a>(&'a self, id: &'a ConversationId, replies: Vec<Arc<str>>)
@@ -203,7 +306,7 @@ pub trait Store: Send + Sync {
     fn conversations(&self, limit: usize) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>>;
     /// Forgets a conversation, bodies included.
     fn erase<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<(), StoreError>>;
-    /// Removes journals and duplicate marks that are past their retention; how many rows went.
+    /// Removes journals, traces and bodies that are past their retention, and forgets old duplicates; how many rows went.
     fn expire(&self, now: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>>;
     /// The replies to one message, if it was answered.
     fn answered<'a>(
@@ -211,4 +314,7 @@ pub trait Store: Send + Sync {
         id: &'a ConversationId,
         message: &'a MessageId,
     ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>>;
+    /// A text that some batch stored under this hash.
+    fn body<'a>(&'a self, id: &'a ConversationId, hash: &'a str)
+    -> BoxFuture<'a, Result<Option<Arc<str>>, StoreError>>;
 }

@@ -6,6 +6,10 @@ pub const HISTORY_ITEMS: usize = 48;
 pub const FLOW_STEPS: usize = 250;
 /// Turn: frames on the stack.
 pub const STACK_FRAMES: usize = 64;
+/// Turn: actions, tool calls of steps and agent tasks; a flow that runs in circles through them ends here.
+pub const TURN_ACTS: u32 = 250;
+/// Turn: characters of a tool's answer that the event about it keeps.
+pub const TOOL_SUMMARY: usize = 500;
 /// Message: characters shown to the command generator when the project sets none (dialogue.md 4.1).
 pub const MESSAGE_CHARACTERS: usize = 420;
 /// Message: `=` signs in one `/SetSlots(…)` (dialogue.md 3.5).
@@ -18,6 +22,10 @@ pub const YAML_NODES: usize = 2_000_000;
 pub const YAML_DEPTH: usize = 64;
 /// Project: files read.
 pub const PROJECT_FILES: usize = 20_000;
+/// YAML: aliases (`*name`) in one file.
+pub const YAML_ALIASES: usize = 1_000;
+/// YAML: values that aliases may repeat in one file, all together.
+pub const YAML_ALIAS_NODES: usize = 200_000;
 
 // ---- templates ----
 
@@ -33,6 +41,8 @@ pub const TEMPLATE_JSON_BYTES: usize = 4 * 1024 * 1024;
 pub const TEMPLATE_PAD_CHARS: usize = 10_000;
 /// Levels of nesting that are filled inside the `custom`, `buttons` and `elements` of a response.
 pub const RESPONSE_DEPTH: usize = 64;
+
+// ---- conditions and regular expressions ----
 
 /// Longest regular expression, in bytes of UTF-8. Longer ones are refused when the project is loaded.
 pub const PATTERN_TEXT: usize = 1024;

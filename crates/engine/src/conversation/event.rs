@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Map, Value as Json};
 
 use super::{Command, Frame, Reply, UserMessage};
@@ -12,17 +12,84 @@ use crate::{
 };
 
 /// One thing that happened.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+///
+/// As JSON it is one flat object: `event`, `timestamp`, the fields of its kind, and `metadata` with the place. A `user`
+/// event's `metadata` is its message's, as in the CALM format; its own place, if it has one, stands under `place`.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// When; the time of the input that caused it.
-    #[serde(rename = "timestamp")]
     pub at: Timestamp,
     /// What.
-    #[serde(flatten)]
     pub kind: EventKind,
     /// Where in the flows it happened.
-    #[serde(default, rename = "metadata", skip_serializing_if = "EventPlace::is_empty")]
     pub place: EventPlace,
+}
+
+/// How an event is written; borrowed, so that writing copies nothing.
+#[derive(Serialize)]
+struct Line<'a> {
+    timestamp: Timestamp,
+    #[serde(flatten)]
+    kind: &'a EventKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a EventPlace>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<&'a EventPlace>,
+}
+
+impl Serialize for Event {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let place = (!self.place.is_empty()).then_some(&self.place);
+        let (metadata, place) = if self.kind.owns_metadata() { (None, place) } else { (place, None) };
+        Line { timestamp: self.at, kind: &self.kind, metadata, place }.serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for Event {
+    /// Fails only when there is no object or no timestamp: a kind, or a shape of a known kind, that this version does not
+    /// know becomes [`EventKind::Unknown`].
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let whole = Json::deserialize(d)?;
+        let around = Around::deserialize(&whole).map_err(serde::de::Error::custom)?;
+        let kind = EventKind::deserialize(&whole).map_err(serde::de::Error::custom)?;
+        Ok(around.with(kind))
+    }
+}
+
+impl Event {
+    /// Reads one event from JSON text; the same as [`serde_json::from_str`], in little more than half the time.
+    ///
+    /// # Errors
+    /// The text is no JSON object with a `timestamp`.
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        // Twice over the text is faster than once through a tree of values.
+        Ok(serde_json::from_str::<Around>(text)?.with(serde_json::from_str(text)?))
+    }
+}
+
+/// What stands around the kind of a written event.
+#[derive(Deserialize)]
+struct Around {
+    timestamp: Timestamp,
+    #[serde(default)]
+    metadata: Lenient,
+    #[serde(default)]
+    place: Lenient,
+}
+
+impl Around {
+    fn with(self, mut kind: EventKind) -> Event {
+        let place = match &mut kind {
+            EventKind::Unknown(fields) => {
+                // `shift_remove` keeps the order of the others: what is not known is written again as it came.
+                fields.shift_remove("timestamp");
+                EventPlace::default()
+            }
+            EventKind::User(_) => self.place.0,
+            _ => self.metadata.0,
+        };
+        Event { at: self.timestamp, kind, place }
+    }
 }
 
 /// The flow and step that an event belongs to.
@@ -34,6 +101,32 @@ pub struct EventPlace {
     /// Its step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_id: Option<StepId>,
+}
+
+impl EventKind {
+    /// Whether `metadata` of the written event belongs to the kind and not to the place.
+    fn owns_metadata(&self) -> bool {
+        matches!(self, Self::User(_) | Self::Unknown(_))
+    }
+}
+
+/// A place where there is one; anything else in its stead is no place.
+#[derive(Default)]
+struct Lenient(EventPlace);
+
+impl<'de> Deserialize<'de> for Lenient {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Given {
+            Place(EventPlace),
+            Other(IgnoredAny),
+        }
+        Ok(Self(match Given::deserialize(d)? {
+            Given::Place(place) => place,
+            Given::Other(_) => EventPlace::default(),
+        }))
+    }
 }
 
 impl EventPlace {

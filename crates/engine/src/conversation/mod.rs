@@ -3,6 +3,7 @@
 //! Entry: [`Conversation::apply`]. This room never decides anything, never fails on names it does not know, and never sees
 //! a driver. What the fold keeps is bounded: the cost of a turn does not grow with the length of the conversation.
 
+pub mod codec;
 mod command;
 mod event;
 mod history;
@@ -61,6 +62,20 @@ pub struct Conversation {
     pub turns: u64,
     /// The number of the next frame; frame ids are made from it, so that a replay makes the same ones.
     pub next_frame: u64,
+    /// How far the present turn is.
+    #[serde(default)]
+    pub turn: TurnState,
+}
+
+/// How far a turn is: enough to go on with it after an effect, and to end one that runs in circles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnState {
+    /// Actions, tool calls and agent runs since the user wrote.
+    pub acts: u32,
+    /// Whether the message was understood; before, only actions that run at every message have run.
+    pub understood: bool,
+    /// Whether the assistant said anything.
+    pub spoke: bool,
 }
 
 /// The present session of a conversation.
@@ -74,6 +89,9 @@ pub struct Session {
     pub started_at: Timestamp,
     /// When the user last wrote.
     pub last_user_at: Timestamp,
+    /// Messages of the user in this session.
+    #[serde(default)]
+    pub turns: u64,
 }
 
 /// What one agent did in this session.
@@ -107,6 +125,7 @@ impl Conversation {
             events: 0,
             turns: 0,
             next_frame: 0,
+            turn: TurnState::default(),
         }
     }
 
@@ -127,6 +146,7 @@ impl Conversation {
                 if let (Some(agent), false) = (&bot.agent, bot.kind == BotKind::Filler) {
                     self.agents.entry(agent.clone()).or_default().last_text = bot.reply.text.as_deref().map(Into::into);
                 }
+                self.turn.spoke = true;
                 self.history.bot(bot, event.at);
             }
             EventKind::Slot { name, value, filled_by, reset } => {
@@ -149,7 +169,7 @@ impl Conversation {
             EventKind::SessionEnded { .. } => self.session.ended = true,
             EventKind::Restart => {
                 let (id, events, turns, frame) = (self.id.clone(), self.events, self.turns, self.next_frame);
-                *self = Self { events, turns, next_frame: frame, ..Self::new(id) };
+                *self = Self { events, turns, next_frame: frame, turn: self.turn, ..Self::new(id) };
             }
             EventKind::Pause => self.paused = true,
             EventKind::Resume => self.paused = false,
@@ -162,7 +182,10 @@ impl Conversation {
                 self.started_flows.insert(flow_id.clone());
                 self.flow_hashes.insert(flow_id.clone(), *fingerprint);
             }
+            EventKind::Action { .. } | EventKind::ToolExecuted { agent_id: None, .. } => self.turn.acts += 1,
+            EventKind::Understood { .. } => self.turn.understood = true,
             EventKind::AgentStarted { flow_id, agent_id, .. } => {
+                self.turn.acts += 1;
                 let record = self.agents.entry(agent_id.clone()).or_default();
                 record.started += 1;
                 record.flow_id = Some(flow_id.clone());
@@ -173,15 +196,13 @@ impl Conversation {
                 self.history.mark(agent_id, false);
             }
             EventKind::AgentExchanges { agent_id, exchanges } => self.history.exchanges(agent_id, exchanges),
-            EventKind::Action { .. }
-            | EventKind::FlowCompleted { .. }
+            EventKind::FlowCompleted { .. }
             | EventKind::FlowCancelled { .. }
             | EventKind::FlowInterrupted { .. }
             | EventKind::FlowResumed { .. }
             | EventKind::AgentInterrupted { .. }
             | EventKind::AgentResumed { .. }
             | EventKind::AgentCancelled { .. }
-            | EventKind::Understood { .. }
             | EventKind::ToolExecuted { .. }
             | EventKind::ReplyInterrupted { .. }
             | EventKind::Unknown(_) => {}
@@ -190,6 +211,8 @@ impl Conversation {
 
     fn user(&mut self, message: &UserMessage, at: Timestamp) {
         self.turns += 1;
+        self.turn = TurnState::default();
+        self.session.turns += 1;
         self.session.last_user_at = at;
         self.history.user(&message.text, at);
         self.latest_message = Some(message.clone());

@@ -22,7 +22,8 @@ pub struct Frame {
     /// What it is.
     #[serde(flatten)]
     pub kind: FrameKind,
-    /// Collect steps of the flow that were visited, oldest first: the candidates a correction may go back to.
+    /// Steps of the flow that were visited and ask for slots, themselves or through the flow they call, in the order of the
+    /// first visit: the candidates a correction may go back to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trail: Vec<StepId>,
 }
@@ -183,6 +184,10 @@ pub enum AgentState {
     Interrupted,
     /// It is about to be invoked again after an interruption.
     Resuming,
+    /// The user answered; it is about to be invoked with that.
+    Continuing,
+    /// It completed before and is about to begin anew.
+    Restarting,
 }
 
 impl Stack {

@@ -2,14 +2,46 @@
 //!
 //! Entry: [`advance`]. It takes the project, the conversation and one input, changes the conversation only by applying the
 //! events that it also returns, and says in [`Next`] what the runtime must do now. The same arguments give the same answer,
-//! byte for byte; so a stored conversation can be walked again from its inputs.
+//! byte for byte; so a stored conversation can be walked again from its inputs (held by `tests/dialogue/properties.rs`).
+//!
+//! The journey of a message: [`session`] (a session begins, the message is recorded) → [`structured`] and [`shortcuts`] (what
+//! needs no model) or [`Next::Understand`] → [`clean`] (which commands survive) → [`commands`] (what they do to the stack) →
+//! [`flow`] (steps are walked until something must be performed or the assistant listens).
+//!
+//! The stack is worked on as a copy and recorded once, at the end of an advance that changed it; every other change is an
+//! event at the moment it happens.
+
+mod actions;
+mod agent_frame;
+mod clean;
+mod collect;
+mod commands;
+mod context;
+mod ending;
+mod flow;
+mod interrupt;
+mod patterns;
+mod rejections;
+mod reply;
+mod session;
+mod shortcuts;
+mod slots;
+mod structured;
+mod tool_call;
+mod turn;
+mod why;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
 
+use self::turn::Turn;
+pub use self::{slots::coerced, why::Reason};
 use crate::{
     conversation::{
-        ActionCall, ActionOutcome, AgentCall, AgentOutcome, Command, Event, ToolCallStep, ToolResult, UserMessage,
+        ActionCall, ActionOutcome, AgentCall, AgentOutcome, BotMessage, Command, Conversation, Event, ToolCallStep,
+        ToolResult, UserMessage,
     },
+    project::Project,
     time::Timestamp,
 };
 
@@ -74,45 +106,43 @@ pub struct Advance {
     pub why: Vec<Reason>,
 }
 
-/// One line of the record of why a turn went as it did.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "reason", rename_all = "snake_case")]
-pub enum Reason {
-    /// A command was dropped by cleaning.
-    Dropped {
-        /// The command.
-        command: Command,
-        /// The rule.
-        rule: String,
-    },
-    /// A command was replaced by cleaning.
-    Replaced {
-        /// The command.
-        command: Command,
-        /// By what.
-        by: Command,
-        /// The rule.
-        rule: String,
-    },
-    /// A branch was taken.
-    Branch {
-        /// The flow.
-        flow: String,
-        /// The step.
-        step: String,
-        /// The condition that held, `else`, or `none`.
-        taken: String,
-    },
-    /// A condition could not be evaluated and counts as false.
-    Condition {
-        /// Its text.
-        condition: String,
-        /// What was the matter.
-        trouble: String,
-    },
-    /// Anything else worth knowing.
-    Note {
-        /// In words.
-        text: String,
-    },
+/// Takes one input and says what happened and what must be done now.
+///
+/// Never fails: an input that does not fit what is under way changes nothing and ends the turn, and `why` says so.
+pub fn advance(project: &Project, conversation: &mut Conversation, input: Input) -> Advance {
+    #[cfg(debug_assertions)]
+    let before = conversation.clone();
+    let mut turn = Turn::begin(project, conversation, input.at, input.seed);
+    let next = match input.kind {
+        InputKind::Message(message) => session::receive(&mut turn, message),
+        InputKind::Understood(commands) => commands::execute(&mut turn, commands, commands::Source::Model),
+        InputKind::Acted(outcome) => actions::acted(&mut turn, outcome),
+        InputKind::Called(result) => tool_call::called(&mut turn, result),
+        InputKind::Agent(outcome) => agent_frame::came_back(&mut turn, outcome),
+        InputKind::Exhausted { budget } => ending::exhausted(&mut turn, &budget),
+    };
+    let advance = turn.finish(next);
+    #[cfg(debug_assertions)]
+    debug_assert_eq!(
+        *conversation,
+        advance.events.iter().fold(before, |mut old, event| {
+            old.apply(event);
+            old
+        }),
+        "the conversation changed by something else than its events"
+    );
+    advance
+}
+
+/// Makes the message of a response as the conversation stands, for answers of action servers that name one: the variation is
+/// chosen by `seed`, and `arguments` stand over slots. `None` when the project has no such response.
+pub fn compose(
+    project: &Project,
+    conversation: &Conversation,
+    response: &str,
+    arguments: &Map<String, Json>,
+    seed: u64,
+) -> Option<BotMessage> {
+    let view = context::View::new(project, conversation, conversation.stack.frames());
+    reply::compose(&view, response, arguments, seed, &mut Vec::new())
 }

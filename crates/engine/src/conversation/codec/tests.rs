@@ -1,0 +1,228 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::sync::Arc;
+
+use proptest::{collection::vec, option, prelude::*};
+use serde_json::{Map, Value as Json, json};
+
+use super::*;
+use crate::{
+    conversation::{
+        AgentFrame, AgentState, BotKind, BotMessage, Button, Command, EventKind, EventPlace, FilledBy, FlowFrameType,
+        Frame, FrameKind, PatternFrame, Position, Reply, UserMessage,
+    },
+    time::Timestamp,
+};
+
+fn json_value() -> impl Strategy<Value = Json> {
+    let leaf = prop_oneof![
+        Just(Json::Null),
+        any::<bool>().prop_map(Json::from),
+        any::<i64>().prop_map(Json::from),
+        any::<u64>().prop_map(Json::from),
+        // Quarters are exact in binary: reading them needs no rounding.
+        any::<i32>().prop_map(|n| Json::from(f64::from(n) / 4.0)),
+        any::<String>().prop_map(Json::from),
+    ];
+    leaf.prop_recursive(3, 12, 4, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..4).prop_map(Json::from),
+            vec((any::<String>(), inner), 0..4).prop_map(|pairs| Json::Object(pairs.into_iter().collect())),
+        ]
+    })
+}
+
+fn map() -> impl Strategy<Value = Map<String, Json>> {
+    let key = prop_oneof!["[a-z_]{1,8}", Just("active_flow".to_owned()), Just("event".to_owned())];
+    vec((key, json_value()), 0..4).prop_map(|pairs| pairs.into_iter().collect())
+}
+
+fn word() -> impl Strategy<Value = String> {
+    any::<String>()
+}
+
+fn frame() -> impl Strategy<Value = Frame> {
+    let pattern = prop_oneof![
+        Just(PatternFrame::Plain),
+        (word(), map()).prop_map(|(error_type, info)| PatternFrame::InternalError { error_type, info }),
+        (word(), word()).prop_map(|(a, b)| PatternFrame::Correction {
+            is_reset_only: true,
+            corrected_slots: Map::new(),
+            reset_flow_id: Some(a.into()),
+            reset_step_id: None,
+            new_slot_values: vec![Json::from(b)],
+        }),
+    ];
+    let kind = prop_oneof![
+        Just(FrameKind::Flow { frame_type: FlowFrameType::Link }),
+        pattern.prop_map(|context| FrameKind::Pattern { context }),
+        (word(), map()).prop_map(|(agent, metadata)| FrameKind::Agent(AgentFrame {
+            agent_id: agent.into(),
+            state: AgentState::Interrupted,
+            is_restart: false,
+            metadata,
+        })),
+    ];
+    (word(), kind, vec(word(), 0..3)).prop_map(|(name, kind, trail)| Frame {
+        frame_id: name.clone().into(),
+        flow_id: name.clone().into(),
+        at: Position::Before(name.into()),
+        kind,
+        trail: trail.into_iter().map(Into::into).collect(),
+    })
+}
+
+fn user() -> impl Strategy<Value = EventKind> {
+    (word(), word(), word(), map()).prop_map(|(text, id, channel, metadata)| {
+        EventKind::User(UserMessage {
+            text: text.into(),
+            message_id: id.into(),
+            input_channel: channel.into(),
+            metadata,
+        })
+    })
+}
+
+fn bot() -> impl Strategy<Value = EventKind> {
+    let extra = vec(("x_[a-z]{1,5}", json_value()), 0..3);
+    (option::of(word()), vec((word(), extra), 0..3), option::of(json_value()), any::<bool>()).prop_map(
+        |(text, buttons, custom, in_exchange)| {
+            EventKind::Bot(BotMessage {
+                reply: Reply {
+                    text: text.map(Into::into),
+                    buttons: buttons
+                        .into_iter()
+                        .map(|(title, extra)| Button {
+                            title: title.clone().into(),
+                            payload: title.into(),
+                            extra: extra.into_iter().collect(),
+                        })
+                        .collect(),
+                    // JSON writes an absent value and null alike.
+                    custom: custom.filter(|custom| !custom.is_null()),
+                    ..Reply::default()
+                },
+                utter_action: Some("utter_x".into()),
+                kind: BotKind::Filler,
+                agent: None,
+                reply_id: Some("r".into()),
+                in_exchange,
+            })
+        },
+    )
+}
+
+fn other() -> impl Strategy<Value = EventKind> {
+    prop_oneof![
+        word().prop_map(|name| EventKind::Action { name: name.into() }),
+        (word(), json_value(), any::<bool>()).prop_map(|(name, value, reset)| EventKind::Slot {
+            name: name.into(),
+            value,
+            filled_by: Some(FilledBy::Payload),
+            reset,
+        }),
+        Just(EventKind::ResetSlots),
+        Just(EventKind::SessionStarted),
+        Just(EventKind::Restart),
+        Just(EventKind::Followup { name: None }),
+        (vec(frame(), 0..3), any::<u64>()).prop_map(|(frames, next_frame)| EventKind::Stack { frames, next_frame }),
+        (word(), any::<u64>(), json_value()).prop_map(|(flow, fingerprint, context)| EventKind::FlowStarted {
+            flow_id: flow.into(),
+            fingerprint,
+            context,
+        }),
+        (word(), vec(json_value(), 0..3)).prop_map(|(agent, exchanges)| EventKind::AgentExchanges {
+            agent_id: agent.into(),
+            exchanges: Arc::new(exchanges),
+        }),
+        (word(), json_value()).prop_map(|(name, value)| EventKind::Understood {
+            commands: vec![Command::SetSlot { name: name.clone().into(), value, extractor: FilledBy::Llm }],
+            source: name,
+        }),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    (prop_oneof![user(), bot(), other()], 0..4_102_444_800_000_000_i64, option::of(word()), option::of(word()))
+        .prop_map(|(kind, at, flow, step)| Event {
+            at: Timestamp::from_micros(at),
+            kind,
+            place: EventPlace { active_flow: flow.map(Into::into), step_id: step.map(Into::into) },
+        })
+}
+
+proptest! {
+    #[test]
+    fn events_come_back_as_they_were(events in vec(event(), 0..6), number in any::<u64>()) {
+        let owner = ConversationId::from("c");
+        let record = encode_events(&owner, number, &events).unwrap();
+        prop_assert_eq!(&decode_events(&owner, number, &record).unwrap(), &events);
+        let slowly: Vec<Event> = serde_json::from_slice(&record[HEAD..]).unwrap();
+        prop_assert_eq!(slowly, events, "both readers agree");
+    }
+
+    #[test]
+    fn any_single_damage_is_seen(events in vec(event(), 1..3), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
+        let owner = ConversationId::from("c");
+        let mut record = encode_events(&owner, 1, &events).unwrap();
+        let at = at.index(record.len());
+        let cut = record[..at].to_vec();
+        record[at] ^= 1 << bit;
+        prop_assert!(decode_events(&owner, 1, &record).is_err(), "a flipped bit");
+        prop_assert!(decode_events(&owner, 1, &cut).is_err(), "a cut");
+    }
+}
+
+#[test]
+fn a_record_in_the_wrong_place_is_seen() {
+    let (a, b) = (ConversationId::from("a"), ConversationId::from("b"));
+    let record = encode_events(&a, 1, &[]).unwrap();
+    assert_eq!(decode_events(&a, 1, &record), Ok(Vec::new()));
+    assert_eq!(decode_events(&b, 1, &record), Err(CodecError::Checksum));
+    assert_eq!(decode_events(&a, 2, &record), Err(CodecError::Checksum));
+}
+
+#[test]
+fn a_record_of_a_later_version_says_so() {
+    let owner = ConversationId::from("a");
+    let mut record = encode_events(&owner, 1, &[]).unwrap();
+    record[0] = VERSION + 1;
+    assert_eq!(decode_events(&owner, 1, &record), Err(CodecError::TooNew(VERSION + 1)));
+}
+
+#[test]
+fn what_is_not_known_is_written_as_it_came() {
+    for text in [
+        r#"{"timestamp":1.5,"event":"from_the_future","b":1,"a":[null],"metadata":{"model_id":"m"}}"#,
+        r#"{"timestamp":1.5,"event":"slot","nom":"a known kind in a shape that is not known"}"#,
+    ] {
+        let event: Event = serde_json::from_str(text).unwrap();
+        assert!(matches!(event.kind, EventKind::Unknown(_)), "{event:?}");
+        assert_eq!(Event::from_json(text).unwrap(), event);
+        assert_eq!(serde_json::to_string(&event).unwrap(), text);
+    }
+}
+
+#[test]
+fn the_shape_of_events_stands() {
+    let event = |kind, flow: Option<&str>| Event {
+        at: Timestamp::from_micros(1_500_000),
+        kind,
+        place: EventPlace { active_flow: flow.map(Into::into), step_id: None },
+    };
+    let message = UserMessage {
+        text: "hi".into(),
+        message_id: "m".into(),
+        input_channel: "rest".into(),
+        metadata: [("active_flow".to_owned(), json!(5))].into_iter().collect(),
+    };
+    let user = json!({"event": "user", "timestamp": 1.5, "text": "hi", "message_id": "m", "input_channel": "rest",
+        "metadata": {"active_flow": 5}, "place": {"active_flow": "f"}});
+    assert_eq!(serde_json::to_value(event(EventKind::User(message), Some("f"))).unwrap(), user);
+    let action = json!({"event": "action", "timestamp": 1.5, "name": "a", "metadata": {"active_flow": "f"}});
+    assert_eq!(serde_json::to_value(event(EventKind::Action { name: "a".into() }, Some("f"))).unwrap(), action);
+    assert_eq!(
+        serde_json::to_string(&event(EventKind::Restart, None)).unwrap(),
+        r#"{"timestamp":1.5,"event":"restart"}"#
+    );
+}

@@ -1,0 +1,299 @@
+//! The life of an agent on the stack.
+//!
+//! | state of the frame | on top of the stack it | becomes |
+//! | --- | --- | --- |
+//! | none | is called by its step: `agent_started` | waiting, or gone |
+//! | waiting | listens | continuing by `continue agent`, interrupted by a flow that starts |
+//! | continuing | is invoked with the message | waiting, or gone |
+//! | interrupted | goes on by itself, since nothing is above it any more | resuming |
+//! | resuming | is invoked: `agent_resumed` | waiting, or gone |
+//! | restarting | is invoked: `agent_started`, exit slots emptied | waiting, or gone |
+//!
+//! A message that comes while an agent still runs finds it waiting. `agent_started` comes once per task, not once per message.
+
+use serde_json::{Map, Value as Json};
+
+use super::{
+    Next, actions, interrupt,
+    turn::{Turn, Walk, step_of},
+};
+use crate::{
+    condition::Condition,
+    conversation::{
+        AgentCall, AgentFrame, AgentKind, AgentOutcome, AgentState, AgentStatus, EventKind, FilledBy, Frame, FrameKind,
+        Position,
+    },
+    ids::{ActionName, AgentName, FlowId, SlotName, StepId},
+    project::{Call, Flow, Step, StepKind},
+};
+
+/// Whether the agent on top waits for the user.
+pub(super) fn waits(frames: &[Frame]) -> bool {
+    matches!(frames.last().map(|f| &f.kind), Some(FrameKind::Agent(agent)) if agent.state == AgentState::WaitingForInput)
+}
+
+/// A step calls an agent: its task begins. If it completed the task before in this flow, it begins anew.
+pub(super) fn call(turn: &mut Turn<'_>, flow: &Flow, step: &Step, agent: &AgentName, exit_if: &[Condition]) -> Walk {
+    if turn.floor.is_some() {
+        return turn.fail("no agent is called any more: the turn's budget is spent");
+    }
+    let record = turn.conversation().agents.get(agent);
+    let restarted = record.is_some_and(|record| record.completed > 0 && record.flow_id.as_ref() == Some(&flow.id));
+    begin(turn, &flow.id, agent, exit_if, restarted);
+    Walk::Stop(invoke(turn, &flow.id, &step.id, agent, Invocation { restarted, ..Invocation::default() }))
+}
+
+fn begin(turn: &mut Turn<'_>, flow: &FlowId, agent: &AgentName, exit_if: &[Condition], restarted: bool) {
+    let (flow_id, agent_id) = (flow.clone(), agent.clone());
+    turn.emit_here(EventKind::AgentStarted { flow_id, agent_id, context_id: None, restarted });
+    if restarted {
+        for slot in exit_slots(turn, exit_if) {
+            turn.set_slot(&slot, Json::Null, FilledBy::Flow);
+        }
+    }
+}
+
+/// The slots that decide whether the task is done and that have a value.
+fn exit_slots(turn: &Turn<'_>, exit_if: &[Condition]) -> Vec<SlotName> {
+    let mut names: Vec<SlotName> = Vec::new();
+    for name in exit_if.iter().flat_map(Condition::slots) {
+        if turn.project.slot(name).is_some() && !turn.slot(name).is_null() && !names.iter().any(|n| *n == *name) {
+            names.push(SlotName::from(name));
+        }
+    }
+    names
+}
+
+/// How an invocation differs from the first.
+#[derive(Default)]
+struct Invocation {
+    resumed: bool,
+    restarted: bool,
+    metadata: Map<String, Json>,
+}
+
+fn invoke(turn: &Turn<'_>, flow: &FlowId, step: &StepId, agent: &AgentName, how: Invocation) -> Next {
+    let kind = match step_call(turn, flow, step) {
+        Some((_, exit_if)) if !exit_if.is_empty() => AgentKind::Task,
+        _ => AgentKind::Open,
+    };
+    let conversation = turn.conversation();
+    let last = conversation.agents.get(agent).and_then(|record| record.last_text.clone());
+    Next::Agent(AgentCall {
+        agent: agent.clone(),
+        kind,
+        flow_id: flow.clone(),
+        step_id: step.clone(),
+        user_message: conversation.latest_message.as_ref().map_or_else(|| "".into(), |message| message.text.clone()),
+        resumed: how.resumed,
+        resumed_last_request: last.filter(|_| how.resumed),
+        restarted: how.restarted,
+        metadata: how.metadata,
+        at: turn.at,
+    })
+}
+
+fn step_call<'a>(turn: &Turn<'a>, flow: &FlowId, step: &StepId) -> Option<(&'a AgentName, &'a [Condition])> {
+    let project = turn.project;
+    match &project.flow(flow.as_str())?.step(step.as_str())?.kind {
+        StepKind::Call(Call::Agent { agent, exit_if }) => Some((agent, exit_if)),
+        _ => None,
+    }
+}
+
+/// The walk came to an agent's frame.
+pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
+    let Some(Frame { kind: FrameKind::Agent(frame), flow_id, at, .. }) = turn.stack.last() else { return Walk::On };
+    let (frame, flow) = (frame.clone(), flow_id.clone());
+    let step = match at {
+        Position::At(step) | Position::Before(step) => step.clone(),
+        Position::Start | Position::End => return turn.end(),
+    };
+    let Some((_, exit_if)) = step_call(turn, &flow, &step) else {
+        // The project changed under the agent: its task cannot be named any more.
+        turn.note(format!("`{flow}` calls no agent at `{step}` any more"));
+        return turn.end();
+    };
+    if frame.state == AgentState::WaitingForInput {
+        return Walk::Stop(turn.listen());
+    }
+    if turn.floor.is_some() {
+        return Walk::Stop(turn.listen());
+    }
+    let resumed = matches!(frame.state, AgentState::Interrupted | AgentState::Resuming);
+    let restarted = frame.state == AgentState::Restarting;
+    match frame.state {
+        AgentState::Restarting => begin(turn, &flow, &frame.agent_id, exit_if, true),
+        AgentState::Interrupted | AgentState::Resuming => {
+            let (flow_id, agent_id) = (flow.clone(), frame.agent_id.clone());
+            turn.emit_here(EventKind::AgentResumed { flow_id, agent_id });
+        }
+        _ => {}
+    }
+    set_state(turn, AgentState::Continuing);
+    let how = Invocation { resumed, restarted, metadata: frame.metadata };
+    Walk::Stop(invoke(turn, &flow, &step, &frame.agent_id, how))
+}
+
+fn set_state(turn: &mut Turn<'_>, state: AgentState) {
+    if let Some(Frame { kind: FrameKind::Agent(agent), .. }) = turn.stack.last_mut() {
+        agent.state = state;
+    }
+}
+
+/// A message came while an agent still ran: that turn was cut. The agent waits from now on, and the message may be for it.
+pub(super) fn cut(turn: &mut Turn<'_>) {
+    match turn.stack.last().map(|frame| &frame.kind) {
+        Some(FrameKind::Agent(frame)) if frame.state == AgentState::Continuing => {
+            set_state(turn, AgentState::WaitingForInput);
+        }
+        Some(FrameKind::Flow { .. }) => {
+            if let Some((flow, step, agent)) = running(turn) {
+                turn.note(format!("agent `{agent}` was cut short by a new message"));
+                wait(turn, &flow, step, &agent, Map::new());
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `continue agent`: the agent that waits gets the message, once the walk comes to it.
+pub(super) fn go_on(turn: &mut Turn<'_>) {
+    let waiting = turn.stack.iter_mut().rev().find_map(|frame| match &mut frame.kind {
+        FrameKind::Agent(agent) if agent.state == AgentState::WaitingForInput => Some(agent),
+        _ => None,
+    });
+    if let Some(agent) = waiting {
+        agent.state = AgentState::Continuing;
+    }
+}
+
+/// Where the topmost chain calls this agent.
+pub(super) fn restart_point(turn: &Turn<'_>, agent: &AgentName) -> Option<(FlowId, StepId)> {
+    let project = turn.project;
+    let base = interrupt::top_base(&turn.stack)?;
+    let frames = turn.stack.get(base..)?.iter().filter(|frame| matches!(frame.kind, FrameKind::Flow { .. }));
+    frames.rev().find_map(|frame| {
+        let flow = project.flow(frame.flow_id.as_str())?;
+        let step = flow
+            .steps
+            .iter()
+            .find(|step| matches!(&step.kind, StepKind::Call(Call::Agent { agent: called, .. }) if called == agent))?;
+        Some((flow.id.clone(), step.id.clone()))
+    })
+}
+
+/// `restart agent`: a frame that begins the task anew, above everything. Another agent that waits is interrupted.
+pub(super) fn restart(turn: &mut Turn<'_>, agent: &AgentName) {
+    let Some((flow, step)) = restart_point(turn, agent) else {
+        return turn.note(format!("no flow under way calls `{agent}`, so it does not begin anew"));
+    };
+    let all = 0..turn.stack.len();
+    interrupt::interrupt_agents(turn, all);
+    let kind = FrameKind::Agent(AgentFrame {
+        agent_id: agent.clone(),
+        state: AgentState::Restarting,
+        is_restart: true,
+        metadata: Map::new(),
+    });
+    let mut frame = turn.frame(&flow, kind);
+    frame.at = Position::At(step);
+    turn.push(frame);
+}
+
+/// The agent under way: its frame on top, or the step that called it.
+fn running(turn: &Turn<'_>) -> Option<(FlowId, StepId, AgentName)> {
+    let top = turn.stack.last()?;
+    let step = step_of(top)?.clone();
+    let (agent, _) = step_call(turn, &top.flow_id, &step)?;
+    let agent = match &top.kind {
+        FrameKind::Agent(frame) => frame.agent_id.clone(),
+        _ => agent.clone(),
+    };
+    Some((top.flow_id.clone(), step, agent))
+}
+
+/// An agent came back from one invocation.
+pub(super) fn came_back(turn: &mut Turn<'_>, outcome: AgentOutcome) -> Next {
+    let Some((flow, step, agent)) = running(turn) else {
+        turn.note("an agent came back that nobody called");
+        return Next::Listen;
+    };
+    for mut event in outcome.events {
+        // An agent's value is typed by the slot, as its tool for it is.
+        if let EventKind::Slot { name, value, .. } = &mut event.kind
+            && let Some(slot) = turn.project.slot(name.as_str())
+        {
+            *value = super::slots::coerced(&slot.kind, std::mem::take(value));
+        }
+        actions::accept(turn, event, FilledBy::Agent);
+    }
+    if turn.conversation().session.ended {
+        return Next::EndSession;
+    }
+    match outcome.status {
+        AgentStatus::AwaitingUser | AgentStatus::Yielded => {
+            wait(turn, &flow, step, &agent, outcome.metadata);
+            let name = ActionName::from("action_agent_request_user_input");
+            turn.emit_here(EventKind::Action { name });
+            Next::Listen
+        }
+        AgentStatus::Finished => {
+            let status = "completed".to_owned();
+            turn.emit_here(EventKind::AgentCompleted { flow_id: flow, agent_id: agent, status });
+            if matches!(turn.stack.last().map(|frame| &frame.kind), Some(FrameKind::Agent(_))) {
+                turn.stack.pop();
+            }
+            turn.walk()
+        }
+        AgentStatus::Failed { code, reason } => {
+            failed(turn, (&flow, &step, &agent), &code, &reason);
+            turn.walk()
+        }
+        AgentStatus::Cancelled { reason } => {
+            cancelled(turn, &flow, &agent, &reason);
+            turn.listen()
+        }
+    }
+}
+
+/// Keeps the agent's frame, or makes it: from now on it waits for the user.
+fn wait(turn: &mut Turn<'_>, flow: &FlowId, step: StepId, agent: &AgentName, metadata: Map<String, Json>) {
+    if let Some(Frame { kind: FrameKind::Agent(frame), .. }) = turn.stack.last_mut() {
+        frame.state = AgentState::WaitingForInput;
+        frame.metadata = metadata;
+        return;
+    }
+    let state = AgentState::WaitingForInput;
+    let kind = FrameKind::Agent(AgentFrame { agent_id: agent.clone(), state, is_restart: false, metadata });
+    let mut frame = turn.frame(flow, kind);
+    frame.at = Position::At(step);
+    turn.push(frame);
+}
+
+/// The flow ends with every agent in it, and the user hears of it once (agents.md 5.6).
+fn failed(turn: &mut Turn<'_>, (flow, step, agent): (&FlowId, &StepId, &AgentName), code: &str, reason: &str) {
+    if !matches!(turn.stack.last().map(|frame| &frame.kind), Some(FrameKind::Agent(_))) {
+        let (flow_id, agent_id) = (flow.clone(), agent.clone());
+        turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason: Some(reason.to_owned()) });
+    }
+    let info = [
+        ("error_source", Json::from("agent")),
+        ("agent_name", Json::from(agent.as_str())),
+        ("flow_id", Json::from(flow.as_str())),
+        ("step_id", Json::from(step.as_str())),
+        ("error_code", Json::from(code)),
+        ("error_message", Json::from(reason)),
+    ];
+    let info = info.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    turn.fail_with(&format!("agent `{agent}` failed ({code}): {reason}"), info);
+}
+
+/// Somebody stopped the run: its flow goes, and nothing is said.
+fn cancelled(turn: &mut Turn<'_>, flow: &FlowId, agent: &AgentName, reason: &str) {
+    if !matches!(turn.stack.last().map(|frame| &frame.kind), Some(FrameKind::Agent(_))) {
+        let (flow_id, agent_id) = (flow.clone(), agent.clone());
+        turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason: Some(reason.to_owned()) });
+    }
+    interrupt::remove_chain(turn, reason);
+}

@@ -1,0 +1,45 @@
+//! `continue agent` and `restart agent`.
+
+use super::Verdict;
+use crate::{
+    conversation::Command,
+    dialogue::{agent_frame, clean::Scene, turn::Turn},
+    ids::AgentName,
+};
+
+/// Once, and only while an agent waits.
+pub(super) fn clean_continue(scene: &Scene, kept: &[Command]) -> Verdict {
+    if !scene.agent_waits {
+        Verdict::Drop("no agent waits for the user")
+    } else if kept.contains(&Command::ContinueAgent) {
+        Verdict::Drop("the agent goes on once")
+    } else {
+        Verdict::Keep
+    }
+}
+
+/// Only an agent that completed its task for a flow that is still under way; else the wish is not clear.
+pub(super) fn clean_restart(turn: &Turn<'_>, agent: &AgentName) -> Verdict {
+    let cannot = |rule| Verdict::Replace(Command::CannotHandle { reason: "cannot_handle_default".to_owned() }, rule);
+    if turn.project.agent(agent.as_str()).is_none() {
+        return cannot("there is no such agent");
+    }
+    match turn.conversation().agents.get(agent) {
+        Some(record) if record.completed > 0 => {}
+        _ => return cannot("the agent has completed nothing yet"),
+    }
+    match agent_frame::restart_point(turn, agent) {
+        Some(_) => Verdict::Keep,
+        None => cannot("no flow under way calls this agent"),
+    }
+}
+
+/// The agent gets the message.
+pub(super) fn run_continue(turn: &mut Turn<'_>) {
+    agent_frame::go_on(turn);
+}
+
+/// The agent begins anew, above what is under way.
+pub(super) fn run_restart(turn: &mut Turn<'_>, agent: &AgentName) {
+    agent_frame::restart(turn, agent);
+}

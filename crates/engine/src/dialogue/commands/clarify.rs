@@ -1,0 +1,43 @@
+//! `clarify`: asks which of several flows is meant.
+
+use super::Verdict;
+use crate::{
+    conversation::{Command, PatternFrame},
+    dialogue::{interrupt, patterns, turn::Turn},
+    ids::FlowId,
+};
+
+/// Only alone, only known flows; a single one is started.
+pub(super) fn clean(turn: &Turn<'_>, kept: &[Command], all: &[Command], options: &[FlowId]) -> Verdict {
+    if !all.iter().all(|command| matches!(command, Command::Clarify { .. })) {
+        return Verdict::Drop("other commands say what is wanted");
+    }
+    if !kept.is_empty() {
+        return Verdict::Drop("one question at a time");
+    }
+    match known(turn, options).as_slice() {
+        [] if !options.is_empty() => Verdict::Drop("none of the options is a flow"),
+        [only] => Verdict::Replace(Command::StartFlow { flow: only.clone() }, "there is only one option"),
+        _ => Verdict::Keep,
+    }
+}
+
+/// Puts the question on top. An agent that waits goes on waiting.
+pub(super) fn run(turn: &mut Turn<'_>, options: Vec<FlowId>) {
+    interrupt::leave_questions(turn);
+    let options = known(turn, &options);
+    let names = options.iter().map(|flow| interrupt::name_of(turn.project, flow)).collect();
+    let context = PatternFrame::Clarification { names, options, clarification_options: String::new() };
+    turn.push_pattern(patterns::CLARIFICATION, context);
+}
+
+fn known(turn: &Turn<'_>, options: &[FlowId]) -> Vec<FlowId> {
+    let mut known: Vec<FlowId> = Vec::new();
+    for flow in options {
+        let is_flow = turn.project.flow(flow.as_str()).is_some_and(|flow| !flow.is_pattern());
+        if is_flow && !known.contains(flow) {
+            known.push(flow.clone());
+        }
+    }
+    known
+}

@@ -1,0 +1,27 @@
+//! Commands that are answered in words and change nothing: small talk, knowledge, repeat, skip, a human.
+
+use super::Verdict;
+use crate::{
+    conversation::Command,
+    dialogue::{patterns, turn::Turn},
+    project::{NameText, StepKind},
+};
+
+/// Small talk goes first; a pattern that wants free generation without anything to generate with cannot answer.
+pub(super) fn clean_chitchat(turn: &Turn<'_>, kept: &[Command]) -> Verdict {
+    let action = "action_trigger_chitchat";
+    let project = turn.project;
+    let triggers = project.flow(patterns::CHITCHAT).is_some_and(|flow| {
+        flow.steps.iter().any(|s| matches!(&s.kind, StepKind::Action(NameText::Plain(name)) if *name == *action))
+    });
+    if triggers && !project.lists_action(action) {
+        let by = Command::CannotHandle { reason: "cannot_handle_chitchat".to_owned() };
+        return Verdict::Replace(by, "nothing can make up small talk here");
+    }
+    clean_once(kept, &Command::ChitChat, Verdict::Front)
+}
+
+/// A second one is dropped.
+pub(super) fn clean_once(kept: &[Command], command: &Command, verdict: Verdict) -> Verdict {
+    if kept.contains(command) { Verdict::Drop("said once") } else { verdict }
+}

@@ -1,0 +1,168 @@
+//! Commands: one file each, all of the same shape: `clean` says whether the command survives, `run` what it does.
+//!
+//! Entry: [`execute`]. Commands never walk flows and never speak: they move frames, set slots and push patterns; walking
+//! begins when all have run.
+
+mod agent;
+mod cancel_flow;
+mod cannot_handle;
+mod clarify;
+mod correct_slots;
+mod free_form;
+mod set_slot;
+mod start_flow;
+
+use super::{Next, clean, clean::Scene, patterns, turn::Turn};
+use crate::{
+    conversation::{Command, EventKind, PatternFrame},
+    ids::SlotName,
+};
+
+/// Where commands came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The command generator.
+    Model,
+    /// A `/SetSlots(…)` message.
+    Payload,
+    /// An intent message.
+    Intent,
+    /// A text that needs no model.
+    Shortcut,
+    /// A check of the message itself.
+    Check,
+}
+
+impl Source {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Payload => "payload",
+            Self::Intent => "intent",
+            Self::Shortcut => "shortcut",
+            Self::Check => "check",
+        }
+    }
+}
+
+/// What cleaning says about one command.
+pub(super) enum Verdict {
+    /// It stays where it is.
+    Keep,
+    /// It stays, before all others.
+    Front,
+    /// It goes, by this rule.
+    Drop(&'static str),
+    /// Another takes its place, by this rule.
+    Replace(Command, &'static str),
+}
+
+/// Cleans and runs the commands of a message, then walks.
+pub(super) fn execute(turn: &mut Turn<'_>, commands: Vec<Command>, source: Source) -> Next {
+    if turn.conversation().turn.understood && source == Source::Model {
+        turn.note("the message was understood already: what came now is left out");
+        return Next::Listen;
+    }
+    turn.emit(EventKind::Understood { commands: commands.clone(), source: source.name().to_owned() });
+    let mut scene = Scene::of(turn);
+    let commands = clean::clean(turn, &scene, commands, source);
+    scene.started = commands.iter().filter_map(started).collect();
+    let silent = commands.iter().any(|command| matches!(command, Command::Noop));
+    let mut validated = Vec::new();
+    for command in commands {
+        run(turn, &scene, command, &mut validated);
+    }
+    push_validations(turn, &validated);
+    if turn.stack.is_empty() && !silent {
+        turn.note("nothing is under way and no command changed that");
+        cannot_handle::run(turn, "cannot_handle_default");
+    }
+    turn.walk()
+}
+
+fn started(command: &Command) -> Option<crate::ids::FlowId> {
+    match command {
+        Command::StartFlow { flow } => Some(flow.clone()),
+        _ => None,
+    }
+}
+
+/// Asks the command's own rule. `kept` are those that survived so far, `all` the whole message when it has several.
+pub(super) fn clean(
+    turn: &mut Turn<'_>,
+    scene: &Scene,
+    kept: &[Command],
+    all: &[Command],
+    command: Command,
+    source: Source,
+) -> Verdict {
+    match &command {
+        Command::StartFlow { flow } => start_flow::clean(turn, scene, kept, flow, source),
+        Command::SetSlot { name, value, extractor } => {
+            set_slot::clean(turn, scene, kept, all, (name, value, *extractor))
+        }
+        Command::CorrectSlots { .. } => Verdict::Drop("corrections are made by cleaning, nobody may ask for them"),
+        Command::CancelFlow => cancel_flow::clean(scene, kept),
+        Command::Clarify { options } => clarify::clean(turn, kept, all, options),
+        Command::ContinueAgent => agent::clean_continue(scene, kept),
+        Command::RestartAgent { agent_id } => agent::clean_restart(turn, agent_id),
+        Command::CannotHandle { .. } => cannot_handle::clean(kept),
+        Command::ChitChat => free_form::clean_chitchat(turn, kept),
+        Command::Search => free_form::clean_once(kept, &command, Verdict::Front),
+        Command::RepeatBotMessages | Command::SkipQuestion | Command::HumanHandoff => {
+            free_form::clean_once(kept, &command, Verdict::Keep)
+        }
+        Command::CodeChange => Verdict::Drop("the engine itself sees whether a flow changed"),
+        Command::Error { .. } | Command::Noop => Verdict::Keep,
+        Command::StartPattern { flow } => match turn.project.flow(flow.as_str()) {
+            Some(_) => Verdict::Keep,
+            None => Verdict::Drop("there is no such pattern"),
+        },
+    }
+}
+
+/// Runs a command that survived.
+fn run(turn: &mut Turn<'_>, scene: &Scene, command: Command, validated: &mut Vec<SlotName>) {
+    match command {
+        Command::StartFlow { flow } => start_flow::run(turn, scene, &flow),
+        Command::SetSlot { name, value, extractor } => set_slot::run(turn, scene, name, value, extractor, validated),
+        Command::CorrectSlots { corrected_slots } => correct_slots::run(turn, corrected_slots),
+        Command::CancelFlow => cancel_flow::run(turn, scene),
+        Command::Clarify { options } => clarify::run(turn, options),
+        Command::ContinueAgent => agent::run_continue(turn),
+        Command::RestartAgent { agent_id } => agent::run_restart(turn, &agent_id),
+        Command::CannotHandle { reason } => cannot_handle::run(turn, &reason),
+        Command::Error { error_type, info } => {
+            turn.push_pattern(patterns::INTERNAL_ERROR, PatternFrame::InternalError { error_type, info });
+        }
+        Command::Search => plain(turn, patterns::SEARCH),
+        Command::ChitChat => plain(turn, patterns::CHITCHAT),
+        Command::SkipQuestion => plain(turn, patterns::SKIP_QUESTION),
+        Command::RepeatBotMessages => plain(turn, patterns::REPEAT),
+        Command::HumanHandoff => plain(turn, patterns::HUMAN_HANDOFF),
+        Command::CodeChange => plain(turn, patterns::CODE_CHANGE),
+        Command::StartPattern { flow } => plain(turn, flow.as_str()),
+        Command::Noop => {}
+    }
+}
+
+/// Pushes a pattern without facts. A project that removed it is told in `why`, and its user that this cannot be done.
+fn plain(turn: &mut Turn<'_>, pattern: &str) {
+    if !turn.push_pattern(pattern, PatternFrame::Plain) {
+        cannot_handle::run(turn, "cannot_handle_not_supported");
+    }
+}
+
+/// Slots that commands filled and that have checks of their own are checked before anything else goes on.
+pub(super) fn push_validations(turn: &mut Turn<'_>, slots: &[SlotName]) {
+    let project = turn.project;
+    for name in slots {
+        let Some(validation) = project.slot(name.as_str()).and_then(|slot| slot.validation.as_ref()) else { continue };
+        let context = PatternFrame::ValidateSlot {
+            validate: name.clone(),
+            refill_utter: validation.refill_utter.clone(),
+            refill_action: crate::ids::ActionName::from(format!("action_ask_{name}")),
+        };
+        turn.push_pattern(patterns::VALIDATE_SLOT, context);
+    }
+}

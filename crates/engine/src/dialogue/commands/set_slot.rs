@@ -1,0 +1,83 @@
+//! `set slot`: an answer, or a correction of an earlier one.
+
+use serde_json::Value as Json;
+
+use super::Verdict;
+use crate::{
+    conversation::{Command, FilledBy},
+    dialogue::{
+        clean::{Scene, may_fill},
+        slots,
+        turn::Turn,
+    },
+    ids::SlotName,
+};
+
+/// The rules of dialogue.md 4.6.
+pub(super) fn clean(
+    turn: &mut Turn<'_>,
+    scene: &Scene,
+    kept: &[Command],
+    all: &[Command],
+    (name, value, by): (&SlotName, &Json, FilledBy),
+) -> Verdict {
+    let cannot =
+        |rule: &'static str| Verdict::Replace(Command::CannotHandle { reason: format!("{rule}: {name}") }, rule);
+    let Some(slot) = turn.project.slot(name.as_str()) else { return cannot("there is no such slot") };
+    let set_before = |command: &Command| matches!(command, Command::SetSlot { name: other, .. } if other == name);
+    let is_set = kept.iter().any(set_before);
+    if !may_fill(turn, scene, name, by, all) {
+        let rule = "the slot's mappings do not let this source fill it";
+        return if is_set { Verdict::Drop(rule) } else { cannot(rule) };
+    }
+    if is_set {
+        return Verdict::Drop("the message fills the slot once");
+    }
+    let filled_by = turn.conversation().slots.state(name.as_str()).and_then(|state| state.filled_by);
+    if filled_by == Some(FilledBy::Nlu) && by == FilledBy::Llm && !slots::allows_correction_of_nlu(slot) {
+        return Verdict::Drop("an intent message filled the slot, and the model may not change that");
+    }
+    let eligible = turn.conversation().slots.has_been_set(name.as_str()) && !turn.slot(name.as_str()).is_null();
+    if !eligible || scene.asked.as_ref() == Some(name) || !scene.collects(turn.project, &scene.active, name, false) {
+        return Verdict::Keep;
+    }
+    let value = slots::coerced(&slot.kind, value.clone());
+    if slots::same(&value, turn.slot(name.as_str())) {
+        return Verdict::Drop("the slot has this value already");
+    }
+    let corrected = kept.iter().any(|command| {
+        matches!(command, Command::CorrectSlots { corrected_slots } if corrected_slots.iter().any(|(one, _)| one == name))
+    });
+    if corrected {
+        return Verdict::Drop("the slot is corrected already");
+    }
+    let corrected_slots = vec![(name.clone(), value)];
+    Verdict::Replace(Command::CorrectSlots { corrected_slots }, "the slot was filled before: this is a correction")
+}
+
+/// Sets the slot, if somebody asks for it.
+pub(super) fn run(
+    turn: &mut Turn<'_>,
+    scene: &Scene,
+    name: SlotName,
+    value: Json,
+    by: FilledBy,
+    validated: &mut Vec<SlotName>,
+) {
+    let Some(slot) = turn.project.slot(name.as_str()) else { return };
+    let value = slots::coerced(&slot.kind, value);
+    let command = |value: &Json| Command::SetSlot { name: name.clone(), value: value.clone(), extractor: by };
+    if slots::same(&value, turn.slot(name.as_str())) {
+        let command = command(&value);
+        return turn.dropped(command, "the slot has this value already");
+    }
+    let asked_for = scene.asked.as_ref() == Some(&name)
+        || scene.collects(turn.project, &scene.active, &name, true)
+        || scene.collects(turn.project, &scene.started, &name, true);
+    if !asked_for {
+        let command = command(&value);
+        return turn.dropped(command, "no flow under way asks for the slot now");
+    }
+    turn.set_slot(&name, value, by);
+    validated.push(name);
+}

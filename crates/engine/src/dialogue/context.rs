@@ -1,0 +1,175 @@
+//! What conditions and texts may look at: slots, and the facts of the frame on top as `context`.
+
+use std::{borrow::Cow, cell::OnceCell};
+
+use minijinja::Value;
+use serde_json::{Map, Value as Json};
+
+use crate::{
+    condition::{Condition, Outcome, Scope},
+    conversation::{Conversation, Frame, FrameKind, PatternFrame},
+    project::Project,
+    template::{Mode, Template, TemplateSource, Values, from_json},
+};
+
+/// Slots and context at one moment. The context is built only when somebody asks for it.
+pub(super) struct View<'a> {
+    pub(super) project: &'a Project,
+    pub(super) conversation: &'a Conversation,
+    frames: &'a [Frame],
+    context: OnceCell<Option<Json>>,
+}
+
+impl<'a> View<'a> {
+    /// A view with that stack in place of the conversation's.
+    pub(super) fn new(project: &'a Project, conversation: &'a Conversation, frames: &'a [Frame]) -> Self {
+        Self { project, conversation, frames, context: OnceCell::new() }
+    }
+
+    /// Evaluates a condition.
+    pub(super) fn eval(&self, condition: &Condition) -> Outcome {
+        condition.eval(self, &|text| self.rendered(text))
+    }
+
+    /// Renders a name with `context`, as action steps of patterns write them.
+    pub(super) fn name(&self, template: &Template) -> Result<String, String> {
+        match self.substituted(template.source().text()) {
+            Some(text) => Ok(text),
+            None => self
+                .project
+                .templates
+                .render(template, self.variables(template, &Map::new()))
+                .map_err(|e| e.to_string()),
+        }
+    }
+
+    /// What a Jinja text sees: `slots`, `context` and the arguments. The slots are converted only for a text that names them.
+    pub(super) fn variables(&self, template: &Template, arguments: &Map<String, Json>) -> Value {
+        let mut pairs: Vec<(&str, Value)> = Vec::with_capacity(2 + arguments.len());
+        if template.source().text().contains("slots") {
+            let slots = self.project.domain.slots.keys().map(|name| {
+                let value = self.slot(name.as_str()).map_or(Value::from(()), from_json);
+                (name.as_str(), value)
+            });
+            pairs.push(("slots", Value::from_pairs(slots)));
+        }
+        pairs.push(("context", self.context().map_or_else(empty_map, from_json)));
+        pairs.extend(arguments.iter().map(|(name, value)| (name.as_str(), from_json(value))));
+        Value::from_pairs(pairs)
+    }
+
+    /// Renders the text of a condition with `context` alone. The text is the project's; values are data.
+    fn rendered(&self, text: &str) -> Result<String, String> {
+        if let Some(text) = self.substituted(text) {
+            return Ok(text);
+        }
+        let source = TemplateSource::from_project_file("condition", text);
+        let context = self.context().map_or_else(empty_map, from_json);
+        let templates = &self.project.templates;
+        templates
+            .compile(&source, Mode::Lenient)
+            .and_then(|template| templates.render(&template, Value::from_pairs([("context", context)])))
+            .map_err(|error| error.to_string())
+    }
+
+    /// Fills `{{context.name}}` without the template engine, which costs more than the rest of a step; `None` for any other
+    /// Jinja, and for a name that is not a fact of the top frame itself.
+    fn substituted(&self, text: &str) -> Option<String> {
+        let mut out = String::with_capacity(text.len() + 16);
+        let mut rest = text;
+        if text.contains("{%") || text.contains("{#") {
+            return None;
+        }
+        while let Some((before, tail)) = rest.split_once("{{") {
+            let (inner, after) = tail.split_once("}}")?;
+            out.push_str(before);
+            out.push_str(self.fact(inner.trim().strip_prefix("context.")?)?);
+            rest = after;
+        }
+        out.push_str(rest);
+        Some(out)
+    }
+
+    /// A text fact of the frame on top.
+    fn fact(&self, name: &str) -> Option<&'a str> {
+        let FrameKind::Pattern { context } = &self.frames.last()?.kind else { return None };
+        match (context, name) {
+            (PatternFrame::CollectInformation { collect, .. }, "collect") => Some(collect.as_str()),
+            (PatternFrame::CollectInformation { utter, .. }, "utter") => Some(utter.as_str()),
+            (PatternFrame::CollectInformation { collect_action, .. }, "collect_action") => {
+                Some(collect_action.as_str())
+            }
+            (PatternFrame::ValidateSlot { validate, .. }, "validate") => Some(validate.as_str()),
+            (PatternFrame::ValidateSlot { refill_utter, .. }, "refill_utter") => Some(refill_utter.as_str()),
+            (PatternFrame::ValidateSlot { refill_action, .. }, "refill_action") => Some(refill_action.as_str()),
+            _ => None,
+        }
+    }
+}
+
+impl Scope for View<'_> {
+    fn slot(&self, name: &str) -> Option<&Json> {
+        self.conversation.set_value(name).filter(|_| self.project.slot(name).is_some()).or_else(|| {
+            let slot = self.project.slot(name)?;
+            Some(&slot.initial)
+        })
+    }
+    fn slot_count(&self) -> usize {
+        self.project.domain.slots.len()
+    }
+    fn context(&self) -> Option<&Json> {
+        self.context.get_or_init(|| facts(self.frames)).as_ref()
+    }
+}
+
+fn empty_map() -> Value {
+    Value::from_pairs(std::iter::empty::<(&str, Value)>())
+}
+
+/// Values of `{name}` in texts.
+pub(super) struct Names<'a> {
+    /// Asked first.
+    pub(super) arguments: &'a Map<String, Json>,
+    /// Then the slots.
+    pub(super) view: &'a View<'a>,
+}
+
+impl Values for Names<'_> {
+    fn value(&self, name: &str) -> Option<Cow<'_, Json>> {
+        self.arguments.get(name).or_else(|| self.view.slot(name)).map(Cow::Borrowed)
+    }
+}
+
+/// The frame on top as an object. A question of a pattern also shows what the pattern below knows (dialogue.md 5.1): its own
+/// keys win.
+pub(super) fn facts(frames: &[Frame]) -> Option<Json> {
+    let (top, below) = frames.split_last()?;
+    let mut facts = facts_of(top);
+    if let (FrameKind::Pattern { context: PatternFrame::CollectInformation { .. } }, Some(asker)) =
+        (&top.kind, below.last())
+        && matches!(asker.kind, FrameKind::Pattern { .. })
+    {
+        for (key, value) in facts_of(asker) {
+            facts.entry(key).or_insert(value);
+        }
+    }
+    Some(Json::Object(facts))
+}
+
+/// What one frame knows.
+pub(super) fn facts_of(frame: &Frame) -> Map<String, Json> {
+    let mut facts = match &frame.kind {
+        FrameKind::Pattern { context } => match serde_json::to_value(context) {
+            Ok(Json::Object(mut facts)) => {
+                facts.remove("pattern");
+                facts
+            }
+            _ => Map::new(),
+        },
+        FrameKind::Agent(agent) => Map::from_iter([("agent_id".to_owned(), agent.agent_id.as_str().into())]),
+        FrameKind::Flow { .. } => Map::new(),
+    };
+    facts.insert("flow_id".into(), frame.flow_id.as_str().into());
+    facts.insert("frame_id".into(), frame.frame_id.as_str().into());
+    facts
+}

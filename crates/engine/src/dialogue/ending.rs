@@ -1,0 +1,177 @@
+//! How flows end: at their last step, by failure, or because the turn has run too long.
+
+use serde_json::{Map, Value as Json};
+
+use super::{
+    Next, Reason, interrupt, patterns,
+    reply::INTERNAL_ERROR,
+    turn::{Turn, Walk, step_or_end},
+};
+use crate::{
+    conversation::{EventKind, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
+    ids::SlotName,
+    project::{Call, Flow, Project, StepKind},
+};
+
+impl Turn<'_> {
+    /// Takes down the frame on top (dialogue.md 5.5).
+    pub(super) fn end(&mut self) -> Walk {
+        let Some(frame) = self.stack.pop() else { return Walk::On };
+        let project = self.project;
+        let flow = project.flow(frame.flow_id.as_str());
+        match &frame.kind {
+            FrameKind::Flow { frame_type } => {
+                let offers = flow.is_none_or(|flow| flow.run_pattern_completed);
+                if self.stack.is_empty() && offers && *frame_type != FlowFrameType::Call {
+                    let previous_flow_name = interrupt::name_of(project, &frame.flow_id);
+                    self.push_pattern(patterns::COMPLETED, PatternFrame::Completed { previous_flow_name });
+                } else if matches!(frame_type, FlowFrameType::Interrupt | FlowFrameType::Link) {
+                    interrupt::offer_to_continue(self);
+                }
+                if *frame_type != FlowFrameType::Call {
+                    reset_slots(self, &frame, flow.map(|flow| &**flow));
+                }
+            }
+            FrameKind::Pattern { .. } => reset_slots(self, &frame, flow.map(|flow| &**flow)),
+            FrameKind::Agent(agent) => {
+                let (flow_id, agent_id) = (frame.flow_id.clone(), agent.agent_id.clone());
+                self.emit_at(&frame, EventKind::AgentCancelled { flow_id, agent_id, reason: None });
+                return Walk::On;
+            }
+        }
+        let (flow_id, step_id) = (frame.flow_id.clone(), step_or_end(&frame));
+        self.emit_at(&frame, EventKind::FlowCompleted { flow_id, step_id });
+        Walk::On
+    }
+
+    /// Ends the flow under way, everything above it and the flows that called it, and says once that something failed.
+    pub(super) fn fail(&mut self, because: &str) -> Walk {
+        self.fail_with(because, Map::new());
+        Walk::On
+    }
+
+    /// The same, with facts for the pattern.
+    pub(super) fn fail_with(&mut self, because: &str, mut info: Map<String, Json>) {
+        let flow = self.stack.iter().rev().find(|frame| matches!(frame.kind, FrameKind::Flow { .. }));
+        let flow = flow.map(|frame| frame.flow_id.to_string()).unwrap_or_default();
+        self.because(Reason::Failed { flow: flow.clone(), because: because.to_owned() });
+        info.entry("flow_id").or_insert_with(|| flow.into());
+        info.entry("error_message").or_insert_with(|| because.into());
+        interrupt::remove_chain(self, because);
+        let error_type = "rasa_internal_error_default".to_owned();
+        if !self.push_pattern(patterns::INTERNAL_ERROR, PatternFrame::InternalError { error_type, info }) {
+            self.say(INTERNAL_ERROR, &Map::new());
+        }
+    }
+
+    /// The breaker. A second time in one advance means that the error pattern itself runs in circles: then the plain text
+    /// must do, and nothing stays on the stack that could begin again.
+    pub(super) fn trip(&mut self) -> Walk {
+        if self.tripped || self.conversation().turn.acts > crate::limits::TURN_ACTS {
+            self.note("the turn ran in circles: the stack is cleared");
+            while !self.stack.is_empty() {
+                interrupt::remove_chain(self, "the turn ran in circles");
+            }
+            self.say(INTERNAL_ERROR, &Map::new());
+            return Walk::Stop(self.listen());
+        }
+        self.tripped = true;
+        self.steps = 0;
+        self.fail("the flow took too many steps without listening")
+    }
+}
+
+/// The turn's budget is spent: the flow under way fails, the user hears it once, and nothing further is performed.
+pub(super) fn exhausted(turn: &mut Turn<'_>, budget: &str) -> Next {
+    turn.fail_with(&format!("the turn's budget is spent: {budget}"), Map::new());
+    let has_pattern = turn.stack.last().is_some_and(|frame| frame.flow_id == *patterns::INTERNAL_ERROR);
+    turn.floor = Some(turn.stack.len().saturating_sub(usize::from(has_pattern)));
+    turn.walk()
+}
+
+/// Puts back the slots of a flow that ended (dialogue.md 2.8): what it collected and set, called flows included, but for
+/// those that persist.
+pub(super) fn reset_slots(turn: &mut Turn<'_>, frame: &Frame, flow: Option<&Flow>) {
+    let Some(flow) = flow else { return };
+    let (mut collected, mut kept, mut set) = (Vec::new(), Vec::new(), Vec::new());
+    each_step(turn.project, flow, &mut Vec::new(), &mut |kind| match kind {
+        StepKind::Collect(collect) => {
+            let stays = !collect.reset_after_flow_ends || flow.persisted_slots.contains(&collect.slot);
+            if stays { kept.push(collect.slot.clone()) } else { collected.push(collect.slot.clone()) }
+        }
+        StepKind::SetSlots(values) => set.extend(values.iter().map(|(slot, _)| slot.clone())),
+        _ => {}
+    });
+    set.retain(|slot| !kept.contains(slot) && !flow.persisted_slots.contains(slot) && !collected.contains(slot));
+    for slot in collected.into_iter().chain(set) {
+        reset_slot(turn, frame, slot);
+    }
+}
+
+fn reset_slot(turn: &mut Turn<'_>, frame: &Frame, name: SlotName) {
+    let initial = turn.project.slot(name.as_str()).map_or(Json::Null, |slot| slot.initial.clone());
+    // A slot that nobody touched needs no event.
+    let touched = turn.conversation().slots.state(name.as_str()).is_some_and(|s| s.has_been_set || s.value != initial);
+    if touched {
+        turn.emit_at(frame, EventKind::Slot { name, value: initial, filled_by: None, reset: true });
+    }
+}
+
+/// Visits the steps of a flow and of the flows it calls, each flow once.
+pub(super) fn each_step<'p>(
+    project: &'p Project,
+    flow: &'p Flow,
+    seen: &mut Vec<&'p str>,
+    visit: &mut dyn FnMut(&'p StepKind),
+) {
+    if seen.contains(&flow.id.as_str()) {
+        return;
+    }
+    seen.push(flow.id.as_str());
+    for step in &flow.steps {
+        visit(&step.kind);
+        if let StepKind::Call(Call::Flow(child)) = &step.kind
+            && let Some(child) = project.flow(child.as_str())
+        {
+            each_step(project, child, seen, visit);
+        }
+    }
+}
+
+impl Turn<'_> {
+    /// Puts a pattern on top; false when this project has none of that name, or the stack is full.
+    pub(super) fn push_pattern(&mut self, flow: &str, context: PatternFrame) -> bool {
+        let project = self.project;
+        let Some(flow) = project.flow(flow) else {
+            self.note(format!("this project has no `{flow}`"));
+            return false;
+        };
+        let frame = self.frame(&flow.id, FrameKind::Pattern { context });
+        self.push(frame)
+    }
+
+    /// Takes down a frame that is being left, without walking it: patterns count as completed, flows as cancelled, agents
+    /// too.
+    pub(super) fn take_down(&mut self, frame: &Frame, reason: &str) {
+        let project = self.project;
+        let flow_id = frame.flow_id.clone();
+        match &frame.kind {
+            FrameKind::Agent(agent) => {
+                let (agent_id, reason) = (agent.agent_id.clone(), Some(reason.to_owned()));
+                self.emit_at(frame, EventKind::AgentCancelled { flow_id, agent_id, reason });
+                return;
+            }
+            FrameKind::Flow { frame_type: FlowFrameType::Call } => {}
+            _ => reset_slots(self, frame, project.flow(flow_id.as_str()).map(|flow| &**flow)),
+        }
+        if frame.at == Position::Start {
+            return; // it never began, so nothing ended
+        }
+        let step_id = step_or_end(frame);
+        let kind = match &frame.kind {
+            FrameKind::Flow { .. } => EventKind::FlowCancelled { flow_id, step_id },
+            _ => EventKind::FlowCompleted { flow_id, step_id },
+        };
+        self.emit_at(frame, kind);
+    }
+}

@@ -1,0 +1,212 @@
+//! Walking flows: one step after the other, until something must be performed or the assistant listens.
+
+use serde_json::Value as Json;
+
+use super::{
+    Next, Reason, actions, agent_frame, collect, interrupt, slots, tool_call,
+    turn::{Turn, Walk, step_of},
+};
+use crate::{
+    conversation::{EventKind, FilledBy, FlowFrameType, FrameKind, PatternFrame, Position},
+    ids::{ActionName, FlowId},
+    limits,
+    project::{Call, Flow, NextStep, Step, StepKind, Target},
+};
+
+/// The action that ends a turn.
+pub(super) const LISTEN: &str = "action_listen";
+
+/// What comes next in a flow.
+enum Upcoming<'a> {
+    Step(&'a Step),
+    End,
+    /// The step the frame stands at is no longer there, or nothing follows it.
+    Lost,
+}
+
+impl Turn<'_> {
+    /// Walks until something must be done outside.
+    pub(super) fn walk(&mut self) -> Next {
+        loop {
+            if self.conversation().session.ended {
+                return Next::EndSession;
+            }
+            if self.floor.is_some_and(|floor| self.stack.len() <= floor) {
+                return self.listen();
+            }
+            self.steps += 1;
+            let too_much = self.steps > limits::FLOW_STEPS || self.conversation().turn.acts > limits::TURN_ACTS;
+            let walk = if too_much { self.trip() } else { self.step() };
+            if let Walk::Stop(next) = walk {
+                return next;
+            }
+        }
+    }
+
+    /// Ends the turn.
+    pub(super) fn listen(&mut self) -> Next {
+        self.emit_here(EventKind::Action { name: ActionName::from(LISTEN) });
+        Next::Listen
+    }
+
+    fn step(&mut self) -> Walk {
+        if let Some(walk) = actions::followup(self) {
+            return walk;
+        }
+        let Some(top) = self.stack.last() else { return Walk::Stop(self.listen()) };
+        if top.at == Position::End {
+            return self.end();
+        }
+        if matches!(top.kind, FrameKind::Agent(_)) {
+            return agent_frame::on_top(self);
+        }
+        let project = self.project;
+        let Some(flow) = project.flow(top.flow_id.as_str()) else { return self.lost() };
+        let begins = top.at == Position::Start;
+        match self.upcoming(flow) {
+            Upcoming::Step(step) => {
+                if let Some(top) = self.stack.last_mut() {
+                    top.at = Position::At(step.id.clone());
+                }
+                if begins {
+                    self.flow_started(flow);
+                }
+                self.run(flow, step)
+            }
+            Upcoming::End => self.end(),
+            Upcoming::Lost => self.lost(),
+        }
+    }
+
+    fn flow_started(&mut self, flow: &Flow) {
+        // The context of a question is in its collect step; leaving it out keeps the commonest turn short.
+        let context = match self.stack.last().map(|frame| &frame.kind) {
+            Some(FrameKind::Pattern { context: PatternFrame::CollectInformation { .. } | PatternFrame::Plain }) => {
+                Json::Null
+            }
+            Some(FrameKind::Pattern { .. }) => super::context::facts(&self.stack).unwrap_or_default(),
+            _ => Json::Null,
+        };
+        let (flow_id, fingerprint) = (flow.id.clone(), flow.fingerprint);
+        self.emit_here(EventKind::FlowStarted { flow_id, fingerprint, context });
+    }
+
+    fn upcoming<'f>(&mut self, flow: &'f Flow) -> Upcoming<'f> {
+        let Some(top) = self.stack.last() else { return Upcoming::End };
+        match &top.at {
+            Position::Start => flow.first().map_or(Upcoming::End, Upcoming::Step),
+            Position::Before(id) => flow.step(id.as_str()).map_or(Upcoming::Lost, Upcoming::Step),
+            Position::End => Upcoming::End,
+            Position::At(id) => match flow.step(id.as_str()) {
+                Some(step) => self.after(flow, step),
+                None => Upcoming::Lost,
+            },
+        }
+    }
+
+    fn after<'f>(&mut self, flow: &'f Flow, step: &'f Step) -> Upcoming<'f> {
+        let target = match &step.next {
+            NextStep::Go(target) => Some(target),
+            NextStep::Branch { branches, otherwise } => {
+                let taken = branches.iter().find(|branch| self.holds(&branch.condition));
+                let words = match (taken, otherwise) {
+                    (Some(branch), _) => branch.condition.text(),
+                    (None, Some(_)) => "else",
+                    (None, None) => "none",
+                };
+                self.because(Reason::Branch {
+                    flow: flow.id.as_str().to_owned(),
+                    step: step.id.as_str().to_owned(),
+                    taken: words.to_owned(),
+                });
+                taken.map(|branch| &branch.target).or(otherwise.as_ref())
+            }
+        };
+        match target {
+            Some(Target::Step(id)) => flow.step(id.as_str()).map_or(Upcoming::Lost, Upcoming::Step),
+            Some(Target::End) => Upcoming::End,
+            None => Upcoming::Lost,
+        }
+    }
+
+    fn run(&mut self, flow: &Flow, step: &Step) -> Walk {
+        match &step.kind {
+            StepKind::Collect(collect) => collect::enter(self, step, collect),
+            StepKind::Action(name) => actions::step(self, name),
+            StepKind::SetSlots(values) => {
+                for (name, value) in values {
+                    let value = slots::settled_for(self.project, name, value.clone());
+                    self.set_slot(name, value, FilledBy::Flow);
+                }
+                Walk::On
+            }
+            StepKind::Call(Call::Flow(child)) => self.call(child),
+            StepKind::Call(Call::Agent { agent, exit_if }) => agent_frame::call(self, flow, step, agent, exit_if),
+            StepKind::Call(Call::Tool { server, tool, input, .. }) => {
+                tool_call::call(self, flow, step, server, tool, input)
+            }
+            StepKind::Link(target) => self.link(target),
+            StepKind::Noop => Walk::On,
+        }
+    }
+
+    fn call(&mut self, child: &FlowId) -> Walk {
+        self.remember_step();
+        let frame = self.frame(child, FrameKind::Flow { frame_type: FlowFrameType::Call });
+        if self.push(frame) { Walk::On } else { self.fail("the flows call one another too deeply") }
+    }
+
+    /// The target goes below the frame on top, which ends: its slots are reset before the target begins.
+    fn link(&mut self, target: &FlowId) -> Walk {
+        let project = self.project;
+        let kind = match project.flow(target.as_str()) {
+            Some(flow) if flow.is_pattern() => FrameKind::Pattern { context: PatternFrame::Plain },
+            _ => FrameKind::Flow { frame_type: FlowFrameType::Link },
+        };
+        let frame = self.frame(target, kind);
+        if let Some(top) = self.stack.last_mut() {
+            top.at = Position::End;
+        }
+        let below = self.stack.len().saturating_sub(1);
+        self.stack.insert(below, frame);
+        if self.stack.len() > limits::STACK_FRAMES { self.fail("too many flows are under way") } else { Walk::On }
+    }
+
+    /// Remembers the step on top as one that asks, for corrections.
+    pub(super) fn remember_step(&mut self) {
+        let Some(top) = self.stack.last_mut() else { return };
+        if let Position::At(step) = &top.at
+            && !top.trail.contains(step)
+        {
+            top.trail.push(step.clone());
+        }
+    }
+
+    /// The frame on top stands at a step, or in a flow, that this project no longer has. A question begins again; anything
+    /// else goes, with the flow it belongs to, and the user is told; the rest of the stack lives on.
+    fn lost(&mut self) -> Walk {
+        let Some(top) = self.stack.last() else { return Walk::On };
+        let (flow, step) = (top.flow_id.clone(), step_of(top).cloned());
+        let known = self.project.flow(flow.as_str()).is_some();
+        let is_pattern = matches!(top.kind, FrameKind::Pattern { .. });
+        let step = step.map_or_else(|| "START".to_owned(), |step| step.to_string());
+        self.note(format!("`{flow}` stands at `{step}`, from which nothing leads on in this project"));
+        if is_pattern {
+            if known && !matches!(top_at(self), Some(Position::Start | Position::Before(_))) && !self.tripped {
+                if let Some(top) = self.stack.last_mut() {
+                    top.at = Position::Start;
+                }
+                return Walk::On;
+            }
+            self.stack.pop();
+            return Walk::On;
+        }
+        interrupt::remove_chain(self, "the flow changed");
+        self.say("utter_inform_code_change", &serde_json::Map::new());
+        Walk::On
+    }
+}
+
+fn top_at<'t>(turn: &'t Turn<'_>) -> Option<&'t Position> {
+    turn.stack.last().map(|frame| &frame.at)
+}

@@ -1,0 +1,217 @@
+//! Which frames belong together, and how flows are interrupted, resumed and removed.
+//!
+//! A *chain* is a flow that was started or linked, with everything it brought onto the stack: flows it calls, questions,
+//! patterns, agents. Its lowest frame is its base. Linked flows count like started ones.
+
+use std::{ops::Range, sync::Arc};
+
+use super::{
+    patterns,
+    turn::{Turn, step_or_end},
+};
+use crate::{
+    conversation::{AgentState, EventKind, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
+    ids::FlowId,
+    project::Project,
+};
+
+/// Whether a frame is the base of a chain.
+pub(super) fn is_base(frame: &Frame) -> bool {
+    matches!(&frame.kind, FrameKind::Flow { frame_type } if *frame_type != FlowFrameType::Call)
+}
+
+/// The base of the topmost chain.
+pub(super) fn top_base(frames: &[Frame]) -> Option<usize> {
+    frames.iter().rposition(is_base)
+}
+
+/// The frames of the chain whose base stands there.
+pub(super) fn chain(frames: &[Frame], base: usize) -> Range<usize> {
+    let above = frames.iter().enumerate().skip(base + 1).find(|(_, frame)| is_base(frame));
+    base..above.map_or(frames.len(), |(at, _)| at)
+}
+
+/// The chain that runs this flow, as its base or by a call, unless it is over.
+pub(super) fn chain_of(frames: &[Frame], flow: &FlowId) -> Option<Range<usize>> {
+    let walks = |frame: &Frame| {
+        frame.flow_id == *flow && matches!(frame.kind, FrameKind::Flow { .. }) && frame.at != Position::End
+    };
+    let at = frames.iter().rposition(walks)?;
+    let base = frames.get(..=at)?.iter().rposition(is_base)?;
+    Some(chain(frames, base))
+}
+
+/// The readable name of a flow.
+pub(super) fn name_of(project: &Project, flow: &FlowId) -> String {
+    match project.flow(flow.as_str()) {
+        Some(flow) => flow.name.to_string(),
+        None => flow.to_string(),
+    }
+}
+
+/// Begins a flow. One that is under way below is resumed instead; `interrupts` says that another was under way when the
+/// user wrote.
+pub(super) fn start(turn: &mut Turn<'_>, flow: &FlowId, interrupts: bool) {
+    leave_questions(turn);
+    if let Some(chain) = chain_of(&turn.stack, flow) {
+        if chain.end < turn.stack.len() {
+            resume(turn, chain);
+        } else {
+            turn.note(format!("`{flow}` is on top already"));
+        }
+        return;
+    }
+    if interrupts {
+        step_aside(turn);
+    }
+    let frame_type = if interrupts { FlowFrameType::Interrupt } else { FlowFrameType::Regular };
+    let frame = turn.frame(flow, FrameKind::Flow { frame_type });
+    turn.push(frame);
+}
+
+/// Moves a chain to the top; an agent in it goes on.
+pub(super) fn resume(turn: &mut Turn<'_>, chain: Range<usize>) {
+    let mut moved: Vec<Frame> = turn.stack.drain(chain).collect();
+    let below = turn.stack.iter().any(is_base);
+    step_aside(turn);
+    let Some(base) = moved.first_mut() else { return };
+    if let (true, FrameKind::Flow { frame_type }) = (below, &mut base.kind) {
+        *frame_type = FlowFrameType::Interrupt;
+    }
+    let (flow_id, step_id) = (base.flow_id.clone(), step_or_end(base));
+    // Only the agent on top of the chain goes on; one below it waits until that has ended.
+    if let Some(Frame { kind: FrameKind::Agent(agent), .. }) = moved.last_mut()
+        && agent.state == AgentState::Interrupted
+    {
+        agent.state = AgentState::Resuming;
+    }
+    turn.stack.append(&mut moved);
+    turn.emit(EventKind::FlowResumed { flow_id, step_id });
+}
+
+/// The topmost chain makes way: its flow is interrupted, and so is an agent that waits. A flow that has not begun, or that is
+/// over, has nothing to interrupt, nor has one that made way before.
+fn step_aside(turn: &mut Turn<'_>) {
+    let Some(base) = top_base(&turn.stack) else { return };
+    let Some(frame) = turn.stack.get(base) else { return };
+    if matches!(frame.at, Position::Start | Position::End) {
+        return;
+    }
+    let (flow_id, step_id) = (frame.flow_id.clone(), step_or_end(frame));
+    turn.emit(EventKind::FlowInterrupted { flow_id, step_id });
+    let range = chain(&turn.stack, base);
+    interrupt_agents(turn, range);
+}
+
+/// Interrupts every agent among those frames.
+pub(super) fn interrupt_agents(turn: &mut Turn<'_>, range: Range<usize>) {
+    let mut interrupted = Vec::new();
+    for frame in turn.stack.get_mut(range).unwrap_or_default() {
+        if let FrameKind::Agent(agent) = &mut frame.kind
+            && agent.state != AgentState::Interrupted
+        {
+            agent.state = AgentState::Interrupted;
+            interrupted.push((frame.flow_id.clone(), agent.agent_id.clone()));
+        }
+    }
+    for (flow_id, agent_id) in interrupted {
+        turn.emit(EventKind::AgentInterrupted { flow_id, agent_id });
+    }
+}
+
+/// Takes patterns that only ask what to do next off the top: the user has just said it.
+pub(super) fn leave_questions(turn: &mut Turn<'_>) {
+    let asks = |frame: &Frame| {
+        matches!(
+            &frame.kind,
+            FrameKind::Pattern {
+                context: PatternFrame::ContinueInterrupted { .. }
+                    | PatternFrame::Completed { .. }
+                    | PatternFrame::Clarification { .. }
+            }
+        )
+    };
+    let bottom = top_base(&turn.stack).map_or(0, |base| base + 1);
+    let Some(at) = turn.stack.iter().enumerate().skip(bottom).find(|(_, frame)| asks(frame)).map(|(at, _)| at) else {
+        return;
+    };
+    while turn.stack.len() > at {
+        let Some(frame) = turn.stack.pop() else { return };
+        turn.take_down(&frame, "the user went on");
+    }
+}
+
+/// Removes the topmost chain, or, when no flow is under way, everything. Flows below are offered again.
+pub(super) fn remove_chain(turn: &mut Turn<'_>, reason: &str) {
+    let base = top_base(&turn.stack).unwrap_or(0);
+    let offers = turn.stack.get(base).is_some_and(|frame| {
+        matches!(frame.kind, FrameKind::Flow { frame_type: FlowFrameType::Interrupt | FlowFrameType::Link })
+    });
+    let frames: Vec<Frame> = turn.stack.drain(base..).collect();
+    for frame in frames.iter().rev() {
+        turn.take_down(frame, reason);
+    }
+    if offers {
+        offer_to_continue(turn);
+    }
+}
+
+/// After an interrupting flow: asks whether to go on with what was interrupted. A flow that has not begun begins without
+/// asking.
+pub(super) fn offer_to_continue(turn: &mut Turn<'_>) {
+    let open = |frame: &&Frame| is_base(frame) && frame.at != Position::End;
+    match turn.stack.iter().rev().find(open) {
+        None => return,
+        Some(next) if next.at == Position::Start => return,
+        Some(_) => {}
+    }
+    let mut interrupted_flow_ids: Vec<FlowId> = Vec::new();
+    for frame in turn.stack.iter().rev().filter(open) {
+        if !interrupted_flow_ids.contains(&frame.flow_id) {
+            interrupted_flow_ids.push(frame.flow_id.clone());
+        }
+    }
+    let names: Vec<String> = interrupted_flow_ids.iter().map(|flow| name_of(turn.project, flow)).collect();
+    let context = PatternFrame::ContinueInterrupted {
+        interrupted_flow_options: enumerated(&names),
+        multiple_flows_interrupted: names.len() > 1,
+        interrupted_flow_names: names,
+        interrupted_flow_ids,
+    };
+    turn.push_pattern(patterns::CONTINUE_INTERRUPTED, context);
+}
+
+/// Names as people list them: `a`, `a or b`, `a, b or c`.
+pub(super) fn enumerated(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [only] => only.clone(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    }
+}
+
+/// Whether a flow on the stack is not the one that was started: it changed, or is gone. Built-in patterns do not count:
+/// they may differ from release to release and are made to go on.
+pub(super) fn changed_flow(turn: &Turn<'_>) -> Option<Arc<str>> {
+    let changed = turn.stack.iter().filter(|frame| matches!(frame.kind, FrameKind::Flow { .. })).find(|frame| {
+        let known = turn.conversation().flow_hashes.get(&frame.flow_id);
+        match turn.project.flow(frame.flow_id.as_str()) {
+            None => true,
+            Some(flow) => frame.at != Position::Start && known.is_some_and(|hash| *hash != flow.fingerprint),
+        }
+    });
+    changed.map(|frame| Arc::from(frame.flow_id.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::enumerated;
+
+    #[test]
+    fn names_are_listed_as_people_do() {
+        let names: Vec<String> = ["a", "b", "c"].map(Into::into).into();
+        assert_eq!(enumerated(&names), "a, b or c");
+        assert_eq!(enumerated(names.get(..1).unwrap_or_default()), "a");
+        assert_eq!(enumerated(&[]), "");
+    }
+}

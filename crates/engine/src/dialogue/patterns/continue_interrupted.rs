@@ -1,0 +1,81 @@
+//! What the user wants with flows that were interrupted: go on with one, or give them up.
+
+use serde_json::Value as Json;
+
+use crate::{
+    conversation::{EventKind, FilledBy, Frame, FrameKind, PatternFrame, Position},
+    dialogue::{
+        interrupt,
+        turn::{Turn, step_or_end},
+    },
+    ids::{FlowId, SlotName},
+};
+
+/// The answer when several were interrupted.
+const CHOICE: &str = "interrupted_flow_to_continue";
+
+/// `action_continue_interrupted_flow`: the pattern ends first, then the flow is resumed. A name that is none of the options is
+/// asked again.
+pub(super) fn go_on(turn: &mut Turn<'_>) {
+    let Some(options) = options(turn) else {
+        return turn.note("`action_continue_interrupted_flow` has nothing to continue here");
+    };
+    let chosen = match options.as_slice() {
+        [(only, _)] => Some(only.clone()),
+        several => chosen(turn, several),
+    };
+    let Some(flow) = chosen else {
+        turn.note("the flow that was named is none of those that were interrupted: the question is asked again");
+        turn.set_slot(&SlotName::from(CHOICE), Json::Null, FilledBy::Flow);
+        if let Some(top) = turn.stack.last_mut() {
+            top.at = Position::Start;
+        }
+        return;
+    };
+    if let Some(pattern) = turn.stack.pop() {
+        turn.take_down(&pattern, "the user went on");
+    }
+    match interrupt::chain_of(&turn.stack, &flow) {
+        Some(chain) => interrupt::resume(turn, chain),
+        None => turn.note(format!("`{flow}` is not under way any more")),
+    }
+}
+
+/// `action_cancel_interrupted_flows`: all of them end.
+pub(super) fn give_up(turn: &mut Turn<'_>) {
+    let Some(options) = options(turn) else {
+        return turn.note("`action_cancel_interrupted_flows` has nothing to cancel here");
+    };
+    for (flow, _) in options {
+        let Some(chain) = interrupt::chain_of(&turn.stack, &flow) else { continue };
+        // The pattern itself lies above the last chain and goes on.
+        let end = turn.stack.len().saturating_sub(1).min(chain.end);
+        let frames: Vec<Frame> = turn.stack.get(chain.start..end).unwrap_or_default().to_vec();
+        for frame in &frames {
+            if matches!(frame.kind, FrameKind::Flow { .. }) {
+                let (flow_id, step_id) = (frame.flow_id.clone(), step_or_end(frame));
+                turn.emit_here(EventKind::FlowCancelled { flow_id, step_id });
+            } else if matches!(frame.kind, FrameKind::Agent(_)) {
+                turn.take_down(frame, "the user did not go on with the flow");
+            }
+        }
+        let gone = |frame: &Frame| frames.iter().any(|one| one.frame_id == frame.frame_id);
+        turn.stack.retain(|frame| !(matches!(frame.kind, FrameKind::Agent(_)) && gone(frame)));
+        turn.stack.iter_mut().filter(|frame| gone(frame)).for_each(|frame| frame.at = Position::End);
+    }
+}
+
+fn options(turn: &Turn<'_>) -> Option<Vec<(FlowId, String)>> {
+    match &turn.stack.last()?.kind {
+        FrameKind::Pattern {
+            context: PatternFrame::ContinueInterrupted { interrupted_flow_ids, interrupted_flow_names, .. },
+        } => Some(interrupted_flow_ids.iter().cloned().zip(interrupted_flow_names.iter().cloned()).collect()),
+        _ => None,
+    }
+}
+
+fn chosen(turn: &Turn<'_>, options: &[(FlowId, String)]) -> Option<FlowId> {
+    let said = turn.slot(CHOICE).as_str()?.trim().to_lowercase();
+    let named = options.iter().find(|(flow, name)| flow.as_str().to_lowercase() == said || name.to_lowercase() == said);
+    named.map(|(flow, _)| flow.clone())
+}

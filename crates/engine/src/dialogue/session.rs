@@ -1,0 +1,148 @@
+//! The beginning of a turn: the session, the message, and what runs before the message is understood.
+
+use serde_json::{Map, Value as Json};
+
+use super::{
+    Next, agent_frame, commands, commands::Source, flow, shortcuts, structured, structured::Parsed, tool_call,
+    turn::Turn,
+};
+use crate::{
+    conversation::{ActionCall, Command, Event, EventKind, EventPlace, FilledBy, UserMessage},
+    ids::{ActionName, SlotName},
+    project::Mapping,
+};
+
+const SESSION_START: &str = "action_session_start";
+/// The slot that holds what the channel knew at the first message of a session.
+const METADATA: &str = "session_started_metadata";
+
+/// Takes a message of the user.
+pub(super) fn receive(turn: &mut Turn<'_>, message: UserMessage) -> Next {
+    let intent = structured::intent_name(&message.text);
+    if needs_session(turn) || intent == Some("session_start") {
+        begin(turn, &message.metadata);
+    }
+    let restarts = intent == Some("restart");
+    turn.record(Event { at: turn.at, kind: EventKind::User(message), place: EventPlace::default() });
+    if turn.conversation().paused && !restarts {
+        turn.note("the conversation is paused: the message is recorded and nothing is said");
+        return Next::Listen;
+    }
+    agent_frame::cut(turn);
+    tool_call::cut(turn);
+    before_understanding(turn)
+}
+
+/// Runs the actions that come first, one after the other, then turns to the message.
+pub(super) fn before_understanding(turn: &mut Turn<'_>) -> Next {
+    match early_action(turn) {
+        Some(name) => Next::Act(ActionCall { name }),
+        None => understand(turn),
+    }
+}
+
+/// The next action that runs before the message is understood: a project's own greeting of a new session, then those that
+/// run at every message. How many have run, the conversation counts.
+pub(super) fn early_action(turn: &Turn<'_>) -> Option<ActionName> {
+    let skip = turn.conversation().turn.acts as usize;
+    let every_turn =
+        turn.project.domain.slots.values().flat_map(|slot| &slot.mappings).filter_map(|mapping| match mapping {
+            Mapping::Controlled { run_action_every_turn: Some(action) } => Some(action.as_str()),
+            _ => None,
+        });
+    let mut names: Vec<&str> = Vec::new();
+    let by_message = turn.conversation().latest_message.as_ref().map(|message| structured::intent_name(&message.text));
+    // The pattern of `/session_start` runs it itself.
+    if turn.conversation().session.turns == 1 && by_message != Some(Some("session_start")) {
+        names.push(SESSION_START);
+    }
+    for name in every_turn {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.into_iter().filter(|name| turn.project.lists_action(name)).nth(skip).map(ActionName::from)
+}
+
+fn understand(turn: &mut Turn<'_>) -> Next {
+    let Some(message) = &turn.conversation().latest_message else { return Next::Listen };
+    let text = message.text.clone();
+    match structured::parse(turn, &text) {
+        Parsed::Commands(commands, source) => return commands::execute(turn, commands, source),
+        Parsed::EndSession => {
+            turn.emit(EventKind::SessionEnded { reason: Some("the channel ended it".to_owned()) });
+            return Next::EndSession;
+        }
+        Parsed::Ignored => return turn.walk(),
+        Parsed::Text => {}
+    }
+    let command = match refused(turn, &text) {
+        Some(error) => error,
+        None => {
+            if let Some((commands, source)) = shortcuts::take(turn, &text) {
+                return commands::execute(turn, commands, source);
+            }
+            if turn.project.config.generator.is_some() {
+                return Next::Understand;
+            }
+            Command::CannotHandle { reason: "cannot_handle_not_supported".to_owned() }
+        }
+    };
+    commands::execute(turn, vec![command], Source::Check)
+}
+
+/// An empty message, or one longer than the command generator may see (dialogue.md 4.5).
+fn refused(turn: &Turn<'_>, text: &str) -> Option<Command> {
+    let error = |kind: &str, info| Some(Command::Error { error_type: format!("rasa_internal_error_{kind}"), info });
+    if text.trim().is_empty() {
+        return error("user_input_empty", Map::new());
+    }
+    let most = turn.project.config.generator.as_ref()?.max_characters?;
+    if text.len() > most && text.chars().count() > most {
+        return error("user_input_too_long", Map::from_iter([("max_characters".to_owned(), Json::from(most))]));
+    }
+    None
+}
+
+fn needs_session(turn: &Turn<'_>) -> bool {
+    let (session, rules) = (&turn.conversation().session, &turn.project.domain.session);
+    let silent = turn.at.since(session.last_user_at) as f64 / 60e6;
+    let expired = rules.start_after_expiry && rules.expiration_minutes > 0.0 && silent > rules.expiration_minutes;
+    !session.started || session.ended || (session.turns > 0 && expired)
+}
+
+/// Begins a session: slots are carried over as the domain says, and what the channel knows is kept.
+fn begin(turn: &mut Turn<'_>, metadata: &Map<String, Json>) {
+    turn.stack.clear();
+    turn.emit(EventKind::Action { name: ActionName::from(SESSION_START) });
+    turn.emit(EventKind::SessionStarted);
+    if turn.project.domain.session.carry_over_slots {
+        let carried: Vec<(SlotName, Json)> = turn
+            .conversation()
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.has_been_set && !slot.value.is_null())
+            .map(|(name, slot)| (name.clone(), slot.value.clone()))
+            .collect();
+        for (name, value) in carried {
+            let filled_by = turn.conversation().slots.state(name.as_str()).and_then(|slot| slot.filled_by);
+            turn.emit(EventKind::Slot { name, value, filled_by, reset: false });
+        }
+    } else if turn.conversation().slots.iter().next().is_some() {
+        turn.emit(EventKind::ResetSlots);
+    }
+    if !metadata.is_empty() {
+        turn.set_slot(&SlotName::from(METADATA), Json::Object(metadata.clone()), FilledBy::Custom);
+    }
+    turn.emit(EventKind::Action { name: ActionName::from(flow::LISTEN) });
+}
+
+/// `action_session_start` as a step. At the first message of a session there is nothing to do any more.
+pub(super) fn action(turn: &mut Turn<'_>) {
+    if turn.conversation().session.started && turn.conversation().session.turns <= 1 {
+        return;
+    }
+    let pattern = turn.stack.pop();
+    begin(turn, &Map::new());
+    turn.stack.extend(pattern);
+}

@@ -1,0 +1,157 @@
+//! Steps that call a tool of an MCP server: the arguments on the way out, the slots on the way back.
+
+use minijinja::Value;
+use serde_json::{Map, Value as Json};
+
+use super::{
+    Next,
+    slots::settled_for,
+    turn::{Turn, Walk, step_of},
+};
+use crate::{
+    conversation::{EventKind, FilledBy, Position, ToolCallStep, ToolResult},
+    ids::{ServerName, SlotName, ToolName},
+    limits,
+    project::{Call, Flow, SlotType, Step, StepKind},
+    template::{Expression, from_json},
+    text::{CUT_MARK, Keep, truncate},
+};
+
+/// Asks for the call.
+pub(super) fn call(
+    turn: &mut Turn<'_>,
+    flow: &Flow,
+    step: &Step,
+    server: &ServerName,
+    tool: &ToolName,
+    input: &[(String, SlotName)],
+) -> Walk {
+    if turn.floor.is_some() {
+        return turn.fail("no tool is called any more: the turn's budget is spent");
+    }
+    Walk::Stop(Next::Tool(ToolCallStep {
+        server: server.clone(),
+        tool: tool.clone(),
+        arguments: arguments(turn, input),
+        flow_id: flow.id.clone(),
+        step_id: step.id.clone(),
+    }))
+}
+
+/// Parameters from slots. An empty slot is left out: a tool knows its own defaults, and most refuse a null.
+fn arguments(turn: &Turn<'_>, input: &[(String, SlotName)]) -> Map<String, Json> {
+    let filled = input.iter().map(|(parameter, slot)| (parameter.clone(), turn.slot(slot.as_str()).clone()));
+    filled.filter(|(_, value)| !value.is_null()).collect()
+}
+
+/// A message came while a tool had not answered: that turn was cut. Whether the tool ran is not known, so the flow must not go
+/// on as if it had.
+pub(super) fn cut(turn: &mut Turn<'_>) {
+    if let Some(StepKind::Call(Call::Tool { tool, .. })) = pending(turn) {
+        turn.fail(&format!("tool `{tool}` had not answered when the next message came"));
+    }
+}
+
+fn pending<'a>(turn: &Turn<'a>) -> Option<&'a StepKind> {
+    let project = turn.project;
+    let top = turn.stack.last()?;
+    let step = step_of(top).filter(|_| matches!(top.at, Position::At(_)))?;
+    project.flow(top.flow_id.as_str())?.step(step.as_str()).map(|step| &step.kind)
+}
+
+/// The tool answered, or did not: on success the mapped slots are set, otherwise the flow ends and the user hears it once.
+pub(super) fn called(turn: &mut Turn<'_>, result: ToolResult) -> Next {
+    let Some(StepKind::Call(Call::Tool { server, tool, input, output })) = pending(turn) else {
+        turn.note("a tool answered whom nobody asked");
+        return Next::Listen;
+    };
+    let failed = match &result {
+        ToolResult::Done { result } if result.get("isError") == Some(&Json::Bool(true)) => {
+            Some(("failed", format!("it reports an error: {}", summary(result).unwrap_or_default())))
+        }
+        ToolResult::Done { .. } => None,
+        ToolResult::Failed { reason } => Some(("failed", reason.clone())),
+        ToolResult::Unknown { reason } => Some(("unknown", format!("whether it ran is not known: {reason}"))),
+    };
+    let (status, summary) = match (&failed, &result) {
+        (Some((status, reason)), _) => (*status, Some(capped(reason))),
+        (None, ToolResult::Done { result }) => ("done", summary(result)),
+        (None, _) => ("done", None),
+    };
+    let arguments = Json::Object(arguments(turn, input));
+    turn.emit_here(EventKind::ToolExecuted {
+        server: Some(server.clone()),
+        tool_name: tool.clone(),
+        agent_id: None,
+        arguments,
+        status: status.to_owned(),
+        summary,
+    });
+    let outcome = match (failed, &result) {
+        (Some((_, reason)), _) => Err(reason),
+        (None, ToolResult::Done { result }) => fill(turn, output, result),
+        (None, _) => Ok(()),
+    };
+    if let Err(reason) = outcome {
+        let info = Map::from_iter([
+            ("error_source".to_owned(), Json::from("mcp_tool")),
+            ("tool_name".to_owned(), Json::from(tool.as_str())),
+        ]);
+        turn.fail_with(&format!("tool `{tool}` of `{server}`: {reason}"), info);
+    }
+    turn.walk()
+}
+
+/// Evaluates every mapping before the first slot is set: half a result is none.
+fn fill(turn: &mut Turn<'_>, output: &[(SlotName, Expression)], result: &Json) -> Result<(), String> {
+    let says_nothing = |key: &str| match result.get(key) {
+        None | Some(Json::Null) => true,
+        Some(Json::Array(parts)) => parts.is_empty(),
+        Some(_) => false,
+    };
+    if says_nothing("content") && says_nothing("structuredContent") {
+        turn.note("the tool's answer is empty: no slot is set");
+        return Ok(());
+    }
+    let context = Value::from_pairs([("result", from_json(result))]);
+    let mut values = Vec::with_capacity(output.len());
+    for (slot, expression) in output {
+        let value = turn
+            .project
+            .templates
+            .eval_expression(expression, context.clone())
+            .map_err(|error| format!("the value for `{slot}` could not be made: {error}"))?;
+        values.push((slot, value));
+    }
+    for (slot, value) in values {
+        let value = as_slot(turn, slot, value);
+        turn.set_slot(slot, value, FilledBy::Flow);
+    }
+    Ok(())
+}
+
+/// Lists and maps become JSON texts where the slot holds text; elsewhere they keep their form.
+fn as_slot(turn: &Turn<'_>, slot: &SlotName, value: Json) -> Json {
+    let kind = turn.project.slot(slot.as_str()).map(|slot| &slot.kind);
+    let full = match &value {
+        Json::Array(items) => !items.is_empty(),
+        Json::Object(map) => !map.is_empty(),
+        _ => false,
+    };
+    if full && matches!(kind, Some(SlotType::Text)) {
+        return Json::String(value.to_string());
+    }
+    settled_for(turn.project, slot, value)
+}
+
+fn summary(result: &Json) -> Option<String> {
+    let text = match result.get("text").and_then(Json::as_str) {
+        Some(text) if !text.is_empty() => capped(text),
+        _ => capped(&result.get("structuredContent").filter(|value| !value.is_null())?.to_string()),
+    };
+    Some(text)
+}
+
+fn capped(text: &str) -> String {
+    truncate(text, Keep::Chars(limits::TOOL_SUMMARY), CUT_MARK).into_owned()
+}

@@ -1,0 +1,92 @@
+//! Keys of `sub_agents/*/config.yml`.
+
+use super::{Shape, Takes, Unknown, key};
+
+const FILE: &str = "sub_agents/*/config.yml";
+
+/// The file.
+pub(crate) static AGENT_FILE: Shape = Shape {
+    name: "agent's configuration",
+    file: FILE,
+    keys: &[
+        key("version", Takes::Any, "The format's version; conventional and not needed.").quiet(),
+        key("agent", Takes::Map, "Who it is.").required(),
+        key("configuration", Takes::Map, "How it works."),
+        key("connections", Takes::Map, "What it may use."),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// `agent`.
+pub(crate) static AGENT: Shape = Shape {
+    name: "`agent` section",
+    file: FILE,
+    keys: &[
+        key("name", Takes::Text, "Flows call it by this.").required(),
+        key("description", Takes::Text, "Its task; the model that chooses flows sees it too.").required(),
+        key("protocol", Takes::Text, "`RASA` for agents of this project, `A2A` for remote ones; `RASA` unless set."),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// `configuration`.
+pub(crate) static CONFIGURATION: Shape = Shape {
+    name: "`configuration` section",
+    file: FILE,
+    keys: &[
+        key("llm", Takes::Map, "`model_group: <id>`, or the model's settings in place."),
+        key("prompt_template", Takes::Text, "A template of the project's own."),
+        key("module", Takes::Text, "The name of registered hooks, or an HTTP address."),
+        key("timeout", Takes::Seconds, "Longest time of a run."),
+        key("max_retries", Takes::Whole, "Tries to connect; 3 unless set."),
+        key("include_date_time", Takes::Bool, "Whether prompts show the date; `true` unless set."),
+        key("timezone", Takes::Text, "IANA time zone of that date; `UTC` unless set."),
+        key("enable_filler_messages", Takes::Bool, "Whether it speaks before its tools return; `true` unless set."),
+        key("tool_timeout", Takes::Seconds, "Longest time of one tool call; 10 unless set."),
+        key("max_iterations", Takes::Whole, "Model calls of one run."),
+        key(
+            "on_tool_error",
+            Takes::OneOf(&["feed_back", "fail"]),
+            "What a failed tool does: the model is told, or the run fails.",
+        ),
+        key("agent_card", Takes::Text, "Remote agents: the card's file or address."),
+        key("auth", Takes::Map, "Remote agents: how we say who we are."),
+        key("max_polling_time", Takes::Seconds, "Remote agents: longest wait for a result; 60 unless set."),
+        key("polling_initial_delay", Takes::Seconds, "Remote agents: first pause between questions; 0.5 unless set."),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// `auth` of a remote agent.
+pub(crate) static AUTH: Shape = Shape {
+    name: "`auth`",
+    file: FILE,
+    keys: &[
+        key("api_key", Takes::Text, "A key, as `${NAME}`."),
+        key("header_name", Takes::Text, "The header that carries it; `Authorization` unless set."),
+        key("header_format", Takes::Text, "Its value, with `{key}`; `Bearer {key}` unless set."),
+        key("oauth", Takes::Map, "Client credentials."),
+        key("token", Takes::Text, "A bearer token, as `${NAME}`."),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// `connections`.
+pub(crate) static CONNECTIONS: Shape = Shape {
+    name: "`connections` section",
+    file: FILE,
+    keys: &[key("mcp_servers", Takes::List, "The servers whose tools it may use.")],
+    unknown: Unknown::Refused,
+};
+
+/// An item of `connections.mcp_servers`.
+pub(crate) static CONNECTION: Shape = Shape {
+    name: "server of an agent",
+    file: FILE,
+    keys: &[
+        key("name", Takes::Text, "The server's name in `endpoints.yml`.").required(),
+        key("include_tools", Takes::Texts, "Only these tools."),
+        key("exclude_tools", Takes::Texts, "Not these tools."),
+    ],
+    unknown: Unknown::Refused,
+};

@@ -1,0 +1,88 @@
+//! Keys of `config.yml`.
+
+use super::{Shape, Takes, Unknown, key};
+
+const FILE: &str = "config.yml";
+
+/// The file.
+pub(crate) static CONFIG: Shape = Shape {
+    name: "configuration",
+    file: FILE,
+    keys: &[
+        key("version", Takes::Any, "The format's version; conventional and not needed.").quiet(),
+        key("recipe", Takes::OneOf(&["default.v1"]), "The recipe; `default.v1` is the only one."),
+        key("assistant_id", Takes::Text, "Put on events."),
+        key("language", Takes::Text, "The assistant's language, ISO 639-1; `en` unless set."),
+        key("additional_languages", Takes::Texts, "Further languages of responses."),
+        key("pipeline", Takes::List, "The command generator."),
+        key("policies", Takes::List, "`FlowPolicy` and, for answers from documents, `EnterpriseSearchPolicy`."),
+        key(
+            "shortcuts",
+            Takes::Bool,
+            "Whether button titles, yes, no and numbers are taken without the model; `true` unless set.",
+        ),
+        key("compat", Takes::Map, "Switches that keep older behaviour."),
+        key("data", Takes::TextOrTexts, "Folders or files with flows; `data` and `flows` unless set."),
+        key("domain", Takes::TextOrTexts, "The domain's file or folder; `domain.yml` or `domain` unless set."),
+        key("docs", Takes::TextOrTexts, "Folder with documents to search; `docs` unless set."),
+        key("tests", Takes::TextOrTexts, "Folders with end-to-end tests; `tests` and `e2e_tests` unless set."),
+        key("sub_agents", Takes::Text, "Folder with agents; `sub_agents` unless set."),
+        key("importers", Takes::List, "Readers of other layouts.")
+            .warned("They are Python; place the files as usual or name their folders"),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// A command generator in the pipeline.
+pub(crate) static GENERATOR: Shape = Shape {
+    name: "command generator",
+    file: FILE,
+    keys: &[
+        key("name", Takes::Text, "The component.").required(),
+        key("llm", Takes::Map, "`model_group: <id>`, or the model's settings in place."),
+        key("prompt_template", Takes::Text, "A template of the project's own."),
+        key("prompt", Takes::Text, "Older name of `prompt_template`."),
+        key("flow_retrieval", Takes::Map, "How flows are chosen when there are many."),
+        key("user_input", Takes::Map, "Limits of the user's text."),
+        key("minimize_num_calls", Takes::Bool, "Whether the model is left out where an intent message said enough.")
+            .quiet(),
+        key("include_date_time", Takes::Bool, "Whether the prompt shows the date; `true` unless set."),
+        key("timezone", Takes::Text, "IANA time zone of that date; `UTC` unless set."),
+        key("trace_prompt_tokens", Takes::Bool, "Whether traces count tokens; they always do.").quiet(),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// `flow_retrieval`.
+pub(crate) static RETRIEVAL: Shape = Shape {
+    name: "flow_retrieval",
+    file: FILE,
+    keys: &[
+        key("active", Takes::Bool, "Whether flows are chosen by similarity; `true` unless set."),
+        key("num_flows", Takes::Number, "How many are chosen; 20 unless set."),
+        key("turns_to_embed", Takes::Number, "How many turns are compared.").quiet(),
+        key("should_embed_slots", Takes::Bool, "Whether slots count in the comparison.").quiet(),
+        key("embeddings", Takes::Map, "The model that compares."),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// `user_input`.
+pub(crate) static USER_INPUT: Shape = Shape {
+    name: "user_input",
+    file: FILE,
+    keys: &[key(
+        "max_characters",
+        Takes::Number,
+        "Longest text that is understood; negative = no limit; 420 unless set.",
+    )],
+    unknown: Unknown::Refused,
+};
+
+/// `compat`.
+pub(crate) static COMPAT: Shape = Shape {
+    name: "compat",
+    file: FILE,
+    keys: &[key("patterns", Takes::OneOf(&["3.13", "3.15"]), "Conversation patterns as in this generation.")],
+    unknown: Unknown::Refused,
+};

@@ -1,0 +1,141 @@
+//! Keys of `endpoints.yml`.
+
+use super::{Shape, Takes, Unknown, key};
+
+const FILE: &str = "endpoints.yml";
+
+/// The file.
+pub(crate) static ENDPOINTS: Shape = Shape {
+    name: "endpoints",
+    file: FILE,
+    keys: &[
+        key("version", Takes::Any, "The format's version; conventional and not needed.").quiet(),
+        key("model_groups", Takes::List, "Language models."),
+        key("mcp_servers", Takes::List, "Servers that offer tools."),
+        key("action_endpoint", Takes::Map, "Where custom actions run."),
+        key("nlg", Takes::Map, "A rephraser or a response server."),
+        key("tracker_store", Takes::Map, "Where conversations are kept."),
+        key("lock_store", Takes::Map, "What keeps conversations in order."),
+        key("event_broker", Takes::Any, "Where events are published."),
+        key("vector_store", Takes::Any, "Documents to search."),
+        key("timer_store", Takes::Any, "Where timers are kept."),
+        key("privacy", Takes::Any, "What is left out of events."),
+        key("interaction_handling", Takes::Any, "Silence on voice channels."),
+        key("tracing", Takes::Any, "Where traces go."),
+        key("metrics", Takes::Any, "Where figures go."),
+        key("a2a_server", Takes::Any, "The assistant as a remote agent."),
+        key("nlu", Takes::Any, "An NLU server.").warned("There is no NLU pipeline here"),
+        key("models", Takes::Any, "A server of trained models.")
+            .warned("Projects are loaded directly; there are no trained models"),
+    ],
+    unknown: Unknown::Warned,
+};
+
+/// An item of `model_groups`.
+pub(crate) static MODEL_GROUP: Shape = Shape {
+    name: "model group",
+    file: FILE,
+    keys: &[
+        key("id", Takes::Text, "Its name.").required(),
+        key("models", Takes::List, "Its models, at least one.").required(),
+        key("router", Takes::Map, "How one of several models is chosen."),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// An item of `models`, also a model in place.
+pub(crate) static MODEL: Shape = Shape {
+    name: "model",
+    file: FILE,
+    keys: &[
+        key("provider", Takes::Text, "The vendor: `openai`, `azure`, `anthropic`, `self-hosted`, `scripted`, …."),
+        key("model", Takes::Text, "The model's name."),
+        key("deployment", Takes::Text, "Azure: the deployment."),
+        key("api_base", Takes::Text, "The address of the service."),
+        key("api_version", Takes::Text, "Azure: the version of the interface."),
+        key("api_type", Takes::Text, "Azure: the kind of interface."),
+        key("api_key", Takes::Text, "The key, as `${NAME}`."),
+        key("temperature", Takes::Number, "How freely it chooses words."),
+        key("top_p", Takes::Number, "How many words it chooses among."),
+        key("max_tokens", Takes::Whole, "Longest answer."),
+        key("max_completion_tokens", Takes::Whole, "Longest answer, on newer models."),
+        key("timeout", Takes::Seconds, "Longest time of one call."),
+        key("request_timeout", Takes::Seconds, "Older name of `timeout`."),
+        key("num_retries", Takes::Whole, "How often a failed call is repeated."),
+        key("reasoning_effort", Takes::Text, "How long it thinks."),
+        key("script", Takes::Text, "`scripted`: the file with its answers."),
+        key("path", Takes::Text, "`cassette`: the recorded answers."),
+    ],
+    unknown: Unknown::Kept,
+};
+
+/// An item of `mcp_servers`.
+pub(crate) static MCP_SERVER: Shape = Shape {
+    name: "MCP server",
+    file: FILE,
+    keys: &[
+        key("name", Takes::Text, "Its name.").required(),
+        key(
+            "type",
+            Takes::OneOf(&["http", "https", "stdio"]),
+            "How it is reached; `http` where there is a `url`, else `stdio`.",
+        ),
+        key("url", Takes::Text, "Its address, with the path."),
+        key("command", Takes::Text, "`stdio`: the program; `segue` is this one."),
+        key("args", Takes::Texts, "`stdio`: the program's arguments."),
+        key("env", Takes::Map, "`stdio`: variables the program gets."),
+        key("headers", Takes::Map, "Headers of every request."),
+        key("api_key", Takes::Text, "A key, as `${NAME}`."),
+        key("header_name", Takes::Text, "The header that carries it; `Authorization` unless set."),
+        key("header_format", Takes::Text, "Its value, with `{key}`; `Bearer {key}` unless set."),
+        key("token", Takes::Text, "A bearer token, as `${NAME}`."),
+        key("oauth", Takes::Map, "Client credentials."),
+        key("meta_map", Takes::Map, "What every call carries beside its arguments."),
+        key("connect_timeout", Takes::Seconds, "Longest time to connect."),
+        key("tool_timeout", Takes::Seconds, "Longest time of one call."),
+        key(
+            "trust_annotations",
+            Takes::Bool,
+            "Whether its word on which tools only read is believed; `false` unless set.",
+        ),
+        key("effects", Takes::Map, "What each tool does: `read`, `idempotent` or `write`."),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// `oauth`.
+pub(crate) static OAUTH: Shape = Shape {
+    name: "`oauth`",
+    file: FILE,
+    keys: &[
+        key("client_id", Takes::Text, "The client.").required(),
+        key("client_secret", Takes::Text, "Its secret, as `${NAME}`.").required(),
+        key("token_url", Takes::Text, "Where tokens are given.").required(),
+        key("scope", Takes::Text, "What is asked for."),
+        key("audience", Takes::Text, "For whom."),
+        key("timeout", Takes::Seconds, "Longest time of the request."),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// `meta_map`.
+pub(crate) static MCP_META: Shape = Shape {
+    name: "`meta_map`",
+    file: FILE,
+    keys: &[
+        key("static", Takes::Map, "Names and fixed values."),
+        key("from_slots", Takes::List, "Names filled from slots."),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// An item of `meta_map.from_slots`.
+pub(crate) static MCP_META_SLOT: Shape = Shape {
+    name: "`from_slots` item",
+    file: FILE,
+    keys: &[
+        key("slot", Takes::Text, "The slot.").required(),
+        key("param", Takes::Text, "The name it goes under.").required(),
+    ],
+    unknown: Unknown::Refused,
+};

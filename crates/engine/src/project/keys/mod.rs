@@ -1,0 +1,217 @@
+//! Every key of the format, declared once: where it stands, what it takes, and whether it works here.
+//!
+//! The loaders read by these tables, so a key that is not declared is an unknown key; the reference pages and the schemas for
+//! editors are made from [`SHAPES`].
+
+mod agents;
+mod config;
+mod domain;
+mod endpoints;
+mod flows;
+
+pub(crate) use self::{
+    agents::{AGENT, AGENT_FILE, AUTH, CONFIGURATION, CONNECTION, CONNECTIONS},
+    config::{COMPAT, CONFIG, GENERATOR, RETRIEVAL, USER_INPUT},
+    domain::{BUTTON, DOMAIN, MAPPING, REJECTION, SESSION, SLOT, VALIDATION, VARIATION},
+    endpoints::{ENDPOINTS, MCP_META, MCP_META_SLOT, MCP_SERVER, MODEL, MODEL_GROUP, OAUTH},
+    flows::{
+        BRANCH, FLOW, FLOW_FILE, STEP, STEP_KINDS, TOOL_INPUT, TOOL_MAPPING, TOOL_OUTPUT, TRIGGER, TRIGGER_INTENT,
+        belongs,
+    },
+};
+
+/// One kind of map in a project's files.
+#[derive(Debug)]
+pub struct Shape {
+    /// What it is called in messages: `step`, `slot`.
+    pub name: &'static str,
+    /// The file it stands in.
+    pub file: &'static str,
+    /// The keys it may have.
+    pub keys: &'static [Key],
+    /// What happens to a key that is not declared.
+    pub unknown: Unknown,
+}
+
+/// What happens to a key that is not declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// It is an error.
+    Refused,
+    /// It is a warning and the key is left out.
+    Warned,
+    /// It is kept; only one that looks like a slip of the pen is warned about.
+    Kept,
+}
+
+/// One key.
+#[derive(Debug)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What it takes.
+    pub takes: Takes,
+    /// Whether it must be there.
+    pub required: bool,
+    /// Whether it works here.
+    pub support: Support,
+    /// What it is for, in one sentence.
+    pub doc: &'static str,
+}
+
+/// Whether a key works here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// It works.
+    Full,
+    /// It is accepted and has no effect; nothing is lost, so nothing is said.
+    Quiet,
+    /// It is accepted with a warning: why, and what to do.
+    Warned(&'static str),
+    /// It is refused: why, and what to do.
+    Refused(&'static str),
+}
+
+/// What a key takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// A text; a number or a boolean without quotes counts as the text it was written as.
+    Text,
+    /// `true` or `false`.
+    Bool,
+    /// A condition as text, or `true` or `false`.
+    Condition,
+    /// A number.
+    Number,
+    /// A whole number, 0 or more.
+    Whole,
+    /// A number of seconds above 0.
+    Seconds,
+    /// A list of anything.
+    List,
+    /// A list of texts.
+    Texts,
+    /// A map.
+    Map,
+    /// One of these texts.
+    OneOf(&'static [&'static str]),
+    /// A text or a list of texts.
+    TextOrTexts,
+    /// Anything; the reader of the key looks further.
+    Any,
+}
+
+impl Takes {
+    /// What it takes, for people.
+    pub fn expected(self) -> String {
+        match self {
+            Self::Text => "a text".into(),
+            Self::Bool => "`true` or `false`".into(),
+            Self::Condition => "a condition as text, or `true` or `false`".into(),
+            Self::Number => "a number".into(),
+            Self::Whole => "a whole number, 0 or more".into(),
+            Self::Seconds => "a number of seconds above 0".into(),
+            Self::List => "a list".into(),
+            Self::Texts => "a list of texts".into(),
+            Self::Map => "a map".into(),
+            Self::OneOf(names) => format!("one of `{}`", names.join("`, `")),
+            Self::TextOrTexts => "a text or a list of texts".into(),
+            Self::Any => "a value".into(),
+        }
+    }
+}
+
+pub(crate) const fn key(name: &'static str, takes: Takes, doc: &'static str) -> Key {
+    Key { name, takes, required: false, support: Support::Full, doc }
+}
+
+impl Key {
+    pub(crate) const fn required(mut self) -> Self {
+        self.required = true;
+        self
+    }
+    pub(crate) const fn quiet(mut self) -> Self {
+        self.support = Support::Quiet;
+        self
+    }
+    pub(crate) const fn warned(mut self, why: &'static str) -> Self {
+        self.support = Support::Warned(why);
+        self
+    }
+    pub(crate) const fn refused(mut self, why: &'static str) -> Self {
+        self.support = Support::Refused(why);
+        self
+    }
+}
+
+impl Shape {
+    /// A key by name.
+    pub fn key(&self, name: &str) -> Option<&Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+    /// The names of keys that may be written.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.keys.iter().filter(|key| !matches!(key.support, Support::Refused(_))).map(|key| key.name)
+    }
+}
+
+/// All shapes, in the order of the reference.
+pub static SHAPES: &[&Shape] = &[
+    &CONFIG,
+    &GENERATOR,
+    &RETRIEVAL,
+    &USER_INPUT,
+    &COMPAT,
+    &DOMAIN,
+    &SLOT,
+    &MAPPING,
+    &VALIDATION,
+    &REJECTION,
+    &VARIATION,
+    &BUTTON,
+    &SESSION,
+    &FLOW_FILE,
+    &FLOW,
+    &TRIGGER,
+    &TRIGGER_INTENT,
+    &STEP,
+    &BRANCH,
+    &TOOL_MAPPING,
+    &TOOL_INPUT,
+    &TOOL_OUTPUT,
+    &ENDPOINTS,
+    &MODEL_GROUP,
+    &MODEL,
+    &MCP_SERVER,
+    &OAUTH,
+    &MCP_META,
+    &MCP_META_SLOT,
+    &AGENT_FILE,
+    &AGENT,
+    &CONFIGURATION,
+    &AUTH,
+    &CONNECTIONS,
+    &CONNECTION,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_declared_once_and_told_about() {
+        for shape in SHAPES {
+            for (at, key) in shape.keys.iter().enumerate() {
+                assert!(key.doc.ends_with('.'), "{} / {}", shape.name, key.name);
+                assert!(!shape.keys[..at].iter().any(|other| other.name == key.name), "{} / {}", shape.name, key.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_step_kind_is_a_key_of_steps() {
+        for kind in STEP_KINDS {
+            assert!(STEP.key(kind).is_some(), "{kind}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! `config.yml`.
+
+use std::sync::Arc;
+
+use super::super::{
+    Compat, Config, Folders, GeneratorConfig,
+    keys::{COMPAT, CONFIG, GENERATOR, RETRIEVAL, USER_INPUT},
+    reader::{Fields, Reader},
+    yaml::Node,
+};
+use crate::template::Template;
+
+/// Components that read commands out of a model's answer.
+const GENERATORS: [&str; 5] = [
+    "CompactLLMCommandGenerator",
+    "SearchReadyLLMCommandGenerator",
+    "SingleStepLLMCommandGenerator",
+    "LLMCommandGenerator",
+    "MultiStepLLMCommandGenerator",
+];
+
+/// Reads the file; the defaults where there is none.
+pub(super) fn load(reader: &mut Reader<'_>) -> (Config, Option<Template>) {
+    let mut config = Config::default();
+    let Some(file) = &reader.sources.config else { return (config, None) };
+    let Some(mut root) = reader.open(file) else { return (config, None) };
+    if root.is_null() {
+        return (config, None);
+    }
+    reader.expand(&mut root, "configuration");
+    let Some(fields) = reader.fields(&root, &CONFIG) else { return (config, None) };
+    config.assistant_id = fields.shared("assistant_id").unwrap_or(config.assistant_id);
+    config.language = language(reader, fields.node("language")).unwrap_or(config.language);
+    config.additional_languages =
+        fields.texts("additional_languages").into_iter().filter_map(|node| language(reader, Some(node))).collect();
+    config.folders = Folders::of(&root);
+    config.shortcuts = fields.bool("shortcuts").unwrap_or(true);
+    if let Some(compat) = fields.node("compat").and_then(|node| reader.fields(node, &COMPAT)) {
+        config.compat = Compat { patterns: compat.shared("patterns") };
+    }
+    let mut prompt = None;
+    if fields.node("pipeline").is_some() {
+        config.generator = None;
+        (config.generator, prompt) = pipeline(reader, &fields);
+    }
+    config.search = policies(reader, &fields);
+    (config, prompt)
+}
+
+fn language(reader: &mut Reader<'_>, node: Option<&Node>) -> Option<Arc<str>> {
+    let (node, text) = node.and_then(|node| Some((node, node.text()?)))?;
+    let main = text.split(['-', '_']).next().unwrap_or_default();
+    if !(2..=3).contains(&main.len()) || !main.chars().all(|c| c.is_ascii_lowercase()) {
+        let help = "Write its ISO 639 code in lower case, such as `en` or `de`.";
+        reader.error("F0708", node, format!("`{text}` is not a language code"), help);
+        return None;
+    }
+    Some(text.into())
+}
+
+fn pipeline(reader: &mut Reader<'_>, fields: &Fields<'_>) -> (Option<GeneratorConfig>, Option<Template>) {
+    let mut generator = None;
+    let mut prompt = None;
+    let mut place: Option<u32> = None;
+    for node in fields.list("pipeline") {
+        let Some((name, at)) = component(reader, node) else { continue };
+        if !GENERATORS.contains(&name) {
+            unsupported(reader, name, at, place);
+            continue;
+        }
+        if let Some(line) = place {
+            let message = format!("a pipeline has one command generator, and another stands on line {line}");
+            reader.error("F0703", at, message, "Keep one of the two.");
+            continue;
+        }
+        place = Some(at.line);
+        if !matches!(name, "CompactLLMCommandGenerator" | "SearchReadyLLMCommandGenerator") {
+            let message = format!("`{name}` is an older generator; the compact one does its work");
+            reader.findings.note(
+                "F0709",
+                &at.place(&reader.file.clone()),
+                message,
+                "Write `CompactLLMCommandGenerator`.",
+            );
+        }
+        let Some(own) = reader.fields(node, &GENERATOR) else { continue };
+        let file = own.node("prompt_template").or(own.node("prompt"));
+        prompt = file.and_then(|node| reader.template_file(node));
+        generator = Some(generator_config(reader, &own, name));
+    }
+    (generator, prompt)
+}
+
+/// The name of a component: an item is `name: …` with settings, or a bare name.
+fn component<'n>(reader: &mut Reader<'_>, node: &'n Node) -> Option<(&'n str, &'n Node)> {
+    let named = node.get("name").unwrap_or(node);
+    let Some(name) = named.text() else {
+        reader.error("F0109", node, "a component needs `name`", "Write `- name: CompactLLMCommandGenerator`.");
+        return None;
+    };
+    Some((name, named))
+}
+
+fn unsupported(reader: &mut Reader<'_>, name: &str, at: &Node, generator: Option<u32>) {
+    if name == "NLUCommandAdapter" {
+        if generator.is_some() {
+            let message = "`NLUCommandAdapter` stands after the command generator and would never be asked";
+            reader.error("F0704", at, message, "Move it before the command generator.");
+        }
+        return;
+    }
+    if name.contains('.') {
+        let message = format!("`{name}` is a Python component, which is not run here");
+        let help =
+            "Use `CompactLLMCommandGenerator` or `SearchReadyLLMCommandGenerator`; custom steps are written in Rust.";
+        reader.error("F0707", at, message, help);
+        return;
+    }
+    if let Some(near) = crate::finding::did_you_mean(name, GENERATORS) {
+        reader.error("F0702", at, format!("`{name}` is not a component"), format!("Did you mean `{near}`?"));
+        return;
+    }
+    let message = format!("the component `{name}` is not supported and is left out");
+    let help = "Messages are understood by the language model alone; remove the component from the pipeline.";
+    reader.warning("F0702", at, message, help);
+}
+
+fn generator_config(reader: &mut Reader<'_>, own: &Fields<'_>, name: &str) -> GeneratorConfig {
+    let mut config = GeneratorConfig { name: name.into(), ..GeneratorConfig::default() };
+    if let Some(llm) = own.node("llm") {
+        (config.model_group, config.llm) = reader.model(llm);
+    }
+    config.include_date_time = own.bool("include_date_time").unwrap_or(true);
+    config.timezone = reader.timezone(own.node("timezone"), "F0705");
+    if let Some(input) = own.node("user_input").and_then(|node| reader.fields(node, &USER_INPUT))
+        && let Some(most) = input.number("max_characters")
+    {
+        // A negative number means no limit; the cast of a positive one saturates.
+        config.max_characters = (most >= 0.0).then_some(most as usize);
+    }
+    if let Some(retrieval) = own.node("flow_retrieval").and_then(|node| reader.fields(node, &RETRIEVAL)) {
+        config.retrieval = retrieval.bool("active").unwrap_or(true);
+        if let Some(embeddings) = retrieval.node("embeddings") {
+            reader.model(embeddings);
+        }
+        match retrieval.number("num_flows") {
+            Some(n) if n < 1.0 => {
+                let help = "Write how many flows the model may see, such as 20.";
+                reader.error("F0108", retrieval.at("num_flows"), "`num_flows` is 1 or more", help);
+            }
+            Some(n) => config.retrieval_flows = n as usize,
+            None => {}
+        }
+    }
+    config
+}
+
+fn policies(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<serde_json::Map<String, serde_json::Value>> {
+    let mut search = None;
+    for node in fields.list("policies") {
+        let Some((name, at)) = component(reader, node) else { continue };
+        match name {
+            "FlowPolicy" => {}
+            "EnterpriseSearchPolicy" => {
+                for key in ["llm", "embeddings"] {
+                    if let Some(model) = node.get(key) {
+                        reader.model(model);
+                    }
+                }
+                search = Some(node.json_map());
+            }
+            _ if name.contains('.') => {
+                let message = format!("`{name}` is a Python policy, which is not run here");
+                reader.error("F0707", at, message, "Use `FlowPolicy`; custom steps are written in Rust.");
+            }
+            _ => {
+                let message = format!("the policy `{name}` is not supported and is left out");
+                reader.warning("F0706", at, message, "Flows alone decide here; keep `FlowPolicy`.");
+            }
+        }
+    }
+    search
+}

@@ -1,0 +1,42 @@
+//! `credentials.yml`: channels and their settings, as written.
+
+use indexmap::IndexMap;
+use serde_json::{Map, Value as Json};
+
+use super::super::reader::{Reader, said};
+
+/// Reads the file; no channels where there is none.
+pub(super) fn load(reader: &mut Reader<'_>) -> IndexMap<String, Json> {
+    let mut channels = IndexMap::new();
+    let Some(file) = &reader.sources.credentials else { return channels };
+    let Some(mut root) = reader.open(file) else { return channels };
+    if root.is_null() {
+        return channels;
+    }
+    reader.expand(&mut root, "credentials");
+    let Some(entries) = root.map() else {
+        let message = format!("credentials are a map from channel to settings, but here stands {}", root.kind());
+        reader.error("F0108", &root, message, "Write for example `rest:`.");
+        return channels;
+    };
+    for entry in entries.iter().filter(|entry| entry.key != "version") {
+        let settings = match &entry.node {
+            node if node.is_null() => Json::Object(Map::new()),
+            node if node.map().is_some() => node.json(),
+            node => {
+                let message =
+                    format!("the settings of channel `{}` are a map, but here stands {}", entry.key, said(node));
+                reader.error("F0108", node, message, format!("Write `{}:` alone, or keys below it.", entry.key));
+                continue;
+            }
+        };
+        if entry.key.contains('.') {
+            let message = format!("`{}` names Python code of a channel, which is not run here", entry.key);
+            let help = "Use a built-in channel such as `rest`, or implement the `Channel` trait in Rust.";
+            reader.error("F0611", &entry.at, message, help);
+            continue;
+        }
+        channels.insert(entry.key.clone(), settings);
+    }
+    channels
+}

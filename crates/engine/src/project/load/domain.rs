@@ -1,0 +1,209 @@
+//! The domain: its files are read one by one and merged; the author's definitions win over the built-in ones.
+
+use std::sync::Arc;
+
+use indexmap::{IndexMap, IndexSet};
+use serde_json::{Map, Value as Json, json};
+
+use super::{
+    super::{
+        ActionDef, Config, Domain, ResponseDef, SessionConfig, SlotDef, SourceFile,
+        keys::{DOMAIN, SESSION},
+        reader::{Fields, Reader, said},
+        yaml::{Entry, Node},
+    },
+    responses, slots,
+};
+use crate::{
+    finding::Place,
+    ids::{ActionName, ResponseName, SlotName},
+};
+
+/// The domain while it grows.
+#[derive(Default)]
+pub(super) struct Merge {
+    slots: IndexMap<SlotName, SlotDef>,
+    responses: IndexMap<ResponseName, Arc<ResponseDef>>,
+    actions: IndexMap<ActionName, ActionDef>,
+    intents: IndexSet<Arc<str>>,
+    session: Option<SessionConfig>,
+    session_place: Option<Place>,
+    /// The sections as written, for action servers.
+    json: IndexMap<&'static str, Json>,
+}
+
+/// Whether a file of a data folder is a part of the domain.
+pub(super) fn is_domain_file(root: &Node) -> bool {
+    let keys = ["slots", "responses", "actions", "intents", "entities", "forms", "session_config"];
+    keys.iter().any(|key| root.get(key).is_some())
+}
+
+impl Merge {
+    /// Reads one file of the domain.
+    pub(super) fn file(&mut self, reader: &mut Reader<'_>, file: &SourceFile) {
+        if let Some(root) = reader.open(file) {
+            self.root(reader, &root);
+        }
+    }
+
+    /// Reads one file that is already open.
+    pub(super) fn root(&mut self, reader: &mut Reader<'_>, root: &Node) {
+        if root.is_null() {
+            return;
+        }
+        let Some(fields) = reader.fields(root, &DOMAIN) else { return };
+        for entry in fields.map("slots") {
+            self.slot(reader, entry);
+        }
+        for entry in fields.map("responses") {
+            self.response(reader, entry);
+        }
+        for node in fields.list("actions") {
+            self.action(reader, node);
+        }
+        for node in fields.list("intents") {
+            self.intent(reader, node);
+        }
+        if let Some(node) = fields.node("session_config") {
+            self.session(reader, node);
+        }
+        self.keep_json(&fields);
+    }
+
+    fn slot(&mut self, reader: &mut Reader<'_>, entry: &Entry) {
+        let Some(slot) = slots::slot(reader, entry) else { return };
+        match self.slots.get(entry.key.as_str()) {
+            None => {
+                self.slots.insert(slot.name.clone(), slot);
+            }
+            Some(first) => twice(reader, "slot", entry, &first.place.clone()),
+        }
+    }
+
+    fn response(&mut self, reader: &mut Reader<'_>, entry: &Entry) {
+        let Some(response) = responses::response(reader, entry) else { return };
+        match self.responses.get(entry.key.as_str()) {
+            None => {
+                self.responses.insert(response.name.clone(), Arc::new(response));
+            }
+            Some(first) => twice(reader, "response", entry, &first.place.clone()),
+        }
+    }
+
+    /// `action_x`, or `action_x: {send_domain: true}`.
+    fn action(&mut self, reader: &mut Reader<'_>, node: &Node) {
+        let (name, send_domain) = match (node.text(), node.map()) {
+            (Some(name), _) => (name, false),
+            (None, Some([entry])) => {
+                let send = entry.node.get("send_domain").and_then(Node::bool).unwrap_or(false);
+                (entry.key.as_str(), send)
+            }
+            _ => {
+                let message = format!("an action is a name, but here stands {}", said(node));
+                reader.error("F0108", node, message, "Write `- action_name`, or `- action_name: {send_domain: true}`.");
+                return;
+            }
+        };
+        let action = self.actions.entry(ActionName::from(name)).or_default();
+        action.send_domain |= send_domain;
+    }
+
+    fn intent(&mut self, reader: &mut Reader<'_>, node: &Node) {
+        let name = node.text().or(match node.map() {
+            Some([entry]) => Some(entry.key.as_str()),
+            _ => None,
+        });
+        match name {
+            Some(name) => _ = self.intents.insert(name.into()),
+            None => {
+                let message = format!("an intent is a name, but here stands {}", said(node));
+                reader.error("F0108", node, message, "Write `- intent_name`.");
+            }
+        }
+    }
+
+    fn session(&mut self, reader: &mut Reader<'_>, node: &Node) {
+        let Some(fields) = reader.fields(node, &SESSION) else { return };
+        if let Some(first) = &self.session_place {
+            let message = format!("`session_config` already stands in {}:{}", first.file, first.line);
+            reader.warning("F0304", node, message, "The first one counts; remove the other.");
+            return;
+        }
+        let default = SessionConfig::default();
+        let minutes = fields.number("session_expiration_time").unwrap_or(default.expiration_minutes);
+        if minutes < 0.0 {
+            let at = fields.at("session_expiration_time");
+            reader.error("F0315", at, "`session_expiration_time` is 0 (never) or more", "Write minutes, such as 60.");
+        }
+        let start_after_expiry = fields.bool("start_session_after_expiry").unwrap_or(default.start_after_expiry);
+        if !start_after_expiry && fields.has("carry_over_slots_to_new_session") {
+            let at = fields.at("carry_over_slots_to_new_session");
+            let message = "`carry_over_slots_to_new_session` has no effect while `start_session_after_expiry` is false";
+            reader.warning("F0315", at, message, "Remove one of the two.");
+        }
+        self.session_place = Some(reader.place(node));
+        self.session = Some(SessionConfig {
+            expiration_minutes: minutes.max(0.0),
+            carry_over_slots: fields.bool("carry_over_slots_to_new_session").unwrap_or(default.carry_over_slots),
+            start_after_expiry,
+        });
+    }
+
+    /// Unites the sections as written: maps by key, lists without repeats; what came first stays.
+    fn keep_json(&mut self, fields: &Fields<'_>) {
+        for section in ["slots", "responses", "forms"] {
+            let into = self.json.entry(section).or_insert_with(|| json!({}));
+            if let (Json::Object(into), Some(from)) = (into, fields.json_map(section)) {
+                for (key, value) in from {
+                    into.entry(key).or_insert(value);
+                }
+            }
+        }
+        for section in ["actions", "intents", "entities", "e2e_actions"] {
+            let into = self.json.entry(section).or_insert_with(|| json!([]));
+            if let Json::Array(into) = into {
+                for value in fields.list(section).iter().map(Node::json) {
+                    if !into.contains(&value) {
+                        into.push(value);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The whole domain, built-in slots included.
+    pub(super) fn finish(mut self, reader: &mut Reader<'_>, config: &Config) -> Domain {
+        slots::add_builtin(&mut self.slots, config);
+        reader.file = "".into();
+        let session = self.session.unwrap_or_default();
+        let mut json = Map::new();
+        json.insert("config".into(), json!({"store_entities_as_slots": true}));
+        json.insert(
+            "session_config".into(),
+            json!({
+                "session_expiration_time": session.expiration_minutes,
+                "carry_over_slots_to_new_session": session.carry_over_slots,
+            }),
+        );
+        for section in ["intents", "entities", "slots", "responses", "actions", "forms", "e2e_actions"] {
+            let empty = if matches!(section, "slots" | "responses" | "forms") { json!({}) } else { json!([]) };
+            json.insert(section.into(), self.json.swap_remove(section).unwrap_or(empty));
+        }
+        Domain {
+            slots: self.slots,
+            responses: self.responses,
+            actions: self.actions,
+            intents: self.intents.into_iter().collect(),
+            session,
+            as_json: Json::Object(json),
+        }
+    }
+}
+
+/// Within the author's files a name that stands twice is told; a built-in one just gives way.
+fn twice(reader: &mut Reader<'_>, what: &str, entry: &Entry, first: &Place) {
+    if !reader.builtin {
+        let message = format!("the {what} `{}` already stands in {}:{}", entry.key, first.file, first.line);
+        reader.warning("F0304", &entry.at, message, "The first one counts; remove or rename this one.");
+    }
+}

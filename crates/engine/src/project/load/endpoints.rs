@@ -1,0 +1,253 @@
+//! `endpoints.yml`.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use serde_json::{Map, Value as Json};
+
+use super::{
+    super::{
+        Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup,
+        keys::{ENDPOINTS, MCP_META, MCP_META_SLOT, MCP_SERVER, MODEL, MODEL_GROUP},
+        reader::{Fields, Reader, said},
+        uses::Used,
+        yaml::Node,
+    },
+    first_place,
+};
+use crate::ids::ServerName;
+
+/// Reads `endpoints.yml`; empty endpoints where there is none.
+pub(super) fn load(reader: &mut Reader<'_>) -> Endpoints {
+    let mut endpoints = Endpoints::default();
+    let Some(file) = &reader.sources.endpoints else { return endpoints };
+    let Some(mut root) = reader.open(file) else { return endpoints };
+    if root.is_null() {
+        return endpoints;
+    }
+    reader.expand(&mut root, "endpoints");
+    let Some(fields) = reader.fields(&root, &ENDPOINTS) else { return endpoints };
+    let mut places = IndexMap::new();
+    for node in fields.list("model_groups") {
+        if let Some(group) = model_group(reader, node) {
+            if let Some(first) = first_place(&mut places, &group.id, group.place.clone()) {
+                let message = format!("the model group `{}` stands twice, first on line {}", group.id, first.line);
+                reader.error("F0605", node, message, "Give each group an id of its own.");
+                continue;
+            }
+            endpoints.model_groups.insert(group.id.clone(), group);
+        }
+    }
+    let mut places = IndexMap::new();
+    for node in fields.list("mcp_servers") {
+        if let Some(server) = mcp_server(reader, node) {
+            if let Some(first) = first_place(&mut places, server.name.as_str(), server.place.clone()) {
+                let message = format!("the MCP server `{}` stands twice, first on line {}", server.name, first.line);
+                reader.error("F0602", node, message, "Give each server a name of its own.");
+                continue;
+            }
+            endpoints.mcp_servers.insert(server.name.clone(), server);
+        }
+    }
+    sections(reader, &fields, &mut endpoints);
+    endpoints
+}
+
+fn sections(reader: &mut Reader<'_>, fields: &Fields<'_>, endpoints: &mut Endpoints) {
+    for key in ["nlg", "vector_store", "privacy"] {
+        if let Some(node) = fields.node(key) {
+            model_reference(reader, node);
+        }
+    }
+    if let Some(node) = fields.node("action_endpoint") {
+        if node.get("url").is_none()
+            && let Some(module) = node.get("actions_module")
+        {
+            let message = "`actions_module` runs Python code beside this program";
+            let help = "It needs `python3` with `rasa-sdk`; give the `url` of a running action server to do without.";
+            reader.warning("F0609", module, message, help);
+        }
+        if let Some(url) = node.get("url").filter(|url| url.text().is_none_or(|text| !text.starts_with("grpc"))) {
+            reader.address(Some(url));
+        }
+    }
+    endpoints.action_endpoint = fields.json_map("action_endpoint");
+    endpoints.nlg = fields.json_map("nlg");
+    endpoints.tracker_store = fields.json_map("tracker_store");
+    endpoints.lock_store = fields.json_map("lock_store");
+    let own = ["version", "model_groups", "mcp_servers", "action_endpoint", "nlg", "tracker_store", "lock_store"];
+    for entry in fields.node.map().unwrap_or_default() {
+        if !own.contains(&entry.key.as_str()) && !entry.node.is_null() {
+            endpoints.other.insert(entry.key.clone(), entry.node.json());
+        }
+    }
+}
+
+/// Follows `llm` and `embeddings` below a section to the model groups they name.
+fn model_reference(reader: &mut Reader<'_>, node: &Node) {
+    for key in ["llm", "embeddings"] {
+        if let Some(llm) = node.get(key) {
+            reader.model(llm);
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// `llm: …` of a component: the group it names, or its settings in place.
+    pub(super) fn model(&mut self, node: &Node) -> (Option<Arc<str>>, Map<String, Json>) {
+        if let Some(wrong) = node.map().unwrap_or_default().iter().find(|entry| entry.key == "model-group") {
+            self.error("F0107", &wrong.at, "`model-group` is not a key of a model", "Did you mean `model_group`?");
+            return (None, Map::new());
+        }
+        if let Some(group) = node.get("model_group") {
+            if let Some(name) = group.text() {
+                self.uses(Used::ModelGroup, group);
+                return (Some(name.into()), Map::new());
+            }
+            let message = format!("`model_group` takes a text, but here stands {}", said(group));
+            self.error("F0108", group, message, "Write the id of a group in `endpoints.yml`.");
+            return (None, Map::new());
+        }
+        let Some(fields) = self.fields(node, &MODEL) else { return (None, Map::new()) };
+        self.secret(&fields, "api_key");
+        (None, fields.json_all(&MODEL))
+    }
+}
+
+fn model_group(reader: &mut Reader<'_>, node: &Node) -> Option<ModelGroup> {
+    let fields = reader.fields(node, &MODEL_GROUP)?;
+    let written = fields.list("models");
+    let models: Vec<ModelDef> = written.iter().filter_map(|model| model_def(reader, model)).collect();
+    if written.is_empty() && fields.node("models").is_some() {
+        reader.error(
+            "F0605",
+            fields.at("models"),
+            "a model group needs at least one model",
+            "Add a model with `provider` and `model`.",
+        );
+    }
+    let router = fields.json_map("router");
+    if written.len() > 1 && router.is_none() {
+        let message = "a group with several models needs a `router`, else the others would never be used";
+        reader.error(
+            "F0607",
+            fields.at("models"),
+            message,
+            "Add `router: {routing_strategy: simple-shuffle}`, or keep one model.",
+        );
+    }
+    Some(ModelGroup { id: fields.shared("id")?, models, router, place: reader.place(fields.at("id")) })
+}
+
+fn model_def(reader: &mut Reader<'_>, node: &Node) -> Option<ModelDef> {
+    let fields = reader.fields(node, &MODEL)?;
+    reader.secret(&fields, "api_key");
+    if !fields.has("provider") {
+        reader.error("F0109", node, "the model needs `provider`", "Add for example `provider: openai`.");
+    }
+    let provider = fields.shared("provider")?;
+    for (of, key) in [("scripted", "script"), ("cassette", "path")] {
+        if *provider == *of && !fields.has(key) {
+            let message = format!("a model of `provider: {of}` needs `{key}`");
+            reader.error("F0109", node, message, format!("Add `{key}: …` with the path of its file."));
+        }
+    }
+    let mut settings = fields.json_all(&MODEL);
+    settings.shift_remove("provider");
+    settings.shift_remove("model");
+    Some(ModelDef { provider, model: fields.shared("model").unwrap_or_default(), settings })
+}
+
+fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {
+    let fields = reader.fields(node, &MCP_SERVER)?;
+    reader.auth(&fields);
+    let transport = transport(reader, node, &fields);
+    let (meta_static, meta_slots) = meta(reader, &fields);
+    let mut headers = pairs(reader, &fields, "headers");
+    headers.extend(reader.auth_headers(&fields));
+    let mut effects = IndexMap::new();
+    for entry in fields.map("effects") {
+        match entry.node.text() {
+            Some(effect @ ("read" | "idempotent" | "write")) => {
+                effects.insert(entry.key.clone(), effect.to_owned());
+            }
+            _ => {
+                let message = format!(
+                    "the effect of a tool is `read`, `idempotent` or `write`, but here stands {}",
+                    said(&entry.node)
+                );
+                let help = "`read` may be repeated freely, `idempotent` with the same key, `write` never.";
+                reader.error("F0613", &entry.node, message, help);
+            }
+        }
+    }
+    Some(McpServerDef {
+        name: ServerName::new(fields.shared("name")?),
+        transport: transport?,
+        headers,
+        oauth: fields.json_map("oauth"),
+        meta_static,
+        meta_slots,
+        connect_timeout: fields.seconds("connect_timeout"),
+        tool_timeout: fields.seconds("tool_timeout"),
+        trust_annotations: fields.bool("trust_annotations").unwrap_or(false),
+        effects,
+        place: reader.place(fields.at("name")),
+    })
+}
+
+fn transport(reader: &mut Reader<'_>, node: &Node, fields: &Fields<'_>) -> Option<McpTransport> {
+    let is_stdio = match fields.text("type") {
+        Some(kind) => kind == "stdio",
+        None if fields.has("type") => return None, // reported as a wrong value
+        None => fields.has("command") && !fields.has("url"),
+    };
+    let (needed, strange) =
+        if is_stdio { ("command", ["url", "headers", "oauth"]) } else { ("url", ["command", "args", "env"]) };
+    if !fields.has(needed) {
+        let kind = if is_stdio { "stdio" } else { "http" };
+        let message = format!("an MCP server of type `{kind}` needs `{needed}`");
+        reader.error("F0603", node, message, format!("Add `{needed}: …`, or set another `type`."));
+    }
+    for key in strange.into_iter().filter(|key| fields.has(key)) {
+        let message = format!("`{key}` does not belong to an MCP server that is reached by `{needed}`");
+        reader.error("F0603", fields.at(key), message, "Remove it, or set another `type`.");
+    }
+    if is_stdio {
+        let args = fields.texts("args").into_iter().filter_map(|node| node.text().map(str::to_owned)).collect();
+        let env = pairs(reader, fields, "env");
+        Some(McpTransport::Stdio { command: fields.text("command")?.to_owned(), args, env })
+    } else {
+        reader.address(fields.node("url"));
+        Some(McpTransport::Http { url: fields.text("url")?.to_owned() })
+    }
+}
+
+fn pairs(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &str) -> Vec<(String, String)> {
+    let mut pairs = Vec::new();
+    for entry in fields.map(key) {
+        match entry.node.text() {
+            Some(text) => pairs.push((entry.key.clone(), text.to_owned())),
+            None => {
+                let message = format!("`{key}` holds texts, but here stands {}", said(&entry.node));
+                reader.error("F0108", &entry.node, message, "Write a text.");
+            }
+        }
+    }
+    pairs
+}
+
+fn meta(reader: &mut Reader<'_>, fields: &Fields<'_>) -> (Map<String, Json>, Vec<(String, crate::ids::SlotName)>) {
+    let Some(meta) = fields.node("meta_map").and_then(|node| reader.fields(node, &MCP_META)) else {
+        return Default::default();
+    };
+    let mut slots = Vec::new();
+    for node in meta.list("from_slots") {
+        let Some(item) = reader.fields(node, &MCP_META_SLOT) else { continue };
+        if let (Some(slot), Some(param)) = (item.node("slot"), item.text("param")) {
+            reader.uses(Used::Slot, slot);
+            slots.push((param.to_owned(), slot.text().unwrap_or_default().into()));
+        }
+    }
+    (meta.json_map("static").unwrap_or_default(), slots)
+}

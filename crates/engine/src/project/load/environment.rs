@@ -1,0 +1,81 @@
+//! `${NAME}` in configuration, endpoints, credentials and agents. Never in flows and responses, where a dollar sign before a
+//! slot is plain text.
+
+use super::super::{
+    reader::Reader,
+    yaml::{Node, Value},
+};
+
+impl Reader<'_> {
+    /// Fills every `${NAME}` below `node`. An unset variable is an error; its text stays as it was.
+    pub(super) fn expand(&mut self, node: &mut Node, key: &str) {
+        let place = self.place(node);
+        match &mut node.value {
+            Value::Text(text) if text.contains("${") => {
+                let (filled, troubles) = self.fill(text);
+                for (code, message, help) in troubles {
+                    self.findings.error(code, &place, format!("{message}, read for `{key}`"), help);
+                }
+                *text = filled;
+                node.expanded = true;
+            }
+            Value::List(items) => {
+                for item in items {
+                    self.expand(item, key);
+                }
+            }
+            Value::Map(entries) => {
+                for entry in entries {
+                    self.expand(&mut entry.node, &entry.key);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn fill(&self, text: &str) -> (String, Vec<(&'static str, String, String)>) {
+        let mut out = String::with_capacity(text.len());
+        let mut troubles = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("${") {
+            out.push_str(before);
+            let Some((name, tail)) = after.split_once('}') else {
+                let help = "Write `${NAME}`, with the closing brace.";
+                troubles.push(("F0117", "a `${` is never closed".to_owned(), help.to_owned()));
+                out.push_str("${");
+                rest = after;
+                continue;
+            };
+            rest = tail;
+            if !is_variable(name) {
+                let message = format!("`${{{name}}}` is not the name of a variable");
+                troubles.push((
+                    "F0117",
+                    message,
+                    "Write `${NAME}` with letters, digits and `_` only; defaults are not read.".into(),
+                ));
+            } else if let Some(value) = self.sources.environment.get(name) {
+                out.push_str(value);
+            } else {
+                let message = format!("the environment variable `{name}` is not set");
+                troubles.push(("F0110", message, format!("Set it before the start: `export {name}=…`.")));
+            }
+        }
+        out.push_str(rest);
+        (out, troubles)
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && name.chars().all(word) && !name.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// The names of all variables that `text` reads.
+pub fn variables(text: &str) -> impl Iterator<Item = &str> {
+    text.split("${")
+        .skip(1)
+        .filter_map(|after| after.split_once('}'))
+        .map(|(name, _)| name)
+        .filter(|name| is_variable(name))
+}

@@ -1,0 +1,148 @@
+//! From texts to a project. Order matters: endpoints and agents first, since a `call` step is understood by their names; the
+//! author's flows before the built-in ones, which only fill gaps; the checks across files last, when every name is known.
+
+mod agents;
+mod buttons;
+mod config;
+mod credentials;
+mod domain;
+mod endpoints;
+mod environment;
+mod flows;
+mod next;
+mod responses;
+mod secrets;
+mod slots;
+mod steps;
+
+use std::collections::HashSet;
+
+use indexmap::IndexMap;
+use sha2::{Digest, Sha256};
+
+use super::{Domain, Loaded, Project, SourceFile, Sources, check, reader::Reader, yaml};
+use crate::finding::Place;
+
+pub use self::environment::variables;
+pub(crate) use self::steps::BUILTIN_ACTIONS;
+
+impl Project {
+    /// Loads a project from its texts, with every finding about it at once.
+    ///
+    /// The project is absent when a finding is an error; all files are read and checked nevertheless.
+    pub fn load(sources: &Sources) -> Loaded {
+        let (project, findings) = load(sources);
+        let broken = findings.has_errors();
+        Loaded { project: Some(project).filter(|_| !broken), findings: findings.sorted() }
+    }
+}
+
+fn load(sources: &Sources) -> (Project, crate::finding::Findings) {
+    let mut reader = Reader::new(sources);
+    let endpoints = endpoints::load(&mut reader);
+    let agents = agents::load(&mut reader, &endpoints);
+    let (config, command_prompt) = config::load(&mut reader);
+    let credentials = credentials::load(&mut reader);
+    let mut domain = domain::Merge::default();
+    let mut flows = flows::Found::new(agents.keys().map(|name| name.as_str().into()).collect());
+    for file in &sources.domain {
+        domain.file(&mut reader, file);
+    }
+    let mut domain_files: HashSet<&str> = sources.domain.iter().map(|file| &*file.path).collect();
+    for file in &sources.data {
+        let Some(root) = reader.open(file) else { continue };
+        // A data folder may hold parts of the domain; a folder that is both is read once.
+        if flows::is_flow_file(&root) {
+            flows.file(&mut reader, &root);
+        } else if domain::is_domain_file(&root) {
+            if domain_files.insert(&file.path) {
+                domain.root(&mut reader, &root);
+            }
+        } else {
+            reader.strange_file(&root);
+        }
+    }
+    reader.builtin = true;
+    for file in &sources.patterns {
+        let Some(root) = reader.open(file) else { continue };
+        if root.get("flows").is_some() {
+            flows.file(&mut reader, &root);
+        } else {
+            domain.root(&mut reader, &root);
+        }
+    }
+    reader.builtin = false;
+    let domain: Domain = domain.finish(&mut reader, &config);
+    let flows = flows.finish();
+    let hash = hash(sources);
+    let engine = std::mem::take(&mut reader.engine);
+    let Reader { mut findings, uses, conditions, .. } = reader;
+    let own = |path: &str| path.starts_with("prompts/");
+    let prompts =
+        sources.texts.iter().filter(|(path, _)| own(path)).map(|(p, text)| (p.clone(), text.clone())).collect();
+    let project = Project {
+        config,
+        domain,
+        flows,
+        agents,
+        endpoints,
+        credentials,
+        templates: engine,
+        command_prompt,
+        prompts,
+        hash,
+    };
+    check::run(&project, sources, &uses, &conditions, &mut findings);
+    (project, findings)
+}
+
+impl Reader<'_> {
+    /// Reads the syntax of one file and makes it the current one.
+    pub(super) fn open(&mut self, file: &SourceFile) -> Option<yaml::Node> {
+        self.file = file.path.clone();
+        yaml::read(file, &mut self.findings)
+    }
+
+    fn strange_file(&mut self, root: &yaml::Node) {
+        if root.is_null() {
+            return;
+        }
+        let message = "this file is neither a flow file nor a part of the domain";
+        let help = "A flow file begins with `flows:`, a domain file with keys such as `slots:` or `responses:`; \
+                    move other files out of the data folder.";
+        self.warning("F0106", root, message, help);
+    }
+}
+
+/// A hash over all texts; the environment is left out, since it may hold secrets.
+fn hash(sources: &Sources) -> u64 {
+    let single = [&sources.config, &sources.endpoints, &sources.credentials];
+    let many = [&sources.domain, &sources.data, &sources.agents, &sources.patterns];
+    let files = single.into_iter().flatten().chain(many.into_iter().flatten());
+    let texts = sources.texts.iter().map(|(path, text)| (path.as_str(), &**text));
+    let mut hasher = Sha256::new();
+    for (path, text) in files.map(|file| (&*file.path, &*file.text)).chain(texts) {
+        for part in [path, text] {
+            hasher.update(part.len().to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+    }
+    first_bytes(hasher)
+}
+
+/// The first eight bytes of a digest as a number.
+pub(super) fn first_bytes(hasher: Sha256) -> u64 {
+    hasher.finalize().iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))
+}
+
+/// Keeps the first of two things of one name; tells where the first stands.
+pub(super) fn first_place<'m>(places: &'m mut IndexMap<String, Place>, name: &str, place: Place) -> Option<&'m Place> {
+    if places.contains_key(name) {
+        return places.get(name);
+    }
+    places.insert(name.to_owned(), place);
+    None
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

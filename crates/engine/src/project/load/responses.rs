@@ -1,0 +1,172 @@
+//! Responses and their variations. The environment is never read here: `${price}` is a dollar sign and a slot.
+
+use serde_json::{Map, Value as Json};
+
+use super::super::{
+    ResponseDef, ResponseText, Variation,
+    keys::VARIATION,
+    reader::{Fields, Reader, said},
+    uses::{Role, Used},
+    yaml::{Entry, Node},
+};
+use crate::ids::{ResponseName, SlotName};
+
+/// Reads one response: a list of variations, one variation, or a plain text.
+pub(super) fn response(reader: &mut Reader<'_>, entry: &Entry) -> Option<ResponseDef> {
+    if !entry.key.starts_with("utter_") {
+        let message = format!("the name of a response begins with `utter_`, but this is `{}`", entry.key);
+        let help = format!("Write `utter_{}` here and where it is used.", entry.key.trim_start_matches("utter"));
+        reader.error("F0307", &entry.at, message, help.replace("utter__", "utter_"));
+    }
+    let node = &entry.node;
+    let single = std::slice::from_ref(node);
+    let items = match (node.list(), node.map(), node.text()) {
+        (Some(items), ..) => items,
+        (None, None, None) | (None, Some([]), _) => &[],
+        _ => single,
+    };
+    let variations: Vec<Variation> = items.iter().filter_map(|item| variation(reader, item)).collect();
+    if items.is_empty() {
+        let message = format!("the response `{}` says nothing", entry.key);
+        reader.error("F0308", &entry.at, message, "Write `- text: …` below it.");
+    }
+    if variations.is_empty() {
+        return None;
+    }
+    let place = reader.place(&entry.at);
+    Some(ResponseDef { name: ResponseName::from(entry.key.as_str()), variations, builtin: reader.builtin, place })
+}
+
+fn variation(reader: &mut Reader<'_>, node: &Node) -> Option<Variation> {
+    if node.text().is_some() {
+        return Some(Variation { text: text(reader, node, false), ..Variation::default() });
+    }
+    let fields = reader.fields(node, &VARIATION)?;
+    let metadata = fields.json_map("metadata").unwrap_or_default();
+    let jinja = metadata.get("template").and_then(Json::as_str) == Some("jinja");
+    let says = ["text", "custom", "image", "attachment", "elements", "quick_replies", "buttons", "translation"];
+    if !says.iter().any(|key| fields.node(key).is_some()) {
+        reader.error("F0308", node, "this variation of a response says nothing", "Add `text: …`.");
+    }
+    let (condition, slot_conditions) = condition(reader, &fields);
+    let mut translations = Vec::new();
+    for entry in fields.map("translation") {
+        match text(reader, &entry.node, jinja) {
+            Some(text) => translations.push((entry.key.as_str().into(), text)),
+            None => wrong_text(reader, &entry.node),
+        }
+    }
+    let buttons = fields.list("buttons").iter().filter_map(|button| reader.button(button, jinja)).collect();
+    Some(Variation {
+        id: fields.shared("id"),
+        text: fields.node("text").and_then(|node| text(reader, node, jinja)),
+        condition,
+        slot_conditions,
+        channel: fields.shared("channel"),
+        buttons,
+        image: fields.node("image").and_then(|node| text(reader, node, jinja)),
+        attachment: fields.node("attachment").map(Node::json).filter(|json| !json.is_null()),
+        custom: fields.node("custom").map(Node::json).filter(|json| !json.is_null()),
+        elements: fields.list("elements").iter().map(Node::json).collect(),
+        quick_replies: fields.list("quick_replies").iter().map(Node::json).collect(),
+        metadata: with_extras(metadata, &fields),
+        translations,
+    })
+}
+
+/// Keys that no rule knows are kept where the channel finds them.
+fn with_extras(mut metadata: Map<String, Json>, fields: &Fields<'_>) -> Map<String, Json> {
+    for entry in fields.node.map().unwrap_or_default() {
+        let kept =
+            ["button_type", "allow_interruptions"].contains(&entry.key.as_str()) || VARIATION.key(&entry.key).is_none();
+        if kept && !metadata.contains_key(&entry.key) {
+            metadata.insert(entry.key.clone(), entry.node.json());
+        }
+    }
+    metadata
+}
+
+fn wrong_text(reader: &mut Reader<'_>, node: &Node) {
+    if node.text().is_none() {
+        reader.error("F0108", node, format!("a text is expected, but here stands {}", said(node)), "Write a text.");
+    }
+}
+
+/// A text in one of the two formats; slots that it prints are noted.
+pub(super) fn text(reader: &mut Reader<'_>, node: &Node, jinja: bool) -> Option<ResponseText> {
+    let text = node.text()?;
+    if jinja {
+        let template = reader.template(node, text)?;
+        for name in reader.engine.variables(&template) {
+            if let Some(slot) = name.strip_prefix("slots.") {
+                let slot = slot.split('.').next().unwrap_or(slot);
+                reader.uses_name(Used::PrintedSlot, slot, reader.place(node));
+            }
+        }
+        return Some(ResponseText::Jinja(template));
+    }
+    for (at, name) in placeholders(text) {
+        let place = node.place_at(
+            &reader.file,
+            text.get(..at).map_or(0, |before| before.chars().count()),
+            name.chars().count(),
+        );
+        reader.uses_name(Used::PrintedSlot, name, place);
+    }
+    Some(ResponseText::Braces(text.into()))
+}
+
+/// The names in single braces, with their byte offsets; doubled braces are plain ones.
+fn placeholders(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(open) = text.get(at..).and_then(|rest| rest.find('{')).map(|open| at + open) {
+        let inside = open + 1;
+        let Some(rest) = text.get(inside..) else { break };
+        if rest.starts_with('{') {
+            at = inside + 1;
+            continue;
+        }
+        let Some(len) = rest.find(['{', '}', '\n']) else { break };
+        if let Some(name) =
+            rest.get(..len).filter(|name| !name.is_empty() && rest.get(len..).is_some_and(|r| r.starts_with('}')))
+        {
+            found.push((inside, name));
+        }
+        at = inside + len;
+    }
+    found
+}
+
+type Conditions = (Option<crate::condition::Condition>, Vec<(SlotName, Json)>);
+
+/// A predicate, or the older list of slots that must equal values.
+fn condition(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Conditions {
+    let Some(node) = fields.node("condition") else { return (None, Vec::new()) };
+    let Some(items) = node.list() else {
+        return (reader.condition(node, Role::Response), Vec::new());
+    };
+    let mut slots = Vec::new();
+    for item in items {
+        let (Some(name), Some(value)) = (item.get("name"), item.get("value")) else {
+            let message = "a condition of a response is a text, or a list of `{type: slot, name: …, value: …}`";
+            reader.error("F0108", item, message, "Write for example `condition: slots.vip is true`.");
+            continue;
+        };
+        reader.uses(Used::Slot, name);
+        slots.extend(name.text().map(|name| (SlotName::from(name), value.json())));
+    }
+    (None, slots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_found_and_doubled_braces_are_not() {
+        assert_eq!(placeholders("a {b} c {{d}} {e"), [(3, "b")]);
+        assert_eq!(placeholders("/x{{\"a\":\"b\"}} {longer name}"), [(15, "longer name")]);
+        assert_eq!(placeholders("{}"), []);
+    }
+}

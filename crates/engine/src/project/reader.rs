@@ -1,0 +1,380 @@
+//! Reading maps by their tables: everything wrong with a map is found at once, with its place.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Map, Value as Json};
+
+use super::{
+    Sources,
+    keys::{Key, Shape, Support, Takes, Unknown},
+    uses::{ConditionUse, Role, Use, Used},
+    yaml::{Entry, Node, Value},
+};
+use crate::{
+    condition::Condition,
+    finding::{Findings, Place, did_you_mean},
+    template::{Expression, Mode, Template, TemplateEngine, TemplateError, TemplateSource},
+};
+
+/// What a load carries from file to file.
+pub(crate) struct Reader<'a> {
+    /// The file that is read now.
+    pub(crate) file: Arc<str>,
+    /// Whether it is one of the built-in patterns.
+    pub(crate) builtin: bool,
+    /// What was found.
+    pub(crate) findings: Findings,
+    /// Names that must exist somewhere; checked when everything is read.
+    pub(crate) uses: Vec<Use>,
+    /// Conditions, checked when all slots are known.
+    pub(crate) conditions: Vec<ConditionUse>,
+    /// Compiles templates.
+    pub(crate) engine: TemplateEngine,
+    /// Everything that was handed in.
+    pub(crate) sources: &'a Sources,
+}
+
+/// The pairs of one map that are of the right type.
+pub(crate) struct Fields<'n> {
+    /// The map itself.
+    pub(crate) node: &'n Node,
+    good: Vec<&'n Entry>,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(sources: &'a Sources) -> Self {
+        Self {
+            file: "".into(),
+            builtin: false,
+            findings: Findings::default(),
+            uses: Vec::new(),
+            conditions: Vec::new(),
+            engine: TemplateEngine::new(),
+            sources,
+        }
+    }
+
+    pub(crate) fn place(&self, node: &Node) -> Place {
+        node.place(&self.file)
+    }
+
+    pub(crate) fn error(
+        &mut self,
+        code: &'static str,
+        node: &Node,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        let place = self.place(node);
+        self.findings.error(code, &place, message, help);
+    }
+
+    pub(crate) fn warning(
+        &mut self,
+        code: &'static str,
+        node: &Node,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        let place = self.place(node);
+        self.findings.warning(code, &place, message, help);
+    }
+
+    /// The pairs of a map. Unknown, refused, missing and ill-typed keys are reported and left out.
+    pub(crate) fn fields<'n>(&mut self, node: &'n Node, shape: &'static Shape) -> Option<Fields<'n>> {
+        let Some(entries) = node.map() else {
+            let message = format!("a {} is a map of keys, but here stands {}", shape.name, node.kind());
+            let known: Vec<&str> = shape.names().take(6).collect();
+            self.error("F0108", node, message, format!("Write keys such as `{}`.", known.join("`, `")));
+            return None;
+        };
+        let good = entries.iter().filter(|entry| self.accept(entry, shape)).collect();
+        let fields = Fields { node, good };
+        for key in shape.keys.iter().filter(|key| key.required) {
+            let written = node.get(key.name);
+            if written.is_none_or(Node::is_null) {
+                let message = format!("the {} needs `{}`", shape.name, key.name);
+                let at = entries.iter().find(|entry| entry.key == key.name).map_or(node, |entry| &entry.at);
+                self.error("F0109", at, message, format!("Add `{}: …`. {}", key.name, key.doc));
+            }
+        }
+        Some(fields)
+    }
+
+    fn accept(&mut self, entry: &Entry, shape: &'static Shape) -> bool {
+        let Some(key) = shape.key(&entry.key) else {
+            return self.unknown(entry, shape);
+        };
+        match key.support {
+            Support::Refused(why) => {
+                let message = format!("`{}` is not supported in a {}", key.name, shape.name);
+                self.error("F0214", &entry.at, message, format!("{why}."));
+                return false;
+            }
+            Support::Warned(why) => {
+                let message = format!("`{}` in a {} is accepted, but not as you may expect", key.name, shape.name);
+                self.warning("F0116", &entry.at, message, format!("{why}."));
+            }
+            Support::Full | Support::Quiet => {}
+        }
+        if entry.node.is_null() {
+            return key.takes == Takes::Any;
+        }
+        self.typed(&entry.node, key)
+    }
+
+    fn unknown(&mut self, entry: &Entry, shape: &'static Shape) -> bool {
+        let near = did_you_mean(&entry.key, shape.names());
+        let help = match near {
+            Some(near) => format!("Did you mean `{near}`?"),
+            None => format!("Known keys: `{}`.", shape.names().collect::<Vec<_>>().join("`, `")),
+        };
+        let message = format!("`{}` is not a key of a {}", entry.key, shape.name);
+        match shape.unknown {
+            Unknown::Refused => self.error("F0107", &entry.at, message, help),
+            Unknown::Warned => self.warning("F0107", &entry.at, message, help),
+            Unknown::Kept if near.is_some() => self.warning("F0107", &entry.at, message, help),
+            Unknown::Kept => {}
+        }
+        shape.unknown == Unknown::Kept
+    }
+
+    fn typed(&mut self, node: &Node, key: &Key) -> bool {
+        let right = match key.takes {
+            Takes::Text => node.text().is_some(),
+            Takes::Bool => node.bool().is_some(),
+            Takes::Condition => node.text().is_some(),
+            Takes::Number => node.number().is_some(),
+            Takes::Whole => node.number().is_some_and(|n| n.is_u64()),
+            Takes::Seconds => {
+                node.number().and_then(|n| n.as_f64()).is_some_and(|n| n.is_finite() && n > 0.0 && n < 1e9)
+            }
+            Takes::List => node.list().is_some(),
+            Takes::Texts => node.list().is_some_and(|items| items.iter().all(|item| item.text().is_some())),
+            Takes::Map => node.map().is_some(),
+            Takes::OneOf(names) => node.text().is_some_and(|text| names.contains(&text)),
+            Takes::TextOrTexts => match node.list() {
+                Some(items) => items.iter().all(|item| item.text().is_some()),
+                None => node.text().is_some(),
+            },
+            Takes::Any => true,
+        };
+        if right {
+            return true;
+        }
+        if let (Takes::OneOf(names), Some(text)) = (key.takes, node.text()) {
+            let message = format!("`{text}` is not a value of `{}`; it takes {}", key.name, key.takes.expected());
+            let help = match did_you_mean(text, names.iter().copied()) {
+                Some(near) => format!("Did you mean `{near}`?"),
+                None => format!("Write {}.", key.takes.expected()),
+            };
+            self.error("F0111", node, message, help);
+            return false;
+        }
+        let message = format!("`{}` takes {}, but here stands {}", key.name, key.takes.expected(), said(node));
+        self.error("F0108", node, message, cure(node, key));
+        false
+    }
+
+    /// Notes that a name is used which must exist.
+    pub(crate) fn uses(&mut self, used: Used, node: &Node) {
+        if let Some(name) = node.text() {
+            self.uses_name(used, name, self.place(node));
+        }
+    }
+
+    /// The same for a name that is not the whole of a node.
+    pub(crate) fn uses_name(&mut self, used: Used, name: &str, place: Place) {
+        self.uses.push(Use { used, name: name.into(), place, builtin: self.builtin });
+    }
+
+    /// A condition, either a text or a YAML boolean.
+    pub(crate) fn condition(&mut self, node: &Node, role: Role) -> Option<Condition> {
+        if let Value::Bool(holds) = node.value {
+            return Some(Condition::constant(holds));
+        }
+        let Some(text) = node.text() else {
+            let message = format!("a condition is a text, but here stands {}", said(node));
+            self.error(
+                "F0108",
+                node,
+                message,
+                "Write for example `slots.amount > 100`; put quotes around the whole of it.",
+            );
+            return None;
+        };
+        match Condition::parse(text) {
+            Ok(condition) => {
+                if condition.is_template() {
+                    self.template(node, text)?;
+                }
+                let at = node.clone();
+                let (file, builtin) = (self.file.clone(), self.builtin);
+                self.conditions.push(ConditionUse { condition: condition.clone(), at, file, role, builtin });
+                Some(condition)
+            }
+            Err(error) => {
+                let place = node.place_at(&self.file, error.offset, 1);
+                self.findings.error("F0401", &place, format!("this is not a condition: {}", error.message), error.help);
+                None
+            }
+        }
+    }
+
+    /// A template that stands in the file that is read now.
+    pub(crate) fn template(&mut self, node: &Node, text: &str) -> Option<Template> {
+        let source = TemplateSource::from_project_file(self.file.clone(), text).starting_at_line(node.line);
+        let compiled = self.engine.compile(&source, Mode::Lenient);
+        self.compiled(compiled, "F0406", Some(node))
+    }
+
+    /// An expression that stands in the file that is read now.
+    pub(crate) fn expression(&mut self, node: &Node) -> Option<Expression> {
+        let text = node.text()?;
+        let source = TemplateSource::from_project_file(self.file.clone(), text).starting_at_line(node.line);
+        let compiled = self.engine.compile_expression(&source);
+        self.compiled(compiled, "F0407", Some(node))
+    }
+
+    /// A template in a file of its own, named by `node`. Looked for from the project's folder, then beside this file.
+    pub(crate) fn template_file(&mut self, node: &Node) -> Option<Template> {
+        let written = node.text()?;
+        let path = written.trim_start_matches("./");
+        let folder = self.file.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let beside = format!("{folder}/{path}");
+        let found = [path, beside.as_str()]
+            .into_iter()
+            .find_map(|path| Some((path.to_owned(), self.sources.texts.get(path)?.clone())));
+        let Some((path, text)) = found else {
+            let message = format!("the file `{written}` is not there");
+            let near = did_you_mean(path, self.sources.texts.keys().map(String::as_str));
+            let help = match near {
+                Some(near) => format!("Did you mean `{near}`? Paths begin in the project's folder."),
+                None => "Create it, or correct the path; paths begin in the project's folder.".to_owned(),
+            };
+            self.error("F0114", node, message, help);
+            return None;
+        };
+        let source = TemplateSource::from_project_file(path, &text);
+        let compiled = self.engine.compile(&source, Mode::Lenient);
+        let template = self.compiled(compiled, "F0406", None)?;
+        for error in self.engine.unknown_filters(&template) {
+            self.findings.error("F0406", &error.place(), error.message.clone(), sentence(&error.help));
+        }
+        Some(template)
+    }
+
+    fn compiled<T>(&mut self, result: Result<T, TemplateError>, code: &'static str, node: Option<&Node>) -> Option<T> {
+        match result {
+            Ok(compiled) => Some(compiled),
+            Err(error) => {
+                let mut place = error.place();
+                if let Some(node) = node.filter(|node| node.line == place.line) {
+                    let offset = error.column.unwrap_or(1).saturating_sub(1) as usize;
+                    place = node.place_at(&self.file, offset, 1);
+                }
+                let what = if code == "F0407" { "expression" } else { "template" };
+                let message = format!("the {what} is wrong: {}", error.message);
+                self.findings.error(code, &place, message, sentence(&error.help));
+                None
+            }
+        }
+    }
+}
+
+/// A sentence with a capital and a full stop.
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", chars.as_str().trim_end_matches('.'))
+}
+
+/// What stands there, for people; scalars with their text. Texts from the environment are never shown.
+pub(crate) fn said(node: &Node) -> String {
+    match node.text() {
+        Some(_) if node.expanded => "a text from the environment".into(),
+        Some(text) if text.chars().count() <= 40 => format!("{} (`{text}`)", node.kind()),
+        _ => node.kind().into(),
+    }
+}
+
+fn cure(node: &Node, key: &Key) -> String {
+    let written = node.text().filter(|_| !node.expanded);
+    match (key.takes, written) {
+        (Takes::Bool, Some(text)) if ["yes", "on", "y"].contains(&text.to_lowercase().as_str()) => {
+            "Write `true`.".into()
+        }
+        (Takes::Bool, Some(text)) if ["no", "off", "n"].contains(&text.to_lowercase().as_str()) => {
+            "Write `false`.".into()
+        }
+        (Takes::List | Takes::Texts, Some(text)) => format!("Write it as a list: `[{text}]`."),
+        (Takes::Condition | Takes::Text, _) if node.map().is_some() || node.list().is_some() => {
+            "Put quotes around the whole text.".into()
+        }
+        _ => format!("{} Write {}.", key.doc, key.takes.expected()),
+    }
+}
+
+impl<'n> Fields<'n> {
+    /// The pair under `key`.
+    pub(crate) fn entry(&self, key: &str) -> Option<&'n Entry> {
+        self.good.iter().find(|entry| entry.key == key).copied()
+    }
+    /// The value under `key`, where it is of the right type.
+    pub(crate) fn node(&self, key: &str) -> Option<&'n Node> {
+        self.entry(key).map(|entry| &entry.node)
+    }
+    /// The key itself, whatever its value; the map where it is absent.
+    pub(crate) fn at(&self, key: &str) -> &'n Node {
+        let entries = self.node.map().unwrap_or_default();
+        entries.iter().find(|entry| entry.key == key).map_or(self.node, |entry| &entry.at)
+    }
+    /// Whether `key` stands there, whatever its value.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.node.get(key).is_some()
+    }
+    pub(crate) fn text(&self, key: &str) -> Option<&'n str> {
+        self.node(key)?.text()
+    }
+    pub(crate) fn shared(&self, key: &str) -> Option<Arc<str>> {
+        self.text(key).map(Into::into)
+    }
+    pub(crate) fn bool(&self, key: &str) -> Option<bool> {
+        self.node(key)?.bool()
+    }
+    pub(crate) fn number(&self, key: &str) -> Option<f64> {
+        self.node(key)?.number()?.as_f64()
+    }
+    pub(crate) fn whole(&self, key: &str) -> Option<u64> {
+        self.node(key)?.number()?.as_u64()
+    }
+    pub(crate) fn seconds(&self, key: &str) -> Option<Duration> {
+        Duration::try_from_secs_f64(self.number(key)?).ok()
+    }
+    pub(crate) fn list(&self, key: &str) -> &'n [Node] {
+        self.node(key).and_then(Node::list).unwrap_or_default()
+    }
+    pub(crate) fn map(&self, key: &str) -> &'n [Entry] {
+        self.node(key).and_then(Node::map).unwrap_or_default()
+    }
+    /// One text or several.
+    pub(crate) fn texts(&self, key: &str) -> Vec<&'n Node> {
+        match self.node(key) {
+            Some(node) => node.list().map_or_else(|| vec![node], |items| items.iter().collect()),
+            None => Vec::new(),
+        }
+    }
+    pub(crate) fn json_map(&self, key: &str) -> Option<Map<String, Json>> {
+        self.node(key).filter(|node| node.map().is_some()).map(Node::json_map)
+    }
+    /// All pairs of the right type as JSON; numbers and booleans that came out of the environment become what the key takes.
+    pub(crate) fn json_all(&self, shape: &Shape) -> Map<String, Json> {
+        let value = |entry: &Entry| match shape.key(&entry.key).map(|key| key.takes) {
+            Some(Takes::Number | Takes::Whole | Takes::Seconds) => entry.node.number().map_or(Json::Null, Json::Number),
+            Some(Takes::Bool) => entry.node.bool().map_or(Json::Null, Json::Bool),
+            Some(Takes::Text) => entry.node.text().map_or(Json::Null, Json::from),
+            _ => entry.node.json(),
+        };
+        self.good.iter().map(|entry| (entry.key.clone(), value(entry))).collect()
+    }
+}

@@ -1,0 +1,80 @@
+//! What the loaders note down for the checks across files: names that must exist, and conditions.
+
+use std::sync::Arc;
+
+use super::yaml::Node;
+use crate::{
+    condition::Condition,
+    finding::Place,
+    ids::{FlowId, SlotName},
+};
+
+/// A name that is used somewhere and must exist.
+#[derive(Clone, Debug)]
+pub(crate) struct Use {
+    /// As what.
+    pub(crate) used: Used,
+    /// The name.
+    pub(crate) name: Arc<str>,
+    /// Where.
+    pub(crate) place: Place,
+    /// Whether in a built-in pattern.
+    pub(crate) builtin: bool,
+}
+
+/// As what a name is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Used {
+    /// A slot that is filled or read.
+    Slot,
+    /// A slot that a button's payload fills.
+    PayloadSlot,
+    /// A slot that a text prints; a warning where it is missing, since actions may hand values in.
+    PrintedSlot,
+    /// A response.
+    Response,
+    /// An action, a response or a built-in.
+    Action,
+    /// A custom action that the domain must list.
+    CustomAction,
+    /// A flow that a mapping names.
+    Flow,
+    /// An MCP server in a flow.
+    Server,
+    /// An MCP server in the configuration of an agent.
+    AgentServer,
+    /// A model group.
+    ModelGroup,
+    /// An intent.
+    Intent,
+}
+
+/// A condition and what it is for.
+#[derive(Clone, Debug)]
+pub(crate) struct ConditionUse {
+    /// The condition.
+    pub(crate) condition: Condition,
+    /// Its text's place.
+    pub(crate) at: Node,
+    /// Its file.
+    pub(crate) file: Arc<str>,
+    /// What it is for.
+    pub(crate) role: Role,
+    /// Whether in a built-in pattern.
+    pub(crate) builtin: bool,
+}
+
+/// What a condition is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// `if` of a flow.
+    Guard,
+    /// `if` under `next`.
+    Branch(FlowId),
+    /// A rejection of a collect step or a slot.
+    Rejection(SlotName),
+    /// `exit_if`.
+    ExitIf,
+    /// `condition` of a response.
+    Response,
+}

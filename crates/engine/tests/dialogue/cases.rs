@@ -1,0 +1,211 @@
+//! Conversations as data. A case is a list of turns:
+//!
+//! * `user`: what is written; `channel`, `metadata`, `wait` (minutes before it);
+//! * `do`: what the runtime answers to each thing asked for, in order: `commands: […]`, `act: name` with `slots`, `says`,
+//!   `followup`, `fails`; `tool: name` with `result`, `fails`, `unknown`, and `arguments` to compare; `agent: name` with
+//!   `status`, `says`, `slots` and `call` to compare; `exhausted: what`;
+//! * then what must have come of it: `says` (response names, or texts), `texts`, `slots`, `stack`, `events` (in this order,
+//!   others between them), `no_events`, `why` (parts of its JSON), `ends` when the session is over.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use segue_engine::{
+    conversation::{
+        ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, Reply, ToolResult,
+    },
+    dialogue::{InputKind, Next},
+    ids::{ActionName, AgentName, SlotName},
+    time::Timestamp,
+};
+use serde_json::{Map, Value as Json};
+
+use crate::{
+    driver::{Driver, command},
+    project,
+};
+
+#[test]
+fn conversations_go_as_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dialogue/cases");
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let only = option_env!("CASE");
+    let (mut count, mut failures, mut reasons) = (0, Vec::new(), BTreeSet::new());
+    for path in files {
+        let file: Json = serde_yaml::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        let project = project::load(file["project"].as_str().unwrap());
+        for case in file["cases"].as_array().unwrap() {
+            let name = format!("{}: {}", path.file_stem().unwrap().to_string_lossy(), case["case"].as_str().unwrap());
+            if only.is_some_and(|only| !name.contains(only)) {
+                continue;
+            }
+            count += 1;
+            let mut driver = Driver::new(project.clone());
+            for (at, turn) in case["turns"].as_array().unwrap().iter().enumerate() {
+                let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play(&mut driver, turn)));
+                let kinds = driver.why.iter().map(|why| serde_json::to_value(why).unwrap()["reason"].to_string());
+                reasons.extend(kinds);
+                if outcome.is_err() {
+                    failures.push(format!("{name}, turn {}", at + 1));
+                    break;
+                }
+            }
+        }
+    }
+    let all = ["branch", "condition", "dropped", "failed", "note", "rejected", "replaced", "shortcut"];
+    let seen: Vec<String> = all.iter().map(|kind| format!("\"{kind}\"")).collect();
+    assert!(only.is_some() || reasons == seen.into_iter().collect(), "reasons that the cases show: {reasons:?}");
+    assert!(count > 0 && failures.is_empty(), "{} of {count} cases fail: {failures:#?}", failures.len());
+}
+
+fn play(driver: &mut Driver, turn: &Json) {
+    const KEYS: [&str; 14] = [
+        "user",
+        "channel",
+        "metadata",
+        "wait",
+        "do",
+        "says",
+        "texts",
+        "slots",
+        "stack",
+        "events",
+        "no_events",
+        "why",
+        "ends",
+        "buttons",
+    ];
+    for key in turn.as_object().unwrap().keys() {
+        assert!(KEYS.contains(&key.as_str()), "no such key: {key}");
+    }
+    driver.wait(turn["wait"].as_f64().unwrap_or(0.0));
+    let metadata = turn["metadata"].as_object().cloned().unwrap_or_default();
+    driver.user_with(turn["user"].as_str().unwrap(), turn["channel"].as_str().unwrap_or("rest"), metadata);
+    for answer in turn["do"].as_array().unwrap_or(&Vec::new()) {
+        give(driver, answer);
+    }
+    let end = if turn["ends"] == true { Next::EndSession } else { Next::Listen };
+    assert_eq!(driver.next, end, "the turn must be over");
+    expect(driver, turn);
+}
+
+fn give(driver: &mut Driver, answer: &Json) {
+    if let Some(budget) = answer["exhausted"].as_str() {
+        driver.input(InputKind::Exhausted { budget: budget.to_owned() });
+    } else if let Some(commands) = answer["commands"].as_array() {
+        assert_eq!(driver.next, Next::Understand, "the model is asked");
+        let commands = commands.iter().map(|line| command(line.as_str().unwrap())).collect();
+        driver.input(InputKind::Understood(commands));
+    } else if let Some(name) = answer["act"].as_str() {
+        let Next::Act(call) = &driver.next else { panic!("action {name} is not asked for, but {:?}", driver.next) };
+        assert_eq!(call.name, *name);
+        driver.input(InputKind::Acted(match answer["fails"].as_str() {
+            Some(reason) => ActionOutcome::Failed { reason: reason.to_owned() },
+            None => ActionOutcome::Done { events: events_of(answer, None) },
+        }));
+    } else if let Some(name) = answer["tool"].as_str() {
+        let Next::Tool(call) = &driver.next else { panic!("tool {name} is not asked for, but {:?}", driver.next) };
+        assert_eq!(call.tool, *name);
+        if !answer["arguments"].is_null() {
+            assert_eq!(Json::Object(call.arguments.clone()), answer["arguments"]);
+        }
+        driver.input(InputKind::Called(if let Some(reason) = answer["fails"].as_str() {
+            ToolResult::Failed { reason: reason.to_owned() }
+        } else if let Some(reason) = answer["unknown"].as_str() {
+            ToolResult::Unknown { reason: reason.to_owned() }
+        } else {
+            ToolResult::Done { result: answer["result"].clone() }
+        }));
+    } else if let Some(name) = answer["agent"].as_str() {
+        let Next::Agent(call) = &driver.next else { panic!("agent {name} is not asked for, but {:?}", driver.next) };
+        assert_eq!(call.agent, *name);
+        let called = serde_json::to_value(call).unwrap();
+        for (key, value) in answer["call"].as_object().unwrap_or(&Map::new()) {
+            assert_eq!(called[key], *value, "`{key}` of the call");
+        }
+        let reason = || answer["reason"].as_str().unwrap_or("broken").to_owned();
+        let status = match answer["status"].as_str().unwrap() {
+            "awaiting_user" => AgentStatus::AwaitingUser,
+            "finished" => AgentStatus::Finished,
+            "yielded" => AgentStatus::Yielded,
+            "failed" => AgentStatus::Failed { code: "A0001".to_owned(), reason: reason() },
+            "cancelled" => AgentStatus::Cancelled { reason: reason() },
+            other => panic!("no status: {other}"),
+        };
+        let metadata = answer["metadata"].as_object().cloned().unwrap_or_default();
+        let events = events_of(answer, Some(AgentName::from(name)));
+        driver.input(InputKind::Agent(AgentOutcome { status, events, data: Json::Null, metadata }));
+    } else {
+        panic!("no answer: {answer}");
+    }
+}
+
+fn events_of(answer: &Json, agent: Option<AgentName>) -> Vec<Event> {
+    let mut kinds = Vec::new();
+    for text in answer["says"].as_array().unwrap_or(&Vec::new()) {
+        let kind = if agent.is_some() { BotKind::InputRequired } else { BotKind::Response };
+        let reply = Reply::text(text.as_str().unwrap());
+        kinds.push(EventKind::Bot(BotMessage { reply, kind, agent: agent.clone(), ..BotMessage::default() }));
+    }
+    for (name, value) in answer["slots"].as_object().unwrap_or(&Map::new()) {
+        let (name, value) = (SlotName::from(name.as_str()), value.clone());
+        kinds.push(EventKind::Slot { name, value, filled_by: None, reset: false });
+    }
+    if let Some(name) = answer["followup"].as_str() {
+        kinds.push(EventKind::Followup { name: Some(ActionName::from(name)) });
+    }
+    if answer["pauses"] == true {
+        kinds.push(EventKind::Pause);
+    }
+    if answer["ends_session"] == true {
+        kinds.push(EventKind::SessionEnded { reason: None });
+    }
+    let at = Timestamp::from_micros(1);
+    kinds.into_iter().map(|kind| Event { at, kind, place: Default::default() }).collect()
+}
+
+fn texts(list: &Json) -> Vec<String> {
+    list.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+fn expect(driver: &Driver, turn: &Json) {
+    if !turn["says"].is_null() {
+        assert_eq!(driver.said(), texts(&turn["says"]), "says; happened: {:#?}", driver.happened());
+    }
+    if !turn["texts"].is_null() {
+        assert_eq!(driver.texts(), texts(&turn["texts"]));
+    }
+    for (name, value) in turn["slots"].as_object().unwrap_or(&Map::new()) {
+        let is = driver.conversation.set_value(name).cloned();
+        let is = is.or_else(|| driver.project.slot(name).map(|slot| slot.initial.clone())).unwrap();
+        assert_eq!(is, *value, "slot {name}");
+    }
+    if !turn["stack"].is_null() {
+        assert_eq!(driver.stack(), texts(&turn["stack"]), "stack; happened: {:#?}", driver.happened());
+    }
+    let happened = driver.happened();
+    if !turn["events"].is_null() {
+        let mut rest = happened.iter();
+        for wanted in texts(&turn["events"]) {
+            assert!(rest.any(|event| *event == wanted), "`{wanted}` is missing or out of order in {happened:#?}");
+        }
+    }
+    if !turn["no_events"].is_null() {
+        for unwanted in texts(&turn["no_events"]) {
+            assert!(!happened.iter().any(|event| event.starts_with(&unwanted)), "`{unwanted}` in {happened:#?}");
+        }
+    }
+    if !turn["why"].is_null() {
+        let why = serde_json::to_string_pretty(&driver.why).unwrap();
+        for part in texts(&turn["why"]) {
+            assert!(why.contains(&part), "`{part}` is not in {why}");
+        }
+    }
+    if !turn["buttons"].is_null() {
+        let titles = driver.events.iter().filter_map(|event| match &event.kind {
+            EventKind::Bot(bot) => Some(bot.reply.buttons.iter().map(|button| button.title.to_string())),
+            _ => None,
+        });
+        assert_eq!(titles.flatten().collect::<Vec<_>>(), texts(&turn["buttons"]));
+    }
+}

@@ -1,0 +1,60 @@
+//! Loads the projects under `projects/`, with the built-in patterns.
+
+use std::{fs, path::Path, sync::Arc};
+
+use segue_engine::{
+    finding::Severity,
+    project::{Project, SourceFile, Sources},
+};
+
+fn files(folder: &Path) -> Vec<SourceFile> {
+    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let yaml = paths.into_iter().filter(|path| path.extension().is_some_and(|end| end == "yml"));
+    yaml.map(|path| SourceFile {
+        path: path.file_name().unwrap().to_string_lossy().into_owned().into(),
+        text: fs::read_to_string(&path).unwrap().into(),
+    })
+    .collect()
+}
+
+/// The built-in patterns and what they say.
+pub(crate) fn patterns() -> Vec<SourceFile> {
+    files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../flows/patterns"))
+}
+
+/// A project of the tests, by folder. Nothing may be found wrong with it.
+pub(crate) fn load(name: &str) -> Arc<Project> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dialogue/projects").join(name);
+    let mut sources = Sources { patterns: patterns(), ..Sources::default() };
+    for file in files(&folder) {
+        match &*file.path {
+            "config.yml" => sources.config = Some(file),
+            "endpoints.yml" => sources.endpoints = Some(file),
+            path if path.starts_with("domain") => sources.domain.push(file),
+            path if path.starts_with("agent") => sources.agents.push(file),
+            _ => sources.data.push(file),
+        }
+    }
+    from(sources)
+}
+
+/// A project of texts.
+pub(crate) fn of_parts(domain: &str, flows: &str, endpoints: &str, agent: &str) -> Arc<Project> {
+    let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
+    from(Sources {
+        domain: vec![file("domain.yml", domain)],
+        data: vec![file("data/flows.yml", flows)],
+        endpoints: Some(file("endpoints.yml", endpoints)),
+        agents: vec![file("sub_agents/helper/config.yml", agent)],
+        patterns: patterns(),
+        ..Sources::default()
+    })
+}
+
+fn from(sources: Sources) -> Arc<Project> {
+    let loaded = Project::load(&sources);
+    let errors: Vec<_> = loaded.findings.iter().filter(|finding| finding.severity == Severity::Error).collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+    Arc::new(loaded.project.unwrap())
+}

@@ -1,0 +1,88 @@
+//! Named places where a process may die, for the kill tests. They are in debug builds, which
+//! `cargo test` makes, and behind the feature `failpoints`; in a release a hit compiles to nothing.
+//!
+//! `SEGUE_FAILPOINT=C04` dies at the first hit of C04, `C04@3` at the third. Before it dies the process writes the name of the
+//! point to the file named by `SEGUE_FAILPOINT_PROOF` and forces it to the disk, so that a test can tell a hit from
+//! another end. No destructor runs and no buffer is flushed: what is not durable is lost, as in a real crash.
+
+/// Passes the point `name`, or dies there.
+#[cfg(not(any(feature = "failpoints", debug_assertions)))]
+#[inline(always)]
+pub fn hit(_name: &str) {}
+
+/// Passes the point `name`, or dies there.
+#[cfg(any(feature = "failpoints", debug_assertions))]
+pub fn hit(name: &str) {
+    static ARMED: std::sync::OnceLock<Option<armed::Armed>> = std::sync::OnceLock::new();
+    if let Some(armed) = ARMED.get_or_init(armed::from_environment) {
+        armed.pass(name);
+    }
+}
+
+#[cfg(any(feature = "failpoints", debug_assertions))]
+mod armed {
+    use std::{
+        fs::File,
+        io::Write,
+        sync::atomic::{AtomicU64, Ordering},
+    };
+
+    use crate::environment;
+
+    /// The point that is set to kill.
+    pub(super) struct Armed {
+        name: String,
+        /// Hits that are left, the deadly one included.
+        left: AtomicU64,
+        proof: Option<String>,
+    }
+
+    pub(super) fn from_environment() -> Option<Armed> {
+        parse(&environment::variable("SEGUE_FAILPOINT")?, environment::variable("SEGUE_FAILPOINT_PROOF"))
+    }
+
+    fn parse(text: &str, proof: Option<String>) -> Option<Armed> {
+        let (name, hits) = text.split_once('@').unwrap_or((text, "1"));
+        let left = AtomicU64::new(hits.trim().parse().ok().filter(|hits| *hits > 0)?);
+        Some(Armed { name: name.trim().to_owned(), left, proof })
+    }
+
+    impl Armed {
+        pub(super) fn pass(&self, name: &str) {
+            if self.is_due(name) {
+                if let Some(path) = &self.proof {
+                    // A proof that cannot be written fails the test that waits for it; there is nobody to tell here.
+                    let _ = File::create(path).and_then(|mut file| {
+                        file.write_all(name.as_bytes())?;
+                        file.sync_all()
+                    });
+                }
+                std::process::abort();
+            }
+        }
+
+        fn is_due(&self, name: &str) -> bool {
+            // 0 means that another thread is dying already; the count must not wrap.
+            name == self.name
+                && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) == Ok(1)
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+        use super::*;
+
+        #[test]
+        fn the_nth_hit_of_the_named_point_is_due() {
+            let armed = parse("C04@2", None).unwrap();
+            assert_eq!(
+                ["C05", "C04", "C05", "C04", "C04"].map(|name| armed.is_due(name)),
+                [false, false, false, true, false]
+            );
+            assert!(parse("C04", None).unwrap().is_due("C04"));
+            assert!(parse("C04@0", None).is_none());
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The tools of a run: listed from their sources, filtered, and recorded, so that a replay offers the model the same list
+//! without any server.
+
+use std::sync::Arc;
+
+use segue_engine::project::AgentConnection;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use super::{
+    parts::Parts,
+    recorded::{Door, RecordedTool},
+};
+use crate::{
+    cx::Cx,
+    effect::Effect,
+    limits,
+    tools::{Tool, ToolSpec, registry::ToolSet},
+};
+
+/// A tool as the record keeps it.
+#[derive(Serialize, Deserialize)]
+struct Listed {
+    name: Arc<str>,
+    description: Arc<str>,
+    parameters: Arc<Json>,
+    strict: bool,
+    effect: Effect,
+    source: Arc<str>,
+}
+
+/// The tools of these connections and the agent's own; every call of them is recorded. A server that is down lists nothing.
+pub(super) async fn tools(
+    connections: &[AgentConnection],
+    own: &[Arc<dyn Tool>],
+    reserved: &[String],
+    parts: &Parts,
+    door: &Door,
+    cx: &Cx,
+) -> ToolSet {
+    let request: Vec<&str> = connections.iter().map(|connection| connection.server.as_str()).collect();
+    let Ok(recorded) = door.begin::<Vec<Listed>>(cx, "tools", Effect::Read, &request.join(",")).await else {
+        return ToolSet::default();
+    };
+    let live = if parts.offline { ToolSet::default() } else { list(connections, own, reserved, parts, cx).await };
+    let specs: Vec<ToolSpec> = match recorded {
+        Some(listed) => listed.into_iter().map(ToolSpec::from).collect(),
+        None => {
+            let listed: Vec<Listed> = live.specs().map(Listed::from).collect();
+            if door.finish(cx, &listed).await.is_err() {
+                return ToolSet::default();
+            }
+            live.specs().cloned().collect()
+        }
+    };
+    specs
+        .into_iter()
+        .fold(ToolSet::builder(), |set, spec| {
+            let inner = live.get(&spec.name).map(|entry| entry.tool.clone());
+            set.own(Arc::new(RecordedTool { spec, inner, door: door.clone() }))
+        })
+        .build()
+}
+
+async fn list(
+    connections: &[AgentConnection],
+    own: &[Arc<dyn Tool>],
+    reserved: &[String],
+    parts: &Parts,
+    cx: &Cx,
+) -> ToolSet {
+    let cx = cx.within(limits::MCP_INITIALISE);
+    let listing = connections.iter().filter_map(|connection| {
+        let source = parts.sources.get(&connection.server)?;
+        let cx = cx.clone();
+        Some(async move { (connection, cx.wait(source.list(&cx)).await) })
+    });
+    let mut set = reserved.iter().fold(ToolSet::builder(), |set, name| set.reserve(name.as_str()));
+    set = own.iter().fold(set, |set, tool| set.own(tool.clone()));
+    for (connection, listed) in futures::future::join_all(listing).await {
+        if let Ok(Ok(catalog)) = listed {
+            set = set.server(connection.server.as_str(), &catalog, &connection.include, &connection.exclude);
+        }
+    }
+    set.build()
+}
+
+impl From<&ToolSpec> for Listed {
+    fn from(spec: &ToolSpec) -> Self {
+        let ToolSpec { name, description, parameters, strict, effect, source } = spec.clone();
+        Self { name, description, parameters, strict, effect, source }
+    }
+}
+
+impl From<Listed> for ToolSpec {
+    fn from(listed: Listed) -> Self {
+        let Listed { name, description, parameters, strict, effect, source } = listed;
+        Self { name, description, parameters, strict, effect, source }
+    }
+}

@@ -1,0 +1,231 @@
+//! Performing what the brain asks for. Every effect leaves through the recorded door and comes back as the next input.
+
+use std::sync::Arc;
+
+use segue_engine::{
+    conversation::{
+        ActionCall, ActionOutcome, AgentCall, AgentOutcome, AgentStatus, Conversation, ToolCallStep, ToolResult,
+    },
+    dialogue::{InputKind, Next},
+    project::{AgentDef, Protocol},
+};
+use serde_json::{Map, Value as Json};
+
+use super::{
+    catalogue,
+    parts::Parts,
+    recorded::{Door, RecordedLlm, RecordedTool, Shut},
+    replies::TurnSink,
+};
+use crate::{
+    agents::{Agent, AgentTask},
+    cx::Cx,
+    effect::Effect,
+    llm::Llm,
+    store::TurnNumber,
+    tools::{Caller, Tool, ToolCx, direct, invoke, registry::ToolSet},
+};
+
+/// What an operator should know: a code and a reason.
+pub(super) type Failures = Vec<(String, String)>;
+
+/// Performs one effect.
+#[allow(clippy::too_many_arguments)] // one switchboard; each arm passes on the few it needs
+pub(super) async fn perform(
+    next: Next,
+    parts: &Parts,
+    conversation: &Conversation,
+    number: TurnNumber,
+    door: &Door,
+    sink: &mut TurnSink<'_>,
+    failures: &mut Failures,
+    cx: &Cx,
+) -> InputKind {
+    match next {
+        Next::Listen | Next::EndSession => InputKind::Understood(Vec::new()),
+        Next::Understand => understand(parts, conversation, door, failures, cx).await,
+        Next::Act(call) => InputKind::Acted(act(call, parts, conversation, door, failures, cx).await),
+        Next::Tool(call) => InputKind::Called(call_tool(call, parts, conversation, number, door, failures, cx).await),
+        Next::Agent(call) => {
+            let outcome = run_agent(&call, parts, conversation, door, sink, cx).await;
+            if let AgentStatus::Failed { code, reason } = &outcome.status {
+                failures.push((code.clone(), format!("agent {}: {reason}", call.agent)));
+            }
+            InputKind::Agent(outcome)
+        }
+    }
+}
+
+async fn understand(
+    parts: &Parts,
+    conversation: &Conversation,
+    door: &Door,
+    failures: &mut Failures,
+    cx: &Cx,
+) -> InputKind {
+    if parts.project.config.generator.is_none() {
+        // A pipeline without a generator understands structured messages alone; a waiting agent gets everything else.
+        return InputKind::Understood(Vec::new());
+    }
+    let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.generator.clone(), door: door.clone() });
+    let at = cx.clock.now();
+    let understanding =
+        parts.understander.understand(&parts.project, conversation, at, &llm, &cx.step("understand")).await;
+    for trouble in understanding.failures {
+        failures.push(("U0501".into(), trouble));
+    }
+    InputKind::Understood(understanding.commands)
+}
+
+async fn act(
+    call: ActionCall,
+    parts: &Parts,
+    conversation: &Conversation,
+    door: &Door,
+    failures: &mut Failures,
+    cx: &Cx,
+) -> ActionOutcome {
+    let cx = cx.step("action");
+    let outcome = match door.begin::<ActionOutcome>(&cx, "action", Effect::Write, call.name.as_str()).await {
+        Ok(Some(outcome)) => outcome,
+        Ok(None) => {
+            let outcome = match parts.actions.get(call.name.as_str()) {
+                Some(action) => action.run(conversation, &cx).await,
+                None => ActionOutcome::Failed {
+                    reason: format!(
+                        "nobody runs the action {}: no action server is configured and none is registered",
+                        call.name
+                    ),
+                },
+            };
+            match door.finish(&cx, &outcome).await {
+                Ok(()) => outcome,
+                Err(shut) => ActionOutcome::Failed { reason: shut.to_string() },
+            }
+        }
+        Err(shut) => ActionOutcome::Failed { reason: shut.to_string() },
+    };
+    if let ActionOutcome::Failed { reason } = &outcome {
+        failures.push(("R0501".into(), reason.clone()));
+    }
+    outcome
+}
+
+async fn call_tool(
+    call: ToolCallStep,
+    parts: &Parts,
+    conversation: &Conversation,
+    number: TurnNumber,
+    door: &Door,
+    failures: &mut Failures,
+    cx: &Cx,
+) -> ToolResult {
+    let Some(source) = parts.sources.get(&call.server) else {
+        return ToolResult::Failed { reason: format!("there is no MCP server {}", call.server) };
+    };
+    let meta = parts.meta(conversation).get(call.server.as_str()).and_then(Json::as_object).cloned();
+    let record = cx.step("result");
+    let cx = cx.step("tool");
+    let tool_cx = ToolCx {
+        idempotency_key: invoke::idempotency_key(conversation.id.as_str(), number.0, &cx.key),
+        cx,
+        metadata: parts.metadata(conversation),
+        caller: Caller {
+            conversation: conversation.id.as_str().into(),
+            agent: None,
+            flow: Some(call.flow_id.as_str().into()),
+        },
+        meta: Arc::new(meta.unwrap_or_default()),
+        progress: None,
+    };
+    let wrap = |tool: Arc<dyn Tool>| {
+        let spec = tool.spec().clone();
+        Arc::new(RecordedTool { spec, inner: Some(tool), door: door.clone() }) as Arc<dyn Tool>
+    };
+    // The tool's own record says whether it ran; this one says what the flow was told, and needs no server to be read again.
+    let result = match door.begin::<ToolResult>(&record, "result", Effect::Read, call.tool.as_str()).await {
+        Ok(Some(result)) => result,
+        Ok(None) => {
+            let result = direct::call_step(&**source, &call, &tool_cx, None, &wrap).await;
+            match door.finish(&record, &result).await {
+                Ok(()) => result,
+                Err(shut) => ToolResult::Failed { reason: shut.to_string() },
+            }
+        }
+        Err(shut) => ToolResult::Failed { reason: shut.to_string() },
+    };
+    if let ToolResult::Failed { reason } | ToolResult::Unknown { reason } = &result {
+        failures.push(("T0502".into(), format!("{}.{}: {reason}", call.server, call.tool)));
+    }
+    result
+}
+
+async fn run_agent(
+    call: &AgentCall,
+    parts: &Parts,
+    conversation: &Conversation,
+    door: &Door,
+    sink: &mut TurnSink<'_>,
+    cx: &Cx,
+) -> AgentOutcome {
+    let Some(definition) = parts.project.agent(call.agent.as_str()) else {
+        return failed("A0507", format!("there is no agent {}", call.agent));
+    };
+    if definition.protocol == Protocol::A2a && definition.module.is_none() {
+        return failed("A0508", format!("agent {}: remote agents are not supported by this version", call.agent));
+    }
+    let reserved = crate::agents::reserved_names(&parts.project, call);
+    let own = parts.custom_tools(call.agent.as_str());
+    let tools = catalogue::tools(&definition.connections, own, &reserved, parts, door, &cx.step("tools")).await;
+    if let Some(reason) = nothing_to_work_with(definition, &tools, parts) {
+        return failed("A0509", reason);
+    }
+    let task = AgentTask {
+        project: &parts.project,
+        conversation,
+        call,
+        definition,
+        llm: Arc::new(RecordedLlm { inner: parts.model_of(definition), door: door.clone() }),
+        tools,
+        metadata: parts.metadata(conversation),
+        meta: Arc::new(parts.meta(conversation)),
+    };
+    match parts.custom_agent(definition) {
+        None => parts.react(definition).run(task, sink, cx).await,
+        Some(agent) => {
+            // An agent of others may do what no record sees: its outcome is recorded as a whole.
+            let record = cx.step("outcome");
+            match door.begin::<AgentOutcome>(&record, "agent", Effect::Read, call.agent.as_str()).await {
+                Ok(Some(outcome)) => outcome,
+                Ok(None) => {
+                    let outcome = agent.run(task, sink, cx).await;
+                    match door.finish(&record, &outcome).await {
+                        Ok(()) => outcome,
+                        Err(shut) => shut_out(shut),
+                    }
+                }
+                Err(shut) => shut_out(shut),
+            }
+        }
+    }
+}
+
+fn nothing_to_work_with(definition: &AgentDef, tools: &ToolSet, parts: &Parts) -> Option<String> {
+    let down: Vec<String> =
+        definition.connections.iter().filter_map(|connection| parts.why_down(&connection.server)).collect();
+    (tools.entries().is_empty() && !down.is_empty() && !parts.offline)
+        .then(|| format!("none of its MCP servers answers: {}", down.join("; ")))
+}
+
+fn shut_out(shut: Shut) -> AgentOutcome {
+    failed("A0510", shut.to_string())
+}
+
+fn failed(code: &str, reason: String) -> AgentOutcome {
+    AgentOutcome {
+        status: AgentStatus::Failed { code: code.into(), reason },
+        events: Vec::new(),
+        data: Json::Null,
+        metadata: Map::new(),
+    }
+}

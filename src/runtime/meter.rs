@@ -1,0 +1,116 @@
+//! What a turn uses, for its budgets; and, when somebody wants to know, what it asked and heard.
+
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU32, Ordering},
+};
+
+use serde::Serialize;
+use serde_json::Value as Json;
+
+use crate::{
+    cx::StepKey,
+    limits,
+    llm::{Answer, ChatRequest, LlmError, LlmErrorKind},
+    store::StoreError,
+    tools::ToolSpec,
+};
+
+/// One effect, for the trace.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "effect", rename_all = "snake_case")]
+pub enum Seen {
+    /// A model was asked.
+    Asked {
+        /// The step.
+        key: String,
+        /// What for.
+        purpose: String,
+        /// The messages, as the model got them.
+        messages: Vec<Json>,
+        /// Names of the tools that were offered.
+        tools: Vec<String>,
+    },
+    /// It answered.
+    Heard {
+        /// The step.
+        key: String,
+        /// Text, calls, usage; or the error.
+        answer: Json,
+    },
+    /// A tool was called.
+    Called {
+        /// The step.
+        key: String,
+        /// Which.
+        tool: String,
+        /// With what.
+        arguments: Json,
+    },
+}
+
+/// What a turn uses.
+#[derive(Default)]
+pub(super) struct Meter {
+    model_calls: AtomicU32,
+    /// A store error that stopped the turn; the turn is tried again from what is stored.
+    broken: Mutex<Option<StoreError>>,
+    /// Filled only when a trace is wanted.
+    seen: Option<Mutex<Vec<Seen>>>,
+}
+
+impl Meter {
+    /// A meter that also keeps what it sees.
+    pub(super) fn tracing() -> Self {
+        Self { seen: Some(Mutex::default()), ..Self::default() }
+    }
+    /// Counts a model call.
+    pub(super) fn asked(&self, key: &StepKey, request: &ChatRequest) -> Result<(), LlmError> {
+        if self.model_calls.fetch_add(1, Ordering::Relaxed) >= limits::TURN_MODEL_CALLS {
+            let reason = format!("the turn used up its {} model calls", limits::TURN_MODEL_CALLS);
+            return Err(LlmError::new(LlmErrorKind::Total).because(reason));
+        }
+        self.note(|| Seen::Asked {
+            key: key.to_string(),
+            purpose: request.purpose.to_string(),
+            messages: request.messages.iter().filter_map(|message| serde_json::to_value(&**message).ok()).collect(),
+            tools: request.tools.iter().map(|tool| tool.name.to_string()).collect(),
+        });
+        Ok(())
+    }
+    /// Notes an answer.
+    pub(super) fn heard(&self, key: &StepKey, answer: &Result<Answer, LlmError>) {
+        self.note(|| Seen::Heard {
+            key: key.to_string(),
+            answer: match answer {
+                Ok(answer) => serde_json::to_value(answer).unwrap_or(Json::Null),
+                Err(error) => serde_json::to_value(error).unwrap_or(Json::Null),
+            },
+        });
+    }
+    /// Notes a tool call.
+    pub(super) fn called(&self, key: &StepKey, tool: &ToolSpec, arguments: &Json) {
+        self.note(|| Seen::Called { key: key.to_string(), tool: tool.name.to_string(), arguments: arguments.clone() });
+    }
+    /// Notes that the store failed under the turn.
+    pub(super) fn broken(&self, error: &StoreError) {
+        lock(&self.broken).get_or_insert_with(|| error.clone());
+    }
+    /// The store error that stopped the turn, if any.
+    pub(super) fn take_broken(&self) -> Option<StoreError> {
+        lock(&self.broken).take()
+    }
+    /// What was seen.
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        self.seen.as_ref().map(|seen| lock(seen).clone()).unwrap_or_default()
+    }
+    fn note(&self, seen: impl FnOnce() -> Seen) {
+        if let Some(list) = &self.seen {
+            lock(list).push(seen());
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,137 @@
+//! From `endpoints.yml` to models that answer.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+
+use segue_engine::project::{ModelDef, Project};
+use serde_json::{Map, Value as Json};
+
+use crate::{
+    environment,
+    http::Outbound,
+    llm::{self, Llm, ModelConfig, OpenError, Source, Surroundings},
+    secret::Secret,
+};
+
+/// The model that is asked where a project names none (agents.md 10.4).
+const DEFAULT_MODEL: &str = "gpt-5.1-2025-11-13";
+
+/// Opens models as the project names them.
+pub(super) struct Models<'a> {
+    project: &'a Project,
+    root: &'a Path,
+    around: Surroundings,
+}
+
+impl<'a> Models<'a> {
+    /// For a project in this folder.
+    pub(super) fn new(project: &'a Project, root: &'a Path, outbound: Outbound, seed: u64) -> Self {
+        let key = |name: &str| environment::variable(name).map(Secret::new);
+        let other_keys: BTreeMap<String, Secret> =
+            ["anthropic", "mistral", "gemini", "cohere", "groq", "deepseek", "openrouter"]
+                .into_iter()
+                .filter_map(|provider| {
+                    Some((provider.to_owned(), key(&format!("{}_API_KEY", provider.to_uppercase()))?))
+                })
+                .collect();
+        let around = Surroundings {
+            openai_base_url: environment::variable("OPENAI_BASE_URL"),
+            openai_api_base: environment::variable("OPENAI_API_BASE"),
+            openai_api_key: key("OPENAI_API_KEY"),
+            azure_api_base: environment::variable("AZURE_API_BASE"),
+            azure_api_version: environment::variable("AZURE_API_VERSION"),
+            azure_api_key: key("AZURE_API_KEY"),
+            other_keys,
+            outbound,
+            seed,
+        };
+        Self { project, root, around }
+    }
+
+    /// The model of a component: its group, its own settings, else the first group, else the format's default.
+    pub(super) fn open(&self, group: Option<&str>, own: &Map<String, Json>) -> Result<Arc<dyn Llm>, OpenError> {
+        let groups = &self.project.endpoints.model_groups;
+        let defs: Vec<ModelDef> = match (group, own.is_empty()) {
+            (Some(id), _) => groups.get(id).map(|group| group.models.clone()).unwrap_or_default(),
+            (None, false) => vec![from_map(own)],
+            (None, true) => groups.values().next().map(|group| group.models.clone()).unwrap_or_default(),
+        };
+        let defs = if defs.is_empty() { vec![from_map(&Map::new())] } else { defs };
+        let configs: Vec<ModelConfig> = defs.iter().map(|def| self.config(def)).collect();
+        llm::open(&configs, &self.around)
+    }
+
+    fn config(&self, def: &ModelDef) -> ModelConfig {
+        let mut settings = def.settings.clone();
+        let mut text = |key: &str| settings.shift_remove(key).and_then(|value| value.as_str().map(str::to_owned));
+        let deployment = text("deployment");
+        let (api_base, api_version) = (text("api_base"), text("api_version"));
+        let api_key = text("api_key").map(Secret::new);
+        let effort = text("reasoning_effort");
+        let file = text("script").or_else(|| text("cassette")).or_else(|| text("path"));
+        text("api_type");
+        let mut number = |keys: &[&str]| {
+            let found: Vec<f64> = keys.iter().filter_map(|key| settings.shift_remove(*key)?.as_f64()).collect();
+            found.first().copied()
+        };
+        let seconds = |value: Option<f64>| value.and_then(|value| Duration::try_from_secs_f64(value).ok());
+        let timeout = seconds(number(&["timeout", "request_timeout"]));
+        let first_token_timeout = seconds(number(&["first_token_timeout"]));
+        let idle_timeout = seconds(number(&["idle_timeout"]));
+        let temperature = number(&["temperature"]);
+        let max_tokens = number(&["max_completion_tokens", "max_tokens"]).map(|tokens| tokens as u32);
+        let num_retries = number(&["num_retries"]).map(|retries| retries as u32);
+        let parallel_tool_calls = settings.shift_remove("parallel_tool_calls").and_then(|value| value.as_bool());
+        ModelConfig {
+            provider: def.provider.to_string(),
+            model: def.model.to_string(),
+            deployment,
+            api_base,
+            api_version,
+            api_key,
+            timeout,
+            first_token_timeout,
+            idle_timeout,
+            num_retries,
+            temperature,
+            max_tokens,
+            reasoning_effort: effort.and_then(|effort| serde_json::from_value(Json::String(effort)).ok()),
+            parallel_tool_calls,
+            extra: settings,
+            source: file.map(|file| Source::File(self.root.join(file))),
+        }
+    }
+}
+
+fn from_map(own: &Map<String, Json>) -> ModelDef {
+    let mut settings = own.clone();
+    let mut take = |key: &str| settings.shift_remove(key).and_then(|value| value.as_str().map(str::to_owned));
+    let (provider, model) = (take("provider"), take("model"));
+    ModelDef {
+        provider: provider.unwrap_or_else(|| "openai".into()).into(),
+        model: model.unwrap_or_else(|| DEFAULT_MODEL.into()).into(),
+        settings,
+    }
+}
+
+/// A model that is never asked: behind a replay.
+#[derive(Debug)]
+pub(super) struct Nobody(llm::ModelProfile);
+
+impl Default for Nobody {
+    fn default() -> Self {
+        Self(llm::ModelProfile::of("nobody", ""))
+    }
+}
+
+impl Llm for Nobody {
+    fn profile(&self) -> &llm::ModelProfile {
+        &self.0
+    }
+    fn chat<'a>(
+        &'a self,
+        _: llm::ChatRequest,
+        _: &'a crate::cx::Cx,
+    ) -> futures::future::BoxFuture<'a, Result<llm::ChatStream, llm::LlmError>> {
+        Box::pin(std::future::ready(Err(llm::LlmErrorKind::Unscripted.into())))
+    }
+}

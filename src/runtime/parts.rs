@@ -1,0 +1,105 @@
+//! The running parts of one project: models, tool sources, agents, actions. Shared by every conversation, never changed.
+
+use std::{collections::HashMap, sync::Arc};
+
+use indexmap::IndexMap;
+use segue_engine::{
+    conversation::{ActionOutcome, Conversation},
+    ids::ServerName,
+    project::{AgentDef, Project},
+};
+use serde_json::{Map, Value as Json};
+
+use crate::{
+    agents::{Agent, AgentCard, ReactAgent},
+    cx::Cx,
+    llm::Llm,
+    prompts::PromptSet,
+    tools::{SourceStatus, Tool, ToolSource},
+    understanding::Understander,
+};
+use futures::future::BoxFuture;
+
+/// An action written in Rust. It runs where a flow has an `action` step of its name.
+pub trait Action: Send + Sync {
+    /// Runs once. Its events are applied in order. *Cancellation*: it may be dropped at a wait; whether its effect happened
+    /// is then recorded as unknown.
+    fn run<'a>(&'a self, conversation: &'a Conversation, cx: &'a Cx) -> BoxFuture<'a, ActionOutcome>;
+}
+
+/// The running parts of one project.
+pub(super) struct Parts {
+    pub(super) project: Arc<Project>,
+    pub(super) prompts: Arc<PromptSet>,
+    pub(super) understander: Arc<Understander>,
+    /// The model of the command generator.
+    pub(super) generator: Arc<dyn Llm>,
+    /// The models of agents, by agent.
+    pub(super) agent_models: HashMap<String, Arc<dyn Llm>>,
+    /// MCP servers and other sources.
+    pub(super) sources: IndexMap<ServerName, Arc<dyn ToolSource>>,
+    /// Agents that were registered, by name or by the name that `configuration.module` says.
+    pub(super) agents: HashMap<String, Arc<dyn Agent>>,
+    /// Tools that were registered, by agent.
+    pub(super) tools: HashMap<String, Vec<Arc<dyn Tool>>>,
+    /// Actions that were registered, by name.
+    pub(super) actions: HashMap<String, Arc<dyn Action>>,
+    /// True while a record is replayed: nothing may leave.
+    pub(super) offline: bool,
+}
+
+impl Parts {
+    /// The loop that runs an agent of ours.
+    pub(super) fn react(&self, definition: &AgentDef) -> ReactAgent {
+        let card = AgentCard { name: definition.name.as_str().into(), description: definition.description.clone() };
+        ReactAgent::new(card, self.prompts.clone())
+    }
+    /// The agent somebody registered for this definition.
+    pub(super) fn custom_agent(&self, definition: &AgentDef) -> Option<&Arc<dyn Agent>> {
+        let by_module = definition.module.as_deref().and_then(|module| self.agents.get(module));
+        by_module.or_else(|| self.agents.get(definition.name.as_str()))
+    }
+    /// The model of an agent.
+    pub(super) fn model_of(&self, definition: &AgentDef) -> Arc<dyn Llm> {
+        self.agent_models.get(definition.name.as_str()).unwrap_or(&self.generator).clone()
+    }
+    /// Tools registered for an agent.
+    pub(super) fn custom_tools(&self, agent: &str) -> &[Arc<dyn Tool>] {
+        self.tools.get(agent).map(Vec::as_slice).unwrap_or_default()
+    }
+    /// `_meta` by server: constants, and slots that have a value (agents.md 8.2).
+    pub(super) fn meta(&self, conversation: &Conversation) -> Map<String, Json> {
+        let mut meta = Map::new();
+        for (name, server) in &self.project.endpoints.mcp_servers {
+            let mut own = server.meta_static.clone();
+            for (parameter, slot) in &server.meta_slots {
+                let initial = || self.project.slot(slot.as_str()).map(|slot| &slot.initial);
+                if let Some(value) = conversation.slots.get(slot.as_str()).or_else(initial).filter(|v| !v.is_null()) {
+                    own.insert(parameter.clone(), value.clone());
+                }
+            }
+            if !own.is_empty() {
+                meta.insert(name.to_string(), Json::Object(own));
+            }
+        }
+        meta
+    }
+    /// Facts for tools that no model sees.
+    pub(super) fn metadata(&self, conversation: &Conversation) -> Arc<Map<String, Json>> {
+        let mut metadata = Map::new();
+        metadata.insert("sender_id".into(), Json::from(conversation.id.as_str()));
+        if let Some(message) = &conversation.latest_message {
+            metadata.insert("input_channel".into(), Json::from(&*message.input_channel));
+            metadata.insert("message_metadata".into(), Json::Object(message.metadata.clone()));
+        }
+        Arc::new(metadata)
+    }
+    /// Why a server lists nothing, if it is down.
+    pub(super) fn why_down(&self, server: &ServerName) -> Option<String> {
+        match self.sources.get(server).map(|source| source.status()) {
+            Some(SourceStatus::Down { reason }) => Some(format!("{server}: {reason}")),
+            Some(_) => None,
+            None => Some(format!("{server}: not configured")),
+        }
+    }
+}

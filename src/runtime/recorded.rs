@@ -1,0 +1,247 @@
+//! The recorded door: decorators that let effects through a [`Journal`]. Whoever calls a model or a tool through them does
+//! not know that it is recorded; when the same turn runs again, what was recorded answers instead of the world.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{future::BoxFuture, stream};
+use segue_engine::time::Timestamp;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value as Json;
+
+use super::meter::Meter;
+use crate::{
+    clock::{Clock, Deadline},
+    cx::Cx,
+    effect::Effect,
+    failpoint,
+    llm::{Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelProfile},
+    store::{Begun, Journal, StoreError},
+    tools::{ArgumentCheck, FailureKind, Tool, ToolCx, ToolFailure, ToolOutcome, ToolSpec},
+};
+
+/// Wall time as a turn sees it: the time of the newest recorded outcome. It stands still while the turn computes, so that
+/// a replay sees the same times. Waiting and deadlines use the real clock.
+pub(super) struct RecordedClock {
+    real: Arc<dyn Clock>,
+    latest: AtomicI64,
+}
+
+impl RecordedClock {
+    /// A clock that begins at `at`.
+    pub(super) fn new(real: Arc<dyn Clock>, at: Timestamp) -> Self {
+        Self { real, latest: AtomicI64::new(at.as_micros()) }
+    }
+    /// The real time, for what is being recorded now. Never before what was recorded.
+    fn real_now(&self) -> Timestamp {
+        self.real.now().max(self.now())
+    }
+    fn advance(&self, at: Timestamp) {
+        self.latest.fetch_max(at.as_micros(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for RecordedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.latest.load(Ordering::SeqCst))
+    }
+    fn elapsed(&self) -> Duration {
+        self.real.elapsed()
+    }
+    fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
+        self.real.sleep(until)
+    }
+}
+
+/// The door of one turn.
+#[derive(Clone)]
+pub(super) struct Door {
+    /// Where intents and outcomes go.
+    pub(super) journal: Arc<dyn Journal>,
+    /// The turn's clock.
+    pub(super) clock: Arc<RecordedClock>,
+    /// What the turn used, for budgets and traces.
+    pub(super) meter: Arc<Meter>,
+}
+
+/// Why the door let nothing through.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum Shut {
+    /// The store failed, or the record does not fit: the turn must stop here and be tried again from what is stored.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The step was recorded by another build (decisions.md 13.5).
+    #[error("the turn was begun by another version of the program or the project")]
+    OtherBuild,
+    /// It may have happened; nobody knows.
+    #[error("whether this happened is not known")]
+    Unknown,
+}
+
+impl Door {
+    /// Asks the door: a recorded outcome, or `None` when the effect may leave.
+    pub(super) async fn begin<T: DeserializeOwned>(
+        &self,
+        cx: &Cx,
+        kind: &str,
+        effect: Effect,
+        request: &str,
+    ) -> Result<Option<T>, Shut> {
+        match self.journal.begin(&cx.key, kind, effect, request).await {
+            Ok(Begun::Fresh) => Ok(None),
+            Ok(Begun::Done { outcome, at }) => {
+                self.clock.advance(at);
+                serde_json::from_str(&outcome).map(Some).map_err(|_| Shut::OtherBuild)
+            }
+            Ok(Begun::Unknown) => Err(Shut::Unknown),
+            Ok(Begun::OtherBuild) => Err(Shut::OtherBuild),
+            Err(error) => {
+                self.meter.broken(&error);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Records what came of it.
+    pub(super) async fn finish<T: Serialize>(&self, cx: &Cx, outcome: &T) -> Result<(), Shut> {
+        let at = self.clock.real_now();
+        let text = serde_json::to_string(outcome).unwrap_or_else(|_| "null".into());
+        let done = self.journal.finish(&cx.key, text.into(), at).await;
+        self.clock.advance(at);
+        done.map_err(|error| {
+            self.meter.broken(&error);
+            error.into()
+        })
+    }
+}
+
+/// A model whose answers are recorded.
+pub(super) struct RecordedLlm {
+    pub(super) inner: Arc<dyn Llm>,
+    pub(super) door: Door,
+}
+
+type Recorded = Result<Answer, LlmError>;
+
+impl Llm for RecordedLlm {
+    fn profile(&self) -> &ModelProfile {
+        self.inner.profile()
+    }
+    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+        Box::pin(self.ask(request, cx))
+    }
+}
+
+impl RecordedLlm {
+    async fn ask(&self, request: ChatRequest, cx: &Cx) -> Result<ChatStream, LlmError> {
+        self.door.meter.asked(&cx.key, &request)?;
+        let hash = request.hash().to_string();
+        match self.door.begin::<Recorded>(cx, "llm", Effect::Read, &hash).await {
+            Ok(Some(recorded)) => {
+                self.door.meter.heard(&cx.key, &recorded);
+                return recorded.map(ChatStream::of);
+            }
+            Ok(None) => {}
+            Err(shut) => return Err(LlmError::new(LlmErrorKind::Cancelled).because(shut)),
+        }
+        match self.inner.chat(request, cx).await {
+            Ok(stream) => {
+                failpoint::hit("C08");
+                Ok(self.record(stream, cx.clone()))
+            }
+            Err(error) => {
+                self.keep(cx, Err(error.clone())).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Passes deltas on as they come, and records the whole before its terminal mark goes on.
+    fn record(&self, stream: ChatStream, cx: Cx) -> ChatStream {
+        let this = Self { inner: self.inner.clone(), door: self.door.clone() };
+        ChatStream::new(stream::unfold(Some((this, stream, cx)), |state| async move {
+            let (this, mut stream, cx) = state?;
+            match stream.next().await? {
+                Ok(Delta::Done(answer)) => {
+                    let kept = this.keep(&cx, Ok(answer.as_ref().clone())).await;
+                    Some((kept.map(|()| Delta::Done(answer)), None))
+                }
+                Ok(delta) => Some((Ok(delta), Some((this, stream, cx)))),
+                Err(error) => {
+                    let kept = this.keep(&cx, Err(error.clone())).await;
+                    Some((kept.and(Err(error)), None))
+                }
+            }
+        }))
+    }
+
+    async fn keep(&self, cx: &Cx, recorded: Recorded) -> Result<(), LlmError> {
+        self.door.meter.heard(&cx.key, &recorded);
+        // A cancelled call was wanted by nobody: running the turn again must ask anew.
+        if matches!(&recorded, Err(error) if error.kind == LlmErrorKind::Cancelled) {
+            return Ok(());
+        }
+        let done = self.door.finish(cx, &recorded).await;
+        done.map_err(|shut| LlmError::new(LlmErrorKind::Cancelled).because(shut))
+    }
+}
+
+/// A tool whose calls are recorded. Without an inner tool it only answers from the record.
+pub(super) struct RecordedTool {
+    pub(super) spec: ToolSpec,
+    pub(super) inner: Option<Arc<dyn Tool>>,
+    pub(super) door: Door,
+}
+
+impl Tool for RecordedTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
+        self.inner.as_ref()?.arguments()
+    }
+    fn limit(&self) -> Option<Duration> {
+        self.inner.as_ref()?.limit()
+    }
+    fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
+        Box::pin(self.run(arguments, cx))
+    }
+}
+
+impl RecordedTool {
+    async fn run(&self, arguments: Json, cx: &ToolCx) -> ToolOutcome {
+        let request = format!("{}:{}", self.spec.name, super::hash::text(&arguments.to_string()));
+        match self.door.begin::<ToolOutcome>(&cx.cx, "tool", self.spec.effect, &request).await {
+            Ok(Some(outcome)) => return outcome,
+            Ok(None) => {}
+            Err(Shut::Unknown) => return self.unknown(cx).await,
+            Err(shut) => return refused(FailureKind::Cancelled, shut.to_string(), true),
+        }
+        let Some(inner) = &self.inner else {
+            return refused(FailureKind::Unavailable, "the tool is not connected".into(), false);
+        };
+        self.door.meter.called(&cx.cx.key, &self.spec, &arguments);
+        let outcome = inner.call(arguments, cx).await;
+        match self.door.finish(&cx.cx, &outcome).await {
+            Ok(()) => outcome,
+            Err(shut) => refused(FailureKind::Cancelled, shut.to_string(), true),
+        }
+    }
+
+    /// A `write` whose intent stands without an outcome: it is never repeated, and the model is told (decisions.md 3).
+    async fn unknown(&self, cx: &ToolCx) -> ToolOutcome {
+        let message = format!("{} may have run before an interruption; its outcome is not known", self.spec.name);
+        let outcome = ToolOutcome::Unknown(ToolFailure { kind: FailureKind::Unavailable, message, fatal: false });
+        let _ = self.door.finish(&cx.cx, &outcome).await;
+        outcome
+    }
+}
+
+fn refused(kind: FailureKind, message: String, fatal: bool) -> ToolOutcome {
+    ToolOutcome::Failed(ToolFailure { kind, message, fatal })
+}

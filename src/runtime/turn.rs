@@ -1,0 +1,106 @@
+//! One turn, from message to silence: the brain says what to do, the world answers, until the brain listens.
+//!
+//! Nothing here stores or loads: the caller brought the conversation and takes away what happened. Every effect goes through
+//! the recorded door, so running this again with the same record gives the same events (`replay.rs`).
+
+use std::sync::Arc;
+
+use segue_engine::{
+    conversation::{BotKind, Conversation, Event, EventKind, EventPlace},
+    dialogue::{self, Input, InputKind, Next, Reason},
+};
+
+use super::{effects, hash, parts::Parts, recorded::Door, replies::TurnSink};
+use crate::{
+    cx::Cx,
+    limits,
+    store::{Inbound, StoredReply, TurnNumber},
+};
+
+/// What one turn left behind.
+#[derive(Default)]
+pub(super) struct Walked {
+    /// What happened, in order.
+    pub(super) events: Vec<Event>,
+    /// What the user is told, in order.
+    pub(super) replies: Vec<StoredReply>,
+    /// Why.
+    pub(super) why: Vec<Reason>,
+    /// Whether the session is over.
+    pub(super) ended: bool,
+    /// Failures that an operator should know: code and reason.
+    pub(super) failures: Vec<(String, String)>,
+}
+
+/// Walks one turn.
+pub(super) async fn walk(
+    parts: &Parts,
+    conversation: &mut Conversation,
+    (number, inbound): (TurnNumber, &Inbound),
+    interrupted: &[Arc<str>],
+    door: &Door,
+    sink: &mut TurnSink<'_>,
+    cx: &Cx,
+) -> Walked {
+    let mut walked = Walked::default();
+    for reply_id in interrupted {
+        let kind = EventKind::ReplyInterrupted { reply_id: reply_id.to_string() };
+        let event = Event { at: inbound.at, kind, place: EventPlace::default() };
+        conversation.apply(&event);
+        walked.events.push(event);
+    }
+    let mut kind = InputKind::Message(inbound.message.clone());
+    for effect in 0.. {
+        let at = if effect == 0 { inbound.at } else { crate::clock::Clock::now(&*door.clock) };
+        let input = Input { at, seed: hash::nth(inbound.seed, effect), kind };
+        let advance = dialogue::advance(&parts.project, conversation, input);
+        walked.take(number, advance.events);
+        walked.why.extend(advance.why);
+        let over_budget = spent(effect, cx);
+        kind = match (advance.next, over_budget) {
+            (Next::Listen, _) => break,
+            (Next::EndSession, _) => {
+                walked.ended = true;
+                break;
+            }
+            // The second time the brain must not ask again; it listens after `Exhausted` whatever happens.
+            (_, Some(_)) if effect > u64::from(limits::TURN_EFFECTS) + 1 => break,
+            (_, Some(budget)) => InputKind::Exhausted { budget },
+            (next, None) => {
+                sink.catch_up(&walked.replies, cx).await;
+                let cx = cx.step(effect);
+                effects::perform(next, parts, conversation, number, door, sink, &mut walked.failures, &cx).await
+            }
+        };
+    }
+    walked
+}
+
+/// The budget that is spent, if one is.
+fn spent(effect: u64, cx: &Cx) -> Option<String> {
+    if effect >= u64::from(limits::TURN_EFFECTS) {
+        return Some(format!("{} effects", limits::TURN_EFFECTS));
+    }
+    cx.remaining().is_zero().then(|| "the time of the turn".into())
+}
+
+impl Walked {
+    /// Takes events, and the replies among them.
+    fn take(&mut self, number: TurnNumber, events: Vec<Event>) {
+        for event in events {
+            if let EventKind::Bot(bot) = &event.kind {
+                let id = match &bot.reply_id {
+                    Some(id) => id.clone(),
+                    None => format!("{}/r{}", number.0, self.replies.len()).into(),
+                };
+                self.replies.push(StoredReply { id, reply: bot.reply.clone(), kind: bot.kind });
+            }
+            self.events.push(event);
+        }
+    }
+
+    /// Whether anything was said that is no filler.
+    pub(super) fn said_something(&self) -> bool {
+        self.replies.iter().any(|reply| reply.kind != BotKind::Filler)
+    }
+}

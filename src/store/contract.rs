@@ -1,0 +1,392 @@
+//! One suite for every driver: what a store promises, written down as tests.
+//!
+//! A driver's own tests call [`check`] with a way to make empty stores; what needs a file (two handles, reopening, damage)
+//! stands with the driver.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::sync::Arc;
+
+use segue_engine::{
+    conversation::{BotKind, Conversation, Event, EventKind, EventPlace, Reply, UserMessage},
+    ids::{ConversationId, MessageId},
+    time::Timestamp,
+};
+
+use super::{Accepted, Batch, Body, Inbound, JournalRecord, Store, StoreError, StoredReply, TurnNumber, Version};
+use crate::{cx::StepKey, limits};
+
+/// Runs the whole suite; `make` gives an empty store each time.
+///
+/// # Panics
+/// When the store breaks a promise.
+pub async fn check(make: impl Fn() -> Arc<dyn Store>) {
+    duplicates(&*make()).await;
+    forgotten_duplicates(&*make()).await;
+    version_guard(&*make()).await;
+    a_refused_batch_leaves_nothing(&*make()).await;
+    journal_of_a_running_turn(&*make()).await;
+    sweep_at_start(&*make()).await;
+    outbox(&*make()).await;
+    outbox_is_bounded(&*make()).await;
+    coalesced(&*make()).await;
+    snapshots(&*make()).await;
+    turns_and_lists(&*make()).await;
+    erase(&*make()).await;
+    expire(&*make()).await;
+    crowd(make()).await;
+}
+
+/// A message of the conversation `id`, at second `at`.
+pub fn message(id: &str, message_id: &str, at: i64) -> Inbound {
+    Inbound {
+        tenant: "".into(),
+        account: "".into(),
+        conversation: id.into(),
+        message: UserMessage {
+            text: "hello \u{1f600}".into(),
+            message_id: message_id.into(),
+            input_channel: "rest".into(),
+            metadata: serde_json::Map::new(),
+        },
+        at: Timestamp::from_micros(at * 1_000_000),
+        seed: u64::MAX - 1,
+    }
+}
+
+/// A small turn: a user event, a slot, and one reply named after the turn.
+pub fn batch(inbound: &Inbound, turn: TurnNumber) -> Batch {
+    let event = |kind| Event { at: inbound.at, kind, place: EventPlace::default() };
+    Batch {
+        turn,
+        events: vec![
+            event(EventKind::User(inbound.message.clone())),
+            event(EventKind::Slot { name: "count".into(), value: turn.0.into(), filled_by: None, reset: false }),
+        ],
+        replies: vec![StoredReply {
+            id: format!("{}-{}", inbound.conversation, turn.0).into(),
+            reply: Reply::text("hi"),
+            kind: BotKind::Response,
+        }],
+        ..Batch::default()
+    }
+}
+
+/// A record of the step `key`.
+pub fn record(key: &str, outcome: Option<&str>) -> JournalRecord {
+    JournalRecord {
+        key: StepKey::new(key),
+        kind: "tool".into(),
+        request: "hash".into(),
+        outcome: outcome.map(Into::into),
+        at: Timestamp::from_micros(1),
+        build: u64::MAX,
+    }
+}
+
+/// Accepts a new message and appends its turn.
+pub async fn talk(store: &dyn Store, id: &str, message_id: &str, at: i64) -> TurnNumber {
+    let inbound = message(id, message_id, at);
+    let Accepted::New(turn) = store.accept(inbound.clone()).await.unwrap() else { panic!("not new: {message_id}") };
+    let version = store.load(&id.into()).await.unwrap().version;
+    let after = store.append(&id.into(), version, batch(&inbound, turn)).await.unwrap();
+    assert_eq!(after, Version(version.0 + 1));
+    turn
+}
+
+fn ids(replies: &[StoredReply]) -> Vec<&str> {
+    replies.iter().map(|reply| &*reply.id).collect()
+}
+
+async fn duplicates(store: &dyn Store) {
+    let first = message("c", "m1", 1);
+    assert_eq!(store.accept(first.clone()).await.unwrap(), Accepted::New(TurnNumber(1)));
+    assert_eq!(store.accept(first.clone()).await.unwrap(), Accepted::Running(TurnNumber(1)));
+    let id = ConversationId::from("c");
+    assert_eq!(store.answered(&id, &"m1".into()).await.unwrap(), None);
+    store.append(&id, Version(0), batch(&first, TurnNumber(1))).await.unwrap();
+    let Accepted::Answered(turn, replies) = store.accept(first.clone()).await.unwrap() else { panic!("not answered") };
+    assert_eq!((turn, ids(&replies)), (TurnNumber(1), vec!["c-1"]));
+    assert_eq!(replies[0].reply, Reply::text("hi"));
+    assert_eq!(store.answered(&id, &"m1".into()).await.unwrap(), Some(replies));
+    // The same id elsewhere is another message.
+    let elsewhere = |change: fn(&mut Inbound)| {
+        let mut inbound = first.clone();
+        change(&mut inbound);
+        inbound
+    };
+    for other in [
+        elsewhere(|inbound| inbound.tenant = "t".into()),
+        elsewhere(|inbound| inbound.account = "t".into()),
+        elsewhere(|inbound| inbound.message.input_channel = "t".into()),
+        elsewhere(|inbound| inbound.conversation = "d".into()),
+    ] {
+        assert!(matches!(store.accept(other.clone()).await.unwrap(), Accepted::New(_)), "{other:?}");
+        assert!(matches!(store.accept(other.clone()).await.unwrap(), Accepted::Running(_)), "{other:?}");
+    }
+    // Without an id there is no promise.
+    for turn in [5, 6] {
+        assert_eq!(store.accept(message("c", "", 1)).await.unwrap(), Accepted::New(TurnNumber(turn)));
+    }
+}
+
+async fn forgotten_duplicates(store: &dyn Store) {
+    let week = i64::try_from(limits::DUPLICATE_MEMORY.as_secs()).unwrap();
+    talk(store, "c", "m", 10).await;
+    assert!(matches!(store.accept(message("c", "m", 10 + week)).await.unwrap(), Accepted::Answered(..)));
+    assert_eq!(store.accept(message("c", "m", 11 + week)).await.unwrap(), Accepted::New(TurnNumber(2)));
+    // One that is not answered is never forgotten.
+    let late = message("c", "m", 20 + 3 * week);
+    assert_eq!(store.accept(late).await.unwrap(), Accepted::Running(TurnNumber(2)));
+    assert_eq!(store.turns(&"c".into()).await.unwrap()[0].inbound, message("c", "m", 10));
+}
+
+async fn version_guard(store: &dyn Store) {
+    let id = ConversationId::from("c");
+    let inbound = message("c", "m", 1);
+    store.accept(inbound.clone()).await.unwrap();
+    let turn = TurnNumber(1);
+    let (one, two) = tokio::join!(
+        store.append(&id, Version(0), batch(&inbound, turn)),
+        store.append(&id, Version(0), batch(&inbound, turn)),
+    );
+    let (won, lost) = if one.is_ok() { (one, two) } else { (two, one) };
+    assert_eq!(won.unwrap(), Version(1));
+    let Err(StoreError::Conflict { expected: Version(0), found: Version(1) }) = lost else { panic!("{lost:?}") };
+    assert_eq!(store.load(&id).await.unwrap().tail, batch(&inbound, turn).events, "once, not twice");
+    let refused = store.append(&id, Version(7), batch(&inbound, turn)).await;
+    assert!(matches!(refused, Err(StoreError::Conflict { found: Version(1), .. })), "{refused:?}");
+    // Events that answer no message.
+    let free = Batch { turn: TurnNumber(0), replies: Vec::new(), ..batch(&inbound, turn) };
+    assert_eq!(store.append(&id, Version(1), free.clone()).await.unwrap(), Version(2));
+    assert_eq!(store.append(&"new".into(), Version(0), free).await.unwrap(), Version(1));
+}
+
+async fn a_refused_batch_leaves_nothing(store: &dyn Store) {
+    let id = ConversationId::from("c");
+    talk(store, "c", "m1", 1).await;
+    let inbound = message("c", "m2", 2);
+    store.accept(inbound.clone()).await.unwrap();
+    let full = Batch {
+        journal: vec![record("late", Some("1"))],
+        bodies: vec![Body { hash: "h".into(), text: "late".into() }],
+        snapshot: Some(Conversation::new(id.clone())),
+        trace: Some("{}".to_owned()),
+        ..batch(&inbound, TurnNumber(2))
+    };
+    store.append(&id, Version(0), full).await.unwrap_err();
+    let stored = store.load(&id).await.unwrap();
+    assert_eq!((stored.version, stored.tail.len(), stored.snapshot), (Version(1), 2, None));
+    assert_eq!(ids(&store.undelivered(&id).await.unwrap()), ["c-1"]);
+    assert_eq!(store.body(&id, "h").await.unwrap(), None);
+    let open = store.unfinished(&id).await.unwrap();
+    assert_eq!((open.len(), open[0].journal.len()), (1, 0));
+    // A turn that nobody accepted.
+    let refused = store.append(&"nobody".into(), Version(0), batch(&inbound, TurnNumber(1))).await;
+    assert!(matches!(refused, Err(StoreError::NotAccepted { .. })), "{refused:?}");
+    let refused = store.journal(&"nobody".into(), TurnNumber(1), vec![record("a", None)]).await;
+    assert!(matches!(refused, Err(StoreError::NotAccepted { .. })), "{refused:?}");
+    assert_eq!(store.conversations(9).await.unwrap(), std::slice::from_ref(&id));
+}
+
+async fn journal_of_a_running_turn(store: &dyn Store) {
+    let id = ConversationId::from("c");
+    store.accept(message("c", "m", 1)).await.unwrap();
+    let turn = TurnNumber(1);
+    store.journal(&id, turn, vec![record("b", Some("1")), record("a", None)]).await.unwrap();
+    store.journal(&id, turn, vec![record("a", Some("2"))]).await.unwrap();
+    store.journal(&id, turn, vec![record("b", None), record("c", None)]).await.unwrap();
+    let open = store.unfinished(&id).await.unwrap();
+    let mut journal = open[0].journal.clone();
+    journal.sort_by(|a, b| a.key.cmp(&b.key));
+    assert_eq!(
+        journal,
+        [record("a", Some("2")), record("b", Some("1")), record("c", None)],
+        "no intent over an outcome"
+    );
+    let inbound = message("c", "m", 1);
+    let last = Batch { journal: vec![record("c", Some("3")), record("d", Some("4"))], ..batch(&inbound, turn) };
+    store.append(&id, Version(0), last).await.unwrap();
+    let mut journal = store.turns(&id).await.unwrap()[0].journal.clone();
+    journal.sort_by(|a, b| a.key.cmp(&b.key));
+    let expected = [("a", "2"), ("b", "1"), ("c", "3"), ("d", "4")].map(|(key, outcome)| record(key, Some(outcome)));
+    assert_eq!(journal, expected);
+}
+
+async fn sweep_at_start(store: &dyn Store) {
+    for id in ["a", "b", "c"] {
+        talk(store, id, "m1", 1).await;
+        store.delivered(&id.into(), vec![format!("{id}-1").into()]).await.unwrap();
+    }
+    assert!(store.waiting().await.unwrap().is_empty());
+    for (n, text) in [(2, "m2"), (3, "m3")] {
+        assert_eq!(store.accept(message("b", text, n)).await.unwrap(), Accepted::New(TurnNumber(n as u64)));
+    }
+    assert_eq!(store.waiting().await.unwrap(), ["b"]);
+    let open = store.unfinished(&"b".into()).await.unwrap();
+    assert_eq!(open.iter().map(|open| open.turn.0).collect::<Vec<_>>(), [2, 3], "oldest first");
+    assert_eq!(open[1].inbound, message("b", "m3", 3));
+    assert_eq!(store.unfinished(&"a".into()).await.unwrap(), []);
+    assert_eq!(store.unfinished(&"nobody".into()).await.unwrap(), []);
+    // A reply that never left is a reason too.
+    talk(store, "c", "m2", 2).await;
+    let mut waiting = store.waiting().await.unwrap();
+    waiting.sort();
+    assert_eq!(waiting, ["b", "c"]);
+}
+
+async fn outbox(store: &dyn Store) {
+    let id = ConversationId::from("c");
+    talk(store, "c", "m1", 1).await;
+    talk(store, "c", "m2", 2).await;
+    let waiting = store.undelivered(&id).await.unwrap();
+    assert_eq!(ids(&waiting), ["c-1", "c-2"], "oldest first");
+    store.delivered(&id, vec!["c-1".into(), "unknown".into()]).await.unwrap();
+    assert_eq!(ids(&store.undelivered(&id).await.unwrap()), ["c-2"]);
+    store.delivered(&id, vec!["c-1".into(), "c-2".into()]).await.unwrap();
+    assert_eq!(store.undelivered(&id).await.unwrap(), []);
+    store.delivered(&"nobody".into(), vec!["x".into()]).await.unwrap();
+    assert_eq!(store.undelivered(&"nobody".into()).await.unwrap(), []);
+}
+
+async fn outbox_is_bounded(store: &dyn Store) {
+    let id = ConversationId::from("c");
+    let reply = |n| StoredReply { id: format!("r{n}").into(), reply: Reply::text("x"), kind: BotKind::Response };
+    let many = Batch { replies: (0..limits::OUTBOX + 2).map(reply).collect(), ..Batch::default() };
+    store.append(&id, Version(0), many).await.unwrap();
+    let waiting = store.undelivered(&id).await.unwrap();
+    assert_eq!((waiting.len(), &*waiting[0].id), (limits::OUTBOX, "r2"));
+}
+
+async fn coalesced(store: &dyn Store) {
+    let id = ConversationId::from("c");
+    for text in ["m1", "m2", "m3"] {
+        store.accept(message("c", text, 1)).await.unwrap();
+    }
+    let both = Batch { also: vec![TurnNumber(1)], ..batch(&message("c", "m2", 1), TurnNumber(2)) };
+    store.append(&id, Version(0), both).await.unwrap();
+    for (text, turn) in [("m1", 1), ("m2", 2)] {
+        let Accepted::Answered(number, replies) = store.accept(message("c", text, 1)).await.unwrap() else {
+            panic!("{text}")
+        };
+        assert_eq!((number, ids(&replies)), (TurnNumber(turn), vec!["c-2"]));
+    }
+    assert_eq!(store.unfinished(&id).await.unwrap().len(), 1);
+}
+
+async fn snapshots(store: &dyn Store) {
+    let id = ConversationId::from("c");
+    let mut all = Vec::new();
+    for n in 1..=6 {
+        let inbound = message("c", &format!("m{n}"), n);
+        let Accepted::New(turn) = store.accept(inbound.clone()).await.unwrap() else { panic!() };
+        let mut batch = batch(&inbound, turn);
+        all.extend(batch.events.clone());
+        batch.snapshot = (n % 3 == 1).then(|| Conversation::fold(id.clone(), &all));
+        store.append(&id, Version(turn.0 - 1), batch).await.unwrap();
+        let stored = store.load(&id).await.unwrap();
+        assert_eq!(stored.tail.len() as i64, 2 * ((n - 1) % 3), "only what came after the snapshot");
+        let mut conversation = stored.snapshot.unwrap();
+        stored.tail.iter().for_each(|event| conversation.apply(event));
+        assert_eq!(conversation, Conversation::fold(id.clone(), &all));
+    }
+}
+
+async fn turns_and_lists(store: &dyn Store) {
+    let id = ConversationId::from("c");
+    let inbound = message("c", "m1", 1);
+    store.accept(inbound.clone()).await.unwrap();
+    let body = Body { hash: "h".into(), text: "a prompt".into() };
+    let whole = Batch {
+        journal: vec![record("llm.0", Some("\"x\""))],
+        trace: Some("{\"why\":[]}".to_owned()),
+        bodies: vec![body.clone(), body],
+        ..batch(&inbound, TurnNumber(1))
+    };
+    store.append(&id, Version(0), whole.clone()).await.unwrap();
+    talk(store, "c", "m2", 2).await;
+    let turns = store.turns(&id).await.unwrap();
+    assert_eq!(turns.iter().map(|turn| turn.turn.0).collect::<Vec<_>>(), [1, 2]);
+    let first = &turns[0];
+    assert_eq!((&first.inbound, &first.events, &first.replies), (&inbound, &whole.events, &whole.replies));
+    assert_eq!((&first.journal, &first.trace), (&whole.journal, &whole.trace));
+    assert_eq!((turns[1].journal.len(), &turns[1].trace), (0, &None));
+    assert_eq!(store.body(&id, "h").await.unwrap().as_deref(), Some("a prompt"));
+    assert_eq!(store.body(&"d".into(), "h").await.unwrap(), None, "bodies belong to one conversation");
+    talk(store, "d", "m", 3).await;
+    assert_eq!(store.conversations(9).await.unwrap(), ["d", "c"], "newest first");
+    talk(store, "c", "m3", 4).await;
+    assert_eq!(store.conversations(1).await.unwrap(), ["c"]);
+    let nothing = store.load(&"nobody".into()).await.unwrap();
+    assert_eq!((nothing.version, nothing.tail.len(), nothing.snapshot), (Version(0), 0, None));
+    assert_eq!(store.turns(&"nobody".into()).await.unwrap(), []);
+}
+
+async fn erase(store: &dyn Store) {
+    let id = ConversationId::from("c");
+    talk(store, "c", "m1", 1).await;
+    talk(store, "d", "m1", 1).await;
+    let inbound = message("c", "m2", 2);
+    store.accept(inbound.clone()).await.unwrap();
+    store.journal(&id, TurnNumber(2), vec![record("a", None)]).await.unwrap();
+    let bodies = vec![Body { hash: "h".into(), text: "x".into() }];
+    store.append(&id, Version(1), Batch { bodies, ..Batch::default() }).await.unwrap();
+    store.erase(&id).await.unwrap();
+    assert_eq!(store.load(&id).await.unwrap().version, Version(0));
+    assert_eq!(store.conversations(9).await.unwrap(), ["d"]);
+    assert_eq!(store.body(&id, "h").await.unwrap(), None);
+    assert_eq!((store.turns(&id).await.unwrap(), store.undelivered(&id).await.unwrap()), (vec![], vec![]));
+    assert_eq!(store.answered(&id, &MessageId::from("m1")).await.unwrap(), None);
+    // A turn that was under way cannot bring it back.
+    for after in [Version(0), Version(2)] {
+        store.append(&id, after, batch(&inbound, TurnNumber(2))).await.unwrap_err();
+    }
+    store.journal(&id, TurnNumber(2), vec![record("a", None)]).await.unwrap_err();
+    assert_eq!(store.conversations(9).await.unwrap(), ["d"]);
+    assert_eq!(store.accept(message("c", "m1", 3)).await.unwrap(), Accepted::New(TurnNumber(1)), "it begins anew");
+    assert_eq!(store.unfinished(&id).await.unwrap()[0].journal, []);
+}
+
+async fn expire(store: &dyn Store) {
+    let month = i64::try_from(limits::JOURNAL_RETENTION.as_secs()).unwrap();
+    let id = ConversationId::from("c");
+    let traced = |inbound: &Inbound, turn| Batch {
+        journal: vec![record("a", Some("1"))],
+        trace: Some("{}".to_owned()),
+        ..batch(inbound, turn)
+    };
+    for (n, at) in [(1, 0), (2, 100)] {
+        let inbound = message("c", &format!("m{n}"), at);
+        store.accept(inbound.clone()).await.unwrap();
+        store.journal(&id, TurnNumber(n), vec![record("b", Some("2"))]).await.unwrap();
+        store.append(&id, Version(n - 1), traced(&inbound, TurnNumber(n))).await.unwrap();
+    }
+    store.accept(message("c", "m3", 0)).await.unwrap();
+    store.journal(&id, TurnNumber(3), vec![record("a", None)]).await.unwrap();
+    let now = Timestamp::from_micros((month + 50) * 1_000_000);
+    assert!(store.expire(now).await.unwrap() > 0);
+    let turns = store.turns(&id).await.unwrap();
+    assert_eq!((turns[0].journal.len(), &turns[0].trace), (0, &None), "past its retention");
+    assert_eq!(turns[0].events.len(), 2, "events stay");
+    assert_eq!(turns[0].inbound.message, message("c", "m1", 0).message, "the events tell the message");
+    assert_eq!((turns[1].journal.len(), turns[1].trace.is_some()), (2, true));
+    assert_eq!(store.unfinished(&id).await.unwrap()[0].journal.len(), 1, "what is not finished never expires");
+    assert_eq!(store.accept(message("c", "m1", 0)).await.unwrap(), Accepted::New(TurnNumber(4)));
+    assert_eq!(store.expire(now).await.unwrap(), 0);
+}
+
+async fn crowd(store: Arc<dyn Store>) {
+    let talks = (0..32).map(|n| {
+        let store = store.clone();
+        async move {
+            let id = format!("c{n}");
+            for turn in 1..=8 {
+                assert_eq!(talk(&*store, &id, &format!("m{turn}"), turn).await.0, turn as u64);
+            }
+            let events = store.load(&id.as_str().into()).await.unwrap().tail;
+            assert_eq!(events.len(), 16);
+        }
+    });
+    futures::future::join_all(talks).await;
+    assert_eq!(store.conversations(100).await.unwrap().len(), 32);
+}

@@ -1,0 +1,190 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::time::Duration;
+
+use super::*;
+use crate::{
+    clock::Deadline,
+    store::{Accepted, Batch, MemoryStore, ReplayJournal, Version, contract},
+};
+
+/// A clock that stands still.
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(5)
+    }
+    fn elapsed(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn sleep(&self, _: Deadline) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+const BUILD: u64 = 7;
+
+struct World {
+    store: Arc<MemoryStore>,
+    id: ConversationId,
+}
+
+impl World {
+    async fn new() -> Self {
+        let store = Arc::new(MemoryStore::new());
+        let accepted = store.accept(contract::message("c", "m", 1)).await.unwrap();
+        assert_eq!(accepted, Accepted::New(TurnNumber(1)));
+        Self { store, id: "c".into() }
+    }
+
+    /// What a new process would find.
+    async fn recorded(&self) -> Vec<JournalRecord> {
+        self.store.unfinished(&self.id).await.unwrap()[0].journal.clone()
+    }
+
+    async fn stored(&self) -> Vec<(String, bool)> {
+        let mut stored: Vec<_> =
+            self.recorded().await.iter().map(|r| (r.key.to_string(), r.outcome.is_some())).collect();
+        stored.sort();
+        stored
+    }
+
+    async fn journal(&self, build: u64) -> TurnJournal {
+        let store: Arc<dyn Store> = self.store.clone();
+        TurnJournal::new(store, self.id.clone(), TurnNumber(1), build, Arc::new(Still), self.recorded().await)
+    }
+}
+
+fn key(text: &str) -> StepKey {
+    StepKey::new(text)
+}
+
+fn at() -> Timestamp {
+    Timestamp::from_micros(9)
+}
+
+fn done(outcome: &str) -> Begun {
+    Begun::Done { outcome: outcome.into(), at: at() }
+}
+
+#[tokio::test]
+async fn a_read_waits_for_the_next_commit() {
+    let world = World::new().await;
+    let journal = world.journal(BUILD).await;
+    assert_eq!(journal.begin(&key("llm.0"), "llm", Effect::Read, "h").await.unwrap(), Begun::Fresh);
+    journal.finish(&key("llm.0"), "1".into(), at()).await.unwrap();
+    assert_eq!(world.stored().await, []);
+    assert_eq!(journal.begin(&key("llm.0"), "llm", Effect::Read, "h").await.unwrap(), done("1"));
+
+    assert_eq!(journal.begin(&key("tool.0"), "tool", Effect::Write, "h").await.unwrap(), Begun::Fresh);
+    let expected = [("llm.0".to_owned(), true), ("tool.0".to_owned(), false)];
+    assert_eq!(world.stored().await, expected, "the answer is stored before what it decided");
+    journal.finish(&key("tool.0"), "2".into(), at()).await.unwrap();
+    assert!(world.stored().await[1].1, "the outcome of a write is durable at once");
+    assert_eq!(journal.take_pending(), []);
+}
+
+#[tokio::test]
+async fn what_is_pending_goes_with_the_batch() {
+    let world = World::new().await;
+    let journal = world.journal(BUILD).await;
+    journal.begin(&key("llm.0"), "llm", Effect::Read, "h").await.unwrap();
+    journal.finish(&key("llm.0"), "1".into(), at()).await.unwrap();
+    let pending = journal.take_pending();
+    assert_eq!((pending.len(), pending[0].outcome.as_deref(), pending[0].build), (1, Some("1"), BUILD));
+    let batch = Batch { turn: TurnNumber(1), journal: pending.clone(), ..Batch::default() };
+    world.store.append(&world.id, Version(0), batch).await.unwrap();
+    assert_eq!(world.store.turns(&world.id).await.unwrap()[0].journal, pending);
+}
+
+#[tokio::test]
+async fn after_a_crash_each_class_has_its_rule() {
+    let world = World::new().await;
+    let first = world.journal(BUILD).await;
+    for (name, effect) in
+        [("read", Effect::Read), ("same", Effect::Idempotent), ("once", Effect::Write), ("done", Effect::Write)]
+    {
+        assert_eq!(first.begin(&key(name), "tool", effect, "h").await.unwrap(), Begun::Fresh);
+    }
+    first.finish(&key("done"), "1".into(), at()).await.unwrap();
+    drop(first);
+
+    let second = world.journal(BUILD).await;
+    assert!(!TurnJournal::is_foreign(BUILD, &world.recorded().await));
+    assert_eq!(second.begin(&key("read"), "tool", Effect::Read, "h").await.unwrap(), Begun::Fresh);
+    assert_eq!(second.begin(&key("same"), "tool", Effect::Idempotent, "h").await.unwrap(), Begun::Fresh);
+    assert_eq!(second.begin(&key("once"), "tool", Effect::Write, "h").await.unwrap(), Begun::Unknown);
+    assert_eq!(second.begin(&key("done"), "tool", Effect::Write, "h").await.unwrap(), done("1"));
+    // What was told about the unknown one is an outcome like any other.
+    second.finish(&key("once"), "\"unknown\"".into(), at()).await.unwrap();
+    let third = world.journal(BUILD).await;
+    assert_eq!(third.begin(&key("once"), "tool", Effect::Write, "h").await.unwrap(), done("\"unknown\""));
+}
+
+#[tokio::test]
+async fn a_changed_request_is_an_error() {
+    let world = World::new().await;
+    let journal = world.journal(BUILD).await;
+    journal.begin(&key("a"), "tool", Effect::Write, "h1").await.unwrap();
+    for journal in [&journal, &world.journal(BUILD).await] {
+        let error = journal.begin(&key("a"), "tool", Effect::Write, "h2").await.unwrap_err();
+        assert_eq!(error.code(), "S0201", "{error}");
+    }
+}
+
+#[tokio::test]
+async fn another_build_replays_nothing() {
+    let world = World::new().await;
+    let journal = world.journal(BUILD).await;
+    journal.begin(&key("a"), "tool", Effect::Write, "h").await.unwrap();
+    journal.finish(&key("a"), "1".into(), at()).await.unwrap();
+    let other = world.journal(BUILD + 1).await;
+    assert!(TurnJournal::is_foreign(BUILD + 1, &world.recorded().await));
+    assert_eq!(other.begin(&key("a"), "tool", Effect::Write, "h").await.unwrap(), Begun::OtherBuild);
+    assert_eq!(other.begin(&key("b"), "tool", Effect::Write, "h").await.unwrap(), Begun::Fresh);
+}
+
+#[tokio::test]
+async fn speaking_is_marked_once_and_found_again() {
+    let world = World::new().await;
+    let journal = world.journal(BUILD).await;
+    journal.begin(&key("llm.0"), "llm", Effect::Read, "h").await.unwrap();
+    journal.finish(&key("llm.0"), "1".into(), at()).await.unwrap();
+    journal.speaking("r1").await.unwrap();
+    journal.speaking("r1").await.unwrap();
+    let recorded = world.recorded().await;
+    assert_eq!(recorded.len(), 2, "the pending answer went along");
+    assert_eq!(TurnJournal::spoken(&recorded).map(|id| &**id).collect::<Vec<_>>(), ["r1"]);
+}
+
+#[tokio::test]
+async fn a_failed_write_lets_nothing_leave() {
+    let world = World::new().await;
+    let journal = world.journal(BUILD).await;
+    journal.begin(&key("llm.0"), "llm", Effect::Read, "h").await.unwrap();
+    journal.finish(&key("llm.0"), "1".into(), at()).await.unwrap();
+    world.store.erase(&world.id).await.unwrap();
+    for _ in 0..2 {
+        let refused = journal.begin(&key("a"), "tool", Effect::Write, "h").await;
+        assert!(matches!(refused, Err(StoreError::NotAccepted { .. })), "{refused:?}");
+    }
+    assert_eq!(journal.take_pending().len(), 1, "nothing is lost");
+    let error = journal.finish(&key("never"), "1".into(), at()).await.unwrap_err();
+    assert_eq!(error.code(), "S0202", "{error}");
+}
+
+#[tokio::test]
+async fn a_replay_answers_from_records_alone() {
+    let records = vec![contract::record("a", Some("1")), contract::record("b", None), contract::record("c", Some("3"))];
+    let replay = ReplayJournal::new(records);
+    let begun = replay.begin(&key("a"), "tool", Effect::Read, "hash").await.unwrap();
+    assert_eq!(begun, Begun::Done { outcome: "1".into(), at: Timestamp::from_micros(1) });
+    assert_eq!(replay.begin(&key("b"), "tool", Effect::Idempotent, "hash").await.unwrap(), Begun::Unknown);
+    replay.finish(&key("b"), "1".into(), at()).await.unwrap();
+    let changed = replay.begin(&key("a"), "tool", Effect::Read, "other").await.unwrap_err();
+    assert_eq!(changed.code(), "S0201");
+    let fresh = replay.begin(&key("new"), "llm", Effect::Read, "hash").await.unwrap_err();
+    assert_eq!(fresh.code(), "S0202");
+    assert_eq!(replay.unused(), [key("c")]);
+}

@@ -1,0 +1,150 @@
+//! Where a store is: the texts by which people name one.
+
+use std::{path::PathBuf, sync::Arc};
+
+use serde_json::{Map, Value as Json};
+
+use super::{MemoryStore, Store, StoreError};
+
+/// Where a store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// Nowhere: it ends with the process.
+    Memory,
+    /// A SQLite file.
+    Sqlite {
+        /// The file; folders above it are made.
+        path: PathBuf,
+        /// Whether every commit is forced to the disk, so that it survives a loss of power and not only of the process.
+        full: bool,
+    },
+}
+
+impl Location {
+    /// Where `run` keeps its conversations when nothing else is said.
+    pub const DEFAULT: &str = ".segue/segue.db";
+
+    /// Reads `memory`, `sqlite:PATH`, `sqlite:PATH?synchronous=full`, or a plain path.
+    ///
+    /// # Errors
+    /// [`StoreError::Unsupported`] for addresses of other databases and for unknown options.
+    pub fn parse(text: &str) -> Result<Self, StoreError> {
+        let text = text.trim();
+        let unsupported = |reason: &str, cure: &str| {
+            Err(StoreError::Unsupported { given: text.to_owned(), reason: reason.to_owned(), cure: cure.to_owned() })
+        };
+        if matches!(text, "memory" | "memory:" | "sqlite::memory:" | ":memory:") {
+            return Ok(Self::Memory);
+        }
+        let rest = text.strip_prefix("sqlite:").unwrap_or(text);
+        // SQLAlchemy's form: `sqlite:///relative`, `sqlite:////absolute`.
+        let rest = if text.starts_with("sqlite:///") { rest.trim_start_matches("///") } else { rest };
+        let rest = if text.starts_with("sqlite:////") { text.trim_start_matches("sqlite:///") } else { rest };
+        if rest.contains("://") {
+            return unsupported("this database is not supported", "use `memory` or `sqlite:PATH`");
+        }
+        let (path, options) = rest.split_once('?').map_or((rest, None), |(path, options)| (path, Some(options)));
+        if path.is_empty() {
+            return unsupported("the path is missing", "write `sqlite:.segue/segue.db`, for instance");
+        }
+        let full = match options {
+            None | Some("synchronous=normal") => false,
+            Some("synchronous=full") => true,
+            Some(_) => return unsupported("unknown option", "the only option is `?synchronous=full`"),
+        };
+        Ok(Self::Sqlite { path: path.into(), full })
+    }
+
+    /// Reads a `tracker_store` of `endpoints.yml` as it stands in projects of the CALM format: `type: SQL` with
+    /// `dialect: sqlite` and `db`, or `type: InMemory`.
+    ///
+    /// # Errors
+    /// [`StoreError::Unsupported`] for every other kind.
+    pub fn from_tracker_store(store: &Map<String, Json>) -> Result<Self, StoreError> {
+        let text = |key: &str| store.get(key).and_then(Json::as_str).unwrap_or_default();
+        let (kind, dialect) = (text("type").to_ascii_lowercase(), text("dialect").to_ascii_lowercase());
+        match (kind.as_str(), dialect.as_str()) {
+            ("" | "inmemory" | "in_memory" | "memory", _) => Ok(Self::Memory),
+            ("sql", "sqlite" | "") => {
+                // The CALM format's own default file.
+                let db = Some(text("db")).filter(|db| !db.is_empty()).unwrap_or("rasa.db");
+                match Self::parse(db)? {
+                    Self::Sqlite { path, .. } => Ok(Self::Sqlite { full: text("synchronous") == "full", path }),
+                    Self::Memory => Ok(Self::Memory),
+                }
+            }
+            ("sqlite" | "segue", _) => {
+                Self::parse(Some(text("path")).filter(|p| !p.is_empty()).unwrap_or(Self::DEFAULT))
+            }
+            _ => Err(StoreError::Unsupported {
+                given: format!("tracker_store: type {kind:?}, dialect {dialect:?}"),
+                reason: "this store is not supported".to_owned(),
+                cure: "use `type: SQL` with `dialect: sqlite`, or `type: InMemory`".to_owned(),
+            }),
+        }
+    }
+}
+
+/// Opens a store. Makes the file, and the folders above it, where they are missing. Blocks on the file system.
+///
+/// # Errors
+/// [`StoreError::TooNew`] for a file of a later version; [`StoreError::Unavailable`] when it cannot be opened;
+/// [`StoreError::Unsupported`] when this program was built without that store.
+pub fn open(location: &Location) -> Result<Arc<dyn Store>, StoreError> {
+    match location {
+        Location::Memory => Ok(Arc::new(MemoryStore::new())),
+        #[cfg(feature = "sqlite")]
+        Location::Sqlite { path, full } => Ok(Arc::new(super::SqliteStore::open(path, *full)?)),
+        #[cfg(not(feature = "sqlite"))]
+        Location::Sqlite { path, .. } => Err(StoreError::Unsupported {
+            given: path.display().to_string(),
+            reason: "this program was built without SQLite".to_owned(),
+            cure: "build with the feature `sqlite`, or use `memory`".to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn sqlite(path: &str, full: bool) -> Option<Location> {
+        Some(Location::Sqlite { path: path.into(), full })
+    }
+
+    #[test]
+    fn the_texts_people_write() {
+        for (text, expected) in [
+            ("memory", Some(Location::Memory)),
+            ("sqlite::memory:", Some(Location::Memory)),
+            (".segue/segue.db", sqlite(".segue/segue.db", false)),
+            ("sqlite:a/b.db", sqlite("a/b.db", false)),
+            ("sqlite:///a.db", sqlite("a.db", false)),
+            ("sqlite:////tmp/a.db", sqlite("/tmp/a.db", false)),
+            ("sqlite:a.db?synchronous=full", sqlite("a.db", true)),
+            ("sqlite:a.db?cache=shared", None),
+            ("sqlite:", None),
+            ("postgresql://localhost/x", None),
+        ] {
+            assert_eq!(Location::parse(text).ok(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn tracker_stores() {
+        for (store, expected) in [
+            (json!({"type": "SQL", "dialect": "sqlite", "db": "x.db"}), sqlite("x.db", false)),
+            (json!({"type": "SQL"}), sqlite("rasa.db", false)),
+            (json!({"type": "InMemory"}), Some(Location::Memory)),
+            (json!({"type": "SQL", "dialect": "postgresql", "db": "x"}), None),
+            (json!({"type": "mongod"}), None),
+        ] {
+            let found = Location::from_tracker_store(store.as_object().unwrap());
+            assert_eq!(found.ok(), expected, "{store}");
+        }
+    }
+}
