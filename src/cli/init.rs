@@ -9,7 +9,7 @@ use rust_embed::RustEmbed;
 use super::{Done, out};
 
 #[derive(RustEmbed)]
-#[folder = "flows/ferries/"]
+#[folder = "flows/"]
 struct Flows;
 
 #[derive(RustEmbed)]
@@ -17,12 +17,11 @@ struct Flows;
 struct Agents;
 
 /// The files of the starter that stand beside other things in the repository.
-const SINGLE: [(&str, &str); 5] = [
+const SINGLE: [(&str, &str); 4] = [
     ("config.yml", include_str!("../../config.yml")),
     ("domain.yml", include_str!("../../domain.yml")),
     ("endpoints.yml", include_str!("../../endpoints.yml")),
     ("credentials.yml", include_str!("../../credentials.yml")),
-    ("flows/ferries.script.yml", include_str!("../../flows/ferries.script.yml")),
 ];
 
 /// What the new project may begin with.
@@ -70,11 +69,13 @@ fn write(path: &Path, text: &[u8]) -> anyhow::Result<()> {
 
 /// All files of the starter, by path from the new project's folder.
 fn files() -> Vec<(String, Cow<'static, [u8]>)> {
-    let mut files: Vec<(String, Cow<'static, [u8]>)> = ROOT
+    let mut files: Vec<(String, Cow<'static, [u8]>)> = SINGLE
         .iter()
         .map(|(path, text)| ((*path).to_owned(), Cow::Owned(without_repository(text).into_bytes())))
         .collect();
-    files.extend(Flows::iter().filter_map(|path| Some((format!("flows/ferries/{path}"), Flows::get(&path)?.data))));
+    // The patterns beside the starter's flows are built in anyway.
+    let flows = Flows::iter().filter(|path| path.starts_with("ferries"));
+    files.extend(flows.filter_map(|path| Some((format!("flows/{path}"), Flows::get(&path)?.data))));
     files.extend(Agents::iter().filter_map(|path| Some((format!("sub_agents/{path}"), Agents::get(&path)?.data))));
     files.push((".gitignore".to_owned(), Cow::Borrowed(b".segue/\n")));
     files.sort();
