@@ -48,7 +48,7 @@ fn mangled(text: &'static str) -> impl Strategy<Value = String> {
                 1 => drop(chars.splice(start..start, piece.chars())),
                 2 => drop(chars.splice(start..end, piece.chars())),
                 _ => {
-                    let again: Vec<char> = chars[start..end].to_vec();
+                    let again: Vec<char> = chars.iter().skip(start).take(end - start).copied().collect();
                     drop(chars.splice(start..start, again));
                 }
             }
