@@ -55,6 +55,30 @@ pub const AGENT_HISTORY: usize = 10;
 pub const AGENT_FAILURES: u32 = 3;
 /// Agent: bytes of tool exchanges kept between the user's turns of one task.
 pub const AGENT_EXCHANGES: usize = 64 * 1024;
+/// Commands: utterances of the conversation shown to the command generator (dialogue.md 4.2).
+pub const COMMAND_HISTORY: usize = 20;
+/// Commands: characters of one earlier utterance that are shown.
+pub const COMMAND_UTTERANCE: usize = 1_000;
+/// Commands: bytes of one slot's value, as JSON, that are shown.
+pub const COMMAND_VALUE: usize = 500;
+/// Commands: tokens of one answer, where neither the project nor the model's entry says otherwise (dialogue.md 4.1).
+pub const COMMAND_TOKENS: u32 = 256;
+/// Commands: the same for models that think unseen; their thoughts count.
+pub const COMMAND_TOKENS_THINKING: u32 = 4_096;
+/// Commands: lines of one answer that are read.
+pub const COMMAND_LINES: usize = 200;
+/// Commands: commands taken from one answer.
+pub const COMMANDS_MOST: usize = 32;
+/// Commands: rounds in which the model may mend its answer.
+pub const COMMAND_REPAIRS: u32 = 1;
+/// Commands: bytes of an unusable answer, and mistakes of it, that the model is shown again.
+pub const COMMAND_QUOTED: usize = 2_000;
+/// Commands: mistakes told to the model in one round.
+pub const COMMAND_MISTAKES: usize = 8;
+/// Commands: stable prompts kept, one for each set of flows that could be started together.
+pub const COMMAND_PROMPTS: usize = 64;
+/// Commands: flows that call one another, followed this deep to find their slots.
+pub const COMMAND_CALL_DEPTH: usize = 16;
 /// Tool: time for one call, when the agent sets no `tool_timeout`.
 pub const TOOL_DEADLINE: Duration = Duration::from_secs(10);
 /// Tool: bytes of one result shown to the model.
@@ -105,6 +129,8 @@ pub const MCP_BACKOFF: [Duration; MCP_RECONNECTS] = [
 pub const MCP_BACKOFF_WAIT: Duration = Duration::from_secs(1);
 /// MCP: a connection that lived this long was a good one: the pauses begin anew.
 pub const MCP_STABLE: Duration = Duration::from_secs(60);
+/// MCP: bytes of the answer of a token server.
+pub const MCP_TOKEN: usize = 64 * 1024;
 /// MCP: time for the answer to a ping, sent after a call was too late.
 pub const MCP_PING: Duration = Duration::from_secs(3);
 /// MCP: time for a child to end after its input closed, and again after it was asked to.

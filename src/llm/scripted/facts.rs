@@ -45,16 +45,20 @@ pub(super) struct Reader {
     purposes: Vec<String>,
     pattern: Option<Pattern>,
     state: Option<String>,
+    talk: Option<Pattern>,
+    since: Option<Pattern>,
 }
 
 impl Reader {
     pub(super) fn new(raw: RawRead, tables: &Tables) -> Result<Self, String> {
-        if raw.pattern.is_some() == raw.state.is_some() {
-            return Err("expected either `match` or `state`".into());
+        let sources = [raw.pattern.is_some(), raw.state.is_some(), raw.talk.is_some()];
+        if sources.into_iter().filter(|given| *given).count() != 1 || (raw.since.is_some() && raw.talk.is_none()) {
+            return Err("expected one of `match`, `state` and `talk`; `since` belongs to `talk`".into());
         }
-        let pattern = raw.pattern.map(|pattern| Pattern::new(&pattern, tables)).transpose()?;
+        let compiled = |pattern: Option<String>| pattern.map(|pattern| Pattern::new(&pattern, tables)).transpose();
         let purposes = raw.purpose.map(|purposes| purposes.into_vec()).unwrap_or_default();
-        Ok(Self { purposes, pattern, state: raw.state })
+        let (pattern, talk, since) = (compiled(raw.pattern)?, compiled(raw.talk)?, compiled(raw.since)?);
+        Ok(Self { purposes, pattern, state: raw.state, talk, since })
     }
 
     fn read(&self, facts: &Facts<'_>) -> Option<String> {
@@ -67,6 +71,9 @@ impl Reader {
                 Value::String(text) => Some(text.clone()),
                 other => Some(other.to_string()),
             };
+        }
+        if let Some(pattern) = &self.talk {
+            return pattern.last(&talk(facts.request, self.since.as_ref()));
         }
         let prompt = [facts.system.as_str(), last_user(facts.request)].join("\n");
         self.pattern.as_ref()?.last(&prompt)
@@ -159,6 +166,22 @@ fn collect(text: &str, state: &mut Map<String, Value>) {
 fn last_user(request: &ChatRequest) -> &str {
     let user = request.messages.iter().rev().find(|message| matches!(***message, ChatMessage::User { .. }));
     user.map_or("", |message| message.text())
+}
+
+/// What both sides said, one message a line; only what came after the last instruction that matches `since`.
+fn talk(request: &ChatRequest, since: Option<&Pattern>) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for message in &request.messages {
+        match &**message {
+            ChatMessage::System { text } if since.is_some_and(|since| since.find(text).is_some()) => lines.clear(),
+            ChatMessage::User { text } => lines.push(format!("USER: {}", plain(text))),
+            ChatMessage::Assistant { text, .. } if !text.trim().is_empty() => {
+                lines.push(format!("AI: {}", plain(text)))
+            }
+            _ => {}
+        }
+    }
+    lines.join("\n")
 }
 
 /// One line, single spaces, straight quotes.

@@ -17,6 +17,7 @@
 //!     say: 'I found {{ tool.crossings | length }} crossings.'
 //! ```
 
+mod date;
 mod facts;
 mod matching;
 mod pattern;

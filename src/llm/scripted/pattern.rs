@@ -94,10 +94,11 @@ impl Pattern {
         Some(Captures { named, numbered })
     }
 
-    /// The last place where `text` matches: its group `it`, else its first group, else all of it.
+    /// The last place where `text` matches: its group `it`, else the first group that took part, else all of it.
     pub(super) fn last(&self, text: &str) -> Option<String> {
         let captures = self.regex.captures_iter(text).last()?;
-        let group = captures.name("it").or_else(|| captures.get(1)).or_else(|| captures.get(0))?;
+        let group =
+            captures.name("it").or_else(|| captures.iter().skip(1).flatten().next()).or_else(|| captures.get(0))?;
         Some(group.as_str().to_owned())
     }
 }

@@ -45,6 +45,10 @@ pub(super) struct RawRead {
     pub(super) pattern: Option<String>,
     #[serde(default)]
     pub(super) state: Option<String>,
+    #[serde(default)]
+    pub(super) talk: Option<String>,
+    #[serde(default)]
+    pub(super) since: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -251,6 +255,7 @@ fn environment(tables: &Tables) -> Environment<'static> {
     }
     environment.add_filter("number", super::pattern::number);
     environment.add_filter("pick", super::reply::pick);
+    environment.add_filter("date", super::date::date);
     let tables: BTreeMap<String, super::pattern::Table> = tables.all();
     environment.add_filter("lookup", move |text: String, table: String| match tables.get(&table) {
         Some(table) => Ok(table.canonical(&text).unwrap_or(&text).to_owned()),

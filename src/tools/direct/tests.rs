@@ -1,7 +1,83 @@
 //! Call steps: arguments from slots, results for output mappings.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+use futures::future::BoxFuture;
+use tokio::sync::watch;
+
 use super::*;
-use crate::tools::{Effect, ToolSpec};
+use crate::{
+    cx::Cx,
+    tools::{Catalog, Effect, SourceError, SourceStatus, ToolSpec, fixture::context, registry::FunctionTool},
+};
+
+/// A server with one tool that gives this outcome, or one that does not answer.
+struct Source(Option<ToolOutcome>);
+
+impl ToolSource for Source {
+    fn name(&self) -> &str {
+        "s"
+    }
+    fn list<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Catalog, SourceError>> {
+        let Some(outcome) = self.0.clone() else {
+            let error = SourceError { source_name: "s".into(), reason: "is down".into() };
+            return Box::pin(std::future::ready(Err(error)));
+        };
+        let schema = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}});
+        let tool = FunctionTool::new(spec(schema), move |_, _| std::future::ready(outcome.clone())).unwrap();
+        let excluded = vec![("bad".to_owned(), "its schema is not valid".to_owned())];
+        Box::pin(std::future::ready(Ok(Catalog { version: 1, tools: vec![Arc::new(tool)], excluded })))
+    }
+    fn changes(&self) -> watch::Receiver<u64> {
+        watch::channel(0).1
+    }
+    fn status(&self) -> SourceStatus {
+        SourceStatus::Unknown
+    }
+    fn close<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+async fn step(source: Source, tool: &str, arguments: Json) -> ToolResult {
+    let step = ToolCallStep {
+        server: "s".into(),
+        tool: tool.into(),
+        arguments: arguments.as_object().unwrap().clone(),
+        flow_id: "f".into(),
+        step_id: "1".into(),
+    };
+    call_step(&source, &step, &context(), None, &unwrapped).await
+}
+
+fn reason(result: ToolResult) -> String {
+    match result {
+        ToolResult::Failed { reason } => format!("failed {reason}"),
+        ToolResult::Unknown { reason } => format!("unknown {reason}"),
+        ToolResult::Done { result } => panic!("{result}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_gets_the_whole_result_or_a_reason() {
+    let output = ToolOutput { structured: Some(json!({"confirmed": true})), ..ToolOutput::default() };
+    let answered = step(Source(Some(ToolOutcome::Done(output))), "it", json!({"n": 1.0})).await;
+    let ToolResult::Done { result } = answered else { panic!("{answered:?}") };
+    assert_eq!(result["structuredContent"]["confirmed"], true);
+    assert_eq!(result["content"], json!([]), "no content is no failure");
+
+    let fails = || Source(Some(ToolOutcome::failed(FailureKind::ToolError, "sold out")));
+    assert_eq!(reason(step(fails(), "it", json!({"n": 1})).await), "failed tool_error: sold out");
+    let lost = ToolOutcome::lost(Effect::Write, FailureKind::Timeout, "late");
+    assert_eq!(reason(step(Source(Some(lost)), "it", json!({"n": 1})).await), "unknown timeout: late");
+    let bad = reason(step(fails(), "it", json!({"n": "many"})).await);
+    assert!(bad.starts_with("failed bad_arguments: "), "{bad}");
+    let missing = reason(step(fails(), "it", json!({})).await);
+    assert!(missing.contains("lacks the required key `n`"), "{missing}");
+    let absent = reason(step(fails(), "other", json!({})).await);
+    assert_eq!(absent, "failed the server `s` lists no tool `other`");
+    let excluded = reason(step(fails(), "bad", json!({})).await);
+    assert_eq!(excluded, "failed the tool `bad` of `s` is left out: its schema is not valid");
+    assert_eq!(reason(step(Source(None), "it", json!({})).await), "failed s: is down");
+}
 
 fn spec(parameters: Json) -> ToolSpec {
     ToolSpec {

@@ -26,6 +26,7 @@ use super::{
     connection::{Line, Unanswered, call_request},
     listener::Watchers,
     owner::Fate,
+    wire::wants_credentials,
 };
 use crate::{
     cx::{Cx, Stopped},
@@ -258,7 +259,7 @@ impl CallEnd {
     fn of_transport(error: &DynamicTransportError) -> Self {
         match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
             Some(StreamableHttpError::SessionExpired) => Self::Forgotten,
-            Some(StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_)) => Self::Credentials,
+            Some(refused) if wants_credentials(refused) => Self::Credentials,
             Some(StreamableHttpError::Client(cause)) if cause.is_connect() => Self::NotSent(cause.to_string()),
             Some(StreamableHttpError::HttpStatus(status)) if status.status == 429 => Self::Away(status.to_string()),
             _ => Self::Lost(error.error.to_string()),

@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -17,6 +17,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    auth::Tokens,
     call::CallRequest,
     listener::{Listener, Watchers},
     owner::Owner,
@@ -60,6 +61,9 @@ pub(super) struct Shared {
     pub(super) name: Arc<str>,
     pub(super) reach: Reach,
     pub(super) headers: Vec<(String, Secret)>,
+    /// `oauth` of the entry, and the tokens once somebody connected.
+    oauth: Option<Map<String, Json>>,
+    tokens: OnceLock<Result<Arc<Tokens>, String>>,
     /// `_meta` of every call.
     pub(super) meta: Map<String, Json>,
     pub(super) connect_timeout: Duration,
@@ -101,6 +105,16 @@ impl Shared {
 
     pub(super) fn set_status(&self, status: SourceStatus) {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    /// Where this server's tokens come from; one source for all its sessions.
+    ///
+    /// # Errors
+    /// In words, for operators: the entry lacks something.
+    pub(super) fn tokens(&self, http: &reqwest::Client) -> Result<Option<Arc<Tokens>>, String> {
+        let Some(oauth) = &self.oauth else { return Ok(None) };
+        let made = || Tokens::new(oauth, http, self.around.clock.clone()).map(Arc::new);
+        self.tokens.get_or_init(made).clone().map(Some)
     }
 
     /// An error of this source.
@@ -156,6 +170,8 @@ impl McpServer {
             name: def.name.as_str().into(),
             reach,
             headers: headers.collect(),
+            oauth: def.oauth.clone(),
+            tokens: OnceLock::new(),
             meta: def.meta_static.clone(),
             connect_timeout: def.connect_timeout.unwrap_or(limits::MCP_INITIALISE),
             tool_timeout: def.tool_timeout,

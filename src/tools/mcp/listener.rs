@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -19,9 +19,12 @@ use crate::{clock::Clock, limits, tools::Progress};
 
 type Report = Arc<dyn Fn(Progress) + Send + Sync>;
 
+/// Who wants to hear of which call, and when it heard last.
+type Reports = HashMap<ProgressToken, (Report, Option<Duration>)>;
+
 /// Where the news of running calls go. Bounded by the calls in flight.
 #[derive(Clone, Default)]
-pub(super) struct Watchers(Arc<Mutex<HashMap<ProgressToken, (Report, Option<Duration>)>>>);
+pub(super) struct Watchers(Arc<Mutex<Reports>>);
 
 impl Watchers {
     /// Sends the news of one call to `report` until the returned guard is dropped.
@@ -30,7 +33,7 @@ impl Watchers {
         Watching { watchers: self.clone(), token }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ProgressToken, (Report, Option<Duration>)>> {
+    fn lock(&self) -> MutexGuard<'_, Reports> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

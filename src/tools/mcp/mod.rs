@@ -5,6 +5,7 @@
 //! is data: descriptions are cleaned, schemas checked, sizes capped. A server cannot ask anything of us: sampling,
 //! elicitation and roots are refused. The order of a connection's life is in `docs/lifecycles/mcp-connection.md`.
 
+mod auth;
 mod call;
 mod catalog;
 mod child;

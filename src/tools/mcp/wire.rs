@@ -13,19 +13,24 @@ use rmcp::{
         StreamableHttpClientTransport,
         common::client_side_sse::{BoxedSseResponse, ExponentialBackoff},
         streamable_http_client::{
-            StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError, StreamableHttpPostResponse,
+            AuthRequiredError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
+            StreamableHttpPostResponse,
         },
     },
 };
 
+use super::auth::Tokens;
 use crate::{limits, secret::Secret};
 
 type Headers = HashMap<HeaderName, HeaderValue>;
 type Failure = StreamableHttpError<reqwest::Error>;
 
-/// The pooled client.
+/// The pooled client, with the tokens of one server.
 #[derive(Clone)]
-pub(super) struct Wire(reqwest::Client);
+pub(super) struct Wire {
+    client: reqwest::Client,
+    tokens: Option<Arc<Tokens>>,
+}
 
 /// The transport to `url`, with these headers on every request.
 ///
@@ -35,6 +40,7 @@ pub(super) fn transport(
     client: &reqwest::Client,
     url: &str,
     headers: &[(String, Secret)],
+    tokens: Option<Arc<Tokens>>,
 ) -> Result<StreamableHttpClientTransport<Wire>, String> {
     let mut sent = Headers::new();
     for (name, value) in headers {
@@ -53,7 +59,7 @@ pub(super) fn transport(
     again.max_times = Some(2);
     again.base_duration = limits::MCP_CLOSE;
     config.retry_config = Arc::new(again);
-    Ok(StreamableHttpClientTransport::with_client(Wire(client.clone()), config))
+    Ok(StreamableHttpClientTransport::with_client(Wire { client: client.clone(), tokens }, config))
 }
 
 /// Whether an answer says that the session is gone: an error that names no request, to a request within a session.
@@ -65,6 +71,27 @@ fn forgotten(message: &ClientJsonRpcMessage, session: bool, answer: &StreamableH
     session
         && asks
         && matches!(answer, StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), _) if error.id.is_none())
+}
+
+/// Whether an answer says that other credentials are wanted.
+pub(super) fn wants_credentials(error: &Failure) -> bool {
+    match error {
+        StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_) => true,
+        // Without a challenge the library keeps the status as text.
+        StreamableHttpError::UnexpectedServerResponse(text) => {
+            text.starts_with("HTTP 401") || text.starts_with("HTTP 403")
+        }
+        _ => false,
+    }
+}
+
+impl Wire {
+    /// The token for a request; `refused` is one that was not taken.
+    async fn bearer(&self, given: Option<String>, refused: Option<&str>) -> Result<Option<String>, Failure> {
+        let Some(tokens) = &self.tokens else { return Ok(given) };
+        let token = tokens.token(refused).await;
+        token.map(Some).map_err(|reason| StreamableHttpError::AuthRequired(AuthRequiredError::new(reason)))
+    }
 }
 
 impl StreamableHttpClient for Wire {
@@ -99,17 +126,26 @@ impl StreamableHttpClient for Wire {
         max_sse_event_size: usize,
     ) -> Result<StreamableHttpPostResponse, Failure> {
         let session = session_id.is_some();
-        let answer = self
-            .0
-            .post_message_with_max_sse_event_size(
+        let mut bearer = self.bearer(auth_header, None).await?;
+        let post = |bearer: Option<String>| {
+            let (uri, session_id, headers) = (uri.clone(), session_id.clone(), custom_headers.clone());
+            let message = message.clone();
+            self.client.post_message_with_max_sse_event_size(
                 uri,
-                message.clone(),
+                message,
                 session_id,
-                auth_header,
-                custom_headers,
+                bearer,
+                headers,
                 max_sse_event_size,
             )
-            .await?;
+        };
+        let mut answer = post(bearer.clone()).await;
+        // A token may be taken back before it runs out. A request that was refused for it was not read: it may go again.
+        if self.tokens.is_some() && answer.as_ref().is_err_and(wants_credentials) {
+            bearer = self.bearer(None, bearer.as_deref()).await?;
+            answer = post(bearer).await;
+        }
+        let answer = answer?;
         if forgotten(&message, session, &answer) { Err(StreamableHttpError::SessionExpired) } else { Ok(answer) }
     }
 
@@ -120,7 +156,8 @@ impl StreamableHttpClient for Wire {
         auth_header: Option<String>,
         custom_headers: Headers,
     ) -> Result<(), Failure> {
-        self.0.delete_session(uri, session_id, auth_header, custom_headers).await
+        let bearer = self.bearer(auth_header, None).await?;
+        self.client.delete_session(uri, session_id, bearer, custom_headers).await
     }
 
     async fn get_stream(
@@ -131,7 +168,8 @@ impl StreamableHttpClient for Wire {
         auth_header: Option<String>,
         custom_headers: Headers,
     ) -> Result<BoxedSseResponse, Failure> {
-        self.0.get_stream(uri, session_id, last_event_id, auth_header, custom_headers).await
+        let bearer = self.bearer(auth_header, None).await?;
+        self.client.get_stream(uri, session_id, last_event_id, bearer, custom_headers).await
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -143,12 +181,13 @@ impl StreamableHttpClient for Wire {
         custom_headers: Headers,
         max_sse_event_size: usize,
     ) -> Result<BoxedSseResponse, Failure> {
-        self.0
+        let bearer = self.bearer(auth_header, None).await?;
+        self.client
             .get_stream_with_max_sse_event_size(
                 uri,
                 session_id,
                 last_event_id,
-                auth_header,
+                bearer,
                 custom_headers,
                 max_sse_event_size,
             )

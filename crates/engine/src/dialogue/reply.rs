@@ -6,7 +6,6 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     context::{Names, View},
-    slots,
     turn::Turn,
 };
 use crate::{

@@ -31,6 +31,10 @@ struct Site {
     calls: Arc<AtomicUsize>,
     sessions: Arc<AtomicUsize>,
     heads: Arc<Mutex<Vec<HeaderMap>>>,
+    /// Forms that were posted for a token.
+    forms: Arc<Mutex<Vec<String>>>,
+    /// The token that is taken; none: everybody is let in.
+    token: Arc<Mutex<Option<String>>>,
 }
 
 fn respond(status: u16, body: &Json) -> Response {
@@ -53,6 +57,18 @@ async fn handle(State(site): State<Site>, request: Request) -> Response {
         return bare(405);
     }
     let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+    if head.uri.path() == "/token" {
+        let mut forms = site.forms.lock().unwrap();
+        forms.push(String::from_utf8(body.to_vec()).unwrap());
+        let token = format!("t{}", forms.len());
+        *site.token.lock().unwrap() = Some(token.clone());
+        return respond(200, &json!({"access_token": token, "token_type": "Bearer", "expires_in": 3600}));
+    }
+    if let Some(token) = &*site.token.lock().unwrap()
+        && head.headers.get("authorization").is_none_or(|given| *given != format!("Bearer {token}"))
+    {
+        return bare(401);
+    }
     let message: Json = serde_json::from_slice(&body).unwrap();
     match message["method"].as_str() {
         Some("initialize") => {
@@ -79,8 +95,14 @@ async fn site(
     change: impl FnOnce(&mut McpServerDef),
     on_call: impl Fn(&Json, usize) -> Response + Send + Sync + 'static,
 ) -> (McpServer, Site) {
-    let site =
-        Site { on_call: Arc::new(on_call), calls: Arc::default(), sessions: Arc::default(), heads: Arc::default() };
+    let site = Site {
+        on_call: Arc::new(on_call),
+        calls: Arc::default(),
+        sessions: Arc::default(),
+        heads: Arc::default(),
+        forms: Arc::default(),
+        token: Arc::default(),
+    };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let router = Router::new().fallback(handle).with_state(site.clone());
@@ -128,6 +150,38 @@ async fn headers_of_the_entry_are_on_every_request_and_never_printed() {
             ("Bearer s3cret", "north")
         );
     }
+}
+
+#[tokio::test]
+async fn tokens_are_kept_and_asked_for_anew_when_one_is_refused() {
+    let oauth = |def: &mut McpServerDef| {
+        let McpTransport::Http { url } = &def.transport else { panic!("it is over HTTP") };
+        let oauth = json!({
+            "client_id": "me", "client_secret": "s3cret", "scope": "tools",
+            "token_url": url.replace("/mcp", "/token")
+        });
+        def.oauth = Some(oauth.as_object().unwrap().clone());
+    };
+    let (server, site) = site(oauth, |request, _| ok(request)).await;
+    for _ in 0..2 {
+        assert_eq!(call(&server, "w").await, ToolOutcome::Done(ToolOutput::text("ok")));
+    }
+    let form = "grant_type=client_credentials&client_id=me&client_secret=s3cret&scope=tools";
+    assert_eq!(*site.forms.lock().unwrap(), [form], "one token serves all");
+    *site.token.lock().unwrap() = Some("taken back".into());
+    assert_eq!(call(&server, "w").await, ToolOutcome::Done(ToolOutput::text("ok")));
+    assert_eq!(site.forms.lock().unwrap().len(), 2);
+    assert_eq!(site.calls.load(Ordering::SeqCst), 3, "the refused request was not read");
+}
+
+#[tokio::test]
+async fn an_entry_whose_oauth_lacks_something_says_so() {
+    let oauth = |def: &mut McpServerDef| {
+        def.oauth = Some(json!({"client_id": "me", "client_secret": "s3cret"}).as_object().unwrap().clone());
+    };
+    let (server, _) = site(oauth, |request, _| ok(request)).await;
+    let error = server.list(&real().cx).await.unwrap_err();
+    assert_eq!(error.reason, "`oauth` lacks `token_url`");
 }
 
 #[tokio::test]
