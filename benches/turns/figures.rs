@@ -62,7 +62,13 @@ impl Figure {
 }
 
 fn number(value: f64) -> String {
-    if value >= 1000.0 { format!("{value:.0}") } else if value >= 10.0 { format!("{value:.1}") } else { format!("{value:.2}") }
+    if value >= 1000.0 {
+        format!("{value:.0}")
+    } else if value >= 10.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.2}")
+    }
 }
 
 /// A titled group of figures.

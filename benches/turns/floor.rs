@@ -231,7 +231,12 @@ impl Side for Floor {
             let id = format!("call_{}", talk.messages.len());
             let arguments: Json = serde_json::from_str(&answer.arguments).unwrap();
             let call = json!({"id": id, "type": "function", "function": {"name": name, "arguments": answer.arguments}});
-            talk.messages.push(Message { role: "assistant", content: None, tool_calls: vec![call], tool_call_id: None });
+            talk.messages.push(Message {
+                role: "assistant",
+                content: None,
+                tool_calls: vec![call],
+                tool_call_id: None,
+            });
             let result = harbour::departures(&arguments).to_string();
             talk.messages.push(Message { tool_call_id: Some(id), ..Message::text("tool", result) });
             answer = self.call(&system, talk).await;

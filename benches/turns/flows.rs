@@ -59,7 +59,10 @@ fn generate(root: &Path) -> PathBuf {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     };
-    write("config.yml".into(), "recipe: default.v1\nlanguage: en\npipeline: []\npolicies:\n  - name: FlowPolicy\n".into());
+    write(
+        "config.yml".into(),
+        "recipe: default.v1\nlanguage: en\npipeline: []\npolicies:\n  - name: FlowPolicy\n".into(),
+    );
     for file in 0..FLOWS / IN_FILE {
         let (mut flows, mut slots, mut responses) = (String::from("flows:\n"), String::new(), String::new());
         for n in (file * IN_FILE..).take(IN_FILE) {

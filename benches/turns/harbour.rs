@@ -9,9 +9,7 @@ use std::{
 use futures::future::BoxFuture;
 use segue::{
     cx::Cx,
-    tools::{
-        Catalog, Effect, SourceError, SourceStatus, Tool, ToolCx, ToolOutcome, ToolOutput, ToolSource, ToolSpec,
-    },
+    tools::{Catalog, Effect, SourceError, SourceStatus, Tool, ToolCx, ToolOutcome, ToolOutput, ToolSource, ToolSpec},
 };
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
@@ -94,10 +92,7 @@ impl Harbour {
             source: "harbour".into(),
         };
         let tools: Vec<Arc<dyn Tool>> = vec![Arc::new(Departures(spec))];
-        Arc::new(Self {
-            catalog: Catalog { version: 1, tools, excluded: Vec::new() },
-            changes: watch::channel(1).1,
-        })
+        Arc::new(Self { catalog: Catalog { version: 1, tools, excluded: Vec::new() }, changes: watch::channel(1).1 })
     }
 }
 

@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::{Next, agent_frame, commands, commands::Source, flow, shortcuts, structured, structured::Parsed, turn::Turn};
+use super::{
+    Next, agent_frame, commands, commands::Source, flow, shortcuts, structured, structured::Parsed, turn::Turn,
+};
 use crate::{
     conversation::{ActionCall, Command, Event, EventKind, EventPlace, FilledBy, UserMessage},
     ids::{ActionName, SlotName},
