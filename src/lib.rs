@@ -1,6 +1,7 @@
 //! Segue.
 
 pub mod agents;
+pub mod channels;
 pub mod clock;
 pub mod conversation;
 pub mod cx;
@@ -16,6 +17,11 @@ pub mod project;
 pub mod prompts;
 pub mod runtime;
 pub mod secret;
+pub mod server;
 pub mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod tools;
 pub mod understanding;
+
+pub use segue_engine::{dialogue, ids};

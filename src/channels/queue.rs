@@ -1,5 +1,7 @@
 //! Between a turn and a client who reads slowly, or not at all: a bounded queue of bytes that are ready to leave.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures::{
     FutureExt, StreamExt,
@@ -15,7 +17,6 @@ use crate::{
     cx::Cx,
     limits,
 };
-use std::sync::Arc;
 
 /// How a stream is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +141,7 @@ impl Reading {
             if self.read.is_none() && self.turn.is_terminated() {
                 return self.last.take();
             }
-            let Self { read, turn, .. } = self;
+            let Self { read, turn, clock, .. } = self;
             let queued = async {
                 match read {
                     Some(read) => read.recv().await,
@@ -154,7 +155,7 @@ impl Reading {
                     None => self.read = None,
                 },
                 last = turn => self.last = last,
-                () = self.clock.sleep(heartbeat) => {
+                () = clock.sleep(heartbeat) => {
                     heartbeat = self.clock.deadline(limits::HEARTBEAT);
                     if let Some(bytes) = self.form.heartbeat() {
                         return Some(bytes);

@@ -214,7 +214,8 @@ fn last_events(recipient: &str, form: Form, outcome: &Result<Report, ReceiveErro
                 "type": "turn_finished", "turn_id": format!("t_{}", report.turn.0),
                 "listening": !report.session_ended, "session_ended": report.session_ended,
             });
-            let failures = report.failures.iter().map(|failure| error(&failure.code, "something went wrong on our side"));
+            let failures =
+                report.failures.iter().map(|failure| error(&failure.code, "something went wrong on our side"));
             failures.chain(form.event("turn_finished", &ended.to_string())).collect::<Vec<_>>().concat()
         }
         Err(problem) => {

@@ -43,11 +43,10 @@ pub(super) fn read(root: &Path, places: &Places) -> io::Result<(Sources, Vec<Fin
     let mut disk = Disk { root: real, findings: Findings::default(), files: 0, seen: HashSet::new() };
     sources.config = disk.single(places.config.as_deref(), &["config.yml", "config.yaml"]);
     let folders = sources.config.as_ref().map(Folders::read).unwrap_or_default();
-    let usual = |named: &[Arc<str>], usual: &[&str]| -> (Vec<PathBuf>, bool) {
-        if named.is_empty() {
-            (usual.iter().map(PathBuf::from).collect(), false)
-        } else {
-            (named.iter().map(|name| PathBuf::from(&**name)).collect(), true)
+    let usual = |named: &Option<Vec<Arc<str>>>, usual: &[&str]| -> (Vec<PathBuf>, bool) {
+        match named {
+            Some(named) => (named.iter().map(|name| PathBuf::from(&**name)).collect(), true),
+            None => (usual.iter().map(PathBuf::from).collect(), false),
         }
     };
     sources.domain = disk.many(&places.domain, usual(&folders.domain, &["domain.yml", "domain.yaml", "domain"]));

@@ -6,6 +6,7 @@
 
 mod builtin;
 mod files;
+mod given;
 
 use std::{io, path::Path};
 
@@ -41,3 +42,13 @@ pub fn load(root: &Path, places: &Places) -> io::Result<LoadedProject> {
     findings.extend(loaded.findings);
     Ok(LoadedProject { project: loaded.project.filter(|_| readable), findings, texts })
 }
+
+/// Checks a project whose files are handed in, as (path from the project's folder, text). The environment is not read.
+pub fn from_texts<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> LoadedProject {
+    let texts = given::sources(files);
+    let loaded = Project::load(&texts);
+    LoadedProject { project: loaded.project, findings: loaded.findings, texts }
+}
+
+#[cfg(test)]
+mod tests;

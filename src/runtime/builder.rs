@@ -15,6 +15,7 @@ use crate::{
     http::Outbound,
     limits,
     llm::{Llm, OpenError},
+    project::LoadedProject,
     prompts::PromptSet,
     store::{MemoryStore, Store, StoreError},
     tools::{Tool, ToolSource},
@@ -80,6 +81,21 @@ impl Assistant {
         let root = folder.as_ref().to_path_buf();
         let loaded = crate::project::load(&root, &crate::project::Places::default())
             .map_err(|error| LoadError::Folder(error.to_string()))?;
+        Self::of(loaded, root)
+    }
+
+    /// A project whose files are handed in, as (path, text): for tests and small programs. Files that scripted models name are
+    /// not among them; such a program brings its model by [`AssistantBuilder::model`].
+    ///
+    /// # Errors
+    /// [`LoadError`] when the project has errors.
+    pub fn builder_from_texts<'a>(
+        files: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<AssistantBuilder, LoadError> {
+        Self::of(crate::project::from_texts(files), PathBuf::new())
+    }
+
+    fn of(loaded: LoadedProject, root: PathBuf) -> Result<AssistantBuilder, LoadError> {
         let errors = loaded.findings.iter().any(|f| f.severity == segue_engine::finding::Severity::Error);
         match loaded.project {
             Some(project) if !errors => Ok(AssistantBuilder::new(Arc::new(project), root)),
@@ -175,7 +191,7 @@ impl AssistantBuilder {
         let build = hash::number(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
         let sources = self.sources();
         let parts = Parts {
-            understander: Understander::new(prompts.clone()),
+            understander: Arc::new(Understander::new(prompts.clone())),
             project: self.project,
             prompts,
             generator,

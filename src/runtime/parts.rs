@@ -31,7 +31,7 @@ pub trait Action: Send + Sync {
 pub(super) struct Parts {
     pub(super) project: Arc<Project>,
     pub(super) prompts: Arc<PromptSet>,
-    pub(super) understander: Understander,
+    pub(super) understander: Arc<Understander>,
     /// The model of the command generator.
     pub(super) generator: Arc<dyn Llm>,
     /// The models of agents, by agent.

@@ -113,11 +113,15 @@ fn slot(name: &str, kind: SlotType) -> SlotDef {
 pub(super) fn project_of(flows: Vec<Flow>, slots: Vec<SlotDef>, agents: Vec<AgentDef>) -> Project {
     Project {
         config: Config::default(),
-        domain: Domain { slots: slots.into_iter().map(|slot| (slot.name.clone(), slot)).collect(), ..Domain::default() },
+        domain: Domain {
+            slots: slots.into_iter().map(|slot| (slot.name.clone(), slot)).collect(),
+            ..Domain::default()
+        },
         flows: flows.into_iter().map(|flow| (flow.id.clone(), Arc::new(flow))).collect(),
         agents: agents.into_iter().map(|agent| (agent.name.clone(), Arc::new(agent))).collect(),
         endpoints: Endpoints::default(),
         credentials: IndexMap::new(),
+        prompts: Default::default(),
         templates: TemplateEngine::new(),
         command_prompt: None,
         hash: 7,
@@ -129,8 +133,6 @@ pub(super) fn bank() -> Project {
     let float = || SlotType::Float { min: None, max: None };
     let mut confirm = collect("transfer_confirmed", "true if the person agrees");
     confirm.ask_before_filling = true;
-    let mut feedback = collect("feedback", "what the person says about us");
-    feedback.force_slot_filling = true;
     let mut close = flow("close_account", "closes an account for good", vec![asks("account", "which account")]);
     close.guard = Some(Condition::parse("slots.is_owner").unwrap());
     let mut link_only = flow("receipt", "sends a receipt", vec![]);
@@ -156,7 +158,11 @@ pub(super) fn bank() -> Project {
             "finds and plans a trip",
             vec![StepKind::Call(Call::Agent { agent: "trip_planner".into(), exit_if: Vec::new() })],
         ),
-        flow("leave_feedback", "takes down an opinion", vec![StepKind::Collect(Box::new(feedback))]),
+        flow(
+            "leave_feedback",
+            "takes down an opinion",
+            vec![asks("feedback", "what the person says about us"), asks("risk_class", "")],
+        ),
         flow(
             "pattern_continue_interrupted",
             "goes on with what was interrupted",
@@ -165,8 +171,6 @@ pub(super) fn bank() -> Project {
     ];
     let mut secret = slot("risk_class", SlotType::Text);
     secret.mappings = vec![Mapping::Controlled { run_action_every_turn: None }];
-    let mut note = slot("note", SlotType::Text);
-    note.mappings = vec![Mapping::FromLlm { allow_nlu_correction: false, active_flows: vec!["transfer_money".into()] }];
     let slots = vec![
         slot("amount", float()),
         slot("recipient", SlotType::Text),
@@ -176,7 +180,6 @@ pub(super) fn bank() -> Project {
         slot("feedback", SlotType::Text),
         slot("continue_interrupted_flow_confirmation", SlotType::Bool),
         secret,
-        note,
     ];
     let agents = vec![agent("trip_planner", "plans trips by train and ferry"), agent("car-finder", "finds cars")];
     project_of(flows, slots, agents)
@@ -257,8 +260,11 @@ impl Talk {
             metadata: Map::new(),
         };
         let at = || Position::At("plan_trip_0".into());
-        self.push("plan_trip", at(), FrameKind::Flow { frame_type: FlowFrameType::Regular })
-            .push("plan_trip", at(), FrameKind::Agent(frame))
+        self.push("plan_trip", at(), FrameKind::Flow { frame_type: FlowFrameType::Regular }).push(
+            "plan_trip",
+            at(),
+            FrameKind::Agent(frame),
+        )
     }
     pub(super) fn agent_completed(mut self, name: &str) -> Self {
         self.0.agents.entry(name.into()).or_default().completed += 1;

@@ -40,7 +40,12 @@ impl Generator {
     ///
     /// # Errors
     /// A template cannot be rendered; the text names its file and line.
-    pub(super) fn request(&self, view: &View<'_>, at: Timestamp, profile: &ModelProfile) -> Result<ChatRequest, String> {
+    pub(super) fn request(
+        &self,
+        view: &View<'_>,
+        at: Timestamp,
+        profile: &ModelProfile,
+    ) -> Result<ChatRequest, String> {
         let default;
         let config = match &view.project.config.generator {
             Some(config) => config,
@@ -75,7 +80,8 @@ impl Generator {
     /// A template cannot be rendered.
     pub(super) fn mend(&self, first: &ChatRequest, answer: &str, mistakes: &[String]) -> Result<ChatRequest, String> {
         let mistakes: Vec<String> = mistakes.iter().take(limits::COMMAND_MISTAKES).cloned().collect();
-        let text = self.prompts.render(&self.prompts.commands_repair, context! { mistakes }).map_err(|e| e.to_string())?;
+        let text =
+            self.prompts.render(&self.prompts.commands_repair, context! { mistakes }).map_err(|e| e.to_string())?;
         let shown = truncate(answer, Keep::Bytes(limits::COMMAND_QUOTED), CUT_MARK);
         let mut request = first.clone();
         request.messages.push(ChatMessage::assistant(&*shown));
@@ -103,7 +109,7 @@ impl Generator {
     fn turn(&self, view: &View<'_>, now: Option<&ZonedTime>) -> Result<Arc<ChatMessage>, String> {
         let values = context! {
             state => state::state(view),
-            history => state::history(view, false),
+            history => state::history(view),
             current_datetime => now.map(ZonedTime::to_value),
             user_message => state::one_line(view.message()),
         };

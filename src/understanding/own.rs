@@ -28,7 +28,7 @@ pub(super) fn variables(view: &View<'_>, now: Option<&ZonedTime>) -> Value {
     let description = asked.and_then(|asked| asked.collect).and_then(|collect| collect.description.as_deref());
     context! {
         available_flows => view.startable.iter().map(|flow| flow_shown(view, flow, &agent)).collect::<Vec<_>>(),
-        current_conversation => state::history(view, true),
+        current_conversation => state::history(view),
         flow_slots,
         current_flow => current.map(|id| id.as_str()),
         current_slot => asked.map(|asked| asked.slot.as_str()),

@@ -41,7 +41,8 @@ fn judge(parsed: Parsed) -> Reading {
     if is_echo {
         mistakes.push("It repeats the forms instead of using them: no placeholder in <> may be left.".to_owned());
     } else if is_broken_up {
-        mistakes.push("There is prose between the actions, so that it is not clear which of them are meant.".to_owned());
+        mistakes
+            .push("There is prose between the actions, so that it is not clear which of them are meant.".to_owned());
     }
     if is_echo || is_broken_up {
         commands.clear();
@@ -101,13 +102,15 @@ fn json(text: &str) -> Option<Vec<Json>> {
 fn collect(value: Json, items: &mut Vec<Json>, depth: usize) {
     match value {
         Json::Array(list) if depth < 3 => list.into_iter().for_each(|value| collect(value, items, depth + 1)),
-        Json::Object(mut map) => match map.iter().find(|(key, value)| WRAPPERS.contains(&key.as_str()) && value.is_array()) {
-            Some((key, _)) if depth < 3 => {
-                let key = key.clone();
-                collect(map.remove(&key).unwrap_or_default(), items, depth + 1);
+        Json::Object(mut map) => {
+            match map.iter().find(|(key, value)| WRAPPERS.contains(&key.as_str()) && value.is_array()) {
+                Some((key, _)) if depth < 3 => {
+                    let key = key.clone();
+                    collect(map.remove(&key).unwrap_or_default(), items, depth + 1);
+                }
+                _ => items.push(Json::Object(map)),
             }
-            _ => items.push(Json::Object(map)),
-        },
+        }
         value => items.push(value),
     }
 }

@@ -65,14 +65,12 @@ pub(super) fn state(view: &View<'_>) -> String {
     out
 }
 
-/// The latest utterances as lines `USER: …` and `AI: …`, oldest first. One utterance is one line, whatever is in it.
-pub(super) fn history(view: &View<'_>, with_newest: bool) -> String {
-    let history = &view.conversation.history;
-    let newest = history.iter().rposition(|item| matches!(item, HistoryItem::User { .. }));
+/// The latest utterances as lines `USER: …` and `AI: …`, oldest first; the newest message is among them. One utterance is
+/// one line, whatever is in it.
+pub(super) fn history(view: &View<'_>) -> String {
     let mut shown: Vec<(&str, &str)> = Vec::with_capacity(limits::COMMAND_HISTORY);
-    for (at, item) in history.iter().enumerate().rev() {
+    for item in view.conversation.history.iter().rev() {
         match item {
-            HistoryItem::User { .. } if !with_newest && Some(at) == newest => {}
             HistoryItem::User { text, .. } => shown.push(("USER: ", text)),
             HistoryItem::Bot { text, kind, .. } if *kind != BotKind::Intermediate => shown.push(("AI: ", text)),
             _ => {}
@@ -81,7 +79,8 @@ pub(super) fn history(view: &View<'_>, with_newest: bool) -> String {
             break;
         }
     }
-    let mut out = String::with_capacity(shown.iter().map(|(_, text)| text.len().min(limits::COMMAND_UTTERANCE) + 8).sum());
+    let mut out =
+        String::with_capacity(shown.iter().map(|(_, text)| text.len().min(limits::COMMAND_UTTERANCE) + 8).sum());
     for (who, text) in shown.into_iter().rev() {
         if !out.is_empty() {
             out.push('\n');
@@ -95,6 +94,9 @@ pub(super) fn history(view: &View<'_>, with_newest: bool) -> String {
 
 /// A text on one line, without what nobody can see.
 pub(super) fn one_line(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return text.into(); // the common case, without a look at each character's class
+    }
     match cleaned(text) {
         std::borrow::Cow::Borrowed(text) => flattened(text),
         std::borrow::Cow::Owned(text) => flattened(&text).into_owned().into(),

@@ -25,6 +25,8 @@ pub(super) struct Facts<'a> {
     /// What `read` found.
     pub(super) read: BTreeMap<String, String>,
     state: OnceCell<Value>,
+    /// The values of `let`; they do not depend on the rule.
+    pub(super) named: OnceCell<Vec<(&'a str, minijinja::Value)>>,
 }
 
 /// The outcome of a call, as the model reads it.
@@ -91,6 +93,7 @@ impl<'a> Facts<'a> {
             fresh: Vec::new(),
             read: BTreeMap::new(),
             state: OnceCell::new(),
+            named: OnceCell::new(),
         };
         for message in &request.messages {
             match &**message {

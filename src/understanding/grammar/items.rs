@@ -37,12 +37,17 @@ impl Grammar<'_> {
                 None => return parsed.prose(at, at.line),
             },
         };
-        let inner = map.get("arguments").or_else(|| map.get("parameters")).and_then(Json::as_object).or(alone.and_then(Json::as_object));
+        let inner = map
+            .get("arguments")
+            .or_else(|| map.get("parameters"))
+            .and_then(Json::as_object)
+            .or(alone.and_then(Json::as_object));
         let map = inner.unwrap_or(map);
         let line = at.line;
         match verb {
             Verb::Start => {
-                let name = alone.and_then(Json::as_str).or_else(|| text(map, &["flow", "flow_id", "flow_name", "name"]));
+                let name =
+                    alone.and_then(Json::as_str).or_else(|| text(map, &["flow", "flow_id", "flow_name", "name"]));
                 let _ = self.start_words(at, line, name.unwrap_or_default(), parsed);
             }
             Verb::Restart => {

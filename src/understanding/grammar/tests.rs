@@ -93,7 +93,10 @@ const FORMS: &[(&str, &str)] = &[
     ("I would say StartFlow(transfer_money) fits", "start transfer_money"),
     ("StartFlow(transfer_money), SetSlot(amount, 5)", r#"start transfer_money | set amount="5""#),
     ("SetSlot(amount, 5), SetSlot(recipient, Joe)", r#"set amount="5" | set recipient="Joe""#),
-    ("SetSlot(amount, \"5\") SetSlot(recipient, 'Joe') CancelFlow()", r#"set amount="5" | set recipient="Joe" | cancel"#),
+    (
+        "SetSlot(amount, \"5\") SetSlot(recipient, 'Joe') CancelFlow()",
+        r#"set amount="5" | set recipient="Joe" | cancel"#,
+    ),
     ("startflow(transfer_money)", "start transfer_money"),
     ("start_flow(transfer_money)", "start transfer_money"),
     ("set_slot('amount', 5)", r#"set amount="5""#),
@@ -308,7 +311,9 @@ fn an_answer_without_end_has_an_end() {
     assert_eq!(parsed.commands.len(), limits::COMMANDS_MOST);
     assert!(parsed.dropped.iter().any(|dropped| dropped.why == Why::TooMuch));
     // Would take minutes if any part were read again and again.
-    for piece in ["SetSlot(a,", "SetSlot(amount, \"x\") ) ", "start flow x; ", "((((", "clarify(", "set slot \"", "\"),("] {
+    for piece in
+        ["SetSlot(a,", "SetSlot(amount, \"x\") ) ", "start flow x; ", "((((", "clarify(", "set slot \"", "\"),("]
+    {
         let parsed = grammar(&project).read(&piece.repeat(limits::MODEL_ANSWER / piece.len()), false);
         assert!(parsed.commands.len() <= limits::COMMANDS_MOST && parsed.dropped.len() <= 2 * limits::COMMAND_LINES);
     }

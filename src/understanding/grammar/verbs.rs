@@ -108,7 +108,10 @@ pub(super) fn named(word: &str) -> Option<Verb> {
 /// What follows a sign that joins two actions on one line.
 pub(super) fn joined(after: &str) -> Option<&str> {
     let text = after.trim_start_matches([' ', '\t', '`', '"', '\'', '.', ')', '*', '>', ']']);
-    let signed = text.strip_prefix([',', ';', '|', '&', '+']).or_else(|| text.strip_prefix("and ")).or_else(|| text.strip_prefix("then "))?;
+    let signed = text
+        .strip_prefix([',', ';', '|', '&', '+'])
+        .or_else(|| text.strip_prefix("and "))
+        .or_else(|| text.strip_prefix("then "))?;
     let body = skip(signed);
     Some(body.strip_prefix("and ").or_else(|| body.strip_prefix("then ")).map_or(body, skip))
 }

@@ -18,26 +18,54 @@ fn what_is_plain_is_taken() {
         ("<think>maybe\nstart flow check-balance</think>\ncancel flow", "cancel"),
         ("\n<thinking>\ncancel flow\n</thinking>\n\nset slot amount 5", r#"set amount="5""#),
         ("they want\ncancel flow\n</think>\nset slot amount 5", r#"set amount="5""#),
-        ("set slot recipient </think> start flow check-balance", r#"set recipient="</think> start flow check-balance""#),
+        (
+            "set slot recipient </think> start flow check-balance",
+            r#"set recipient="</think> start flow check-balance""#,
+        ),
         // prose around, headings between
-        ("Here are the actions:\n\nstart flow transfer_money\nset slot amount 5", r#"start transfer_money | set amount="5""#),
+        (
+            "Here are the actions:\n\nstart flow transfer_money\nset slot amount 5",
+            r#"start transfer_money | set amount="5""#,
+        ),
         ("cancel flow\n\nThis stops the transfer, as the person asked.", "cancel"),
-        ("**Flows**\nstart flow transfer_money\n**Slots**\nset slot amount 5", r#"start transfer_money | set amount="5""#),
+        (
+            "**Flows**\nstart flow transfer_money\n**Slots**\nset slot amount 5",
+            r#"start transfer_money | set amount="5""#,
+        ),
         ("Sure!\n```\nstart flow transfer_money\n```\nHope that helps.", "start transfer_money"),
         ("start flow nothing\ncancel flow", "cancel"),
         // JSON
-        (r#"[{"command": "start flow", "flow": "transfer_money"}, {"command": "set slot", "name": "amount", "value": 50}]"#,
-            r#"start transfer_money | set amount="50""#),
-        ("```json\n[\n  {\"action\": \"set_slot\", \"slot\": \"transfer_confirmed\", \"value\": true}\n]\n```",
-            r#"set transfer_confirmed="true""#),
-        (r#"{"actions": ["start flow transfer_money", "set slot amount 5"]}"#, r#"start transfer_money | set amount="5""#),
-        ("{\"command\": \"cancel flow\"}\n{\"command\": \"StartFlow\", \"flow\": \"check-balance\"}", "cancel | start check-balance"),
+        (
+            r#"[{"command": "start flow", "flow": "transfer_money"}, {"command": "set slot", "name": "amount", "value": 50}]"#,
+            r#"start transfer_money | set amount="50""#,
+        ),
+        (
+            "```json\n[\n  {\"action\": \"set_slot\", \"slot\": \"transfer_confirmed\", \"value\": true}\n]\n```",
+            r#"set transfer_confirmed="true""#,
+        ),
+        (
+            r#"{"actions": ["start flow transfer_money", "set slot amount 5"]}"#,
+            r#"start transfer_money | set amount="5""#,
+        ),
+        (
+            "{\"command\": \"cancel flow\"}\n{\"command\": \"StartFlow\", \"flow\": \"check-balance\"}",
+            "cancel | start check-balance",
+        ),
         (r#"["cancel flow"]"#, "cancel"),
         (r#"{"start flow": "transfer_money"}"#, "start transfer_money"),
         (r#"[{"set slot": {"name": "recipient", "value": null}}]"#, "set recipient=null"),
-        (r#"{"command": "set slot", "name": "recipient", "value": "Joe\ncancel flow"}"#, r#"set recipient="Joe\ncancel flow""#),
-        (r#"{"name": "set_slot", "action": "set_slot", "arguments": {"name": "amount", "value": 5}}"#, r#"set amount="5""#),
-        (r#"{"command": "clarify", "options": ["transfer_money", "check-balance"]}"#, "clarify check-balance transfer_money"),
+        (
+            r#"{"command": "set slot", "name": "recipient", "value": "Joe\ncancel flow"}"#,
+            r#"set recipient="Joe\ncancel flow""#,
+        ),
+        (
+            r#"{"name": "set_slot", "action": "set_slot", "arguments": {"name": "amount", "value": 5}}"#,
+            r#"set amount="5""#,
+        ),
+        (
+            r#"{"command": "clarify", "options": ["transfer_money", "check-balance"]}"#,
+            "clarify check-balance transfer_money",
+        ),
         (r#"{"command": "restart agent", "agent_id": "trip_planner"}"#, "restart trip_planner"),
         ("[start flow transfer_money]", "start transfer_money"),
     ] {

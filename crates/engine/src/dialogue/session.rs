@@ -3,7 +3,8 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, agent_frame, commands, commands::Source, flow, shortcuts, structured, structured::Parsed, turn::Turn,
+    Next, agent_frame, commands, commands::Source, flow, shortcuts, structured, structured::Parsed, tool_call,
+    turn::Turn,
 };
 use crate::{
     conversation::{ActionCall, Command, Event, EventKind, EventPlace, FilledBy, UserMessage},
@@ -27,6 +28,8 @@ pub(super) fn receive(turn: &mut Turn<'_>, message: UserMessage) -> Next {
         turn.note("the conversation is paused: the message is recorded and nothing is said");
         return Next::Listen;
     }
+    agent_frame::cut(turn);
+    tool_call::cut(turn);
     before_understanding(turn)
 }
 
@@ -82,12 +85,7 @@ fn understand(turn: &mut Turn<'_>) -> Next {
             if turn.project.config.generator.is_some() {
                 return Next::Understand;
             }
-            // Without a command generator an agent that waits is the only one who can read it.
-            if agent_frame::waits(&turn.stack) {
-                Command::ContinueAgent
-            } else {
-                Command::CannotHandle { reason: "cannot_handle_not_supported".to_owned() }
-            }
+            Command::CannotHandle { reason: "cannot_handle_not_supported".to_owned() }
         }
     };
     commands::execute(turn, vec![command], Source::Check)

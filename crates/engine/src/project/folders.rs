@@ -8,17 +8,17 @@ use super::{
 };
 use crate::finding::Findings;
 
-/// Folders that `config.yml` sets. Empty means the usual ones.
+/// Folders that `config.yml` sets. `None` means the usual ones, an empty list none at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Folders {
     /// `data`: flows.
-    pub data: Vec<Arc<str>>,
+    pub data: Option<Vec<Arc<str>>>,
     /// `domain`: slots, responses, actions.
-    pub domain: Vec<Arc<str>>,
+    pub domain: Option<Vec<Arc<str>>>,
     /// `docs`: documents to search.
-    pub docs: Vec<Arc<str>>,
+    pub docs: Option<Vec<Arc<str>>>,
     /// `tests`: end-to-end cases.
-    pub tests: Vec<Arc<str>>,
+    pub tests: Option<Vec<Arc<str>>>,
     /// `sub_agents`: agents.
     pub sub_agents: Option<Arc<str>>,
 }
@@ -31,17 +31,17 @@ impl Folders {
     }
 
     pub(super) fn of(root: &Node) -> Self {
-        let texts = |key: &str| -> Vec<Arc<str>> {
-            let Some(node) = root.get(key) else { return Vec::new() };
+        let texts = |key: &str| -> Option<Vec<Arc<str>>> {
+            let node = root.get(key).filter(|node| !node.is_null())?;
             let single = std::slice::from_ref(node);
-            node.list().unwrap_or(single).iter().filter_map(|item| item.text().map(Into::into)).collect()
+            Some(node.list().unwrap_or(single).iter().filter_map(|item| item.text().map(Into::into)).collect())
         };
         Self {
             data: texts("data"),
             domain: texts("domain"),
             docs: texts("docs"),
             tests: texts("tests"),
-            sub_agents: texts("sub_agents").into_iter().next(),
+            sub_agents: texts("sub_agents").and_then(|names| names.into_iter().next()),
         }
     }
 }

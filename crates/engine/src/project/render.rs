@@ -9,6 +9,8 @@ use crate::finding::{Finding, Severity};
 
 /// Columns of a source line that are shown; longer lines are cut around the caret.
 const SHOWN: usize = 160;
+/// The code of a secret in a file: its line is shown up to the secret only.
+const SECRET: &str = "F0601";
 
 /// One finding with its line:
 ///
@@ -27,7 +29,11 @@ pub fn text(finding: &Finding, sources: &Sources) -> String {
     let _ = writeln!(out, ": {}[{}]: {}", finding.severity, finding.code, plain(&finding.message));
     let line = sources.file(&place.file).and_then(|text| text.lines().nth(place.line.checked_sub(1)? as usize));
     if let Some(line) = line {
-        let (line, column) = cut(line, place.column as usize);
+        let (mut line, column) = cut(line, place.column as usize);
+        if finding.code == SECRET {
+            // What stands there must not reach a log.
+            line = line.chars().take(column).chain("…".chars()).collect();
+        }
         let width = (place.width as usize).clamp(1, line.chars().count().saturating_sub(column).max(1));
         let number = place.line.to_string();
         let gutter = number.len().max(4);
@@ -156,6 +162,12 @@ mod tests {
         let long = format!("{}x", " ".repeat(5_000));
         assert!(text(&finding(1, 5_001, 1), &sources(&long)).lines().all(|line| line.len() < 300));
         assert!(!text(&finding(1, 3, 1), &sources("äö\u{1b}[2J\t")).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn a_secret_is_not_shown() {
+        let secret = Finding { code: SECRET, ..finding(1, 8, 6) };
+        assert_eq!(text(&secret, &sources("key: { sk-123 }")).lines().nth(1), Some("   1 | key: { …"));
     }
 
     #[test]

@@ -2,16 +2,18 @@
 //!
 //! Untyped YAML guesses: `010` may become ten and `yes` true. Here a plain scalar keeps the text it was written with, so
 //! that the reader of a key decides what it is. Booleans are `true` and `false` alone (YAML 1.2, any case). A key that
-//! stands twice in one map is a finding, and reading goes on; only broken syntax stops the file, never another file.
+//! stands twice in one map is a finding, and reading goes on; only broken syntax stops the file, never another file. The
+//! tree is built from the parser's events, not by deserializing: that would nest as many calls as the file nests maps.
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use std::collections::{HashMap, HashSet};
+
+use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 use serde_json::{Map, Number, Value as Json};
-use serde_yaml::{Budget, DuplicateKeyPolicy, Error, MergeKeyPolicy, MessageFormatter, Options, Spanned};
 
 use super::SourceFile;
 use crate::{
     finding::{Findings, Place},
-    limits::{YAML_ALIAS_EVENTS, YAML_ALIASES, YAML_DEPTH, YAML_FILE, YAML_NODES},
+    limits::{YAML_ALIAS_NODES, YAML_ALIASES, YAML_DEPTH, YAML_FILE, YAML_NODES},
 };
 
 /// One value of a file, with its place.
@@ -180,157 +182,6 @@ impl Node {
     }
 }
 
-/// Reads one file. What is wrong goes to `findings`; nothing is returned where no tree could be made.
-pub(crate) fn read(file: &SourceFile, findings: &mut Findings) -> Option<Node> {
-    let start = Place { file: file.path.clone(), line: 1, column: 1, width: 1 };
-    if file.text.len() > YAML_FILE {
-        let message = format!("the file has {} bytes; at most {YAML_FILE} are read", file.text.len());
-        findings.error("F0103", &start, message, "Split the file.");
-        return None;
-    }
-    if file.text.trim().is_empty() {
-        return Some(Node::at(Value::Null, (1, 1, 1), Style::Plain));
-    }
-    match serde_yaml::from_str_with_options::<Spanned<Raw>>(&file.text, options()) {
-        Ok(root) => Some(Builder { file, findings }.node(root)),
-        Err(error) => {
-            report(file, error.without_snippet(), findings);
-            None
-        }
-    }
-}
-
-fn options() -> Options {
-    let mut budget = Budget::default();
-    budget.max_nodes = YAML_NODES;
-    budget.max_events = YAML_NODES.saturating_mul(3);
-    budget.max_depth = YAML_DEPTH;
-    budget.max_aliases = YAML_ALIASES;
-    budget.enforce_alias_anchor_ratio = false;
-    budget.max_documents = 4;
-    let mut options = Options::default();
-    options.budget = Some(budget);
-    options.alias_limits.max_total_replayed_events = YAML_ALIAS_EVENTS;
-    options.duplicate_keys = DuplicateKeyPolicy::PassThrough;
-    options.merge_keys = MergeKeyPolicy::AsOrdinary;
-    options.strict_booleans = true;
-    options.leading_zero_numbers_as_strings = true;
-    options.underscored_numbers_as_strings = true;
-    options.non_finite_float_policy = serde_yaml::NonFiniteFloatPolicy::AsString;
-    options.reject_unsupported_tags = true;
-    options.with_snippet = false;
-    options
-}
-
-fn report(file: &SourceFile, error: &Error, findings: &mut Findings) {
-    let location = error.location();
-    let number = |n: Option<u64>| u32::try_from(n.unwrap_or(1)).unwrap_or(u32::MAX).max(1);
-    let place = Place {
-        file: file.path.clone(),
-        line: number(location.as_ref().map(serde_yaml::Location::line)),
-        column: number(location.as_ref().map(serde_yaml::Location::column)),
-        width: 1,
-    };
-    let said = serde_yaml::DefaultMessageFormatter.format_message(error).into_owned();
-    let mut cause = error;
-    while let Error::AliasError { error: inner, .. } = cause {
-        cause = inner;
-    }
-    match cause {
-        Error::UnsupportedTag { .. } => findings.error(
-            "F0105",
-            &place,
-            format!("a YAML tag stands here that is not read: {said}"),
-            "Remove the tag; plain YAML values are enough here.",
-        ),
-        Error::Budget { .. }
-        | Error::AliasReplayLimitExceeded { .. }
-        | Error::AliasExpansionLimitExceeded { .. }
-        | Error::AliasReplayStackDepthExceeded { .. } => findings.error(
-            "F0103",
-            &place,
-            format!("the file is larger, deeper or repeats more than is allowed: {said}"),
-            format!("Keep to {YAML_NODES} values, {YAML_DEPTH} levels and {YAML_ALIASES} aliases in one file."),
-        ),
-        Error::MultipleDocuments { .. } => findings.error(
-            "F0102",
-            &place,
-            "a second YAML document begins here; one file holds one document",
-            "Remove the `---` line or move what follows into a file of its own.",
-        ),
-        _ => findings.error(
-            "F0102",
-            &place,
-            format!("this is not valid YAML: {said}"),
-            "Look at the indentation, the quotes and the colons of this line and of the one above.",
-        ),
-    }
-}
-
-/// The tree as the library hands it over.
-enum Raw {
-    Null,
-    Bool(bool),
-    Number(Number),
-    Text(String),
-    List(Vec<Spanned<Raw>>),
-    Map(Vec<(Spanned<Raw>, Spanned<Raw>)>),
-}
-
-impl<'de> Deserialize<'de> for Raw {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(RawVisitor)
-    }
-}
-
-struct RawVisitor;
-
-impl<'de> Visitor<'de> for RawVisitor {
-    type Value = Raw;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("any YAML value")
-    }
-    fn visit_unit<E>(self) -> Result<Raw, E> {
-        Ok(Raw::Null)
-    }
-    fn visit_none<E>(self) -> Result<Raw, E> {
-        Ok(Raw::Null)
-    }
-    fn visit_bool<E>(self, value: bool) -> Result<Raw, E> {
-        Ok(Raw::Bool(value))
-    }
-    fn visit_i64<E>(self, value: i64) -> Result<Raw, E> {
-        Ok(Raw::Number(value.into()))
-    }
-    fn visit_u64<E>(self, value: u64) -> Result<Raw, E> {
-        Ok(Raw::Number(value.into()))
-    }
-    fn visit_f64<E>(self, value: f64) -> Result<Raw, E> {
-        Ok(Number::from_f64(value).map_or_else(|| Raw::Text(value.to_string()), Raw::Number))
-    }
-    fn visit_str<E>(self, value: &str) -> Result<Raw, E> {
-        Ok(Raw::Text(value.to_owned()))
-    }
-    fn visit_string<E>(self, value: String) -> Result<Raw, E> {
-        Ok(Raw::Text(value))
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Raw, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = access.next_element()? {
-            items.push(item);
-        }
-        Ok(Raw::List(items))
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Raw, A::Error> {
-        let mut entries = Vec::new();
-        while let Some(entry) = access.next_entry()? {
-            entries.push(entry);
-        }
-        Ok(Raw::Map(entries))
-    }
-}
-
 impl Node {
     /// A map without keys, standing where `like` stands: for a section that was left out.
     pub(crate) fn empty_map(like: &Self) -> Self {
@@ -342,123 +193,291 @@ impl Node {
     }
 }
 
+/// Reads one file. What is wrong goes to `findings`; nothing is returned where no tree could be made.
+pub(crate) fn read(file: &SourceFile, findings: &mut Findings) -> Option<Node> {
+    if file.text.len() > YAML_FILE {
+        let place = Place { file: file.path.clone(), line: 1, column: 1, width: 1 };
+        let message = format!("the file has {} bytes; at most {YAML_FILE} are read", file.text.len());
+        findings.error("F0103", &place, message, "Split the file.");
+        return None;
+    }
+    Builder::new(file, findings).read()
+}
+
+/// A list or a map that is still open.
+struct Open {
+    node: Node,
+    anchor: usize,
+    /// The key that waits for its value.
+    key: Option<Node>,
+    /// Keys so far, with their lines.
+    seen: HashMap<String, u32>,
+    /// Values of `<<`, merged when the map is complete, since its own keys win.
+    merged: Vec<Node>,
+    size: usize,
+    height: usize,
+}
+
+/// A value that aliases may repeat.
+struct Anchored {
+    node: Node,
+    size: usize,
+    height: usize,
+}
+
+/// Turns the parser's events into a tree with a stack of its own: nesting costs no call stack, whatever the file holds.
 struct Builder<'a> {
     file: &'a SourceFile,
     findings: &'a mut Findings,
+    open: Vec<Open>,
+    anchors: HashMap<usize, Anchored>,
+    root: Option<Node>,
+    nodes: usize,
+    aliases: usize,
+    repeated: usize,
 }
 
-impl Builder<'_> {
-    fn node(&mut self, spanned: Spanned<Raw>) -> Node {
-        let location = spanned.defined;
-        let number = |n: u64| u32::try_from(n).unwrap_or(u32::MAX).max(1);
-        let at = (number(location.line()), number(location.column()), 1);
-        let source = self.source(&location);
-        let style = match source.chars().next() {
-            _ if self.follows_block_mark(&location) => Style::Block,
-            Some('"' | '\'') => Style::Quoted,
-            _ => Style::Plain,
-        };
-        let width = source.lines().next().map_or(1, |line| number(line.trim_end().chars().count() as u64));
-        let scalar = |value: Value| {
-            let raw = match (&value, style) {
-                (Value::Text(_), _) => None,
-                (_, Style::Plain) => Some(source.trim().into()),
-                _ => None,
+/// The file was given up; why is in the findings.
+struct GivenUp;
+
+impl<'a> Builder<'a> {
+    fn new(file: &'a SourceFile, findings: &'a mut Findings) -> Self {
+        let (open, anchors) = (Vec::new(), HashMap::new());
+        Self { file, findings, open, anchors, root: None, nodes: 0, aliases: 0, repeated: 0 }
+    }
+
+    fn read(mut self) -> Option<Node> {
+        let file = self.file;
+        let mut documents = 0;
+        for event in Parser::new_from_str(&file.text) {
+            let (event, span) = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    let message = format!("this is not valid YAML: {}", error.info());
+                    let help = "Look at the indentation, the quotes and the colons of this line and of the one above.";
+                    let marker = error.marker();
+                    self.findings.error("F0102", &self.place_of(marker.line(), marker.col()), message, help);
+                    return None;
+                }
             };
-            Node { raw, ..Node::at(value, (at.0, at.1, width), style) }
+            if matches!(event, Event::DocumentStart(..)) {
+                documents += 1;
+                if documents > 1 {
+                    let message = "a second YAML document begins here; one file holds one document";
+                    let help = "Remove the `---` line or move what follows into a file of its own.";
+                    self.findings.error("F0102", &self.place_of(span.start.line(), span.start.col()), message, help);
+                    return None;
+                }
+            }
+            self.event(event, &span).ok()?;
+        }
+        Some(self.root.unwrap_or_else(|| Node::at(Value::Null, (1, 1, 1), Style::Plain)))
+    }
+
+    fn event(&mut self, event: Event<'_>, span: &Span) -> Result<(), GivenUp> {
+        let (node, anchor, tag) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                (self.scalar(text.into_owned(), style, span, tag.as_deref()), anchor, tag)
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                (self.node(Value::List(Vec::new()), span, Style::Collection), anchor, tag)
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                (self.node(Value::Map(Vec::new()), span, Style::Collection), anchor, tag)
+            }
+            Event::SequenceEnd | Event::MappingEnd => return self.close(),
+            Event::Alias(anchor) => return self.alias(anchor, span),
+            _ => return Ok(()),
         };
-        match spanned.value {
-            Raw::Null => scalar(Value::Null),
-            Raw::Bool(value) => scalar(Value::Bool(value)),
-            Raw::Number(value) => scalar(Value::Number(value)),
-            Raw::Text(text) => scalar(Value::Text(text)),
-            Raw::List(items) => {
-                let items = items.into_iter().map(|item| self.node(item)).collect();
-                Node::at(Value::List(items), at, Style::Collection)
-            }
-            Raw::Map(entries) => {
-                let entries = self.entries(entries);
-                let width =
-                    entries.first().filter(|e| (e.at.line, e.at.column) == (at.0, at.1)).map_or(1, |e| e.at.width);
-                Node::at(Value::Map(entries), (at.0, at.1, width), Style::Collection)
-            }
+        if tag.as_deref().is_some_and(|tag| tag.core_suffix().is_none()) {
+            let message = "a YAML tag stands here that is not read";
+            let help = "Remove the tag; plain YAML values are enough here.";
+            self.findings.error("F0105", &node.place(&self.file.path), message, help);
         }
-    }
-
-    /// Whether the line before this place ends with `|` or `>`: the library points at a block text's first line, not its mark.
-    fn follows_block_mark(&self, location: &serde_yaml::Location) -> bool {
-        let start = location.span().byte_offset().and_then(|at| usize::try_from(at).ok());
-        let Some(before) = start.and_then(|start| self.file.text.get(..start)) else { return false };
-        let Some((earlier, this_line)) = before.rsplit_once('\n') else { return false };
-        if !this_line.trim().is_empty() {
-            return false;
+        self.nodes += 1;
+        if self.nodes > YAML_NODES {
+            return Err(self.too_much(&node, &format!("more than {YAML_NODES} values")));
         }
-        let Some(line) = earlier.lines().rev().find(|line| !line.trim().is_empty()) else { return false };
-        let line = line.split(" #").next().unwrap_or(line).trim_end();
-        line.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+')).ends_with(['|', '>'])
+        if node.style != Style::Collection {
+            return self.attach(node, anchor, 1, 0);
+        }
+        if self.open.len() >= YAML_DEPTH {
+            return Err(self.too_much(&node, &format!("more than {YAML_DEPTH} levels of nesting")));
+        }
+        let (seen, merged) = (HashMap::new(), Vec::new());
+        self.open.push(Open { node, anchor, key: None, seen, merged, size: 1, height: 0 });
+        Ok(())
     }
 
-    fn source(&self, location: &serde_yaml::Location) -> &str {
-        let span = location.span();
-        let range = span.byte_offset().zip(span.byte_len()).and_then(|(start, len)| {
-            let start = usize::try_from(start).ok()?;
-            Some(start..start.checked_add(usize::try_from(len).ok()?)?)
-        });
-        range.and_then(|range| self.file.text.get(range)).unwrap_or_default()
+    fn close(&mut self) -> Result<(), GivenUp> {
+        let Some(mut open) = self.open.pop() else { return Ok(()) };
+        for node in std::mem::take(&mut open.merged) {
+            self.merge(node, &mut open.node);
+        }
+        if let Value::Map(entries) = &open.node.value {
+            // The caret of a map underlines its first key.
+            let first =
+                entries.first().filter(|entry| (entry.at.line, entry.at.column) == (open.node.line, open.node.column));
+            open.node.width = first.map_or(1, |entry| entry.at.width);
+        }
+        self.attach(open.node, open.anchor, open.size, open.height + 1)
     }
 
-    fn entries(&mut self, raw: Vec<(Spanned<Raw>, Spanned<Raw>)>) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = Vec::with_capacity(raw.len());
-        let mut seen: std::collections::HashMap<String, u32> = std::collections::HashMap::with_capacity(raw.len());
-        let mut merged: Vec<Node> = Vec::new();
-        for (key, value) in raw {
-            let at = self.node(key);
-            let node = self.node(value);
-            let Some(name) = at.text().map(str::to_owned).or_else(|| at.is_null().then(|| "null".to_owned())) else {
-                let message = format!("a key must be a text, but here stands {}", at.kind());
-                self.findings.error("F0108", &at.place(&self.file.path), message, "Write a plain word as the key.");
-                continue;
-            };
-            if name == "<<" && at.style == Style::Plain {
-                merged.push(node);
-                continue;
+    fn alias(&mut self, anchor: usize, span: &Span) -> Result<(), GivenUp> {
+        let here = self.node(Value::Null, span, Style::Plain);
+        self.aliases += 1;
+        let Some(Anchored { node, size, height }) = self.anchors.get(&anchor) else {
+            let message = "this alias stands inside the value that it repeats";
+            self.findings.error("F0102", &here.place(&self.file.path), message, "Write the value out.");
+            return Err(GivenUp);
+        };
+        let (size, height) = (*size, *height);
+        self.repeated += size;
+        if self.aliases > YAML_ALIASES || self.repeated > YAML_ALIAS_NODES {
+            return Err(self
+                .too_much(&here, &format!("more than {YAML_ALIASES} aliases or {YAML_ALIAS_NODES} repeated values")));
+        }
+        if self.open.len() + height > YAML_DEPTH {
+            return Err(self.too_much(&here, &format!("more than {YAML_DEPTH} levels of nesting")));
+        }
+        let node = node.clone();
+        self.attach(node, 0, size, height)
+    }
+
+    /// Puts a complete value where it belongs.
+    fn attach(&mut self, node: Node, anchor: usize, size: usize, height: usize) -> Result<(), GivenUp> {
+        if anchor != 0 {
+            self.repeated += size;
+            if self.repeated > YAML_ALIAS_NODES {
+                return Err(self.too_much(&node, &format!("more than {YAML_ALIAS_NODES} values with anchors")));
             }
-            if let Some(first) = seen.get(&name) {
-                let message = format!("the key `{name}` stands twice in this map, first on line {first}");
-                let help = "Keep one of the two; neither is chosen silently.";
-                self.findings.error("F0104", &at.place(&self.file.path), message, help);
-                continue;
-            }
-            seen.insert(name.clone(), at.line);
+            self.anchors.insert(anchor, Anchored { node: node.clone(), size, height });
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.root = Some(node);
+            return Ok(());
+        };
+        open.size += size;
+        open.height = open.height.max(height);
+        match (&mut open.node.value, open.key.take()) {
+            (Value::List(items), _) => items.push(node),
+            (Value::Map(_), None) => open.key = Some(node),
+            (Value::Map(_), Some(key)) => self.pair(key, node),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn pair(&mut self, at: Node, node: Node) {
+        let file = &self.file.path;
+        let Some(open) = self.open.last_mut() else { return };
+        let Some(name) = at.text().map(str::to_owned).or_else(|| at.is_null().then(|| "null".to_owned())) else {
+            let message = format!("a key must be a text, but here stands {}", at.kind());
+            self.findings.error("F0108", &at.place(file), message, "Write a plain word as the key.");
+            return;
+        };
+        if name == "<<" && at.style == Style::Plain {
+            open.merged.push(node);
+        } else if let Some(first) = open.seen.get(&name) {
+            let message = format!("the key `{name}` stands twice in this map, first on line {first}");
+            self.findings.error("F0104", &at.place(file), message, "Keep one of the two; neither is chosen silently.");
+        } else if let Value::Map(entries) = &mut open.node.value {
+            open.seen.insert(name.clone(), at.line);
             entries.push(Entry { key: name, at, node });
         }
-        for node in merged {
-            self.merge(node, &mut entries);
-        }
-        entries
     }
 
     /// `<<: *other` adds what the map does not say itself; of several maps the first wins.
-    fn merge(&mut self, from: Node, into: &mut Vec<Entry>) {
-        match from.value {
-            Value::Map(entries) => {
-                for entry in entries {
-                    if !into.iter().any(|own| own.key == entry.key) {
-                        into.push(entry);
-                    }
-                }
-            }
-            Value::List(items) => {
-                for item in items {
-                    self.merge(item, into);
-                }
-            }
-            _ => {
-                let message = format!("`<<` merges maps, but here stands {}", from.kind());
-                self.findings.error("F0108", &from.place(&self.file.path), message, "Write `<<: *name_of_a_map`.");
-            }
+    fn merge(&mut self, from: Node, into: &mut Node) {
+        let sources = match from.value {
+            Value::List(items) => items,
+            _ => vec![from],
+        };
+        let Value::Map(entries) = &mut into.value else { return };
+        for source in sources {
+            let place = source.place(&self.file.path);
+            let Value::Map(added) = source.value else {
+                let message = "`<<` merges maps, but here stands something else";
+                self.findings.error("F0108", &place, message, "Write `<<: *name_of_a_map`.");
+                continue;
+            };
+            let own: HashSet<String> = entries.iter().map(|entry| entry.key.clone()).collect();
+            entries.extend(added.into_iter().filter(|entry| !own.contains(&entry.key)));
         }
     }
+
+    fn scalar(&self, text: String, style: ScalarStyle, span: &Span, tag: Option<&Tag>) -> Node {
+        let is_text = tag.and_then(Tag::core_suffix) == Some("str");
+        let style = match style {
+            ScalarStyle::Plain => Style::Plain,
+            ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => Style::Quoted,
+            ScalarStyle::Literal | ScalarStyle::Folded => Style::Block,
+        };
+        if style != Style::Plain || is_text {
+            return self.node(Value::Text(text), span, style);
+        }
+        let value = plain(&text);
+        let raw = if matches!(value, Value::Text(_)) { None } else { Some(text.into_boxed_str()) };
+        Node { raw, ..self.node(value, span, style) }
+    }
+
+    fn node(&self, value: Value, span: &Span, style: Style) -> Node {
+        let source = span.byte_range().and_then(|range| self.file.text.get(range)).unwrap_or_default();
+        let first = source.lines().next().map_or(0, |line| line.trim_end().chars().count());
+        let width = if style == Style::Collection { 1 } else { number(first).max(1) };
+        Node::at(value, (number(span.start.line()).max(1), number(span.start.col()) + 1, width), style)
+    }
+
+    fn place_of(&self, line: usize, column: usize) -> Place {
+        Place { file: self.file.path.clone(), line: number(line).max(1), column: number(column) + 1, width: 1 }
+    }
+
+    fn too_much(&mut self, node: &Node, what: &str) -> GivenUp {
+        let message = format!("the file has {what}, which is not read");
+        self.findings.error(
+            "F0103",
+            &node.place(&self.file.path),
+            message,
+            "Split the file, and write values out where aliases repeat aliases.",
+        );
+        GivenUp
+    }
+}
+
+fn number(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX - 1)
+}
+
+/// A scalar without quotes, by the core rules of YAML 1.2; numbers that would not come back as they were written stay texts.
+fn plain(text: &str) -> Value {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+        "true" | "True" | "TRUE" => return Value::Bool(true),
+        "false" | "False" | "FALSE" => return Value::Bool(false),
+        _ => {}
+    }
+    numeral(text).map_or_else(|| Value::Text(text.to_owned()), Value::Number)
+}
+
+fn numeral(text: &str) -> Option<Number> {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if let Some(hex) = digits.strip_prefix("0x").filter(|_| digits.len() == text.len()) {
+        return u64::from_str_radix(hex, 16).ok().map(Number::from);
+    }
+    if let Some(octal) = digits.strip_prefix("0o").filter(|_| digits.len() == text.len()) {
+        return u64::from_str_radix(octal, 8).ok().map(Number::from);
+    }
+    let starts_well = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    let has_digit = digits.contains(|c: char| c.is_ascii_digit());
+    let padded = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.") && !digits.starts_with("0e");
+    if !starts_well || !has_digit || padded || !digits.chars().all(|c| c.is_ascii_digit() || "+-.eE".contains(c)) {
+        return None;
+    }
+    if digits.chars().all(|c| c.is_ascii_digit()) {
+        let text = text.strip_prefix('+').unwrap_or(text);
+        return text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from)).ok();
+    }
+    text.parse::<f64>().ok().and_then(Number::from_f64)
 }
 
 #[cfg(test)]
