@@ -1,16 +1,17 @@
-//! Named places where a process may die, for the kill tests. Without the feature `failpoints` a hit compiles to nothing.
+//! Named places where a process may die, for the kill tests. They are in debug builds, which
+//! `cargo test` makes, and behind the feature `failpoints`; in a release a hit compiles to nothing.
 //!
 //! `SEGUE_FAILPOINT=C04` dies at the first hit of C04, `C04@3` at the third. Before it dies the process writes the name of the
 //! point to the file named by `SEGUE_FAILPOINT_PROOF` and forces it to the disk, so that a test can tell a hit from
 //! another end. No destructor runs and no buffer is flushed: what is not durable is lost, as in a real crash.
 
 /// Passes the point `name`, or dies there.
-#[cfg(not(feature = "failpoints"))]
+#[cfg(not(any(feature = "failpoints", debug_assertions)))]
 #[inline(always)]
 pub fn hit(_name: &str) {}
 
 /// Passes the point `name`, or dies there.
-#[cfg(feature = "failpoints")]
+#[cfg(any(feature = "failpoints", debug_assertions))]
 pub fn hit(name: &str) {
     static ARMED: std::sync::OnceLock<Option<armed::Armed>> = std::sync::OnceLock::new();
     if let Some(armed) = ARMED.get_or_init(armed::from_environment) {
@@ -18,7 +19,19 @@ pub fn hit(name: &str) {
     }
 }
 
-#[cfg(feature = "failpoints")]
+/// Dies at the point `name` once `after` has passed, when the point is armed; otherwise never ends. For points in the middle of a
+/// wait for somebody else: "the request is out, the answer is not in".
+pub async fn while_waiting(name: &str, after: std::time::Duration) {
+    #[cfg(any(feature = "failpoints", debug_assertions))]
+    if armed::named(name) {
+        tokio::time::sleep(after).await;
+        hit(name);
+    }
+    let _ = (name, after);
+    std::future::pending().await
+}
+
+#[cfg(any(feature = "failpoints", debug_assertions))]
 mod armed {
     use std::{
         fs::File,
@@ -34,6 +47,11 @@ mod armed {
         /// Hits that are left, the deadly one included.
         left: AtomicU64,
         proof: Option<String>,
+    }
+
+    /// Whether the point `name` is the one that is set.
+    pub(super) fn named(name: &str) -> bool {
+        from_environment().is_some_and(|armed| armed.name == name)
     }
 
     pub(super) fn from_environment() -> Option<Armed> {

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+/// Project: bytes of one prompt or other text file.
+pub const PROJECT_TEXT: usize = 1024 * 1024;
 /// Model: time to connect.
 pub const MODEL_CONNECT: Duration = Duration::from_secs(3);
 /// Model: from the request to the first event of the answer.
@@ -53,12 +55,42 @@ pub const AGENT_HISTORY: usize = 10;
 pub const AGENT_FAILURES: u32 = 3;
 /// Agent: bytes of tool exchanges kept between the user's turns of one task.
 pub const AGENT_EXCHANGES: usize = 64 * 1024;
+/// Commands: utterances of the conversation shown to the command generator (dialogue.md 4.2).
+pub const COMMAND_HISTORY: usize = 20;
+/// Commands: characters of one earlier utterance that are shown.
+pub const COMMAND_UTTERANCE: usize = 1_000;
+/// Commands: bytes of one slot's value, as JSON, that are shown.
+pub const COMMAND_VALUE: usize = 500;
+/// Commands: tokens of one answer, where neither the project nor the model's entry says otherwise (dialogue.md 4.1).
+pub const COMMAND_TOKENS: u32 = 256;
+/// Commands: the same for models that think unseen; their thoughts count.
+pub const COMMAND_TOKENS_THINKING: u32 = 4_096;
+/// Commands: lines of one answer that are read.
+pub const COMMAND_LINES: usize = 200;
+/// Commands: commands taken from one answer.
+pub const COMMANDS_MOST: usize = 32;
+/// Commands: rounds in which the model may mend its answer.
+pub const COMMAND_REPAIRS: u32 = 1;
+/// Commands: bytes of an unusable answer, and mistakes of it, that the model is shown again.
+pub const COMMAND_QUOTED: usize = 2_000;
+/// Commands: mistakes told to the model in one round.
+pub const COMMAND_MISTAKES: usize = 8;
+/// Commands: stable prompts kept, one for each set of flows that could be started together.
+pub const COMMAND_PROMPTS: usize = 64;
+/// Commands: flows that call one another, followed this deep to find their slots.
+pub const COMMAND_CALL_DEPTH: usize = 16;
 /// Tool: time for one call, when the agent sets no `tool_timeout`.
 pub const TOOL_DEADLINE: Duration = Duration::from_secs(10);
 /// Tool: bytes of one result shown to the model.
 pub const TOOL_RESULT: usize = 64 * 1024;
 /// Tool: bytes of one raw result.
 pub const TOOL_RAW_RESULT: usize = 4 * 1024 * 1024;
+/// Tool: time beyond its deadline in which a tool may still say how it ended, so that the record is complete.
+pub const TOOL_GRACE: Duration = Duration::from_secs(1);
+/// Tool: problems with its arguments that the model is told at once.
+pub const TOOL_PROBLEMS: usize = 8;
+/// Tool: bytes of a name; models take no longer ones.
+pub const TOOL_NAME: usize = 64;
 /// MCP: time to connect and initialise one server.
 pub const MCP_INITIALISE: Duration = Duration::from_secs(10);
 /// MCP: tools listed by one server.
@@ -69,6 +101,44 @@ pub const MCP_PAGES: usize = 20;
 pub const MCP_DESCRIPTION: usize = 8 * 1024;
 /// MCP: bytes of one tool schema.
 pub const MCP_SCHEMA: usize = 32 * 1024;
+/// MCP: levels of JSON in one tool schema; about half as many schemas inside one another.
+pub const MCP_SCHEMA_DEPTH: usize = 32;
+/// MCP: steps that a pattern with look-around may take on one argument.
+pub const MCP_PATTERN_STEPS: usize = 100_000;
+/// MCP: bytes of one line or one event; a little more than [`TOOL_RAW_RESULT`], for its wrapping.
+pub const MCP_LINE: usize = TOOL_RAW_RESULT + 64 * 1024;
+/// MCP: lines on standard output that are no messages, after which a server is given up.
+pub const MCP_NOISE: usize = 20;
+/// MCP: bytes of standard error kept of one server, the newest.
+pub const MCP_STDERR: usize = 64 * 1024;
+/// MCP: calls waiting for one server.
+pub const MCP_QUEUE: usize = 64;
+/// MCP: connections made to one server within [`MCP_RECONNECT_WINDOW`].
+pub const MCP_RECONNECTS: usize = 5;
+/// MCP: the window in which [`MCP_RECONNECTS`] are counted.
+pub const MCP_RECONNECT_WINDOW: Duration = Duration::from_secs(10 * 60);
+/// MCP: pauses before the first, second, … new connection after a failure.
+pub const MCP_BACKOFF: [Duration; MCP_RECONNECTS] = [
+    Duration::ZERO,
+    Duration::from_millis(500),
+    Duration::from_secs(5),
+    Duration::from_secs(30),
+    Duration::from_secs(120),
+];
+/// MCP: the longest pause before a new connection that a call waits for; longer ones fail it at once.
+pub const MCP_BACKOFF_WAIT: Duration = Duration::from_secs(1);
+/// MCP: a connection that lived this long was a good one: the pauses begin anew.
+pub const MCP_STABLE: Duration = Duration::from_secs(60);
+/// MCP: bytes of the answer of a token server.
+pub const MCP_TOKEN: usize = 64 * 1024;
+/// MCP: time for the answer to a ping, sent after a call was too late.
+pub const MCP_PING: Duration = Duration::from_secs(3);
+/// MCP: time for a child to end after its input closed, and again after it was asked to.
+pub const MCP_CLOSE: Duration = Duration::from_millis(500);
+/// MCP: time for a notice of cancellation to leave.
+pub const MCP_CANCEL: Duration = Duration::from_secs(1);
+/// MCP: the shortest time between two pieces of news of one call.
+pub const MCP_PROGRESS: Duration = Duration::from_millis(100);
 /// Mailbox: messages waiting in one conversation.
 pub const MAILBOX: usize = 8;
 /// Turns in flight in one process.
@@ -99,3 +169,23 @@ pub const STORE_BUSY: Duration = Duration::from_secs(5);
 pub const MEMORY_TRACED: usize = 1_000;
 /// Store: conversations that one list holds at most.
 pub const CONVERSATIONS_LISTED: usize = 10_000;
+/// Conversations kept in memory while they are idle; more are read from the store when they speak again.
+pub const CACHED_CONVERSATIONS: usize = 512;
+/// Store: batches between two snapshots of a conversation.
+pub const SNAPSHOT_EVERY: u64 = 16;
+/// Closing tool sources at the end of the process.
+pub const CLOSE: Duration = Duration::from_secs(5);
+/// Channel: pieces of an answer that wait for a client to read them.
+pub const CHANNEL_QUEUE: usize = 256;
+/// Channel: how long a turn waits for a client whose queue is full.
+pub const CHANNEL_PATIENCE: Duration = Duration::from_secs(5);
+/// Channel: silence on a stream after which a sign of life leaves.
+pub const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Channel: bytes of a sender's or a message's id.
+pub const WIRE_NAME: usize = 512;
+/// Server: time to read one request body.
+pub const BODY_READ: Duration = Duration::from_secs(10);
+/// Server: how long turns that run at the end may still take.
+pub const DRAIN: Duration = Duration::from_secs(30);
+/// Server: time for the store to answer a question about its health.
+pub const HEALTH: Duration = Duration::from_secs(2);

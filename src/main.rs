@@ -1,2 +1,21 @@
-//! The binary.
-fn main() {}
+//! The binary: reads the command line and leaves everything else to `cli`.
+
+mod cli;
+
+use std::process::ExitCode;
+
+/// Deeply nested conditions and templates are walked on the stack; the main thread of some systems has 1 MiB.
+const STACK: usize = 16 * 1024 * 1024;
+
+fn main() -> ExitCode {
+    let program = std::thread::Builder::new().name("segue".into()).stack_size(STACK).spawn(cli::run);
+    match program.map(std::thread::JoinHandle::join) {
+        Ok(Ok(code)) => code,
+        // The panic has said what happened.
+        Ok(Err(_)) => ExitCode::from(cli::COULD_NOT_RUN),
+        Err(error) => {
+            cli::out::note(&format!("no thread could be started: {error}"));
+            ExitCode::from(cli::COULD_NOT_RUN)
+        }
+    }
+}

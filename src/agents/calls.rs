@@ -26,7 +26,7 @@ use crate::{
     cx::Cx,
     llm::{Arguments, ToolCall},
     prompts::PromptSet,
-    tools::{Caller, Effect, FailureKind, Tool, ToolCx, ToolOutcome, invoke},
+    tools::{Caller, Effect, FailureKind, ToolCx, ToolOutcome, invoke},
 };
 
 /// Ordinary calls that run at the same time.
@@ -70,18 +70,7 @@ pub async fn run(
     let outcomes: Vec<ToolOutcome> = stream::iter(waiting).buffered(together).collect().await;
     let mut results: Vec<(usize, Arc<str>)> = Vec::with_capacity(calls.len());
     for ((at, call), outcome) in ordinary.iter().zip(outcomes) {
-        let text = match &outcome {
-            ToolOutcome::Failed(failure) if failure.kind == FailureKind::UnknownTool => {
-                unknown_tool(task, profile, prompts)
-            }
-            ToolOutcome::Failed(failure)
-                if failure.kind == FailureKind::BadArguments && failure.message.starts_with('\u{0}') =>
-            {
-                let reason = failure.message.trim_start_matches('\u{0}');
-                words(prompts, "arguments_not_json", context! { outcome => "arguments_not_json", reason })
-            }
-            _ => invoke::text_for_model(&outcome),
-        };
+        let text = told(call, &outcome, task, profile, prompts);
         note(call, &outcome, &text, ledger, &mut tally, cx);
         results.push((*at, text.into()));
     }
@@ -112,30 +101,22 @@ fn slot_of(call: &ToolCall) -> Option<&str> {
     call.name.strip_prefix(slot_tools::PREFIX)
 }
 
-fn find<'a>(call: &ToolCall, task: &'a AgentTask<'_>) -> Option<&'a Arc<dyn Tool>> {
-    task.tools.iter().find(|tool| tool.spec().name == call.name)
-}
-
 fn harmless(call: &ToolCall, task: &AgentTask<'_>) -> bool {
-    find(call, task).is_none_or(|tool| tool.spec().effect == Effect::Read)
+    task.tools.get(&call.name).is_none_or(|entry| entry.spec.effect == Effect::Read)
 }
 
 /// One ordinary call.
 async fn one(at: usize, call: &ToolCall, task: &AgentTask<'_>, profile: &Profile, cx: &Cx) -> ToolOutcome {
-    let Some(tool) = find(call, task) else {
-        return invoke::failed(FailureKind::UnknownTool, format!("there is no tool {}", call.name));
+    let Some(entry) = task.tools.get(&call.name) else {
+        return ToolOutcome::failed(FailureKind::UnknownTool, "");
     };
-    let arguments = match &call.arguments {
-        Arguments::Json(arguments) => arguments.clone(),
-        Arguments::Malformed { error, .. } => {
-            return invoke::failed(FailureKind::BadArguments, format!("\u{0}{error}"));
-        }
+    let Arguments::Json(arguments) = &call.arguments else {
+        return ToolOutcome::failed(FailureKind::BadArguments, "");
     };
-    let cx = cx.step(format!("tool.{at}")).within(profile.tool_timeout);
-    let source = tool.spec().source.clone();
-    let meta = task.meta.get(&*source).and_then(Json::as_object).cloned().unwrap_or_default();
+    let cx = cx.step(format!("tool.{at}"));
+    let meta = task.meta.get(&*entry.spec.source).and_then(Json::as_object).cloned().unwrap_or_default();
     let tool_cx = ToolCx {
-        idempotency_key: format!("{}/{}", task.conversation.id, cx.key).into(),
+        idempotency_key: invoke::idempotency_key(task.conversation.id.as_str(), task.conversation.turns, &cx.key),
         cx,
         metadata: task.metadata.clone(),
         caller: Caller {
@@ -146,7 +127,26 @@ async fn one(at: usize, call: &ToolCall, task: &AgentTask<'_>, profile: &Profile
         meta: Arc::new(meta),
         progress: None,
     };
-    invoke::invoke(&**tool, arguments.as_ref().clone(), &tool_cx).await
+    invoke::invoke(&task.tools, &call.name, arguments.as_ref().clone(), &tool_cx, profile.tool_timeout).await
+}
+
+/// What the model is told of a call.
+fn told(
+    call: &ToolCall,
+    outcome: &ToolOutcome,
+    task: &AgentTask<'_>,
+    profile: &Profile,
+    prompts: &PromptSet,
+) -> String {
+    match (outcome, &call.arguments) {
+        (_, Arguments::Malformed { error, .. }) => {
+            words(prompts, "arguments_not_json", context! { outcome => "arguments_not_json", reason => &**error })
+        }
+        (ToolOutcome::Failed(failure), _) if failure.kind == FailureKind::UnknownTool => {
+            unknown_tool(task, profile, prompts)
+        }
+        _ => outcome.for_model(),
+    }
 }
 
 fn note(call: &ToolCall, outcome: &ToolOutcome, text: &str, ledger: &mut Ledger<'_>, tally: &mut Tally, cx: &Cx) {
@@ -230,7 +230,7 @@ fn words(prompts: &PromptSet, outcome: &str, variables: minijinja::Value) -> Str
 }
 
 fn unknown_tool(task: &AgentTask<'_>, profile: &Profile, prompts: &PromptSet) -> String {
-    let mut names: Vec<String> = task.tools.iter().map(|tool| tool.spec().name.to_string()).collect();
+    let mut names: Vec<String> = task.tools.specs().map(|spec| spec.name.to_string()).collect();
     match profile.kind {
         AgentKind::Open => names.push(TASK_COMPLETED.into()),
         AgentKind::Task => names.extend(profile.exit_slots.iter().map(|name| format!("{}{name}", slot_tools::PREFIX))),

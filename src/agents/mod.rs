@@ -13,6 +13,8 @@ mod slot_tools;
 mod slots;
 mod speech;
 mod step;
+#[cfg(test)]
+mod tests;
 
 use std::{fmt, sync::Arc};
 
@@ -24,7 +26,7 @@ use segue_engine::{
 use serde_json::{Map, Value as Json};
 
 pub use self::{react::ReactAgent, step::ITERATIONS};
-use crate::{conversation::ReplySink, cx::Cx, llm::Llm, tools::Tool};
+use crate::{conversation::ReplySink, cx::Cx, llm::Llm, tools::registry::ToolSet};
 
 /// Who an agent is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +51,7 @@ pub struct AgentTask<'a> {
     /// Its model; every answer is recorded.
     pub llm: Arc<dyn Llm>,
     /// Its tools after filters, in the order in which the model sees them; every call is recorded.
-    pub tools: Vec<Arc<dyn Tool>>,
+    pub tools: ToolSet,
     /// Facts of the conversation and of the backend for tools; no model sees them.
     pub metadata: Arc<Map<String, Json>>,
     /// `_meta` for MCP calls by server name.
@@ -72,4 +74,9 @@ pub trait Agent: Send + Sync {
     ///
     /// *Cancellation*: when `cx` is cancelled or its deadline passes, it ends at the next safe point with what has happened.
     fn run<'a>(&'a self, task: AgentTask<'a>, out: &'a mut dyn ReplySink, cx: &'a Cx) -> BoxFuture<'a, AgentOutcome>;
+}
+
+/// Names that tools of servers may not have in this run: those of the profile's own tools.
+pub fn reserved_names(project: &Project, call: &AgentCall) -> Vec<String> {
+    profile::reserved_names(project, call)
 }

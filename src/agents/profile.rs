@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use segue_engine::{
     condition::Condition,
-    conversation::AgentKind,
+    conversation::{AgentCall, AgentKind},
     project::{AgentDef, Call, OnToolError, Project, StepKind},
 };
 
-use super::AgentTask;
+use super::{AgentTask, completion, slot_tools};
 use crate::limits;
 
 /// The profile of one run.
@@ -26,8 +26,8 @@ pub struct Profile {
     pub on_tool_error: OnToolError,
     /// Iterations of one run.
     pub iterations: u32,
-    /// Time for one tool call.
-    pub tool_timeout: Duration,
+    /// Time for one tool call, where the author set one.
+    pub tool_timeout: Option<Duration>,
     /// Failed calls in a row that end the run.
     pub failures: u32,
 }
@@ -39,7 +39,7 @@ impl Profile {
     }
     /// The profile that the calling step and the agent's configuration make.
     pub fn of(task: &AgentTask<'_>) -> Self {
-        let exit_if = exit_conditions(task.project, task);
+        let exit_if = exit_conditions(task.project, task.call);
         let definition: &AgentDef = task.definition;
         Self {
             kind: task.call.kind,
@@ -48,14 +48,25 @@ impl Profile {
             fillers: definition.enable_filler_messages,
             on_tool_error: definition.on_tool_error,
             iterations: definition.max_iterations.unwrap_or(limits::AGENT_ITERATIONS).min(limits::LOOP_MODEL_CALLS),
-            tool_timeout: definition.tool_timeout.unwrap_or(limits::TOOL_DEADLINE),
+            tool_timeout: definition.tool_timeout,
             failures: limits::AGENT_FAILURES,
         }
     }
 }
 
-fn exit_conditions(project: &Project, task: &AgentTask<'_>) -> Vec<Condition> {
-    let step = project.flow(task.call.flow_id.as_str()).and_then(|flow| flow.step(task.call.step_id.as_str()));
+/// Names that tools of servers may not have in a run.
+pub(super) fn reserved_names(project: &Project, call: &AgentCall) -> Vec<String> {
+    match call.kind {
+        AgentKind::Open => vec![completion::TASK_COMPLETED.to_owned()],
+        AgentKind::Task => exit_slots(&exit_conditions(project, call))
+            .iter()
+            .map(|name| format!("{}{name}", slot_tools::PREFIX))
+            .collect(),
+    }
+}
+
+fn exit_conditions(project: &Project, call: &AgentCall) -> Vec<Condition> {
+    let step = project.flow(call.flow_id.as_str()).and_then(|flow| flow.step(call.step_id.as_str()));
     match step.map(|step| &step.kind) {
         Some(StepKind::Call(Call::Agent { exit_if, .. })) => exit_if.clone(),
         _ => Vec::new(),

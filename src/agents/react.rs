@@ -133,14 +133,11 @@ async fn say(ledger: &mut Ledger<'_>, spoken: &Spoken, kind: BotKind, out: &mut 
 }
 
 fn tool_list(task: &AgentTask<'_>, profile: &Profile, slots: &RunSlots<'_>, prompts: &PromptSet) -> Arc<[ToolSpec]> {
-    let own = task.tools.iter().map(|tool| {
-        let spec = tool.spec();
-        ToolSpec {
-            name: spec.name.clone(),
-            description: spec.description.clone(),
-            parameters: spec.parameters.clone(),
-            strict: spec.strict,
-        }
+    let own = task.tools.specs().map(|spec| ToolSpec {
+        name: spec.name.clone(),
+        description: spec.description.clone(),
+        parameters: spec.parameters.clone(),
+        strict: spec.strict,
     });
     own.chain(completion::built_in_tools(profile, slots, prompts)).collect()
 }

@@ -29,7 +29,7 @@ pub mod scripted;
 mod sse;
 pub mod stream;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 

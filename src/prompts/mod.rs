@@ -45,6 +45,8 @@ prompts! {
     commands = "commands.j2",
     /// The command generator: state, history and message; new at every turn.
     commands_turn = "commands_turn.j2",
+    /// The command generator: what was wrong with its answer.
+    commands_repair = "commands_repair.j2",
     /// An open agent: stable for the agent.
     agent_open = "agent_open.j2",
     /// A task agent: stable for the agent.

@@ -15,7 +15,7 @@ use crate::{
     cx::Cx,
     effect::Effect,
     limits,
-    tools::{Tool, ToolSpec},
+    tools::{Tool, ToolSpec, registry::ToolSet},
 };
 
 /// A tool as the record keeps it.
@@ -29,60 +29,60 @@ struct Listed {
     source: Arc<str>,
 }
 
-/// The tools of these connections, in their order; every call of them is recorded. A server that is down lists nothing.
+/// The tools of these connections and the agent's own; every call of them is recorded. A server that is down lists nothing.
 pub(super) async fn tools(
     connections: &[AgentConnection],
+    own: &[Arc<dyn Tool>],
+    reserved: &[String],
     parts: &Parts,
     door: &Door,
     cx: &Cx,
-) -> Vec<Arc<dyn Tool>> {
+) -> ToolSet {
     let request: Vec<&str> = connections.iter().map(|connection| connection.server.as_str()).collect();
-    let recorded = match door.begin::<Vec<Listed>>(cx, "tools", Effect::Read, &request.join(",")).await {
-        Ok(recorded) => recorded,
-        Err(_) => return Vec::new(),
+    let Ok(recorded) = door.begin::<Vec<Listed>>(cx, "tools", Effect::Read, &request.join(",")).await else {
+        return ToolSet::default();
     };
-    let live = match (&recorded, parts.offline) {
-        (Some(_), true) => Vec::new(),
-        _ => list(connections, parts, cx).await,
-    };
+    let live = if parts.offline { ToolSet::default() } else { list(connections, own, reserved, parts, cx).await };
     let specs: Vec<ToolSpec> = match recorded {
         Some(listed) => listed.into_iter().map(ToolSpec::from).collect(),
         None => {
-            let specs: Vec<ToolSpec> = live.iter().map(|tool| tool.spec().clone()).collect();
-            let listed: Vec<Listed> = specs.iter().map(Listed::from).collect();
+            let listed: Vec<Listed> = live.specs().map(Listed::from).collect();
             if door.finish(cx, &listed).await.is_err() {
-                return Vec::new();
+                return ToolSet::default();
             }
-            specs
+            live.specs().cloned().collect()
         }
     };
-    let wrap = |spec: ToolSpec| {
-        let inner = live.iter().find(|tool| tool.spec().name == spec.name && tool.spec().source == spec.source).cloned();
-        Arc::new(RecordedTool { spec, inner, door: door.clone() }) as Arc<dyn Tool>
-    };
-    specs.into_iter().map(wrap).collect()
+    specs
+        .into_iter()
+        .fold(ToolSet::builder(), |set, spec| {
+            let inner = live.get(&spec.name).map(|entry| entry.tool.clone());
+            set.own(Arc::new(RecordedTool { spec, inner, door: door.clone() }))
+        })
+        .build()
 }
 
-async fn list(connections: &[AgentConnection], parts: &Parts, cx: &Cx) -> Vec<Arc<dyn Tool>> {
+async fn list(
+    connections: &[AgentConnection],
+    own: &[Arc<dyn Tool>],
+    reserved: &[String],
+    parts: &Parts,
+    cx: &Cx,
+) -> ToolSet {
     let cx = cx.within(limits::MCP_INITIALISE);
     let listing = connections.iter().filter_map(|connection| {
         let source = parts.sources.get(&connection.server)?;
         let cx = cx.clone();
         Some(async move { (connection, cx.wait(source.list(&cx)).await) })
     });
-    let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
+    let mut set = reserved.iter().fold(ToolSet::builder(), |set, name| set.reserve(name.as_str()));
+    set = own.iter().fold(set, |set, tool| set.own(tool.clone()));
     for (connection, listed) in futures::future::join_all(listing).await {
-        let Ok(Ok(catalog)) = listed else { continue };
-        for tool in catalog.tools {
-            let name = &tool.spec().name;
-            let included = connection.include.is_empty() || connection.include.iter().any(|wanted| *wanted == **name);
-            let excluded = connection.exclude.iter().any(|unwanted| *unwanted == **name);
-            if included && !excluded {
-                tools.push(tool);
-            }
+        if let Ok(Ok(catalog)) = listed {
+            set = set.server(connection.server.as_str(), &catalog, &connection.include, &connection.exclude);
         }
     }
-    crate::tools::registry::distinct(tools)
+    set.build()
 }
 
 impl From<&ToolSpec> for Listed {

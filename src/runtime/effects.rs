@@ -7,23 +7,23 @@ use segue_engine::{
         ActionCall, ActionOutcome, AgentCall, AgentOutcome, AgentStatus, Conversation, ToolCallStep, ToolResult,
     },
     dialogue::{InputKind, Next},
-    project::{AgentConnection, AgentDef, Protocol},
+    project::{AgentDef, Protocol},
 };
 use serde_json::{Map, Value as Json};
 
 use super::{
     catalogue,
     parts::Parts,
-    recorded::{Door, RecordedLlm, Shut},
+    recorded::{Door, RecordedLlm, RecordedTool, Shut},
     replies::TurnSink,
 };
 use crate::{
-    agents::AgentTask,
+    agents::{Agent, AgentTask},
     cx::Cx,
     effect::Effect,
     llm::Llm,
     store::TurnNumber,
-    tools::{Caller, ToolCx, ToolOutcome, direct, invoke},
+    tools::{Caller, Tool, ToolCx, direct, invoke, registry::ToolSet},
 };
 
 /// What an operator should know: a code and a reason.
@@ -63,9 +63,14 @@ async fn understand(
     failures: &mut Failures,
     cx: &Cx,
 ) -> InputKind {
+    if parts.project.config.generator.is_none() {
+        // A pipeline without a generator understands structured messages alone; a waiting agent gets everything else.
+        return InputKind::Understood(Vec::new());
+    }
     let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.generator.clone(), door: door.clone() });
     let at = cx.clock.now();
-    let understanding = parts.understander.understand(&parts.project, conversation, at, &llm, &cx.step("understand")).await;
+    let understanding =
+        parts.understander.understand(&parts.project, conversation, at, &llm, &cx.step("understand")).await;
     for trouble in understanding.failures {
         failures.push(("U0501".into(), trouble));
     }
@@ -87,7 +92,10 @@ async fn act(
             let outcome = match parts.actions.get(call.name.as_str()) {
                 Some(action) => action.run(conversation, &cx).await,
                 None => ActionOutcome::Failed {
-                    reason: format!("nobody runs the action {}: no action server is configured and none is registered", call.name),
+                    reason: format!(
+                        "nobody runs the action {}: no action server is configured and none is registered",
+                        call.name
+                    ),
                 },
             };
             match door.finish(&cx, &outcome).await {
@@ -112,18 +120,14 @@ async fn call_tool(
     failures: &mut Failures,
     cx: &Cx,
 ) -> ToolResult {
-    let connection =
-        AgentConnection { server: call.server.clone(), include: vec![call.tool.clone()], exclude: Vec::new() };
-    let tools = catalogue::tools(&[connection], parts, door, &cx.step("tools")).await;
-    let Some(tool) = tools.into_iter().next() else {
-        let reason = format!("the MCP server {} does not offer the tool {}", call.server, call.tool);
-        failures.push(("T0501".into(), reason.clone()));
-        return ToolResult::Failed { reason };
+    let Some(source) = parts.sources.get(&call.server) else {
+        return ToolResult::Failed { reason: format!("there is no MCP server {}", call.server) };
     };
     let meta = parts.meta(conversation).get(call.server.as_str()).and_then(Json::as_object).cloned();
-    let cx = cx.step("tool").within(parts.tool_timeout(&call.server));
+    let record = cx.step("result");
+    let cx = cx.step("tool");
     let tool_cx = ToolCx {
-        idempotency_key: format!("{}/{}/{}", conversation.id, number.0, cx.key).into(),
+        idempotency_key: invoke::idempotency_key(conversation.id.as_str(), number.0, &cx.key),
         cx,
         metadata: parts.metadata(conversation),
         caller: Caller {
@@ -134,11 +138,26 @@ async fn call_tool(
         meta: Arc::new(meta.unwrap_or_default()),
         progress: None,
     };
-    let outcome = invoke::invoke(&*tool, Json::Object(call.arguments.clone()), &tool_cx).await;
-    if let ToolOutcome::Failed(failure) | ToolOutcome::Unknown(failure) = &outcome {
-        failures.push(("T0502".into(), format!("{}.{}: {}", call.server, call.tool, failure.message)));
+    let wrap = |tool: Arc<dyn Tool>| {
+        let spec = tool.spec().clone();
+        Arc::new(RecordedTool { spec, inner: Some(tool), door: door.clone() }) as Arc<dyn Tool>
+    };
+    // The tool's own record says whether it ran; this one says what the flow was told, and needs no server to be read again.
+    let result = match door.begin::<ToolResult>(&record, "result", Effect::Read, call.tool.as_str()).await {
+        Ok(Some(result)) => result,
+        Ok(None) => {
+            let result = direct::call_step(&**source, &call, &tool_cx, None, &wrap).await;
+            match door.finish(&record, &result).await {
+                Ok(()) => result,
+                Err(shut) => ToolResult::Failed { reason: shut.to_string() },
+            }
+        }
+        Err(shut) => ToolResult::Failed { reason: shut.to_string() },
+    };
+    if let ToolResult::Failed { reason } | ToolResult::Unknown { reason } = &result {
+        failures.push(("T0502".into(), format!("{}.{}: {reason}", call.server, call.tool)));
     }
-    direct::result(outcome)
+    result
 }
 
 async fn run_agent(
@@ -155,18 +174,19 @@ async fn run_agent(
     if definition.protocol == Protocol::A2a && definition.module.is_none() {
         return failed("A0508", format!("agent {}: remote agents are not supported by this version", call.agent));
     }
-    let tools = catalogue::tools(&definition.connections, parts, door, &cx.step("tools")).await;
+    let reserved = crate::agents::reserved_names(&parts.project, call);
+    let own = parts.custom_tools(call.agent.as_str());
+    let tools = catalogue::tools(&definition.connections, own, &reserved, parts, door, &cx.step("tools")).await;
     if let Some(reason) = nothing_to_work_with(definition, &tools, parts) {
         return failed("A0509", reason);
     }
-    let custom = parts.custom_tools(call.agent.as_str(), door);
     let task = AgentTask {
         project: &parts.project,
         conversation,
         call,
         definition,
         llm: Arc::new(RecordedLlm { inner: parts.model_of(definition), door: door.clone() }),
-        tools: tools.into_iter().chain(custom).collect(),
+        tools,
         metadata: parts.metadata(conversation),
         meta: Arc::new(parts.meta(conversation)),
     };
@@ -190,10 +210,11 @@ async fn run_agent(
     }
 }
 
-fn nothing_to_work_with(definition: &AgentDef, tools: &[Arc<dyn crate::tools::Tool>], parts: &Parts) -> Option<String> {
+fn nothing_to_work_with(definition: &AgentDef, tools: &ToolSet, parts: &Parts) -> Option<String> {
     let down: Vec<String> =
         definition.connections.iter().filter_map(|connection| parts.why_down(&connection.server)).collect();
-    (tools.is_empty() && !down.is_empty()).then(|| format!("none of its MCP servers answers: {}", down.join("; ")))
+    (tools.entries().is_empty() && !down.is_empty() && !parts.offline)
+        .then(|| format!("none of its MCP servers answers: {}", down.join("; ")))
 }
 
 fn shut_out(shut: Shut) -> AgentOutcome {

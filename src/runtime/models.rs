@@ -26,10 +26,13 @@ impl<'a> Models<'a> {
     /// For a project in this folder.
     pub(super) fn new(project: &'a Project, root: &'a Path, outbound: Outbound, seed: u64) -> Self {
         let key = |name: &str| environment::variable(name).map(Secret::new);
-        let other_keys: BTreeMap<String, Secret> = ["anthropic", "mistral", "gemini", "cohere", "groq", "deepseek", "openrouter"]
-            .into_iter()
-            .filter_map(|provider| Some((provider.to_owned(), key(&format!("{}_API_KEY", provider.to_uppercase()))?)))
-            .collect();
+        let other_keys: BTreeMap<String, Secret> =
+            ["anthropic", "mistral", "gemini", "cohere", "groq", "deepseek", "openrouter"]
+                .into_iter()
+                .filter_map(|provider| {
+                    Some((provider.to_owned(), key(&format!("{}_API_KEY", provider.to_uppercase()))?))
+                })
+                .collect();
         let around = Surroundings {
             openai_base_url: environment::variable("OPENAI_BASE_URL"),
             openai_api_base: environment::variable("OPENAI_API_BASE"),
@@ -107,5 +110,28 @@ fn from_map(own: &Map<String, Json>) -> ModelDef {
         provider: provider.unwrap_or_else(|| "openai".into()).into(),
         model: model.unwrap_or_else(|| DEFAULT_MODEL.into()).into(),
         settings,
+    }
+}
+
+/// A model that is never asked: behind a replay.
+#[derive(Debug)]
+pub(super) struct Nobody(llm::ModelProfile);
+
+impl Default for Nobody {
+    fn default() -> Self {
+        Self(llm::ModelProfile::of("nobody", ""))
+    }
+}
+
+impl Llm for Nobody {
+    fn profile(&self) -> &llm::ModelProfile {
+        &self.0
+    }
+    fn chat<'a>(
+        &'a self,
+        _: llm::ChatRequest,
+        _: &'a crate::cx::Cx,
+    ) -> futures::future::BoxFuture<'a, Result<llm::ChatStream, llm::LlmError>> {
+        Box::pin(std::future::ready(Err(llm::LlmErrorKind::Unscripted.into())))
     }
 }

@@ -1,6 +1,6 @@
 //! The running parts of one project: models, tool sources, agents, actions. Shared by every conversation, never changed.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
 use indexmap::IndexMap;
 use segue_engine::{
@@ -10,11 +10,9 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-use super::recorded::{Door, RecordedTool};
 use crate::{
     agents::{Agent, AgentCard, ReactAgent},
     cx::Cx,
-    limits,
     llm::Llm,
     prompts::PromptSet,
     tools::{SourceStatus, Tool, ToolSource},
@@ -33,7 +31,7 @@ pub trait Action: Send + Sync {
 pub(super) struct Parts {
     pub(super) project: Arc<Project>,
     pub(super) prompts: Arc<PromptSet>,
-    pub(super) understander: Understander,
+    pub(super) understander: Arc<Understander>,
     /// The model of the command generator.
     pub(super) generator: Arc<dyn Llm>,
     /// The models of agents, by agent.
@@ -65,18 +63,9 @@ impl Parts {
     pub(super) fn model_of(&self, definition: &AgentDef) -> Arc<dyn Llm> {
         self.agent_models.get(definition.name.as_str()).unwrap_or(&self.generator).clone()
     }
-    /// Tools registered for an agent; every call is recorded.
-    pub(super) fn custom_tools(&self, agent: &str, door: &Door) -> Vec<Arc<dyn Tool>> {
-        let wrap = |tool: &Arc<dyn Tool>| {
-            let (spec, inner) = (tool.spec().clone(), Some(tool.clone()));
-            Arc::new(RecordedTool { spec, inner, door: door.clone() }) as Arc<dyn Tool>
-        };
-        self.tools.get(agent).into_iter().flatten().map(wrap).collect()
-    }
-    /// Time for one call of a server's tools.
-    pub(super) fn tool_timeout(&self, server: &ServerName) -> Duration {
-        let server = self.project.endpoints.mcp_servers.get(server);
-        server.and_then(|server| server.tool_timeout).unwrap_or(limits::TOOL_DEADLINE)
+    /// Tools registered for an agent.
+    pub(super) fn custom_tools(&self, agent: &str) -> &[Arc<dyn Tool>] {
+        self.tools.get(agent).map(Vec::as_slice).unwrap_or_default()
     }
     /// `_meta` by server: constants, and slots that have a value (agents.md 8.2).
     pub(super) fn meta(&self, conversation: &Conversation) -> Map<String, Json> {

@@ -19,9 +19,10 @@ use crate::{
     clock::{Clock, Deadline},
     cx::Cx,
     effect::Effect,
+    failpoint,
     llm::{Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelProfile},
     store::{Begun, Journal, StoreError},
-    tools::{FailureKind, Tool, ToolCx, ToolFailure, ToolOutcome, ToolSpec},
+    tools::{ArgumentCheck, FailureKind, Tool, ToolCx, ToolFailure, ToolOutcome, ToolSpec},
 };
 
 /// Wall time as a turn sees it: the time of the newest recorded outcome. It stands still while the turn computes, so that
@@ -149,7 +150,10 @@ impl RecordedLlm {
             Err(shut) => return Err(LlmError::new(LlmErrorKind::Cancelled).because(shut)),
         }
         match self.inner.chat(request, cx).await {
-            Ok(stream) => Ok(self.record(stream, cx.clone())),
+            Ok(stream) => {
+                failpoint::hit("C08");
+                Ok(self.record(stream, cx.clone()))
+            }
             Err(error) => {
                 self.keep(cx, Err(error.clone())).await?;
                 Err(error)
@@ -197,6 +201,12 @@ pub(super) struct RecordedTool {
 impl Tool for RecordedTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
+    }
+    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
+        self.inner.as_ref()?.arguments()
+    }
+    fn limit(&self) -> Option<Duration> {
+        self.inner.as_ref()?.limit()
     }
     fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(self.run(arguments, cx))

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use segue_engine::{
-    conversation::{Event, EventKind, UserMessage},
+    conversation::{Event, EventKind, UserMessage, codec},
     ids::{ConversationId, MessageId},
     time::Timestamp,
 };
@@ -22,6 +22,12 @@ pub(super) fn duplicate_key(inbound: &Inbound) -> Option<String> {
         let (tenant, channel, account) = (&inbound.tenant, &inbound.message.input_channel, &inbound.account);
         format!("{}.{}.{}:{tenant}{channel}{account}{id}", tenant.len(), channel.len(), account.len())
     })
+}
+
+/// A hash of [`duplicate_key`], by which a store finds a message quickly; never 0. Different messages may share one, so
+/// whoever finds a message compares the keys.
+pub(super) fn mark(key: &str) -> u64 {
+    codec::checksum(key, 0, &[]).max(1)
 }
 
 /// Whether a message that came `earlier` is no longer remembered as the same as one that comes `now`.

@@ -93,6 +93,9 @@ impl Location {
 pub fn open(location: &Location) -> Result<Arc<dyn Store>, StoreError> {
     match location {
         Location::Memory => Ok(Arc::new(MemoryStore::new())),
+        #[cfg(feature = "sqlite")]
+        Location::Sqlite { path, full } => Ok(Arc::new(super::SqliteStore::open(path, *full)?)),
+        #[cfg(not(feature = "sqlite"))]
         Location::Sqlite { path, .. } => Err(StoreError::Unsupported {
             given: path.display().to_string(),
             reason: "this program was built without SQLite".to_owned(),

@@ -3,6 +3,7 @@
 //! What it keeps is encoded, as on a disk: an idle conversation costs little more than its bytes. Journals and traces are kept
 //! for the latest turns of the whole process only.
 
+mod squeeze;
 mod talk;
 
 use std::{
@@ -239,7 +240,7 @@ impl MemoryStore {
     #[cfg(any(test, feature = "testing"))]
     pub fn damage(&self, id: &ConversationId) {
         if let Some(talk) = self.shard(id).get_mut(id) {
-            talk.damage(segue_engine::conversation::codec::HEAD);
+            talk.damage();
         }
     }
 }

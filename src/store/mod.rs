@@ -11,6 +11,8 @@ mod journal;
 mod location;
 mod memory;
 mod replay;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 use std::sync::Arc;
 
@@ -22,6 +24,8 @@ use segue_engine::{
 };
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "sqlite")]
+pub use self::sqlite::SqliteStore;
 pub use self::{
     journal::{Begun, Journal, TurnJournal},
     location::{Location, open},

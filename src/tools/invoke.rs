@@ -1,14 +1,121 @@
-//! One call (being built).
-use super::*;
-/// Stub.
-pub async fn invoke(tool: &dyn Tool, arguments: Json, cx: &ToolCx) -> ToolOutcome {
-    tool.call(arguments, cx).await
+//! One call of a tool: find it, check the arguments, bound it in time, cap what it gives, and say what became of it.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::Value as Json;
+use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    ArgumentCheck, Effect, FailureKind, Tool, ToolCx, ToolOutcome,
+    registry::ToolSet,
+    words::{Word, say},
+};
+use crate::{
+    cx::{Cx, StepKey, Stopped},
+    limits,
+};
+
+/// Calls the tool `name` of `tools`. Never an error: whatever goes wrong is an outcome that the model can be told.
+///
+/// The call ends `limit` from now at the latest (else the tool's own limit, else [`limits::TOOL_DEADLINE`]), or at the
+/// deadline of the context. A running `write` is not cancelled: it
+/// runs to its end or its deadline, and one whose end nobody saw is [`ToolOutcome::Unknown`]. *Cancellation*: dropping the
+/// future gives the call up.
+pub async fn invoke(tools: &ToolSet, name: &str, arguments: Json, cx: &ToolCx, limit: Option<Duration>) -> ToolOutcome {
+    let Some(entry) = tools.get(name) else {
+        return unknown_tool(tools, name);
+    };
+    invoke_tool(entry.tool.as_ref(), &entry.check, arguments, cx, limit).await
 }
-/// Stub.
-pub fn text_for_model(outcome: &ToolOutcome) -> String {
-    format!("{outcome:?}")
+
+/// Calls one tool: as [`invoke`], for those who have found it already.
+pub async fn invoke_tool(
+    tool: &dyn Tool,
+    check: &ArgumentCheck,
+    arguments: Json,
+    cx: &ToolCx,
+    limit: Option<Duration>,
+) -> ToolOutcome {
+    let problems = check.problems(&arguments);
+    if !problems.is_empty() {
+        let message = say(Word::Arguments, &[("problems", &problems.join(" "))]);
+        return ToolOutcome::failed(FailureKind::BadArguments, message);
+    }
+    let limit = limit.or(tool.limit()).unwrap_or(limits::TOOL_DEADLINE);
+    bounded(tool, arguments, cx, limit, limits::TOOL_GRACE).await
 }
-/// A failure of this kind.
-pub fn failed(kind: FailureKind, message: impl Into<String>) -> ToolOutcome {
-    ToolOutcome::Failed(ToolFailure { kind, message: message.into(), fatal: false })
+
+/// Calls a tool within `limit`, and waits for `grace` longer so that wrapped tools can record how it ended.
+pub(super) async fn bounded(
+    tool: &dyn Tool,
+    arguments: Json,
+    cx: &ToolCx,
+    limit: Duration,
+    grace: Duration,
+) -> ToolOutcome {
+    let effect = tool.spec().effect;
+    let inner = ToolCx { cx: sheltered(&cx.cx.within(limit), effect), ..cx.clone() };
+    if cx.cx.cancel.is_cancelled() {
+        return ToolOutcome::failed(FailureKind::Cancelled, say(Word::StoppedBefore, &[]));
+    }
+    let left = inner.cx.remaining();
+    if left.is_zero() {
+        return ToolOutcome::failed(FailureKind::Timeout, say(Word::LateBefore, &[]));
+    }
+    let outer = Cx { deadline: inner.cx.clock.deadline(left.saturating_add(grace)), ..inner.cx.clone() };
+    match outer.wait(tool.call(arguments, &inner)).await {
+        Ok(outcome) => within_size(outcome),
+        Err(Stopped::DeadlinePassed) => late(effect, left),
+        Err(Stopped::Cancelled) => ToolOutcome::lost(effect, FailureKind::Cancelled, say(Word::Stopped, &[])),
+    }
 }
+
+/// A context whose cancellation a running `write` does not feel.
+fn sheltered(cx: &Cx, effect: Effect) -> Cx {
+    match effect {
+        Effect::Write => Cx { cancel: CancellationToken::new(), ..cx.clone() },
+        Effect::Read | Effect::Idempotent => cx.clone(),
+    }
+}
+
+/// The outcome of a call that gave no answer in `limit`.
+pub(super) fn late(effect: Effect, limit: Duration) -> ToolOutcome {
+    let seconds = limit.as_millis().div_ceil(100) as f64 / 10.0;
+    ToolOutcome::lost(effect, FailureKind::Timeout, say(Word::Late, &[("seconds", &seconds)]))
+}
+
+fn within_size(outcome: ToolOutcome) -> ToolOutcome {
+    let ToolOutcome::Done(output) = &outcome else { return outcome };
+    let bytes = output.bytes();
+    if bytes <= limits::TOOL_RAW_RESULT {
+        return outcome;
+    }
+    let message = say(Word::TooLarge, &[("bytes", &bytes), ("limit", &limits::TOOL_RAW_RESULT)]);
+    ToolOutcome::failed(FailureKind::BadResult, message)
+}
+
+fn unknown_tool(tools: &ToolSet, name: &str) -> ToolOutcome {
+    let name = name.get(..name.floor_char_boundary(limits::TOOL_NAME)).unwrap_or_default();
+    let names = tools.specs().map(|spec| &*spec.name).collect::<Vec<_>>().join(", ");
+    let message = if names.is_empty() {
+        say(Word::NoTools, &[("name", &name)])
+    } else {
+        say(Word::NoTool, &[("name", &name), ("tools", &names)])
+    };
+    ToolOutcome::failed(FailureKind::UnknownTool, message)
+}
+
+/// The key that is the same whenever the same step is tried again: of the conversation, the number of its turn, and the
+/// step. It tells nothing of the conversation to whom it is sent.
+pub fn idempotency_key(conversation: &str, turn: u64, step: &StepKey) -> Arc<str> {
+    let mut hash = Sha256::new();
+    for part in [conversation, &turn.to_string(), step.as_str()] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>().into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,17 +1,31 @@
 //! Doing things: tools, and the sources that list them.
 //!
-//! Entry: [`Tool::call`], through `invoke`. This room never speaks to a model and never sees a conversation: what a
-//! tool may know of its caller is in its [`ToolCx`].
+//! Entry: [`Tool::call`], through [`invoke`](invoke::invoke). This room never speaks to a model and never sees a
+//! conversation: what a tool may know of its caller is in its [`ToolCx`].
+//!
+//! A run of an agent collects a [`ToolSet`](registry::ToolSet); a call step goes through [`call_step`](direct::call_step).
+//! MCP servers are `mcp::McpServer`. How an outcome reads for a model is [`outcome`]'s matter.
 
+pub mod direct;
 pub mod invoke;
+#[cfg(feature = "mcp")]
+pub mod mcp;
+pub mod outcome;
+pub mod registry;
+pub mod schema;
+mod words;
 
-use std::{fmt, sync::Arc};
+#[cfg(test)]
+mod fixture;
+
+use std::{fmt, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use tokio::sync::watch;
 
+pub use self::schema::ArgumentCheck;
 use crate::cx::Cx;
 pub use crate::effect::Effect;
 
@@ -150,6 +164,14 @@ pub struct TaskRef {
 pub trait Tool: Send + Sync {
     /// What it is.
     fn spec(&self) -> &ToolSpec;
+    /// The compiled check of its arguments, where it keeps one; else whoever collects tools compiles the schema.
+    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
+        None
+    }
+    /// The longest a call may take, where its source sets one.
+    fn limit(&self) -> Option<Duration> {
+        None
+    }
     /// Does it. Arguments were checked against the schema. *Cancellation*: dropping the future gives the call up; whether it
     /// ran is then unknown, and the journal says so for a `write`.
     fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome>;

@@ -39,6 +39,25 @@ pub(crate) fn everything() -> Command {
     command
 }
 
+/// The same over HTTP, on a port that was free a moment ago.
+pub(crate) fn everything_http(port: u16) -> Command {
+    let mut command = node("@modelcontextprotocol/server-everything/dist/index.js");
+    command.arg("streamableHttp").env("PORT", port.to_string());
+    command
+}
+
+/// Our server on the Python SDK over HTTP; port 0 takes a free one.
+pub(crate) fn fastmcp_http(port: u16) -> Command {
+    let mut command = fastmcp();
+    command.args(["http", &port.to_string()]);
+    command
+}
+
+/// A port that is free now.
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 /// Our server on the Python SDK, on stdio.
 pub(crate) fn fastmcp() -> Command {
     let mut command = python();

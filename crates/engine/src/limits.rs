@@ -25,7 +25,7 @@ pub const PROJECT_FILES: usize = 20_000;
 /// YAML: aliases (`*name`) in one file.
 pub const YAML_ALIASES: usize = 1_000;
 /// YAML: values that aliases may repeat in one file, all together.
-pub const YAML_ALIAS_EVENTS: usize = 200_000;
+pub const YAML_ALIAS_NODES: usize = 200_000;
 
 // ---- templates ----
 

@@ -244,7 +244,8 @@ fn named<'f>(facts: &'f Facts<'_>) -> &'f [(&'f str, minijinja::Value)] {
         let mut named = Vec::with_capacity(facts.script.names.len());
         for (name, expression) in &facts.script.names {
             let view = minijinja::Value::from_pairs(seen.iter().map(|(name, value)| (*name, value.clone())));
-            let value = facts.script.templates.compile_expression(expression).and_then(|expression| expression.eval(view));
+            let value =
+                facts.script.templates.compile_expression(expression).and_then(|expression| expression.eval(view));
             let value = value.unwrap_or_default();
             seen.insert(name, value.clone());
             named.push((name.as_str(), value));

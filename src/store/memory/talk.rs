@@ -8,6 +8,7 @@ use segue_engine::{
     time::Timestamp,
 };
 
+use super::squeeze;
 use crate::{
     limits,
     store::{
@@ -26,6 +27,7 @@ pub(super) struct Talk {
     inbox: Vec<Entry>,
     /// Batch `n` stands at `n - 1`.
     batches: Vec<Kept>,
+    /// Encoded and squeezed, with the number of the batch after which it was taken.
     snapshot: Option<(u64, Box<[u8]>)>,
     /// Replies that wait for delivery: batch and id.
     pending: Vec<(u64, Arc<str>)>,
@@ -41,14 +43,40 @@ struct Entry {
     batch: u64,
     /// Hash of its duplicate key; 0 without one. Saves unpacking all messages to find one.
     key: u64,
-    packed: Box<[u8]>,
+    /// Packed and squeezed.
+    message: Box<[u8]>,
 }
 
-/// A batch, encoded.
+/// A batch.
 struct Kept {
     turn: u64,
-    events: Box<[u8]>,
-    replies: Box<[u8]>,
+    /// Bytes of the encoded events.
+    events: usize,
+    /// Encoded events, then encoded replies, squeezed as one: they repeat each other.
+    squeezed: Box<[u8]>,
+}
+
+/// Makes room for one more, and for a quarter more than there are: most talks are short, and doubling would waste half.
+fn grow<T>(list: &mut Vec<T>) {
+    if list.len() == list.capacity() {
+        list.reserve_exact(1 + list.len() / 4);
+    }
+}
+
+impl Entry {
+    fn message(&self, id: &ConversationId) -> Result<Inbound, StoreError> {
+        let packed = squeeze::stretch(&self.message);
+        inbox::unpack(id, &packed.ok_or_else(|| StoreError::damaged(id, "a message cannot be read"))?)
+    }
+}
+
+impl Kept {
+    /// Encoded events and replies.
+    fn records(&self, id: &ConversationId) -> Result<(Vec<u8>, Vec<u8>), StoreError> {
+        let mut events = squeeze::stretch(&self.squeezed).filter(|both| both.len() >= self.events);
+        let replies = events.as_mut().map(|events| events.split_off(self.events));
+        events.zip(replies).ok_or_else(|| StoreError::damaged(id, "a batch cannot be read"))
+    }
 }
 
 /// What is kept of a turn for a while only.
@@ -74,10 +102,10 @@ impl Talk {
 
     pub(super) fn accept(&mut self, inbound: &Inbound) -> Result<Accepted, StoreError> {
         let key = inbox::duplicate_key(inbound);
-        let hash = key.as_ref().map_or(0, |key| codec::checksum(key, 0, &[]).max(1));
+        let hash = key.as_deref().map_or(0, inbox::mark);
         if let Some(key) = &key {
             for entry in self.inbox.iter().rev().filter(|entry| entry.key == hash) {
-                let earlier = inbox::unpack(&inbound.conversation, &entry.packed)?;
+                let earlier = entry.message(&inbound.conversation)?;
                 let same = inbox::duplicate_key(&earlier).as_ref() == Some(key);
                 if !same || (entry.batch > 0 && inbox::is_forgotten(earlier.at, inbound.at)) {
                     continue;
@@ -89,18 +117,18 @@ impl Talk {
                 });
             }
         }
-        let packed = inbox::pack(inbound)?.into();
+        let message = squeeze::squeeze(&inbox::pack(inbound)?);
         self.turns += 1;
-        self.inbox.push(Entry { turn: self.turns, batch: 0, key: hash, packed });
+        grow(&mut self.inbox);
+        self.inbox.push(Entry { turn: self.turns, batch: 0, key: hash, message });
         Ok(Accepted::New(TurnNumber(self.turns)))
     }
 
     pub(super) fn load(&self, id: &ConversationId) -> Result<Stored, StoreError> {
         // A snapshot that cannot be read is no loss: the events fold to the same.
-        let snapshot = self
-            .snapshot
-            .as_ref()
-            .and_then(|(after, record)| Some((*after, codec::decode_snapshot(id, *after, record).ok()?)));
+        let snapshot = self.snapshot.as_ref().and_then(|(after, record)| {
+            Some((*after, codec::decode_snapshot(id, *after, &squeeze::stretch(record)?).ok()?))
+        });
         let after = snapshot.as_ref().map_or(0, |(after, _)| *after);
         let mut tail = Vec::new();
         for number in after + 1..=self.version() {
@@ -115,16 +143,17 @@ impl Talk {
 
     fn events(&self, id: &ConversationId, number: u64) -> Result<Vec<segue_engine::conversation::Event>, StoreError> {
         let Some(batch) = self.batch(number) else { return Ok(Vec::new()) };
-        codec::decode_events(id, number, &batch.events).map_err(|e| StoreError::damaged(id, e))
+        let (events, _) = batch.records(id)?;
+        codec::decode_events(id, number, &events).map_err(|e| StoreError::damaged(id, e))
     }
 
     fn replies(&self, id: &ConversationId, number: u64) -> Result<Vec<StoredReply>, StoreError> {
-        match self.batch(number) {
-            Some(batch) if !batch.replies.is_empty() => {
-                codec::open(id.as_str(), number, &batch.replies).map_err(|e| StoreError::damaged(id, e))
-            }
-            _ => Ok(Vec::new()),
+        let Some(batch) = self.batch(number) else { return Ok(Vec::new()) };
+        let (_, replies) = batch.records(id)?;
+        if replies.is_empty() {
+            return Ok(Vec::new());
         }
+        codec::open(id.as_str(), number, &replies).map_err(|e| StoreError::damaged(id, e))
     }
 
     pub(super) fn append(&mut self, id: &ConversationId, after: Version, batch: Batch) -> Result<Version, StoreError> {
@@ -134,16 +163,18 @@ impl Talk {
         let number = after.0 + 1;
         let damaged = |e| StoreError::damaged(id, e);
         // Everything that can fail comes first: all or nothing.
-        let events = codec::encode_events(id, number, &batch.events).map_err(damaged)?.into();
-        let replies = match batch.replies.as_slice() {
-            [] => Box::default(),
-            replies => codec::seal(id.as_str(), number, replies, 128 * replies.len()).map_err(damaged)?.into(),
-        };
+        let mut record = codec::encode_events(id, number, &batch.events).map_err(damaged)?;
+        let events = record.len();
+        if !batch.replies.is_empty() {
+            let replies = codec::seal(id.as_str(), number, &batch.replies, 128 * batch.replies.len());
+            record.extend(replies.map_err(damaged)?);
+        }
         let snapshot = batch.snapshot.map(|snapshot| codec::encode_snapshot(number, &snapshot)).transpose();
         if let Some(snapshot) = snapshot.map_err(damaged)? {
-            self.snapshot = Some((number, snapshot.into()));
+            self.snapshot = Some((number, squeeze::squeeze(&snapshot)));
         }
-        self.batches.push(Kept { turn: batch.turn.0, events, replies });
+        grow(&mut self.batches);
+        self.batches.push(Kept { turn: batch.turn.0, events, squeezed: squeeze::squeeze(&record) });
         self.pending.extend(batch.replies.into_iter().map(|reply| (number, reply.id)));
         let given_up = self.pending.len().saturating_sub(limits::OUTBOX);
         self.pending.drain(..given_up);
@@ -196,7 +227,7 @@ impl Talk {
         open.map(|entry| {
             Ok(Unfinished {
                 turn: TurnNumber(entry.turn),
-                inbound: inbox::unpack(id, &entry.packed)?,
+                inbound: entry.message(id)?,
                 journal: self.journal_of(entry.turn).map(|records| records.journal.clone()).unwrap_or_default(),
             })
         })
@@ -231,7 +262,7 @@ impl Talk {
                 let events = self.events(id, number)?;
                 let entry = self.inbox.iter().find(|entry| entry.turn == batch.turn);
                 let inbound = match entry {
-                    Some(entry) => inbox::unpack(id, &entry.packed)?,
+                    Some(entry) => entry.message(id)?,
                     None => inbox::from_events(id, &events),
                 };
                 let records = (batch.turn > 0).then(|| self.journal_of(batch.turn)).flatten();
@@ -253,8 +284,7 @@ impl Talk {
         let id = ConversationId::from("");
         let mut old = Vec::new();
         self.inbox.retain(|entry| {
-            let gone = entry.batch > 0
-                && inbox::unpack(&id, &entry.packed).is_ok_and(|inbound| inbox::is_expired(inbound.at, now));
+            let gone = entry.batch > 0 && entry.message(&id).is_ok_and(|inbound| inbox::is_expired(inbound.at, now));
             if gone {
                 old.push(entry.turn);
             }
@@ -273,7 +303,7 @@ impl Talk {
         message: &MessageId,
     ) -> Result<Option<Vec<StoredReply>>, StoreError> {
         for entry in self.inbox.iter().rev().filter(|entry| entry.batch > 0) {
-            if inbox::unpack(id, &entry.packed)?.message.message_id == *message {
+            if entry.message(id)?.message.message_id == *message {
                 return self.replies(id, entry.batch).map(Some);
             }
         }
@@ -285,8 +315,8 @@ impl Talk {
     }
 
     #[cfg(any(test, feature = "testing"))]
-    pub(super) fn damage(&mut self, at: usize) {
-        if let Some(byte) = self.batches.last_mut().and_then(|batch| batch.events.get_mut(at)) {
+    pub(super) fn damage(&mut self) {
+        if let Some(byte) = self.batches.last_mut().and_then(|batch| batch.squeezed.first_mut()) {
             *byte ^= 1;
         }
     }

@@ -10,7 +10,8 @@
 //! the owner and the number of the record too, so that a record in the wrong place is as visible as a flipped bit. It
 //! guards against accidents, not against an author of forgeries.
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::{Conversation, Event};
 use crate::ids::ConversationId;
@@ -51,7 +52,9 @@ pub fn encode_events(owner: &ConversationId, number: u64, events: &[Event]) -> R
 /// # Errors
 /// All of [`CodecError`].
 pub fn decode_events(owner: &ConversationId, number: u64, record: &[u8]) -> Result<Vec<Event>, CodecError> {
-    open(owner.as_str(), number, record)
+    let events: Vec<&RawValue> = open(owner.as_str(), number, record)?;
+    let read = |event: &&RawValue| Event::from_json(event.get()).map_err(|e| CodecError::Body(e.to_string()));
+    events.iter().map(read).collect()
 }
 
 /// Encodes a snapshot after batch `number`.
@@ -90,7 +93,7 @@ pub fn seal<T: Serialize + ?Sized>(owner: &str, number: u64, body: &T, size: usi
 ///
 /// # Errors
 /// All of [`CodecError`].
-pub fn open<T: DeserializeOwned>(owner: &str, number: u64, record: &[u8]) -> Result<T, CodecError> {
+pub fn open<'a, T: Deserialize<'a>>(owner: &str, number: u64, record: &'a [u8]) -> Result<T, CodecError> {
     let short = || CodecError::Short(record.len());
     let (version, rest) = record.split_first().ok_or_else(short)?;
     if *version > VERSION {

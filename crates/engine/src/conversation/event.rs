@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Map, Value as Json};
 
 use super::{Command, Frame, Reply, UserMessage};
@@ -49,26 +49,46 @@ impl<'de> Deserialize<'de> for Event {
     /// Fails only when there is no object or no timestamp: a kind, or a shape of a known kind, that this version does not
     /// know becomes [`EventKind::Unknown`].
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let mut map = Map::deserialize(d)?;
-        // `shift_remove` keeps the order of the others: what is not known is written again as it came.
-        let seconds = map
-            .shift_remove("timestamp")
-            .and_then(|at| at.as_f64())
-            .ok_or_else(|| serde::de::Error::custom("an event without `timestamp` in seconds"))?;
-        let place = map.shift_remove("place");
-        let metadata =
-            if map.get("event").is_some_and(|event| event == "user") { None } else { map.shift_remove("metadata") };
-        let mut whole = Json::Object(map);
+        let whole = Json::deserialize(d)?;
+        let around = Around::deserialize(&whole).map_err(serde::de::Error::custom)?;
         let kind = EventKind::deserialize(&whole).map_err(serde::de::Error::custom)?;
-        if let (EventKind::Unknown(_), Json::Object(map)) = (&kind, &mut whole) {
-            map.extend(place.map(|value| ("place".to_owned(), value)));
-            map.extend(metadata.map(|value| ("metadata".to_owned(), value)));
-            let kind = EventKind::Unknown(std::mem::take(map));
-            return Ok(Self { at: Timestamp::from_seconds(seconds), kind, place: EventPlace::default() });
-        }
-        let place = if kind.owns_metadata() { place } else { metadata };
-        let place = place.and_then(|value| EventPlace::deserialize(value).ok()).unwrap_or_default();
-        Ok(Self { at: Timestamp::from_seconds(seconds), kind, place })
+        Ok(around.with(kind))
+    }
+}
+
+impl Event {
+    /// Reads one event from JSON text; the same as [`serde_json::from_str`], in little more than half the time.
+    ///
+    /// # Errors
+    /// The text is no JSON object with a `timestamp`.
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        // Twice over the text is faster than once through a tree of values.
+        Ok(serde_json::from_str::<Around>(text)?.with(serde_json::from_str(text)?))
+    }
+}
+
+/// What stands around the kind of a written event.
+#[derive(Deserialize)]
+struct Around {
+    timestamp: Timestamp,
+    #[serde(default)]
+    metadata: Lenient,
+    #[serde(default)]
+    place: Lenient,
+}
+
+impl Around {
+    fn with(self, mut kind: EventKind) -> Event {
+        let place = match &mut kind {
+            EventKind::Unknown(fields) => {
+                // `shift_remove` keeps the order of the others: what is not known is written again as it came.
+                fields.shift_remove("timestamp");
+                EventPlace::default()
+            }
+            EventKind::User(_) => self.place.0,
+            _ => self.metadata.0,
+        };
+        Event { at: self.timestamp, kind, place }
     }
 }
 
@@ -87,6 +107,25 @@ impl EventKind {
     /// Whether `metadata` of the written event belongs to the kind and not to the place.
     fn owns_metadata(&self) -> bool {
         matches!(self, Self::User(_) | Self::Unknown(_))
+    }
+}
+
+/// A place where there is one; anything else in its stead is no place.
+#[derive(Default)]
+struct Lenient(EventPlace);
+
+impl<'de> Deserialize<'de> for Lenient {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Given {
+            Place(EventPlace),
+            Other(IgnoredAny),
+        }
+        Ok(Self(match Given::deserialize(d)? {
+            Given::Place(place) => place,
+            Given::Other(_) => EventPlace::default(),
+        }))
     }
 }
 

@@ -9,7 +9,7 @@
 //! | resuming | is invoked: `agent_resumed` | waiting, or gone |
 //! | restarting | is invoked: `agent_started`, exit slots emptied | waiting, or gone |
 //!
-//! `agent_started` comes once per task, not once per message.
+//! A message that comes while an agent still runs finds it waiting. `agent_started` comes once per task, not once per message.
 
 use serde_json::{Map, Value as Json};
 
@@ -138,6 +138,22 @@ pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
 fn set_state(turn: &mut Turn<'_>, state: AgentState) {
     if let Some(Frame { kind: FrameKind::Agent(agent), .. }) = turn.stack.last_mut() {
         agent.state = state;
+    }
+}
+
+/// A message came while an agent still ran: that turn was cut. The agent waits from now on, and the message may be for it.
+pub(super) fn cut(turn: &mut Turn<'_>) {
+    match turn.stack.last().map(|frame| &frame.kind) {
+        Some(FrameKind::Agent(frame)) if frame.state == AgentState::Continuing => {
+            set_state(turn, AgentState::WaitingForInput);
+        }
+        Some(FrameKind::Flow { .. }) => {
+            if let Some((flow, step, agent)) = running(turn) {
+                turn.note(format!("agent `{agent}` was cut short by a new message"));
+                wait(turn, &flow, step, &agent, Map::new());
+            }
+        }
+        _ => {}
     }
 }
 

@@ -35,17 +35,24 @@ impl<'a> View<'a> {
     pub(super) fn name(&self, template: &Template) -> Result<String, String> {
         match self.substituted(template.source().text()) {
             Some(text) => Ok(text),
-            None => self.project.templates.render(template, self.variables(&Map::new())).map_err(|e| e.to_string()),
+            None => self
+                .project
+                .templates
+                .render(template, self.variables(template, &Map::new()))
+                .map_err(|e| e.to_string()),
         }
     }
 
-    /// What Jinja responses see: `slots`, `context` and the arguments.
-    pub(super) fn variables(&self, arguments: &Map<String, Json>) -> Value {
-        let slots = self.project.domain.slots.keys().map(|name| {
-            let value = self.slot(name.as_str()).map_or(Value::from(()), from_json);
-            (name.as_str(), value)
-        });
-        let mut pairs: Vec<(&str, Value)> = vec![("slots", Value::from_pairs(slots))];
+    /// What a Jinja text sees: `slots`, `context` and the arguments. The slots are converted only for a text that names them.
+    pub(super) fn variables(&self, template: &Template, arguments: &Map<String, Json>) -> Value {
+        let mut pairs: Vec<(&str, Value)> = Vec::with_capacity(2 + arguments.len());
+        if template.source().text().contains("slots") {
+            let slots = self.project.domain.slots.keys().map(|name| {
+                let value = self.slot(name.as_str()).map_or(Value::from(()), from_json);
+                (name.as_str(), value)
+            });
+            pairs.push(("slots", Value::from_pairs(slots)));
+        }
         pairs.push(("context", self.context().map_or_else(empty_map, from_json)));
         pairs.extend(arguments.iter().map(|(name, value)| (name.as_str(), from_json(value))));
         Value::from_pairs(pairs)

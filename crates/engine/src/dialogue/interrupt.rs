@@ -5,8 +5,6 @@
 
 use std::{ops::Range, sync::Arc};
 
-use serde_json::Map;
-
 use super::{
     patterns,
     turn::{Turn, step_or_end},

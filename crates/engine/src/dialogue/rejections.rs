@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     Reason, collect, reply,
-    slots::{coerced, is_null_word, is_valid, same},
+    slots::{coerced, is_valid, same},
     turn::Turn,
 };
 use crate::{
@@ -15,6 +15,9 @@ use crate::{
 
 /// The name of the action.
 pub(super) const NAME: &str = "action_run_slot_rejections";
+
+/// What models write for a value they do not know (dialogue.md 4.4); the case counts, `none` may well be an answer.
+const NOTHING: [&str; 5] = ["None", "null", "undefined", "[missing]", "[missing information]"];
 
 /// What the check came to.
 enum Verdict<'a> {
@@ -38,7 +41,7 @@ pub(super) fn run(turn: &mut Turn<'_>) {
     let project = turn.project;
     let kind = project.slot(slot.as_str()).map_or(&SlotType::Any, |slot| &slot.kind);
     let value = match &stored {
-        Json::String(text) if is_null_word(text) && !is_declared(kind, text) => Json::Null,
+        Json::String(text) if NOTHING.contains(&text.as_str()) && !is_declared(kind, text) => Json::Null,
         _ => coerced(kind, stored.clone()),
     };
     if value.is_null() {

@@ -6,7 +6,6 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     context::{Names, View},
-    slots,
     turn::Turn,
 };
 use crate::{
@@ -141,7 +140,7 @@ impl Texts<'_> {
                 filled.content.into_owned()
             }
             ResponseText::Jinja(template) => {
-                let variables = self.view.variables(self.arguments);
+                let variables = self.view.variables(template, self.arguments);
                 self.view.project.templates.render(template, variables).unwrap_or_else(|error| {
                     notes.push(format!("a text could not be rendered and is said as it is written: {error}"));
                     template.source().text().to_owned()

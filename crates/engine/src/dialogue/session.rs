@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::{Next, commands, commands::Source, flow, shortcuts, structured, structured::Parsed, turn::Turn};
+use super::{
+    Next, agent_frame, commands, commands::Source, flow, shortcuts, structured, structured::Parsed, tool_call,
+    turn::Turn,
+};
 use crate::{
     conversation::{ActionCall, Command, Event, EventKind, EventPlace, FilledBy, UserMessage},
     ids::{ActionName, SlotName},
@@ -25,6 +28,8 @@ pub(super) fn receive(turn: &mut Turn<'_>, message: UserMessage) -> Next {
         turn.note("the conversation is paused: the message is recorded and nothing is said");
         return Next::Listen;
     }
+    agent_frame::cut(turn);
+    tool_call::cut(turn);
     before_understanding(turn)
 }
 

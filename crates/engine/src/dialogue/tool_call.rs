@@ -9,7 +9,7 @@ use super::{
     turn::{Turn, Walk, step_of},
 };
 use crate::{
-    conversation::{EventKind, FilledBy, ToolCallStep, ToolResult},
+    conversation::{EventKind, FilledBy, Position, ToolCallStep, ToolResult},
     ids::{ServerName, SlotName, ToolName},
     limits,
     project::{Call, Flow, SlotType, Step, StepKind},
@@ -44,14 +44,24 @@ fn arguments(turn: &Turn<'_>, input: &[(String, SlotName)]) -> Map<String, Json>
     filled.filter(|(_, value)| !value.is_null()).collect()
 }
 
+/// A message came while a tool had not answered: that turn was cut. Whether the tool ran is not known, so the flow must not go
+/// on as if it had.
+pub(super) fn cut(turn: &mut Turn<'_>) {
+    if let Some(StepKind::Call(Call::Tool { tool, .. })) = pending(turn) {
+        turn.fail(&format!("tool `{tool}` had not answered when the next message came"));
+    }
+}
+
+fn pending<'a>(turn: &Turn<'a>) -> Option<&'a StepKind> {
+    let project = turn.project;
+    let top = turn.stack.last()?;
+    let step = step_of(top).filter(|_| matches!(top.at, Position::At(_)))?;
+    project.flow(top.flow_id.as_str())?.step(step.as_str()).map(|step| &step.kind)
+}
+
 /// The tool answered, or did not: on success the mapped slots are set, otherwise the flow ends and the user hears it once.
 pub(super) fn called(turn: &mut Turn<'_>, result: ToolResult) -> Next {
-    let project = turn.project;
-    let step = turn.stack.last().and_then(|top| {
-        let step = step_of(top)?;
-        project.flow(top.flow_id.as_str())?.step(step.as_str())
-    });
-    let Some(StepKind::Call(Call::Tool { server, tool, input, output })) = step.map(|step| &step.kind) else {
+    let Some(StepKind::Call(Call::Tool { server, tool, input, output })) = pending(turn) else {
         turn.note("a tool answered whom nobody asked");
         return Next::Listen;
     };

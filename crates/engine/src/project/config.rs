@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value as Json};
 
+use super::Folders;
+
 /// `config.yml`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -21,6 +23,8 @@ pub struct Config {
     pub compat: Compat,
     /// Whether texts that need no model are taken without one: titles, yes and no, numbers. On by default.
     pub shortcuts: bool,
+    /// Folders of the project's parts, where set.
+    pub folders: Folders,
 }
 
 /// The command generator of the pipeline.
@@ -61,6 +65,7 @@ impl Default for Config {
             search: None,
             compat: Compat::default(),
             shortcuts: true,
+            folders: Folders::default(),
         }
     }
 }

@@ -9,9 +9,11 @@ mod config;
 mod domain;
 mod endpoints;
 mod flows;
+mod folders;
 mod keys;
 mod load;
 mod reader;
+pub mod render;
 mod uses;
 mod yaml;
 
@@ -29,6 +31,9 @@ pub use self::{
     },
     endpoints::{Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup},
     flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Step, StepKind, Target},
+    folders::{Folders, named_files},
+    keys::{Key, SHAPES, Shape, Support, Takes, Unknown},
+    load::variables,
 };
 use crate::{
     finding::Finding,
@@ -87,6 +92,8 @@ pub struct Project {
     pub templates: TemplateEngine,
     /// The command generator's template, where the project brings its own.
     pub command_prompt: Option<Template>,
+    /// Texts under the project's `prompts/` folder, by path: those with the name of a built-in prompt replace it.
+    pub prompts: BTreeMap<String, Arc<str>>,
     /// A hash over all files; recorded with every turn.
     pub hash: u64,
 }

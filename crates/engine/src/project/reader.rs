@@ -108,8 +108,7 @@ impl<'a> Reader<'a> {
         match key.support {
             Support::Refused(why) => {
                 let message = format!("`{}` is not supported in a {}", key.name, shape.name);
-                let code = if shape.name == "step" { "F0214" } else { "F0115" };
-                self.error(code, &entry.at, message, format!("{why}."));
+                self.error("F0214", &entry.at, message, format!("{why}."));
                 return false;
             }
             Support::Warned(why) => {
@@ -206,6 +205,9 @@ impl<'a> Reader<'a> {
         };
         match Condition::parse(text) {
             Ok(condition) => {
+                if condition.is_template() {
+                    self.template(node, text)?;
+                }
                 let at = node.clone();
                 let (file, builtin) = (self.file.clone(), self.builtin);
                 self.conditions.push(ConditionUse { condition: condition.clone(), at, file, role, builtin });

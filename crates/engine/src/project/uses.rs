@@ -39,8 +39,10 @@ pub(crate) enum Used {
     CustomAction,
     /// A flow that a mapping names.
     Flow,
-    /// An MCP server.
+    /// An MCP server in a flow.
     Server,
+    /// An MCP server in the configuration of an agent.
+    AgentServer,
     /// A model group.
     ModelGroup,
     /// An intent.

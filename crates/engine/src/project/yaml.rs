@@ -2,16 +2,18 @@
 //!
 //! Untyped YAML guesses: `010` may become ten and `yes` true. Here a plain scalar keeps the text it was written with, so
 //! that the reader of a key decides what it is. Booleans are `true` and `false` alone (YAML 1.2, any case). A key that
-//! stands twice in one map is a finding, and reading goes on; only broken syntax stops the file, never another file.
+//! stands twice in one map is a finding, and reading goes on; only broken syntax stops the file, never another file. The
+//! tree is built from the parser's events, not by deserializing: that would nest as many calls as the file nests maps.
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+mod build;
+
 use serde_json::{Map, Number, Value as Json};
-use serde_yaml::{Budget, DuplicateKeyPolicy, Error, MergeKeyPolicy, MessageFormatter, Options, Spanned};
 
+use self::build::Builder;
 use super::SourceFile;
 use crate::{
     finding::{Findings, Place},
-    limits::{YAML_ALIAS_EVENTS, YAML_ALIASES, YAML_DEPTH, YAML_FILE, YAML_NODES},
+    limits::YAML_FILE,
 };
 
 /// One value of a file, with its place.
@@ -180,285 +182,26 @@ impl Node {
     }
 }
 
-/// Reads one file. What is wrong goes to `findings`; nothing is returned where no tree could be made.
-pub(crate) fn read(file: &SourceFile, findings: &mut Findings) -> Option<Node> {
-    let start = Place { file: file.path.clone(), line: 1, column: 1, width: 1 };
-    if file.text.len() > YAML_FILE {
-        let message = format!("the file has {} bytes; at most {YAML_FILE} are read", file.text.len());
-        findings.error("F0103", &start, message, "Split the file.");
-        return None;
-    }
-    if file.text.trim().is_empty() {
-        return Some(Node::at(Value::Null, (1, 1, 1), Style::Plain));
-    }
-    match serde_yaml::from_str_with_options::<Spanned<Raw>>(&file.text, options()) {
-        Ok(root) => Some(Builder { file, findings }.node(root)),
-        Err(error) => {
-            report(file, error.without_snippet(), findings);
-            None
-        }
-    }
-}
-
-fn options() -> Options {
-    let mut budget = Budget::default();
-    budget.max_nodes = YAML_NODES;
-    budget.max_events = YAML_NODES.saturating_mul(3);
-    budget.max_depth = YAML_DEPTH;
-    budget.max_aliases = YAML_ALIASES;
-    budget.enforce_alias_anchor_ratio = false;
-    budget.max_documents = 4;
-    let mut options = Options::default();
-    options.budget = Some(budget);
-    options.alias_limits.max_total_replayed_events = YAML_ALIAS_EVENTS;
-    options.duplicate_keys = DuplicateKeyPolicy::PassThrough;
-    options.merge_keys = MergeKeyPolicy::AsOrdinary;
-    options.strict_booleans = true;
-    options.leading_zero_numbers_as_strings = true;
-    options.underscored_numbers_as_strings = true;
-    options.non_finite_float_policy = serde_yaml::NonFiniteFloatPolicy::AsString;
-    options.reject_unsupported_tags = true;
-    options.with_snippet = false;
-    options
-}
-
-fn report(file: &SourceFile, error: &Error, findings: &mut Findings) {
-    let location = error.location();
-    let number = |n: Option<u64>| u32::try_from(n.unwrap_or(1)).unwrap_or(u32::MAX).max(1);
-    let place = Place {
-        file: file.path.clone(),
-        line: number(location.as_ref().map(serde_yaml::Location::line)),
-        column: number(location.as_ref().map(serde_yaml::Location::column)),
-        width: 1,
-    };
-    let said = serde_yaml::DefaultMessageFormatter.format_message(error).into_owned();
-    let mut cause = error;
-    while let Error::AliasError { error: inner, .. } = cause {
-        cause = inner;
-    }
-    match cause {
-        Error::UnsupportedTag { .. } => findings.error(
-            "F0105",
-            &place,
-            format!("a YAML tag stands here that is not read: {said}"),
-            "Remove the tag; plain YAML values are enough here.",
-        ),
-        Error::Budget { .. }
-        | Error::AliasReplayLimitExceeded { .. }
-        | Error::AliasExpansionLimitExceeded { .. }
-        | Error::AliasReplayStackDepthExceeded { .. } => findings.error(
-            "F0103",
-            &place,
-            format!("the file is larger, deeper or repeats more than is allowed: {said}"),
-            format!("Keep to {YAML_NODES} values, {YAML_DEPTH} levels and {YAML_ALIASES} aliases in one file."),
-        ),
-        Error::MultipleDocuments { .. } => findings.error(
-            "F0102",
-            &place,
-            "a second YAML document begins here; one file holds one document",
-            "Remove the `---` line or move what follows into a file of its own.",
-        ),
-        _ => findings.error(
-            "F0102",
-            &place,
-            format!("this is not valid YAML: {said}"),
-            "Look at the indentation, the quotes and the colons of this line and of the one above.",
-        ),
-    }
-}
-
-/// The tree as the library hands it over.
-enum Raw {
-    Null,
-    Bool(bool),
-    Number(Number),
-    Text(String),
-    List(Vec<Spanned<Raw>>),
-    Map(Vec<(Spanned<Raw>, Spanned<Raw>)>),
-}
-
-impl<'de> Deserialize<'de> for Raw {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(RawVisitor)
-    }
-}
-
-struct RawVisitor;
-
-impl<'de> Visitor<'de> for RawVisitor {
-    type Value = Raw;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("any YAML value")
-    }
-    fn visit_unit<E>(self) -> Result<Raw, E> {
-        Ok(Raw::Null)
-    }
-    fn visit_none<E>(self) -> Result<Raw, E> {
-        Ok(Raw::Null)
-    }
-    fn visit_bool<E>(self, value: bool) -> Result<Raw, E> {
-        Ok(Raw::Bool(value))
-    }
-    fn visit_i64<E>(self, value: i64) -> Result<Raw, E> {
-        Ok(Raw::Number(value.into()))
-    }
-    fn visit_u64<E>(self, value: u64) -> Result<Raw, E> {
-        Ok(Raw::Number(value.into()))
-    }
-    fn visit_f64<E>(self, value: f64) -> Result<Raw, E> {
-        Ok(Number::from_f64(value).map_or_else(|| Raw::Text(value.to_string()), Raw::Number))
-    }
-    fn visit_str<E>(self, value: &str) -> Result<Raw, E> {
-        Ok(Raw::Text(value.to_owned()))
-    }
-    fn visit_string<E>(self, value: String) -> Result<Raw, E> {
-        Ok(Raw::Text(value))
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Raw, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = access.next_element()? {
-            items.push(item);
-        }
-        Ok(Raw::List(items))
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Raw, A::Error> {
-        let mut entries = Vec::new();
-        while let Some(entry) = access.next_entry()? {
-            entries.push(entry);
-        }
-        Ok(Raw::Map(entries))
-    }
-}
-
 impl Node {
     /// A map without keys, standing where `like` stands: for a section that was left out.
     pub(crate) fn empty_map(like: &Self) -> Self {
         Self::at(Value::Map(Vec::new()), (like.line, like.column, like.width), Style::Collection)
     }
 
-    fn at(value: Value, (line, column, width): (u32, u32, u32), style: Style) -> Self {
+    pub(super) fn at(value: Value, (line, column, width): (u32, u32, u32), style: Style) -> Self {
         Self { value, line, column, width, style, expanded: false, raw: None }
     }
 }
 
-struct Builder<'a> {
-    file: &'a SourceFile,
-    findings: &'a mut Findings,
-}
-
-impl Builder<'_> {
-    fn node(&mut self, spanned: Spanned<Raw>) -> Node {
-        let location = spanned.defined;
-        let number = |n: u64| u32::try_from(n).unwrap_or(u32::MAX).max(1);
-        let at = (number(location.line()), number(location.column()), 1);
-        let source = self.source(&location);
-        let style = match source.chars().next() {
-            _ if self.follows_block_mark(&location) => Style::Block,
-            Some('"' | '\'') => Style::Quoted,
-            _ => Style::Plain,
-        };
-        let width = source.lines().next().map_or(1, |line| number(line.trim_end().chars().count() as u64));
-        let scalar = |value: Value| {
-            let raw = match (&value, style) {
-                (Value::Text(_), _) => None,
-                (_, Style::Plain) => Some(source.trim().into()),
-                _ => None,
-            };
-            Node { raw, ..Node::at(value, (at.0, at.1, width), style) }
-        };
-        match spanned.value {
-            Raw::Null => scalar(Value::Null),
-            Raw::Bool(value) => scalar(Value::Bool(value)),
-            Raw::Number(value) => scalar(Value::Number(value)),
-            Raw::Text(text) => scalar(Value::Text(text)),
-            Raw::List(items) => {
-                let items = items.into_iter().map(|item| self.node(item)).collect();
-                Node::at(Value::List(items), at, Style::Collection)
-            }
-            Raw::Map(entries) => {
-                let entries = self.entries(entries);
-                let width =
-                    entries.first().filter(|e| (e.at.line, e.at.column) == (at.0, at.1)).map_or(1, |e| e.at.width);
-                Node::at(Value::Map(entries), (at.0, at.1, width), Style::Collection)
-            }
-        }
+/// Reads one file. What is wrong goes to `findings`; nothing is returned where no tree could be made.
+pub(crate) fn read(file: &SourceFile, findings: &mut Findings) -> Option<Node> {
+    if file.text.len() > YAML_FILE {
+        let place = Place { file: file.path.clone(), line: 1, column: 1, width: 1 };
+        let message = format!("the file has {} bytes; at most {YAML_FILE} are read", file.text.len());
+        findings.error("F0103", &place, message, "Split the file.");
+        return None;
     }
-
-    /// Whether the line before this place ends with `|` or `>`: the library points at a block text's first line, not its mark.
-    fn follows_block_mark(&self, location: &serde_yaml::Location) -> bool {
-        let start = location.span().byte_offset().and_then(|at| usize::try_from(at).ok());
-        let Some(before) = start.and_then(|start| self.file.text.get(..start)) else { return false };
-        let Some((earlier, this_line)) = before.rsplit_once('\n') else { return false };
-        if !this_line.trim().is_empty() {
-            return false;
-        }
-        let Some(line) = earlier.lines().rev().find(|line| !line.trim().is_empty()) else { return false };
-        let line = line.split(" #").next().unwrap_or(line).trim_end();
-        line.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+')).ends_with(['|', '>'])
-    }
-
-    fn source(&self, location: &serde_yaml::Location) -> &str {
-        let span = location.span();
-        let range = span.byte_offset().zip(span.byte_len()).and_then(|(start, len)| {
-            let start = usize::try_from(start).ok()?;
-            Some(start..start.checked_add(usize::try_from(len).ok()?)?)
-        });
-        range.and_then(|range| self.file.text.get(range)).unwrap_or_default()
-    }
-
-    fn entries(&mut self, raw: Vec<(Spanned<Raw>, Spanned<Raw>)>) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = Vec::with_capacity(raw.len());
-        let mut seen: std::collections::HashMap<String, u32> = std::collections::HashMap::with_capacity(raw.len());
-        let mut merged: Vec<Node> = Vec::new();
-        for (key, value) in raw {
-            let at = self.node(key);
-            let node = self.node(value);
-            let Some(name) = at.text().map(str::to_owned).or_else(|| at.is_null().then(|| "null".to_owned())) else {
-                let message = format!("a key must be a text, but here stands {}", at.kind());
-                self.findings.error("F0108", &at.place(&self.file.path), message, "Write a plain word as the key.");
-                continue;
-            };
-            if name == "<<" && at.style == Style::Plain {
-                merged.push(node);
-                continue;
-            }
-            if let Some(first) = seen.get(&name) {
-                let message = format!("the key `{name}` stands twice in this map, first on line {first}");
-                let help = "Keep one of the two; neither is chosen silently.";
-                self.findings.error("F0104", &at.place(&self.file.path), message, help);
-                continue;
-            }
-            seen.insert(name.clone(), at.line);
-            entries.push(Entry { key: name, at, node });
-        }
-        for node in merged {
-            self.merge(node, &mut entries);
-        }
-        entries
-    }
-
-    /// `<<: *other` adds what the map does not say itself; of several maps the first wins.
-    fn merge(&mut self, from: Node, into: &mut Vec<Entry>) {
-        match from.value {
-            Value::Map(entries) => {
-                for entry in entries {
-                    if !into.iter().any(|own| own.key == entry.key) {
-                        into.push(entry);
-                    }
-                }
-            }
-            Value::List(items) => {
-                for item in items {
-                    self.merge(item, into);
-                }
-            }
-            _ => {
-                let message = format!("`<<` merges maps, but here stands {}", from.kind());
-                self.findings.error("F0108", &from.place(&self.file.path), message, "Write `<<: *name_of_a_map`.");
-            }
-        }
-    }
+    Builder::new(file, findings).read()
 }
 
 #[cfg(test)]

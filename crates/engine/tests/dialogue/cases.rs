@@ -7,7 +7,7 @@
 //! * then what must have come of it: `says` (response names, or texts), `texts`, `slots`, `stack`, `events` (in this order,
 //!   others between them), `no_events`, `why` (parts of its JSON), `ends` when the session is over.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use segue_engine::{
     conversation::{
@@ -30,7 +30,7 @@ fn conversations_go_as_written() {
     let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     let only = option_env!("CASE");
-    let (mut count, mut failures) = (0, Vec::new());
+    let (mut count, mut failures, mut reasons) = (0, Vec::new(), BTreeSet::new());
     for path in files {
         let file: Json = serde_yaml::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         let project = project::load(file["project"].as_str().unwrap());
@@ -43,6 +43,8 @@ fn conversations_go_as_written() {
             let mut driver = Driver::new(project.clone());
             for (at, turn) in case["turns"].as_array().unwrap().iter().enumerate() {
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play(&mut driver, turn)));
+                let kinds = driver.why.iter().map(|why| serde_json::to_value(why).unwrap()["reason"].to_string());
+                reasons.extend(kinds);
                 if outcome.is_err() {
                     failures.push(format!("{name}, turn {}", at + 1));
                     break;
@@ -50,6 +52,9 @@ fn conversations_go_as_written() {
             }
         }
     }
+    let all = ["branch", "condition", "dropped", "failed", "note", "rejected", "replaced", "shortcut"];
+    let seen: Vec<String> = all.iter().map(|kind| format!("\"{kind}\"")).collect();
+    assert!(only.is_some() || reasons == seen.into_iter().collect(), "reasons that the cases show: {reasons:?}");
     assert!(count > 0 && failures.is_empty(), "{} of {count} cases fail: {failures:#?}", failures.len());
 }
 

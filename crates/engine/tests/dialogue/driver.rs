@@ -22,6 +22,7 @@ pub(crate) struct Driver {
     /// Reasons of the present turn.
     pub(crate) why: Vec<Reason>,
     pub(crate) next: Next,
+    newest: usize,
     clock: i64,
     pub(crate) seed: u64,
 }
@@ -35,6 +36,7 @@ impl Driver {
             events: Vec::new(),
             why: Vec::new(),
             next: Next::Listen,
+            newest: 0,
             clock: 1_700_000_000_000_000,
             seed: 7,
         }
@@ -50,6 +52,7 @@ impl Driver {
         self.clock += 1_000_000;
         let input = Input { at: Timestamp::from_micros(self.clock), seed: self.seed, kind };
         let done = advance(&self.project, &mut self.conversation, input);
+        self.newest = done.events.len();
         self.all.extend(done.events.iter().cloned());
         self.events.extend(done.events);
         self.why.extend(done.why);
@@ -74,6 +77,11 @@ impl Driver {
     pub(crate) fn understood(&mut self, lines: &[&str]) -> &Next {
         let commands = lines.iter().map(|line| command(line)).collect();
         self.input(InputKind::Understood(commands))
+    }
+
+    /// The events of the newest input.
+    pub(crate) fn latest(&self) -> &[Event] {
+        &self.all[self.all.len() - self.newest..]
     }
 
     /// What the user saw in this turn: the response's name, or the text where there is none.

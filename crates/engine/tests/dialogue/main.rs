@@ -3,8 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod cases;
-mod cost;
 mod driver;
 mod project;
 mod properties;
-mod reasons;

@@ -39,13 +39,14 @@ pub(crate) fn load(name: &str) -> Arc<Project> {
     from(sources)
 }
 
-/// A project of texts: domain and flows.
-pub(crate) fn of_texts(config: Option<&str>, domain: &str, flows: &str) -> Arc<Project> {
+/// A project of texts.
+pub(crate) fn of_parts(domain: &str, flows: &str, endpoints: &str, agent: &str) -> Arc<Project> {
     let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
     from(Sources {
-        config: config.map(|text| file("config.yml", text)),
         domain: vec![file("domain.yml", domain)],
         data: vec![file("data/flows.yml", flows)],
+        endpoints: Some(file("endpoints.yml", endpoints)),
+        agents: vec![file("sub_agents/helper/config.yml", agent)],
         patterns: patterns(),
         ..Sources::default()
     })

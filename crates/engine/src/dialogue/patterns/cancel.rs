@@ -5,7 +5,8 @@ use crate::{
     dialogue::turn::{Turn, step_or_end},
 };
 
-/// Ends the frames that the pattern's frame names; agents among them go at once.
+/// Ends the frames that the pattern's frame names. Directly below the pattern they are walked to their end, as at any other
+/// end; under a flow that the same message started they go at once, so that their slots do not outlive them.
 pub(super) fn run(turn: &mut Turn<'_>) {
     let Some(Frame { kind: FrameKind::Pattern { context: PatternFrame::CancelFlow { canceled_frames, .. } }, .. }) =
         turn.stack.last()
@@ -13,11 +14,13 @@ pub(super) fn run(turn: &mut Turn<'_>) {
         return turn.note("`action_cancel_flow` has nothing to cancel here");
     };
     let canceled = canceled_frames.clone();
-    let (gone, kept): (Vec<Frame>, Vec<Frame>) = std::mem::take(&mut turn.stack)
-        .into_iter()
-        .partition(|frame| matches!(frame.kind, FrameKind::Agent(_)) && canceled.contains(&frame.frame_id));
+    let below = turn.stack.len().checked_sub(2).and_then(|at| turn.stack.get(at));
+    let is_below = below.is_some_and(|frame| canceled.contains(&frame.frame_id));
+    let goes =
+        |frame: &Frame| canceled.contains(&frame.frame_id) && (!is_below || matches!(frame.kind, FrameKind::Agent(_)));
+    let (gone, kept): (Vec<Frame>, Vec<Frame>) = std::mem::take(&mut turn.stack).into_iter().partition(goes);
     turn.stack = kept;
-    for frame in &gone {
+    for frame in gone.iter().rev() {
         turn.take_down(frame, "the user cancelled the flow");
     }
     let mut cancelled = Vec::new();

@@ -60,7 +60,10 @@ pub(super) fn run(turn: &mut Turn<'_>) {
         turn.set_slot(&name, value, FilledBy::Llm);
         names.push(name);
     }
+    // Below the correction: it says what it changed first, then what does not hold is asked for again.
+    let correction = turn.stack.pop();
     commands::push_validations(turn, &names);
+    turn.stack.extend(correction);
 }
 
 /// Puts the flow before that step. What it has on the stack above is taken down: the questions, and the flows it called, which

@@ -206,7 +206,7 @@ fn connections(reader: &mut Reader<'_>, file: &Fields<'_>, endpoints: &Endpoints
             let message = "the agent uses MCP servers, but `endpoints.yml` names none";
             reader.error("F0505", name, message, "Add the server under `mcp_servers` of `endpoints.yml`.");
         } else {
-            reader.uses(Used::Server, name);
+            reader.uses(Used::AgentServer, name);
         }
         let text = name.text().unwrap_or_default();
         if !seen.insert(text) {

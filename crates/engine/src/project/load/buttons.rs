@@ -57,7 +57,7 @@ impl Reader<'_> {
 }
 
 /// The slot names of `/SetSlots(a=1, b=two)` with their byte offsets in the payload.
-pub(crate) fn payload_slots(payload: &str) -> Vec<(&str, usize)> {
+fn payload_slots(payload: &str) -> Vec<(&str, usize)> {
     let Some(inner) = payload.strip_prefix(SET_SLOTS) else { return Vec::new() };
     let mut found = Vec::new();
     let mut depth = 0_u32;

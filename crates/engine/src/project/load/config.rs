@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::{
-    Compat, Config, GeneratorConfig,
+    Compat, Config, Folders, GeneratorConfig,
     keys::{COMPAT, CONFIG, GENERATOR, RETRIEVAL, USER_INPUT},
     reader::{Fields, Reader},
     yaml::Node,
@@ -33,6 +33,7 @@ pub(super) fn load(reader: &mut Reader<'_>) -> (Config, Option<Template>) {
     config.language = language(reader, fields.node("language")).unwrap_or(config.language);
     config.additional_languages =
         fields.texts("additional_languages").into_iter().filter_map(|node| language(reader, Some(node))).collect();
+    config.folders = Folders::of(&root);
     config.shortcuts = fields.bool("shortcuts").unwrap_or(true);
     if let Some(compat) = fields.node("compat").and_then(|node| reader.fields(node, &COMPAT)) {
         config.compat = Compat { patterns: compat.shared("patterns") };

@@ -23,7 +23,8 @@ use sha2::{Digest, Sha256};
 use super::{Domain, Loaded, Project, SourceFile, Sources, check, reader::Reader, yaml};
 use crate::finding::Place;
 
-pub(crate) use self::{buttons::payload_slots, steps::BUILTIN_ACTIONS};
+pub use self::environment::variables;
+pub(crate) use self::steps::BUILTIN_ACTIONS;
 
 impl Project {
     /// Loads a project from its texts, with every finding about it at once.
@@ -76,8 +77,21 @@ fn load(sources: &Sources) -> (Project, crate::finding::Findings) {
     let hash = hash(sources);
     let engine = std::mem::take(&mut reader.engine);
     let Reader { mut findings, uses, conditions, .. } = reader;
-    let project =
-        Project { config, domain, flows, agents, endpoints, credentials, templates: engine, command_prompt, hash };
+    let own = |path: &str| path.starts_with("prompts/");
+    let prompts =
+        sources.texts.iter().filter(|(path, _)| own(path)).map(|(p, text)| (p.clone(), text.clone())).collect();
+    let project = Project {
+        config,
+        domain,
+        flows,
+        agents,
+        endpoints,
+        credentials,
+        templates: engine,
+        command_prompt,
+        prompts,
+        hash,
+    };
     check::run(&project, sources, &uses, &conditions, &mut findings);
     (project, findings)
 }

@@ -1,3 +1,4 @@
+//! Places, texts and budgets of the YAML reader.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::*;

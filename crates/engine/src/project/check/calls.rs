@@ -1,0 +1,200 @@
+//! How flows lead into one another: links, calls, agents, and what patterns may do.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{
+    super::{Call, Flow, Project, Protocol, StepKind},
+    cure,
+};
+use crate::finding::{Findings, Place};
+
+/// The patterns that the runtime starts by itself (dialogue.md 6.1).
+const PATTERNS: [&str; 20] = [
+    "pattern_session_start",
+    "pattern_restart",
+    "pattern_completed",
+    "pattern_customer_satisfaction",
+    "pattern_cancel_flow",
+    "pattern_cannot_handle",
+    "pattern_chitchat",
+    "pattern_clarification",
+    "pattern_code_change",
+    "pattern_collect_information",
+    "pattern_continue_interrupted",
+    "pattern_correction",
+    "pattern_human_handoff",
+    "pattern_internal_error",
+    "pattern_repeat_bot_messages",
+    "pattern_search",
+    "pattern_skip_question",
+    "pattern_user_silence",
+    "pattern_validate_slot",
+    "pattern_external_agent_processing",
+];
+/// Patterns that other patterns may link to.
+const LINKED_PATTERNS: [&str; 3] = ["pattern_human_handoff", "pattern_chitchat", "pattern_customer_satisfaction"];
+
+pub(super) fn check(project: &Project, findings: &mut Findings) {
+    for flow in project.flows.values() {
+        if flow.is_pattern() && !PATTERNS.contains(&flow.id.as_str()) {
+            let help = cure(flow.id.as_str(), PATTERNS, || "Choose an id without `pattern_` in front.".to_owned());
+            let message = format!(
+                "`{}` is no pattern that is ever started, and a flow with this prefix is hidden from the model",
+                flow.id
+            );
+            findings.warning("F0230", &flow.place, message, help);
+        }
+        for step in &flow.steps {
+            match &step.kind {
+                StepKind::Link(target) => link(project, flow, target.as_str(), &step.place, findings),
+                StepKind::Call(call) => self::call(project, flow, call, &step.place, findings),
+                _ => {}
+            }
+        }
+    }
+    for agent in project.agents.values().filter(|agent| project.flows.contains_key(agent.name.as_str())) {
+        let message = format!("the agent `{}` has the name of a flow, and `call` could mean either", agent.name);
+        findings.error("F0512", &agent.place, message, "Rename one of the two.");
+    }
+    links_in_called_flows(project, findings);
+    cycles(project, findings);
+}
+
+fn link(project: &Project, flow: &Flow, target: &str, place: &Place, findings: &mut Findings) {
+    if project.flow(target).is_none() {
+        let help = cure(target, project.flows.keys().map(|id| id.as_str()), || {
+            if project.agent(target).is_some() {
+                format!("`{target}` is an agent: write `call: {target}`.")
+            } else {
+                format!("Add the flow `{target}`, or correct the name.")
+            }
+        });
+        findings.error("F0216", place, format!("there is no flow `{target}`"), help);
+        return;
+    }
+    if flow.id == target {
+        let help = "To begin again, write `next: <id of the first step>` and empty the slots before.";
+        findings.error("F0221", place, "a flow cannot link to itself", help);
+    }
+    let to_pattern = target.starts_with("pattern_");
+    if flow.id == "pattern_internal_error" {
+        let help = "Say a response instead; an error while handling an error would never end.";
+        findings.error("F0220", place, "`pattern_internal_error` may not link to anything", help);
+    } else if to_pattern && !flow.is_pattern() && target != "pattern_human_handoff" {
+        let help = "Of the patterns, a flow may link to `pattern_human_handoff` only; the others start by themselves.";
+        findings.error("F0220", place, format!("a flow may not link to `{target}`"), help);
+    } else if to_pattern && flow.is_pattern() && !LINKED_PATTERNS.contains(&target) {
+        let help = format!("A pattern may link to flows and to `{}`.", LINKED_PATTERNS.join("`, `"));
+        findings.error("F0220", place, format!("a pattern may not link to `{target}`"), help);
+    }
+}
+
+fn call(project: &Project, flow: &Flow, call: &Call, place: &Place, findings: &mut Findings) {
+    if flow.is_pattern() {
+        findings.error(
+            "F0220",
+            place,
+            "a pattern may not use `call`",
+            "Use `link` at its end, or actions and responses.",
+        );
+    }
+    match call {
+        Call::Flow(target) => called_flow(project, target.as_str(), place, findings),
+        Call::Agent { agent, exit_if } => {
+            let is_remote = project.agent(agent.as_str()).is_some_and(|agent| agent.protocol == Protocol::A2a);
+            if is_remote && !exit_if.is_empty() {
+                let message = format!(
+                    "`{agent}` is a remote agent, which decides itself when it is done; `exit_if` is not supported"
+                );
+                findings.error("F0516", place, message, "Remove `exit_if`.");
+            }
+        }
+        Call::Tool { .. } => {}
+    }
+}
+
+fn called_flow(project: &Project, target: &str, place: &Place, findings: &mut Findings) {
+    if target.starts_with("pattern_") {
+        let help = "Patterns start by themselves; write the steps in a flow of your own.";
+        findings.error("F0220", place, format!("a pattern such as `{target}` may not be called"), help);
+    } else if project.flow(target).is_none() {
+        let flows = project.flows.keys().map(|id| id.as_str()).filter(|id| !id.starts_with("pattern_"));
+        let known = flows.chain(project.agents.keys().map(|agent| agent.as_str()));
+        let help = cure(target, known, || {
+            format!("Add the flow or the agent `{target}`; the call of a tool also needs `mcp_server` and `mapping`.")
+        });
+        findings.error("F0217", place, format!("there is neither a flow nor an agent `{target}`"), help);
+    }
+}
+
+/// The flows that `flow` calls, with the places of the calls.
+fn callees<'p>(project: &'p Project, flow: &'p Flow) -> impl Iterator<Item = (&'p Flow, &'p Place)> {
+    flow.steps.iter().filter_map(|step| match &step.kind {
+        StepKind::Call(Call::Flow(target)) => Some((&**project.flow(target.as_str())?, &step.place)),
+        _ => None,
+    })
+}
+
+/// `flow` and every flow reached from it by calls.
+pub(super) fn with_called<'p>(project: &'p Project, flow: &'p Flow) -> Vec<&'p Flow> {
+    let mut found = vec![flow];
+    let mut seen: HashSet<&str> = HashSet::from([flow.id.as_str()]);
+    let mut at = 0;
+    while let Some(next) = found.get(at).copied() {
+        for (callee, _) in callees(project, next) {
+            if seen.insert(callee.id.as_str()) {
+                found.push(callee);
+            }
+        }
+        at += 1;
+    }
+    found
+}
+
+fn links_in_called_flows(project: &Project, findings: &mut Findings) {
+    let mut called: HashMap<&str, &Flow> = HashMap::new();
+    for flow in project.flows.values() {
+        for (callee, _) in callees(project, flow) {
+            called.entry(callee.id.as_str()).or_insert(flow);
+        }
+    }
+    for flow in project.flows.values() {
+        let Some(caller) = called.get(flow.id.as_str()) else { continue };
+        for step in flow.steps.iter().filter(|step| matches!(step.kind, StepKind::Link(_))) {
+            let message = format!(
+                "`{}` is called by `{}`, and a called flow may not link away from its caller",
+                flow.id, caller.id
+            );
+            findings.error("F0219", &step.place, message, "Use `call` here, or end this flow and link in the caller.");
+        }
+    }
+}
+
+/// Each circle of calls is told once, at the call that closes it. Iterative, since a chain may be as long as the project.
+fn cycles(project: &Project, findings: &mut Findings) {
+    let mut done: HashSet<&str> = HashSet::new();
+    for root in project.flows.values() {
+        if done.contains(root.id.as_str()) {
+            continue;
+        }
+        let mut path: Vec<(&Flow, Vec<(&Flow, &Place)>)> = vec![(root, callees(project, root).collect())];
+        let mut on_path: HashSet<&str> = HashSet::from([root.id.as_str()]);
+        while let Some((flow, open)) = path.last_mut() {
+            let Some((callee, place)) = open.pop() else {
+                on_path.remove(flow.id.as_str());
+                done.insert(flow.id.as_str());
+                path.pop();
+                continue;
+            };
+            if on_path.contains(callee.id.as_str()) {
+                let names = path.iter().map(|(flow, _)| flow.id.as_str()).skip_while(|id| callee.id != *id);
+                let circle: Vec<&str> = names.chain([callee.id.as_str()]).collect();
+                let message = format!("these calls go round in a circle: `{}`", circle.join("` → `"));
+                findings.error("F0218", place, message, "Take one of the calls out, or link instead of calling.");
+            } else if !done.contains(callee.id.as_str()) {
+                on_path.insert(callee.id.as_str());
+                path.push((callee, callees(project, callee).collect()));
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Names that must exist: slots, responses, actions, servers, model groups, flows, intents.
+
+use super::{
+    super::{
+        Project,
+        load::BUILTIN_ACTIONS,
+        uses::{Use, Used},
+    },
+    cure,
+};
+use crate::finding::Findings;
+
+/// Intents that need no listing (dialogue.md 3.6).
+const BUILTIN_INTENTS: [&str; 7] =
+    ["restart", "back", "out_of_scope", "session_start", "session_end", "silence_timeout", "nlu_fallback"];
+
+pub(super) fn check(project: &Project, uses: &[Use], findings: &mut Findings) {
+    for used in uses {
+        match used.used {
+            Used::Slot | Used::PayloadSlot | Used::PrintedSlot => slot(project, used, findings),
+            Used::Response => response(project, used, findings),
+            Used::Action | Used::CustomAction => action(project, used, findings),
+            Used::Flow => flow(project, used, findings),
+            Used::Server | Used::AgentServer => server(project, used, findings),
+            Used::ModelGroup => model_group(project, used, findings),
+            Used::Intent => intent(project, used, findings),
+        }
+    }
+    for slot in project.domain.slots.values() {
+        let Some(validation) = &slot.validation else { continue };
+        let asks = format!("action_ask_{}", slot.name);
+        let is_default = *validation.refill_utter.as_str() == format!("utter_ask_{}", slot.name);
+        if is_default && project.response(validation.refill_utter.as_str()).is_none() && !project.lists_action(&asks) {
+            let message = format!(
+                "after a refusal nobody asks for `{}` again: there is no `{}`",
+                slot.name, validation.refill_utter
+            );
+            findings.warning("F0225", &slot.place, message, format!("Add the response `{}`.", validation.refill_utter));
+        }
+    }
+}
+
+fn slot(project: &Project, used: &Use, findings: &mut Findings) {
+    let Use { used: role, name, place, builtin } = used;
+    if project.slot(name).is_some() {
+        return;
+    }
+    let names = || project.domain.slots.keys().map(|slot| slot.as_str());
+    let near = crate::finding::did_you_mean(name, names());
+    let help = cure(name, names(), || format!("Add `{name}` under `slots` of the domain."));
+    match role {
+        Used::PayloadSlot => {
+            let message =
+                format!("the button fills the slot `{name}`, which is not there; the whole payload would be dropped");
+            findings.error("F0310", place, message, help);
+        }
+        // Actions may hand in values of any name, so only a likely slip is worth a warning.
+        Used::PrintedSlot if *builtin => {}
+        Used::PrintedSlot => {
+            let message = format!("the text prints `{name}`, which is not a slot");
+            if near.is_some() {
+                findings.warning("F0316", place, message, help);
+            } else {
+                findings.note("F0316", place, message, "Fine if an action hands the value in; else add the slot.");
+            }
+        }
+        _ => findings.error("F0301", place, format!("there is no slot `{name}`"), help),
+    }
+}
+
+fn response(project: &Project, used: &Use, findings: &mut Findings) {
+    let name = &used.name;
+    if project.response(name).is_none() {
+        let names = project.domain.responses.keys().map(|response| response.as_str());
+        let help = cure(name, names, || format!("Add `{name}` under `responses` of the domain."));
+        findings.error("F0309", &used.place, format!("there is no response `{name}`"), help);
+    }
+}
+
+fn action(project: &Project, used: &Use, findings: &mut Findings) {
+    let name = &*used.name;
+    let is_response = used.used == Used::Action && project.response(name).is_some();
+    if is_response || project.lists_action(name) || BUILTIN_ACTIONS.contains(&name) {
+        return;
+    }
+    if name.starts_with("utter_") {
+        return response(project, used, findings);
+    }
+    let listed = project.domain.actions.keys().map(|action| action.as_str());
+    let help = cure(name, listed.chain(BUILTIN_ACTIONS), || {
+        if project.flows.contains_key(name) {
+            format!("`{name}` is a flow: write `call: {name}` or `link: {name}`.")
+        } else if project.agent(name).is_some() {
+            format!("`{name}` is an agent: write `call: {name}`.")
+        } else {
+            format!("Add `{name}` under `actions` of the domain.")
+        }
+    });
+    findings.error("F0222", &used.place, format!("there is no action `{name}`"), help);
+}
+
+fn flow(project: &Project, used: &Use, findings: &mut Findings) {
+    let name = &used.name;
+    if project.flow(name).is_none() {
+        let help = cure(name, project.flows.keys().map(|flow| flow.as_str()), || format!("Add the flow `{name}`."));
+        findings.error("F0216", &used.place, format!("there is no flow `{name}`"), help);
+    }
+}
+
+fn server(project: &Project, used: &Use, findings: &mut Findings) {
+    let name = &used.name;
+    let servers = &project.endpoints.mcp_servers;
+    if servers.contains_key(&**name) {
+        return;
+    }
+    let help = cure(name, servers.keys().map(|server| server.as_str()), || {
+        let known: Vec<&str> = servers.keys().map(|server| server.as_str()).collect();
+        let known = if known.is_empty() { String::new() } else { format!(" It has `{}`.", known.join("`, `")) };
+        format!("Add `{name}` under `mcp_servers` of `endpoints.yml`.{known}")
+    });
+    let message = format!("there is no MCP server `{name}`");
+    if used.used == Used::AgentServer {
+        findings.error("F0505", &used.place, message, help);
+    } else {
+        findings.error("F0229", &used.place, message, help);
+    }
+}
+
+fn model_group(project: &Project, used: &Use, findings: &mut Findings) {
+    let name = &used.name;
+    let groups = &project.endpoints.model_groups;
+    if !groups.contains_key(&**name) {
+        let help = cure(name, groups.keys().map(|group| &**group), || {
+            format!("Add a group with `id: {name}` under `model_groups` of `endpoints.yml`.")
+        });
+        findings.error("F0606", &used.place, format!("there is no model group `{name}`"), help);
+    }
+}
+
+fn intent(project: &Project, used: &Use, findings: &mut Findings) {
+    let name = &*used.name;
+    let listed = &project.domain.intents;
+    if used.builtin || BUILTIN_INTENTS.contains(&name) || listed.iter().any(|intent| &**intent == name) {
+        return;
+    }
+    let help =
+        cure(name, listed.iter().map(|intent| &**intent), || format!("Add `{name}` under `intents` of the domain."));
+    findings.warning("F0318", &used.place, format!("the domain lists no intent `{name}`"), help);
+}

@@ -1,0 +1,157 @@
+//! Vectors 1 to 9: a general-purpose agent.
+
+use std::time::Duration;
+
+use segue_engine::conversation::{AgentStatus, BotKind};
+use serde_json::json;
+
+use super::world::{World, calls, code, malformed, said, text};
+use crate::{agents::step, conversation::ReplyPiece};
+
+#[tokio::test]
+async fn v1_text_alone_asks_the_user_and_is_sent_once() {
+    let mut world = World::new("search", "", "hello", vec![text("Where from?")]);
+    let outcome = world.run().await;
+    assert_eq!(outcome.status, AgentStatus::AwaitingUser);
+    assert_eq!(said(&outcome), [(BotKind::InputRequired, "Where from?".into())]);
+    let ends =
+        world.sink.pieces.iter().filter(|piece| matches!(piece, ReplyPiece::End { .. } | ReplyPiece::Message { .. }));
+    assert_eq!(ends.count(), 1);
+}
+
+#[tokio::test]
+async fn v2_a_filler_is_recorded_before_its_tool_and_the_result_reaches_the_model() {
+    let steps = vec![calls("Let me look.", &[("find", json!({"port": "Arnvik"}))]), text("There is NW-1. Take it?")];
+    let mut world = World::new("search", "", "from Arnvik", steps);
+    let outcome = world.run().await;
+    assert_eq!(outcome.status, AgentStatus::AwaitingUser);
+    assert_eq!(
+        said(&outcome),
+        [(BotKind::Filler, "Let me look.".into()), (BotKind::InputRequired, "There is NW-1. Take it?".into())]
+    );
+    let kinds: Vec<String> = outcome
+        .events
+        .iter()
+        .map(|event| serde_json::to_value(event).unwrap()["event"].as_str().unwrap().into())
+        .collect();
+    assert_eq!(kinds, ["bot", "tool_executed", "agent_exchanges", "bot"]);
+    assert_eq!(world.request(1).last().unwrap(), &("tool".into(), r#"{"crossings":["NW-1"]}"#.into()));
+}
+
+#[tokio::test]
+async fn v3_text_with_task_completed_is_the_closing_line() {
+    let mut world =
+        World::new("search", "", "thanks", vec![calls("Have a good trip!", &[("task_completed", json!({}))])]);
+    let outcome = world.run().await;
+    assert_eq!(outcome.status, AgentStatus::Finished);
+    assert_eq!(said(&outcome), [(BotKind::FinalResponse, "Have a good trip!".into())]);
+}
+
+#[tokio::test]
+async fn v4_task_completed_without_text_asks_for_the_closing_line_without_tools() {
+    let steps = vec![calls("", &[("task_completed", json!({})), ("find", json!({}))]), text("Goodbye.")];
+    let mut world = World::new("search", "", "thanks", steps);
+    let outcome = world.run().await;
+    assert_eq!(outcome.status, AgentStatus::Finished);
+    assert_eq!(said(&outcome), [(BotKind::FinalResponse, "Goodbye.".into())]);
+    let requests = world.model.requests();
+    assert_eq!((requests[0].tools.len(), requests[1].tools.len()), (4, 0));
+    assert_eq!(world.called.lock().unwrap().len(), 1, "the other call of the answer ran");
+}
+
+#[tokio::test]
+async fn v4_a_second_empty_closing_line_completes_silently() {
+    let steps = vec![calls("", &[("task_completed", json!({}))]), text("  ")];
+    let mut world = World::new("search", "", "thanks", steps);
+    let outcome = world.run().await;
+    assert_eq!((outcome.status.clone(), said(&outcome).len()), (AgentStatus::Finished, 0));
+}
+
+#[tokio::test]
+async fn v5_a_tool_beside_task_completed_runs_in_both_orders() {
+    for order in [["find", "task_completed"], ["task_completed", "find"]] {
+        let both = calls("Done.", &[(order[0], json!({})), (order[1], json!({}))]);
+        let mut world = World::new("search", "", "thanks", vec![both]);
+        let outcome = world.run().await;
+        assert_eq!(outcome.status, AgentStatus::Finished, "{order:?}");
+        assert_eq!(world.called.lock().unwrap().len(), 1, "{order:?}");
+        assert_eq!(outcome.data, json!([{"name": "find", "result": {"crossings": ["NW-1"]}}]), "{order:?}");
+        assert_eq!(said(&outcome), [(BotKind::FinalResponse, "Done.".into())]);
+    }
+}
+
+#[tokio::test]
+async fn v6_an_unknown_tool_is_told_to_the_model_or_ends_the_run() {
+    let mut world = World::new("search", "", "hi", vec![calls("", &[("fnd", json!({}))]), text("Sorry, where from?")]);
+    assert_eq!(world.run().await.status, AgentStatus::AwaitingUser);
+    let told = world.request(1).last().unwrap().1.clone();
+    assert!(told.starts_with("error: unknown_tool") && told.contains("fail, find, other, task_completed"), "{told}");
+
+    let strict = "configuration:\n  on_tool_error: fail\n";
+    let mut world = World::new("search", strict, "hi", vec![calls("", &[("fnd", json!({}))])]);
+    assert_eq!(code(&world.run().await), step::TOOLS);
+}
+
+#[tokio::test]
+async fn v7_arguments_that_are_no_json_are_corrected_once() {
+    let steps = vec![malformed("find"), text("Where from?")];
+    let mut world = World::new("search", "", "hi", steps);
+    assert_eq!(world.run().await.status, AgentStatus::AwaitingUser);
+    assert_eq!(world.model.requests().len(), 2);
+    let told = world.request(1).last().unwrap().clone();
+    assert_eq!(told.0, "tool");
+    assert!(told.1.contains("not valid JSON (EOF while parsing at column 9)"), "{}", told.1);
+    assert!(world.called.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn v8_three_empty_answers_with_waits_of_one_and_two_seconds_fail() {
+    let mut world = World::new("search", "", "hi", vec![text(""), text(" "), text("\n")]);
+    let outcome = world.run().await;
+    assert_eq!(code(&outcome), step::NOTHING);
+    let slept: Vec<Duration> =
+        world.clock.slept.lock().unwrap().iter().copied().filter(|wait| *wait <= Duration::from_secs(5)).collect();
+    assert_eq!(slept, [Duration::from_secs(1), Duration::from_secs(2)]);
+    assert!(said(&outcome).is_empty() && world.sink.pieces.is_empty(), "no empty bubble");
+}
+
+#[tokio::test]
+async fn v9_calls_without_end_stop_at_the_limit_and_are_no_success() {
+    let forever = (0..10).map(|_| calls("", &[("find", json!({}))])).collect();
+    let mut world = World::new("search", "", "hi", forever);
+    let outcome = world.run().await;
+    assert_eq!(code(&outcome), step::ITERATIONS);
+    assert_eq!(world.model.requests().len(), 10);
+}
+
+#[tokio::test]
+async fn failures_in_a_row_end_the_run_and_a_success_in_between_starts_the_count_anew() {
+    let fail = || calls("", &[("fail", json!({}))]);
+    let mut world = World::new("search", "", "hi", vec![fail(), fail(), fail(), fail()]);
+    assert_eq!(code(&world.run().await), step::TOOLS);
+
+    let steps = vec![fail(), fail(), fail(), calls("", &[("find", json!({}))]), fail(), text("It does not work.")];
+    let mut world = World::new("search", "", "hi", steps);
+    assert_eq!(world.run().await.status, AgentStatus::AwaitingUser);
+}
+
+#[tokio::test]
+async fn results_of_the_task_are_seen_at_its_next_turn_and_the_filler_only_once() {
+    let steps = vec![calls("Let me look.", &[("find", json!({}))]), text("NW-1 or none?"), text("Fine.")];
+    let mut world = World::new("search", "", "from Arnvik", steps);
+    assert_eq!(world.run_more().await.status, AgentStatus::AwaitingUser);
+    world.user("that one");
+    world.run().await;
+    let seen = world.request(2);
+    assert_eq!(seen.iter().filter(|(_, text)| text == "Let me look.").count(), 1, "{seen:?}");
+    assert!(seen.iter().any(|(role, text)| role == "tool" && text.contains("NW-1")), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_channel_that_shows_no_pieces_gets_whole_messages() {
+    let mut world = World::new("search", "", "hi", vec![calls("One moment.", &[("find", json!({}))]), text("Here.")]);
+    world.sink.whole = true;
+    world.run().await;
+    assert!(world.sink.pieces.iter().all(|piece| matches!(piece, ReplyPiece::Message { .. })));
+    assert_eq!(world.sink.pieces.len(), 2);
+}

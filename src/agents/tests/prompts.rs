@@ -1,0 +1,96 @@
+//! What the model is shown: vector 29, restart and resume, and the order that lets providers cache.
+
+use segue_engine::conversation::{BotKind, BotMessage, EventKind, Reply};
+use serde_json::json;
+
+use super::world::{World, calls, text};
+
+/// A template with the idioms of both generations: a loop over slots as of 3.15, mapping access and dates as of 3.16.
+pub(super) const OWN: &str = "You help with: {{ description }}
+{% for slot in slots %}{{ slot.name }}={{ slot.value }};{% endfor %}
+{% if slots.vehicle %}with a car{% endif %}
+{% if current_datetime %}{{ current_datetime.strftime('%d %B, %Y') }} {{ current_datetime.tzname() }}{% endif %}
+{% if slot_names %}fill {{ slot_names | join(', ') }}{% endif %}";
+
+#[tokio::test]
+async fn v29_templates_of_both_generations_render() {
+    let own = "configuration:\n  prompt_template: prompts/own.jinja2\n  timezone: Europe/Oslo\n";
+    let mut world = World::new("book", own, "hi", vec![text("Which crossing?")]);
+    let car = EventKind::Slot { name: "vehicle".into(), value: json!(true), filled_by: None, reset: false };
+    world.happened(car);
+    world.run().await;
+    let request = world.request(0);
+    assert_eq!(request[0].0, "system");
+    assert_eq!(
+        request[0].1,
+        "You help with: Finds crossings.\ncrossing=None;passengers=None;vehicle=True;language=en;\nwith a car\n18 November, 2026 CET\nfill crossing, passengers"
+    );
+    assert_eq!(request.iter().filter(|(role, _)| role == "system").count(), 1, "our context is not added to theirs");
+}
+
+#[tokio::test]
+async fn the_stable_part_stands_first_and_does_not_change_between_turns() {
+    let steps = vec![text("Which crossing?"), text("How many?")];
+    let mut world = World::new("book", "", "hi", steps);
+    world.run_more().await;
+    world.user("the early one");
+    world.call.at = segue_engine::time::Timestamp::from_seconds(1_795_100_000.0);
+    world.run().await;
+    let (first, second) = (world.request(0), world.request(1));
+    assert_eq!(first[0], second[0]);
+    assert!(second[second.len() - 2].1.contains("- Now: "), "the changing part stands just before the newest message");
+    assert_eq!(second.last().unwrap(), &("user".into(), "the early one".into()));
+}
+
+#[tokio::test]
+async fn an_earlier_run_is_marked_when_the_task_starts_afresh() {
+    let mut world = World::new("book", "", "two please", vec![text("Which crossing this time?")]);
+    let said = |text: &str| {
+        let reply = Reply::text(text);
+        EventKind::Bot(BotMessage { reply, kind: BotKind::FinalResponse, ..BotMessage::default() })
+    };
+    world.happened(said("All set."));
+    world.happened(EventKind::AgentCompleted {
+        flow_id: "book".into(),
+        agent_id: "finder".into(),
+        status: "completed".into(),
+    });
+    world.user("once more");
+    world.happened(EventKind::AgentStarted {
+        flow_id: "book".into(),
+        agent_id: "finder".into(),
+        context_id: None,
+        restarted: true,
+    });
+    world.call.restarted = true;
+    world.run().await;
+    let texts: Vec<String> = world.request(0).into_iter().map(|(_, text)| text).collect();
+    let at =
+        |wanted: &str| texts.iter().position(|text| text == wanted).unwrap_or_else(|| panic!("{wanted}: {texts:#?}"));
+    assert!(at("--- Previous run (completed) ---") < at("All set."));
+    assert!(at("All set.") < at("--- The previous run ends here ---"));
+    assert!(at("--- The previous run ends here ---") < at("once more"));
+    assert!(texts.iter().any(|text| text.contains("Previous run (completed)") && text.contains("fresh start")));
+}
+
+#[tokio::test]
+async fn a_resumed_agent_is_told_what_it_had_asked() {
+    let mut world = World::new("search", "", "yes", vec![text("So, where from?")]);
+    world.call.resumed = true;
+    world.call.resumed_last_request = Some("Where from?".into());
+    world.run().await;
+    let context = world.request(0).into_iter().find(|(_, text)| text.contains("interrupted")).unwrap().1;
+    assert!(context.contains("\"Where from?\""), "{context}");
+}
+
+#[tokio::test]
+async fn every_call_has_one_result_in_every_request() {
+    let steps = vec![
+        calls("", &[("find", json!({})), ("nope", json!({})), ("fail", json!({})), ("task_completed", json!({}))]),
+        text("Bye."),
+    ];
+    let mut world = World::new("search", "", "hi", steps);
+    world.run().await;
+    let roles: Vec<String> = world.request(1).into_iter().map(|(role, _)| role).collect();
+    assert_eq!(roles[roles.len() - 6..], ["assistant", "tool", "tool", "tool", "tool", "system"]);
+}

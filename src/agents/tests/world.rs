@@ -1,0 +1,283 @@
+//! One run of an agent over a small project.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use segue_engine::{
+    conversation::{
+        AgentCall, AgentKind, AgentOutcome, AgentStatus, BotKind, Conversation, Event, EventKind, EventPlace,
+        UserMessage,
+    },
+    ids::ConversationId,
+    project::{Project, SourceFile, Sources},
+    time::Timestamp,
+};
+use serde_json::{Map, Value as Json, json};
+
+use crate::{
+    agents::{Agent, AgentCard, AgentTask, ReactAgent},
+    conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
+    cx::Cx,
+    llm::{
+        Answer, Arguments, Finish, ToolCall,
+        scripted::{ScriptedLlm, Step, StrictLlm},
+        testing::ManualClock,
+    },
+    prompts::PromptSet,
+    tools::{
+        Effect, ToolCx, ToolOutcome, ToolOutput, ToolSpec,
+        registry::{FunctionTool, ToolSet},
+    },
+};
+
+const FLOWS: &str = r#"
+flows:
+  search:
+    description: find something
+    steps:
+      - call: finder
+  book:
+    description: book something
+    steps:
+      - call: finder
+        exit_if:
+          - slots.crossing is not null
+          - slots.passengers > 0
+  choose:
+    description: choose a class
+    steps:
+      - call: finder
+        exit_if: ["slots.class is not null"]
+"#;
+const DOMAIN: &str = r#"
+slots:
+  crossing: { type: text }
+  passengers: { type: float }
+  class: { type: categorical, values: [Deck, Cabin] }
+  vehicle: { type: bool }
+"#;
+const ENDPOINTS: &str = r#"
+mcp_servers:
+  - { name: ferries, url: "http://127.0.0.1:9/mcp", type: http }
+"#;
+
+/// A project with one agent, whose `configuration` is given.
+pub(super) fn project(configuration: &str) -> Arc<Project> {
+    let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
+    let agent = format!(
+        "agent:\n  name: finder\n  description: Finds crossings.\n{configuration}connections:\n  mcp_servers:\n    - name: ferries\n"
+    );
+    let sources = Sources {
+        domain: vec![file("domain.yml", DOMAIN)],
+        data: vec![file("data/flows.yml", FLOWS)],
+        endpoints: Some(file("endpoints.yml", ENDPOINTS)),
+        agents: vec![file("sub_agents/finder/config.yml", &agent)],
+        texts: [("prompts/own.jinja2".to_owned(), super::prompts::OWN.into())].into(),
+        ..Sources::default()
+    };
+    let loaded = Project::load(&sources);
+    Arc::new(loaded.project.unwrap_or_else(|| panic!("{:#?}", loaded.findings)))
+}
+
+/// What one run is about.
+pub(super) struct World {
+    pub(super) project: Arc<Project>,
+    pub(super) conversation: Conversation,
+    pub(super) call: AgentCall,
+    pub(super) model: Arc<StrictLlm>,
+    pub(super) clock: Arc<ManualClock>,
+    /// Names and arguments of the calls that reached a tool.
+    pub(super) called: Arc<Mutex<Vec<(String, Json)>>>,
+    pub(super) sink: Pieces,
+}
+
+/// A sink that keeps what it gets.
+#[derive(Default)]
+pub(super) struct Pieces {
+    pub(super) pieces: Vec<ReplyPiece>,
+    pub(super) whole: bool,
+}
+
+impl ReplySink for Pieces {
+    fn streams(&self) -> bool {
+        !self.whole
+    }
+    fn send<'a>(&'a mut self, piece: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        self.pieces.push(piece);
+        Box::pin(std::future::ready(Ok(Receipt::Delivered)))
+    }
+}
+
+impl World {
+    /// The user says `text` to the agent that `flow` calls; the model answers with `steps`.
+    pub(super) fn new(flow: &str, configuration: &str, text: &str, steps: Vec<Step>) -> Self {
+        let project = project(configuration);
+        let step = project.flow(flow).unwrap().first().unwrap().id.clone();
+        let kind = if flow == "search" { AgentKind::Open } else { AgentKind::Task };
+        let call = AgentCall {
+            agent: "finder".into(),
+            kind,
+            flow_id: flow.into(),
+            step_id: step,
+            user_message: text.into(),
+            resumed: false,
+            resumed_last_request: None,
+            restarted: false,
+            metadata: Map::new(),
+            at: Timestamp::from_seconds(1_795_000_000.0),
+        };
+        let mut world = Self {
+            project,
+            conversation: Conversation::new(ConversationId::from("c")),
+            call,
+            model: Arc::new(ScriptedLlm::strict(steps)),
+            clock: ManualClock::jumping(),
+            called: Arc::default(),
+            sink: Pieces::default(),
+        };
+        world.user(text);
+        world.happened(EventKind::AgentStarted {
+            flow_id: flow.into(),
+            agent_id: "finder".into(),
+            context_id: None,
+            restarted: false,
+        });
+        world
+    }
+    /// The user says something more.
+    pub(super) fn user(&mut self, text: &str) {
+        let message = UserMessage {
+            text: text.into(),
+            message_id: "m".into(),
+            input_channel: "test".into(),
+            metadata: Map::new(),
+        };
+        self.call.user_message = text.into();
+        self.happened(EventKind::User(message));
+    }
+    /// Something happened.
+    pub(super) fn happened(&mut self, kind: EventKind) {
+        let event = Event { at: Timestamp::default(), kind, place: EventPlace::default() };
+        self.conversation.apply(&event);
+    }
+    /// Runs once; every step of the script must be used up.
+    pub(super) async fn run(&mut self) -> AgentOutcome {
+        let outcome = self.run_more().await;
+        self.model.verify().unwrap();
+        outcome
+    }
+    /// Runs once and keeps what happened in the conversation.
+    pub(super) async fn run_more(&mut self) -> AgentOutcome {
+        let agent = ReactAgent::new(
+            AgentCard { name: "finder".into(), description: "Finds crossings.".into() },
+            Arc::new(PromptSet::new(|_| None).unwrap()),
+        );
+        let cx = Cx::new(self.clock.clone(), Duration::from_secs(60));
+        let definition = self.project.agent("finder").unwrap().clone();
+        let task = AgentTask {
+            project: &self.project,
+            conversation: &self.conversation,
+            call: &self.call,
+            definition: &definition,
+            llm: self.model.clone(),
+            tools: tools(&self.called),
+            metadata: Arc::default(),
+            meta: Arc::default(),
+        };
+        let outcome = agent.run(task, &mut self.sink, &cx).await;
+        outcome.events.iter().for_each(|event| self.conversation.apply(event));
+        outcome
+    }
+    /// The texts of the `n`th request, by role.
+    pub(super) fn request(&self, n: usize) -> Vec<(String, String)> {
+        let request = &self.model.requests()[n];
+        let role = |message: &Arc<crate::llm::ChatMessage>| {
+            let json = serde_json::to_value(&**message).unwrap();
+            (json["role"].as_str().unwrap().to_owned(), message.text().to_owned())
+        };
+        request.messages.iter().map(role).collect()
+    }
+}
+
+fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>) -> ToolSet {
+    let mut set = ToolSet::builder();
+    for (name, answer) in
+        [("find", Some(json!({"crossings": ["NW-1"]}))), ("fail", None), ("other", Some(json!({"ok": true})))]
+    {
+        let spec = ToolSpec {
+            name: name.into(),
+            description: "does".into(),
+            parameters: Arc::new(json!({"type": "object", "properties": {"port": {"type": "string"}}})),
+            strict: false,
+            effect: Effect::Read,
+            source: "ferries".into(),
+        };
+        let called = called.clone();
+        let run = move |arguments: Json, _: ToolCx| {
+            called.lock().unwrap().push((name.to_owned(), arguments));
+            let outcome = match &answer {
+                Some(answer) => ToolOutcome::Done(ToolOutput::structured(answer.clone())),
+                None => ToolOutcome::failed(crate::tools::FailureKind::ToolError, "no such port"),
+            };
+            std::future::ready(outcome)
+        };
+        set = set.own(Arc::new(FunctionTool::new(spec, run).unwrap()));
+    }
+    set.build()
+}
+
+/// An answer of text alone.
+pub(super) fn text(text: &str) -> Step {
+    Step::from(Answer::text(text))
+}
+
+/// An answer with text and calls.
+pub(super) fn calls(text: &str, calls: &[(&str, Json)]) -> Step {
+    let calls = calls.iter().enumerate().map(|(at, (name, arguments))| ToolCall {
+        id: format!("c{at}").into(),
+        name: (*name).into(),
+        arguments: Arguments::json(arguments.clone()),
+    });
+    Step::from(Answer {
+        text: text.into(),
+        tool_calls: calls.collect(),
+        finish: Finish::ToolCalls,
+        ..Answer::default()
+    })
+}
+
+/// An answer whose one call has arguments that are no JSON.
+pub(super) fn malformed(name: &str) -> Step {
+    let arguments = Arguments::Malformed { text: "{\"port\": ".into(), error: "EOF while parsing at column 9".into() };
+    let call = ToolCall { id: "c0".into(), name: name.into(), arguments };
+    Step::from(Answer { tool_calls: vec![call], finish: Finish::ToolCalls, ..Answer::default() })
+}
+
+/// What the user saw: kind and text, in order.
+pub(super) fn said(outcome: &AgentOutcome) -> Vec<(BotKind, String)> {
+    let bot = |event: &Event| match &event.kind {
+        EventKind::Bot(bot) => Some((bot.kind, bot.reply.text.as_deref().unwrap_or_default().to_owned())),
+        _ => None,
+    };
+    outcome.events.iter().filter_map(bot).collect()
+}
+
+/// The slots that were set, in order.
+pub(super) fn slots(outcome: &AgentOutcome) -> Vec<(String, Json)> {
+    let slot = |event: &Event| match &event.kind {
+        EventKind::Slot { name, value, .. } => Some((name.to_string(), value.clone())),
+        _ => None,
+    };
+    outcome.events.iter().filter_map(slot).collect()
+}
+
+/// The code of a failed run.
+pub(super) fn code(outcome: &AgentOutcome) -> &str {
+    match &outcome.status {
+        AgentStatus::Failed { code, .. } => code,
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,83 @@
+//! From a parsed message to the assistant's door: the record that every channel fills, and its defaults (channels.md 1.0).
+
+use std::{fmt, sync::Arc};
+
+use segue_engine::{conversation::UserMessage, ids::ConversationId};
+use serde_json::{Map, Value as Json};
+
+use crate::{
+    clock::Clock,
+    conversation::ReplySink,
+    limits,
+    runtime::{Assistant, Incoming, ReceiveError, Report},
+};
+
+/// A message as a channel understood it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Arrival {
+    /// Who wrote; `default` when empty.
+    pub sender: String,
+    /// What was written; may be empty.
+    pub text: String,
+    /// The wire's own id of the message; empty where it has none, and then a repetition is a new message.
+    pub message_id: String,
+    /// Another channel name for the conversation to see, where the wire lets the message choose.
+    pub input_channel: Option<String>,
+    /// What the channel knows beside.
+    pub metadata: Map<String, Json>,
+}
+
+/// The way from one channel to the assistant. Cheap to clone.
+#[derive(Clone)]
+pub struct Inbox {
+    assistant: Assistant,
+    channel: Arc<str>,
+}
+
+impl Inbox {
+    /// For the channel of this name.
+    pub fn new(assistant: Assistant, channel: &str) -> Self {
+        Self { assistant, channel: channel.into() }
+    }
+
+    /// Hands a message in and answers through `sink`. *Cancellation*: the turn goes on when the future is dropped after its
+    /// first poll.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when the message got no turn.
+    pub async fn receive(&self, arrival: Arrival, sink: Box<dyn ReplySink>) -> Result<Report, ReceiveError> {
+        let Arrival { sender, text, message_id, input_channel, metadata } = arrival;
+        let text = text.trim();
+        let text = text.char_indices().nth(limits::MESSAGE_TEXT).map_or(text, |(at, _)| text.get(..at).unwrap_or(text));
+        let message = UserMessage {
+            text: text.into(),
+            message_id: message_id.into(),
+            input_channel: input_channel.map_or_else(|| self.channel.clone(), Into::into),
+            metadata,
+        };
+        let sender = if sender.is_empty() { "default".to_owned() } else { sender };
+        let conversation = ConversationId::from(sender);
+        self.assistant.receive(Incoming { conversation, message, tenant: "".into(), account: "".into() }, sink).await
+    }
+
+    /// Where time comes from, for heartbeats.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        self.assistant.clock()
+    }
+}
+
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbox").field("channel", &self.channel).finish_non_exhaustive()
+    }
+}
+
+/// The code of a message that got no turn.
+pub fn code_of(error: &ReceiveError) -> &'static str {
+    match error {
+        ReceiveError::Busy(_) => "R0101",
+        ReceiveError::Broken => "R0102",
+        ReceiveError::Closing => "R0103",
+        ReceiveError::Store(error) => error.code(),
+    }
+}

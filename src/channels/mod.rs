@@ -1,0 +1,137 @@
+//! Wires to users, both directions.
+//!
+//! Entry: [`Channel`], one wire; [`open`] makes those that `credentials.yml` lists. A channel checks the proof of its wire,
+//! parses within limits, hands the message to its [`Inbox`] and writes the pieces of the answer in the words of the wire. No
+//! channel knows another one, none knows the routing of the server: it answers `http` requests whose bodies were read.
+
+mod bearer;
+mod inbox;
+mod queue;
+mod rest;
+mod splitting;
+pub mod wire;
+
+use std::{convert::Infallible, fmt, sync::Arc};
+
+use axum::http;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use indexmap::IndexMap;
+use segue_engine::ids::ConversationId;
+use serde_json::Value as Json;
+
+pub use self::{
+    bearer::Bearer,
+    inbox::{Arrival, Inbox, code_of},
+    rest::Rest,
+    splitting::parts,
+};
+use crate::conversation::ReplySink;
+
+/// Answers the requests below `/webhooks/<name>`; their paths begin after that, so the main one is `/webhook`.
+pub type Service = tower::util::BoxCloneSyncService<http::Request<Bytes>, http::Response<Body>, Infallible>;
+
+/// The body of an answer.
+pub enum Body {
+    /// All of it.
+    Whole(Bytes),
+    /// Pieces, each of which leaves at once. *Cancellation*: it is dropped when the client goes away.
+    Stream(BoxStream<'static, Bytes>),
+}
+
+impl<T: Into<Bytes>> From<T> for Body {
+    fn from(bytes: T) -> Self {
+        Self::Whole(bytes.into())
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(bytes) => write!(f, "Whole({} bytes)", bytes.len()),
+            Self::Stream(_) => f.write_str("Stream(…)"),
+        }
+    }
+}
+
+/// One wire to users.
+pub trait Channel: Send + Sync {
+    /// Its name: the key in `credentials.yml` and the part of the path after `/webhooks/`.
+    fn name(&self) -> &str;
+    /// Its way in. The inbox is the only way to the assistant.
+    fn service(&self, inbox: Inbox) -> Service;
+    /// Its way out to somebody who did not just write; `None` where the wire cannot reach anybody without a request.
+    fn sink(&self, _to: &ConversationId) -> Option<Box<dyn ReplySink>> {
+        None
+    }
+}
+
+/// Why a channel of `credentials.yml` cannot be opened; the others start nevertheless.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("credentials.yml: `{channel}`: {problem} [C0101]")]
+pub struct ChannelError {
+    /// The channel as written.
+    pub channel: String,
+    /// What is the matter, and what to do.
+    pub problem: String,
+}
+
+impl ChannelError {
+    /// The code that `segue explain` knows.
+    pub const CODE: &str = "C0101";
+}
+
+/// The channels that a project lists; `rest` when it lists none at all. What cannot be opened comes second.
+pub fn open(credentials: &IndexMap<String, Json>) -> (Vec<Arc<dyn Channel>>, Vec<ChannelError>) {
+    if credentials.is_empty() {
+        return (vec![Arc::new(Rest::default())], Vec::new());
+    }
+    let (mut channels, mut errors): (Vec<Arc<dyn Channel>>, _) = (Vec::new(), Vec::new());
+    for (name, settings) in credentials {
+        match name.as_str() {
+            "rest" => match Rest::from_settings(settings) {
+                Ok(rest) => channels.push(Arc::new(rest)),
+                Err(problem) => errors.push(ChannelError { channel: name.clone(), problem }),
+            },
+            // These exist for the terminal and for a server of others; there is nothing to open.
+            "cmdline" | "rasa" => {}
+            _ => {
+                let problem = "this version does not speak this channel; use `rest`, or implement the `Channel` trait";
+                errors.push(ChannelError { channel: name.clone(), problem: problem.to_owned() });
+            }
+        }
+    }
+    (channels, errors)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn names(credentials: &[(&str, Json)]) -> (Vec<String>, Vec<String>) {
+        let credentials = credentials.iter().map(|(name, settings)| ((*name).to_owned(), settings.clone())).collect();
+        let (channels, errors) = open(&credentials);
+        (channels.iter().map(|c| c.name().to_owned()).collect(), errors.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a_project_without_credentials_is_reached_over_rest() {
+        assert_eq!(names(&[]).0, ["rest"]);
+        assert!(names(&[("cmdline", json!({}))]).0.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_opened_does_not_stop_the_rest() {
+        let (opened, errors) =
+            names(&[("telegram", json!({})), ("rest", json!({})), ("rest", json!({"auth_token": 7}))]);
+        // The second `rest` replaced the first in the map; its token is no text.
+        assert!(opened.is_empty(), "{opened:?}");
+        assert_eq!(errors.len(), 2);
+        assert!(errors[0].contains("`telegram`") && errors[0].contains("Channel"), "{errors:?}");
+        assert!(errors[1].contains("auth_token"), "{errors:?}");
+    }
+}

@@ -1,0 +1,224 @@
+//! Between a turn and a client who reads slowly, or not at all: a bounded queue of bytes that are ready to leave.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{
+    FutureExt, StreamExt,
+    future::{BoxFuture, Fuse, FusedFuture},
+    stream::{self, BoxStream},
+};
+use tokio::sync::mpsc;
+
+use super::wire;
+use crate::{
+    clock::{Clock, Deadline},
+    conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
+    cx::Cx,
+    limits,
+};
+
+/// How a stream is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// One whole message per line, nothing else: what clients of other servers expect.
+    Lines,
+    /// One event per line.
+    Events,
+    /// Server-sent events.
+    Sse,
+}
+
+impl Form {
+    /// The media type of the answer. Lines carry the wrong one on purpose: existing clients look for it (channels.md 1.1).
+    pub(super) fn media_type(self) -> &'static str {
+        match self {
+            Self::Lines | Self::Sse => "text/event-stream",
+            Self::Events => "application/x-ndjson",
+        }
+    }
+    /// An event on the wire; lines have none.
+    pub(super) fn event(self, name: &str, json: &str) -> Option<Bytes> {
+        match self {
+            Self::Lines => None,
+            Self::Events => Some(format!("{json}\n").into()),
+            Self::Sse => Some(format!("event: {name}\ndata: {json}\n\n").into()),
+        }
+    }
+    /// What keeps the connection open while nothing happens.
+    fn heartbeat(self) -> Option<Bytes> {
+        match self {
+            Self::Lines => None,
+            Self::Events => Some(Bytes::from_static(b"{\"type\":\"ping\"}\n")),
+            Self::Sse => Some(Bytes::from_static(b": ping\n\n")),
+        }
+    }
+    fn piece(self, recipient: &str, piece: &ReplyPiece) -> Option<Bytes> {
+        match (self, piece) {
+            (Self::Lines, ReplyPiece::Message { message, kind, .. } | ReplyPiece::End { message, kind, .. }) => {
+                let lines = wire::messages(recipient, message, *kind);
+                let text: String = lines.iter().flat_map(|message| [wire::line(message), "\n".to_owned()]).collect();
+                (!text.is_empty()).then(|| text.into())
+            }
+            (Self::Lines, _) => None,
+            _ => {
+                let (name, json) = wire::event(recipient, piece);
+                self.event(name, &json)
+            }
+        }
+    }
+}
+
+/// Puts pieces into the queue.
+pub(super) struct QueueSink {
+    recipient: Arc<str>,
+    form: Form,
+    queue: mpsc::Sender<Bytes>,
+}
+
+/// A sink, and the end of the queue that the client reads.
+pub(super) fn queue(recipient: Arc<str>, form: Form) -> (QueueSink, mpsc::Receiver<Bytes>) {
+    let (queue, read) = mpsc::channel(limits::CHANNEL_QUEUE);
+    (QueueSink { recipient, form, queue }, read)
+}
+
+impl ReplySink for QueueSink {
+    fn streams(&self) -> bool {
+        true
+    }
+    fn send<'a>(&'a mut self, piece: ReplyPiece, cx: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        Box::pin(async move {
+            let Some(bytes) = self.form.piece(&self.recipient, &piece) else { return Ok(Receipt::Skipped) };
+            let bytes = match self.queue.try_send(bytes) {
+                Ok(()) => return Ok(Receipt::Delivered),
+                Err(mpsc::error::TrySendError::Closed(_)) => return Err(gone()),
+                Err(mpsc::error::TrySendError::Full(bytes)) => bytes,
+            };
+            // A client who does not read must not hold a turn for long: then it is as good as gone.
+            match cx.within(limits::CHANNEL_PATIENCE).wait(self.queue.send(bytes)).await {
+                Ok(Ok(())) => Ok(Receipt::Delivered),
+                Ok(Err(_)) => Err(gone()),
+                Err(_) => {
+                    self.queue = mpsc::channel(1).0;
+                    Err(gone())
+                }
+            }
+        })
+    }
+}
+
+fn gone() -> DeliveryError {
+    DeliveryError::Permanent("the client went away".to_owned())
+}
+
+/// A body that gives `first`, everything from the queue as it comes, and at the end what the turn leaves. Heartbeats between.
+pub(super) fn body(
+    first: Option<Bytes>,
+    read: mpsc::Receiver<Bytes>,
+    turn: BoxFuture<'static, Option<Bytes>>,
+    form: Form,
+    clock: Arc<dyn Clock>,
+) -> BoxStream<'static, Bytes> {
+    let state = Reading { read: Some(read), turn: turn.fuse(), last: None, form, clock };
+    let rest = stream::unfold(state, |mut state| async move { state.next().await.map(|bytes| (bytes, state)) });
+    stream::iter(first).chain(rest).boxed()
+}
+
+struct Reading {
+    /// Gone once the turn has dropped its end.
+    read: Option<mpsc::Receiver<Bytes>>,
+    turn: Fuse<BoxFuture<'static, Option<Bytes>>>,
+    /// What the turn left; leaves after everything in the queue.
+    last: Option<Bytes>,
+    form: Form,
+    clock: Arc<dyn Clock>,
+}
+
+impl Reading {
+    async fn next(&mut self) -> Option<Bytes> {
+        let mut heartbeat: Deadline = self.clock.deadline(limits::HEARTBEAT);
+        loop {
+            if self.read.is_none() && self.turn.is_terminated() {
+                return self.last.take();
+            }
+            let Self { read, turn, clock, .. } = self;
+            let queued = async {
+                match read {
+                    Some(read) => read.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                bytes = queued => match bytes {
+                    Some(bytes) => return Some(bytes),
+                    None => self.read = None,
+                },
+                last = turn => self.last = last,
+                () = clock.sleep(heartbeat) => {
+                    heartbeat = self.clock.deadline(limits::HEARTBEAT);
+                    if let Some(bytes) = self.form.heartbeat() {
+                        return Some(bytes);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use segue_engine::conversation::{BotKind, Reply};
+
+    use super::*;
+    use crate::testing::ManualClock;
+
+    fn piece(text: &str) -> ReplyPiece {
+        ReplyPiece::Message { id: "m".into(), message: Reply::text(text), kind: BotKind::Response }
+    }
+
+    #[tokio::test]
+    async fn pieces_come_before_what_the_turn_leaves() {
+        let clock = Arc::new(ManualClock::new());
+        let cx = Cx::new(clock.clone(), Duration::from_secs(60));
+        let (mut sink, read) = queue("u".into(), Form::Lines);
+        let turn = async move {
+            sink.send(piece("one"), &cx).await.unwrap();
+            sink.send(piece("two\n\nthree"), &cx).await.unwrap();
+            Some(Bytes::from_static(b"end"))
+        };
+        let body = body(Some(Bytes::from_static(b"start ")), read, Box::pin(turn), Form::Lines, clock);
+        let text: Vec<Bytes> = body.collect().await;
+        let text = String::from_utf8(text.concat()).unwrap();
+        let line = |text: &str| format!("{{\"recipient_id\":\"u\",\"text\":\"{text}\"}}\n");
+        assert_eq!(text, format!("start {}{}{}end", line("one"), line("two"), line("three")));
+    }
+
+    #[tokio::test]
+    async fn a_client_who_does_not_read_is_given_up() {
+        let clock = Arc::new(ManualClock::jumping());
+        let cx = Cx::new(clock, Duration::from_secs(600));
+        let (mut sink, read) = queue("u".into(), Form::Events);
+        for _ in 0..limits::CHANNEL_QUEUE {
+            sink.send(piece("x"), &cx).await.unwrap();
+        }
+        let left = cx.remaining();
+        assert!(sink.send(piece("x"), &cx).await.is_err());
+        assert_eq!(left - cx.remaining(), limits::CHANNEL_PATIENCE);
+        assert!(sink.send(piece("x"), &cx).await.is_err());
+        assert_eq!(left - cx.remaining(), limits::CHANNEL_PATIENCE, "the second time it does not wait");
+        drop(read);
+    }
+
+    #[tokio::test]
+    async fn silence_is_filled_with_heartbeats_where_the_wire_has_them() {
+        let clock = Arc::new(ManualClock::jumping());
+        let (_sink, read) = queue("u".into(), Form::Sse);
+        let mut body = body(None, read, Box::pin(std::future::pending()), Form::Sse, clock);
+        assert_eq!(body.next().await.unwrap(), ": ping\n\n");
+    }
+}

@@ -1,0 +1,253 @@
+//! The REST channel: one request, one answer; whole, or as a stream (channels.md 1.1 and 3.2).
+
+use std::{convert::Infallible, sync::Arc};
+
+use axum::http::{
+    self, HeaderMap, Method, Request, Response, StatusCode,
+    header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
+};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use serde_json::{Map, Value as Json, json};
+
+use super::{
+    Arrival, Bearer, Body, Channel, Inbox, Service, code_of,
+    queue::{self, Form},
+    wire,
+};
+use crate::{
+    conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
+    cx::Cx,
+    limits,
+    runtime::{ReceiveError, Report},
+};
+
+/// The header of an answer that tells what went wrong on our side, while its status stays 200.
+pub const TURN_ERROR: &str = "x-turn-error";
+
+/// The REST channel.
+#[derive(Clone, Debug, Default)]
+pub struct Rest {
+    token: Option<Bearer>,
+}
+
+impl Rest {
+    /// With the settings of `credentials.yml`: `auth_token` is the token that callers must show, if set.
+    ///
+    /// # Errors
+    /// What is wrong with a setting, and the cure.
+    pub fn from_settings(settings: &Json) -> Result<Self, String> {
+        let token = match settings.get("auth_token") {
+            None | Some(Json::Null) => None,
+            Some(Json::String(token)) => {
+                Some(Bearer::new(token).ok_or("`auth_token` is empty; set it, or leave the key out")?)
+            }
+            Some(other) => return Err(format!("`auth_token` must be a text, but is {other}; put it into quotes")),
+        };
+        Ok(Self { token })
+    }
+
+    /// Whether callers must show a token.
+    pub fn is_guarded(&self) -> bool {
+        self.token.is_some()
+    }
+
+    async fn answer(&self, inbox: Inbox, request: Request<Bytes>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        match (&head.method, head.uri.path()) {
+            (&Method::GET, "" | "/") => json_answer(StatusCode::OK, &json!({"status": "ok"})),
+            (&Method::POST, "/webhook") => {
+                if self.token.as_ref().is_some_and(|token| !token.admits(&head.headers)) {
+                    let mut answer = refusal(StatusCode::UNAUTHORIZED, "this channel needs its token as a bearer");
+                    answer.headers_mut().insert(WWW_AUTHENTICATE, http::HeaderValue::from_static("Bearer"));
+                    return answer;
+                }
+                match arrival(&body, &head.headers) {
+                    Ok(arrival) => match form(head.uri.query(), &head.headers) {
+                        None => whole(inbox, arrival).await,
+                        Some(form) => streamed(inbox, arrival, form).await,
+                    },
+                    Err(problem) => refusal(StatusCode::BAD_REQUEST, &problem),
+                }
+            }
+            (_, "/webhook") => refusal(StatusCode::METHOD_NOT_ALLOWED, "messages are sent here with POST"),
+            _ => refusal(StatusCode::NOT_FOUND, "there is nothing here; messages go to `webhook`"),
+        }
+    }
+}
+
+impl Channel for Rest {
+    fn name(&self) -> &str {
+        "rest"
+    }
+    fn service(&self, inbox: Inbox) -> Service {
+        let this = Arc::new(self.clone());
+        Service::new(tower::service_fn(move |request| {
+            let (this, inbox) = (this.clone(), inbox.clone());
+            async move { Ok::<_, Infallible>(this.answer(inbox, request).await) }
+        }))
+    }
+}
+
+/// Reads the body. Its media type is not looked at: the widget of others sends JSON as `text/plain`.
+fn arrival(body: &[u8], headers: &HeaderMap) -> Result<Arrival, String> {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    let parsed: Json = serde_json::from_slice(body).map_err(|error| {
+        format!("the body is no JSON ({error}); expected `{{\"sender\": \"…\", \"message\": \"…\"}}`")
+    })?;
+    let Json::Object(mut fields) = parsed else {
+        return Err("the body is JSON but no object; expected `{\"sender\": \"…\", \"message\": \"…\"}`".to_owned());
+    };
+    let mut text = |key: &str| match fields.shift_remove(key) {
+        None | Some(Json::Null) => Ok(String::new()),
+        Some(Json::String(text)) => Ok(text),
+        Some(Json::Number(number)) => Ok(number.to_string()),
+        Some(_) => Err(format!("`{key}` must be a text")),
+    };
+    let (sender, message, input_channel) = (text("sender")?, text("message")?, text("input_channel")?);
+    let mut message_id = text("message_id")?;
+    if message_id.is_empty()
+        && let Some(key) = headers.get("idempotency-key").and_then(|value| value.to_str().ok())
+    {
+        key.trim().clone_into(&mut message_id);
+    }
+    for (key, value) in [("sender", &sender), ("message_id", &message_id), ("input_channel", &input_channel)] {
+        if value.len() > limits::WIRE_NAME {
+            return Err(format!("`{key}` is longer than {} bytes", limits::WIRE_NAME));
+        }
+    }
+    let metadata = match fields.shift_remove("metadata") {
+        None | Some(Json::Null) => Map::new(),
+        Some(Json::Object(metadata)) => metadata,
+        Some(_) => return Err("`metadata` must be an object".to_owned()),
+    };
+    let input_channel = (!input_channel.is_empty()).then_some(input_channel);
+    Ok(Arrival { sender, text: message, message_id, input_channel, metadata })
+}
+
+/// How the caller wants the answer: `None` is whole.
+fn form(query: Option<&str>, headers: &HeaderMap) -> Option<Form> {
+    let wanted = query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("stream="))?;
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match wanted.to_ascii_lowercase().as_str() {
+        "sse" => Some(Form::Sse),
+        "deltas" => Some(Form::Events),
+        "true" if accept.replace(' ', "").contains("deltas=1") => Some(Form::Events),
+        "true" => Some(Form::Lines),
+        _ => None,
+    }
+}
+
+async fn whole(inbox: Inbox, arrival: Arrival) -> Response<Body> {
+    let recipient = recipient(&arrival);
+    match inbox.receive(arrival, Box::new(Taken)).await {
+        Ok(report) => {
+            let replies = &report.replies;
+            let messages: Vec<_> =
+                replies.iter().flat_map(|reply| wire::messages(&recipient, &reply.reply, reply.kind)).collect();
+            failed(json_answer(StatusCode::OK, &messages), report.failures.first().map(|failure| &*failure.code))
+        }
+        Err(error) => {
+            let code = code_of(&error);
+            tracing::error!(conversation = %recipient, channel = "rest", code, "{error}");
+            let none: [Json; 0] = [];
+            let mut answer = match error {
+                // The message was not accepted: the caller must know to send it again.
+                ReceiveError::Busy(_) => json_answer(StatusCode::TOO_MANY_REQUESTS, &none),
+                ReceiveError::Closing => json_answer(StatusCode::SERVICE_UNAVAILABLE, &none),
+                ReceiveError::Store(_) | ReceiveError::Broken => json_answer(StatusCode::OK, &none),
+            };
+            if answer.status() != StatusCode::OK {
+                answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from_static("1"));
+            }
+            failed(answer, Some(code))
+        }
+    }
+}
+
+/// Takes whole messages as delivered: they are in the answer, which leaves when the turn is stored.
+struct Taken;
+
+impl ReplySink for Taken {
+    fn streams(&self) -> bool {
+        false
+    }
+    fn send<'a>(&'a mut self, _: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        Box::pin(std::future::ready(Ok(Receipt::Delivered)))
+    }
+}
+
+async fn streamed(inbox: Inbox, arrival: Arrival, form: Form) -> Response<Body> {
+    let recipient = recipient(&arrival);
+    let clock = inbox.clock().clone();
+    let started = json!({"type": "turn_started", "sender_id": recipient, "ts": clock.now().as_seconds()});
+    let first = form.event("turn_started", &started.to_string());
+    let (sink, read) = queue::queue(recipient.clone(), form);
+    let mut turn: BoxFuture<'static, Option<Bytes>> = Box::pin(async move {
+        let outcome = inbox.receive(arrival, Box::new(sink)).await;
+        last_events(&recipient, form, &outcome)
+    });
+    // One poll starts the turn: from here on it goes on, whether the client stays or not.
+    let early = futures::poll!(&mut turn);
+    let turn = match early {
+        std::task::Poll::Ready(last) => Box::pin(std::future::ready(last)),
+        std::task::Poll::Pending => turn,
+    };
+    let mut answer = Response::new(Body::Stream(queue::body(first, read, turn, form, clock)));
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, http::HeaderValue::from_static(form.media_type()));
+    headers.insert(CACHE_CONTROL, http::HeaderValue::from_static("no-cache"));
+    // Proxies that would collect the pieces are asked not to.
+    headers.insert("x-accel-buffering", http::HeaderValue::from_static("no"));
+    answer
+}
+
+/// What a stream ends with: an error if there was one, then the end of the turn. Causes are for operators and stay here.
+fn last_events(recipient: &str, form: Form, outcome: &Result<Report, ReceiveError>) -> Option<Bytes> {
+    let error = |code: &str, message: &str| {
+        let event = json!({"type": "error", "code": code, "message": message});
+        form.event("error", &event.to_string()).unwrap_or_default()
+    };
+    let bytes = match outcome {
+        Ok(report) => {
+            let ended = json!({
+                "type": "turn_finished", "turn_id": format!("t_{}", report.turn.0),
+                "listening": !report.session_ended, "session_ended": report.session_ended,
+            });
+            let failures =
+                report.failures.iter().map(|failure| error(&failure.code, "something went wrong on our side"));
+            failures.chain(form.event("turn_finished", &ended.to_string())).collect::<Vec<_>>().concat()
+        }
+        Err(problem) => {
+            let code = code_of(problem);
+            tracing::error!(conversation = %recipient, channel = "rest", code, "{problem}");
+            error(code, "the message got no turn; send it again").to_vec()
+        }
+    };
+    (!bytes.is_empty()).then(|| bytes.into())
+}
+
+fn recipient(arrival: &Arrival) -> Arc<str> {
+    if arrival.sender.is_empty() { "default".into() } else { arrival.sender.as_str().into() }
+}
+
+fn failed(mut answer: Response<Body>, code: Option<&str>) -> Response<Body> {
+    if let Some(code) = code.and_then(|code| http::HeaderValue::from_str(code).ok()) {
+        answer.headers_mut().insert(TURN_ERROR, code);
+    }
+    answer
+}
+
+fn json_answer(status: StatusCode, body: &impl serde::Serialize) -> Response<Body> {
+    let mut answer = Response::new(Body::from(wire::line(body)));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    answer
+}
+
+fn refusal(status: StatusCode, problem: &str) -> Response<Body> {
+    json_answer(status, &json!({"error": problem}))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! Replies for programs: one line of text, one line of output, with a prefix that tells what it is.
+
+use std::io;
+
+use futures::future::BoxFuture;
+use segue::{
+    channels::wire,
+    conversation::{BotKind, DeliveryError, Receipt, Reply, ReplyPiece, ReplySink},
+    cx::Cx,
+};
+
+use crate::cli::out;
+
+/// Writes each message when it is complete: what it is for is not known before.
+pub(super) struct LineSink;
+
+impl ReplySink for LineSink {
+    fn streams(&self) -> bool {
+        true
+    }
+    fn send<'a>(&'a mut self, piece: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        let done = match &piece {
+            ReplyPiece::Message { message, kind, .. } | ReplyPiece::End { message, kind, .. } => {
+                out::raw(&lines(message, *kind)).map(|()| Receipt::Delivered)
+            }
+            ReplyPiece::Start { .. } | ReplyPiece::Delta { .. } | ReplyPiece::Activity { .. } => Ok(Receipt::Skipped),
+        };
+        Box::pin(std::future::ready(done.map_err(gone)))
+    }
+}
+
+pub(super) fn gone(error: io::Error) -> DeliveryError {
+    DeliveryError::Permanent(error.to_string())
+}
+
+/// A reply as lines. Buttons are for people, and left out.
+fn lines(reply: &Reply, kind: BotKind) -> String {
+    let prefix = if kind == BotKind::Filler { "filler: " } else { "bot: " };
+    let texts = wire::texts(reply);
+    let lines = texts.iter().flat_map(|text| text.lines()).filter(|line| !line.trim().is_empty());
+    lines.map(|line| format!("{prefix}{}\n", out::plain(line))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_has_its_prefix_and_buttons_are_left_out() {
+        let mut reply = Reply::text("One\ntwo\n\nthree\u{1b}[2J");
+        reply.image = Some("https://x/y.png".to_owned());
+        reply.buttons = vec![segue::conversation::Button {
+            title: "Yes".into(),
+            payload: "/y".into(),
+            extra: serde_json::Map::new(),
+        }];
+        assert_eq!(
+            lines(&reply, BotKind::Response),
+            "bot: One\nbot: two\nbot: three[2J\nbot: Image: https://x/y.png\n"
+        );
+        assert_eq!(lines(&Reply::text("wait"), BotKind::Filler), "filler: wait\n");
+        assert_eq!(lines(&Reply::default(), BotKind::Response), "");
+    }
+}

@@ -1,0 +1,107 @@
+//! Replies for people who look on: text as it streams, fillers marked, buttons with numbers.
+
+use std::{io, sync::Arc};
+
+use futures::future::BoxFuture;
+use segue::{
+    channels::wire,
+    conversation::{BotKind, Button, DeliveryError, Receipt, Reply, ReplyPiece, ReplySink},
+    cx::Cx,
+};
+
+use super::lines::gone;
+use crate::cli::out;
+
+/// Asks for the next message.
+pub(super) fn prompt() -> io::Result<()> {
+    out::raw("you> ")
+}
+
+/// The buttons under the newest replies.
+pub(super) fn buttons(buttons: &[Button]) -> io::Result<()> {
+    for (index, button) in buttons.iter().enumerate() {
+        out::line(&format!("  {}: {}", index + 1, out::plain(&button.title)))?;
+    }
+    Ok(())
+}
+
+/// Writes text as it comes.
+#[derive(Default)]
+pub(super) struct ScreenSink {
+    /// The message that stands on an unfinished line, and its text so far.
+    open: Option<(Arc<str>, String)>,
+}
+
+impl ReplySink for ScreenSink {
+    fn streams(&self) -> bool {
+        true
+    }
+    fn send<'a>(&'a mut self, piece: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        let text = self.text(&piece);
+        let done = if text.is_empty() { Ok(Receipt::Delivered) } else { out::raw(&text).map(|()| Receipt::Delivered) };
+        Box::pin(std::future::ready(done.map_err(gone)))
+    }
+}
+
+impl ScreenSink {
+    /// What a piece adds to the screen.
+    fn text(&mut self, piece: &ReplyPiece) -> String {
+        match piece {
+            ReplyPiece::Start { id, .. } => {
+                self.open = Some((id.clone(), String::new()));
+                "bot> ".to_owned()
+            }
+            ReplyPiece::Delta { text, .. } => {
+                if let Some((_, so_far)) = &mut self.open {
+                    so_far.push_str(text);
+                }
+                out::plain(text).into_owned()
+            }
+            ReplyPiece::End { id, message, kind, interrupted } => {
+                let streamed = self.open.take().filter(|(open, _)| open == id).map(|(_, text)| text);
+                let is_whole = streamed.is_some_and(|text| message.text.as_deref().map(str::trim) == Some(text.trim()));
+                let mark = if *interrupted { " [cut]" } else { mark(*kind) };
+                // What counts is the message at the end; it is shown again where it is another one.
+                if is_whole { format!("{mark}\n") } else { format!("\n{}", whole(message, *kind)) }
+            }
+            ReplyPiece::Message { message, kind, .. } => whole(message, *kind),
+            ReplyPiece::Activity { .. } => String::new(),
+        }
+    }
+}
+
+fn mark(kind: BotKind) -> &'static str {
+    if kind == BotKind::Filler { "  [working on it]" } else { "" }
+}
+
+fn whole(reply: &Reply, kind: BotKind) -> String {
+    let texts = wire::texts(reply);
+    texts.iter().map(|text| format!("bot> {}{}\n", out::plain(text), mark(kind))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use segue::conversation::ReplyKind;
+
+    use super::*;
+
+    fn shown(pieces: &[ReplyPiece]) -> String {
+        let mut sink = ScreenSink::default();
+        pieces.iter().map(|piece| sink.text(piece)).collect()
+    }
+
+    fn end(text: &str, kind: BotKind) -> ReplyPiece {
+        ReplyPiece::End { id: "m".into(), message: Reply::text(text), kind, interrupted: false }
+    }
+
+    #[test]
+    fn streamed_text_is_shown_once_and_replaced_where_it_changed() {
+        let start = ReplyPiece::Start { id: "m".into(), source: "agent:a".into(), kind: ReplyKind::Pending };
+        let delta = |text: &str| ReplyPiece::Delta { id: "m".into(), text: text.into() };
+        let pieces = [start.clone(), delta("Hel"), delta("lo"), end("Hello", BotKind::FinalResponse)];
+        assert_eq!(shown(&pieces), "bot> Hello\n");
+        let pieces = [start.clone(), delta("One moment"), end("One moment", BotKind::Filler)];
+        assert_eq!(shown(&pieces), "bot> One moment  [working on it]\n");
+        assert_eq!(shown(&[start, delta("Hel"), end("Other", BotKind::Response)]), "bot> Hel\nbot> Other\n");
+    }
+}

@@ -1,0 +1,104 @@
+//! The doorway: the commands.
+//!
+//! Entry: [`run`], one match. A command reads its arguments, calls the library and says what came of it; it holds nothing
+//! that a user of the library would miss. Standard output carries results alone, everything else goes to standard error.
+
+mod chat;
+mod check;
+#[cfg(feature = "mcp")]
+mod demo;
+mod explain;
+mod init;
+pub(crate) mod out;
+mod place;
+mod replay;
+mod serve;
+mod trace;
+
+use std::{io, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+/// Findings, failed tests, a replay that differs.
+pub(crate) const FINDINGS: u8 = 1;
+/// The command line makes no sense.
+pub(crate) const USAGE: u8 = 2;
+/// A file, a server or a port is missing.
+pub(crate) const COULD_NOT_RUN: u8 = 3;
+
+/// Conversational assistants from CALM projects: flows, agents and tools in one binary.
+#[derive(Parser)]
+#[command(name = "segue", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write a new project that runs at once
+    Init(init::Args),
+    /// Load a project and cross-check everything in it
+    Check(check::Args),
+    /// Talk to the assistant in the terminal; without one, each input line is a message
+    Chat(chat::Args),
+    /// Serve the channels of credentials.yml and GET /health
+    Run(serve::Args),
+    /// Show why the turns of a conversation went as they did
+    Trace(trace::Args),
+    /// Run a stored conversation again from its record and compare every event
+    Replay(replay::Args),
+    /// Show the page of an error code; without a code, list them
+    Explain(explain::Args),
+    /// Serve the tools of a demonstration over MCP on standard input and output
+    #[cfg(feature = "mcp")]
+    Demo(demo::Args),
+}
+
+/// Reads the command line and does it.
+pub(crate) fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are errors to clap, and fine.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+        }
+    };
+    let done = match cli.command {
+        Command::Init(args) => init::init(&args),
+        Command::Check(args) => check::check(&args),
+        Command::Chat(args) => wait(chat::chat(args)),
+        Command::Run(args) => wait(serve::serve(args)),
+        Command::Trace(args) => wait(trace::trace(args)),
+        Command::Replay(args) => wait(replay::replay(args)),
+        Command::Explain(args) => explain::explain(&args),
+        #[cfg(feature = "mcp")]
+        Command::Demo(args) => wait(demo::demo(args)),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        // Whoever read our output has seen enough, `head` for instance.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            out::note(&format!("{error:#}"));
+            ExitCode::from(COULD_NOT_RUN)
+        }
+    }
+}
+
+/// The exit code of a command; an error is [`COULD_NOT_RUN`].
+type Done = anyhow::Result<u8>;
+
+fn wait(command: impl Future<Output = Done>) -> Done {
+    segue::http::install_tls();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(crate::STACK).build()?;
+    let done = runtime.block_on(command);
+    // A thread that reads the terminal cannot be interrupted; nothing else is left to wait for.
+    runtime.shutdown_background();
+    done
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

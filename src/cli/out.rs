@@ -1,0 +1,48 @@
+//! The two ways out: results on standard output, everything else on standard error. What moves a cursor leaves by neither.
+
+use std::{
+    borrow::Cow,
+    io::{self, Write},
+};
+
+/// Writes text as it is, at once.
+pub(crate) fn raw(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Writes one line, at once.
+pub(crate) fn line(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// Says something about the work, on standard error. Lost when nobody listens.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "segue: {text}");
+}
+
+/// Writes text as it is to standard error. Lost when nobody listens.
+pub(crate) fn aside(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Text of others made safe for a terminal: line breaks and tabs stay, every other control character goes.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    let moves = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if text.contains(moves) { Cow::Owned(text.replace(moves, "")) } else { Cow::Borrowed(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn what_moves_the_cursor_is_taken_out() {
+        assert_eq!(plain("a\tb\nc"), "a\tb\nc");
+        assert_eq!(plain("a\u{1b}[2Jb\r\u{9b}c"), "a[2Jbc");
+    }
+}

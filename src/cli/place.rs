@@ -1,0 +1,148 @@
+//! Which project, and where its parts and its conversations are.
+
+use std::{path::PathBuf, sync::Arc};
+
+use anyhow::anyhow;
+use segue::{
+    project::{self, LoadedProject, Places, Project, Severity, render},
+    runtime::{AssistantBuilder, LoadError},
+    store::{self, Location, Store},
+};
+
+use super::out;
+
+/// The project of a command.
+#[derive(clap::Args)]
+pub(super) struct Place {
+    /// The project's folder
+    #[arg(default_value = ".")]
+    pub(super) project: PathBuf,
+    #[command(flatten)]
+    pub(super) parts: Parts,
+}
+
+/// Other places than the usual ones.
+#[derive(clap::Args)]
+pub(super) struct Parts {
+    /// In place of config.yml; paths begin in the project's folder
+    #[arg(long, value_name = "FILE", help_heading = "Places")]
+    config: Option<PathBuf>,
+    /// In place of domain.yml and domain/
+    #[arg(long, value_name = "PATH", num_args = 1.., help_heading = "Places")]
+    domain: Vec<PathBuf>,
+    /// In place of data/ and flows/
+    #[arg(long, value_name = "PATH", num_args = 1.., help_heading = "Places")]
+    data: Vec<PathBuf>,
+    /// In place of endpoints.yml
+    #[arg(long, value_name = "FILE", help_heading = "Places")]
+    endpoints: Option<PathBuf>,
+    /// In place of credentials.yml
+    #[arg(long, value_name = "FILE", help_heading = "Places")]
+    credentials: Option<PathBuf>,
+    /// In place of sub_agents/
+    #[arg(long, value_name = "FOLDER", help_heading = "Places")]
+    sub_agents: Option<PathBuf>,
+}
+
+impl Place {
+    /// Reads and checks the project.
+    pub(super) fn read(&self) -> anyhow::Result<LoadedProject> {
+        let parts = &self.parts;
+        let places = Places {
+            config: parts.config.clone(),
+            domain: parts.domain.clone(),
+            data: parts.data.clone(),
+            endpoints: parts.endpoints.clone(),
+            credentials: parts.credentials.clone(),
+            sub_agents: parts.sub_agents.clone(),
+        };
+        project::load(&self.project, &places).map_err(|error| {
+            anyhow!(
+                "the project's folder {} cannot be read: {error}; name another one, or begin one with `segue init`",
+                self.project.display()
+            )
+        })
+    }
+
+    /// The project, ready to be given parts. `None`: it has errors, and they were shown.
+    pub(super) fn open(&self) -> anyhow::Result<Option<Opened>> {
+        let loaded = self.read()?;
+        let findings = &loaded.findings;
+        let errors: Vec<_> = findings.iter().filter(|f| f.severity == Severity::Error).cloned().collect();
+        let Some(project) = loaded.project.filter(|_| errors.is_empty()) else {
+            out::aside(&render::all(&errors, &loaded.texts));
+            out::note("the project has errors; `segue explain CODE` says more about each");
+            return Ok(None);
+        };
+        let warnings = findings.iter().filter(|f| f.severity == Severity::Warning).count();
+        if warnings > 0 {
+            out::note(&format!("the project has {warnings} warning(s); `segue check` shows them"));
+        }
+        let project = Arc::new(project);
+        let builder = AssistantBuilder::new(project.clone(), self.project.clone());
+        Ok(Some(Opened { project, builder }))
+    }
+
+    /// Where the conversations are: what was asked for, else what `endpoints.yml` says, else the usual file.
+    pub(super) fn location(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<Location> {
+        let in_project = |location| match location {
+            Location::Sqlite { path, full } => Location::Sqlite { path: self.project.join(path), full },
+            Location::Memory => Location::Memory,
+        };
+        Ok(match (asked, &project.endpoints.tracker_store) {
+            (Some(asked), _) => Location::parse(asked)?,
+            (None, Some(configured)) => in_project(Location::from_tracker_store(configured)?),
+            (None, None) => in_project(Location::parse(Location::DEFAULT)?),
+        })
+    }
+
+    /// A store that must be there already.
+    pub(super) fn existing_store(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<Arc<dyn Store>> {
+        let location = self.location(asked, project)?;
+        match &location {
+            Location::Sqlite { path, .. } if !path.is_file() => Err(anyhow!(
+                "there is no store {}; conversations are kept by `segue run`, or by `segue chat --store`; name another one with `--store`",
+                path.display()
+            )),
+            Location::Memory => Err(anyhow!("a store in memory ends with its process; name a file with `--store`")),
+            Location::Sqlite { .. } => Ok(store::open(&location)?),
+        }
+    }
+}
+
+/// A project that can run.
+pub(super) struct Opened {
+    pub(super) project: Arc<Project>,
+    pub(super) builder: AssistantBuilder,
+}
+
+impl Opened {
+    /// Says which models are scripted: nobody should take their answers for those of a language model.
+    pub(super) fn name_scripted_models(&self) {
+        let groups = self.project.endpoints.model_groups.values().flat_map(|group| &group.models);
+        let mut named = std::collections::BTreeSet::new();
+        for model in groups.filter(|model| &*model.provider == "scripted") {
+            named.insert(model.model.to_string());
+        }
+        let generator = self.project.config.generator.as_ref();
+        let inline = generator.is_some_and(|g| g.llm.get("provider").and_then(|p| p.as_str()) == Some("scripted"));
+        if inline {
+            named.insert("of the command generator".to_owned());
+        }
+        for name in named {
+            out::note(&format!("the model {name} is scripted: it answers by rule, no language model is asked"));
+        }
+    }
+}
+
+/// A model, or a prompt, that cannot be opened.
+pub(super) const CANNOT_OPEN: &str = "M0101";
+
+/// An error of building, with the cure.
+pub(super) fn cannot_build(error: LoadError) -> anyhow::Error {
+    match error {
+        LoadError::Model { .. } => anyhow!("{error}; models are named in endpoints.yml [{CANNOT_OPEN}]"),
+        LoadError::Prompt(_) => anyhow!("{error} [{CANNOT_OPEN}]"),
+        other => other.into(),
+    }
+}

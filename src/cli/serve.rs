@@ -1,0 +1,108 @@
+//! `segue run`: the server.
+
+use std::{io, net::IpAddr};
+
+use segue::{
+    channels, environment, server,
+    server::{Settings, listen},
+    store,
+    tools::SourceStatus,
+};
+use tracing_subscriber::EnvFilter;
+
+use super::{
+    COULD_NOT_RUN, Done, FINDINGS, USAGE, out,
+    place::{Place, cannot_build},
+};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// The port; 0 takes a free one
+    #[arg(short, long, default_value_t = 5005)]
+    port: u16,
+    /// The address to listen on; 0.0.0.0 is every one of this machine
+    #[arg(long, default_value = "127.0.0.1")]
+    host: IpAddr,
+    /// Offer the HTTP API over conversations
+    #[arg(long)]
+    enable_api: bool,
+    /// The token that callers of the API must show; `SEGUE_AUTH_TOKEN` unless set
+    #[arg(long, value_name = "TOKEN")]
+    auth_token: Option<String>,
+    /// Where conversations are kept: `memory`, or a file as in `sqlite:talks.db`
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// Do not start when a tool server is down
+    #[arg(long)]
+    strict: bool,
+}
+
+pub(super) async fn serve(args: Args) -> Done {
+    log("info");
+    let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
+    opened.name_scripted_models();
+    let token = args.auth_token.clone().or_else(|| environment::variable("SEGUE_AUTH_TOKEN"));
+    let settings = Settings {
+        host: args.host,
+        port: args.port,
+        api: args.enable_api,
+        api_has_token: token.is_some_and(|token| !token.trim().is_empty()),
+    };
+    let listener = match listen(&settings).await {
+        Ok(listener) => listener,
+        Err(error) => {
+            out::note(&format!("{error} [{}]", error.code()));
+            let code = if matches!(error, server::ServeError::Unguarded(_)) { USAGE } else { COULD_NOT_RUN };
+            return Ok(code);
+        }
+    };
+    if args.enable_api {
+        tracing::warn!("this version has no HTTP API over conversations yet; channels and /health are served");
+    }
+    let project = opened.project.clone();
+    let location = args.place.location(args.store.as_deref(), &project)?;
+    let store = store::open(&location)?;
+    let assistant = opened.builder.store(store).build().map_err(cannot_build)?;
+    let (channels, troubles) = channels::open(&project.credentials);
+    for trouble in troubles {
+        tracing::warn!(code = channels::ChannelError::CODE, "{trouble}");
+    }
+    let finished = assistant.recover().await?;
+    if finished > 0 {
+        tracing::info!(turns = finished, "turns that an earlier process left were finished");
+    }
+    if args.strict {
+        assistant.connect().await;
+        let down = |(_, status): &(String, SourceStatus)| matches!(status, SourceStatus::Down { .. });
+        if let Some((name, status)) = assistant.sources().into_iter().find(down) {
+            out::note(&format!("the tool server {name} does not answer: {status:?}"));
+            return Ok(COULD_NOT_RUN);
+        }
+    }
+    let names: Vec<_> = channels.iter().map(|channel| channel.name().to_owned()).collect();
+    let router = server::router(&assistant, &channels);
+    tracing::info!(channels = names.join(","), "listening on http://{}", listener.local_addr()?);
+    let serving = server::serve(listener, router, &assistant, server::end_asked());
+    // Sources connect while the server already answers; whoever needs one waits for it.
+    let (served, ()) = tokio::join!(serving, async {
+        if !args.strict {
+            assistant.connect().await;
+        }
+    });
+    served?;
+    tracing::info!("stopped");
+    Ok(0)
+}
+
+/// Log lines on standard error: `LOG_LEVEL`, or `RUST_LOG` for single parts, say how many.
+pub(super) fn log(usual: &str) {
+    let wanted = environment::variable("RUST_LOG").or_else(|| environment::variable("LOG_LEVEL"));
+    let wanted = wanted.filter(|wanted| !wanted.trim().is_empty()).unwrap_or_else(|| format!("warn,segue={usual}"));
+    let filter = EnvFilter::try_new(wanted.to_lowercase()).unwrap_or_else(|_| EnvFilter::new(usual));
+    let colours = io::IsTerminal::is_terminal(&io::stderr());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours);
+    // An error says that a log exists already.
+    let _ = log.with_target(false).try_init();
+}

@@ -1,0 +1,110 @@
+//! `segue trace`: why turns went as they did. Nothing is asked again: all of it stands in the record.
+
+use std::fmt::Write as _;
+
+use segue::{
+    dialogue::Reason,
+    runtime::{Seen, TurnTrace},
+};
+use serde_json::Value as Json;
+
+use super::{
+    Done, FINDINGS, USAGE,
+    check::Format,
+    out,
+    place::{Place, cannot_build},
+};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The conversation
+    id: String,
+    #[command(flatten)]
+    place: Place,
+    /// Only this turn
+    #[arg(long, value_name = "N")]
+    turn: Option<u64>,
+    /// Where it is kept, as in `sqlite:talks.db`
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// How it is shown
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+pub(super) async fn trace(args: Args) -> Done {
+    let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
+    let store = args.place.existing_store(args.store.as_deref(), &opened.project)?;
+    let assistant = opened.builder.store(store).offline().build().map_err(cannot_build)?;
+    let traces = assistant.trace(&args.id.as_str().into(), args.turn).await?;
+    if let (true, Some(turn)) = (traces.is_empty(), args.turn) {
+        out::note(&format!("the conversation {} has no turn {turn}", args.id));
+        return Ok(USAGE);
+    }
+    match args.format {
+        Format::Json => out::line(&serde_json::to_string(&traces)?)?,
+        Format::Text => out::raw(&traces.iter().map(text).collect::<String>())?,
+    }
+    Ok(0)
+}
+
+/// One turn for people.
+fn text(trace: &TurnTrace) -> String {
+    let mut text = String::new();
+    let _ = writeln!(text, "turn {}: {}", trace.turn, trace.message);
+    for reason in &trace.why {
+        let _ = writeln!(text, "  why     {}", why(reason));
+    }
+    for seen in &trace.seen {
+        let _ = writeln!(text, "  {}", effect(seen));
+    }
+    for step in &trace.steps {
+        let after = step.after.map_or("no outcome".to_owned(), |after| format!("after {after:.1} ms"));
+        let _ = writeln!(text, "  step    {} ({}) {after}", step.key, step.kind);
+    }
+    for event in &trace.events {
+        let _ = writeln!(text, "  event   {}", serde_json::to_string(event).unwrap_or_default());
+    }
+    for (code, reason) in &trace.failures {
+        let _ = writeln!(text, "  failure {reason} [{code}]");
+    }
+    text.push('\n');
+    out::plain(&text).into_owned()
+}
+
+fn why(reason: &Reason) -> String {
+    match reason {
+        Reason::Dropped { command, rule } => format!("dropped {} ({rule})", json(command)),
+        Reason::Replaced { command, by, rule } => format!("replaced {} by {} ({rule})", json(command), json(by)),
+        Reason::Branch { flow, step, taken } => format!("{flow}/{step}: took {taken}"),
+        Reason::Condition { condition, trouble } => format!("`{condition}` counts as false: {trouble}"),
+        Reason::Shortcut { slot, value, rule } => format!("{slot} is {value}, without a model ({rule})"),
+        Reason::Rejected { slot, because } => format!("refused a value of {slot}: {because}"),
+        Reason::Failed { flow, because } => format!("{flow} ended by a failure: {because}"),
+        Reason::Note { text } => text.clone(),
+    }
+}
+
+fn effect(seen: &Seen) -> String {
+    match seen {
+        Seen::Asked { key, purpose, messages, tools } => {
+            let mut text = format!("asked   {key} for {purpose}");
+            if !tools.is_empty() {
+                let _ = write!(text, ", tools: {}", tools.join(", "));
+            }
+            for message in messages {
+                let role = message.get("role").and_then(Json::as_str).unwrap_or("?");
+                let content =
+                    message.get("content").and_then(Json::as_str).map_or_else(|| message.to_string(), str::to_owned);
+                let _ = write!(text, "\n          {role}: {}", content.replace('\n', "\n          | "));
+            }
+            text
+        }
+        Seen::Heard { key, answer } => format!("heard   {key}: {answer}"),
+        Seen::Called { key, tool, arguments } => format!("called  {key}: {tool} {arguments}"),
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}

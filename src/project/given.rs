@@ -1,0 +1,27 @@
+//! A project whose files are handed in as texts.
+
+use segue_engine::project::{SourceFile, Sources};
+
+use super::builtin;
+
+/// Sorts files by their paths, as on disk. Nothing is taken out of the environment.
+pub(super) fn sources<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Sources {
+    let mut sources = Sources { patterns: builtin::patterns(), ..Sources::default() };
+    for (path, text) in files {
+        let file = SourceFile { path: path.into(), text: text.into() };
+        let is_yaml = path.ends_with(".yml") || path.ends_with(".yaml");
+        match path.split('/').next().unwrap_or_default() {
+            "config.yml" | "config.yaml" => sources.config = Some(file),
+            "endpoints.yml" | "endpoints.yaml" => sources.endpoints = Some(file),
+            "credentials.yml" | "credentials.yaml" => sources.credentials = Some(file),
+            "domain.yml" | "domain.yaml" => sources.domain.push(file),
+            "domain" if is_yaml => sources.domain.push(file),
+            "data" | "flows" if is_yaml => sources.data.push(file),
+            "sub_agents" if path.ends_with("/config.yml") => sources.agents.push(file),
+            _ => {
+                sources.texts.insert(path.to_owned(), file.text);
+            }
+        }
+    }
+    sources
+}

@@ -1,0 +1,54 @@
+//! Projects on disk.
+//!
+//! Entry: [`load`], which reads a folder and gives the project, every finding about it, and the texts that findings point
+//! into. This room reads files and hands their texts to [`segue_engine::project`]; it never judges what stands in them.
+//! No file outside the project's folder is read, whatever links lead out of it, unless the operator names it in [`Places`].
+
+mod builtin;
+mod files;
+mod given;
+
+use std::{io, path::Path};
+
+pub use segue_engine::{
+    finding::{Finding, Place, Severity},
+    project::*,
+};
+
+pub use self::files::Places;
+
+/// All texts that were read; [`render`] shows lines of them.
+pub type Texts = Sources;
+
+/// A project that was read from disk.
+#[derive(Debug)]
+pub struct LoadedProject {
+    /// The project; absent when a finding is an error.
+    pub project: Option<Project>,
+    /// Everything that was found, by file and line.
+    pub findings: Vec<Finding>,
+    /// What was read.
+    pub texts: Texts,
+}
+
+/// Reads and checks the project in `root`.
+///
+/// # Errors
+/// The folder itself cannot be read. A file that cannot be read is a finding with the code `F0101`.
+pub fn load(root: &Path, places: &Places) -> io::Result<LoadedProject> {
+    let (texts, mut findings) = files::read(root, places)?;
+    let loaded = Project::load(&texts);
+    let readable = !findings.iter().any(|finding| finding.severity == Severity::Error);
+    findings.extend(loaded.findings);
+    Ok(LoadedProject { project: loaded.project.filter(|_| readable), findings, texts })
+}
+
+/// Checks a project whose files are handed in, as (path from the project's folder, text). The environment is not read.
+pub fn from_texts<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> LoadedProject {
+    let texts = given::sources(files);
+    let loaded = Project::load(&texts);
+    LoadedProject { project: loaded.project, findings: loaded.findings, texts }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! Whole projects of this repository: the planted faults, and the starter.
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Twenty faults of twenty kinds: code and place.
+const PLANTED: [&str; 20] = [
+    "F0702 config.yml:4:11",                   // a component that does not exist here
+    "F0606 config.yml:6:24",                   // a model group
+    "F0705 config.yml:7:15",                   // a time zone
+    "F0102 data/broken.yml:4:5",               // the line after a quote that is never closed
+    "F0218 data/rules.yml:9:15",               // calls in a circle
+    "F0108 data/transfer.yml:6:29",            // `yes` is no boolean
+    "F0107 data/transfer.yml:7:9",             // a misspelt key
+    "F0206 data/transfer.yml:10:11",           // no `else`
+    "F0403 data/transfer.yml:10:17",           // a slot in a condition
+    "F0405 data/transfer.yml:12:17",           // a value that the slot never has
+    "F0205 data/transfer.yml:13:19",           // a step id
+    "F0222 data/transfer.yml:15:17",           // an action
+    "F0211 data/transfer.yml:17:17",           // a step that no way leads to
+    "F0109 data/transfer.yml:19:5",            // no description
+    "F0217 data/transfer.yml:20:15",           // a call
+    "F0302 domain.yml:6:11",                   // a type of slots
+    "F0310 domain.yml:16:42",                  // a button's slot
+    "F0406 domain.yml:22:14",                  // a template
+    "F0601 endpoints.yml:6:18",                // a secret
+    "F0505 sub_agents/helper/config.yml:6:13", // a server of an agent
+];
+
+#[test]
+fn all_twenty_planted_faults_are_found_in_one_load() {
+    let loaded = load(&here("tests/projects/planted"), &Places::default()).unwrap();
+    let found: Vec<String> = loaded
+        .findings
+        .iter()
+        .map(|f| format!("{} {}:{}:{}", f.code, f.place.file, f.place.line, f.place.column))
+        .collect();
+    for planted in PLANTED {
+        assert!(found.iter().any(|found| found == planted), "{planted} is not among {found:#?}");
+    }
+    let others: Vec<_> = found.iter().filter(|found| !PLANTED.contains(&found.as_str())).collect();
+    assert!(others.is_empty(), "{others:#?}");
+    assert!(loaded.project.is_none());
+    let shown = render::all(&loaded.findings, &loaded.texts);
+    assert!(shown.contains("  17 |       - action: utter_sent\n     |                 ^^^^^^^^^^"), "{shown}");
+    assert!(shown.contains("Did you mean `Europe/Berlin`?") && shown.ends_with("18 errors, 2 warnings\n"), "{shown}");
+    assert!(!shown.contains("sk-planted"), "{shown}");
+}
+
+#[test]
+fn the_repository_itself_is_an_assistant() {
+    let loaded = load(&here(""), &Places::default()).unwrap();
+    let project = loaded.project.unwrap_or_else(|| panic!("{}", render::all(&loaded.findings, &loaded.texts)));
+    assert!(project.user_flows().count() > 2);
+    assert!(project.flow("pattern_collect_information").is_some_and(|flow| flow.place.file.starts_with("(built in)")));
+    assert_eq!(loaded.findings.len(), 0, "{}", render::all(&loaded.findings, &loaded.texts));
+}

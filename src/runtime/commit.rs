@@ -1,0 +1,159 @@
+//! One message to one stored turn: load, walk, append, deliver. The only place that appends.
+
+use std::sync::Arc;
+
+use segue_engine::{conversation::Conversation, ids::ConversationId};
+
+use super::{
+    Failure, Inner, ReceiveError, Report,
+    mailbox::Cached,
+    meter::Meter,
+    recorded::{Door, RecordedClock},
+    replies::TurnSink,
+    turn::{self, Walked},
+};
+use crate::{
+    conversation::ReplySink,
+    cx::{Cx, StepKey},
+    effect::Effect,
+    failpoint, limits,
+    store::{Batch, Inbound, Journal, JournalRecord, StoreError, TurnJournal, TurnNumber},
+};
+
+/// Tries of one turn, when the store moved on under it or did not answer.
+const TRIES: usize = 3;
+
+/// Runs the turn of an accepted message until it is stored, then delivers.
+pub(super) async fn run(
+    inner: &Inner,
+    state: &mut Option<Cached>,
+    (number, inbound): (TurnNumber, &Inbound),
+    mut recorded: Vec<JournalRecord>,
+    sink: &mut dyn ReplySink,
+) -> Result<Report, ReceiveError> {
+    let id = &inbound.conversation;
+    let mut last = StoreError::Unavailable("not tried".into());
+    for _ in 0..TRIES {
+        let cached = match state.take() {
+            Some(cached) => cached,
+            None => load(inner, id).await?,
+        };
+        failpoint::hit("C07");
+        match attempt(inner, cached, (number, inbound), std::mem::take(&mut recorded), sink).await {
+            Ok((cached, report)) => {
+                *state = Some(cached);
+                return Ok(report);
+            }
+            // The version is the law: somebody else appended, or nobody knows. What is stored says what to do.
+            Err(error @ (StoreError::Conflict { .. } | StoreError::Unavailable(_))) => last = error,
+            Err(error) => return Err(error.into()),
+        }
+        if let Some(replies) = inner.store.answered(id, &inbound.message.message_id).await? {
+            return Ok(Report { turn: number, replies, failures: Vec::new(), session_ended: false, repeated: true });
+        }
+        let unfinished = inner.store.unfinished(id).await?;
+        recorded = unfinished.into_iter().find(|one| one.turn == number).map(|one| one.journal).unwrap_or_default();
+    }
+    Err(last.into())
+}
+
+/// The conversation as it is stored.
+pub(super) async fn load(inner: &Inner, id: &ConversationId) -> Result<Cached, StoreError> {
+    let stored = inner.store.load(id).await?;
+    let mut conversation = stored.snapshot.unwrap_or_else(|| Conversation::new(id.clone()));
+    stored.tail.iter().for_each(|event| conversation.apply(event));
+    Ok(Cached { conversation, version: stored.version })
+}
+
+async fn attempt(
+    inner: &Inner,
+    mut cached: Cached,
+    (number, inbound): (TurnNumber, &Inbound),
+    recorded: Vec<JournalRecord>,
+    sink: &mut dyn ReplySink,
+) -> Result<(Cached, Report), StoreError> {
+    let interrupted: Vec<Arc<str>> = TurnJournal::spoken(&recorded).cloned().collect();
+    let id = &inbound.conversation;
+    let real = inner.clock.clone();
+    let journal =
+        Arc::new(TurnJournal::new(inner.store.clone(), id.clone(), number, inner.build, real.clone(), recorded));
+    let door = Door {
+        journal: journal.clone(),
+        clock: Arc::new(RecordedClock::new(real, inbound.at)),
+        meter: Arc::new(Meter::default()),
+    };
+    let mut cx = Cx::new(door.clock.clone(), inner.turn_wall);
+    cx.key = StepKey::new(number.0.to_string());
+    if !interrupted.is_empty() {
+        note_interruption(&door, &cx, &interrupted).await;
+    }
+    let mut sink = TurnSink::new(sink, journal.clone() as Arc<dyn Journal>);
+    let walked =
+        turn::walk(&inner.parts, &mut cached.conversation, (number, inbound), &interrupted, &door, &mut sink, &cx)
+            .await;
+    if let Some(error) = door.meter.take_broken() {
+        return Err(error);
+    }
+    let report = store(inner, &mut cached, number, walked, &journal).await?;
+    deliver(inner, id, &report, &mut sink, &cx).await;
+    Ok((cached, report))
+}
+
+/// Recorded so that a replay tells the same interruption, and only a turn that had one.
+pub(super) async fn note_interruption(door: &Door, cx: &Cx, interrupted: &[Arc<str>]) {
+    let cx = cx.step(INTERRUPTED);
+    if let Ok(None) = door.begin::<Vec<Arc<str>>>(&cx, INTERRUPTED, Effect::Read, "").await {
+        let _ = door.finish(&cx, &interrupted).await;
+    }
+}
+
+/// The step that records replies cut by a crash.
+pub(super) const INTERRUPTED: &str = "interrupted";
+
+async fn store(
+    inner: &Inner,
+    cached: &mut Cached,
+    number: TurnNumber,
+    walked: Walked,
+    journal: &TurnJournal,
+) -> Result<Report, StoreError> {
+    let Walked { events, replies, why, ended, failures } = walked;
+    let due = (cached.version.0 + 1).is_multiple_of(limits::SNAPSHOT_EVERY);
+    let trace = trace(&why, &failures);
+    let batch = Batch {
+        turn: number,
+        events,
+        replies: replies.clone(),
+        journal: journal.take_pending(),
+        snapshot: due.then(|| cached.conversation.clone()),
+        trace,
+        ..Batch::default()
+    };
+    failpoint::hit("C19");
+    cached.version = inner.store.append(&cached.conversation.id, cached.version, batch).await?;
+    failpoint::hit("C21");
+    let failures = failures.into_iter().map(|(code, reason)| Failure { code, reason }).collect();
+    Ok(Report { turn: number, replies, failures, session_ended: ended, repeated: false })
+}
+
+/// What cannot be found again by walking the turn: the failures. The rest of a trace is made from the record when it is wanted.
+fn trace(_: &[segue_engine::dialogue::Reason], failures: &[(String, String)]) -> Option<String> {
+    (!failures.is_empty()).then(|| serde_json::to_string(failures).unwrap_or_default())
+}
+
+/// Hands the replies to the channel. Delivery never fails a turn: what was not delivered stays in the outbox.
+async fn deliver(inner: &Inner, id: &ConversationId, report: &Report, sink: &mut TurnSink<'_>, cx: &Cx) {
+    let mut done = Vec::with_capacity(report.replies.len());
+    for reply in &report.replies {
+        if sink.deliver_stored(reply, cx).await {
+            done.push(reply.id.clone());
+        }
+    }
+    failpoint::hit("C22");
+    if !done.is_empty()
+        && let Err(error) = inner.store.delivered(id, done).await
+    {
+        tracing::warn!(conversation = %id, turn = report.turn.0, code = "S0501", "receipts were not stored: {error}");
+    }
+    failpoint::hit("C23");
+}

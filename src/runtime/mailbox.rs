@@ -1,0 +1,90 @@
+//! One conversation, one turn at a time. Messages of a conversation wait in the order in which they were accepted; other
+//! conversations do not notice.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use segue_engine::{conversation::Conversation, ids::ConversationId};
+
+use crate::{limits, store::Version};
+
+/// The place of one conversation in this process.
+pub(super) struct Cell {
+    /// Held while a message is accepted and takes its place in the queue, so that both have the same order.
+    pub(super) door: tokio::sync::Mutex<()>,
+    /// Held during a turn; tokio's mutex is fair, so it is the queue as well. Inside: the conversation, while it is cached.
+    pub(super) turn: Arc<tokio::sync::Mutex<Option<Cached>>>,
+    /// Places of the queue.
+    pub(super) places: Arc<tokio::sync::Semaphore>,
+}
+
+/// A conversation as the last turn left it.
+pub(super) struct Cached {
+    /// The conversation.
+    pub(super) conversation: Conversation,
+    /// The version it has in the store.
+    pub(super) version: Version,
+}
+
+impl Default for Cell {
+    fn default() -> Self {
+        Self {
+            door: tokio::sync::Mutex::default(),
+            turn: Arc::default(),
+            places: Arc::new(tokio::sync::Semaphore::new(limits::MAILBOX)),
+        }
+    }
+}
+
+/// The conversations that this process has at hand; at most [`limits::CACHED_CONVERSATIONS`] that are idle.
+#[derive(Default)]
+pub(super) struct Mailboxes(Mutex<Held>);
+
+#[derive(Default)]
+struct Held {
+    cells: HashMap<ConversationId, Arc<Cell>>,
+    /// In the order of arrival; the oldest idle one goes first.
+    order: VecDeque<ConversationId>,
+}
+
+impl Mailboxes {
+    /// The place of a conversation.
+    pub(super) fn cell(&self, id: &ConversationId) -> Arc<Cell> {
+        let mut held = self.lock();
+        if let Some(cell) = held.cells.get(id) {
+            return cell.clone();
+        }
+        let cell = Arc::<Cell>::default();
+        held.cells.insert(id.clone(), cell.clone());
+        held.order.push_back(id.clone());
+        held.evict();
+        cell
+    }
+    /// Forgets what is cached of a conversation.
+    pub(super) fn forget(&self, id: &ConversationId) {
+        self.lock().cells.remove(id);
+    }
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    fn evict(&mut self) {
+        let mut looks = self.order.len();
+        while self.order.len() > limits::CACHED_CONVERSATIONS && looks > 0 {
+            looks -= 1;
+            let Some(id) = self.order.pop_front() else { return };
+            match self.cells.get(&id) {
+                // Only the map holds it: nobody waits and nothing runs.
+                Some(cell) if Arc::strong_count(cell) > 1 => self.order.push_back(id),
+                Some(_) => {
+                    self.cells.remove(&id);
+                }
+                None => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! One turn, from message to replies, and everything that keeps turns apart and safe.
+//!
+//! Entry: [`Assistant`]. This room knows no HTTP, no vendor and no channel; it is the only one that sees the brain and the
+//! instruments together. Its promises: a message is stored before it is acted on; one turn at a time per conversation; a
+//! turn is one transaction; every effect leaves through the recorded door; a reply leaves after it is stored, except streamed
+//! pieces, which are announced first.
+
+mod builder;
+mod catalogue;
+mod commit;
+mod effects;
+mod hash;
+mod mailbox;
+mod meter;
+mod models;
+mod parts;
+mod recorded;
+mod recovery;
+mod replay;
+mod replies;
+mod turn;
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use segue_engine::{
+    conversation::{Conversation, UserMessage},
+    ids::ConversationId,
+    project::Project,
+};
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+pub use self::{
+    builder::{AssistantBuilder, LoadError},
+    meter::Seen,
+    parts::Action,
+    replay::{Difference, ReplayError, TraceStep, TurnTrace},
+};
+use self::{mailbox::Mailboxes, parts::Parts};
+use crate::{
+    clock::Clock,
+    conversation::ReplySink,
+    cx::Cx,
+    failpoint, limits,
+    store::{Accepted, Inbound, Store, StoreError, StoredReply, TurnNumber},
+    tools::SourceStatus,
+};
+
+/// A loaded project and its running parts. Cheap to clone; clones are the same assistant.
+#[derive(Clone)]
+pub struct Assistant(Arc<Inner>);
+
+struct Inner {
+    parts: Arc<Parts>,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    mailboxes: Mailboxes,
+    /// Turns in flight.
+    permits: Arc<Semaphore>,
+    /// Every turn runs as a task of its own, so that neither a caller who goes away nor a panic takes others along.
+    tasks: TaskTracker,
+    /// Hash of engine version and project; stands in every record.
+    build: u64,
+    turn_wall: Duration,
+    seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+/// A message at the assistant's door.
+#[derive(Clone, Debug)]
+pub struct Incoming {
+    /// Whose conversation.
+    pub conversation: ConversationId,
+    /// The message. An empty `message_id` means that the channel has none: then a repetition is a new message.
+    pub message: UserMessage,
+    /// The tenant; "" unless there are several.
+    pub tenant: Arc<str>,
+    /// The account on the channel; "" unless there are several.
+    pub account: Arc<str>,
+}
+
+impl Incoming {
+    /// A text from somebody on a channel.
+    pub fn text(conversation: impl Into<ConversationId>, text: impl Into<Arc<str>>, channel: &str) -> Self {
+        let text: Arc<str> = text.into();
+        let message = UserMessage {
+            text: text.trim().into(),
+            message_id: "".into(),
+            input_channel: channel.into(),
+            metadata: serde_json::Map::new(),
+        };
+        Self { conversation: conversation.into(), message, tenant: "".into(), account: "".into() }
+    }
+}
+
+/// What became of a message.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Its turn.
+    pub turn: TurnNumber,
+    /// What the user was told, in order.
+    pub replies: Vec<StoredReply>,
+    /// What went wrong on our side, for operators. The user heard the pattern's words, never these.
+    pub failures: Vec<Failure>,
+    /// Whether the session is over.
+    pub session_ended: bool,
+    /// Whether the message had been answered before; the replies are those of then.
+    pub repeated: bool,
+}
+
+/// One failure during a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The code that `segue explain` knows.
+    pub code: String,
+    /// Why, for operators.
+    pub reason: String,
+}
+
+/// Why a message got no turn.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// Too many messages of this conversation wait already, or this one waited too long.
+    #[error("the conversation is busy: {0}; try again later")]
+    Busy(&'static str),
+    /// The store failed. The message was accepted only if the error says so by another way.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The turn broke down; the conversation is as it was before.
+    #[error("the turn broke down; the conversation is as it was before")]
+    Broken,
+    /// The assistant is being shut down.
+    #[error("the assistant is being shut down")]
+    Closing,
+}
+
+impl ReceiveError {
+    /// The code that `segue explain` knows.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Busy(_) => "R0101",
+            Self::Store(error) => error.code(),
+            Self::Broken => "R0102",
+            Self::Closing => "R0103",
+        }
+    }
+}
+
+impl Assistant {
+    /// Receives a message and answers through `sink`. The turn goes on when the future is dropped; whether it was accepted is
+    /// then known from the store alone.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when the message got no turn; with [`ReceiveError::Busy`] it was not accepted.
+    pub async fn receive(&self, incoming: Incoming, sink: Box<dyn ReplySink>) -> Result<Report, ReceiveError> {
+        if self.0.tasks.is_closed() {
+            return Err(ReceiveError::Closing);
+        }
+        let this = self.clone();
+        let turn = self.0.tasks.spawn(async move { this.0.receive(incoming, sink).await });
+        turn.await.unwrap_or(Err(ReceiveError::Broken))
+    }
+
+    /// The project.
+    pub fn project(&self) -> &Arc<Project> {
+        &self.0.parts.project
+    }
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.0.store
+    }
+    /// Where its time comes from.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.0.clock
+    }
+    /// The conversation as stored.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be read.
+    pub async fn conversation(&self, id: &ConversationId) -> Result<Conversation, StoreError> {
+        commit::load(&self.0, id).await.map(|cached| cached.conversation)
+    }
+    /// Which tool sources answer, for `/health`.
+    pub fn sources(&self) -> BTreeMap<String, SourceStatus> {
+        self.0.parts.sources.iter().map(|(name, source)| (name.to_string(), source.status())).collect()
+    }
+    /// Connects to every tool source, all at once; none that fails stops the others.
+    pub async fn connect(&self) {
+        let cx = Cx::new(self.0.clock.clone(), limits::MCP_INITIALISE);
+        let listing = self.0.parts.sources.values().map(|source| source.list(&cx));
+        for outcome in futures::future::join_all(listing).await {
+            if let Err(error) = outcome {
+                tracing::warn!(code = "T0101", "a tool source does not answer: {error}");
+            }
+        }
+    }
+    /// Takes no more messages, waits for running turns at most `patience`, then closes tool sources.
+    pub async fn close(&self, patience: Duration) {
+        self.0.tasks.close();
+        let cx = Cx::new(self.0.clock.clone(), patience);
+        let _ = cx.wait(self.0.tasks.wait()).await;
+        let cx = Cx::new(self.0.clock.clone(), limits::CLOSE);
+        futures::future::join_all(self.0.parts.sources.values().map(|source| source.close(&cx))).await;
+    }
+}
+
+impl fmt::Debug for Assistant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Assistant").field("build", &self.0.build).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    async fn receive(&self, incoming: Incoming, mut sink: Box<dyn ReplySink>) -> Result<Report, ReceiveError> {
+        let cell = self.mailboxes.cell(&incoming.conversation);
+        let _place = cell.places.clone().try_acquire_owned().map_err(|_| ReceiveError::Busy("its mailbox is full"))?;
+        let inbound = self.inbound(incoming);
+        let door = cell.door.lock().await;
+        failpoint::hit("C03");
+        let accepted = self.store.accept(inbound.clone()).await?;
+        let mut queue = std::pin::pin!(cell.turn.clone().lock_owned());
+        // One poll takes the place in the queue; only then may the next message be accepted.
+        let first = futures::poll!(&mut queue);
+        drop(door);
+        let mut state = match first {
+            std::task::Poll::Ready(state) => state,
+            std::task::Poll::Pending => {
+                let cx = Cx::new(self.clock.clone(), limits::TURN_WALL_MOST);
+                cx.wait(queue).await.map_err(|_| ReceiveError::Busy("the message waited too long"))?
+            }
+        };
+        let number = match accepted {
+            Accepted::New(number) => number,
+            Accepted::Answered(turn, replies) => return self.repeat(turn, replies, &mut *sink).await,
+            Accepted::Running(turn) => turn,
+        };
+        failpoint::hit("C05");
+        let _permit = self.permits.acquire().await.map_err(|_| ReceiveError::Closing)?;
+        if state.is_none() {
+            self.finish_earlier(&mut state, &inbound.conversation, number).await?;
+        }
+        if let Accepted::Running(turn) = accepted {
+            return self.take_up(&mut state, turn, &inbound, &mut *sink).await;
+        }
+        commit::run(self, &mut state, (number, &inbound), Vec::new(), &mut *sink).await
+    }
+
+    /// A message that was accepted before: its turn ran while we waited, or a process died before its end.
+    async fn take_up(
+        &self,
+        state: &mut Option<mailbox::Cached>,
+        turn: TurnNumber,
+        inbound: &Inbound,
+        sink: &mut dyn ReplySink,
+    ) -> Result<Report, ReceiveError> {
+        if let Some(replies) = self.store.answered(&inbound.conversation, &inbound.message.message_id).await? {
+            return self.repeat(turn, replies, sink).await;
+        }
+        let unfinished = self.store.unfinished(&inbound.conversation).await?;
+        match unfinished.into_iter().find(|unfinished| unfinished.turn == turn) {
+            Some(unfinished) => commit::run(self, state, (turn, &unfinished.inbound), unfinished.journal, sink).await,
+            None => Err(ReceiveError::Broken),
+        }
+    }
+
+    fn inbound(&self, incoming: Incoming) -> Inbound {
+        let Incoming { conversation, message, tenant, account } = incoming;
+        Inbound { tenant, account, conversation, message, at: self.clock.now(), seed: (self.seeds)() }
+    }
+
+    /// Answers a repeated message with what it was answered before.
+    async fn repeat(
+        &self,
+        turn: TurnNumber,
+        replies: Vec<StoredReply>,
+        sink: &mut dyn ReplySink,
+    ) -> Result<Report, ReceiveError> {
+        use crate::conversation::ReplyPiece;
+        let cx = Cx::new(self.clock.clone(), limits::TURN_WALL);
+        for reply in &replies {
+            let piece = ReplyPiece::Message { id: reply.id.clone(), message: reply.reply.clone(), kind: reply.kind };
+            let _ = sink.send(piece, &cx).await;
+        }
+        Ok(Report { turn, replies, failures: Vec::new(), session_ended: false, repeated: true })
+    }
+}

@@ -1,0 +1,209 @@
+//! Walking a stored conversation again from its record, to compare it or to see why it went as it did.
+
+use std::sync::Arc;
+
+use segue_engine::{
+    conversation::{Conversation, Event},
+    dialogue::Reason,
+    ids::ConversationId,
+};
+use serde::Serialize;
+
+use super::{
+    Assistant,
+    commit::{INTERRUPTED, note_interruption},
+    meter::{Meter, Seen},
+    parts::Parts,
+    recorded::{Door, RecordedClock},
+    replies::TurnSink,
+    turn::{self, Walked},
+};
+use crate::{
+    conversation::NoSink,
+    cx::{Cx, StepKey},
+    limits,
+    store::{Journal, ReplayJournal, StoreError, StoredTurn},
+};
+
+/// The first difference between what is stored and what a replay gives.
+#[derive(Clone, Debug, Serialize)]
+pub struct Difference {
+    /// The turn.
+    pub turn: u64,
+    /// Position of the event in the turn.
+    pub event: usize,
+    /// As stored; absent when the replay gave more.
+    pub stored: Option<String>,
+    /// As the replay gave it; absent when it gave less.
+    pub replayed: Option<String>,
+}
+
+/// Why a conversation cannot be replayed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// There is no such conversation.
+    #[error("there is no conversation {0} in the store")]
+    Unknown(ConversationId),
+    /// A journal is past its retention.
+    #[error("turn {0} is past the retention of its journal: expired")]
+    Expired(u64),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl ReplayError {
+    /// The code that `segue explain` knows.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unknown(_) => "R0201",
+            Self::Expired(_) => "R0202",
+            Self::Store(error) => error.code(),
+        }
+    }
+}
+
+/// Why one turn went as it did.
+#[derive(Clone, Debug, Serialize)]
+pub struct TurnTrace {
+    /// Its number.
+    pub turn: u64,
+    /// What the user wrote.
+    pub message: String,
+    /// Commands kept and dropped, branches, notes.
+    pub why: Vec<Reason>,
+    /// What was asked of models and tools, and what they said.
+    pub seen: Vec<Seen>,
+    /// Steps of the journal with the time each outcome came, in milliseconds after the message.
+    pub steps: Vec<TraceStep>,
+    /// What happened.
+    pub events: Vec<Event>,
+    /// What went wrong on our side.
+    pub failures: Vec<(String, String)>,
+}
+
+/// One step of the journal.
+#[derive(Clone, Debug, Serialize)]
+pub struct TraceStep {
+    /// Its key.
+    pub key: String,
+    /// What kind of effect.
+    pub kind: String,
+    /// Milliseconds after the message; absent when there is no outcome.
+    pub after: Option<f64>,
+}
+
+impl Assistant {
+    /// Walks every stored turn again and compares each event byte for byte. `Ok(None)` means that they are equal.
+    ///
+    /// # Errors
+    /// [`ReplayError`] when the record is not there.
+    pub async fn replay(&self, id: &ConversationId) -> Result<Option<Difference>, ReplayError> {
+        let turns = self.turns(id).await?;
+        let mut conversation = Conversation::new(id.clone());
+        for turn in &turns {
+            let (walked, _) = self.again(&mut conversation.clone(), turn, Meter::default()).await;
+            if let Some(difference) = compare(turn, &walked.events) {
+                return Ok(Some(difference));
+            }
+            turn.events.iter().for_each(|event| conversation.apply(event));
+        }
+        Ok(None)
+    }
+
+    /// Why turns went as they did; all, or one.
+    ///
+    /// # Errors
+    /// [`ReplayError`] when the record is not there.
+    pub async fn trace(&self, id: &ConversationId, only: Option<u64>) -> Result<Vec<TurnTrace>, ReplayError> {
+        let mut traces = Vec::new();
+        let mut conversation = Conversation::new(id.clone());
+        for turn in self.turns(id).await? {
+            if only.is_none_or(|number| number == turn.turn.0) {
+                let (walked, seen) = self.again(&mut conversation.clone(), &turn, Meter::tracing()).await;
+                traces.push(trace_of(&turn, walked, seen));
+            }
+            turn.events.iter().for_each(|event| conversation.apply(event));
+        }
+        Ok(traces)
+    }
+
+    async fn turns(&self, id: &ConversationId) -> Result<Vec<StoredTurn>, ReplayError> {
+        let turns = self.0.store.turns(id).await?;
+        if turns.is_empty() {
+            return Err(ReplayError::Unknown(id.clone()));
+        }
+        Ok(turns)
+    }
+
+    /// Walks one turn behind a door that lets nothing out.
+    async fn again(&self, conversation: &mut Conversation, turn: &StoredTurn, meter: Meter) -> (Walked, Vec<Seen>) {
+        let journal = Arc::new(ReplayJournal::new(turn.journal.clone()));
+        let meter = Arc::new(meter);
+        let clock = Arc::new(RecordedClock::new(self.0.clock.clone(), turn.inbound.at));
+        let door = Door { journal: journal.clone(), clock: clock.clone(), meter: meter.clone() };
+        let mut cx = Cx::new(clock, limits::TURN_WALL_MOST);
+        cx.key = StepKey::new(turn.turn.0.to_string());
+        let interrupted = interrupted(turn);
+        if !interrupted.is_empty() {
+            // As when it was recorded: the note moves the turn's clock to the time of the takeover.
+            note_interruption(&door, &cx, &interrupted).await;
+        }
+        let mut nowhere = NoSink;
+        let mut sink = TurnSink::new(&mut nowhere, journal as Arc<dyn Journal>);
+        let parts = self.offline();
+        let walked =
+            turn::walk(&parts, conversation, (turn.turn, &turn.inbound), &interrupted, &door, &mut sink, &cx).await;
+        (walked, meter.seen())
+    }
+
+    /// The same parts without a way out.
+    fn offline(&self) -> Parts {
+        let parts = &self.0.parts;
+        Parts {
+            project: parts.project.clone(),
+            prompts: parts.prompts.clone(),
+            understander: parts.understander.clone(),
+            generator: parts.generator.clone(),
+            agent_models: parts.agent_models.clone(),
+            sources: parts.sources.clone(),
+            agents: parts.agents.clone(),
+            tools: parts.tools.clone(),
+            actions: parts.actions.clone(),
+            offline: true,
+        }
+    }
+}
+
+fn interrupted(turn: &StoredTurn) -> Vec<Arc<str>> {
+    let record = turn.journal.iter().find(|record| &*record.kind == INTERRUPTED);
+    let outcome = record.and_then(|record| record.outcome.as_deref());
+    outcome.and_then(|outcome| serde_json::from_str(outcome).ok()).unwrap_or_default()
+}
+
+fn compare(turn: &StoredTurn, replayed: &[Event]) -> Option<Difference> {
+    let text = |event: &Event| serde_json::to_string(event).unwrap_or_default();
+    let longest = turn.events.len().max(replayed.len());
+    (0..longest).find_map(|at| {
+        let (stored, replayed) = (turn.events.get(at).map(text), replayed.get(at).map(text));
+        (stored != replayed).then_some(Difference { turn: turn.turn.0, event: at, stored, replayed })
+    })
+}
+
+fn trace_of(turn: &StoredTurn, walked: Walked, seen: Vec<Seen>) -> TurnTrace {
+    let began = turn.inbound.at;
+    let steps = turn.journal.iter().map(|record| TraceStep {
+        key: record.key.to_string(),
+        kind: record.kind.to_string(),
+        after: record.outcome.as_ref().map(|_| record.at.since(began) as f64 / 1000.0),
+    });
+    TurnTrace {
+        turn: turn.turn.0,
+        message: turn.inbound.message.text.to_string(),
+        why: walked.why,
+        seen,
+        steps: steps.collect(),
+        events: turn.events.clone(),
+        failures: turn.trace.as_deref().and_then(|trace| serde_json::from_str(trace).ok()).unwrap_or_default(),
+    }
+}

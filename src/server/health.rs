@@ -1,0 +1,34 @@
+//! `GET /health`: whether the store answers, and which tool sources do. Says no causes: those stand in the log.
+
+use std::collections::BTreeMap;
+
+use axum::{Json, extract::State, http::StatusCode};
+use serde_json::{Value, json};
+
+use crate::{cx::Cx, limits, runtime::Assistant, tools::SourceStatus};
+
+/// 200 while messages can be answered, 503 when the store is down.
+pub(super) async fn answer(State(assistant): State<Assistant>) -> (StatusCode, Json<Value>) {
+    let cx = Cx::new(assistant.clock().clone(), limits::HEALTH);
+    let store_is_up = matches!(cx.wait(assistant.store().conversations(1)).await, Ok(Ok(_)));
+    let sources: BTreeMap<String, &str> = assistant
+        .sources()
+        .into_iter()
+        .map(|(name, status)| {
+            let status = match status {
+                SourceStatus::Unknown => "unknown",
+                SourceStatus::Up => "up",
+                SourceStatus::Down { .. } => "down",
+            };
+            (name, status)
+        })
+        .collect();
+    let is_whole = store_is_up && sources.values().all(|status| *status != "down");
+    let body = json!({
+        "status": if !store_is_up { "down" } else if is_whole { "ok" } else { "degraded" },
+        "version": env!("CARGO_PKG_VERSION"),
+        "store": if store_is_up { "up" } else { "down" },
+        "sources": sources,
+    });
+    (if store_is_up { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, Json(body))
+}

@@ -1,0 +1,149 @@
+//! The porch: one HTTP server for all channels.
+//!
+//! Entry: [`router`] puts the routes together, for this server or for another one that embeds it; [`serve`] runs it until it
+//! is told to stop, and lets running turns end. Never: no route reads a body without a limit, no route is served off
+//! loopback that would need a token and has none.
+
+mod bridge;
+mod health;
+
+use std::{
+    future::{Future, IntoFuture},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use axum::{Router, routing::get};
+use tokio::net::TcpListener;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::{
+    channels::{Channel, Inbox},
+    limits,
+    runtime::Assistant,
+};
+
+/// Where a server listens and what it offers beside its channels.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The address; loopback unless the operator says otherwise.
+    pub host: IpAddr,
+    /// The port; 0 takes a free one.
+    pub port: u16,
+    /// Whether the HTTP API over conversations is wanted.
+    pub api: bool,
+    /// Whether callers of the API must show a token.
+    pub api_has_token: bool,
+}
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The API would be open to the network.
+    #[error(
+        "the HTTP API would be open to everybody who reaches {0}: set a token with `--auth-token` or leave `--host` away"
+    )]
+    Unguarded(IpAddr),
+    /// The address cannot be had.
+    #[error("cannot listen on {address}: {problem}; choose another port with `--port`")]
+    Address {
+        /// What was asked for.
+        address: SocketAddr,
+        /// Why not.
+        problem: std::io::Error,
+    },
+}
+
+impl ServeError {
+    /// The code that `segue explain` knows.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unguarded(_) => "V0101",
+            Self::Address { .. } => "V0102",
+        }
+    }
+}
+
+/// All routes: `/health`, and each channel below `/webhooks/<name>`.
+pub fn router(assistant: &Assistant, channels: &[Arc<dyn Channel>]) -> Router {
+    let mut router = Router::new().route("/health", get(health::answer)).with_state(assistant.clone());
+    for channel in channels {
+        let name = channel.name();
+        let service = channel.service(Inbox::new(assistant.clone(), name));
+        router = router.nest_service(&format!("/webhooks/{name}"), bridge::Bridge::new(service, assistant.clock()));
+    }
+    // A panic in a route is one failed request; turns are tasks of their own and do not reach this.
+    router.layer(CatchPanicLayer::new())
+}
+
+/// Takes the address.
+///
+/// # Errors
+/// [`ServeError`]: the API would be open to the network, or the address cannot be had.
+pub async fn listen(settings: &Settings) -> Result<TcpListener, ServeError> {
+    if settings.api && !settings.api_has_token && !settings.host.is_loopback() {
+        return Err(ServeError::Unguarded(settings.host));
+    }
+    let address = SocketAddr::new(settings.host, settings.port);
+    TcpListener::bind(address).await.map_err(|problem| ServeError::Address { address, problem })
+}
+
+/// Serves until `stop` completes; then takes no more connections, lets requests and turns under way end within
+/// [`limits::DRAIN`], and closes the assistant.
+///
+/// # Errors
+/// The listener broke.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    assistant: &Assistant,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let clock = assistant.clock().clone();
+    let (stopped, mut told) = tokio::sync::watch::channel(false);
+    let stop = async move {
+        stop.await;
+        let _ = stopped.send(true);
+    };
+    let serving = axum::serve(listener, router).with_graceful_shutdown(stop).into_future();
+    let drained = async {
+        // An error says that the server itself has ended: then `serving` is ready and wins.
+        if told.wait_for(|stopped| *stopped).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        clock.sleep(clock.deadline(limits::DRAIN)).await;
+    };
+    let outcome = tokio::select! {
+        outcome = serving => outcome,
+        () = drained => Ok(()),
+    };
+    assistant.close(limits::DRAIN).await;
+    outcome
+}
+
+/// Completes when the process is asked to end: Ctrl-C, and SIGTERM where there is one.
+pub async fn end_asked() {
+    let interrupt = async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    #[cfg(unix)]
+    let terminate = async {
+        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(mut signal) => {
+                signal.recv().await;
+            }
+            Err(_) => std::future::pending().await,
+        }
+    };
+    #[cfg(not(unix))]
+    let terminate = std::future::pending::<()>();
+    tokio::select! {
+        () = interrupt => {}
+        () = terminate => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

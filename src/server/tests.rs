@@ -1,0 +1,24 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use super::*;
+
+fn settings(host: &str, api: bool, api_has_token: bool) -> Settings {
+    Settings { host: host.parse().unwrap(), port: 0, api, api_has_token }
+}
+
+#[tokio::test]
+async fn an_open_api_is_refused_off_loopback_alone() {
+    let refused = listen(&settings("0.0.0.0", true, false)).await.unwrap_err();
+    assert!(matches!(refused, ServeError::Unguarded(_)) && refused.to_string().contains("--auth-token"), "{refused}");
+    for allowed in [settings("127.0.0.1", true, false), settings("0.0.0.0", true, true)] {
+        assert!(listen(&allowed).await.is_ok(), "{allowed:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_taken_port_is_named_with_its_cure() {
+    let first = listen(&settings("127.0.0.1", false, false)).await.unwrap();
+    let again = Settings { port: first.local_addr().unwrap().port(), ..settings("127.0.0.1", false, false) };
+    let error = listen(&again).await.unwrap_err();
+    assert!(error.to_string().contains("--port") && error.code() == "V0102", "{error}");
+}

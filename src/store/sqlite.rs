@@ -1,0 +1,308 @@
+//! A store in one SQLite file.
+//!
+//! One thread writes for all conversations: it takes everything that waits, commits it in one transaction and only then answers
+//! everybody. Reading goes through connections of its own and never waits for the writer. Several processes may open one
+//! file; each writer then waits for the other's transaction.
+//!
+//! Texts are encoded by whoever calls, not by the writer, which is the one thing that all share.
+
+mod heads;
+mod maintain;
+mod read;
+mod schema;
+mod writer;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    thread::JoinHandle,
+};
+
+use futures::future::BoxFuture;
+use rusqlite::{
+    Connection, ToSql,
+    types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef},
+};
+use segue_engine::{
+    conversation::codec,
+    ids::{ConversationId, MessageId},
+    time::Timestamp,
+};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use self::writer::{Appended, Done, Job, Seen, Work};
+use super::{
+    Accepted, Batch, Inbound, JournalRecord, Store, StoreError, Stored, StoredReply, StoredTurn, TurnNumber,
+    Unfinished, Version, inbox,
+};
+use crate::{failpoint, limits};
+
+/// A store in one SQLite file. Dropping it ends the writer after what waits is committed.
+pub struct SqliteStore {
+    /// `None` only while it is dropped.
+    jobs: Option<mpsc::Sender<Job>>,
+    writer: Option<JoinHandle<()>>,
+    readers: Arc<Readers>,
+}
+
+/// Connections for reading.
+struct Readers {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    /// Bounds how many read at once.
+    places: Semaphore,
+}
+
+impl SqliteStore {
+    /// Opens a file, and makes it and the folders above it where they are missing. `full` forces every commit to the disk. Blocks
+    /// on the file system.
+    ///
+    /// # Errors
+    /// [`StoreError::TooNew`] for a file of a later version, [`StoreError::Unsupported`] for a file of another program,
+    /// [`StoreError::Unavailable`] when it cannot be opened or written.
+    pub fn open(path: &Path, full: bool) -> Result<Self, StoreError> {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder)
+                .map_err(|e| StoreError::Unavailable(format!("{}: {e}", folder.display())))?;
+        }
+        let connection = schema::open_writer(path, full)?;
+        let (jobs, waiting) = mpsc::channel(limits::STORE_QUEUE);
+        let writer = std::thread::Builder::new()
+            .name("segue-store".to_owned())
+            .spawn(move || writer::run(&connection, waiting))
+            .map_err(|e| StoreError::Unavailable(format!("the writer cannot start: {e}")))?;
+        let idle = Mutex::new(vec![schema::open_reader(path)?]);
+        let readers = Readers { path: path.to_owned(), idle, places: Semaphore::new(limits::STORE_READERS) };
+        Ok(Self { jobs: Some(jobs), writer: Some(writer), readers: Arc::new(readers) })
+    }
+
+    /// Hands work to the writer and waits for its commit. Once the work is handed over it is done, whether anybody waits or
+    /// not.
+    async fn write(&self, work: Work) -> Result<Done, StoreError> {
+        let gone = || StoreError::Unavailable("the writer has ended".to_owned());
+        let (answer, answered) = oneshot::channel();
+        let jobs = self.jobs.as_ref().ok_or_else(gone)?;
+        jobs.send(Job { work, answer }).await.map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())?
+    }
+
+    /// Reads on a thread that may block.
+    async fn read<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let unavailable = |e: &dyn std::fmt::Display| StoreError::Unavailable(e.to_string());
+        let _place = self.readers.places.acquire().await.map_err(|e| unavailable(&e))?;
+        let readers = self.readers.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let connection = readers.take()?;
+            let found = look(&connection);
+            readers.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+            found
+        });
+        read.await.map_err(|e| unavailable(&e))?
+    }
+
+    async fn accept_message(&self, inbound: Inbound) -> Result<Accepted, StoreError> {
+        let id = inbound.conversation.clone();
+        let work = Work::Accept {
+            id: id.clone(),
+            key: inbox::duplicate_key(&inbound),
+            at: inbound.at,
+            packed: inbox::pack(&inbound)?,
+        };
+        match self.write(work).await? {
+            Done::Seen(Seen::New(turn)) => Ok(Accepted::New(turn)),
+            Done::Seen(Seen::Open(turn)) => Ok(Accepted::Running(turn)),
+            Done::Seen(Seen::Answered(turn)) => {
+                let replies = self.read(move |connection| read::replies_to(connection, &id, turn)).await?;
+                Ok(Accepted::Answered(turn, replies))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn append_batch(&self, id: &ConversationId, after: Version, batch: Batch) -> Result<Version, StoreError> {
+        let work = Work::Append(encode(id, after, batch)?);
+        failpoint::hit("C19");
+        let done = self.write(work).await?;
+        failpoint::hit("C21");
+        match done {
+            Done::Version(version) => Ok(version),
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn mark_delivered(&self, id: &ConversationId, replies: Vec<Arc<str>>) -> Result<(), StoreError> {
+        failpoint::hit("C22");
+        self.write(Work::Delivered { id: id.clone(), replies }).await?;
+        failpoint::hit("C23");
+        Ok(())
+    }
+
+    async fn expire_all(&self, now: Timestamp) -> Result<u64, StoreError> {
+        let mut gone = 0;
+        loop {
+            // In parts, so that no turn waits for the whole.
+            match self.write(Work::Expire { now }).await? {
+                Done::Expired { rows, more } => {
+                    gone += rows;
+                    if !more {
+                        return Ok(gone);
+                    }
+                }
+                _ => return Err(unexpected()),
+            }
+        }
+    }
+}
+
+fn unexpected() -> StoreError {
+    StoreError::Unavailable("the writer gave an answer of the wrong kind".to_owned())
+}
+
+/// Encodes a batch as its row will hold it.
+fn encode(id: &ConversationId, after: Version, batch: Batch) -> Result<Box<Appended>, StoreError> {
+    let number = after.0 + 1;
+    let damaged = |e| StoreError::damaged(id, e);
+    let events = codec::encode_events(id, number, &batch.events).map_err(damaged)?;
+    let replies = match batch.replies.as_slice() {
+        [] => None,
+        replies => Some(codec::seal(id.as_str(), number, replies, 128 * replies.len()).map_err(damaged)?),
+    };
+    let journal = match batch.journal.as_slice() {
+        [] => None,
+        records => Some(codec::seal(id.as_str(), number, records, 512 * records.len()).map_err(damaged)?),
+    };
+    let snapshot = batch.snapshot.map(|snapshot| codec::encode_snapshot(number, &snapshot)).transpose();
+    Ok(Box::new(Appended {
+        id: id.clone(),
+        after,
+        turn: batch.turn,
+        also: batch.also,
+        at: batch.events.first().map(|event| event.at),
+        events,
+        replies,
+        reply_ids: batch.replies.into_iter().map(|reply| reply.id).collect(),
+        journal,
+        trace: batch.trace,
+        bodies: batch.bodies,
+        snapshot: snapshot.map_err(damaged)?,
+    }))
+}
+
+impl Readers {
+    fn take(&self) -> Result<Connection, StoreError> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.map_or_else(|| schema::open_reader(&self.path), Ok)
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(writer) = self.writer.take() {
+            // A writer that panicked has told everybody by leaving them without an answer.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Store for SqliteStore {
+    fn accept(&self, inbound: Inbound) -> BoxFuture<'_, Result<Accepted, StoreError>> {
+        Box::pin(self.accept_message(inbound))
+    }
+    fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Stored, StoreError>> {
+        let id = id.clone();
+        Box::pin(self.read(move |connection| read::load(connection, &id)))
+    }
+    fn journal<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turn: TurnNumber,
+        records: Vec<JournalRecord>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let work = Work::Journal { id: id.clone(), turn, records };
+        Box::pin(async { self.write(work).await.map(drop) })
+    }
+    fn append<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        after: Version,
+        batch: Batch,
+    ) -> BoxFuture<'a, Result<Version, StoreError>> {
+        Box::pin(self.append_batch(id, after, batch))
+    }
+    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
+        let id = id.clone();
+        Box::pin(self.read(move |connection| read::unfinished(connection, &id)))
+    }
+    fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
+        Box::pin(self.read(read::waiting))
+    }
+    fn undelivered<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>> {
+        let id = id.clone();
+        Box::pin(self.read(move |connection| read::undelivered(connection, &id)))
+    }
+    fn delivered<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        replies: Vec<Arc<str>>,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.mark_delivered(id, replies))
+    }
+    fn turns<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredTurn>, StoreError>> {
+        let id = id.clone();
+        Box::pin(self.read(move |connection| read::turns(connection, &id)))
+    }
+    fn conversations(&self, limit: usize) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
+        Box::pin(self.read(move |connection| read::conversations(connection, limit)))
+    }
+    fn erase<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<(), StoreError>> {
+        let work = Work::Erase { id: id.clone() };
+        Box::pin(async { self.write(work).await.map(drop) })
+    }
+    fn expire(&self, now: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
+        Box::pin(self.expire_all(now))
+    }
+    fn answered<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        message: &'a MessageId,
+    ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
+        let (id, message) = (id.clone(), message.clone());
+        Box::pin(self.read(move |connection| read::answered(connection, &id, &message)))
+    }
+    fn body<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        hash: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<str>>, StoreError>> {
+        let (id, hash) = (id.clone(), hash.to_owned());
+        Box::pin(self.read(move |connection| read::body(connection, &id, &hash)))
+    }
+}
+
+/// An unsigned number as SQLite keeps it, which knows signed ones only: the bits stay the same.
+#[derive(Clone, Copy)]
+struct Unsigned(u64);
+
+impl ToSql for Unsigned {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.0.cast_signed().into())
+    }
+}
+
+impl FromSql for Unsigned {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        value.as_i64().map(|number| Self(number.cast_unsigned()))
+    }
+}
+
+/// What an error of the driver means: nothing is known of the write, or nothing could be read.
+fn driver(error: rusqlite::Error) -> StoreError {
+    StoreError::Unavailable(error.to_string())
+}
+
+#[cfg(test)]
+mod tests;

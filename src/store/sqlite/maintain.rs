@@ -1,0 +1,89 @@
+//! Taking away: one conversation for ever, or what is past its retention.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use rusqlite::{Connection, OptionalExtension, params};
+use segue_engine::{ids::ConversationId, time::Timestamp};
+
+use super::heads::Head;
+use crate::limits;
+
+/// Rows looked at in one transaction of the expiry, so that turns need not wait long.
+const PART: i64 = 500;
+/// How long the purge of the log waits for readers before it leaves the rest to the next checkpoint.
+const PURGE_WAIT: Duration = Duration::from_millis(100);
+/// The name under which the expiry remembers the last batch it dealt with.
+const EXPIRED: &str = "expired batches";
+
+/// Removes every row of a conversation and overwrites what it held.
+pub(super) fn erase(connection: &Connection, id: &ConversationId) -> rusqlite::Result<()> {
+    connection.execute_batch("PRAGMA secure_delete = ON")?;
+    let number = "SELECT number FROM conversations WHERE id = ?1";
+    let mut deleted = Ok(0);
+    // The head goes last: it tells the number.
+    for table in ["inbox", "batches", "snapshots", "journal", "bodies"] {
+        let sql = format!("DELETE FROM {table} WHERE conversation = ({number})");
+        deleted = deleted.and_then(|_| connection.execute(&sql, [id.as_str()]));
+    }
+    deleted = deleted.and_then(|_| connection.execute("DELETE FROM conversations WHERE id = ?1", [id.as_str()]));
+    connection.execute_batch("PRAGMA secure_delete = OFF")?;
+    deleted.map(drop)
+}
+
+/// Moves the log into the file and cuts it off, so that nothing erased is left in it. Call it outside a transaction. A reader that
+/// is busy too long only delays this to a later checkpoint.
+pub(super) fn purge_log(connection: &Connection) {
+    let _ = connection.busy_timeout(PURGE_WAIT);
+    let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    let _ = connection.busy_timeout(limits::STORE_BUSY);
+}
+
+/// Removes one part of what is past its retention: how many rows went, and whether there may be more.
+///
+/// Batches are numbered in the order of their writing, so the old ones are those after the last that was dealt with.
+pub(super) fn expire(connection: &Connection, now: Timestamp) -> rusqlite::Result<(u64, bool)> {
+    let retention = i64::try_from(limits::JOURNAL_RETENTION.as_micros()).unwrap_or(i64::MAX);
+    let limit = now.as_micros().saturating_sub(retention);
+    let get = "SELECT value FROM progress WHERE name = ?1";
+    let done: i64 = connection.query_row(get, [EXPIRED], |row| row.get(0)).optional()?.unwrap_or(0);
+    let (mut last, mut seen, mut gone) = (done, 0, 0);
+    let mut touched = BTreeSet::new();
+    {
+        let sql = "SELECT id, conversation, turn, at FROM batches WHERE id > ?1 ORDER BY id LIMIT ?2";
+        let mut batches = connection.prepare_cached(sql)?;
+        let clear = "UPDATE batches SET journal = NULL, trace = NULL
+                     WHERE id = ?1 AND (journal IS NOT NULL OR trace IS NOT NULL)";
+        let mut clear = connection.prepare_cached(clear)?;
+        let mut journal = connection.prepare_cached("DELETE FROM journal WHERE conversation = ?1 AND turn = ?2")?;
+        let mut rows = batches.query(params![done, PART])?;
+        while let Some(row) = rows.next()? {
+            let (id, conversation, turn): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            if row.get::<_, i64>(3)? >= limit {
+                break;
+            }
+            gone += clear.execute([id])? + journal.execute(params![conversation, turn])?;
+            touched.insert(conversation);
+            (last, seen) = (id, seen + 1);
+        }
+    }
+    for conversation in touched {
+        gone += forget_messages(connection, conversation, limit)?;
+        let sql = "DELETE FROM bodies WHERE conversation = ?1 AND at < ?2";
+        gone += connection.execute(sql, params![conversation, limit])?;
+    }
+    if last > done {
+        connection.execute("INSERT OR REPLACE INTO progress (name, value) VALUES (?1, ?2)", params![EXPIRED, last])?;
+    }
+    Ok((gone as u64, seen == PART))
+}
+
+/// Removes the answered messages of a conversation that are past their retention.
+fn forget_messages(connection: &Connection, conversation: i64, limit: i64) -> rusqlite::Result<usize> {
+    let head = connection.query_row(Head::BY_NUMBER, [conversation], Head::read);
+    // A damaged head keeps its messages: nobody knows which of them are answered.
+    let Some(Ok(head)) = head.optional()? else { return Ok(0) };
+    let open: Vec<u64> = head.open.iter().map(|(turn, _)| *turn).collect();
+    let open = serde_json::to_string(&open).unwrap_or_default();
+    let sql = "DELETE FROM inbox WHERE conversation = ?1 AND at < ?2 AND turn NOT IN (SELECT value FROM json_each(?3))";
+    connection.execute(sql, params![conversation, limit, open])
+}

@@ -1,0 +1,256 @@
+//! Reading. Each function sees one state of the file, however long it takes.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use segue_engine::{
+    conversation::{Conversation, Event, codec},
+    ids::{ConversationId, MessageId},
+    time::Timestamp,
+};
+
+use super::{Unsigned, driver, heads::Head};
+use crate::{
+    cx::StepKey,
+    limits,
+    store::{
+        Inbound, JournalRecord, StoreError, Stored, StoredReply, StoredTurn, TurnNumber, Unfinished, Version, inbox,
+        merge_journal,
+    },
+};
+
+type Read<T> = Result<T, StoreError>;
+
+/// Runs `look` over one state of the file.
+fn at_once<T>(connection: &Connection, look: impl FnOnce() -> Read<T>) -> Read<T> {
+    let transaction = connection.unchecked_transaction().map_err(driver)?;
+    let found = look();
+    transaction.finish().map_err(driver)?;
+    found
+}
+
+/// All rows of a query about one conversation, each read by `read`.
+fn rows<T>(
+    connection: &Connection,
+    id: &ConversationId,
+    sql: &str,
+    params: impl rusqlite::Params,
+    mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<Read<T>>,
+) -> Read<Vec<T>> {
+    let mut statement = connection.prepare_cached(sql).map_err(driver)?;
+    let mut rows = statement.query(params).map_err(driver)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(driver)? {
+        found.push(read(row).map_err(|error| row_error(id, error))??);
+    }
+    Ok(found)
+}
+
+/// A row that holds something of another type is damaged; everything else is the file or the driver.
+fn row_error(id: &ConversationId, error: rusqlite::Error) -> StoreError {
+    use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error};
+    match error {
+        FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..) | Utf8Error(..) => {
+            StoreError::damaged(id, error)
+        }
+        error => driver(error),
+    }
+}
+
+/// The ids of a query. One that is no text belongs to no conversation that could be read.
+fn ids(connection: &Connection, sql: &str, params: impl rusqlite::Params) -> Read<Vec<ConversationId>> {
+    let mut statement = connection.prepare_cached(sql).map_err(driver)?;
+    let mut rows = statement.query(params).map_err(driver)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(driver)? {
+        found.extend(row.get::<_, String>(0).ok().map(ConversationId::from));
+    }
+    Ok(found)
+}
+
+fn head(connection: &Connection, id: &ConversationId) -> Read<Option<Head>> {
+    let mut statement = connection.prepare_cached(Head::QUERY).map_err(driver)?;
+    let head = statement.query_row([id.as_str()], Head::read);
+    head.optional().map_err(driver)?.transpose().map_err(|reason| StoreError::damaged(id, reason))
+}
+
+/// The newest snapshot; one that cannot be read is no loss: the events fold to the same.
+fn snapshot(connection: &Connection, id: &ConversationId, conversation: i64) -> Read<Option<(u64, Conversation)>> {
+    let sql = "SELECT version, snapshot FROM snapshots WHERE conversation = ?1";
+    let mut statement = connection.prepare_cached(sql).map_err(driver)?;
+    let found = statement.query_row([conversation], |row| {
+        let Unsigned(version) = row.get(0)?;
+        Ok(codec::decode_snapshot(id, version, row.get_ref(1)?.as_blob()?).ok().map(|snapshot| (version, snapshot)))
+    });
+    Ok(found.optional().ok().flatten().flatten())
+}
+
+pub(super) fn load(connection: &Connection, id: &ConversationId) -> Read<Stored> {
+    at_once(connection, || {
+        let Some(head) = head(connection, id)? else { return Ok(Stored::default()) };
+        let snapshot = snapshot(connection, id, head.number)?.filter(|(version, _)| *version <= head.version);
+        let after = snapshot.as_ref().map_or(0, |(version, _)| *version);
+        let sql = "SELECT version, events FROM batches WHERE conversation = ?1 AND version > ?2 ORDER BY version";
+        let mut expected = after;
+        let tail = rows(connection, id, sql, params![head.number, Unsigned(after)], |row| {
+            expected += 1;
+            let Unsigned(number) = row.get(0)?;
+            if number != expected {
+                return Ok(Err(StoreError::damaged(id, format!("batch {expected} is missing"))));
+            }
+            Ok(events(id, number, row.get_ref(1)?.as_blob()?))
+        })?;
+        if expected != head.version {
+            return Err(StoreError::damaged(id, format!("{} batches of {}", expected, head.version)));
+        }
+        let snapshot = snapshot.map(|(_, snapshot)| snapshot);
+        Ok(Stored { snapshot, tail: tail.concat(), version: Version(head.version) })
+    })
+}
+
+fn events(id: &ConversationId, number: u64, record: &[u8]) -> Read<Vec<Event>> {
+    codec::decode_events(id, number, record).map_err(|e| StoreError::damaged(id, format!("batch {number}: {e}")))
+}
+
+/// A list that is stored as nothing when it is empty.
+fn list<T: serde::de::DeserializeOwned>(id: &ConversationId, number: u64, record: Option<&[u8]>) -> Read<Vec<T>> {
+    let Some(record) = record else { return Ok(Vec::new()) };
+    codec::open(id.as_str(), number, record).map_err(|e| StoreError::damaged(id, format!("batch {number}: {e}")))
+}
+
+/// The replies of the batch that answered a turn.
+pub(super) fn replies_to(connection: &Connection, id: &ConversationId, turn: TurnNumber) -> Read<Vec<StoredReply>> {
+    let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };
+    let sql = "SELECT version, replies FROM batches
+               WHERE conversation = ?1 AND (turn = ?2 OR ?2 IN (SELECT value FROM json_each(coalesce(also, '[]'))))";
+    let found = rows(connection, id, sql, params![head.number, Unsigned(turn.0)], |row| {
+        Ok(list(id, row.get::<_, Unsigned>(0)?.0, row.get_ref(1)?.as_blob_or_null()?))
+    })?;
+    Ok(found.into_iter().next().unwrap_or_default())
+}
+
+fn record(row: &Row<'_>) -> rusqlite::Result<JournalRecord> {
+    let text = |column: usize| row.get::<_, String>(column).map(Arc::<str>::from);
+    Ok(JournalRecord {
+        key: StepKey::new(text(0)?),
+        kind: text(1)?,
+        request: text(2)?,
+        outcome: row.get::<_, Option<String>>(3)?.map(Into::into),
+        at: Timestamp::from_micros(row.get(4)?),
+        build: row.get::<_, Unsigned>(5)?.0,
+    })
+}
+
+fn journal(connection: &Connection, id: &ConversationId, conversation: i64, turn: u64) -> Read<Vec<JournalRecord>> {
+    let sql = "SELECT step, kind, request, outcome, at, build FROM journal WHERE conversation = ?1 AND turn = ?2";
+    rows(connection, id, sql, params![conversation, Unsigned(turn)], |row| record(row).map(Ok))
+}
+
+/// The messages of a conversation by turn.
+fn messages(connection: &Connection, id: &ConversationId, conversation: i64) -> Read<BTreeMap<u64, Inbound>> {
+    let sql = "SELECT turn, packed FROM inbox WHERE conversation = ?1";
+    let found = rows(connection, id, sql, [conversation], |row| {
+        let Unsigned(turn) = row.get(0)?;
+        Ok(inbox::unpack(id, row.get_ref(1)?.as_blob()?).map(|inbound| (turn, inbound)))
+    })?;
+    Ok(found.into_iter().collect())
+}
+
+pub(super) fn unfinished(connection: &Connection, id: &ConversationId) -> Read<Vec<Unfinished>> {
+    at_once(connection, || {
+        let Some(head) = head(connection, id)?.filter(|head| !head.open.is_empty()) else { return Ok(Vec::new()) };
+        let mut messages = messages(connection, id, head.number)?;
+        let mut found = Vec::new();
+        for (turn, _) in head.open {
+            let inbound = messages.remove(&turn);
+            let inbound =
+                inbound.ok_or_else(|| StoreError::damaged(id, format!("the message of turn {turn} is missing")))?;
+            found.push(Unfinished {
+                turn: TurnNumber(turn),
+                inbound,
+                journal: journal(connection, id, head.number, turn)?,
+            });
+        }
+        Ok(found)
+    })
+}
+
+pub(super) fn waiting(connection: &Connection) -> Read<Vec<ConversationId>> {
+    let sql = "SELECT id FROM conversations WHERE open <> '' OR pending <> ''";
+    ids(connection, sql, [])
+}
+
+pub(super) fn undelivered(connection: &Connection, id: &ConversationId) -> Read<Vec<StoredReply>> {
+    at_once(connection, || {
+        let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };
+        let mut waiting: BTreeMap<u64, Vec<Arc<str>>> = BTreeMap::new();
+        head.pending.into_iter().for_each(|(version, reply)| waiting.entry(version).or_default().push(reply));
+        let mut found = Vec::new();
+        for (version, ids) in waiting {
+            let sql = "SELECT replies FROM batches WHERE conversation = ?1 AND version = ?2";
+            let replies = rows(connection, id, sql, params![head.number, Unsigned(version)], |row| {
+                Ok(list::<StoredReply>(id, version, row.get_ref(0)?.as_blob_or_null()?))
+            })?;
+            found.extend(replies.into_iter().flatten().filter(|reply| ids.contains(&reply.id)));
+        }
+        Ok(found)
+    })
+}
+
+pub(super) fn turns(connection: &Connection, id: &ConversationId) -> Read<Vec<StoredTurn>> {
+    at_once(connection, || {
+        let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };
+        let mut messages: HashMap<u64, Inbound> = messages(connection, id, head.number)?.into_iter().collect();
+        let sql = "SELECT version, turn, events, replies, journal, trace FROM batches
+                   WHERE conversation = ?1 ORDER BY version";
+        let mut turns = rows(connection, id, sql, [head.number], |row| {
+            let (Unsigned(number), Unsigned(turn)) = (row.get(0)?, row.get(1)?);
+            let trace = row.get(5)?;
+            let (replies, journal) = (row.get_ref(3)?.as_blob_or_null()?, row.get_ref(4)?.as_blob_or_null()?);
+            let events = events(id, number, row.get_ref(2)?.as_blob()?);
+            Ok(events.and_then(|events| {
+                let inbound = messages.remove(&turn).unwrap_or_else(|| inbox::from_events(id, &events));
+                let (replies, journal) = (list(id, number, replies)?, list(id, number, journal)?);
+                Ok(StoredTurn { turn: TurnNumber(turn), inbound, events, replies, journal, trace })
+            }))
+        })?;
+        for turn in turns.iter_mut().filter(|turn| turn.turn.0 > 0) {
+            let last = std::mem::take(&mut turn.journal);
+            turn.journal = journal(connection, id, head.number, turn.turn.0)?;
+            merge_journal(&mut turn.journal, last);
+        }
+        Ok(turns)
+    })
+}
+
+pub(super) fn conversations(connection: &Connection, limit: usize) -> Read<Vec<ConversationId>> {
+    let sql = "SELECT id FROM conversations ORDER BY touched DESC, id LIMIT ?1";
+    let limit = limit.min(limits::CONVERSATIONS_LISTED) as u64;
+    ids(connection, sql, [Unsigned(limit)])
+}
+
+pub(super) fn answered(
+    connection: &Connection,
+    id: &ConversationId,
+    message: &MessageId,
+) -> Read<Option<Vec<StoredReply>>> {
+    at_once(connection, || {
+        let Some(head) = head(connection, id)? else { return Ok(None) };
+        let messages = messages(connection, id, head.number)?;
+        let turn = messages
+            .iter()
+            .rev()
+            .find(|(turn, inbound)| inbound.message.message_id == *message && !head.is_open(**turn));
+        turn.map(|(turn, _)| replies_to(connection, id, TurnNumber(*turn))).transpose()
+    })
+}
+
+pub(super) fn body(connection: &Connection, id: &ConversationId, hash: &str) -> Read<Option<Arc<str>>> {
+    let sql = "SELECT body FROM bodies
+               WHERE conversation = (SELECT number FROM conversations WHERE id = ?1) AND hash = ?2";
+    let found = rows(connection, id, sql, [id.as_str(), hash], |row| Ok(Ok(Arc::from(row.get::<_, String>(0)?))))?;
+    Ok(found.into_iter().next())
+}

@@ -1,0 +1,207 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::store::contract::{self, batch, message, record, talk};
+
+/// A folder with files that go away with it.
+struct Files(TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join("made").join(name)
+    }
+    fn open(&self, name: &str) -> SqliteStore {
+        SqliteStore::open(&self.path(name), false).unwrap()
+    }
+    /// Does something to a file behind the store's back.
+    fn spoil(&self, name: &str, sql: &str) {
+        assert!(Connection::open(self.path(name)).unwrap().execute(sql, []).unwrap() > 0, "{sql}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_contract() {
+    let files = Files::new();
+    let number = AtomicU32::new(0);
+    contract::check(|| {
+        let name = format!("{}.db", number.fetch_add(1, Ordering::Relaxed));
+        Arc::new(SqliteStore::open(&files.path(&name), name == "0.db").unwrap())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn everything_is_there_after_reopening() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    talk(&store, "c", "m1", 1).await;
+    store.accept(message("c", "m2", 2)).await.unwrap();
+    store.journal(&"c".into(), TurnNumber(2), vec![record("a", None)]).await.unwrap();
+    drop(store);
+    let store = files.open("a.db");
+    let id = ConversationId::from("c");
+    assert_eq!(store.load(&id).await.unwrap().tail, batch(&message("c", "m1", 1), TurnNumber(1)).events);
+    assert_eq!(store.waiting().await.unwrap(), ["c"]);
+    assert_eq!(store.unfinished(&id).await.unwrap()[0].journal, [record("a", None)]);
+    assert_eq!(store.undelivered(&id).await.unwrap().len(), 1);
+    assert_eq!(store.accept(message("c", "m2", 2)).await.unwrap(), Accepted::Running(TurnNumber(2)));
+    assert!(matches!(store.accept(message("c", "m1", 2)).await.unwrap(), Accepted::Answered(..)));
+}
+
+#[tokio::test]
+async fn two_handles_on_one_file_see_each_other() {
+    let files = Files::new();
+    let (one, two) = (files.open("a.db"), files.open("a.db"));
+    for n in 1..=6 {
+        let (here, there) = if n % 2 == 0 { (&one, &two) } else { (&two, &one) };
+        assert_eq!(talk(here, "c", &format!("m{n}"), n).await, TurnNumber(n as u64));
+        assert!(matches!(there.accept(message("c", &format!("m{n}"), n)).await.unwrap(), Accepted::Answered(..)));
+    }
+    let inbound = message("c", "m7", 7);
+    let Accepted::New(turn) = one.accept(inbound.clone()).await.unwrap() else { panic!() };
+    let id = ConversationId::from("c");
+    let (first, second) = tokio::join!(
+        one.append(&id, Version(6), batch(&inbound, turn)),
+        two.append(&id, Version(6), batch(&inbound, turn)),
+    );
+    assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
+    let error = first.and(second).unwrap_err();
+    assert!(matches!(error, StoreError::Conflict { found: Version(7), .. }), "{error}");
+}
+
+#[tokio::test]
+async fn damage_hurts_one_conversation() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    for id in ["bit", "type", "gap", "swap", "fine"] {
+        for n in 1..=2 {
+            talk(&store, id, &format!("m{n}"), n).await;
+        }
+    }
+    drop(store);
+    let of =
+        |id: &str| format!("WHERE conversation = (SELECT number FROM conversations WHERE id = '{id}') AND version = 1");
+    let flip = "CAST(substr(events, 1, 40) || x'00' || substr(events, 42) AS BLOB)";
+    files.spoil("a.db", &format!("UPDATE batches SET events = {flip} {}", of("bit")));
+    files.spoil("a.db", &format!("UPDATE batches SET events = 'text' {}", of("type")));
+    files.spoil("a.db", &format!("DELETE FROM batches {}", of("gap")));
+    files.spoil(
+        "a.db",
+        &format!("UPDATE batches SET events = (SELECT events FROM batches {}) {}", of("fine"), of("swap")),
+    );
+    let store = files.open("a.db");
+    for id in ["bit", "type", "gap", "swap"] {
+        let error = store.load(&id.into()).await.unwrap_err();
+        let StoreError::Damaged { conversation, .. } = &error else { panic!("{id}: {error}") };
+        assert_eq!(conversation, id);
+    }
+    assert_eq!(store.load(&"fine".into()).await.unwrap().tail.len(), 4);
+    talk(&store, "fine", "m3", 3).await;
+}
+
+#[tokio::test]
+async fn a_damaged_snapshot_costs_only_time() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    let inbound = message("c", "m1", 1);
+    store.accept(inbound.clone()).await.unwrap();
+    let mut first = batch(&inbound, TurnNumber(1));
+    let id = ConversationId::from("c");
+    first.snapshot = Some(segue_engine::conversation::Conversation::fold(id.clone(), &first.events));
+    store.append(&id, Version(0), first.clone()).await.unwrap();
+    files.spoil("a.db", "UPDATE snapshots SET snapshot = x'0100'");
+    let stored = store.load(&id).await.unwrap();
+    assert_eq!((stored.snapshot, stored.tail), (None, first.events));
+}
+
+#[tokio::test]
+async fn a_damaged_head_is_told_and_nobody_else_is_hurt() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    talk(&store, "c", "m1", 1).await;
+    files.spoil("a.db", "UPDATE conversations SET open = 'x'");
+    let (damaged, fine) = tokio::join!(store.accept(message("c", "m2", 2)), store.accept(message("d", "m1", 2)));
+    assert_eq!(damaged.unwrap_err().code(), "S0102");
+    assert_eq!(fine.unwrap(), Accepted::New(TurnNumber(1)));
+}
+
+#[test]
+fn a_newer_or_foreign_file_is_left_alone() {
+    let files = Files::new();
+    drop(files.open("a.db"));
+    Connection::open(files.path("a.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let refused = SqliteStore::open(&files.path("a.db"), false).err().unwrap();
+    assert!(matches!(refused, StoreError::TooNew { found: 99, known: 1 }), "{refused}");
+    Connection::open(files.path("b.db")).unwrap().execute_batch("CREATE TABLE events (id INTEGER)").unwrap();
+    let refused = SqliteStore::open(&files.path("b.db"), false).err().unwrap();
+    assert!(matches!(refused, StoreError::Unsupported { .. }), "{refused}");
+    std::fs::write(files.path("c.db"), "this is no database, however long it goes on about it".repeat(40)).unwrap();
+    assert!(SqliteStore::open(&files.path("c.db"), false).is_err());
+}
+
+#[tokio::test]
+async fn other_tools_find_events_in_their_layout() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    talk(&store, "c", "m1", 1).await;
+    talk(&store, "d", "m1", 2).await;
+    let reader = Connection::open(files.path("a.db")).unwrap();
+    let sql =
+        "SELECT sender_id, type_name, timestamp, intent_name, action_name, data ->> '$.text' FROM events ORDER BY id";
+    let mut statement = reader.prepare(sql).unwrap();
+    type Found = (String, String, f64, Option<String>, Option<String>, Option<String>);
+    let rows =
+        statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?, r.get(5)?))).unwrap();
+    let found: Vec<Found> = rows.map(Result::unwrap).collect();
+    let text = Some("hello \u{1f600}".to_owned());
+    let slot = Some("count".to_owned());
+    assert_eq!(
+        found,
+        [
+            ("c".into(), "user".into(), 1.0, None, None, text.clone()),
+            ("c".into(), "slot".into(), 1.0, None, slot.clone(), None),
+            ("d".into(), "user".into(), 2.0, None, None, text),
+            ("d".into(), "slot".into(), 2.0, None, slot, None),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn nothing_of_an_erased_conversation_is_left_in_the_files() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    let mut inbound = message("c", "m1", 1);
+    inbound.message.text = "my secret is xyzzyxyzzy".repeat(300).into();
+    store.accept(inbound.clone()).await.unwrap();
+    store.append(&"c".into(), Version(0), batch(&inbound, TurnNumber(1))).await.unwrap();
+    talk(&store, "d", "m1", 1).await;
+    store.erase(&"c".into()).await.unwrap();
+    for file in std::fs::read_dir(files.path("")).unwrap() {
+        let path = file.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(!bytes.windows(10).any(|part| part == b"xyzzyxyzzy"), "{}", path.display());
+    }
+    assert_eq!(store.load(&"d".into()).await.unwrap().tail.len(), 2);
+}
+
+#[tokio::test]
+async fn a_write_that_nobody_waits_for_is_done() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    let inbound = message("c", "m1", 1);
+    store.accept(inbound.clone()).await.unwrap();
+    let id = ConversationId::from("c");
+    let mut append = store.append(&id, Version(0), batch(&inbound, TurnNumber(1)));
+    // One poll hands it over; the writer may even be done within it.
+    let _ = futures::poll!(&mut append);
+    drop(append);
+    drop(store);
+    assert_eq!(files.open("a.db").load(&id).await.unwrap().version, Version(1));
+}

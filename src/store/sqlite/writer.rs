@@ -1,0 +1,372 @@
+//! The one thread that writes: takes all that waits, commits it in one transaction, then answers everybody.
+//!
+//! Nobody is answered before the commit. A group that fails as a whole is tried again one by one, so that what is wrong
+//! with one does not hurt the others.
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, Statement, ffi::ErrorCode, params};
+use segue_engine::{ids::ConversationId, time::Timestamp};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    Unsigned, driver,
+    heads::{Head, Heads},
+    maintain,
+};
+use crate::{
+    failpoint, limits,
+    store::{Body, JournalRecord, StoreError, TurnNumber, Version, inbox},
+};
+
+/// Work, and where its answer goes.
+pub(super) struct Job {
+    pub(super) work: Work,
+    pub(super) answer: oneshot::Sender<Result<Done, StoreError>>,
+}
+
+/// What the writer can do.
+pub(super) enum Work {
+    Accept { id: ConversationId, key: Option<String>, at: Timestamp, packed: Vec<u8> },
+    Journal { id: ConversationId, turn: TurnNumber, records: Vec<JournalRecord> },
+    Append(Box<Appended>),
+    Delivered { id: ConversationId, replies: Vec<Arc<str>> },
+    Erase { id: ConversationId },
+    Expire { now: Timestamp },
+}
+
+/// A batch, encoded.
+pub(super) struct Appended {
+    pub(super) id: ConversationId,
+    pub(super) after: Version,
+    pub(super) turn: TurnNumber,
+    pub(super) also: Vec<TurnNumber>,
+    /// The time of the first event; that of the message counts before it.
+    pub(super) at: Option<Timestamp>,
+    pub(super) events: Vec<u8>,
+    pub(super) replies: Option<Vec<u8>>,
+    pub(super) reply_ids: Vec<Arc<str>>,
+    pub(super) journal: Option<Vec<u8>>,
+    pub(super) trace: Option<String>,
+    pub(super) bodies: Vec<Body>,
+    pub(super) snapshot: Option<Vec<u8>>,
+}
+
+/// What came of it.
+pub(super) enum Done {
+    Seen(Seen),
+    Version(Version),
+    Expired { rows: u64, more: bool },
+    Nothing,
+}
+
+/// What became of a message.
+pub(super) enum Seen {
+    New(TurnNumber),
+    Open(TurnNumber),
+    Answered(TurnNumber),
+}
+
+/// The message that has the mark of a new one.
+enum Found {
+    /// It is the same.
+    Same(Seen),
+    /// It was the same, too long ago.
+    Forgotten,
+    /// It is another one.
+    Other,
+}
+
+/// An outer error spoils the transaction; an inner one concerns the work alone and has changed nothing.
+type Outcome = rusqlite::Result<Result<Done, StoreError>>;
+
+/// Writes until nobody can send work any more and none is left.
+pub(super) fn run(connection: &Connection, mut jobs: mpsc::Receiver<Job>) {
+    let mut group = Vec::with_capacity(limits::STORE_GROUP);
+    let mut writer = match Writer::new(connection) {
+        Ok(writer) => writer,
+        Err(error) => {
+            let error = driver(error);
+            while let Some(job) = jobs.blocking_recv() {
+                let _ = job.answer.send(Err(error.clone()));
+            }
+            return;
+        }
+    };
+    while jobs.blocking_recv_many(&mut group, limits::STORE_GROUP) > 0 {
+        writer.commit_group(&mut group);
+    }
+}
+
+struct Writer<'c> {
+    connection: &'c Connection,
+    heads: Heads<'c>,
+    /// SQLite's own number for "somebody else has written".
+    data_version: i64,
+    begin: Statement<'c>,
+    commit: Statement<'c>,
+    others: Statement<'c>,
+    inbox_put: Statement<'c>,
+    inbox_get: Statement<'c>,
+    batch_put: Statement<'c>,
+    journal_put: Statement<'c>,
+    snapshot_put: Statement<'c>,
+    body_put: Statement<'c>,
+}
+
+impl<'c> Writer<'c> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<Self> {
+        Ok(Self {
+            connection,
+            heads: Heads::new(connection)?,
+            data_version: 0,
+            begin: connection.prepare("BEGIN IMMEDIATE")?,
+            commit: connection.prepare("COMMIT")?,
+            others: connection.prepare("PRAGMA data_version")?,
+            inbox_put: connection.prepare(
+                "INSERT INTO inbox (conversation, mark, turn, at, packed) VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT DO NOTHING",
+            )?,
+            inbox_get: connection
+                .prepare("SELECT turn, packed, id FROM inbox WHERE conversation = ?1 AND mark = ?2")?,
+            batch_put: connection.prepare(
+                "INSERT INTO batches (conversation, version, turn, also, at, events, replies, journal, trace)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            )?,
+            // An intent never replaces an outcome.
+            journal_put: connection.prepare(
+                "INSERT INTO journal (conversation, turn, step, kind, request, outcome, at, build)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+                 ON CONFLICT DO UPDATE SET kind = excluded.kind, request = excluded.request,
+                 outcome = excluded.outcome, at = excluded.at, build = excluded.build
+                 WHERE excluded.outcome IS NOT NULL OR journal.outcome IS NULL",
+            )?,
+            snapshot_put: connection
+                .prepare("INSERT OR REPLACE INTO snapshots (conversation, version, snapshot) VALUES (?1, ?2, ?3)")?,
+            // The time of use decides when it expires; a day (in microseconds) is near enough and saves most writes.
+            body_put: connection.prepare(
+                "INSERT INTO bodies (conversation, hash, at, body) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT DO UPDATE SET at = excluded.at WHERE excluded.at > bodies.at + 86400000000",
+            )?,
+        })
+    }
+
+    /// Commits all of it, or each alone where that fails, and answers everybody.
+    fn commit_group(&mut self, group: &mut Vec<Job>) {
+        let erases = group.iter().any(|job| matches!(job.work, Work::Erase { .. }));
+        let outcomes = match self.transact(group) {
+            Ok(outcomes) => outcomes,
+            Err(_) if group.len() > 1 => group.iter().map(|job| self.transact_one(job)).collect(),
+            Err(error) => vec![Err(driver(error))],
+        };
+        if erases {
+            maintain::purge_log(self.connection);
+        }
+        for (job, outcome) in group.drain(..).zip(outcomes) {
+            match (&job.work, &outcome) {
+                (Work::Accept { .. }, Ok(Done::Seen(Seen::New(_)))) => failpoint::hit("C04"),
+                (Work::Append(_), Ok(_)) => failpoint::hit("C20"),
+                _ => {}
+            }
+            // Whoever does not wait any more can read what became of it.
+            let _ = job.answer.send(outcome);
+        }
+    }
+
+    fn transact_one(&mut self, job: &Job) -> Result<Done, StoreError> {
+        let outcomes = self.transact(std::slice::from_ref(job)).map_err(driver)?;
+        outcomes.into_iter().next().unwrap_or(Ok(Done::Nothing))
+    }
+
+    /// One transaction over all of it: an error means that nothing of it is stored.
+    fn transact(&mut self, group: &[Job]) -> rusqlite::Result<Vec<Result<Done, StoreError>>> {
+        self.begin.execute([])?;
+        let outcomes = self.perform_all(group).and_then(|outcomes| {
+            self.commit.execute([])?;
+            Ok(outcomes)
+        });
+        if outcomes.is_err() {
+            self.heads.clear();
+            // Some errors have rolled back already; then there is nothing left to do.
+            let _ = self.connection.execute_batch("ROLLBACK");
+        }
+        outcomes
+    }
+
+    fn perform_all(&mut self, group: &[Job]) -> rusqlite::Result<Vec<Result<Done, StoreError>>> {
+        let version = self.others.query_row([], |row| row.get(0))?;
+        if version != self.data_version {
+            self.data_version = version;
+            self.heads.clear();
+        }
+        let mut outcomes = Vec::with_capacity(group.len());
+        for job in group {
+            outcomes.push(self.perform(&job.work)?);
+        }
+        self.heads.flush()?;
+        Ok(outcomes)
+    }
+
+    fn perform(&mut self, work: &Work) -> Outcome {
+        match work {
+            Work::Accept { id, key, at, packed } => self.accept(id, key.as_deref(), *at, packed),
+            Work::Journal { id, turn, records } => self.journal(id, *turn, records),
+            Work::Append(batch) => self.append(batch),
+            Work::Delivered { id, replies } => self.delivered(id, replies),
+            Work::Erase { id } => {
+                self.heads.flush()?;
+                self.heads.remove(id);
+                maintain::erase(self.connection, id)?;
+                Ok(Ok(Done::Nothing))
+            }
+            Work::Expire { now } => {
+                self.heads.flush()?;
+                let (rows, more) = maintain::expire(self.connection, *now)?;
+                Ok(Ok(Done::Expired { rows, more }))
+            }
+        }
+    }
+
+    fn accept(&mut self, id: &ConversationId, key: Option<&str>, at: Timestamp, packed: &[u8]) -> Outcome {
+        let (number, turn) = match self.heads.get(id)? {
+            Ok(head) => (head.number, head.turns + 1),
+            Err(reason) => return Ok(Err(StoreError::damaged(id, reason))),
+        };
+        let mark = key.map(|key| Unsigned(inbox::mark(key)));
+        if self.inbox_put.execute(params![number, mark, Unsigned(turn), at.as_micros(), packed])? == 0 {
+            let mark = match self.seen(id, number, key, at)? {
+                Ok(Found::Same(seen)) => return Ok(Ok(Done::Seen(seen))),
+                Ok(Found::Forgotten) => mark,
+                Ok(Found::Other) => None,
+                Err(error) => return Ok(Err(error)),
+            };
+            self.inbox_put.execute(params![number, mark, Unsigned(turn), at.as_micros(), packed])?;
+        }
+        self.heads.change(id, |head| {
+            head.turns = turn;
+            head.open.push((turn, at.as_micros()));
+            head.touch(at);
+        });
+        Ok(Ok(Done::Seen(Seen::New(TurnNumber(turn)))))
+    }
+
+    /// What the message is that has the mark of this key. When it is too long ago to be the same one, the mark is free
+    /// afterwards.
+    fn seen(
+        &mut self,
+        id: &ConversationId,
+        number: i64,
+        key: Option<&str>,
+        now: Timestamp,
+    ) -> rusqlite::Result<Result<Found, StoreError>> {
+        let mark = key.map(|key| Unsigned(inbox::mark(key)));
+        let row = self.inbox_get.query_row(params![number, mark], |row| {
+            Ok((row.get::<_, Unsigned>(0)?.0, inbox::unpack(id, row.get_ref(1)?.as_blob()?), row.get::<_, i64>(2)?))
+        })?;
+        let (turn, earlier, row) = match row {
+            (turn, Ok(earlier), row) => (turn, earlier, row),
+            (_, Err(error), _) => return Ok(Err(error)),
+        };
+        if inbox::duplicate_key(&earlier).as_deref() != key {
+            return Ok(Ok(Found::Other));
+        }
+        if self.heads.get(id)?.is_ok_and(|head| head.is_open(turn)) {
+            return Ok(Ok(Found::Same(Seen::Open(TurnNumber(turn)))));
+        }
+        if !inbox::is_forgotten(earlier.at, now) {
+            return Ok(Ok(Found::Same(Seen::Answered(TurnNumber(turn)))));
+        }
+        self.connection.execute("UPDATE inbox SET mark = NULL WHERE id = ?1", [row])?;
+        Ok(Ok(Found::Forgotten))
+    }
+
+    fn journal(&mut self, id: &ConversationId, turn: TurnNumber, records: &[JournalRecord]) -> Outcome {
+        let number = match self.accepted(id, turn)? {
+            Ok(head) => head.number,
+            Err(error) => return Ok(Err(error)),
+        };
+        for record in records {
+            self.journal_put.execute(params![
+                number,
+                Unsigned(turn.0),
+                record.key.as_str(),
+                &*record.kind,
+                &*record.request,
+                record.outcome.as_deref(),
+                record.at.as_micros(),
+                Unsigned(record.build),
+            ])?;
+        }
+        Ok(Ok(Done::Nothing))
+    }
+
+    /// The head of a conversation in which this turn was accepted.
+    fn accepted(&mut self, id: &ConversationId, turn: TurnNumber) -> rusqlite::Result<Result<&Head, StoreError>> {
+        Ok(match self.heads.get(id)? {
+            Ok(head) if turn.0 <= head.turns => Ok(head),
+            Ok(_) => Err(StoreError::NotAccepted { conversation: id.clone(), turn: turn.0 }),
+            Err(reason) => Err(StoreError::damaged(id, reason)),
+        })
+    }
+
+    fn append(&mut self, batch: &Appended) -> Outcome {
+        let Appended { id, after, turn, .. } = batch;
+        let (conversation, at) = match self.accepted(id, *turn)? {
+            Ok(head) if head.version != after.0 => {
+                return Ok(Err(StoreError::Conflict { expected: *after, found: Version(head.version) }));
+            }
+            Ok(head) => {
+                let open = head.open.iter().find(|(open, _)| *open == turn.0);
+                (head.number, open.map(|(_, at)| Timestamp::from_micros(*at)))
+            }
+            Err(error) => return Ok(Err(error)),
+        };
+        let at = at.or(batch.at).unwrap_or_default();
+        let number = after.0 + 1;
+        let also = (!batch.also.is_empty()).then(|| serde_json::to_string(&batch.also).unwrap_or_default());
+        let row = params![
+            conversation,
+            Unsigned(number),
+            Unsigned(turn.0),
+            also,
+            at.as_micros(),
+            batch.events,
+            batch.replies,
+            batch.journal,
+            batch.trace
+        ];
+        match self.batch_put.execute(row) {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+                return Ok(Err(StoreError::damaged(
+                    id,
+                    format!("batch {number} is there, and its head says it is not"),
+                )));
+            }
+            done => done?,
+        };
+        if let Some(snapshot) = &batch.snapshot {
+            self.snapshot_put.execute(params![conversation, Unsigned(number), snapshot])?;
+        }
+        for body in &batch.bodies {
+            self.body_put.execute(params![conversation, &*body.hash, at.as_micros(), &*body.text])?;
+        }
+        self.heads.change(id, |head| {
+            head.version = number;
+            head.open.retain(|(open, _)| *open != turn.0 && !batch.also.contains(&TurnNumber(*open)));
+            head.wait_for(&batch.reply_ids);
+            head.touch(at);
+        });
+        Ok(Ok(Done::Version(Version(number))))
+    }
+
+    fn delivered(&mut self, id: &ConversationId, replies: &[Arc<str>]) -> Outcome {
+        match self.heads.get(id)? {
+            Ok(head) if head.pending.iter().any(|(_, reply)| replies.contains(reply)) => {
+                self.heads.change(id, |head| head.pending.retain(|(_, reply)| !replies.contains(reply)));
+                Ok(Ok(Done::Nothing))
+            }
+            Ok(_) => Ok(Ok(Done::Nothing)),
+            Err(reason) => Ok(Err(StoreError::damaged(id, reason))),
+        }
+    }
+}

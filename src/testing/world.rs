@@ -1,0 +1,84 @@
+//! An assistant in which nothing is left to chance: scripted model, time by hand, memory store, fixed seeds.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use crate::{
+    conversation::BotKind,
+    llm::Llm,
+    runtime::{Assistant, AssistantBuilder, Incoming, LoadError, ReceiveError, Report},
+};
+
+use super::{Collected, CollectingSink, ManualClock};
+
+/// An assistant and its surroundings.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The assistant.
+    pub assistant: Assistant,
+    /// Its time.
+    pub clock: ManualClock,
+}
+
+/// The name of the channel that messages of a world come from.
+pub const CHANNEL: &str = "world";
+
+impl World {
+    /// The project in a folder. `model` answers everything, whatever the project names.
+    ///
+    /// # Errors
+    /// [`LoadError`] when the project has errors.
+    pub fn folder(folder: impl AsRef<Path>, model: Arc<dyn Llm>) -> Result<Self, LoadError> {
+        Self::of(Assistant::builder(folder)?.model(model))
+    }
+
+    /// The project in these files, as (path, text).
+    ///
+    /// # Errors
+    /// [`LoadError`] when the project has errors.
+    pub fn texts<'a>(
+        files: impl IntoIterator<Item = (&'a str, &'a str)>,
+        model: Arc<dyn Llm>,
+    ) -> Result<Self, LoadError> {
+        Self::of(Assistant::builder_from_texts(files)?.model(model))
+    }
+
+    /// Whatever the builder has, with this world's time and seeds.
+    ///
+    /// # Errors
+    /// [`LoadError`] as [`AssistantBuilder::build`].
+    pub fn of(builder: AssistantBuilder) -> Result<Self, LoadError> {
+        let clock = ManualClock::jumping();
+        let assistant = builder.clock(Arc::new(clock.clone())).seeds(|| 7).build()?;
+        Ok(Self { assistant, clock })
+    }
+
+    /// Says something in the conversation `u` and gives the texts of the answer.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when the message got no turn.
+    pub async fn say(&self, text: &str) -> Result<Vec<String>, ReceiveError> {
+        let (_, collected) = self.send("u", text).await?;
+        Ok(collected.texts())
+    }
+
+    /// Says something in a conversation: the report, and every piece that the channel was given.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when the message got no turn.
+    pub async fn send(&self, conversation: &str, text: &str) -> Result<(Report, Collected), ReceiveError> {
+        let sink = CollectingSink::streaming();
+        let collected = sink.collected();
+        let report = self.assistant.receive(Incoming::text(conversation, text, CHANNEL), Box::new(sink)).await?;
+        Ok((report, collected))
+    }
+
+    /// Lets time pass.
+    pub fn wait(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+}
+
+/// Texts of messages that are no fillers.
+pub fn answers(messages: Vec<(String, BotKind)>) -> Vec<String> {
+    messages.into_iter().filter(|(_, kind)| *kind != BotKind::Filler).map(|(text, _)| text).collect()
+}

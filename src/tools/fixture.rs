@@ -1,0 +1,46 @@
+//! What the tests of this room share: a clock that follows tokio's paused time, and a context.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use serde_json::Map;
+use tokio::time::Instant;
+
+use super::{Caller, ToolCx};
+use crate::{
+    clock::{Clock, Deadline, Timestamp},
+    cx::Cx,
+};
+
+/// Follows tokio's clock, which tests pause.
+pub(super) struct PausedClock(Instant);
+
+impl PausedClock {
+    pub(super) fn shared() -> Arc<dyn Clock> {
+        Arc::new(Self(Instant::now()))
+    }
+}
+
+impl Clock for PausedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(i64::try_from(self.elapsed().as_micros()).unwrap_or(i64::MAX))
+    }
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+    fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(until.0.saturating_sub(self.elapsed())))
+    }
+}
+
+/// A context with a minute to go.
+pub(super) fn context() -> ToolCx {
+    ToolCx {
+        cx: Cx::new(PausedClock::shared(), Duration::from_secs(60)),
+        metadata: Arc::new(Map::new()),
+        caller: Caller { conversation: "c".into(), agent: None, flow: None },
+        meta: Arc::new(Map::new()),
+        progress: None,
+        idempotency_key: "k".into(),
+    }
+}

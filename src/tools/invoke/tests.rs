@@ -1,0 +1,118 @@
+//! Calls bounded in time and size, and what is known of them afterwards.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+use std::{
+    future::pending,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use serde_json::json;
+
+use super::*;
+use crate::tools::{ToolOutput, ToolSpec, fixture::context, registry::FunctionTool};
+
+fn one<F, A>(effect: Effect, run: F) -> ToolSet
+where
+    F: Fn(Json, ToolCx) -> A + Send + Sync + 'static,
+    A: Future<Output = ToolOutcome> + Send + 'static,
+{
+    let spec = ToolSpec {
+        name: "it".into(),
+        description: "".into(),
+        parameters: Arc::new(json!({"type": "object", "properties": {"n": {"type": "integer"}}})),
+        strict: false,
+        effect,
+        source: "custom".into(),
+    };
+    ToolSet::builder().own(Arc::new(FunctionTool::new(spec, run).unwrap())).build()
+}
+
+fn kind(outcome: &ToolOutcome) -> (&'static str, FailureKind) {
+    match outcome {
+        ToolOutcome::Failed(failure) => ("failed", failure.kind),
+        ToolOutcome::Unknown(failure) => ("unknown", failure.kind),
+        other => panic!("{other:?}"),
+    }
+}
+
+const LIMIT: Option<Duration> = Some(Duration::from_secs(10));
+
+#[tokio::test(start_paused = true)]
+async fn unknown_tools_and_bad_arguments_never_reach_a_tool() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = calls.clone();
+    let set = one(Effect::Read, move |_, _| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        std::future::ready(ToolOutcome::Done(ToolOutput::text("ok")))
+    });
+    let outcome = invoke(&set, "It", json!({}), &context(), LIMIT).await;
+    assert_eq!(outcome.for_model(), "error[unknown_tool]: There is no tool named `It`. The tools are: it.");
+    let outcome = invoke(&set, "it", json!({"n": "1"}), &context(), LIMIT).await;
+    assert!(outcome.for_model().starts_with("error[bad_arguments]: The arguments do not fit. `/n`:"));
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+    assert!(matches!(invoke(&set, "it", json!({"n": 1}), &context(), LIMIT).await, ToolOutcome::Done(_)));
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_hangs_ends_by_its_effect_class() {
+    for (effect, expected) in [(Effect::Read, "failed"), (Effect::Idempotent, "failed"), (Effect::Write, "unknown")] {
+        let set = one(effect, |_, _| pending());
+        let outcome = invoke(&set, "it", json!({}), &context(), Some(Duration::from_millis(300))).await;
+        assert_eq!(kind(&outcome), (expected, FailureKind::Timeout));
+        assert!(outcome.for_model().contains("within 0.3 s"), "{}", outcome.for_model());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelling_stops_a_read_and_spares_a_running_write() {
+    for (effect, finishes) in [(Effect::Read, false), (Effect::Write, true)] {
+        let cx = context();
+        let cancel = cx.cx.cancel.clone();
+        let set = one(effect, move |_, inner: ToolCx| {
+            cancel.cancel();
+            async move {
+                tokio::task::yield_now().await;
+                assert_eq!(inner.cx.cancel.is_cancelled(), inner.idempotency_key.is_empty() || !finishes);
+                ToolOutcome::Done(ToolOutput::text("ok"))
+            }
+        });
+        let outcome = invoke(&set, "it", json!({}), &cx, LIMIT).await;
+        if finishes {
+            assert!(matches!(outcome, ToolOutcome::Done(_)));
+        } else {
+            assert_eq!(kind(&outcome), ("failed", FailureKind::Cancelled));
+        }
+        let outcome = invoke(&set, "it", json!({}), &cx, LIMIT).await;
+        assert_eq!(kind(&outcome), ("failed", FailureKind::Cancelled), "what has not begun does not begin");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_tool_sees_the_shorter_deadline_and_may_use_the_grace_to_report() {
+    let set = one(Effect::Write, |_, inner: ToolCx| async move {
+        assert!(inner.cx.remaining() <= Duration::from_millis(200));
+        inner.cx.wait(pending::<()>()).await.unwrap_err();
+        ToolOutcome::Done(ToolOutput::text("reported"))
+    });
+    let outcome = invoke(&set, "it", json!({}), &context(), Some(Duration::from_millis(200))).await;
+    assert!(matches!(outcome, ToolOutcome::Done(_)), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_beyond_the_cap_are_no_answers() {
+    let set =
+        one(Effect::Read, |_, _| async { ToolOutcome::Done(ToolOutput::text("x".repeat(limits::TOOL_RAW_RESULT))) });
+    let outcome = invoke(&set, "it", json!({}), &context(), LIMIT).await;
+    assert_eq!(kind(&outcome), ("failed", FailureKind::BadResult));
+}
+
+#[test]
+fn the_key_depends_on_each_part_and_on_nothing_else() {
+    let step = StepKey::new("booking/2/tool.0");
+    let key = idempotency_key("c", 3, &step);
+    assert_eq!(key, idempotency_key("c", 3, &step));
+    assert_eq!(key.len(), 32);
+    for other in [idempotency_key("c", 4, &step), idempotency_key("d", 3, &step), idempotency_key("c3", 3, &step)] {
+        assert_ne!(key, other);
+    }
+}

@@ -1,0 +1,324 @@
+//! One call over MCP: sent, waited for, called off when it is too late, and judged.
+//!
+//! The rules by which a lost call ends are those of its effect class: what certainly did not run may run again at once,
+//! what may have run is repeated only where repeating does no harm.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use rmcp::{
+    RoleClient, ServiceError,
+    model::{CallToolRequestParams, MetaObject, RequestMetaObject},
+    service::{PeerRequestOptions, RequestHandle},
+    transport::{DynamicTransportError, streamable_http_client::StreamableHttpError},
+};
+use serde_json::{Map, Value as Json};
+use tokio::{sync::oneshot, time::timeout};
+
+use super::{
+    client::{Closed, Command, Shared},
+    connection::{Line, Unanswered, call_request},
+    listener::Watchers,
+    owner::Fate,
+    wire::wants_credentials,
+};
+use crate::{
+    cx::{Cx, Stopped},
+    failpoint, limits,
+    tools::{
+        ArgumentCheck, Effect, FailureKind, Progress, Tool, ToolCx, ToolFailure, ToolOutcome, ToolOutput, ToolSpec,
+        invoke::late,
+        words::{Word, say},
+    },
+};
+
+/// Where the key of an `idempotent` call stands in its `_meta`.
+const IDEMPOTENCY_KEY: &str = "segue/idempotencyKey";
+
+/// A call on its way to the owner.
+pub(super) struct CallRequest {
+    tool: Arc<str>,
+    arguments: Map<String, Json>,
+    meta: Map<String, Json>,
+    cx: Cx,
+    progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+    /// Set when the request leaves: before that, nothing can have happened.
+    left: Arc<AtomicBool>,
+    pub(super) reply: oneshot::Sender<Result<Json, CallEnd>>,
+}
+
+/// How a call ended without a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CallEnd {
+    /// There is no session, and none can be had now; the reason is for operators.
+    Away(String),
+    /// The session turned out to be dead before the call left.
+    NotSent(String),
+    /// The server no longer knows the session: it refused the call unread.
+    Forgotten,
+    /// The server wants other credentials.
+    Credentials,
+    /// It left, and the session ended.
+    Lost(String),
+    /// It was too late.
+    Late,
+    /// It was too late before it left.
+    LateBefore,
+    /// Somebody stopped it.
+    Stopped,
+    /// The server answered with an error of the protocol.
+    Refused { code: i32, message: String },
+}
+
+/// A tool of a server.
+pub(super) struct McpTool {
+    spec: ToolSpec,
+    check: Arc<ArgumentCheck>,
+    output: Option<ArgumentCheck>,
+    shared: Arc<Shared>,
+}
+
+impl McpTool {
+    pub(super) fn new(
+        spec: ToolSpec,
+        check: ArgumentCheck,
+        output: Option<ArgumentCheck>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self { spec, check: Arc::new(check), output, shared }
+    }
+
+    async fn run(&self, arguments: Map<String, Json>, cx: &ToolCx) -> ToolOutcome {
+        let began = cx.cx.remaining();
+        let mut end = match self.once(arguments.clone(), cx).await {
+            Ok(raw) => return self.judged(raw),
+            Err(end) => end,
+        };
+        if end.may_be_repeated(self.spec.effect) && !cx.cx.remaining().is_zero() {
+            end = match self.once(arguments, cx).await {
+                Ok(raw) => return self.judged(raw),
+                Err(end) => end,
+            };
+        }
+        tracing::warn!(server = %self.shared.name, tool = %self.spec.name, ?end, "a tool gave no answer");
+        end.outcome(self.spec.effect, began)
+    }
+
+    async fn once(&self, arguments: Map<String, Json>, cx: &ToolCx) -> Result<Json, CallEnd> {
+        let (reply, answer) = oneshot::channel();
+        let left = Arc::new(AtomicBool::new(false));
+        let request = CallRequest {
+            tool: self.spec.name.clone(),
+            arguments,
+            meta: self.meta(cx),
+            cx: cx.cx.clone(),
+            progress: cx.progress.clone(),
+            left: left.clone(),
+            reply,
+        };
+        let asked = async {
+            let closed = |Closed| CallEnd::Away("the server is closed".to_owned());
+            self.shared.send(Command::Call(Box::new(request))).await.map_err(closed)?;
+            // The owner ends without an answer only when the server is closed.
+            answer.await.unwrap_or_else(|_| Err(CallEnd::Lost("the server was closed".to_owned())))
+        };
+        match cx.cx.wait(asked).await {
+            Ok(result) => result,
+            Err(Stopped::Cancelled) => Err(CallEnd::Stopped),
+            Err(Stopped::DeadlinePassed) if left.load(Ordering::SeqCst) => Err(CallEnd::Late),
+            Err(Stopped::DeadlinePassed) => Err(CallEnd::LateBefore),
+        }
+    }
+
+    /// `_meta`: what the entry of the server states, then what the caller gives.
+    fn meta(&self, cx: &ToolCx) -> Map<String, Json> {
+        let mut meta = self.shared.meta.clone();
+        meta.extend(cx.meta.iter().map(|(key, value)| (key.clone(), value.clone())));
+        if self.spec.effect == Effect::Idempotent {
+            meta.insert(IDEMPOTENCY_KEY.to_owned(), Json::from(&*cx.idempotency_key));
+        }
+        meta
+    }
+
+    /// The outcome that a result means.
+    fn judged(&self, raw: Json) -> ToolOutcome {
+        let bad = |word, values: &[(&str, &dyn std::fmt::Display)]| {
+            ToolOutcome::failed(FailureKind::BadResult, say(word, values))
+        };
+        let Json::Object(mut raw) = raw else { return bad(Word::NoAnswer, &[]) };
+        match raw.get("resultType").and_then(Json::as_str) {
+            None | Some("complete") => {}
+            Some("input_required") => return ToolOutcome::failed(FailureKind::Refused, say(Word::WantsInput, &[])),
+            Some(_) => return bad(Word::NoAnswer, &[]),
+        }
+        let known = ["content", "structuredContent", "isError", "_meta", "resultType"];
+        let known = raw.keys().any(|key| known.contains(&key.as_str())) || raw.is_empty();
+        let content = match raw.remove("content") {
+            None => Vec::new(),
+            Some(Json::Array(parts)) => parts,
+            Some(_) => return bad(Word::NoAnswer, &[]),
+        };
+        if !known {
+            return bad(Word::NoAnswer, &[]);
+        }
+        let meta = match raw.remove("_meta") {
+            Some(Json::Object(meta)) => meta,
+            _ => Map::new(),
+        };
+        let structured = raw.remove("structuredContent").filter(|value| !value.is_null());
+        let output = ToolOutput { structured, content, meta };
+        if raw.get("isError").and_then(Json::as_bool) == Some(true) {
+            return refused_by_tool(&output);
+        }
+        if let (Some(check), Some(value)) = (&self.output, &output.structured) {
+            let problems = check.problems(value);
+            if !problems.is_empty() {
+                return bad(Word::AgainstSchema, &[("problems", &problems.join(" "))]);
+            }
+        }
+        ToolOutcome::Done(output)
+    }
+}
+
+/// The tool itself says that it failed. That is an answer: nothing is in doubt, and nothing is repeated.
+fn refused_by_tool(output: &ToolOutput) -> ToolOutcome {
+    let said = match (output.joined_text(), &output.structured) {
+        (text, _) if !text.trim().is_empty() => say(Word::Said, &[("message", &text.trim())]),
+        (_, Some(value)) => say(Word::Said, &[("message", value)]),
+        _ => say(Word::SaidNothing, &[]),
+    };
+    ToolOutcome::failed(FailureKind::ToolError, said)
+}
+
+impl Tool for McpTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
+        Some(self.check.clone())
+    }
+    fn limit(&self) -> Option<Duration> {
+        self.shared.tool_timeout
+    }
+    fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
+        let arguments = match arguments {
+            Json::Object(map) => map,
+            _ => Map::new(),
+        };
+        Box::pin(self.run(arguments, cx))
+    }
+}
+
+impl CallEnd {
+    /// Whether the call may be sent once more.
+    fn may_be_repeated(&self, effect: Effect) -> bool {
+        match self {
+            Self::NotSent(_) => true,
+            Self::Forgotten | Self::Lost(_) => effect != Effect::Write,
+            _ => false,
+        }
+    }
+
+    fn outcome(self, effect: Effect, limit: Duration) -> ToolOutcome {
+        let not_run = |kind, word| ToolOutcome::failed(kind, say(word, &[]));
+        match self {
+            Self::Away(_) | Self::NotSent(_) => not_run(FailureKind::Unavailable, Word::Away),
+            Self::Forgotten => not_run(FailureKind::Unavailable, Word::NotRun),
+            Self::Credentials => not_run(FailureKind::Unavailable, Word::RefusedCredentials),
+            Self::LateBefore => not_run(FailureKind::Timeout, Word::LateBefore),
+            Self::Late => late(effect, limit),
+            Self::Lost(_) => ToolOutcome::lost(effect, FailureKind::Unavailable, say(Word::Lost, &[])),
+            Self::Stopped => ToolOutcome::lost(effect, FailureKind::Cancelled, say(Word::Stopped, &[])),
+            Self::Refused { code, message } => {
+                // -32602: invalid params, as JSON-RPC numbers it.
+                let kind = if code == -32602 { FailureKind::BadArguments } else { FailureKind::ToolError };
+                ToolOutcome::Failed(ToolFailure::new(kind, say(Word::Said, &[("message", &message)])))
+            }
+        }
+    }
+
+    fn of(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::NotSent(reason) => Self::NotSent(reason),
+            Unanswered::Gone => Self::Lost("the session ended".to_owned()),
+            Unanswered::Failed(ServiceError::McpError(error)) => {
+                Self::Refused { code: error.code.0, message: error.message.into_owned() }
+            }
+            Unanswered::Failed(ServiceError::TransportSend(error)) => Self::of_transport(&error),
+            Unanswered::Failed(error) => Self::Lost(error.to_string()),
+        }
+    }
+
+    /// What a failed request over HTTP says about whether the server saw it.
+    fn of_transport(error: &DynamicTransportError) -> Self {
+        match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+            Some(StreamableHttpError::SessionExpired) => Self::Forgotten,
+            Some(refused) if wants_credentials(refused) => Self::Credentials,
+            Some(StreamableHttpError::Client(cause)) if cause.is_connect() => Self::NotSent(cause.to_string()),
+            Some(StreamableHttpError::HttpStatus(status)) if status.status == 429 => Self::Away(status.to_string()),
+            _ => Self::Lost(error.error.to_string()),
+        }
+    }
+
+    fn fate(&self) -> Fate {
+        match self {
+            Self::NotSent(_) | Self::Forgotten | Self::Lost(_) => Fate::Broken,
+            Self::Late => Fate::Doubtful,
+            _ => Fate::Good,
+        }
+    }
+}
+
+/// Performs one call in a session and answers whoever asked; returns how the session fared.
+pub(super) async fn perform(line: &Line, request: CallRequest, watchers: &Watchers) -> Fate {
+    let CallRequest { tool, arguments, meta, cx, progress, left, mut reply } = request;
+    let params = CallToolRequestParams::new(tool.to_string()).with_arguments(arguments);
+    let options = PeerRequestOptions::no_options().with_meta(RequestMetaObject(MetaObject(meta)));
+    left.store(true, Ordering::SeqCst);
+    let mut handle = match line.call(call_request(params), options).await {
+        Ok(handle) => handle,
+        Err(unanswered) => {
+            let end = CallEnd::of(unanswered);
+            let fate = end.fate();
+            let _ = reply.send(Err(end));
+            return fate;
+        }
+    };
+    failpoint::hit("C12");
+    let _watching = progress.map(|report| watchers.watch(handle.progress_token.clone(), report));
+    let result = tokio::select! {
+        biased;
+        answer = &mut handle.rx => match answer {
+            Ok(Ok(result)) => Ok(serde_json::to_value(result).unwrap_or_default()),
+            Ok(Err(error)) => Err(CallEnd::of(Unanswered::Failed(error))),
+            Err(_) => Err(CallEnd::of(Unanswered::Gone)),
+        },
+        () = line.gone.cancelled() => Err(CallEnd::of(Unanswered::Gone)),
+        () = failpoint::while_waiting("C13", limits::MCP_CANCEL) => Err(CallEnd::Late),
+        () = reply.closed() => Err(CallEnd::Stopped),
+        stopped = cx.wait(std::future::pending::<()>()) => match stopped {
+            Err(Stopped::DeadlinePassed) | Ok(()) => Err(CallEnd::Late),
+            Err(Stopped::Cancelled) => Err(CallEnd::Stopped),
+        },
+    };
+    // Whoever asked went because its own wait was over: then it was the deadline, or somebody stopped it.
+    let late = matches!(result, Err(CallEnd::Stopped)) && cx.remaining().is_zero();
+    let result = if late { Err(CallEnd::Late) } else { result };
+    if let Err(CallEnd::Late | CallEnd::Stopped) = result {
+        call_off(handle).await;
+    }
+    let fate = result.as_ref().map_or_else(CallEnd::fate, |_| Fate::Good);
+    let _ = reply.send(result);
+    fate
+}
+
+/// Tells the server that nobody waits any more; the library forgets the id, so a late answer goes nowhere.
+async fn call_off(handle: RequestHandle<RoleClient>) {
+    let _ = timeout(limits::MCP_CANCEL, handle.cancel(Some("nobody waits for the answer any more".to_owned()))).await;
+}

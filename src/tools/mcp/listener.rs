@@ -1,0 +1,103 @@
+//! What a server may tell us unasked: that its list changed, and how far a call is. What it may ask is refused here.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use rmcp::{
+    ClientHandler, ErrorData, RoleClient,
+    model::{
+        ClientCapabilities, ClientConfig, Implementation, ProgressNotificationParam, ProgressToken, ProtocolVersion,
+    },
+    service::{NotificationContext, RequestContext},
+};
+use tokio::sync::watch;
+
+use crate::{clock::Clock, limits, tools::Progress};
+
+type Report = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// Who wants to hear of which call, and when it heard last.
+type Reports = HashMap<ProgressToken, (Report, Option<Duration>)>;
+
+/// Where the news of running calls go. Bounded by the calls in flight.
+#[derive(Clone, Default)]
+pub(super) struct Watchers(Arc<Mutex<Reports>>);
+
+impl Watchers {
+    /// Sends the news of one call to `report` until the returned guard is dropped.
+    pub(super) fn watch(&self, token: ProgressToken, report: Report) -> Watching {
+        self.lock().insert(token.clone(), (report, None));
+        Watching { watchers: self.clone(), token }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reports> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who wants to hear of this call now: nobody, when it ended or was heard a moment ago.
+    fn due(&self, token: &ProgressToken, now: Duration) -> Option<Report> {
+        let mut watchers = self.lock();
+        let (report, last) = watchers.get_mut(token)?;
+        if last.is_some_and(|last| now.saturating_sub(last) < limits::MCP_PROGRESS) {
+            return None;
+        }
+        *last = Some(now);
+        Some(report.clone())
+    }
+}
+
+/// Ends the reports of one call when dropped.
+pub(super) struct Watching {
+    watchers: Watchers,
+    token: ProgressToken,
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.watchers.lock().remove(&self.token);
+    }
+}
+
+/// Our side of a session.
+#[derive(Clone)]
+pub(super) struct Listener {
+    /// The version of the tool list; raised when the server says that it changed.
+    pub(super) version: watch::Sender<u64>,
+    pub(super) watchers: Watchers,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl Listener {
+    /// The list may have changed.
+    pub(super) fn changed(&self) {
+        self.version.send_modify(|version| *version += 1);
+    }
+}
+
+impl ClientHandler for Listener {
+    fn get_info(&self) -> ClientConfig {
+        // No capability is offered: no sampling, no elicitation, no roots.
+        ClientConfig::new(ClientCapabilities::default(), Implementation::new("segue", env!("CARGO_PKG_VERSION")))
+            // The newest revision that has the handshake; servers without it are asked for their versions instead.
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    // The library answers with an empty list by default; what we do not offer is not there.
+    #[allow(deprecated)] // the standard retires roots; servers still ask
+    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<rmcp::model::ListRootsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<rmcp::model::ListRootsRequestMethod>())
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.changed();
+    }
+
+    async fn on_progress(&self, news: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        if let Some(report) = self.watchers.due(&news.progress_token, self.clock.elapsed()) {
+            report(Progress { done: news.progress, total: news.total, message: news.message });
+        }
+    }
+}

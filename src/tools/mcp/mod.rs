@@ -1,0 +1,22 @@
+//! Tools of MCP servers: over the pipes of a child process, or over streamable HTTP.
+//!
+//! Entry: [`McpServer`], a [`ToolSource`](super::ToolSource); one per entry of `endpoints.yml` serves the whole process. One
+//! task owns each session: it connects when somebody first asks, and again after a loss. Everything that a server says
+//! is data: descriptions are cleaned, schemas checked, sizes capped. A server cannot ask anything of us: sampling,
+//! elicitation and roots are refused. The order of a connection's life is in `docs/lifecycles/mcp-connection.md`.
+
+mod auth;
+mod call;
+mod catalog;
+mod child;
+mod client;
+mod connection;
+mod lines;
+mod listener;
+mod owner;
+mod wire;
+
+pub use self::client::{McpServer, Pipes, Surroundings};
+
+#[cfg(test)]
+mod tests;

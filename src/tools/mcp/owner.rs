@@ -1,0 +1,230 @@
+//! The task that owns one server's session: the only one that connects, reconnects and closes.
+//!
+//! Order: a command is taken, a live session is made sure of, the request runs beside the others, and its aftermath says
+//! whether the session is still good. A session is given up once, however many requests saw it break: aftermaths carry
+//! the number of their session, and those of an older one change nothing.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use tokio::{sync::mpsc, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    call::{self, CallEnd},
+    catalog,
+    client::{Command, Shared},
+    connection::{self, Line, Link},
+};
+use crate::{clock::Deadline, cx::Cx, limits, tools::SourceStatus};
+
+/// What a request says of its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It works.
+    Good,
+    /// A request was too late: ask whether anybody is there.
+    Doubtful,
+    /// It is gone, or forgotten by the server.
+    Broken,
+}
+
+struct Aftermath {
+    session: u64,
+    fate: Fate,
+}
+
+pub(super) struct Owner {
+    shared: Arc<Shared>,
+    link: Option<Link>,
+    /// The number of the newest session.
+    session: u64,
+    /// When connections were tried lately.
+    tries: VecDeque<Duration>,
+    /// Failures in a row: connections that failed or broke soon.
+    failures: usize,
+    /// When the newest failure was, and why.
+    failed: Option<(Duration, String)>,
+    /// Requests in flight, and sessions being closed.
+    running: JoinSet<Aftermath>,
+    leaving: JoinSet<()>,
+}
+
+impl Owner {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            link: None,
+            session: 0,
+            tries: VecDeque::new(),
+            failures: 0,
+            failed: None,
+            running: JoinSet::new(),
+            leaving: JoinSet::new(),
+        }
+    }
+
+    /// Serves commands until the server is closed.
+    pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        let closing = self.shared.closing.clone();
+        loop {
+            let gone = self.link.as_ref().map_or_else(CancellationToken::new, |link| link.line.gone.clone());
+            tokio::select! {
+                biased;
+                () = closing.cancelled() => break,
+                Some(ended) = self.running.join_next() => {
+                    if let Ok(aftermath) = ended {
+                        self.after(aftermath);
+                    }
+                }
+                Some(_) = self.leaving.join_next() => {}
+                () = gone.cancelled() => self.give_up(),
+                command = commands.recv(), if self.running.len() < limits::MCP_QUEUE => match command {
+                    Some(command) => self.serve(command).await,
+                    None => break,
+                }
+            }
+        }
+        commands.close();
+        self.running.abort_all();
+        if let Some(link) = self.link.take() {
+            link.close().await;
+        }
+        while self.leaving.join_next().await.is_some() {}
+        self.shared.closed.cancel();
+    }
+
+    async fn serve(&mut self, command: Command) {
+        // Whoever asked may have left while the command waited.
+        let left = match &command {
+            Command::List { reply } => reply.is_closed(),
+            Command::Call(request) => request.reply.is_closed(),
+        };
+        if left {
+            return;
+        }
+        let session = self.line().await;
+        let number = self.session;
+        match (command, session) {
+            (Command::List { reply }, Err(reason)) => {
+                let _ = reply.send(Err(self.shared.error(reason)));
+            }
+            (Command::Call(request), Err(reason)) => {
+                let _ = request.reply.send(Err(CallEnd::Away(reason)));
+            }
+            (Command::List { reply }, Ok(line)) => {
+                let shared = self.shared.clone();
+                self.running.spawn(async move {
+                    let (result, fate) = catalog::read(&shared, &line).await;
+                    let _ = reply.send(result.map_err(|reason| shared.error(reason)));
+                    Aftermath { session: number, fate }
+                });
+            }
+            (Command::Call(request), Ok(line)) => {
+                let watchers = self.shared.listener.watchers.clone();
+                self.running.spawn(async move {
+                    let fate = call::perform(&line, *request, &watchers).await;
+                    Aftermath { session: number, fate }
+                });
+            }
+        }
+    }
+
+    fn after(&mut self, aftermath: Aftermath) {
+        if aftermath.session != self.session {
+            return;
+        }
+        match (aftermath.fate, &self.link) {
+            (Fate::Broken, Some(_)) => self.give_up(),
+            (Fate::Doubtful, Some(link)) => {
+                let (line, session) = (link.line.clone(), self.session);
+                let cx = Cx::new(self.shared.around.clock.clone(), limits::MCP_PING);
+                self.running.spawn(async move {
+                    let fate = if line.answers(&cx).await { Fate::Good } else { Fate::Broken };
+                    Aftermath { session, fate }
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets the session go. It is closed beside the other work; what was in flight in it fails at once.
+    fn give_up(&mut self) {
+        let Some(link) = self.link.take() else { return };
+        let now = self.shared.around.clock.elapsed();
+        if now.saturating_sub(link.since) >= limits::MCP_STABLE {
+            self.failures = 0;
+            self.tries.clear();
+        }
+        let reason = link.reason();
+        tracing::warn!(server = %self.shared.name, reason, "the MCP session is over");
+        self.fail(now, reason);
+        link.line.gone.cancel();
+        self.leaving.spawn(link.close());
+    }
+
+    fn fail(&mut self, now: Duration, reason: String) {
+        self.failures += 1;
+        self.shared.set_status(SourceStatus::Down { reason: reason.clone() });
+        self.failed = Some((now, reason));
+    }
+
+    /// A live session: the present one, or a new one.
+    async fn line(&mut self) -> Result<Line, String> {
+        match &self.link {
+            Some(link) if link.line.is_alive() => return Ok(link.line.clone()),
+            Some(_) => self.give_up(),
+            None => {}
+        }
+        self.pause().await?;
+        let clock = self.shared.around.clock.clone();
+        self.tries.push_back(clock.elapsed());
+        let cx = Cx { cancel: self.shared.closing.clone(), ..Cx::new(clock.clone(), self.shared.connect_timeout) };
+        let result = match cx.wait(connection::connect(&self.shared)).await {
+            Ok(result) => result,
+            Err(stopped) => Err(format!("it was not ready to work in {:?}: {stopped}", self.shared.connect_timeout)),
+        };
+        match result {
+            Ok(link) => {
+                self.session += 1;
+                self.shared.set_status(SourceStatus::Up);
+                // The list of a new session may be another one.
+                self.shared.listener.changed();
+                Ok(self.link.insert(link).line.clone())
+            }
+            Err(reason) => {
+                tracing::warn!(server = %self.shared.name, reason, "the MCP server cannot be reached");
+                self.fail(clock.elapsed(), reason.clone());
+                Err(reason)
+            }
+        }
+    }
+
+    /// Keeps connections apart. A short pause is waited for, a long one is an error at once.
+    async fn pause(&mut self) -> Result<(), String> {
+        let clock = self.shared.around.clock.clone();
+        let now = clock.elapsed();
+        while self.tries.front().is_some_and(|at| now.saturating_sub(*at) >= limits::MCP_RECONNECT_WINDOW) {
+            self.tries.pop_front();
+        }
+        let Some((at, reason)) = &self.failed else { return Ok(()) };
+        // The first connection of all is none of the reconnections.
+        if self.tries.len() > limits::MCP_RECONNECTS {
+            let minutes = limits::MCP_RECONNECT_WINDOW.as_secs() / 60;
+            return Err(format!("{reason}; it was tried {} times in {minutes} minutes, and rests", self.tries.len()));
+        }
+        let step = self.failures.saturating_sub(1).min(limits::MCP_BACKOFF.len() - 1);
+        let pause = limits::MCP_BACKOFF.get(step).copied().unwrap_or_default();
+        let due = at.saturating_add(pause);
+        let left = due.saturating_sub(now);
+        if left > limits::MCP_BACKOFF_WAIT {
+            return Err(format!("{reason}; the next try is in {} s", left.as_secs() + 1));
+        }
+        if !left.is_zero() {
+            tokio::select! {
+                () = clock.sleep(Deadline(due)) => {}
+                () = self.shared.closing.cancelled() => return Err("the server is closed".to_owned()),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,196 @@
+//! The HTTP side of a session: the pooled client, with two corrections.
+//!
+//! An error without an id cannot be matched to its request, so the caller would wait for ever: some servers answer a
+//! session that they forgot this way. Here such an answer counts as an expired session. And a session that expired is
+//! not opened anew by the library, which would repeat calls without knowing their effect class.
+
+use std::{collections::HashMap, sync::Arc};
+
+use reqwest::header::{HeaderName, HeaderValue};
+use rmcp::{
+    model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage},
+    transport::{
+        StreamableHttpClientTransport,
+        common::client_side_sse::{BoxedSseResponse, ExponentialBackoff},
+        streamable_http_client::{
+            AuthRequiredError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
+            StreamableHttpPostResponse,
+        },
+    },
+};
+
+use super::auth::Tokens;
+use crate::{limits, secret::Secret};
+
+type Headers = HashMap<HeaderName, HeaderValue>;
+type Failure = StreamableHttpError<reqwest::Error>;
+
+/// The pooled client, with the tokens of one server.
+#[derive(Clone)]
+pub(super) struct Wire {
+    client: reqwest::Client,
+    tokens: Option<Arc<Tokens>>,
+}
+
+/// The transport to `url`, with these headers on every request.
+///
+/// # Errors
+/// In words, for operators: a header cannot be sent.
+pub(super) fn transport(
+    client: &reqwest::Client,
+    url: &str,
+    headers: &[(String, Secret)],
+    tokens: Option<Arc<Tokens>>,
+) -> Result<StreamableHttpClientTransport<Wire>, String> {
+    let mut sent = Headers::new();
+    for (name, value) in headers {
+        let header = HeaderName::try_from(name.as_str()).map_err(|_| format!("`{name}` is no name of a header"))?;
+        let mut value = HeaderValue::try_from(value.expose())
+            .map_err(|_| format!("the value of the header `{name}` holds characters that cannot be sent"))?;
+        value.set_sensitive(true);
+        sent.insert(header, value);
+    }
+    let mut config = StreamableHttpClientTransportConfig::with_uri(url)
+        .custom_headers(sent)
+        .max_sse_event_size(limits::MCP_LINE)
+        .max_concurrent_requests(limits::MCP_QUEUE)
+        .reinit_on_expired_session(false);
+    let mut again = ExponentialBackoff::default();
+    again.max_times = Some(2);
+    again.base_duration = limits::MCP_CLOSE;
+    config.retry_config = Arc::new(again);
+    Ok(StreamableHttpClientTransport::with_client(Wire { client: client.clone(), tokens }, config))
+}
+
+/// Whether an answer says that the session is gone: an error that names no request, to a request within a session.
+fn forgotten(message: &ClientJsonRpcMessage, session: bool, answer: &StreamableHttpPostResponse) -> bool {
+    let asks = match message {
+        JsonRpcMessage::Request(request) => !matches!(request.request, ClientRequest::InitializeRequest(_)),
+        _ => false,
+    };
+    session
+        && asks
+        && matches!(answer, StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), _) if error.id.is_none())
+}
+
+/// Whether an answer says that other credentials are wanted.
+pub(super) fn wants_credentials(error: &Failure) -> bool {
+    match error {
+        StreamableHttpError::AuthRequired(_) | StreamableHttpError::InsufficientScope(_) => true,
+        // Without a challenge the library keeps the status as text.
+        StreamableHttpError::UnexpectedServerResponse(text) => {
+            text.starts_with("HTTP 401") || text.starts_with("HTTP 403")
+        }
+        _ => false,
+    }
+}
+
+impl Wire {
+    /// The token for a request; `refused` is one that was not taken.
+    async fn bearer(&self, given: Option<String>, refused: Option<&str>) -> Result<Option<String>, Failure> {
+        let Some(tokens) = &self.tokens else { return Ok(given) };
+        let token = tokens.token(refused).await;
+        token.map(Some).map_err(|reason| StreamableHttpError::AuthRequired(AuthRequiredError::new(reason)))
+    }
+}
+
+impl StreamableHttpClient for Wire {
+    type Error = reqwest::Error;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        auth_header: Option<String>,
+        custom_headers: Headers,
+    ) -> Result<StreamableHttpPostResponse, Failure> {
+        self.post_message_with_max_sse_event_size(
+            uri,
+            message,
+            session_id,
+            auth_header,
+            custom_headers,
+            limits::MCP_LINE,
+        )
+        .await
+    }
+
+    async fn post_message_with_max_sse_event_size(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        auth_header: Option<String>,
+        custom_headers: Headers,
+        max_sse_event_size: usize,
+    ) -> Result<StreamableHttpPostResponse, Failure> {
+        let session = session_id.is_some();
+        let mut bearer = self.bearer(auth_header, None).await?;
+        let post = |bearer: Option<String>| {
+            let (uri, session_id, headers) = (uri.clone(), session_id.clone(), custom_headers.clone());
+            let message = message.clone();
+            self.client.post_message_with_max_sse_event_size(
+                uri,
+                message,
+                session_id,
+                bearer,
+                headers,
+                max_sse_event_size,
+            )
+        };
+        let mut answer = post(bearer.clone()).await;
+        // A token may be taken back before it runs out. A request that was refused for it was not read: it may go again.
+        if self.tokens.is_some() && answer.as_ref().is_err_and(wants_credentials) {
+            bearer = self.bearer(None, bearer.as_deref()).await?;
+            answer = post(bearer).await;
+        }
+        let answer = answer?;
+        if forgotten(&message, session, &answer) { Err(StreamableHttpError::SessionExpired) } else { Ok(answer) }
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session_id: Arc<str>,
+        auth_header: Option<String>,
+        custom_headers: Headers,
+    ) -> Result<(), Failure> {
+        let bearer = self.bearer(auth_header, None).await?;
+        self.client.delete_session(uri, session_id, bearer, custom_headers).await
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session_id: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        auth_header: Option<String>,
+        custom_headers: Headers,
+    ) -> Result<BoxedSseResponse, Failure> {
+        let bearer = self.bearer(auth_header, None).await?;
+        self.client.get_stream(uri, session_id, last_event_id, bearer, custom_headers).await
+    }
+
+    async fn get_stream_with_max_sse_event_size(
+        &self,
+        uri: Arc<str>,
+        session_id: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        auth_header: Option<String>,
+        custom_headers: Headers,
+        max_sse_event_size: usize,
+    ) -> Result<BoxedSseResponse, Failure> {
+        let bearer = self.bearer(auth_header, None).await?;
+        self.client
+            .get_stream_with_max_sse_event_size(
+                uri,
+                session_id,
+                last_event_id,
+                bearer,
+                custom_headers,
+                max_sse_event_size,
+            )
+            .await
+    }
+}

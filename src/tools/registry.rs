@@ -1,0 +1,226 @@
+//! Which tools one run of an agent has, and under which names.
+//!
+//! Names are plain; a tool of an MCP server gets the prefix `server__` only where its plain name clashes. Names are
+//! matched exactly: a near miss is an unknown tool, never a guess.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    future::Future,
+    sync::Arc,
+};
+
+use futures::future::BoxFuture;
+use segue_engine::ids::ToolName;
+use serde_json::Value as Json;
+
+use super::{ArgumentCheck, Catalog, Tool, ToolCx, ToolOutcome, ToolSpec, schema::SchemaRefused};
+use crate::limits;
+
+type Run = Box<dyn Fn(Json, ToolCx) -> BoxFuture<'static, ToolOutcome> + Send + Sync>;
+
+/// A tool made of a function and a schema.
+pub struct FunctionTool {
+    spec: ToolSpec,
+    check: Arc<ArgumentCheck>,
+    run: Run,
+}
+
+impl FunctionTool {
+    /// Makes a tool of a spec and an async function.
+    ///
+    /// # Errors
+    /// [`SchemaRefused`] when the schema of the spec cannot be used.
+    pub fn new<F, Answer>(spec: ToolSpec, run: F) -> Result<Self, SchemaRefused>
+    where
+        F: Fn(Json, ToolCx) -> Answer + Send + Sync + 'static,
+        Answer: Future<Output = ToolOutcome> + Send + 'static,
+    {
+        let check = Arc::new(ArgumentCheck::compile(&spec.parameters)?);
+        Ok(Self { spec, check, run: Box::new(move |arguments, cx| Box::pin(run(arguments, cx))) })
+    }
+}
+
+impl Tool for FunctionTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
+        Some(self.check.clone())
+    }
+    fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
+        (self.run)(arguments, cx.clone())
+    }
+}
+
+/// A tool as one run has it.
+#[derive(Clone)]
+pub struct Entry {
+    /// Its spec, under the name that it has in this run.
+    pub spec: ToolSpec,
+    /// The tool.
+    pub tool: Arc<dyn Tool>,
+    /// The check of its arguments.
+    pub check: Arc<ArgumentCheck>,
+}
+
+/// The tools of one run, sorted by name so that the same tools always read the same (provider caches need that).
+#[derive(Clone, Default)]
+pub struct ToolSet {
+    entries: Vec<Entry>,
+    index: HashMap<Arc<str>, usize>,
+    excluded: Vec<(String, String)>,
+}
+
+impl ToolSet {
+    /// Begins a set.
+    pub fn builder() -> ToolSetBuilder {
+        ToolSetBuilder::default()
+    }
+    /// The tools, sorted by name.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+    /// The tools as models see them, sorted by name.
+    pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
+        self.entries.iter().map(|entry| &entry.spec)
+    }
+    /// The tool of exactly this name.
+    pub fn get(&self, name: &str) -> Option<&Entry> {
+        self.index.get(name).and_then(|at| self.entries.get(*at))
+    }
+    /// Tools that were left out, with the reason, for traces and `check --online`.
+    pub fn excluded(&self) -> &[(String, String)] {
+        &self.excluded
+    }
+    /// The same set with every tool wrapped, as recording does.
+    #[must_use]
+    pub fn wrapped(mut self, wrap: impl Fn(Arc<dyn Tool>) -> Arc<dyn Tool>) -> Self {
+        for entry in &mut self.entries {
+            entry.tool = wrap(entry.tool.clone());
+        }
+        self
+    }
+}
+
+impl fmt::Debug for ToolSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.specs().map(|spec| &spec.name)).finish()
+    }
+}
+
+/// Collects the tools of one run.
+#[derive(Default)]
+pub struct ToolSetBuilder {
+    /// Tools that keep their names: built-in ones, then custom ones.
+    own: Vec<Arc<dyn Tool>>,
+    /// Names that no tool of a server may have plain.
+    reserved: HashSet<Arc<str>>,
+    /// Servers with their tools, in the order of the agent's file.
+    served: Vec<(Arc<str>, Arc<dyn Tool>)>,
+    excluded: Vec<(String, String)>,
+}
+
+impl ToolSetBuilder {
+    /// Keeps a name free: a server's tool of this name gets its prefix.
+    #[must_use]
+    pub fn reserve(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.reserved.insert(name.into());
+        self
+    }
+    /// Adds a tool that keeps its name: a built-in or a custom one. Of two with one name the first stays.
+    #[must_use]
+    pub fn own(mut self, tool: Arc<dyn Tool>) -> Self {
+        self.own.push(tool);
+        self
+    }
+    /// Adds the tools of a server: those of `include` (all, when it is empty) without those of `exclude`.
+    #[must_use]
+    pub fn server(mut self, server: &str, catalog: &Catalog, include: &[ToolName], exclude: &[ToolName]) -> Self {
+        let server: Arc<str> = server.into();
+        self.excluded.extend(catalog.excluded.iter().map(|(name, why)| (format!("{server}/{name}"), why.clone())));
+        for wanted in include {
+            if !catalog.tools.iter().any(|tool| *wanted == *tool.spec().name) {
+                let why = "is included, but the server lists no such tool".to_owned();
+                self.excluded.push((format!("{server}/{wanted}"), why));
+            }
+        }
+        for tool in &catalog.tools {
+            let named = |list: &[ToolName]| list.iter().any(|name| *name == *tool.spec().name);
+            if (include.is_empty() || named(include)) && !named(exclude) {
+                self.served.push((server.clone(), tool.clone()));
+            }
+        }
+        self
+    }
+
+    /// The set. Clashes are resolved here, by name alone, so the order of servers does not matter.
+    pub fn build(mut self) -> ToolSet {
+        let mut set = ToolSet::default();
+        let own = std::mem::take(&mut self.own);
+        for tool in own {
+            let name = tool.spec().name.clone();
+            if self.reserved.contains(&name) && tool.spec().source.as_ref() != "builtin" {
+                set.excluded.push((name.to_string(), "has the name of a built-in tool".to_owned()));
+                continue;
+            }
+            set.add(name, tool);
+        }
+        let mut wanted: HashMap<String, usize> = HashMap::new();
+        for (_, tool) in &self.served {
+            *wanted.entry(folded(&callable(&tool.spec().name))).or_default() += 1;
+        }
+        // Names that models may confuse count as the same: they differ by case alone.
+        let taken: HashSet<String> = set.index.keys().chain(self.reserved.iter()).map(|name| folded(name)).collect();
+        for (server, tool) in self.served {
+            let plain = callable(&tool.spec().name);
+            let key = folded(&plain);
+            let clash = taken.contains(&key) || wanted.get(&key).is_some_and(|count| *count > 1);
+            let name = if clash { format!("{}__{plain}", callable(&server)) } else { plain };
+            if name.len() > limits::TOOL_NAME {
+                let why = format!("its name `{name}` is longer than {} bytes", limits::TOOL_NAME);
+                set.excluded.push((format!("{server}/{}", tool.spec().name), why));
+                continue;
+            }
+            set.add(name.into(), tool);
+        }
+        set.excluded.append(&mut self.excluded);
+        set.entries.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
+        set.index = set.entries.iter().enumerate().map(|(at, entry)| (entry.spec.name.clone(), at)).collect();
+        set
+    }
+}
+
+impl ToolSet {
+    fn add(&mut self, name: Arc<str>, tool: Arc<dyn Tool>) {
+        let spec = ToolSpec { name: name.clone(), ..tool.spec().clone() };
+        if self.index.contains_key(&name) {
+            self.excluded.push((name.to_string(), format!("from `{}`: the name is taken", spec.source)));
+            return;
+        }
+        let check = match tool.arguments() {
+            Some(check) => check,
+            None => match ArgumentCheck::compile(&spec.parameters) {
+                Ok(check) => Arc::new(check),
+                Err(refused) => {
+                    self.excluded.push((name.to_string(), refused.to_string()));
+                    return;
+                }
+            },
+        };
+        self.index.insert(name, self.entries.len());
+        self.entries.push(Entry { spec, tool, check });
+    }
+}
+
+/// A name in the letters that every model wire takes.
+fn callable(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect()
+}
+
+fn folded(name: &str) -> String {
+    name.to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests;

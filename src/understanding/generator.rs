@@ -1,0 +1,133 @@
+//! What the model is asked: one stable message for the project and its flows, one for the turn.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use minijinja::context;
+use segue_engine::{
+    project::GeneratorConfig,
+    template::ZonedTime,
+    text::{CUT_MARK, Keep, truncate},
+    time::Timestamp,
+};
+
+use super::{own, state, view::View};
+use crate::{
+    limits,
+    llm::{ChatMessage, ChatRequest, ModelProfile, Purpose},
+    prompts::PromptSet,
+};
+
+/// Which project, and which of its flows can be started.
+type Stable = (u64, Vec<u64>);
+
+/// Makes the requests of the command generator.
+#[derive(Debug)]
+pub(super) struct Generator {
+    prompts: Arc<PromptSet>,
+    /// The stable messages: rendered once, then shared by all turns. Guarded for the time of a look-up only.
+    stable: Mutex<HashMap<Stable, Arc<ChatMessage>>>,
+}
+
+impl Generator {
+    pub(super) fn new(prompts: Arc<PromptSet>) -> Self {
+        Self { prompts, stable: Mutex::new(HashMap::new()) }
+    }
+
+    /// The request for the newest message.
+    ///
+    /// # Errors
+    /// A template cannot be rendered; the text names its file and line.
+    pub(super) fn request(
+        &self,
+        view: &View<'_>,
+        at: Timestamp,
+        profile: &ModelProfile,
+    ) -> Result<ChatRequest, String> {
+        let default;
+        let config = match &view.project.config.generator {
+            Some(config) => config,
+            None => {
+                default = GeneratorConfig::default();
+                &default
+            }
+        };
+        let now = config.include_date_time.then(|| ZonedTime::new(at, &config.timezone).ok()).flatten();
+        let messages = match &view.project.command_prompt {
+            Some(template) => {
+                let text = view.project.templates.render(template, own::variables(view, now.as_ref()));
+                vec![ChatMessage::user(text.map_err(|error| error.to_string())?)]
+            }
+            None => vec![self.stable(view)?, self.turn(view, now.as_ref())?],
+        };
+        let mut request = ChatRequest::new(Purpose::COMMANDS, messages);
+        if !is_set(view, config, &["temperature"]) {
+            request.temperature = Some(0.0);
+        }
+        if !is_set(view, config, &["max_tokens", "max_completion_tokens"]) {
+            // Hidden thoughts count as tokens of the answer: the small limit would leave none for the commands.
+            let thinks = !profile.efforts.is_empty();
+            request.max_tokens = Some(if thinks { limits::COMMAND_TOKENS_THINKING } else { limits::COMMAND_TOKENS });
+        }
+        Ok(request)
+    }
+
+    /// The request for the same message after an answer that cannot be used.
+    ///
+    /// # Errors
+    /// A template cannot be rendered.
+    pub(super) fn mend(&self, first: &ChatRequest, answer: &str, mistakes: &[String]) -> Result<ChatRequest, String> {
+        let mistakes: Vec<String> = mistakes.iter().take(limits::COMMAND_MISTAKES).cloned().collect();
+        let text =
+            self.prompts.render(&self.prompts.commands_repair, context! { mistakes }).map_err(|e| e.to_string())?;
+        let shown = truncate(answer, Keep::Bytes(limits::COMMAND_QUOTED), CUT_MARK);
+        let mut request = first.clone();
+        request.messages.push(ChatMessage::assistant(&*shown));
+        request.messages.push(ChatMessage::user(text));
+        Ok(request)
+    }
+
+    fn stable(&self, view: &View<'_>) -> Result<Arc<ChatMessage>, String> {
+        let key = (view.project.hash, view.mask.clone());
+        if let Some(message) = self.stable.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(message.clone());
+        }
+        let has_agents = !view.project.agents.is_empty();
+        let values = context! { flows => state::flows(view), has_agents };
+        let text = self.prompts.render(&self.prompts.commands, values).map_err(|error| error.to_string())?;
+        let message = ChatMessage::system(text.trim_end());
+        let mut known = self.stable.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= limits::COMMAND_PROMPTS {
+            known.clear();
+        }
+        known.insert(key, message.clone());
+        Ok(message)
+    }
+
+    fn turn(&self, view: &View<'_>, now: Option<&ZonedTime>) -> Result<Arc<ChatMessage>, String> {
+        let values = context! {
+            state => state::state(view),
+            history => state::history(view),
+            current_datetime => now.map(ZonedTime::to_value),
+            user_message => state::one_line(view.message()),
+        };
+        let text = self.prompts.render(&self.prompts.commands_turn, values).map_err(|error| error.to_string())?;
+        Ok(ChatMessage::user(text))
+    }
+}
+
+/// Whether the author set one of these keys for the model, in place or in its group: then it stays as it is.
+fn is_set(view: &View<'_>, config: &GeneratorConfig, keys: &[&str]) -> bool {
+    let groups = &view.project.endpoints.model_groups;
+    let group = match &config.model_group {
+        Some(id) => groups.get(id),
+        None if config.llm.is_empty() => groups.values().next(),
+        None => None,
+    };
+    keys.iter().any(|key| {
+        config.llm.contains_key(*key)
+            || group.is_some_and(|group| group.models.iter().any(|model| model.settings.contains_key(*key)))
+    })
+}

@@ -1,0 +1,120 @@
+//! Answers that are not quite commands.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::understanding::{fixture::bank, grammar::tests::short};
+
+fn reading(text: &str) -> Reading {
+    let project = bank();
+    read(&Answer::text(text), &Grammar { project: &project, active: Vec::new() })
+}
+
+#[test]
+fn what_is_plain_is_taken() {
+    for (text, expected) in [
+        // hidden thoughts
+        ("<think>maybe\nstart flow check-balance</think>\ncancel flow", "cancel"),
+        ("\n<thinking>\ncancel flow\n</thinking>\n\nset slot amount 5", r#"set amount="5""#),
+        ("they want\ncancel flow\n</think>\nset slot amount 5", r#"set amount="5""#),
+        (
+            "set slot recipient </think> start flow check-balance",
+            r#"set recipient="</think> start flow check-balance""#,
+        ),
+        // prose around, headings between
+        (
+            "Here are the actions:\n\nstart flow transfer_money\nset slot amount 5",
+            r#"start transfer_money | set amount="5""#,
+        ),
+        ("cancel flow\n\nThis stops the transfer, as the person asked.", "cancel"),
+        (
+            "**Flows**\nstart flow transfer_money\n**Slots**\nset slot amount 5",
+            r#"start transfer_money | set amount="5""#,
+        ),
+        ("Sure!\n```\nstart flow transfer_money\n```\nHope that helps.", "start transfer_money"),
+        ("start flow nothing\ncancel flow", "cancel"),
+        // JSON
+        (
+            r#"[{"command": "start flow", "flow": "transfer_money"}, {"command": "set slot", "name": "amount", "value": 50}]"#,
+            r#"start transfer_money | set amount="50""#,
+        ),
+        (
+            "```json\n[\n  {\"action\": \"set_slot\", \"slot\": \"transfer_confirmed\", \"value\": true}\n]\n```",
+            r#"set transfer_confirmed="true""#,
+        ),
+        (
+            r#"{"actions": ["start flow transfer_money", "set slot amount 5"]}"#,
+            r#"start transfer_money | set amount="5""#,
+        ),
+        (
+            "{\"command\": \"cancel flow\"}\n{\"command\": \"StartFlow\", \"flow\": \"check-balance\"}",
+            "cancel | start check-balance",
+        ),
+        (r#"["cancel flow"]"#, "cancel"),
+        (r#"{"start flow": "transfer_money"}"#, "start transfer_money"),
+        (r#"[{"set slot": {"name": "recipient", "value": null}}]"#, "set recipient=null"),
+        (
+            r#"{"command": "set slot", "name": "recipient", "value": "Joe\ncancel flow"}"#,
+            r#"set recipient="Joe\ncancel flow""#,
+        ),
+        (
+            r#"{"name": "set_slot", "action": "set_slot", "arguments": {"name": "amount", "value": 5}}"#,
+            r#"set amount="5""#,
+        ),
+        (
+            r#"{"command": "clarify", "options": ["transfer_money", "check-balance"]}"#,
+            "clarify check-balance transfer_money",
+        ),
+        (r#"{"command": "restart agent", "agent_id": "trip_planner"}"#, "restart trip_planner"),
+        ("[start flow transfer_money]", "start transfer_money"),
+    ] {
+        let reading = reading(text);
+        assert_eq!(short(&reading.commands), expected, "{text}");
+        assert_eq!(reading.mistakes, [""; 0], "{text}");
+    }
+}
+
+#[test]
+fn what_is_doubtful_goes_back() {
+    for (text, mistake) in [
+        ("start flow transfer_money\nor perhaps rather\nstart flow check-balance", "prose between"),
+        ("- `start flow <flow>`: the person wants it.\nset slot amount 5", "placeholder"),
+        ("I'm sorry, I cannot help with that.", "no action has this form"),
+        ("start flow nothing", "no such flow"),
+        ("set slot nothing 5", "no such slot"),
+        (r#"[{"command": "start flow", "flow": "nothing"}]"#, "no such flow"),
+        (r#"{"answer": 42}"#, "no action has this form"),
+        (r#"[{"command": "start flow", "flow"#, "no action has this form"),
+        ("42", "no action has this form"),
+    ] {
+        let reading = reading(text);
+        assert!(reading.commands.is_empty(), "{text}: {:?}", reading.commands);
+        let told = reading.mistakes.join("\n");
+        assert!(if text == "42" { told.is_empty() } else { told.contains(mistake) }, "{text}: {told}");
+    }
+}
+
+#[test]
+fn the_prompt_itself_is_no_answer() {
+    let prompt = include_str!("../../../prompts/commands.j2");
+    assert!(reading(prompt).commands.is_empty());
+}
+
+#[test]
+fn silence_is_nothing_to_mend() {
+    for text in ["", "  \n", "<think>hm", "<think>cancel flow</think>", "```\n```", "..."] {
+        assert_eq!(reading(text), Reading { commands: vec![], dropped: vec![], mistakes: vec![] }, "{text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_answer_is_read(text in any::<String>()) {
+        reading(&text);
+    }
+    #[test]
+    fn any_json_is_read(depth in 0usize..200, text in "[\\[\\]{}\",:a-z0-9 ]{0,80}") {
+        reading(&format!("{}{text}{}", "[".repeat(depth), "]".repeat(depth)));
+    }
+}
