@@ -17,8 +17,10 @@ pub(super) struct Args {
 /// Prints a page, or the list.
 pub(super) fn explain(args: &Args) -> Done {
     let Some(asked) = &args.code else {
-        let mut codes: Vec<String> =
-            Pages::iter().filter_map(|name| name.strip_suffix(".md").map(str::to_owned)).filter(|name| name != "README").collect();
+        let mut codes: Vec<String> = Pages::iter()
+            .filter_map(|name| name.strip_suffix(".md").map(str::to_owned))
+            .filter(|name| name != "README")
+            .collect();
         codes.sort_unstable();
         let titles = codes
             .iter()

@@ -123,6 +123,7 @@ pub(super) fn project_of(flows: Vec<Flow>, slots: Vec<SlotDef>, agents: Vec<Agen
         credentials: IndexMap::new(),
         templates: TemplateEngine::new(),
         command_prompt: None,
+        prompts: std::collections::BTreeMap::new(),
         hash: 7,
     }
 }

@@ -1,0 +1,13 @@
+//! Segue from outside: the program in a scratch folder, and the server over a socket of this machine. One binary, one file
+//! per subject. Models are scripted, nothing leaves the machine.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod cli;
+mod program;
+mod rest;
+mod run;
+
+/// A project of `tests/projects`.
+fn project(name: &str) -> String {
+    format!("{}/tests/projects/{name}", env!("CARGO_MANIFEST_DIR"))
+}
