@@ -19,6 +19,18 @@ pub fn hit(name: &str) {
     }
 }
 
+/// Dies at the point `name` once `after` has passed, when the point is armed; otherwise never ends. For points in the middle of a
+/// wait for somebody else: "the request is out, the answer is not in".
+pub async fn while_waiting(name: &str, after: std::time::Duration) {
+    #[cfg(any(feature = "failpoints", debug_assertions))]
+    if armed::named(name) {
+        tokio::time::sleep(after).await;
+        hit(name);
+    }
+    let _ = (name, after);
+    std::future::pending().await
+}
+
 #[cfg(any(feature = "failpoints", debug_assertions))]
 mod armed {
     use std::{
@@ -35,6 +47,11 @@ mod armed {
         /// Hits that are left, the deadly one included.
         left: AtomicU64,
         proof: Option<String>,
+    }
+
+    /// Whether the point `name` is the one that is set.
+    pub(super) fn named(name: &str) -> bool {
+        from_environment().is_some_and(|armed| armed.name == name)
     }
 
     pub(super) fn from_environment() -> Option<Armed> {

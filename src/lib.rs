@@ -19,7 +19,7 @@ pub mod runtime;
 pub mod secret;
 pub mod server;
 pub mod store;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(debug_assertions, feature = "testing"))]
 pub mod testing;
 pub mod tools;
 pub mod understanding;

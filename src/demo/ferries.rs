@@ -107,7 +107,7 @@ impl Ferries {
                     tell(
                         "hint",
                         format!(
-                            "No boat goes from {} to {}. From {} boats go to {}.",
+                            "No boat goes from {} to {}. Direct boats from {}: {}.",
                             from.name,
                             to.name,
                             from.name,

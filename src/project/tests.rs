@@ -13,7 +13,7 @@ const PLANTED: [&str; 20] = [
     "F0702 config.yml:4:11",                   // a component that does not exist here
     "F0606 config.yml:6:24",                   // a model group
     "F0705 config.yml:7:15",                   // a time zone
-    "F0102 data/broken.yml:3:18",              // a quote that is never closed
+    "F0102 data/broken.yml:4:5",               // the line after a quote that is never closed
     "F0218 data/rules.yml:9:15",               // calls in a circle
     "F0108 data/transfer.yml:6:29",            // `yes` is no boolean
     "F0107 data/transfer.yml:7:9",             // a misspelt key
@@ -26,8 +26,8 @@ const PLANTED: [&str; 20] = [
     "F0109 data/transfer.yml:19:5",            // no description
     "F0217 data/transfer.yml:20:15",           // a call
     "F0302 domain.yml:6:11",                   // a type of slots
-    "F0310 domain.yml:16:42",                  // a button's slot
-    "F0406 domain.yml:22:14",                  // a template
+    "F0310 domain.yml:16:44",                  // a button's slot
+    "F0406 domain.yml:22:28",                  // a template
     "F0601 endpoints.yml:6:18",                // a secret
     "F0505 sub_agents/helper/config.yml:6:13", // a server of an agent
 ];

@@ -100,7 +100,7 @@ async fn attempt(
 }
 
 /// Recorded so that a replay tells the same interruption, and only a turn that had one.
-async fn note_interruption(door: &Door, cx: &Cx, interrupted: &[Arc<str>]) {
+pub(super) async fn note_interruption(door: &Door, cx: &Cx, interrupted: &[Arc<str>]) {
     let cx = cx.step(INTERRUPTED);
     if let Ok(None) = door.begin::<Vec<Arc<str>>>(&cx, INTERRUPTED, Effect::Read, "").await {
         let _ = door.finish(&cx, &interrupted).await;

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{
     Assistant,
-    commit::INTERRUPTED,
+    commit::{INTERRUPTED, note_interruption},
     meter::{Meter, Seen},
     parts::Parts,
     recorded::{Door, RecordedClock},
@@ -145,6 +145,10 @@ impl Assistant {
         let mut cx = Cx::new(clock, limits::TURN_WALL_MOST);
         cx.key = StepKey::new(turn.turn.0.to_string());
         let interrupted = interrupted(turn);
+        if !interrupted.is_empty() {
+            // As when it was recorded: the note moves the turn's clock to the time of the takeover.
+            note_interruption(&door, &cx, &interrupted).await;
+        }
         let mut nowhere = NoSink;
         let mut sink = TurnSink::new(&mut nowhere, journal as Arc<dyn Journal>);
         let parts = self.offline();

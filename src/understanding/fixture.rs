@@ -121,9 +121,9 @@ pub(super) fn project_of(flows: Vec<Flow>, slots: Vec<SlotDef>, agents: Vec<Agen
         agents: agents.into_iter().map(|agent| (agent.name.clone(), Arc::new(agent))).collect(),
         endpoints: Endpoints::default(),
         credentials: IndexMap::new(),
+        prompts: Default::default(),
         templates: TemplateEngine::new(),
         command_prompt: None,
-        prompts: std::collections::BTreeMap::new(),
         hash: 7,
     }
 }

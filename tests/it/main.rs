@@ -1,8 +1,10 @@
-//! Segue from outside: the program in a scratch folder, and the server over a socket of this machine. One binary, one file
-//! per subject. Models are scripted, nothing leaves the machine.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+//! Segue from outside: the runtime, the program in a scratch folder, the server over a socket of this machine. One binary,
+//! one file per subject. Models are scripted, nothing leaves the machine.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 mod cli;
+mod conversations;
+mod kills;
 mod program;
 mod rest;
 mod run;

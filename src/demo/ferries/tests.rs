@@ -42,7 +42,7 @@ async fn a_search_without_result_says_where_to_go_on() {
         .unwrap();
     assert_eq!((&monday["crossings"], &monday["next_date"]), (&json!([]), &json!("2026-11-24")));
     let nowhere = call(&server, "search_crossings", json!({"from": "Arnvik", "to": "Torsay"})).await.unwrap();
-    assert!(nowhere["hint"].as_str().unwrap().contains("From Arnvik boats go to Skelby, Northhaven"));
+    assert!(nowhere["hint"].as_str().unwrap().contains("Direct boats from Arnvik: Skelby, Northhaven"));
     for (wrong, says) in [
         (json!({"from": "Bergen"}), "The ports are"),
         (json!({"date": "2026-11-20"}), "is over; today is 2026-11-21"),

@@ -25,6 +25,8 @@ pub(super) struct Facts<'a> {
     /// What `read` found.
     pub(super) read: BTreeMap<String, String>,
     state: OnceCell<Value>,
+    /// The values of `let`; they do not depend on the rule.
+    pub(super) named: OnceCell<Vec<(&'a str, minijinja::Value)>>,
 }
 
 /// The outcome of a call, as the model reads it.
@@ -91,6 +93,7 @@ impl<'a> Facts<'a> {
             fresh: Vec::new(),
             read: BTreeMap::new(),
             state: OnceCell::new(),
+            named: OnceCell::new(),
         };
         for message in &request.messages {
             match &**message {
@@ -168,16 +171,18 @@ fn last_user(request: &ChatRequest) -> &str {
     user.map_or("", |message| message.text())
 }
 
-/// What both sides said, one message a line; only what came after the last instruction that matches `since`.
+/// What both sides said, one message a line; only what came after the last message or instruction that matches `since`.
 fn talk(request: &ChatRequest, since: Option<&Pattern>) -> String {
     let mut lines: Vec<String> = Vec::new();
     for message in &request.messages {
+        let text = message.text();
+        if since.is_some_and(|since| since.find(text).is_some()) {
+            lines.clear();
+            continue;
+        }
         match &**message {
-            ChatMessage::System { text } if since.is_some_and(|since| since.find(text).is_some()) => lines.clear(),
-            ChatMessage::User { text } => lines.push(format!("USER: {}", plain(text))),
-            ChatMessage::Assistant { text, .. } if !text.trim().is_empty() => {
-                lines.push(format!("AI: {}", plain(text)))
-            }
+            ChatMessage::User { .. } => lines.push(format!("USER: {}", plain(text))),
+            ChatMessage::Assistant { .. } if !text.trim().is_empty() => lines.push(format!("AI: {}", plain(text))),
             _ => {}
         }
     }

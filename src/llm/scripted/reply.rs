@@ -228,13 +228,37 @@ impl Tree {
     }
 }
 
-/// What templates see. Names of our own win over names of captures.
+/// What templates see. Names of our own win over names of `let`, these over names of captures.
 pub(super) fn context(facts: &Facts<'_>, found: &Found) -> minijinja::Value {
-    let outcome = found.outcome.or(facts.fresh.len().checked_sub(1)).and_then(|at| facts.fresh.get(at));
     let mut all: BTreeMap<&str, minijinja::Value> =
         found.captures.named.iter().map(|(name, text)| (name.as_str(), text.as_str().into())).collect();
+    all.extend(named(facts).iter().map(|(name, value)| (*name, value.clone())));
+    all.extend(given(facts, found));
+    minijinja::Value::from_pairs(all)
+}
+
+/// The values of `let`, worked out once for a request. One that cannot be worked out is empty.
+fn named<'f>(facts: &'f Facts<'_>) -> &'f [(&'f str, minijinja::Value)] {
+    facts.named.get_or_init(|| {
+        let mut seen: BTreeMap<&str, minijinja::Value> = given(facts, &Found::default()).into_iter().collect();
+        let mut named = Vec::with_capacity(facts.script.names.len());
+        for (name, expression) in &facts.script.names {
+            let view = minijinja::Value::from_pairs(seen.iter().map(|(name, value)| (*name, value.clone())));
+            let value =
+                facts.script.templates.compile_expression(expression).and_then(|expression| expression.eval(view));
+            let value = value.unwrap_or_default();
+            seen.insert(name, value.clone());
+            named.push((name.as_str(), value));
+        }
+        named
+    })
+}
+
+/// What every rule sees of a request.
+fn given<'f>(facts: &'f Facts<'_>, found: &Found) -> Vec<(&'f str, minijinja::Value)> {
+    let outcome = found.outcome.or(facts.fresh.len().checked_sub(1)).and_then(|at| facts.fresh.get(at));
     let offered: Vec<&str> = facts.request.tools.iter().map(|tool| &*tool.name).collect();
-    all.extend([
+    vec![
         ("user", facts.user.as_str().into()),
         ("m", Serde(&found.captures.numbered).into()),
         ("fact", Serde(&facts.read).into()),
@@ -247,8 +271,7 @@ pub(super) fn context(facts: &Facts<'_>, found: &Found) -> minijinja::Value {
         ("purpose", facts.request.purpose.as_str().into()),
         ("turn", facts.turns().into()),
         ("offered", Serde(offered).into()),
-    ]);
-    minijinja::Value::from_pairs(all)
+    ]
 }
 
 fn choose<'a, T>(all: &'a [T], text: &str) -> Option<&'a T> {

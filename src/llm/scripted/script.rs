@@ -28,6 +28,8 @@ struct RawScript {
     read: IndexMap<String, OneOrMany<RawRead>>,
     #[serde(default)]
     data: Value,
+    #[serde(default, rename = "let")]
+    names: IndexMap<String, String>,
     #[serde(default)]
     pace: Pace,
     #[serde(default)]
@@ -173,6 +175,8 @@ fn some_duration<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D:
 pub(super) struct Script {
     pub(super) readers: IndexMap<String, Vec<Reader>>,
     pub(super) data: minijinja::Value,
+    /// Expressions over a request that rules use by name, in order.
+    pub(super) names: IndexMap<String, String>,
     pub(super) mischief: Mischief,
     pub(super) templates: Environment<'static>,
     rules: Vec<Rule>,
@@ -201,6 +205,9 @@ impl Script {
             readers.insert(fact.clone(), sources.map_err(|problem| format!("`read.{fact}`: {problem}"))?);
         }
         let mut templates = environment(&tables);
+        for (name, expression) in &raw.names {
+            templates.compile_expression(expression).map_err(|error| format!("`let.{name}`: {error}"))?;
+        }
         let mut rules = Vec::new();
         for (place, rule) in raw.rules.into_iter().enumerate() {
             let named = |key: &str, problem: &dyn fmt::Display| match &rule.name {
@@ -219,7 +226,7 @@ impl Script {
             rules.push(Rule { when, reply });
         }
         let data = minijinja::value::Serde(&raw.data).into();
-        Ok(Self { readers, data, mischief: raw.mischief, templates, rules, pace: raw.pace })
+        Ok(Self { readers, data, names: raw.names, mischief: raw.mischief, templates, rules, pace: raw.pace })
     }
 
     /// The answer of the first rule that matches.

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     cx::{Cx, Stopped},
-    limits,
+    failpoint, limits,
     tools::{
         ArgumentCheck, Effect, FailureKind, Progress, Tool, ToolCx, ToolFailure, ToolOutcome, ToolOutput, ToolSpec,
         invoke::late,
@@ -290,6 +290,7 @@ pub(super) async fn perform(line: &Line, request: CallRequest, watchers: &Watche
             return fate;
         }
     };
+    failpoint::hit("C12");
     let _watching = progress.map(|report| watchers.watch(handle.progress_token.clone(), report));
     let result = tokio::select! {
         biased;
@@ -299,6 +300,7 @@ pub(super) async fn perform(line: &Line, request: CallRequest, watchers: &Watche
             Err(_) => Err(CallEnd::of(Unanswered::Gone)),
         },
         () = line.gone.cancelled() => Err(CallEnd::of(Unanswered::Gone)),
+        () = failpoint::while_waiting("C13", limits::MCP_CANCEL) => Err(CallEnd::Late),
         () = reply.closed() => Err(CallEnd::Stopped),
         stopped = cx.wait(std::future::pending::<()>()) => match stopped {
             Err(Stopped::DeadlinePassed) | Ok(()) => Err(CallEnd::Late),

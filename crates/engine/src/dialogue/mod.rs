@@ -4,9 +4,9 @@
 //! events that it also returns, and says in [`Next`] what the runtime must do now. The same arguments give the same answer,
 //! byte for byte; so a stored conversation can be walked again from its inputs (held by `tests/dialogue/properties.rs`).
 //!
-//! The journey of a message: [`session`] (a session begins, the message is recorded) → [`structured`] and [`shortcuts`] (what
-//! needs no model) or [`Next::Understand`] → [`clean`] (which commands survive) → [`commands`] (what they do to the stack) →
-//! [`flow`] (steps are walked until something must be performed or the assistant listens).
+//! The journey of a message: `session` (a session begins, the message is recorded) → `structured` and `shortcuts` (what
+//! needs no model) or [`Next::Understand`] → `clean` (which commands survive) → `commands` (what they do to the stack) →
+//! `flow` (steps are walked until something must be performed or the assistant listens).
 //!
 //! The stack is worked on as a copy and recorded once, at the end of an advance that changed it; every other change is an
 //! event at the moment it happens.

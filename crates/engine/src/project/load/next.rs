@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     super::{
-        Branch, NextStep, Step, StepKind, Target,
+        Branch, NextStep, Step, Target,
         keys::BRANCH,
         reader::{Reader, said},
         uses::Role,
@@ -212,7 +212,7 @@ fn unreachable_steps(reader: &mut Reader<'_>, steps: &[Step], index: &HashMap<St
     for (at, step) in steps.iter().enumerate().filter(|(at, _)| !reached.contains(at)) {
         // One finding for a chain of steps: those behind an unreachable one are its consequence.
         let led_to = at.checked_sub(1).is_some_and(|before| !reached.contains(&before));
-        if !led_to || matches!(step.kind, StepKind::Link(_)) && !led_to {
+        if !led_to {
             let help = "Lead a `next` here by the step's `id`, or remove the step.";
             reader.findings.error("F0211", &step.place, "no way leads to this step", help);
         }

@@ -60,3 +60,128 @@ fn idioms_of_public_projects_are_accepted() {
     let project = clean(&[("config.yml", ""), ("domain.yml", DOMAIN), ("data/pay.yml", flow)]);
     assert!(matches!(&project.flow("a").unwrap().steps[1].kind, StepKind::SetSlots(pairs) if pairs.len() == 1));
 }
+
+#[test]
+fn config_is_read() {
+    let config = "recipe: default.v1\nassistant_id: a\nlanguage: de\nadditional_languages: [en]\nshortcuts: false\ncompat: {patterns: '3.13'}\ndata: [one, two]\ndocs: []\npipeline:\n  - name: NLUCommandAdapter\n  - name: SearchReadyLLMCommandGenerator\n    llm: {model_group: main}\n    prompt_template: prompts/own.j2\n    user_input: {max_characters: -1}\n    include_date_time: false\n    flow_retrieval: {num_flows: 5}\npolicies:\n  - name: FlowPolicy\n  - name: EnterpriseSearchPolicy\n    vector_store: {type: faiss}\n";
+    let endpoints = "model_groups: [{id: main, models: [{provider: scripted, script: a.yml}]}]\n";
+    let project =
+        clean(&[("config.yml", config), ("endpoints.yml", endpoints), ("prompts/own.j2", "hi {{ user_message }}")]);
+    let generator = project.config.generator.unwrap();
+    assert_eq!((&*generator.name, generator.model_group.as_deref()), ("SearchReadyLLMCommandGenerator", Some("main")));
+    assert_eq!((generator.max_characters, generator.retrieval, generator.retrieval_flows), (None, true, 5));
+    assert!(!generator.include_date_time && !project.config.shortcuts && project.command_prompt.is_some());
+    assert_eq!(project.config.compat.patterns.as_deref(), Some("3.13"));
+    assert_eq!(project.config.folders.docs, Some(Vec::new()));
+    assert_eq!(project.config.folders.data.unwrap().len(), 2);
+    assert!(project.config.search.unwrap().contains_key("vector_store"));
+    let SlotType::Categorical(languages) = &project.domain.slots["language"].kind else { panic!() };
+    assert_eq!(languages.iter().map(|l| &**l).collect::<Vec<_>>(), ["de", "en"]);
+}
+
+#[test]
+fn endpoints_are_read_and_filled_from_the_environment() {
+    let endpoints = "model_groups:\n  - id: main\n    router: {routing_strategy: simple-shuffle}\n    models:\n      - {provider: openai, model: a, api_key: '${KEY}', timeout: 7, custom_key: [1]}\n      - {provider: cassette, path: tapes}\nmcp_servers:\n  - {name: far, type: http, url: 'http://localhost:${PORT}/mcp', api_key: '${KEY}', header_name: X-Key, header_format: 'Key {key}', headers: {A: b}, effects: {pay: write}, tool_timeout: 2.5, meta_map: {static: {a: b}, from_slots: [{slot: name, param: who}]}}\n  - {name: near, type: stdio, command: segue, args: [demo, 7], env: {A: b}, trust_annotations: true}\naction_endpoint: {url: 'http://localhost:${PORT}/webhook'}\ninteraction_handling: {global_silence_timeout: 7}\n";
+    let project = clean(&[("config.yml", ""), ("domain.yml", DOMAIN), ("endpoints.yml", endpoints)]);
+    let models = &project.endpoints.model_groups["main"].models;
+    assert_eq!(models[0].settings["api_key"], "hidden");
+    assert_eq!(
+        (&models[0].settings["timeout"], &models[0].settings["custom_key"]),
+        (&7.into(), &serde_json::json!([1]))
+    );
+    assert!(!format!("{models:?}").contains("hidden"));
+    assert_eq!((&*models[1].provider, &*models[1].model), ("cassette", ""));
+    let far = &project.endpoints.mcp_servers["far"];
+    assert_eq!(far.transport, McpTransport::Http { url: "http://localhost:5055/mcp".into() });
+    assert_eq!(far.headers, [("A".into(), "b".into()), ("X-Key".into(), "Key hidden".into())]);
+    assert_eq!((far.effects["pay"].as_str(), far.tool_timeout.unwrap().as_millis()), ("write", 2500));
+    assert_eq!(far.meta_slots, [("who".to_owned(), "name".into())]);
+    let McpTransport::Stdio { args, env, .. } = &project.endpoints.mcp_servers["near"].transport else { panic!() };
+    assert_eq!((args.join(" "), env.len()), ("demo 7".to_owned(), 1));
+    assert!(project.endpoints.mcp_servers["near"].trust_annotations);
+    assert_eq!(project.endpoints.action_endpoint.unwrap()["url"], "http://localhost:5055/webhook");
+    assert!(project.endpoints.other.contains_key("interaction_handling"));
+}
+
+#[test]
+fn an_agent_is_read() {
+    let endpoints = "mcp_servers: [{name: srv, url: 'http://localhost/mcp'}]\n";
+    let agent = "agent: {name: helper, description: helps, protocol: rasa}\nconfiguration: {prompt_template: ./near.jinja2, timeout: 20, tool_timeout: 1.5, timezone: Europe/Oslo, on_tool_error: fail, max_iterations: 4, enable_filler_messages: false}\nconnections: {mcp_servers: [{name: srv, include_tools: [a, b]}]}\n";
+    let project = clean(&[
+        ("config.yml", ""),
+        ("endpoints.yml", endpoints),
+        ("sub_agents/h/config.yml", agent),
+        ("sub_agents/h/near.jinja2", "x {{ slots.a }}"),
+    ]);
+    let agent = project.agent("helper").unwrap();
+    assert_eq!((agent.protocol, agent.max_retries, agent.max_iterations), (Protocol::Rasa, 3, Some(4)));
+    assert_eq!((agent.timeout.unwrap().as_secs(), agent.tool_timeout.unwrap().as_millis()), (20, 1500));
+    assert_eq!(
+        (&*agent.timezone, agent.on_tool_error, agent.enable_filler_messages),
+        ("Europe/Oslo", OnToolError::Fail, false)
+    );
+    assert!(agent.prompt.is_some() && agent.include_date_time);
+    assert_eq!(agent.connections[0].include.len(), 2);
+}
+
+#[test]
+fn the_domain_is_merged_and_keeps_what_was_written() {
+    let one = "slots:\n  code: {type: text, initial_value: 007}\n  size: {type: categorical, values: [1, Large], initial_value: large}\n  picked:\n    type: bool\n    mappings: [{type: controlled, run_action_every_turn: action_look}]\n    validation: {rejections: [{if: slots.picked is false, utter: utter_a}], refill_utter: utter_a}\nactions: [action_look, {action_send: {send_domain: true}}]\nsession_config: {session_expiration_time: 0}\n";
+    let two = "responses:\n  utter_a:\n    - text: 'Pay ${code}'\n      condition: slots.picked is true\n      buttons: [{title: Yes, payload: '/SetSlots(picked=true)', type: web}]\n    - text: 'Other'\n      channel: slack\n      condition: [{type: slot, name: code, value: 007}]\n      custom: {blocks: [1]}\n      metadata: {rephrase: true}\nactions: [action_look]\nintents: [greet, {bye: {use_entities: true}}]\n";
+    let project = clean(&[("config.yml", ""), ("domain/a.yml", one), ("domain/b.yml", two)]);
+    assert_eq!(project.slot("code").unwrap().initial, "007");
+    assert_eq!(project.slot("size").unwrap().initial, "Large");
+    assert!(project.domain.actions["action_send"].send_domain && !project.domain.actions["action_look"].send_domain);
+    assert_eq!((project.domain.session.expiration_minutes, project.domain.intents.len()), (0.0, 2));
+    let variations = &project.response("utter_a").unwrap().variations;
+    assert!(matches!(&variations[0].text, Some(ResponseText::Braces(text)) if &**text == "Pay ${code}"));
+    assert!(
+        matches!(&variations[0].buttons[0], (ResponseText::Braces(title), _, extra) if &**title == "Yes" && extra["type"] == "web")
+    );
+    assert_eq!(variations[1].slot_conditions, [("code".into(), "007".into())]);
+    assert_eq!(project.domain.as_json["actions"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn built_in_patterns_fill_gaps_and_give_way() {
+    let pattern = "flows:\n  pattern_search: {description: x, steps: [{action: utter_none}]}\n  pattern_chitchat: {description: x, steps: [{action: 'validate_{{context.collect}}'}]}\n";
+    let texts = "responses: {utter_none: [{text: none}], utter_ok: [{text: built in}]}\n";
+    let own = "flows:\n  pattern_search: {description: own, steps: [{action: utter_ok}]}\n";
+    let files = [
+        ("config.yml", ""),
+        ("domain.yml", DOMAIN),
+        ("data/a.yml", own),
+        ("patterns/a.yml", pattern),
+        ("patterns/b.yml", texts),
+    ];
+    let project = clean(&files);
+    assert_eq!(&*project.flow("pattern_search").unwrap().description, "own");
+    assert!(matches!(
+        &project.flow("pattern_chitchat").unwrap().steps[0].kind,
+        StepKind::Action(NameText::Template(_))
+    ));
+    assert!(project.response("utter_none").unwrap().builtin && !project.response("utter_ok").unwrap().builtin);
+}
+
+#[test]
+fn a_broken_file_does_not_hide_the_others() {
+    let loaded = load(&[
+        ("config.yml", ""),
+        ("domain.yml", DOMAIN),
+        ("data/a.yml", "flows: ["),
+        ("data/b.yml", "flows: {x: {description: y, stps: []}}"),
+    ]);
+    let codes: Vec<_> = loaded.findings.iter().map(|f| (f.code, &*f.place.file)).collect();
+    assert_eq!(codes, [("F0102", "data/a.yml"), ("F0109", "data/b.yml"), ("F0107", "data/b.yml")]);
+}
+
+#[test]
+fn fingerprints_follow_what_a_flow_does() {
+    let flow = |steps: &str| format!("flows:\n  a:\n    description: x\n    steps:\n{steps}");
+    let print = |text: &str| {
+        clean(&[("config.yml", ""), ("domain.yml", DOMAIN), ("data/a.yml", text)]).flow("a").unwrap().fingerprint
+    };
+    let plain = print(&flow("      - action: utter_ok\n"));
+    assert_eq!(plain, print(&flow("\n      # a comment\n      - action: \"utter_ok\"\n        metadata: {x: 1}\n")));
+    assert_ne!(plain, print(&flow("      - action: utter_ask_name\n")));
+}

@@ -1,0 +1,138 @@
+//! Segue as it is embedded: an assistant of the bench project, a store, and a channel that streams into memory.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use futures::future::BoxFuture;
+use segue::{
+    conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
+    cx::Cx,
+    runtime::{Assistant, Incoming, LoadError},
+    store::{MemoryStore, SqliteStore, Store},
+};
+
+use crate::{harbour::Harbour, model, side::Side};
+
+/// Where conversations are kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    Memory,
+    Normal,
+    Full,
+}
+
+/// An assistant of the project in `root`, which keeps its conversations in a new store in `folder`.
+pub(crate) fn assistant(root: &Path, folder: &Path, keep: Keep) -> Assistant {
+    let store: Arc<dyn Store> = match keep {
+        Keep::Memory => Arc::new(MemoryStore::default()),
+        Keep::Normal | Keep::Full => {
+            static NEXT: AtomicU64 = AtomicU64::new(0);
+            let path = folder.join(format!("segue-{}.db", NEXT.fetch_add(1, Ordering::Relaxed)));
+            Arc::new(SqliteStore::open(&path, keep == Keep::Full).unwrap())
+        }
+    };
+    let builder = match Assistant::builder(root) {
+        Ok(builder) => builder,
+        Err(LoadError::Findings(findings, _)) => panic!("the bench project has findings: {findings:#?}"),
+        Err(error) => panic!("the bench project does not load: {error}"),
+    };
+    builder.source(Harbour::new()).store(store).build().unwrap()
+}
+
+/// Segue's side of the comparison.
+pub(crate) struct Segue {
+    pub(crate) assistant: Assistant,
+    /// What begins a conversation: an intent of the project.
+    begin: &'static str,
+    next: AtomicU64,
+}
+
+impl Segue {
+    /// Conversations with the agent.
+    pub(crate) fn desk(assistant: Assistant) -> Arc<Self> {
+        Arc::new(Self { assistant, begin: "/desk", next: AtomicU64::new(0) })
+    }
+    /// Conversations in the flow that needs no model.
+    pub(crate) fn count(assistant: Assistant) -> Arc<Self> {
+        Arc::new(Self { assistant, begin: "/count", next: AtomicU64::new(0) })
+    }
+
+    /// Another conversation takes the place of this one.
+    pub(crate) fn next_talk(&self, talk: &mut String) {
+        *talk = format!("{}-{}", self.begin, self.next.fetch_add(1, Ordering::Relaxed));
+    }
+
+    /// One turn; what the channel got.
+    pub(crate) async fn say(&self, talk: &str, text: &str) -> Shown {
+        let shown = Arc::<Mutex<Shown>>::default();
+        let sink = Box::new(Channel(shown.clone()));
+        let report = self.assistant.receive(Incoming::text(talk, text, "bench"), sink).await.unwrap();
+        assert!(report.failures.is_empty(), "{:?}", report.failures);
+        std::mem::take(&mut *shown.lock().unwrap())
+    }
+}
+
+impl Side for Segue {
+    type Talk = String;
+
+    async fn open(&self) -> String {
+        let mut talk = String::new();
+        self.next_talk(&mut talk);
+        self.say(&talk, self.begin).await;
+        talk
+    }
+
+    async fn turn(&self, talk: &mut String, text: &str) {
+        let shown = self.say(talk, text).await;
+        assert!(shown.messages == 1 || shown.messages == 2, "{text:?}: {shown:?}");
+        if self.begin == "/desk" {
+            assert_eq!(shown.text, model::answer(), "{text:?}");
+            assert!(shown.deltas > 2, "it streams: {shown:?}");
+        }
+    }
+}
+
+/// What a channel got in one turn.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    /// Messages that are complete.
+    pub(crate) messages: usize,
+    /// Pieces of text.
+    pub(crate) deltas: usize,
+    /// The text of the last complete message.
+    pub(crate) text: String,
+    /// Nanoseconds from the writing of the first delta, if its text says when that was.
+    pub(crate) first_ns: Option<u64>,
+}
+
+struct Channel(Arc<Mutex<Shown>>);
+
+impl ReplySink for Channel {
+    fn streams(&self) -> bool {
+        true
+    }
+    fn send<'a>(&'a mut self, piece: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        let mut shown = self.0.lock().unwrap();
+        match piece {
+            ReplyPiece::Delta { text, .. } => {
+                if shown.deltas == 0 {
+                    let written = text.trim().parse::<u64>().ok();
+                    shown.first_ns = written.map(|written| model::now_ns().saturating_sub(written));
+                }
+                shown.deltas += 1;
+            }
+            ReplyPiece::End { message, .. } | ReplyPiece::Message { message, .. } => {
+                shown.messages += 1;
+                shown.text = message.text.as_deref().unwrap_or_default().to_owned();
+            }
+            ReplyPiece::Start { .. } | ReplyPiece::Activity { .. } => {}
+        }
+        drop(shown);
+        Box::pin(std::future::ready(Ok(Receipt::Delivered)))
+    }
+}

@@ -1,0 +1,290 @@
+//! From the parser's events to the tree.
+
+use std::collections::{HashMap, HashSet};
+
+use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
+use serde_json::Number;
+
+use super::{Entry, Node, Style, Value};
+use crate::{
+    finding::{Findings, Place},
+    limits::{YAML_ALIAS_NODES, YAML_ALIASES, YAML_DEPTH, YAML_NODES},
+    project::SourceFile,
+};
+
+/// A list or a map that is still open.
+struct Open {
+    node: Node,
+    anchor: usize,
+    /// The key that waits for its value.
+    key: Option<Node>,
+    /// Keys so far, with their lines.
+    seen: HashMap<String, u32>,
+    /// Values of `<<`, merged when the map is complete, since its own keys win.
+    merged: Vec<Node>,
+    size: usize,
+    height: usize,
+}
+
+/// A value that aliases may repeat.
+struct Anchored {
+    node: Node,
+    size: usize,
+    height: usize,
+}
+
+/// Turns the parser's events into a tree with a stack of its own: nesting costs no call stack, whatever the file holds.
+pub(super) struct Builder<'a> {
+    file: &'a SourceFile,
+    findings: &'a mut Findings,
+    open: Vec<Open>,
+    anchors: HashMap<usize, Anchored>,
+    root: Option<Node>,
+    nodes: usize,
+    aliases: usize,
+    repeated: usize,
+}
+
+/// The file was given up; why is in the findings.
+struct GivenUp;
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(file: &'a SourceFile, findings: &'a mut Findings) -> Self {
+        let (open, anchors) = (Vec::new(), HashMap::new());
+        Self { file, findings, open, anchors, root: None, nodes: 0, aliases: 0, repeated: 0 }
+    }
+
+    /// Reads the whole file.
+    pub(super) fn read(mut self) -> Option<Node> {
+        let file = self.file;
+        let mut documents = 0;
+        for event in Parser::new_from_str(&file.text) {
+            let (event, span) = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    let message = format!("this is not valid YAML: {}", error.info());
+                    let help = "Look at the indentation, the quotes and the colons of this line and of the one above.";
+                    let marker = error.marker();
+                    self.findings.error("F0102", &self.place_of(marker.line(), marker.col()), message, help);
+                    return None;
+                }
+            };
+            if matches!(event, Event::DocumentStart(..)) {
+                documents += 1;
+                if documents > 1 {
+                    let message = "a second YAML document begins here; one file holds one document";
+                    let help = "Remove the `---` line or move what follows into a file of its own.";
+                    self.findings.error("F0102", &self.place_of(span.start.line(), span.start.col()), message, help);
+                    return None;
+                }
+            }
+            self.event(event, &span).ok()?;
+        }
+        Some(self.root.unwrap_or_else(|| Node::at(Value::Null, (1, 1, 1), Style::Plain)))
+    }
+
+    fn event(&mut self, event: Event<'_>, span: &Span) -> Result<(), GivenUp> {
+        let (node, anchor, tag) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                (self.scalar(text.into_owned(), style, span, tag.as_deref()), anchor, tag)
+            }
+            Event::SequenceStart(_, anchor, tag) => {
+                (self.node(Value::List(Vec::new()), span, Style::Collection), anchor, tag)
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                (self.node(Value::Map(Vec::new()), span, Style::Collection), anchor, tag)
+            }
+            Event::SequenceEnd | Event::MappingEnd => return self.close(),
+            Event::Alias(anchor) => return self.alias(anchor, span),
+            _ => return Ok(()),
+        };
+        if tag.as_deref().is_some_and(|tag| tag.core_suffix().is_none()) {
+            let message = "a YAML tag stands here that is not read";
+            let help = "Remove the tag; plain YAML values are enough here.";
+            self.findings.error("F0105", &node.place(&self.file.path), message, help);
+        }
+        self.nodes += 1;
+        if self.nodes > YAML_NODES {
+            return Err(self.too_much(&node, &format!("more than {YAML_NODES} values")));
+        }
+        if node.style != Style::Collection {
+            return self.attach(node, anchor, 1, 0);
+        }
+        if self.open.len() >= YAML_DEPTH {
+            return Err(self.too_much(&node, &format!("more than {YAML_DEPTH} levels of nesting")));
+        }
+        let (seen, merged) = (HashMap::new(), Vec::new());
+        self.open.push(Open { node, anchor, key: None, seen, merged, size: 1, height: 0 });
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), GivenUp> {
+        let Some(mut open) = self.open.pop() else { return Ok(()) };
+        for node in std::mem::take(&mut open.merged) {
+            self.merge(node, &mut open.node);
+        }
+        if let Value::Map(entries) = &open.node.value {
+            // The caret of a map underlines its first key.
+            let first =
+                entries.first().filter(|entry| (entry.at.line, entry.at.column) == (open.node.line, open.node.column));
+            open.node.width = first.map_or(1, |entry| entry.at.width);
+        }
+        self.attach(open.node, open.anchor, open.size, open.height + 1)
+    }
+
+    fn alias(&mut self, anchor: usize, span: &Span) -> Result<(), GivenUp> {
+        let here = self.node(Value::Null, span, Style::Plain);
+        self.aliases += 1;
+        let Some(Anchored { node, size, height }) = self.anchors.get(&anchor) else {
+            let message = "this alias stands inside the value that it repeats";
+            self.findings.error("F0102", &here.place(&self.file.path), message, "Write the value out.");
+            return Err(GivenUp);
+        };
+        let (size, height) = (*size, *height);
+        self.repeated += size;
+        if self.aliases > YAML_ALIASES || self.repeated > YAML_ALIAS_NODES {
+            return Err(self
+                .too_much(&here, &format!("more than {YAML_ALIASES} aliases or {YAML_ALIAS_NODES} repeated values")));
+        }
+        if self.open.len() + height > YAML_DEPTH {
+            return Err(self.too_much(&here, &format!("more than {YAML_DEPTH} levels of nesting")));
+        }
+        let node = node.clone();
+        self.attach(node, 0, size, height)
+    }
+
+    /// Puts a complete value where it belongs.
+    fn attach(&mut self, node: Node, anchor: usize, size: usize, height: usize) -> Result<(), GivenUp> {
+        if anchor != 0 {
+            self.repeated += size;
+            if self.repeated > YAML_ALIAS_NODES {
+                return Err(self.too_much(&node, &format!("more than {YAML_ALIAS_NODES} values with anchors")));
+            }
+            self.anchors.insert(anchor, Anchored { node: node.clone(), size, height });
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.root = Some(node);
+            return Ok(());
+        };
+        open.size += size;
+        open.height = open.height.max(height);
+        match (&mut open.node.value, open.key.take()) {
+            (Value::List(items), _) => items.push(node),
+            (Value::Map(_), None) => open.key = Some(node),
+            (Value::Map(_), Some(key)) => self.pair(key, node),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn pair(&mut self, at: Node, node: Node) {
+        let file = &self.file.path;
+        let Some(open) = self.open.last_mut() else { return };
+        let Some(name) = at.text().map(str::to_owned).or_else(|| at.is_null().then(|| "null".to_owned())) else {
+            let message = format!("a key must be a text, but here stands {}", at.kind());
+            self.findings.error("F0108", &at.place(file), message, "Write a plain word as the key.");
+            return;
+        };
+        if name == "<<" && at.style == Style::Plain {
+            open.merged.push(node);
+        } else if let Some(first) = open.seen.get(&name) {
+            let message = format!("the key `{name}` stands twice in this map, first on line {first}");
+            self.findings.error("F0104", &at.place(file), message, "Keep one of the two; neither is chosen silently.");
+        } else if let Value::Map(entries) = &mut open.node.value {
+            open.seen.insert(name.clone(), at.line);
+            entries.push(Entry { key: name, at, node });
+        }
+    }
+
+    /// `<<: *other` adds what the map does not say itself; of several maps the first wins.
+    fn merge(&mut self, from: Node, into: &mut Node) {
+        let sources = match from.value {
+            Value::List(items) => items,
+            _ => vec![from],
+        };
+        let Value::Map(entries) = &mut into.value else { return };
+        for source in sources {
+            let place = source.place(&self.file.path);
+            let Value::Map(added) = source.value else {
+                let message = "`<<` merges maps, but here stands something else";
+                self.findings.error("F0108", &place, message, "Write `<<: *name_of_a_map`.");
+                continue;
+            };
+            let own: HashSet<String> = entries.iter().map(|entry| entry.key.clone()).collect();
+            entries.extend(added.into_iter().filter(|entry| !own.contains(&entry.key)));
+        }
+    }
+
+    fn scalar(&self, text: String, style: ScalarStyle, span: &Span, tag: Option<&Tag>) -> Node {
+        let is_text = tag.and_then(Tag::core_suffix) == Some("str");
+        let style = match style {
+            ScalarStyle::Plain => Style::Plain,
+            ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => Style::Quoted,
+            ScalarStyle::Literal | ScalarStyle::Folded => Style::Block,
+        };
+        if style != Style::Plain || is_text {
+            return self.node(Value::Text(text), span, style);
+        }
+        let value = plain(&text);
+        let raw = if matches!(value, Value::Text(_)) { None } else { Some(text.into_boxed_str()) };
+        Node { raw, ..self.node(value, span, style) }
+    }
+
+    fn node(&self, value: Value, span: &Span, style: Style) -> Node {
+        let source = span.byte_range().and_then(|range| self.file.text.get(range)).unwrap_or_default();
+        let first = source.lines().next().map_or(0, |line| line.trim_end().chars().count());
+        let width = if style == Style::Collection { 1 } else { number(first).max(1) };
+        Node::at(value, (number(span.start.line()).max(1), number(span.start.col()) + 1, width), style)
+    }
+
+    fn place_of(&self, line: usize, column: usize) -> Place {
+        Place { file: self.file.path.clone(), line: number(line).max(1), column: number(column) + 1, width: 1 }
+    }
+
+    fn too_much(&mut self, node: &Node, what: &str) -> GivenUp {
+        let message = format!("the file has {what}, which is not read");
+        self.findings.error(
+            "F0103",
+            &node.place(&self.file.path),
+            message,
+            "Split the file, and write values out where aliases repeat aliases.",
+        );
+        GivenUp
+    }
+}
+
+fn number(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX - 1)
+}
+
+/// A scalar without quotes, by the core rules of YAML 1.2; numbers that would not come back as they were written stay texts.
+fn plain(text: &str) -> Value {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+        "true" | "True" | "TRUE" => return Value::Bool(true),
+        "false" | "False" | "FALSE" => return Value::Bool(false),
+        _ => {}
+    }
+    numeral(text).map_or_else(|| Value::Text(text.to_owned()), Value::Number)
+}
+
+fn numeral(text: &str) -> Option<Number> {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if let Some(hex) = digits.strip_prefix("0x").filter(|_| digits.len() == text.len()) {
+        return u64::from_str_radix(hex, 16).ok().map(Number::from);
+    }
+    if let Some(octal) = digits.strip_prefix("0o").filter(|_| digits.len() == text.len()) {
+        return u64::from_str_radix(octal, 8).ok().map(Number::from);
+    }
+    let starts_well = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    let has_digit = digits.contains(|c: char| c.is_ascii_digit());
+    let padded = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.") && !digits.starts_with("0e");
+    if !starts_well || !has_digit || padded || !digits.chars().all(|c| c.is_ascii_digit() || "+-.eE".contains(c)) {
+        return None;
+    }
+    if digits.chars().all(|c| c.is_ascii_digit()) {
+        let text = text.strip_prefix('+').unwrap_or(text);
+        return text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from)).ok();
+    }
+    text.parse::<f64>().ok().and_then(Number::from_f64)
+}

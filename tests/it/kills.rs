@@ -1,0 +1,202 @@
+//! The process dies at a named point of a turn (reliability.md 1.2), on SQLite, and another one takes over: no accepted message
+//! is lost, none starts two turns, and the tool that books is never called twice.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::{Value as Json, json};
+
+/// A project folder of its own, and a server on it.
+struct Ground {
+    folder: tempfile::TempDir,
+}
+
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Ground {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        copy(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/projects/kills")), folder.path());
+        Self { folder }
+    }
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+    /// Starts a server; `None` when it died before it listened.
+    fn server(&self, point: Option<&str>) -> Option<Server> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+        command
+            .args(["run", "--port", "0", "--store"])
+            .arg(format!("sqlite:{}", self.path("talks.db").display()))
+            .arg(self.folder.path())
+            .env("SEGUE_TEST_BOOKINGS", self.path("bookings.json"))
+            .env("SEGUE_FAILPOINT_PROOF", self.path("proof"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        if let Some(point) = point {
+            command.env("SEGUE_FAILPOINT", point);
+        }
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let address = loop {
+            let line = lines.next()?.ok()?;
+            if let Some((_, rest)) = line.split_once("http://") {
+                break rest
+                    .split(|c: char| c.is_whitespace() || c == '"')
+                    .next()
+                    .unwrap()
+                    .trim_end_matches('/')
+                    .to_owned();
+            }
+        };
+        // The rest of the log must be read, or the server stops at a full pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        Some(Server { child, address })
+    }
+    /// Whether the point was reached: its name stands in the proof.
+    fn proof(&self) -> Option<String> {
+        fs::read_to_string(self.path("proof")).ok()
+    }
+    fn bookings(&self) -> usize {
+        let Ok(text) = fs::read_to_string(self.path("bookings.json")) else { return 0 };
+        let json: Json = serde_json::from_str(&text).unwrap();
+        let list = json.get("bookings").unwrap_or(&json);
+        list.as_array().map(Vec::len).or_else(|| list.as_object().map(|map| map.len())).unwrap()
+    }
+    fn segue(&self, arguments: &[&str]) -> (i32, String) {
+        let store = format!("sqlite:{}", self.path("talks.db").display());
+        let output = Command::new(env!("CARGO_BIN_EXE_segue"))
+            .args(arguments)
+            .args(["--store", &store])
+            .arg(self.folder.path())
+            .env("SEGUE_TEST_BOOKINGS", self.path("bookings.json"))
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code().unwrap_or(-1), text)
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target)
+        } else {
+            fs::copy(entry.path(), target).map(|_| ()).unwrap()
+        }
+    }
+}
+
+/// Posts a message; `None` when the server died before it answered.
+async fn post(server: &Server, text: &str) -> Option<Vec<String>> {
+    post_to(server, text, "").await
+}
+
+async fn post_to(server: &Server, text: &str, query: &str) -> Option<Vec<String>> {
+    segue::http::install_tls();
+    let body = json!({"sender": "anna", "message": text, "message_id": "m1"});
+    let client = segue::http::Outbound::new();
+    let request = client.client().unwrap().post(format!("http://{}/webhooks/rest/webhook{query}", server.address));
+    let request = request.json(&body);
+    let answer: Json = request.send().await.ok()?.json().await.ok()?;
+    Some(answer.as_array()?.iter().filter_map(|reply| reply["text"].as_str().map(str::to_owned)).collect())
+}
+
+/// What may be true after the takeover.
+#[derive(Clone, Copy, PartialEq)]
+enum After {
+    /// The booking was made, once.
+    Booked,
+    /// Nobody knows whether it was made; it was made at most once, and the user is told.
+    Unknown,
+    /// Either of these.
+    BookedOrUnknown,
+}
+
+async fn kill_at(point: &str, text: &str, after: After) {
+    // Pieces leave before a turn is stored only where the channel shows them.
+    let query = if point.starts_with("C09") { "?stream=deltas" } else { "" };
+    let ground = Ground::new();
+    let first = ground.server(Some(point)).expect("the first server listens");
+    let answered = post_to(&first, text, query).await;
+    assert_eq!(
+        ground.proof().as_deref(),
+        Some(point.split('@').next().unwrap()),
+        "{point} was not reached: {answered:?}"
+    );
+    assert!(answered.is_none(), "{point}: a dead server does not answer");
+    drop(first);
+
+    let second = ground.server(None).expect("the second server listens");
+    let replies = post(&second, text).await.expect("the second server answers");
+    let again = post(&second, text).await.expect("and again");
+    assert_eq!(replies, again, "{point}: a repeated message has the same replies");
+    assert!(!replies.is_empty(), "{point}: the user is told something");
+    drop(second);
+
+    let bookings = ground.bookings();
+    let booked = replies.iter().any(|reply| reply.contains("Booked as NW-"));
+    match after {
+        After::Booked => assert_eq!((bookings, booked), (1, true), "{point}: {replies:?}"),
+        After::Unknown => assert!(bookings <= 1 && !booked, "{point}: {bookings} {replies:?}"),
+        After::BookedOrUnknown => {
+            assert!(bookings <= 1 && (!booked || bookings == 1), "{point}: {bookings} {replies:?}")
+        }
+    }
+    let (code, events) = ground.segue(&["trace", "anna", "--format", "json"]);
+    assert_eq!(code, 0, "{point}: {events}");
+    let turns: Json = serde_json::from_str(&events).unwrap();
+    let turns = turns.as_array().or_else(|| turns["turns"].as_array()).unwrap().clone();
+    assert_eq!(turns.len(), 1, "{point}: one message, one turn");
+    let (code, difference) = ground.segue(&["replay", "anna"]);
+    assert_eq!(code, 0, "{point}: {difference}");
+}
+
+macro_rules! kills {
+    ($($name:ident: $point:literal, $text:literal => $after:ident;)*) => {
+        $(#[tokio::test(flavor = "multi_thread")]
+        async fn $name() {
+            kill_at($point, $text, After::$after).await;
+        })*
+    };
+}
+
+kills! {
+    c03_before_the_message_is_stored: "C03", "book directly" => Booked;
+    c04_stored_and_not_acknowledged: "C04", "book directly" => Booked;
+    c05_accepted_and_not_begun: "C05", "book directly" => Booked;
+    c08_the_model_was_asked: "C08", "book with the agent" => Booked;
+    c08_the_model_was_asked_a_second_time: "C08@2", "book with the agent" => Booked;
+    c09_a_piece_was_shown: "C09", "book with the agent" => Booked;
+    c09_the_last_words_were_half_shown: "C09@5", "book with the agent" => Booked;
+    c11_the_intent_is_stored_by_a_step: "C11", "book directly" => Unknown;
+    c11_the_intent_is_stored_by_an_agent: "C11", "book with the agent" => Unknown;
+    c12_the_request_is_leaving: "C12", "book directly" => Unknown;
+    c13_the_request_is_out_and_the_answer_is_not_in: "C13", "book directly" => Unknown;
+    c13_the_same_in_an_agent: "C13", "book with the agent" => Unknown;
+    c14_the_answer_is_in_and_not_stored: "C14", "book directly" => Unknown;
+    c15_the_outcome_is_stored_and_the_flow_not_told: "C15", "book directly" => Booked;
+    c15_the_outcome_is_stored_and_the_model_not_told: "C15", "book with the agent" => Booked;
+    c19_everything_is_ready_and_not_appended: "C19", "book directly" => Booked;
+    c20_appended_and_nobody_knows: "C20", "book directly" => Booked;
+    c21_appended_and_not_delivered: "C21", "book with the agent" => Booked;
+    c22_delivered_without_a_receipt: "C22", "book directly" => Booked;
+    c23_the_receipt_is_stored: "C23", "book directly" => Booked;
+}
