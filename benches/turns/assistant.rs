@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use segue::{
     conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
     cx::Cx,
-    runtime::{Assistant, Incoming},
+    runtime::{Assistant, Incoming, LoadError},
     store::{MemoryStore, SqliteStore, Store},
 };
 
@@ -38,7 +38,8 @@ pub(crate) fn assistant(root: &Path, folder: &Path, keep: Keep) -> Assistant {
     };
     let builder = match Assistant::builder(root) {
         Ok(builder) => builder,
-        Err(error) => panic!("the bench project does not load: {error:#?}"),
+        Err(LoadError::Findings(findings, _)) => panic!("the bench project has findings: {findings:#?}"),
+        Err(error) => panic!("the bench project does not load: {error}"),
     };
     builder.source(Harbour::new()).store(store).build().unwrap()
 }

@@ -198,7 +198,7 @@ impl Floor {
                 let now = now.unwrap();
                 let variables = context! {
                     description => "Answers questions about the harbour, its boats and their departures.",
-                    slots => minijinja::Value::from_iter(Vec::<(String, String)>::new()),
+                    slots => std::collections::BTreeMap::<String, String>::new(),
                     current_datetime => true,
                     current_date => now.strftime("%d %B, %Y").unwrap(),
                     current_time => now.strftime("%H:%M:%S").unwrap(),

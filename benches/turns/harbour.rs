@@ -26,7 +26,7 @@ const FILES: &[(&str, &str)] = &[
     ("domain.yml", include_str!("../project/domain.yml")),
     ("flows/flows.yml", include_str!("../project/flows.yml")),
     ("endpoints.yml", include_str!("../project/endpoints.yml")),
-    ("sub_agents/desk/config.yml", include_str!("../project/sub_agents/desk/config.yml")),
+    ("sub_agents/clerk/config.yml", include_str!("../project/sub_agents/clerk/config.yml")),
     ("prompt.jinja2", PROMPT),
 ];
 

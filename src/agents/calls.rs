@@ -36,19 +36,19 @@ const SUMMARY: usize = 400;
 
 /// What the calls of one answer came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub(super) struct Tally {
     /// Calls that worked.
-    pub done: u32,
+    pub(super) done: u32,
     /// Calls that did not.
-    pub failed: u32,
+    pub(super) failed: u32,
     /// Whether the finishing tool was called.
-    pub completed: bool,
+    pub(super) completed: bool,
     /// A failure that must end the run: the tool and why.
-    pub fatal: Option<(String, String)>,
+    pub(super) fatal: Option<(String, String)>,
 }
 
 /// Runs the calls of one answer and answers each in the session.
-pub async fn run(
+pub(super) async fn run(
     calls: &[ToolCall],
     task: &AgentTask<'_>,
     profile: &Profile,

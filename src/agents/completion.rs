@@ -15,10 +15,10 @@ use super::{AgentTask, profile::Profile, session::Session, slot_tools, slots::Ru
 use crate::{cx::Cx, llm::ToolSpec, prompts::PromptSet};
 
 /// The name of the finishing tool. The loop knows it by this name alone.
-pub const TASK_COMPLETED: &str = "task_completed";
+pub(super) const TASK_COMPLETED: &str = "task_completed";
 
 /// The tools that belong to the profile, not to a server.
-pub fn built_in_tools(profile: &Profile, slots: &RunSlots<'_>, prompts: &PromptSet) -> Vec<ToolSpec> {
+pub(super) fn built_in_tools(profile: &Profile, slots: &RunSlots<'_>, prompts: &PromptSet) -> Vec<ToolSpec> {
     match profile.kind {
         AgentKind::Open => vec![ToolSpec {
             name: TASK_COMPLETED.into(),
@@ -38,7 +38,7 @@ pub fn built_in_tools(profile: &Profile, slots: &RunSlots<'_>, prompts: &PromptS
 }
 
 /// What has happened in a run so far; becomes its outcome.
-pub struct Ledger<'a> {
+pub(super) struct Ledger<'a> {
     task: &'a AgentTask<'a>,
     events: Vec<Event>,
     results: Vec<Json>,
@@ -46,21 +46,21 @@ pub struct Ledger<'a> {
 
 impl<'a> Ledger<'a> {
     /// An empty one.
-    pub fn new(task: &'a AgentTask<'a>) -> Self {
+    pub(super) fn new(task: &'a AgentTask<'a>) -> Self {
         Self { task, events: Vec::new(), results: Vec::new() }
     }
     /// Whose it is.
-    pub fn agent(&self) -> &'a segue_engine::ids::AgentName {
+    pub(super) fn agent(&self) -> &'a segue_engine::ids::AgentName {
         &self.task.call.agent
     }
     /// Adds an event.
-    pub fn event(&mut self, kind: EventKind, cx: &Cx) {
+    pub(super) fn event(&mut self, kind: EventKind, cx: &Cx) {
         let call = self.task.call;
         let place = EventPlace { active_flow: Some(call.flow_id.clone()), step_id: Some(call.step_id.clone()) };
         self.events.push(Event { at: cx.clock.now(), kind, place });
     }
     /// Adds a text that the user saw.
-    pub fn said(&mut self, spoken: &Spoken, kind: BotKind, in_exchange: bool, cx: &Cx) {
+    pub(super) fn said(&mut self, spoken: &Spoken, kind: BotKind, in_exchange: bool, cx: &Cx) {
         if spoken.text.is_empty() {
             return;
         }
@@ -75,11 +75,11 @@ impl<'a> Ledger<'a> {
         self.event(EventKind::Bot(bot), cx);
     }
     /// Adds a tool's result for programs.
-    pub fn result(&mut self, name: &str, result: Json) {
+    pub(super) fn result(&mut self, name: &str, result: Json) {
         self.results.push(json!({"name": name, "result": result}));
     }
     /// Closes the run. Exchanges go before the last words, so that a later prompt shows them in the order they happened.
-    pub fn close(
+    pub(super) fn close(
         mut self,
         status: AgentStatus,
         profile: &Profile,

@@ -25,7 +25,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-pub use self::{react::ReactAgent, step::ITERATIONS};
+pub use self::react::ReactAgent;
 use crate::{conversation::ReplySink, cx::Cx, llm::Llm, tools::registry::ToolSet};
 
 /// Who an agent is.

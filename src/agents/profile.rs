@@ -13,32 +13,32 @@ use crate::limits;
 
 /// The profile of one run.
 #[derive(Clone, Debug)]
-pub struct Profile {
+pub(super) struct Profile {
     /// Open or task.
-    pub kind: AgentKind,
+    pub(super) kind: AgentKind,
     /// When a task agent is done: all must hold.
-    pub exit_if: Vec<Condition>,
+    pub(super) exit_if: Vec<Condition>,
     /// The slots that `exit_if` names, by first appearance: the order of their tools never changes.
-    pub exit_slots: Vec<Arc<str>>,
+    pub(super) exit_slots: Vec<Arc<str>>,
     /// Whether texts before tool calls are fillers.
-    pub fillers: bool,
+    pub(super) fillers: bool,
     /// What a failed tool does.
-    pub on_tool_error: OnToolError,
+    pub(super) on_tool_error: OnToolError,
     /// Iterations of one run.
-    pub iterations: u32,
+    pub(super) iterations: u32,
     /// Time for one tool call, where the author set one.
-    pub tool_timeout: Option<Duration>,
+    pub(super) tool_timeout: Option<Duration>,
     /// Failed calls in a row that end the run.
-    pub failures: u32,
+    pub(super) failures: u32,
 }
 
 impl Profile {
     /// The slots to fill, for templates.
-    pub fn slot_names(&self) -> Vec<String> {
+    pub(super) fn slot_names(&self) -> Vec<String> {
         self.exit_slots.iter().map(|name| name.to_string()).collect()
     }
     /// The profile that the calling step and the agent's configuration make.
-    pub fn of(task: &AgentTask<'_>) -> Self {
+    pub(super) fn of(task: &AgentTask<'_>) -> Self {
         let exit_if = exit_conditions(task.project, task.call);
         let definition: &AgentDef = task.definition;
         Self {

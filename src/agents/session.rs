@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The messages of one run.
-pub struct Session {
+pub(super) struct Session {
     /// The stable prompt.
     system: Arc<ChatMessage>,
     /// The conversation, oldest first; before its last user message stands the context.
@@ -30,7 +30,7 @@ pub struct Session {
 
 impl Session {
     /// Collects what the run starts from.
-    pub fn open(
+    pub(super) fn open(
         task: &AgentTask<'_>,
         profile: &Profile,
         slots: &RunSlots<'_>,
@@ -44,7 +44,7 @@ impl Session {
     }
 
     /// The messages of the next request. Texts are shared; only pointers are copied.
-    pub fn messages(
+    pub(super) fn messages(
         &self,
         task: &AgentTask<'_>,
         profile: &Profile,
@@ -64,16 +64,16 @@ impl Session {
     }
 
     /// Takes a message of this run.
-    pub fn push(&mut self, message: Arc<ChatMessage>) {
+    pub(super) fn push(&mut self, message: Arc<ChatMessage>) {
         self.exchanges.push(message);
     }
     /// Takes the result of a call. Every call must get exactly one.
-    pub fn answer(&mut self, call: &ToolCall, text: impl Into<Arc<str>>) {
+    pub(super) fn answer(&mut self, call: &ToolCall, text: impl Into<Arc<str>>) {
         self.exchanges.push(ChatMessage::tool(call, text));
     }
     /// What this run added, for the next turns of the same task: whole exchanges, newest kept, within
     /// [`limits::AGENT_EXCHANGES`].
-    pub fn exchanges(&self) -> Vec<Json> {
+    pub(super) fn exchanges(&self) -> Vec<Json> {
         let mut kept: Vec<Vec<Json>> = Vec::new();
         let mut size = 0;
         for group in self.groups().into_iter().rev() {

@@ -10,12 +10,12 @@ use super::slots::RunSlots;
 use crate::{llm::ToolSpec, prompts::PromptSet};
 
 /// What the names of slot tools begin with.
-pub const PREFIX: &str = "set_slot_";
+pub(super) const PREFIX: &str = "set_slot_";
 /// The one parameter of a slot tool.
-pub const PARAMETER: &str = "slot_value";
+pub(super) const PARAMETER: &str = "slot_value";
 
 /// The tool of one slot, as the model sees it.
-pub fn spec(slot: &SlotDef, prompts: &PromptSet) -> ToolSpec {
+pub(super) fn spec(slot: &SlotDef, prompts: &PromptSet) -> ToolSpec {
     let (value, strict) = schema(&slot.kind);
     let (values, least, greatest) = match &slot.kind {
         SlotType::Categorical(values) => (Some(values.iter().map(|v| v.to_string()).collect::<Vec<_>>()), None, None),
@@ -57,7 +57,7 @@ fn schema(kind: &SlotType) -> (Json, bool) {
 ///
 /// # Errors
 /// Why it is none, in words for the model.
-pub fn coerce(kind: &SlotType, written: &Json) -> Result<Json, String> {
+pub(super) fn coerce(kind: &SlotType, written: &Json) -> Result<Json, String> {
     if written.is_null() {
         return Ok(Json::Null);
     }
@@ -138,7 +138,7 @@ fn scalar_text(written: &Json) -> Option<String> {
 ///
 /// # Errors
 /// Why the value is refused, in words for the model.
-pub fn validate(slots: &RunSlots<'_>, project: &Arc<Project>, name: &str) -> Result<(), String> {
+pub(super) fn validate(slots: &RunSlots<'_>, project: &Arc<Project>, name: &str) -> Result<(), String> {
     let Some(validation) = slots.definition(name).and_then(|slot| slot.validation.as_ref()) else { return Ok(()) };
     for rejection in &validation.rejections {
         if slots.holds(&rejection.condition) {

@@ -29,7 +29,7 @@ const HIDDEN: &[&str] = &[
 ];
 
 /// The slots as one run sees them.
-pub struct RunSlots<'a> {
+pub(super) struct RunSlots<'a> {
     project: &'a Arc<Project>,
     conversation: &'a Conversation,
     recorded: IndexMap<Arc<str>, Json>,
@@ -37,31 +37,31 @@ pub struct RunSlots<'a> {
 
 impl<'a> RunSlots<'a> {
     /// The conversation's values.
-    pub fn new(project: &'a Arc<Project>, conversation: &'a Conversation) -> Self {
+    pub(super) fn new(project: &'a Arc<Project>, conversation: &'a Conversation) -> Self {
         Self { project, conversation, recorded: IndexMap::new() }
     }
     /// Records a value for this run.
-    pub fn record(&mut self, name: &str, value: Json) {
+    pub(super) fn record(&mut self, name: &str, value: Json) {
         self.recorded.insert(name.into(), value);
     }
     /// What this run recorded, in order.
-    pub fn recorded(&self) -> &IndexMap<Arc<str>, Json> {
+    pub(super) fn recorded(&self) -> &IndexMap<Arc<str>, Json> {
         &self.recorded
     }
     /// The definition of a slot.
-    pub fn definition(&self, name: &str) -> Option<&'a SlotDef> {
+    pub(super) fn definition(&self, name: &str) -> Option<&'a SlotDef> {
         self.project.slot(name)
     }
     /// The value now; null when there is none.
-    pub fn value(&self, name: &str) -> &Json {
+    pub(super) fn value(&self, name: &str) -> &Json {
         self.slot(name).unwrap_or(&Json::Null)
     }
     /// Whether all conditions hold. No condition at all never holds.
-    pub fn satisfy(&self, conditions: &[Condition]) -> bool {
+    pub(super) fn satisfy(&self, conditions: &[Condition]) -> bool {
         !conditions.is_empty() && conditions.iter().all(|condition| self.holds(condition))
     }
     /// Whether one condition holds.
-    pub fn holds(&self, condition: &Condition) -> bool {
+    pub(super) fn holds(&self, condition: &Condition) -> bool {
         condition.eval(self, &|text| self.render(text)).holds
     }
     fn render(&self, text: &str) -> Result<String, String> {
@@ -71,7 +71,7 @@ impl<'a> RunSlots<'a> {
         self.project.templates.render(&template, view).map_err(|error| error.to_string())
     }
     /// A shared view for templates: every slot with a value, and `always` whatever their value.
-    pub fn snapshot(&self, always: &[Arc<str>]) -> Snapshot {
+    pub(super) fn snapshot(&self, always: &[Arc<str>]) -> Snapshot {
         let mut shown = IndexMap::new();
         for (name, definition) in &self.project.domain.slots {
             let value = self.value(name.as_str());
@@ -110,15 +110,15 @@ fn info(definition: &SlotDef) -> SlotInfo {
 
 /// Slots with their values at one moment, as templates see them.
 #[derive(Clone, Debug)]
-pub struct Snapshot(Arc<IndexMap<Arc<str>, (Json, SlotInfo)>>);
+pub(super) struct Snapshot(Arc<IndexMap<Arc<str>, (Json, SlotInfo)>>);
 
 impl Snapshot {
     /// For a template.
-    pub fn into_value(self) -> minijinja::Value {
+    pub(super) fn into_value(self) -> minijinja::Value {
         segue_engine::template::SlotsView::new(Arc::new(self)).into_value()
     }
     /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }

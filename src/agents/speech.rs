@@ -10,17 +10,17 @@ use crate::{
 };
 
 /// A text that was sent, or is to be sent, under an id of its own.
-pub struct Spoken {
+pub(super) struct Spoken {
     /// The id of the message.
-    pub id: Arc<str>,
+    pub(super) id: Arc<str>,
     /// Its text, trimmed; empty when nothing was said.
-    pub text: Arc<str>,
+    pub(super) text: Arc<str>,
     /// Whether pieces of it left already.
     begun: bool,
 }
 
 /// What came of one model call.
-pub enum Heard {
+pub(super) enum Heard {
     /// A complete answer; its text may have left already.
     Answer(Arc<Answer>, Spoken),
     /// The answer broke off; what the user saw of it counts as said.
@@ -28,7 +28,7 @@ pub enum Heard {
 }
 
 /// Asks the model and forwards its text.
-pub async fn ask(task: &AgentTask<'_>, request: ChatRequest, out: &mut dyn ReplySink, cx: &Cx) -> Heard {
+pub(super) async fn ask(task: &AgentTask<'_>, request: ChatRequest, out: &mut dyn ReplySink, cx: &Cx) -> Heard {
     let mut spoken = Spoken { id: cx.key.as_str().into(), text: "".into(), begun: false };
     let mut stream = match task.llm.chat(request, cx).await {
         Ok(stream) => stream,
@@ -85,7 +85,7 @@ impl Spoken {
     }
 
     /// Ends the message: now its kind is known.
-    pub async fn end(&self, kind: BotKind, interrupted: bool, out: &mut dyn ReplySink, cx: &Cx) {
+    pub(super) async fn end(&self, kind: BotKind, interrupted: bool, out: &mut dyn ReplySink, cx: &Cx) {
         if self.text.is_empty() {
             return;
         }

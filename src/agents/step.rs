@@ -22,17 +22,17 @@ use crate::{
 };
 
 /// The agent was not done after its last pass.
-pub const ITERATIONS: &str = "A0501";
+pub(super) const ITERATIONS: &str = "A0501";
 /// Too many tool calls failed in a row, or one that must not.
-pub const TOOLS: &str = "A0502";
+pub(super) const TOOLS: &str = "A0502";
 /// The model could not be asked.
-pub const MODEL: &str = "A0503";
+pub(super) const MODEL: &str = "A0503";
 /// The model said nothing, again and again.
-pub const NOTHING: &str = "A0504";
+pub(super) const NOTHING: &str = "A0504";
 /// The time of the run was over.
-pub const DEADLINE: &str = "A0505";
+pub(super) const DEADLINE: &str = "A0505";
 /// A prompt could not be rendered.
-pub const PROMPT: &str = "A0506";
+pub(super) const PROMPT: &str = "A0506";
 
 /// Empty answers that are tried again, and the waits before that (agents.md 3.10).
 const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
@@ -40,7 +40,7 @@ const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 const MORE_TOKENS: u32 = 4_096;
 
 /// What the loop must do after an answer.
-pub enum Decision {
+pub(super) enum Decision {
     /// Run the calls of this answer.
     Act(Arc<Answer>, Spoken),
     /// The run is over; these are its last words.
@@ -62,7 +62,7 @@ pub enum Decision {
 }
 
 /// What the loop must do after the calls.
-pub enum After {
+pub(super) enum After {
     /// Ask the model again.
     GoOn,
     /// Ask for the closing line, without tools.
@@ -73,11 +73,11 @@ pub enum After {
 
 /// What the machine remembers between passes.
 #[derive(Debug, Default)]
-pub struct Step {
+pub(super) struct Step {
     /// The task is done; only the closing line is missing.
-    pub closing: bool,
+    pub(super) closing: bool,
     /// A raised token limit, after an answer that was cut inside a call.
-    pub max_tokens: Option<u32>,
+    pub(super) max_tokens: Option<u32>,
     empty: usize,
     failures: u32,
     lengthened: bool,
@@ -85,7 +85,7 @@ pub struct Step {
 
 impl Step {
     /// Decides on an answer.
-    pub fn decide(&mut self, heard: Heard, profile: &Profile, slots: &RunSlots<'_>) -> Decision {
+    pub(super) fn decide(&mut self, heard: Heard, profile: &Profile, slots: &RunSlots<'_>) -> Decision {
         let (answer, spoken) = match heard {
             Heard::Answer(answer, spoken) => (answer, spoken),
             Heard::Broken(error, spoken) => {
@@ -151,7 +151,7 @@ impl Step {
     }
 
     /// Decides after the calls of an answer ran.
-    pub fn after_calls(&mut self, tally: Tally, profile: &Profile, slots: &RunSlots<'_>, spoken: &Spoken) -> After {
+    pub(super) fn after_calls(&mut self, tally: Tally, profile: &Profile, slots: &RunSlots<'_>, spoken: &Spoken) -> After {
         if let Some((tool, reason)) = tally.fatal {
             return After::Finish(failed(TOOLS, format!("{tool}: {reason}")));
         }
@@ -177,7 +177,7 @@ impl Step {
 }
 
 /// Whether the run must end before the next model call.
-pub fn stopped(cx: &Cx) -> Option<AgentStatus> {
+pub(super) fn stopped(cx: &Cx) -> Option<AgentStatus> {
     if cx.cancel.is_cancelled() {
         return Some(AgentStatus::Cancelled { reason: "cancelled".into() });
     }
@@ -185,18 +185,18 @@ pub fn stopped(cx: &Cx) -> Option<AgentStatus> {
 }
 
 /// A failure with a code.
-pub fn failed(code: &str, reason: String) -> AgentStatus {
+pub(super) fn failed(code: &str, reason: String) -> AgentStatus {
     AgentStatus::Failed { code: code.into(), reason }
 }
 
 /// Asks for the closing line.
-pub fn ask_closing(session: &mut Session, prompts: &PromptSet) {
+pub(super) fn ask_closing(session: &mut Session, prompts: &PromptSet) {
     let text = prompts.render(&prompts.agent_closing, context! {}).unwrap_or_default();
     session.push(ChatMessage::system(text.trim()));
 }
 
 /// Tells the model that its answer was empty.
-pub fn nudge(session: &mut Session, prompts: &PromptSet) {
+pub(super) fn nudge(session: &mut Session, prompts: &PromptSet) {
     let text = prompts.render(&prompts.agent_retry_empty, context! {}).unwrap_or_default();
     session.push(ChatMessage::system(text.trim()));
 }

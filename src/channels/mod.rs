@@ -22,7 +22,7 @@ use serde_json::Value as Json;
 
 pub use self::{
     bearer::Bearer,
-    inbox::{Arrival, Inbox, code_of},
+    inbox::{Arrival, Inbox},
     rest::Rest,
     splitting::parts,
 };

@@ -126,7 +126,7 @@ impl Talk {
         match self.assistant.receive(Incoming::text(self.id.clone(), text, CHANNEL), sink).await {
             Ok(report) => Ok(Some(report)),
             Err(error) => {
-                out::note(&format!("the message got no turn: {error}"));
+                out::note(&format!("the message got no turn: {error} [{}]", error.code()));
                 Ok(None)
             }
         }

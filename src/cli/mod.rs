@@ -18,6 +18,7 @@ mod trace;
 use std::{io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use segue::{runtime::ReplayError, store::StoreError};
 
 /// Findings, failed tests, a replay that differs.
 pub(crate) const FINDINGS: u8 = 1;
@@ -81,7 +82,8 @@ pub(crate) fn run() -> ExitCode {
         // Whoever read our output has seen enough, `head` for instance.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            out::note(&format!("{error:#}"));
+            let code = code(&error).map(|code| format!(" [{code}]")).unwrap_or_default();
+            out::note(&format!("{error:#}{code}"));
             ExitCode::from(COULD_NOT_RUN)
         }
     }
@@ -97,6 +99,12 @@ fn wait(command: impl Future<Output = Done>) -> Done {
     // A thread that reads the terminal cannot be interrupted; nothing else is left to wait for.
     runtime.shutdown_background();
     done
+}
+
+/// The code that `segue explain` knows, of errors that have one.
+fn code(error: &anyhow::Error) -> Option<&'static str> {
+    let store = error.downcast_ref::<StoreError>().map(StoreError::code);
+    store.or_else(|| error.downcast_ref::<ReplayError>().map(ReplayError::code))
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -26,8 +26,8 @@ const PLANTED: [&str; 20] = [
     "F0109 data/transfer.yml:19:5",            // no description
     "F0217 data/transfer.yml:20:15",           // a call
     "F0302 domain.yml:6:11",                   // a type of slots
-    "F0310 domain.yml:16:42",                  // a button's slot
-    "F0406 domain.yml:22:14",                  // a template
+    "F0310 domain.yml:16:44",                  // a button's slot
+    "F0406 domain.yml:22:28",                  // a template
     "F0601 endpoints.yml:6:18",                // a secret
     "F0505 sub_agents/helper/config.yml:6:13", // a server of an agent
 ];

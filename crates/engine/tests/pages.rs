@@ -1,5 +1,7 @@
 //! The examples on the pages of error codes are true: the wrong lines give the code, and the line that the page says they give.
 
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
 use std::{fs, path::Path};
 
 use segue_engine::project::{Project, SourceFile, Sources, render};

@@ -85,7 +85,12 @@ fn understand(turn: &mut Turn<'_>) -> Next {
             if turn.project.config.generator.is_some() {
                 return Next::Understand;
             }
-            Command::CannotHandle { reason: "cannot_handle_not_supported".to_owned() }
+            // Without a command generator an agent that waits is the only one who can read it.
+            if agent_frame::waits(&turn.stack) {
+                Command::ContinueAgent
+            } else {
+                Command::CannotHandle { reason: "cannot_handle_not_supported".to_owned() }
+            }
         }
     };
     commands::execute(turn, vec![command], Source::Check)
