@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use segue_engine::{
-    conversation::{BotKind, Conversation, Event, EventKind, EventPlace},
+    conversation::{Conversation, Event, EventKind, EventPlace},
     dialogue::{self, Input, InputKind, Next, Reason},
 };
 
@@ -76,9 +76,7 @@ pub(super) async fn walk(
             // The second time the brain must not ask again; it listens after `Exhausted` whatever happens.
             (_, Some(_)) if effect > u64::from(limits::TURN_EFFECTS) + 1 => break,
             (_, Some(budget)) => InputKind::Exhausted { budget },
-            (_, None) if upgraded.is_some() => {
-                InputKind::Upgraded { outcomes: upgraded.take().unwrap_or_default() }
-            }
+            (_, None) if upgraded.is_some() => InputKind::Upgraded { outcomes: upgraded.take().unwrap_or_default() },
             (next, None) => {
                 sink.catch_up(&walked.replies, cx).await;
                 let cx = cx.step(effect);
@@ -110,10 +108,5 @@ impl Walked {
             }
             self.events.push(event);
         }
-    }
-
-    /// Whether anything was said that is no filler.
-    pub(super) fn said_something(&self) -> bool {
-        self.replies.iter().any(|reply| reply.kind != BotKind::Filler)
     }
 }
