@@ -7,7 +7,6 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use regex::Regex;
 use segue::{
-
     clock::{Clock, Deadline, SystemClock, Timestamp},
     conversation::{BotKind, ReplyPiece},
     http::Outbound,
@@ -178,7 +177,9 @@ async fn run(weather: Weather, place: &Place<'_>, case: &Case) -> Result<(), Str
     if let Some(expected) = &case.bookings {
         match weather {
             // It recovers or says so: a booking that was asked for may be missing, one too many must not be there.
-            Weather::GarbageEveryThird if stored.len() > expected.len() => return Err(format!("too many bookings: {stored:?}")),
+            Weather::GarbageEveryThird if stored.len() > expected.len() => {
+                return Err(format!("too many bookings: {stored:?}"));
+            }
             Weather::GarbageEveryThird => {}
             _ => same_bookings(expected, &stored)?,
         }
