@@ -200,3 +200,25 @@ kills! {
     c22_delivered_without_a_receipt: "C22", "book directly" => Booked;
     c23_the_receipt_is_stored: "C23", "book directly" => Booked;
 }
+
+/// An upgrade in the middle of a turn (decisions.md 13.5): nothing is replayed, the write is unknown, and the user is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_project_takes_a_turn_over_without_deciding_it_again() {
+    let ground = Ground::new();
+    let first = ground.server(Some("C13")).expect("the first server listens");
+    assert!(post(&first, "book directly").await.is_none());
+    drop(first);
+    let domain = fs::read_to_string(ground.path("domain.yml")).unwrap();
+    fs::write(ground.path("domain.yml"), domain.replace("Booked as", "It is booked as")).unwrap();
+
+    let second = ground.server(None).expect("the second server listens");
+    let replies = post(&second, "book directly").await.expect("the second server answers");
+    drop(second);
+    assert!(ground.bookings() <= 1);
+    assert!(!replies.is_empty() && replies.iter().all(|reply| !reply.contains("ooked as")), "{replies:?}");
+    let (code, trace) = ground.segue(&["trace", "anna", "--format", "json"]);
+    assert_eq!(code, 0);
+    assert!(trace.contains("tool_executed") && trace.contains("unknown"), "{trace}");
+    let (code, difference) = ground.segue(&["replay", "anna"]);
+    assert_eq!(code, 0, "{difference}");
+}
