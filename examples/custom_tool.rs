@@ -40,7 +40,7 @@ impl Tool for Forecast {
     fn call<'a>(&'a self, arguments: Value, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(async move {
             // Work that may take long waits through the context, so that deadline and cancellation hold.
-            let looked = cx.cx.wait(async { json!({"place": arguments["place"], "sky": "clear"}) }).await;
+            let looked = cx.cx.wait(async { json!({"place": arguments.get("place"), "sky": "clear"}) }).await;
             match looked {
                 Ok(weather) => ToolOutcome::Done(ToolOutput {
                     content: vec![json!({"type": "text", "text": weather.to_string()})],

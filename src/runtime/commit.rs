@@ -89,8 +89,7 @@ async fn attempt(
     takeover::note(&inherited, &door, &cx).await;
     let mut sink = TurnSink::new(sink, journal.clone() as Arc<dyn Journal>);
     let walked =
-        turn::walk(&inner.parts, &mut cached.conversation, (number, inbound), inherited, &door, &mut sink, &cx)
-            .await;
+        turn::walk(&inner.parts, &mut cached.conversation, (number, inbound), inherited, &door, &mut sink, &cx).await;
     if let Some(error) = door.meter.take_broken() {
         return Err(error);
     }

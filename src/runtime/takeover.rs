@@ -26,7 +26,8 @@ pub(super) fn inherit(build: u64, recorded: &[JournalRecord]) -> Inheritance {
     let upgraded = remembered(recorded, UPGRADED);
     let foreign = TurnJournal::is_foreign(build, recorded);
     Inheritance {
-        interrupted: remembered(recorded, INTERRUPTED).unwrap_or_else(|| TurnJournal::spoken(recorded).cloned().collect()),
+        interrupted: remembered(recorded, INTERRUPTED)
+            .unwrap_or_else(|| TurnJournal::spoken(recorded).cloned().collect()),
         upgraded: upgraded.or_else(|| foreign.then(|| outcomes(recorded))),
     }
 }
