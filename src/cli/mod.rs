@@ -89,12 +89,15 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
+/// Deeply nested conditions and templates are walked on the stack; the main thread of some systems has 1 MiB.
+pub(crate) const STACK: usize = 16 * 1024 * 1024;
+
 /// The exit code of a command; an error is [`COULD_NOT_RUN`].
 type Done = anyhow::Result<u8>;
 
 fn wait(command: impl Future<Output = Done>) -> Done {
     segue::http::install_tls();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(crate::STACK).build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(STACK).build()?;
     let done = runtime.block_on(command);
     // A thread that reads the terminal cannot be interrupted; nothing else is left to wait for.
     runtime.shutdown_background();
