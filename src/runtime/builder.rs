@@ -220,7 +220,7 @@ impl AssistantBuilder {
         self.project.prompts.get(&format!("prompts/{name}")).cloned()
     }
 
-    fn models(&self) -> Result<(Arc<dyn Llm>, HashMap<String, Arc<dyn Llm>>), LoadError> {
+    fn models(&self) -> Result<Opened, LoadError> {
         if self.offline {
             return Ok((Arc::new(super::models::Nobody::default()), HashMap::new()));
         }
@@ -279,6 +279,9 @@ impl AssistantBuilder {
         self.sources.clone()
     }
 }
+
+/// The model of the command generator, and those of agents by name.
+type Opened = (Arc<dyn Llm>, HashMap<String, Arc<dyn Llm>>);
 
 fn random_seed() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0

@@ -3,7 +3,6 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use crate::{
-    conversation::BotKind,
     llm::Llm,
     runtime::{Assistant, AssistantBuilder, Incoming, LoadError, ReceiveError, Report},
 };
@@ -20,7 +19,7 @@ pub struct World {
 }
 
 /// The name of the channel that messages of a world come from.
-pub const CHANNEL: &str = "world";
+pub(super) const CHANNEL: &str = "world";
 
 impl World {
     /// The project in a folder. `model` answers everything, whatever the project names.
@@ -76,11 +75,6 @@ impl World {
     pub fn wait(&self, time: Duration) {
         self.clock.advance(time);
     }
-}
-
-/// Texts of messages that are no fillers.
-pub fn answers(messages: Vec<(String, BotKind)>) -> Vec<String> {
-    messages.into_iter().filter(|(_, kind)| *kind != BotKind::Filler).map(|(text, _)| text).collect()
 }
 
 #[cfg(test)]
