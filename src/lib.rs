@@ -65,7 +65,7 @@ pub mod runtime;
 pub mod secret;
 pub mod server;
 pub mod store;
-#[cfg(any(debug_assertions, feature = "testing"))]
+#[cfg(any(test, debug_assertions, feature = "testing"))]
 pub mod testing;
 pub mod tools;
 pub mod understanding;
