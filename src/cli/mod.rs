@@ -56,6 +56,9 @@ enum Command {
     Demo(demo::Args),
 }
 
+/// Deeply nested conditions and templates are walked on the stack; the main thread of some systems has 1 MiB.
+pub(crate) const STACK: usize = 16 * 1024 * 1024;
+
 /// Reads the command line and does it.
 pub(crate) fn run() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -92,9 +95,10 @@ pub(crate) fn run() -> ExitCode {
 /// The exit code of a command; an error is [`COULD_NOT_RUN`].
 type Done = anyhow::Result<u8>;
 
-fn wait(command: impl Future<Output = Done>) -> Done {
+/// Does what has to be waited for.
+fn wait<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     segue::http::install_tls();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(crate::STACK).build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(STACK).build()?;
     let done = runtime.block_on(command);
     // A thread that reads the terminal cannot be interrupted; nothing else is left to wait for.
     runtime.shutdown_background();

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use segue_engine::{
-    conversation::{BotKind, Conversation, Event, EventKind, EventPlace},
+    conversation::{Conversation, Event, EventKind, EventPlace},
     dialogue::{self, Input, InputKind, Next, Reason},
 };
 
@@ -108,10 +108,5 @@ impl Walked {
             }
             self.events.push(event);
         }
-    }
-
-    /// Whether anything was said that is no filler.
-    pub(super) fn said_something(&self) -> bool {
-        self.replies.iter().any(|reply| reply.kind != BotKind::Filler)
     }
 }

@@ -1,3 +1,5 @@
+//! The program by hand: what people and scripts see of each command.
+
 use crate::{
     program::{run, run_in},
     project,
@@ -112,6 +114,21 @@ fn a_sound_project_passes_and_a_broken_one_does_not_chat() {
     let ran = run(&["chat", &project("broken")], "hi\n");
     assert_eq!((ran.code, ran.out.as_str()), (1, ""));
     assert!(ran.err.contains("flows/flows.yml:6:15: error["), "{}", ran.err);
+}
+
+#[test]
+fn check_asks_the_tool_servers_when_told_to() {
+    let up = run(&["check", &project("courier"), "--online"], "");
+    assert_eq!(up.code, 0, "{}", up.out);
+    let folder = tempfile::tempdir().unwrap();
+    copy_folder(project("courier").as_ref(), folder.path());
+    let endpoints = folder.path().join("endpoints.yml");
+    let text = std::fs::read_to_string(&endpoints).unwrap();
+    std::fs::write(&endpoints, text.replace("command: segue", "command: no-such-program")).unwrap();
+    assert_eq!(run_in(folder.path(), &["check"], "").code, 0);
+    let down = run_in(folder.path(), &["check", "--online"], "");
+    assert_eq!(down.code, 1, "{}", down.out);
+    assert!(down.out.contains("error[T0101]: the tool server `depot` does not answer"), "{}", down.out);
 }
 
 #[test]

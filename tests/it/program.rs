@@ -7,21 +7,21 @@ use std::{
 };
 
 /// What a run of the program left.
-pub struct Ran {
-    pub code: i32,
-    pub out: String,
-    pub err: String,
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Ran {
     /// The lines of standard output.
-    pub fn lines(&self) -> Vec<&str> {
+    pub(crate) fn lines(&self) -> Vec<&str> {
         self.out.lines().collect()
     }
 }
 
 /// The program, with nothing of this machine's environment that it would look at.
-pub fn command() -> Command {
+pub(crate) fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
     for name in ["LOG_LEVEL", "RUST_LOG", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE", "SEGUE_AUTH_TOKEN"] {
         command.env_remove(name);
@@ -30,7 +30,7 @@ pub fn command() -> Command {
 }
 
 /// Runs it in a folder, with this input, to its end.
-pub fn run_in(folder: &Path, arguments: &[&str], input: &str) -> Ran {
+pub(crate) fn run_in(folder: &Path, arguments: &[&str], input: &str) -> Ran {
     let mut command = command();
     command.current_dir(folder).args(arguments);
     let mut child =
@@ -46,6 +46,6 @@ pub fn run_in(folder: &Path, arguments: &[&str], input: &str) -> Ran {
 }
 
 /// Runs it in a new empty folder.
-pub fn run(arguments: &[&str], input: &str) -> Ran {
+pub(crate) fn run(arguments: &[&str], input: &str) -> Ran {
     run_in(tempfile::tempdir().unwrap().path(), arguments, input)
 }

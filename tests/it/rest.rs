@@ -7,9 +7,12 @@ use std::sync::{
 
 use futures::future::BoxFuture;
 use segue::{
+    agents::{Agent, AgentCard, AgentTask},
     channels,
+    conversation::{AgentOutcome, AgentStatus, ReplySink},
+    cx::Cx,
     effect::Effect,
-    runtime::Assistant,
+    runtime::{Assistant, AssistantBuilder},
     server,
     tools::{Tool, ToolCx, ToolOutcome, ToolOutput, ToolSpec, Toolbox},
 };
@@ -64,8 +67,12 @@ struct Served {
 
 impl Served {
     async fn start(credentials: &Json) -> Self {
+        Self::start_with(credentials, |builder| builder).await
+    }
+
+    async fn start_with(credentials: &Json, parts: impl FnOnce(AssistantBuilder) -> AssistantBuilder) -> Self {
         let tool = LookUp::new();
-        let builder = Assistant::builder(project("courier")).unwrap_or_else(|error| panic!("{error}"));
+        let builder = parts(Assistant::builder(project("courier")).unwrap_or_else(|error| panic!("{error}")));
         let assistant =
             builder.source(Arc::new(Toolbox::new("depot", [tool.clone() as Arc<dyn Tool>]))).build().unwrap();
         let credentials = credentials.as_object().unwrap().clone().into_iter().collect();
@@ -201,4 +208,33 @@ async fn the_same_message_id_twice_gives_the_same_replies_and_one_turn() {
     let lines: Vec<Json> = streamed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(Json::from(lines), first);
     assert_eq!(served.tool.calls.load(Ordering::SeqCst), 1);
+}
+
+/// An agent that fails.
+struct Broken(AgentCard);
+
+impl Agent for Broken {
+    fn card(&self) -> &AgentCard {
+        &self.0
+    }
+    fn run<'a>(&'a self, _: AgentTask<'a>, _: &'a mut dyn ReplySink, _: &'a Cx) -> BoxFuture<'a, AgentOutcome> {
+        let status = AgentStatus::Failed { code: "A0501".into(), reason: "the secret cause".into() };
+        let outcome = AgentOutcome { status, events: Vec::new(), data: Json::Null, metadata: serde_json::Map::new() };
+        Box::pin(std::future::ready(outcome))
+    }
+}
+
+#[tokio::test]
+async fn a_failed_turn_answers_200_and_names_its_code_and_never_its_cause() {
+    let broken = Broken(AgentCard { name: "clerk".into(), description: "fails".into() });
+    let served = Served::start_with(&json!({}), |builder| builder.agent("clerk", Arc::new(broken))).await;
+    let answer = served.post("", &message("what is in the depot?")).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.headers().get("x-turn-error").unwrap(), "A0501");
+    let body = answer.text().await.unwrap();
+    assert!(body.contains("\"text\"") && !body.contains("secret"), "the user hears the pattern: {body}");
+
+    let streamed = served.post("?stream=deltas", &message("what is in the depot?")).send().await.unwrap();
+    let body = streamed.text().await.unwrap();
+    assert!(body.contains("\"type\":\"error\",\"code\":\"A0501\"") && !body.contains("secret"), "{body}");
 }

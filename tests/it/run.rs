@@ -73,6 +73,6 @@ fn end(child: &mut Child) {
 }
 
 /// A client without anything of this machine's environment.
-pub fn client() -> reqwest::Client {
+pub(crate) fn client() -> reqwest::Client {
     segue::http::Outbound::new().client().unwrap().clone()
 }

@@ -38,8 +38,8 @@ use self::turn::Turn;
 pub use self::{slots::coerced, why::Reason};
 use crate::{
     conversation::{
-        ActionCall, ActionOutcome, AgentCall, AgentOutcome, BotMessage, Command, Conversation, Event, EventKind, ToolCallStep,
-        ToolResult, UserMessage,
+        ActionCall, ActionOutcome, AgentCall, AgentOutcome, BotMessage, Command, Conversation, Event, EventKind,
+        ToolCallStep, ToolResult, UserMessage,
     },
     project::Project,
     time::Timestamp,
