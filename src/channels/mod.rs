@@ -23,7 +23,7 @@ use serde_json::Value as Json;
 pub use self::{
     bearer::Bearer,
     inbox::{Arrival, Inbox},
-    rest::{Rest, TURN_ERROR},
+    rest::Rest,
     splitting::parts,
 };
 use crate::conversation::ReplySink;
