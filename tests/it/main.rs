@@ -3,3 +3,4 @@
 
 mod conversations;
 mod kills;
+mod trials;
