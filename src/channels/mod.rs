@@ -23,7 +23,7 @@ use serde_json::Value as Json;
 pub use self::{
     bearer::Bearer,
     inbox::{Arrival, Inbox},
-    rest::Rest,
+    rest::{Rest, TURN_ERROR},
     splitting::parts,
 };
 use crate::conversation::ReplySink;

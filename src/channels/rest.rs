@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The header of an answer that tells what went wrong on our side, while its status stays 200.
-pub(super) const TURN_ERROR: &str = "x-turn-error";
+pub const TURN_ERROR: &str = "x-turn-error";
 
 /// The REST channel.
 #[derive(Clone, Debug, Default)]

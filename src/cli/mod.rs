@@ -92,9 +92,6 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Deeply nested conditions and templates are walked on the stack; the main thread of some systems has 1 MiB.
-pub(crate) const STACK: usize = 16 * 1024 * 1024;
-
 /// The exit code of a command; an error is [`COULD_NOT_RUN`].
 type Done = anyhow::Result<u8>;
 

@@ -19,7 +19,7 @@ pub struct World {
 }
 
 /// The name of the channel that messages of a world come from.
-pub(super) const CHANNEL: &str = "world";
+pub const CHANNEL: &str = "world";
 
 impl World {
     /// The project in a folder. `model` answers everything, whatever the project names.
