@@ -1,4 +1,50 @@
-//! Segue.
+//! Segue runs conversational assistants that are written as CALM projects: flows, a domain, agents and tools in YAML. What a
+//! person says is turned into commands by a model; what happens then is decided by flows.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use segue::{Assistant, Incoming, NoSink};
+//!
+//! let assistant = Assistant::load("my-project")?;
+//! let report = assistant.receive(Incoming::text("ada", "hello", "my-app"), Box::new(NoSink)).await?;
+//! for reply in report.replies {
+//!     println!("{}", reply.reply.text.as_deref().unwrap_or_default());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Where you put in parts of your own, each has an example: an [`Agent`], a [`Tool`], an [`Llm`], a [`Store`], a [`Channel`]
+//! (`examples/custom_*.rs`), and the whole inside another server (`examples/embed_axum.rs`).
+//!
+//! # The rooms
+//!
+//! A room imports only from the floors below it; `ARCHITECTURE.md` has the table that is checked.
+//!
+//! | floor | rooms | what they are for |
+//! | --- | --- | --- |
+//! | 6 porch | [`server`] | routes, limits, the end of the process |
+//! | 5 hall | [`channels`] | wires to users, both directions |
+//! | 4 engine room | [`runtime`] | one turn, from message to replies |
+//! | 3 actors | [`understanding`], [`agents`] | from words to commands; loops with a goal |
+//! | 2 instruments | [`llm`], [`tools`], [`store`], [`prompts`] | models; tools and MCP; everything durable; texts for models |
+//! | 1 vocabulary | [`project`], [`conversation`] | what the author wrote; what happened |
+//! | 0 ground | [`clock`], [`cx`], [`effect`], [`limits`], [`secret`], [`http`], [`environment`] | words everybody uses |
+//!
+//! The brain, [`dialogue`], is a crate of its own that can neither wait nor look around: `segue-engine`.
+//!
+//! # The journey of a message
+//!
+//! 1. A channel checks the proof of its wire, parses, and hands the message to its [`Inbox`].
+//! 2. [`Assistant::receive`] has the store accept it: a message that came before is answered as before.
+//! 3. The mailbox queues it: one turn at a time in a conversation.
+//! 4. The conversation is loaded: a snapshot, and the events since.
+//! 5. [`dialogue::advance`] takes the message and says what must happen outside.
+//! 6. Understanding turns words into commands: without a model where it is obvious, else by one call.
+//! 7. The brain executes commands and walks flows until it needs an action, a tool or an agent.
+//! 8. Each effect passes the journal, which knows what may be repeated; its outcome is the next input of the brain.
+//! 9. When the brain listens, events, replies and the mark "answered" are committed as one.
+//! 10. Replies go to the channel's [`ReplySink`]; streamed pieces may have left before, announced.
 
 pub mod agents;
 pub mod channels;
@@ -19,9 +65,32 @@ pub mod runtime;
 pub mod secret;
 pub mod server;
 pub mod store;
-#[cfg(any(debug_assertions, feature = "testing"))]
+#[cfg(any(test, debug_assertions, feature = "testing"))]
 pub mod testing;
 pub mod tools;
 pub mod understanding;
 
-pub use segue_engine::{dialogue, ids};
+/// What every trait of this crate gives back where it may wait.
+pub use futures::future::BoxFuture;
+pub use segue_engine::{
+    dialogue,
+    ids::{self, ConversationId},
+    time::Timestamp,
+};
+
+pub use crate::{
+    agents::{Agent, AgentCard, AgentTask},
+    channels::{Arrival, Channel, Inbox, Rest},
+    clock::{Clock, SystemClock},
+    conversation::{
+        ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Button, Conversation, DeliveryError, Event,
+        EventKind, EventPlace, NoSink, Receipt, Reply, ReplyKind, ReplyPiece, ReplySink, UserMessage,
+    },
+    cx::Cx,
+    effect::Effect,
+    llm::{Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, ModelProfile},
+    project::Project,
+    runtime::{Action, Assistant, AssistantBuilder, Failure, Incoming, LoadError, ReceiveError, Report},
+    store::{MemoryStore, Store, StoreError},
+    tools::{FailureKind, Tool, ToolCx, ToolFailure, ToolOutcome, ToolOutput, ToolSource, ToolSpec, Toolbox},
+};

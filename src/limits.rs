@@ -189,3 +189,5 @@ pub const BODY_READ: Duration = Duration::from_secs(10);
 pub const DRAIN: Duration = Duration::from_secs(30);
 /// Server: time for the store to answer a question about its health.
 pub const HEALTH: Duration = Duration::from_secs(2);
+/// Server: how often what is past its retention is removed.
+pub const EXPIRY_PACE: Duration = Duration::from_secs(24 * 3600);

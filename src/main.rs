@@ -4,11 +4,8 @@ mod cli;
 
 use std::process::ExitCode;
 
-/// Deeply nested conditions and templates are walked on the stack; the main thread of some systems has 1 MiB.
-const STACK: usize = 16 * 1024 * 1024;
-
 fn main() -> ExitCode {
-    let program = std::thread::Builder::new().name("segue".into()).stack_size(STACK).spawn(cli::run);
+    let program = std::thread::Builder::new().name("segue".into()).stack_size(cli::STACK).spawn(cli::run);
     match program.map(std::thread::JoinHandle::join) {
         Ok(Ok(code)) => code,
         // The panic has said what happened.

@@ -47,17 +47,24 @@ pub(super) struct Tally {
     pub(super) fatal: Option<(String, String)>,
 }
 
+/// What does not change during a run.
+#[derive(Clone, Copy)]
+pub(super) struct Setting<'a> {
+    pub(super) task: &'a AgentTask<'a>,
+    pub(super) profile: &'a Profile,
+    pub(super) prompts: &'a PromptSet,
+}
+
 /// Runs the calls of one answer and answers each in the session.
 pub(super) async fn run(
     calls: &[ToolCall],
-    task: &AgentTask<'_>,
-    profile: &Profile,
+    setting: Setting<'_>,
     slots: &mut RunSlots<'_>,
     session: &mut Session,
     ledger: &mut Ledger<'_>,
-    prompts: &PromptSet,
     cx: &Cx,
 ) -> Tally {
+    let Setting { task, profile, prompts } = setting;
     let mut tally = Tally::default();
     let ordinary: Vec<(usize, &ToolCall)> =
         calls.iter().enumerate().filter(|(_, call)| !is_control(call, profile)).collect();

@@ -59,6 +59,7 @@ async fn run(task: &AgentTask<'_>, prompts: &PromptSet, out: &mut dyn ReplySink,
         Err(reason) => return failed_to_begin(reason),
     };
     let tools = tool_list(task, &profile, &slots, prompts);
+    let setting = calls::Setting { task, profile: &profile, prompts };
     let mut step = Step::default();
     for pass in 0..profile.iterations {
         if let Some(status) = step::stopped(cx) {
@@ -87,17 +88,9 @@ async fn run(task: &AgentTask<'_>, prompts: &PromptSet, out: &mut dyn ReplySink,
                 if !ends {
                     say(&mut ledger, &spoken, kind, out, cx).await;
                 }
-                let tally = calls::run(
-                    &answer.tool_calls,
-                    task,
-                    &profile,
-                    &mut slots,
-                    &mut session,
-                    &mut ledger,
-                    prompts,
-                    &cx.step(pass),
-                )
-                .await;
+                let tally =
+                    calls::run(&answer.tool_calls, setting, &mut slots, &mut session, &mut ledger, &cx.step(pass))
+                        .await;
                 match step.after_calls(tally, &profile, &slots, &spoken) {
                     step::After::GoOn => {}
                     step::After::AskClosing => step::ask_closing(&mut session, prompts),

@@ -214,6 +214,10 @@ fn transcript(task: &AgentTask<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessage>
                     kept.iter().filter_map(|message| serde_json::from_value::<ChatMessage>(message.clone()).ok());
                 messages.extend(kept.map(Arc::new));
             }
+            HistoryItem::Interrupted => {
+                let text = prompts.render(&prompts.agent_interrupted, context! {}).unwrap_or_default();
+                messages.push(ChatMessage::system(text.trim()));
+            }
             HistoryItem::Exchanges { .. } | HistoryItem::Mark { .. } => {}
         }
     }

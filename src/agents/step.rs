@@ -151,7 +151,13 @@ impl Step {
     }
 
     /// Decides after the calls of an answer ran.
-    pub(super) fn after_calls(&mut self, tally: Tally, profile: &Profile, slots: &RunSlots<'_>, spoken: &Spoken) -> After {
+    pub(super) fn after_calls(
+        &mut self,
+        tally: Tally,
+        profile: &Profile,
+        slots: &RunSlots<'_>,
+        spoken: &Spoken,
+    ) -> After {
         if let Some((tool, reason)) = tally.fatal {
             return After::Finish(failed(TOOLS, format!("{tool}: {reason}")));
         }

@@ -71,13 +71,3 @@ impl fmt::Debug for Inbox {
         f.debug_struct("Inbox").field("channel", &self.channel).finish_non_exhaustive()
     }
 }
-
-/// The code of a message that got no turn.
-pub fn code_of(error: &ReceiveError) -> &'static str {
-    match error {
-        ReceiveError::Busy(_) => "R0101",
-        ReceiveError::Broken => "R0102",
-        ReceiveError::Closing => "R0103",
-        ReceiveError::Store(error) => error.code(),
-    }
-}

@@ -22,8 +22,8 @@ use serde_json::Value as Json;
 
 pub use self::{
     bearer::Bearer,
-    inbox::{Arrival, Inbox, code_of},
-    rest::Rest,
+    inbox::{Arrival, Inbox},
+    rest::{Rest, TURN_ERROR},
     splitting::parts,
 };
 use crate::conversation::ReplySink;

@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Arrival, Bearer, Body, Channel, Inbox, Service, code_of,
+    Arrival, Bearer, Body, Channel, Inbox, Service,
     queue::{self, Form},
     wire,
 };
@@ -148,7 +148,7 @@ async fn whole(inbox: Inbox, arrival: Arrival) -> Response<Body> {
             failed(json_answer(StatusCode::OK, &messages), report.failures.first().map(|failure| &*failure.code))
         }
         Err(error) => {
-            let code = code_of(&error);
+            let code = error.code();
             tracing::error!(conversation = %recipient, channel = "rest", code, "{error}");
             let none: [Json; 0] = [];
             let mut answer = match error {
@@ -219,7 +219,7 @@ fn last_events(recipient: &str, form: Form, outcome: &Result<Report, ReceiveErro
             failures.chain(form.event("turn_finished", &ended.to_string())).collect::<Vec<_>>().concat()
         }
         Err(problem) => {
-            let code = code_of(problem);
+            let code = problem.code();
             tracing::error!(conversation = %recipient, channel = "rest", code, "{problem}");
             error(code, "the message got no turn; send it again").to_vec()
         }

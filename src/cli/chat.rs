@@ -59,7 +59,8 @@ pub(super) async fn chat(args: Args) -> Done {
     let assistant = opened.builder.store(store).build().map_err(cannot_build)?;
     let id = args.conversation.unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string());
     if location != Location::Memory {
-        assistant.recover().await?;
+        // What an earlier process left of this conversation is finished before its next message; of the others nothing is
+        // touched: a server may be at work on them.
         out::note(&format!("conversation {id}; `--conversation {id}` goes on with it"));
     }
     let is_terminal = io::stdin().is_terminal();
@@ -126,7 +127,7 @@ impl Talk {
         match self.assistant.receive(Incoming::text(self.id.clone(), text, CHANNEL), sink).await {
             Ok(report) => Ok(Some(report)),
             Err(error) => {
-                out::note(&format!("the message got no turn: {error}"));
+                out::note(&format!("the message got no turn: {error} [{}]", error.code()));
                 Ok(None)
             }
         }

@@ -2,13 +2,16 @@
 
 use clap::ValueEnum;
 use segue::{
+    limits,
     project::{Finding, Place as At, Severity, Texts, render},
-    runtime::{AssistantBuilder, LoadError},
+    runtime::{Assistant, AssistantBuilder, LoadError},
+    tools::SourceStatus,
 };
 
 use super::{
     Done, FINDINGS, out,
     place::{CANNOT_OPEN, Place},
+    wait,
 };
 
 /// How findings are shown.
@@ -30,6 +33,9 @@ pub(super) struct Args {
     /// Also fail on warnings
     #[arg(long)]
     strict: bool,
+    /// Also ask the tool servers
+    #[arg(long)]
+    online: bool,
 }
 
 /// Loads the project, then opens what it would run with, as far as that needs no network.
@@ -37,9 +43,10 @@ pub(super) fn check(args: &Args) -> Done {
     let loaded = args.place.read()?;
     let mut findings = loaded.findings;
     if let Some(project) = loaded.project {
-        let builder = AssistantBuilder::new(project.into(), args.place.project.clone());
-        if let Err(error) = builder.build() {
-            findings.push(unopened(&error));
+        match AssistantBuilder::new(project.into(), args.place.project.clone()).build() {
+            Ok(assistant) if args.online => findings.extend(online(&assistant)?),
+            Ok(_) => {}
+            Err(error) => findings.push(unopened(&error)),
         }
     }
     show(&findings, &loaded.texts, args.format)?;
@@ -62,6 +69,26 @@ fn unopened(error: &LoadError) -> Finding {
         message: error.to_string(),
         help: "Here and now the project would not start like this.".to_owned(),
     }
+}
+
+/// One error for each tool server that does not answer.
+fn online(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
+    wait(async {
+        assistant.connect().await;
+        let down = assistant.sources().into_iter().filter_map(|(name, status)| match status {
+            SourceStatus::Down { reason } => Some(Finding {
+                code: "T0101",
+                severity: Severity::Error,
+                place: At { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 },
+                message: format!("the tool server `{name}` does not answer: {reason}"),
+                help: "Start it, or mend its entry under `mcp_servers`.".to_owned(),
+            }),
+            SourceStatus::Up | SourceStatus::Unknown => None,
+        });
+        let down = down.collect();
+        assistant.close(limits::CLOSE).await;
+        Ok(down)
+    })
 }
 
 fn show(findings: &[Finding], texts: &Texts, format: Format) -> std::io::Result<()> {

@@ -43,7 +43,9 @@ pub(super) struct Args {
 /// Writes the project. Nothing is overwritten: a file that is there already stops it before the first write.
 pub(super) fn init(args: &Args) -> Done {
     let Template::Starter = args.template;
-    let files = files();
+    let mut files = files();
+    // Many new folders hold one already.
+    files.retain(|(path, _)| path != ".gitignore" || args.dir.join(path).symlink_metadata().is_err());
     for (path, _) in &files {
         // Also a link that leads nowhere is somebody's: it is not written through.
         if args.dir.join(path).symlink_metadata().is_ok() {

@@ -18,6 +18,7 @@ mod trace;
 use std::{io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use segue::{runtime::ReplayError, store::StoreError};
 
 /// Findings, failed tests, a replay that differs.
 pub(crate) const FINDINGS: u8 = 1;
@@ -55,6 +56,9 @@ enum Command {
     Demo(demo::Args),
 }
 
+/// Deeply nested conditions and templates are walked on the stack; the main thread of some systems has 1 MiB.
+pub(crate) const STACK: usize = 16 * 1024 * 1024;
+
 /// Reads the command line and does it.
 pub(crate) fn run() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -81,7 +85,8 @@ pub(crate) fn run() -> ExitCode {
         // Whoever read our output has seen enough, `head` for instance.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            out::note(&format!("{error:#}"));
+            let code = code(&error).map(|code| format!(" [{code}]")).unwrap_or_default();
+            out::note(&format!("{error:#}{code}"));
             ExitCode::from(COULD_NOT_RUN)
         }
     }
@@ -90,13 +95,20 @@ pub(crate) fn run() -> ExitCode {
 /// The exit code of a command; an error is [`COULD_NOT_RUN`].
 type Done = anyhow::Result<u8>;
 
-fn wait(command: impl Future<Output = Done>) -> Done {
+/// Does what has to be waited for.
+fn wait<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     segue::http::install_tls();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(crate::STACK).build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(STACK).build()?;
     let done = runtime.block_on(command);
     // A thread that reads the terminal cannot be interrupted; nothing else is left to wait for.
     runtime.shutdown_background();
     done
+}
+
+/// The code that `segue explain` knows, of errors that have one.
+fn code(error: &anyhow::Error) -> Option<&'static str> {
+    let store = error.downcast_ref::<StoreError>().map(StoreError::code);
+    store.or_else(|| error.downcast_ref::<ReplayError>().map(ReplayError::code))
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -3,7 +3,7 @@
 use std::{io, net::IpAddr};
 
 use segue::{
-    channels, environment, server,
+    channels, environment, limits, server,
     server::{Settings, listen},
     store,
     tools::SourceStatus,
@@ -86,14 +86,26 @@ pub(super) async fn serve(args: Args) -> Done {
     tracing::info!(channels = names.join(","), "listening on http://{}", listener.local_addr()?);
     let serving = server::serve(listener, router, &assistant, server::end_asked());
     // Sources connect while the server already answers; whoever needs one waits for it.
-    let (served, ()) = tokio::join!(serving, async {
-        if !args.strict {
-            assistant.connect().await;
-        }
-    });
-    served?;
+    tokio::select! {
+        served = serving => served?,
+        () = background(&assistant, !args.strict) => {}
+    }
     tracing::info!("stopped");
     Ok(0)
+}
+
+/// What goes on beside serving; never ends.
+async fn background(assistant: &segue::runtime::Assistant, connect: bool) {
+    if connect {
+        assistant.connect().await;
+    }
+    let mut day = tokio::time::interval(limits::EXPIRY_PACE);
+    loop {
+        day.tick().await;
+        if let Err(error) = assistant.expire().await {
+            tracing::warn!(code = error.code(), "what is past its retention could not be removed: {error}");
+        }
+    }
 }
 
 /// Log lines on standard error: `LOG_LEVEL`, or `RUST_LOG` for single parts, say how many.

@@ -95,7 +95,7 @@ fn effect(seen: &Seen) -> String {
             for message in messages {
                 let role = message.get("role").and_then(Json::as_str).unwrap_or("?");
                 let content =
-                    message.get("content").and_then(Json::as_str).map_or_else(|| message.to_string(), str::to_owned);
+                    message.get("text").and_then(Json::as_str).map_or_else(|| message.to_string(), str::to_owned);
                 let _ = write!(text, "\n          {role}: {}", content.replace('\n', "\n          | "));
             }
             text

@@ -73,7 +73,7 @@ impl Ferries {
         let crossings: Vec<Value> = timetable::crossings(from, to, date)
             .into_iter()
             .filter(|crossing| crossing.departs > self.now())
-            .map(|crossing| (crossing.seats.saturating_sub(bookings.taken(&crossing.id, None)), crossing))
+            .map(|crossing| (crossing.seats_left(bookings.taken(&crossing.id, None)), crossing))
             .filter(|(seats, _)| passengers.is_none_or(|wanted| wanted <= *seats))
             .map(|(seats, crossing)| crossing_json(&crossing, seats))
             .collect();
@@ -123,7 +123,7 @@ impl Ferries {
 
     fn get_crossing(&self, given: &Arguments) -> Answer {
         let crossing = given.needed("crossing_id", given.crossing("crossing_id")?)?;
-        let seats = crossing.seats.saturating_sub(self.ledger.read()?.taken(&crossing.id, None));
+        let seats = crossing.seats_left(self.ledger.read()?.taken(&crossing.id, None));
         let mut answer = crossing_json(&crossing, seats);
         if let Some(answer) = answer.as_object_mut() {
             answer.insert("departed".into(), (crossing.departs <= self.now()).into());
@@ -153,7 +153,7 @@ impl Ferries {
         let booking = self
             .ledger
             .change(|bookings| {
-                let seats = crossing.seats.saturating_sub(bookings.taken(&crossing.id, None));
+                let seats = crossing.seats_left(bookings.taken(&crossing.id, None));
                 enough(seats, passengers, &crossing)?;
                 Ok(bookings.add(booking))
             })
@@ -189,7 +189,7 @@ impl Ferries {
                 };
                 self.not_departed(&crossing)?;
                 let taken = bookings.taken(&crossing.id, Some(&old.reference));
-                enough(crossing.seats.saturating_sub(taken), passengers, &crossing)?;
+                enough(crossing.seats_left(taken), passengers, &crossing)?;
                 let booking = bookings.find_mut(reference).ok_or_else(|| unknown(reference))?;
                 booking.total_eur = crossing.price * passengers;
                 booking.crossing_id = crossing.id;
@@ -304,12 +304,20 @@ fn crossing_json(crossing: &Crossing, seats: u32) -> Value {
         "departure_time_zone": crossing.from.zone.name(),
         "arrival_time_zone": crossing.to.zone.name(),
         "part_of_day": crossing.part_of_day(),
-        "duration": format!("{} h {:02} min", minutes / 60, minutes % 60),
+        "duration": duration(minutes),
         "price_eur": crossing.price,
         "seats_left": seats,
         "vessel": crossing.vessel,
         "summary": summary(crossing),
     })
+}
+
+fn duration(minutes: i64) -> String {
+    match (minutes / 60, minutes % 60) {
+        (0, minutes) => format!("{minutes} min"),
+        (hours, 0) => format!("{hours} h"),
+        (hours, minutes) => format!("{hours} h {minutes} min"),
+    }
 }
 
 /// One line for people: `Arnvik 07:40 to Skelby 10:25, Sunday 22 November 2026, MS Eider`.

@@ -130,11 +130,19 @@ pub(super) struct Crossing {
     /// Per passenger, in euros.
     pub(super) price: u32,
     /// Before any booking with us: the rest is sold elsewhere.
-    pub(super) seats: u32,
+    seats: u32,
+    /// Small boats fill up. On the ships a part of the seats is kept for us and never runs out, so that a thousand rehearsals
+    /// of one conversation end like the first.
+    small: bool,
     pub(super) vessel: &'static str,
 }
 
 impl Crossing {
+    /// Seats that are free when so many were booked with us.
+    pub(super) fn seats_left(&self, taken: u32) -> u32 {
+        if self.small { self.seats.saturating_sub(taken) } else { self.seats }
+    }
+
     /// The part of the day in which it leaves.
     pub(super) fn part_of_day(&self) -> &'static str {
         match self.departs.hour() {
@@ -227,7 +235,7 @@ fn crossing(
     // Between a twelfth and five sixths is sold elsewhere.
     let sold = line.seats / 12 + u32::try_from(chance % u64::from(line.seats * 3 / 4)).unwrap_or(0);
     let vessel = line.vessels.get((date.num_days_from_ce() as usize + hour as usize) % line.vessels.len())?;
-    Some(Crossing { id, from, to, departs, arrives, price, seats: line.seats - sold, vessel })
+    Some(Crossing { id, from, to, departs, arrives, price, seats: line.seats - sold, small: line.seats < 50, vessel })
 }
 
 /// A number that depends on `text` alone.

@@ -57,6 +57,8 @@ prompts! {
     agent_closing = "agent_closing.j2",
     /// The two lines around an earlier run.
     agent_markers = "agent_markers.j2",
+    /// After a reply that a crash cut off.
+    agent_interrupted = "agent_interrupted.j2",
     /// After an empty answer.
     agent_retry_empty = "agent_retry_empty.j2",
     /// Description of `task_completed`.

@@ -27,7 +27,7 @@ use crate::{
 pub enum LoadError {
     /// The project has errors; all of them are here, with the texts of its files for showing them.
     #[error("the project has {} findings; run `segue check` to see them", .0.len())]
-    Findings(Vec<Finding>, crate::project::Texts),
+    Findings(Vec<Finding>, Box<crate::project::Texts>),
     /// The project's folder cannot be read.
     #[error("{0}")]
     Folder(String),
@@ -99,7 +99,7 @@ impl Assistant {
         let errors = loaded.findings.iter().any(|f| f.severity == segue_engine::finding::Severity::Error);
         match loaded.project {
             Some(project) if !errors => Ok(AssistantBuilder::new(Arc::new(project), root)),
-            _ => Err(LoadError::Findings(loaded.findings, loaded.texts)),
+            _ => Err(LoadError::Findings(loaded.findings, Box::new(loaded.texts))),
         }
     }
 }
@@ -220,7 +220,7 @@ impl AssistantBuilder {
         self.project.prompts.get(&format!("prompts/{name}")).cloned()
     }
 
-    fn models(&self) -> Result<(Arc<dyn Llm>, HashMap<String, Arc<dyn Llm>>), LoadError> {
+    fn models(&self) -> Result<Opened, LoadError> {
         if self.offline {
             return Ok((Arc::new(super::models::Nobody::default()), HashMap::new()));
         }
@@ -279,6 +279,9 @@ impl AssistantBuilder {
         self.sources.clone()
     }
 }
+
+/// The model of the command generator, and those of agents by name.
+type Opened = (Arc<dyn Llm>, HashMap<String, Arc<dyn Llm>>);
 
 fn random_seed() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0

@@ -10,12 +10,12 @@ use super::{
     meter::Meter,
     recorded::{Door, RecordedClock},
     replies::TurnSink,
+    takeover,
     turn::{self, Walked},
 };
 use crate::{
     conversation::ReplySink,
     cx::{Cx, StepKey},
-    effect::Effect,
     failpoint, limits,
     store::{Batch, Inbound, Journal, JournalRecord, StoreError, TurnJournal, TurnNumber},
 };
@@ -72,9 +72,11 @@ async fn attempt(
     recorded: Vec<JournalRecord>,
     sink: &mut dyn ReplySink,
 ) -> Result<(Cached, Report), StoreError> {
-    let interrupted: Vec<Arc<str>> = TurnJournal::spoken(&recorded).cloned().collect();
+    let inherited = takeover::inherit(inner.build, &recorded);
     let id = &inbound.conversation;
     let real = inner.clock.clone();
+    // Of another version's record nothing is replayed: its outcomes are inherited as events.
+    let recorded = if inherited.upgraded.is_some() { Vec::new() } else { recorded };
     let journal =
         Arc::new(TurnJournal::new(inner.store.clone(), id.clone(), number, inner.build, real.clone(), recorded));
     let door = Door {
@@ -84,13 +86,10 @@ async fn attempt(
     };
     let mut cx = Cx::new(door.clock.clone(), inner.turn_wall);
     cx.key = StepKey::new(number.0.to_string());
-    if !interrupted.is_empty() {
-        note_interruption(&door, &cx, &interrupted).await;
-    }
+    takeover::note(&inherited, &door, &cx).await;
     let mut sink = TurnSink::new(sink, journal.clone() as Arc<dyn Journal>);
     let walked =
-        turn::walk(&inner.parts, &mut cached.conversation, (number, inbound), &interrupted, &door, &mut sink, &cx)
-            .await;
+        turn::walk(&inner.parts, &mut cached.conversation, (number, inbound), inherited, &door, &mut sink, &cx).await;
     if let Some(error) = door.meter.take_broken() {
         return Err(error);
     }
@@ -98,17 +97,6 @@ async fn attempt(
     deliver(inner, id, &report, &mut sink, &cx).await;
     Ok((cached, report))
 }
-
-/// Recorded so that a replay tells the same interruption, and only a turn that had one.
-pub(super) async fn note_interruption(door: &Door, cx: &Cx, interrupted: &[Arc<str>]) {
-    let cx = cx.step(INTERRUPTED);
-    if let Ok(None) = door.begin::<Vec<Arc<str>>>(&cx, INTERRUPTED, Effect::Read, "").await {
-        let _ = door.finish(&cx, &interrupted).await;
-    }
-}
-
-/// The step that records replies cut by a crash.
-pub(super) const INTERRUPTED: &str = "interrupted";
 
 async fn store(
     inner: &Inner,

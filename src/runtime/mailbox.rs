@@ -62,10 +62,6 @@ impl Mailboxes {
         held.evict();
         cell
     }
-    /// Forgets what is cached of a conversation.
-    pub(super) fn forget(&self, id: &ConversationId) {
-        self.lock().cells.remove(id);
-    }
     fn lock(&self) -> MutexGuard<'_, Held> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -18,6 +18,7 @@ mod recorded;
 mod recovery;
 mod replay;
 mod replies;
+mod takeover;
 mod turn;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};

@@ -54,6 +54,14 @@ impl Assistant {
         Ok(finished)
     }
 
+    /// Removes what is past its retention: journals, and marks against duplicates. To be called once a day. How many rows went.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store fails.
+    pub async fn expire(&self) -> Result<u64, StoreError> {
+        self.0.store.expire(self.0.clock.now()).await
+    }
+
     /// Delivers what is stored and not delivered, for a channel that reaches its users at any time. How many replies left.
     ///
     /// # Errors

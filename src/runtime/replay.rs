@@ -11,11 +11,11 @@ use serde::Serialize;
 
 use super::{
     Assistant,
-    commit::{INTERRUPTED, note_interruption},
     meter::{Meter, Seen},
     parts::Parts,
     recorded::{Door, RecordedClock},
     replies::TurnSink,
+    takeover,
     turn::{self, Walked},
 };
 use crate::{
@@ -144,16 +144,13 @@ impl Assistant {
         let door = Door { journal: journal.clone(), clock: clock.clone(), meter: meter.clone() };
         let mut cx = Cx::new(clock, limits::TURN_WALL_MOST);
         cx.key = StepKey::new(turn.turn.0.to_string());
-        let interrupted = interrupted(turn);
-        if !interrupted.is_empty() {
-            // As when it was recorded: the note moves the turn's clock to the time of the takeover.
-            note_interruption(&door, &cx, &interrupted).await;
-        }
+        let inherited = takeover::inherited(&turn.journal);
+        takeover::note(&inherited, &door, &cx).await;
         let mut nowhere = NoSink;
         let mut sink = TurnSink::new(&mut nowhere, journal as Arc<dyn Journal>);
         let parts = self.offline();
         let walked =
-            turn::walk(&parts, conversation, (turn.turn, &turn.inbound), &interrupted, &door, &mut sink, &cx).await;
+            turn::walk(&parts, conversation, (turn.turn, &turn.inbound), inherited, &door, &mut sink, &cx).await;
         (walked, meter.seen())
     }
 
@@ -173,12 +170,6 @@ impl Assistant {
             offline: true,
         }
     }
-}
-
-fn interrupted(turn: &StoredTurn) -> Vec<Arc<str>> {
-    let record = turn.journal.iter().find(|record| &*record.kind == INTERRUPTED);
-    let outcome = record.and_then(|record| record.outcome.as_deref());
-    outcome.and_then(|outcome| serde_json::from_str(outcome).ok()).unwrap_or_default()
 }
 
 fn compare(turn: &StoredTurn, replayed: &[Event]) -> Option<Difference> {

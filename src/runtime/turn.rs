@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use segue_engine::{
-    conversation::{BotKind, Conversation, Event, EventKind, EventPlace},
+    conversation::{Conversation, Event, EventKind, EventPlace},
     dialogue::{self, Input, InputKind, Next, Reason},
 };
 
@@ -32,23 +32,33 @@ pub(super) struct Walked {
     pub(super) failures: Vec<(String, String)>,
 }
 
+/// What an earlier process left of a turn that is taken over.
+#[derive(Default)]
+pub(super) struct Inheritance {
+    /// Replies that it had begun to show.
+    pub(super) interrupted: Vec<Arc<str>>,
+    /// What its effects had come to, when it was another version: then nothing is decided again (decisions.md 13.5).
+    pub(super) upgraded: Option<Vec<EventKind>>,
+}
+
 /// Walks one turn.
 pub(super) async fn walk(
     parts: &Parts,
     conversation: &mut Conversation,
     (number, inbound): (TurnNumber, &Inbound),
-    interrupted: &[Arc<str>],
+    inheritance: Inheritance,
     door: &Door,
     sink: &mut TurnSink<'_>,
     cx: &Cx,
 ) -> Walked {
     let mut walked = Walked::default();
-    for reply_id in interrupted {
+    for reply_id in inheritance.interrupted {
         let kind = EventKind::ReplyInterrupted { reply_id: reply_id.to_string() };
         let event = Event { at: inbound.at, kind, place: EventPlace::default() };
         conversation.apply(&event);
         walked.events.push(event);
     }
+    let mut upgraded = inheritance.upgraded;
     let mut kind = InputKind::Message(inbound.message.clone());
     for effect in 0.. {
         let at = if effect == 0 { inbound.at } else { crate::clock::Clock::now(&*door.clock) };
@@ -66,6 +76,7 @@ pub(super) async fn walk(
             // The second time the brain must not ask again; it listens after `Exhausted` whatever happens.
             (_, Some(_)) if effect > u64::from(limits::TURN_EFFECTS) + 1 => break,
             (_, Some(budget)) => InputKind::Exhausted { budget },
+            (_, None) if upgraded.is_some() => InputKind::Upgraded { outcomes: upgraded.take().unwrap_or_default() },
             (next, None) => {
                 sink.catch_up(&walked.replies, cx).await;
                 let cx = cx.step(effect);
@@ -97,10 +108,5 @@ impl Walked {
             }
             self.events.push(event);
         }
-    }
-
-    /// Whether anything was said that is no filler.
-    pub(super) fn said_something(&self) -> bool {
-        self.replies.iter().any(|reply| reply.kind != BotKind::Filler)
     }
 }

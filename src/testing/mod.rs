@@ -10,6 +10,6 @@ mod world;
 pub use self::{
     clock::ManualClock,
     sink::{Collected, CollectingSink},
-    world::World,
+    world::{CHANNEL, World},
 };
 pub use crate::llm::scripted::{ScriptedLlm, Step, StrictLlm};

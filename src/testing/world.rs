@@ -3,7 +3,6 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use crate::{
-    conversation::BotKind,
     llm::Llm,
     runtime::{Assistant, AssistantBuilder, Incoming, LoadError, ReceiveError, Report},
 };
@@ -78,7 +77,38 @@ impl World {
     }
 }
 
-/// Texts of messages that are no fillers.
-pub fn answers(messages: Vec<(String, BotKind)>) -> Vec<String> {
-    messages.into_iter().filter(|(_, kind)| *kind != BotKind::Filler).map(|(text, _)| text).collect()
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::testing::ScriptedLlm;
+
+    const FLOWS: &str = "flows: {greet: {description: greets, steps: [{collect: name}, {action: utter_hello}]}}";
+    const DOMAIN: &str = "
+slots: {name: {type: text, mappings: [{type: from_llm}]}}
+responses: {utter_ask_name: [{text: Who are you?}], utter_hello: [{text: 'Hello {name}!'}]}
+";
+    const CONFIG: &str = "
+recipe: default.v1
+pipeline: [{name: CompactLLMCommandGenerator}]
+policies: [{name: FlowPolicy}]
+";
+
+    #[tokio::test]
+    async fn two_worlds_of_the_same_texts_live_the_same_life() {
+        let files = [("config.yml", CONFIG), ("domain.yml", DOMAIN), ("flows/greet.yml", FLOWS)];
+        let mut lives = Vec::new();
+        for _ in 0..2 {
+            let model = ScriptedLlm::strict(["start flow greet", "set slot name Ada"]);
+            let world = World::texts(files, Arc::new(model)).unwrap();
+            assert_eq!(world.say("hello").await.unwrap(), ["Who are you?"]);
+            world.wait(Duration::from_secs(60));
+            assert_eq!(world.say("I am Ada").await.unwrap().first().map(String::as_str), Some("Hello Ada!"));
+            let turns = world.assistant.store().turns(&"u".into()).await.unwrap();
+            lives.push(turns.into_iter().map(|turn| (turn.inbound.at, turn.events)).collect::<Vec<_>>());
+        }
+        assert_eq!(lives.first(), lives.last());
+        assert!(World::texts([("flows/a.yml", "flows: [")], Arc::new(ScriptedLlm::strict(["x"]))).is_err());
+    }
 }

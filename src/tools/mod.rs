@@ -13,6 +13,7 @@ pub mod mcp;
 pub mod outcome;
 pub mod registry;
 pub mod schema;
+mod toolbox;
 mod words;
 
 #[cfg(test)]
@@ -25,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use tokio::sync::watch;
 
-pub use self::schema::ArgumentCheck;
+pub use self::{schema::ArgumentCheck, toolbox::Toolbox};
 use crate::cx::Cx;
 pub use crate::effect::Effect;
 

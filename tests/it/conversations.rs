@@ -7,7 +7,6 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use regex::Regex;
 use segue::{
-
     clock::{Clock, Deadline, SystemClock, Timestamp},
     conversation::{BotKind, ReplyPiece},
     http::Outbound,
@@ -63,7 +62,8 @@ enum Weather {
     GarbageEveryThird,
 }
 
-/// Wall time that begins where a file says; waits are real.
+/// Wall time that begins where a file says. Short waits, such as the pace of the scripted model, end at once; long ones are
+/// deadlines and real.
 struct Wall {
     begins: Timestamp,
     at: Duration,
@@ -78,7 +78,11 @@ impl Clock for Wall {
         SystemClock.elapsed()
     }
     fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
-        Box::pin(async move { SystemClock.sleep(until).await })
+        Box::pin(async move {
+            if until.0.saturating_sub(self.elapsed()) > Duration::from_secs(1) {
+                SystemClock.sleep(until).await;
+            }
+        })
     }
 }
 
@@ -178,7 +182,9 @@ async fn run(weather: Weather, place: &Place<'_>, case: &Case) -> Result<(), Str
     if let Some(expected) = &case.bookings {
         match weather {
             // It recovers or says so: a booking that was asked for may be missing, one too many must not be there.
-            Weather::GarbageEveryThird if stored.len() > expected.len() => return Err(format!("too many bookings: {stored:?}")),
+            Weather::GarbageEveryThird if stored.len() > expected.len() => {
+                return Err(format!("too many bookings: {stored:?}"));
+            }
             Weather::GarbageEveryThird => {}
             _ => same_bookings(expected, &stored)?,
         }

@@ -1,6 +1,16 @@
-//! The runtime and the binary, from outside.
+//! Segue from outside: the runtime, the program in a scratch folder, the server over a socket of this machine. One binary,
+//! one file per subject. Models are scripted, nothing leaves the machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+mod cli;
 mod conversations;
 mod kills;
+mod program;
+mod rest;
+mod run;
 mod trials;
+
+/// A project of `tests/projects`.
+fn project(name: &str) -> String {
+    format!("{}/tests/projects/{name}", env!("CARGO_MANIFEST_DIR"))
+}

@@ -22,8 +22,9 @@ pub(super) struct Facts<'a> {
     pub(super) assistant: &'a str,
     /// Outcomes that the model has not answered yet, in order.
     pub(super) fresh: Vec<Outcome<'a>>,
-    /// What `read` found.
-    pub(super) read: BTreeMap<String, String>,
+    /// What `read` finds, each when it is first asked for.
+    read: BTreeMap<&'a str, OnceCell<Option<String>>>,
+    prompt: OnceCell<String>,
     state: OnceCell<Value>,
     /// The values of `let`; they do not depend on the rule.
     pub(super) named: OnceCell<Vec<(&'a str, minijinja::Value)>>,
@@ -77,8 +78,8 @@ impl Reader {
         if let Some(pattern) = &self.talk {
             return pattern.last(&talk(facts.request, self.since.as_ref()));
         }
-        let prompt = [facts.system.as_str(), last_user(facts.request)].join("\n");
-        self.pattern.as_ref()?.last(&prompt)
+        let prompt = facts.prompt.get_or_init(|| [facts.system.as_str(), last_user(facts.request)].join("\n"));
+        self.pattern.as_ref()?.last(prompt)
     }
 }
 
@@ -91,7 +92,8 @@ impl<'a> Facts<'a> {
             system: String::new(),
             assistant: "",
             fresh: Vec::new(),
-            read: BTreeMap::new(),
+            read: script.readers.keys().map(|name| (name.as_str(), OnceCell::new())).collect(),
+            prompt: OnceCell::new(),
             state: OnceCell::new(),
             named: OnceCell::new(),
         };
@@ -109,14 +111,21 @@ impl<'a> Facts<'a> {
                 ChatMessage::Tool { name, text, .. } => facts.fresh.push(Outcome { name, text }),
             }
         }
-        for (fact, readers) in &script.readers {
-            let Some(text) = readers.iter().find_map(|reader| reader.read(&facts)) else { continue };
-            if fact == "user" {
-                facts.user = plain(&text);
-            }
-            facts.read.insert(fact.clone(), text);
+        if let Some(words) = facts.read("user").map(plain) {
+            facts.user = words;
         }
         facts
+    }
+
+    /// A fact of `read`.
+    pub(super) fn read(&self, name: &str) -> Option<&str> {
+        let readers = self.script.readers.get(name)?;
+        self.read.get(name)?.get_or_init(|| readers.iter().find_map(|reader| reader.read(self))).as_deref()
+    }
+
+    /// All facts of `read` that there are.
+    pub(super) fn all_read(&self) -> BTreeMap<&str, &str> {
+        self.read.keys().filter_map(|name| Some((*name, self.read(name)?))).collect()
     }
 
     /// Messages of the user's side.

@@ -171,6 +171,10 @@ impl When {
         if let Some(tool) = &self.last_tool {
             found.outcome = Some(tool.find(facts)?);
         }
+        // What costs least comes first.
+        for (path, expected) in &self.state {
+            expected.holds(at(facts.state(), path), &mut found.captures).then_some(())?;
+        }
         for (patterns, text) in [
             (&self.system, facts.system.as_str()),
             (&self.assistant, facts.assistant),
@@ -182,11 +186,8 @@ impl When {
             }
         }
         for (name, expected) in &self.fact {
-            let value = facts.read.get(name).map(|text| Value::String(text.clone()));
+            let value = facts.read(name).map(|text| Value::String(text.to_owned()));
             expected.holds(value.as_ref(), &mut found.captures).then_some(())?;
-        }
-        for (path, expected) in &self.state {
-            expected.holds(at(facts.state(), path), &mut found.captures).then_some(())?;
         }
         if self.not.as_ref().is_some_and(|not| not.holds(facts).is_some()) {
             return None;

@@ -2,25 +2,47 @@
 //!
 //! `{port:from}` stands for any word of the table `port`, captured as `from` and replaced by its canonical word.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::OnceLock};
 
 use indexmap::IndexMap;
 use regex::{Regex, RegexBuilder};
 
 use crate::limits;
 
+/// A regular expression that is compiled when it is first needed: a script has hundreds, a request needs a few, and compiling
+/// all of them would be most of a program's start.
+#[derive(Clone, Debug)]
+struct Lazy {
+    source: String,
+    regex: OnceLock<Option<Regex>>,
+}
+
+impl Lazy {
+    fn new(source: String) -> Self {
+        Self { source, regex: OnceLock::new() }
+    }
+
+    /// `None`: it grows beyond the limit of size, and matches nothing. Its syntax was read before.
+    fn regex(&self) -> Option<&Regex> {
+        let compiled =
+            || RegexBuilder::new(&self.source).case_insensitive(true).size_limit(limits::SCRIPT_PATTERN).build().ok();
+        self.regex.get_or_init(compiled).as_ref()
+    }
+}
+
 /// Words and their other names.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     /// Any of the words, as one group.
     any: String,
-    rows: Vec<(String, Regex)>,
+    rows: Vec<(String, Lazy)>,
 }
 
 impl Table {
     /// The word that `text` is another name of.
     pub(super) fn canonical(&self, text: &str) -> Option<&str> {
-        self.rows.iter().find(|(_, names)| names.is_match(text.trim())).map(|(word, _)| word.as_str())
+        let is = |names: &Lazy| names.regex().is_some_and(|names| names.is_match(text.trim()));
+        self.rows.iter().find(|(_, names)| is(names)).map(|(word, _)| word.as_str())
     }
 }
 
@@ -33,14 +55,15 @@ impl Tables {
         let mut tables = BTreeMap::new();
         for (name, rows) in raw {
             let mut all = Vec::new();
-            let mut compiled = Vec::new();
+            let mut read = Vec::new();
             for (word, others) in rows {
                 let names = std::iter::once(regex::escape(&word)).chain(others).collect::<Vec<_>>().join("|");
-                let whole = compile(&format!("^(?:{names})$")).map_err(|e| format!("`tables.{name}.{word}`: {e}"))?;
+                check(&names).map_err(|error| format!("`tables.{name}.{word}`: {error}"))?;
+                let names = plain_classes(&names);
+                read.push((word, Lazy::new(format!("^(?:{names})$"))));
                 all.push(names);
-                compiled.push((word, whole));
             }
-            tables.insert(name, Table { any: all.join("|"), rows: compiled });
+            tables.insert(name, Table { any: all.join("|"), rows: read });
         }
         Ok(Self(tables))
     }
@@ -53,7 +76,9 @@ impl Tables {
 /// One pattern.
 #[derive(Debug)]
 pub(super) struct Pattern {
-    regex: Regex,
+    /// `.`: anything at all.
+    open: bool,
+    regex: Lazy,
     /// The tables of captures that have one.
     canonical: BTreeMap<String, Table>,
 }
@@ -61,32 +86,42 @@ pub(super) struct Pattern {
 impl Pattern {
     pub(super) fn new(text: &str, tables: &Tables) -> Result<Self, String> {
         let mut expanded = String::with_capacity(text.len());
+        // The same with a letter for each table: tables were read before, and are long.
+        let mut brief = String::with_capacity(text.len());
         let mut canonical = BTreeMap::new();
         let mut rest = text;
         while let Some((head, table, name, tail)) = reference(rest) {
             let Some(found) = tables.0.get(table) else {
                 return Err(format!("`{text}`: no table is named `{table}`"));
             };
-            expanded.push_str(head);
+            expanded.push_str(&plain_classes(head));
+            brief.push_str(head);
             if name.is_empty() {
                 expanded.push_str(&format!("(?:{})", found.any));
+                brief.push_str("(?:x)");
             } else {
-                expanded.push_str(&format!(r"(?P<{name}>\b(?:{})\b)", found.any));
+                expanded.push_str(&format!(r"(?P<{name}>(?-u:\b)(?:{})(?-u:\b))", found.any));
+                brief.push_str(&format!("(?P<{name}>x)"));
                 canonical.insert(name.to_owned(), found.clone());
             }
             rest = tail;
         }
-        expanded.push_str(rest);
-        let regex = compile(&expanded).map_err(|error| format!("`{text}`: {error}"))?;
-        Ok(Self { regex, canonical })
+        expanded.push_str(&plain_classes(rest));
+        brief.push_str(rest);
+        check(&brief).map_err(|error| format!("`{text}`: {error}"))?;
+        Ok(Self { open: text == ".", regex: Lazy::new(expanded), canonical })
     }
 
     /// Where `text` matches: the captures by name and by number.
     pub(super) fn find(&self, text: &str) -> Option<Captures> {
-        let captures = self.regex.captures(text)?;
+        if self.open {
+            return (!text.is_empty()).then(Captures::default);
+        }
+        let regex = self.regex.regex()?;
+        let captures = regex.captures(text)?;
         let numbered = captures.iter().map(|group| group.map_or("", |group| group.as_str()).to_owned()).collect();
         let mut named = BTreeMap::new();
-        for name in self.regex.capture_names().flatten() {
+        for name in regex.capture_names().flatten() {
             let Some(group) = captures.name(name) else { continue };
             let word = self.canonical.get(name).and_then(|table| table.canonical(group.as_str()));
             named.insert(name.to_owned(), word.unwrap_or(group.as_str()).to_owned());
@@ -96,11 +131,39 @@ impl Pattern {
 
     /// The last place where `text` matches: its group `it`, else the first group that took part, else all of it.
     pub(super) fn last(&self, text: &str) -> Option<String> {
-        let captures = self.regex.captures_iter(text).last()?;
+        let captures = self.regex.regex()?.captures_iter(text).last()?;
         let group =
             captures.name("it").or_else(|| captures.iter().skip(1).flatten().next()).or_else(|| captures.get(0))?;
         Some(group.as_str().to_owned())
     }
+}
+
+/// Reads a pattern without compiling it.
+fn check(pattern: &str) -> Result<(), String> {
+    let read = regex_syntax::ast::parse::Parser::new().parse(pattern);
+    read.map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// `\w`, `\W`, `\d` as classes of ASCII letters and digits: the full ones cost a hundred times as much to compile, and scripts are
+/// written for a few known sentences.
+fn plain_classes(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len() + 16);
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('w') => out.push_str("[0-9A-Za-z_]"),
+            Some('W') => out.push_str("[^0-9A-Za-z_]"),
+            Some('d') => out.push_str("[0-9]"),
+            Some('b') => out.push_str(r"(?-u:\b)"),
+            Some(other) => out.extend(['\\', other]),
+            None => out.push('\\'),
+        }
+    }
+    out
 }
 
 /// What a pattern caught.
@@ -127,11 +190,6 @@ fn reference(text: &str) -> Option<(&str, &str, &str, &str)> {
         from = open + 1;
     }
     None
-}
-
-fn compile(pattern: &str) -> Result<Regex, String> {
-    let built = RegexBuilder::new(pattern).case_insensitive(true).size_limit(limits::SCRIPT_PATTERN).build();
-    built.map_err(|error| error.to_string())
 }
 
 const NUMBERS: &[&str] = &[

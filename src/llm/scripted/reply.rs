@@ -1,6 +1,6 @@
 //! What a rule answers.
 
-use std::collections::BTreeMap;
+use std::{cell::OnceCell, collections::BTreeMap};
 
 use minijinja::{Environment, value::Serde};
 use serde::Deserialize;
@@ -64,15 +64,15 @@ impl Template {
         Ok(Self::Named(name))
     }
 
-    fn value(&self, facts: &Facts<'_>, context: &minijinja::Value) -> Result<minijinja::Value, minijinja::Error> {
+    fn value(&self, facts: &Facts<'_>, context: &View<'_, '_>) -> Result<minijinja::Value, minijinja::Error> {
         match self {
             Self::Plain(text) => Ok(text.as_str().into()),
-            Self::Expression(expression) => facts.script.templates.compile_expression(expression)?.eval(context),
-            Self::Named(name) => Ok(facts.script.templates.get_template(name)?.render(context)?.into()),
+            Self::Expression(expression) => facts.script.templates.compile_expression(expression)?.eval(context.get()),
+            Self::Named(name) => Ok(facts.script.templates.get_template(name)?.render(context.get())?.into()),
         }
     }
 
-    fn text(&self, facts: &Facts<'_>, context: &minijinja::Value) -> Result<String, minijinja::Error> {
+    fn text(&self, facts: &Facts<'_>, context: &View<'_, '_>) -> Result<String, minijinja::Error> {
         let value = self.value(facts, context)?;
         Ok(if value.is_undefined() || value.is_none() { String::new() } else { value.to_string() })
     }
@@ -154,7 +154,7 @@ impl RawReply {
     }
 
     fn rendered(&self, facts: &Facts<'_>, found: &Found, pace: Pace) -> Result<Reply, minijinja::Error> {
-        let context = context(facts, found);
+        let context = View { facts, found, made: OnceCell::new() };
         let holds = |test: &Option<Template>| match test {
             Some(test) => Ok(test.value(facts, &context)?.is_true()),
             None => Ok::<bool, minijinja::Error>(true),
@@ -185,6 +185,19 @@ impl RawReply {
     }
 }
 
+/// What the templates of one answer see; made when the first needs it.
+struct View<'a, 'f> {
+    facts: &'a Facts<'f>,
+    found: &'a Found,
+    made: OnceCell<minijinja::Value>,
+}
+
+impl View<'_, '_> {
+    fn get(&self) -> &minijinja::Value {
+        self.made.get_or_init(|| context(self.facts, self.found))
+    }
+}
+
 fn condition(test: String, texts: &mut Texts<'_>) -> Result<Template, String> {
     texts.add(format!("{{{{{test}}}}}"))
 }
@@ -206,7 +219,7 @@ impl Tree {
         })
     }
 
-    fn value(&self, facts: &Facts<'_>, context: &minijinja::Value) -> Result<Value, minijinja::Error> {
+    fn value(&self, facts: &Facts<'_>, context: &View<'_, '_>) -> Result<Value, minijinja::Error> {
         Ok(match self {
             Self::Leaf(template) => serde_json::to_value(template.value(facts, context)?).unwrap_or(Value::Null),
             Self::Fixed(value) => value.clone(),
@@ -261,7 +274,7 @@ fn given<'f>(facts: &'f Facts<'_>, found: &Found) -> Vec<(&'f str, minijinja::Va
     vec![
         ("user", facts.user.as_str().into()),
         ("m", Serde(&found.captures.numbered).into()),
-        ("fact", Serde(&facts.read).into()),
+        ("fact", Serde(facts.all_read()).into()),
         ("state", Serde(facts.state()).into()),
         ("tool", outcome.map(|outcome| minijinja::Value::from(Serde(outcome.json()))).into()),
         ("tool_name", outcome.map(|outcome| outcome.name).into()),

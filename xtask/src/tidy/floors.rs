@@ -43,7 +43,9 @@ impl Plans {
             (_, None) => Err(format!("`{}` stands outside: nothing sees it", to.1)),
             (Some(here), Some(there)) if there < here => Ok(()),
             (Some(here), Some(there)) if there == here => {
-                let listed = from.0 == to.0 && source.also.iter().any(|also| also == to.1);
+                // A room of the root package may also stand for its namesake in the engine.
+                let namesake = from.0 != to.0 && from.1 == to.1;
+                let listed = (from.0 == to.0 || namesake) && source.also.iter().any(|also| also == to.1);
                 if listed || (source.open && target.open) {
                     return Ok(());
                 }

@@ -39,6 +39,8 @@ pub enum HistoryItem {
         /// The messages as a model wire has them.
         messages: Arc<Vec<Json>>,
     },
+    /// A crash cut a reply off; how much of it was seen is not known.
+    Interrupted,
     /// An agent's task began (`start`) or ended.
     Mark {
         /// The agent.
@@ -87,6 +89,9 @@ impl History {
     }
     pub(super) fn exchanges(&mut self, agent: &AgentName, messages: &Arc<Vec<Json>>) {
         self.push(HistoryItem::Exchanges { agent: agent.clone(), messages: messages.clone() });
+    }
+    pub(super) fn interrupted(&mut self) {
+        self.push(HistoryItem::Interrupted);
     }
     pub(super) fn mark(&mut self, agent: &AgentName, start: bool) {
         self.push(HistoryItem::Mark { agent: agent.clone(), start });

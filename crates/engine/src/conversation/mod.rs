@@ -195,6 +195,7 @@ impl Conversation {
                 self.agents.entry(agent_id.clone()).or_default().completed += 1;
                 self.history.mark(agent_id, false);
             }
+            EventKind::ReplyInterrupted { .. } => self.history.interrupted(),
             EventKind::AgentExchanges { agent_id, exchanges } => self.history.exchanges(agent_id, exchanges),
             EventKind::FlowCompleted { .. }
             | EventKind::FlowCancelled { .. }
@@ -204,7 +205,6 @@ impl Conversation {
             | EventKind::AgentResumed { .. }
             | EventKind::AgentCancelled { .. }
             | EventKind::ToolExecuted { .. }
-            | EventKind::ReplyInterrupted { .. }
             | EventKind::Unknown(_) => {}
         }
     }

@@ -81,6 +81,17 @@ impl Turn<'_> {
     }
 }
 
+/// A turn that another version had begun (decisions.md 13.5): what its effects came to is kept, and the user is told that
+/// things changed.
+pub(super) fn upgraded(turn: &mut Turn<'_>, outcomes: Vec<EventKind>) -> Next {
+    for outcome in outcomes {
+        turn.emit(outcome);
+    }
+    turn.note("the turn was begun by another version of the program or the project");
+    turn.push_pattern(patterns::CODE_CHANGE, PatternFrame::Plain);
+    turn.walk()
+}
+
 /// The turn's budget is spent: the flow under way fails, the user hears it once, and nothing further is performed.
 pub(super) fn exhausted(turn: &mut Turn<'_>, budget: &str) -> Next {
     turn.fail_with(&format!("the turn's budget is spent: {budget}"), Map::new());

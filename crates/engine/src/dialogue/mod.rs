@@ -38,8 +38,8 @@ use self::turn::Turn;
 pub use self::{slots::coerced, why::Reason};
 use crate::{
     conversation::{
-        ActionCall, ActionOutcome, AgentCall, AgentOutcome, BotMessage, Command, Conversation, Event, ToolCallStep,
-        ToolResult, UserMessage,
+        ActionCall, ActionOutcome, AgentCall, AgentOutcome, BotMessage, Command, Conversation, Event, EventKind,
+        ToolCallStep, ToolResult, UserMessage,
     },
     project::Project,
     time::Timestamp,
@@ -70,6 +70,11 @@ pub enum InputKind {
     Called(ToolResult),
     /// The answer to [`Next::Agent`].
     Agent(AgentOutcome),
+    /// Another version of the program or the project takes the turn over from one that died: nothing of it is decided again.
+    Upgraded {
+        /// What its effects had come to.
+        outcomes: Vec<EventKind>,
+    },
     /// The turn's budget is spent: end it with one honest message.
     Exhausted {
         /// Which budget, for operators.
@@ -119,6 +124,7 @@ pub fn advance(project: &Project, conversation: &mut Conversation, input: Input)
         InputKind::Acted(outcome) => actions::acted(&mut turn, outcome),
         InputKind::Called(result) => tool_call::called(&mut turn, result),
         InputKind::Agent(outcome) => agent_frame::came_back(&mut turn, outcome),
+        InputKind::Upgraded { outcomes } => ending::upgraded(&mut turn, outcomes),
         InputKind::Exhausted { budget } => ending::exhausted(&mut turn, &budget),
     };
     let advance = turn.finish(next);

@@ -166,6 +166,8 @@ fn check_own(reader: &mut Reader<'_>, file: &Fields<'_>, how: &Fields<'_>) {
     }
     let servers = file.node("connections").and_then(|node| node.get("mcp_servers"));
     match servers {
+        // An agent of one's own needs no tools.
+        None if how.has("module") => {}
         None => {
             let at = if file.has("connections") { file.at("connections") } else { file.node };
             let help = "Add `connections: {mcp_servers: [{name: …}]}` with a server of `endpoints.yml`.";

@@ -1,0 +1,90 @@
+//! What a process inherits from one that died in the middle of a turn: replies that were half shown, and, when it was another
+//! version, what its effects had come to. Both are recorded in the turn that takes over, so that a replay tells the same.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use segue_engine::{conversation::EventKind, ids::ToolName};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value as Json;
+
+use super::{recorded::Door, turn::Inheritance};
+use crate::{
+    cx::Cx,
+    effect::Effect,
+    store::{JournalRecord, TurnJournal},
+    tools::ToolOutcome,
+};
+
+/// The step that records replies cut by a crash.
+const INTERRUPTED: &str = "interrupted";
+/// The step that records what another version's effects had come to.
+const UPGRADED: &str = "upgraded";
+
+/// What the record of a dead process leaves to `build`.
+pub(super) fn inherit(build: u64, recorded: &[JournalRecord]) -> Inheritance {
+    // A turn that was taken over once already keeps what it inherited then.
+    let upgraded = remembered(recorded, UPGRADED);
+    let foreign = TurnJournal::is_foreign(build, recorded);
+    Inheritance {
+        interrupted: remembered(recorded, INTERRUPTED)
+            .unwrap_or_else(|| TurnJournal::spoken(recorded).cloned().collect()),
+        upgraded: upgraded.or_else(|| foreign.then(|| outcomes(recorded))),
+    }
+}
+
+/// What a stored turn had inherited.
+pub(super) fn inherited(stored: &[JournalRecord]) -> Inheritance {
+    Inheritance {
+        interrupted: remembered(stored, INTERRUPTED).unwrap_or_default(),
+        upgraded: remembered(stored, UPGRADED),
+    }
+}
+
+/// Records what is inherited; only a turn that inherits anything has such steps. As when it was recorded, a replay moves the
+/// turn's clock to the time of the takeover here.
+pub(super) async fn note(inheritance: &Inheritance, door: &Door, cx: &Cx) {
+    if !inheritance.interrupted.is_empty() {
+        keep(INTERRUPTED, &inheritance.interrupted, door, cx).await;
+    }
+    if let Some(outcomes) = &inheritance.upgraded {
+        keep(UPGRADED, outcomes, door, cx).await;
+    }
+}
+
+async fn keep<T: Serialize>(kind: &str, what: &T, door: &Door, cx: &Cx) {
+    let cx = cx.step(kind);
+    if let Ok(None) = door.begin::<Json>(&cx, kind, Effect::Read, "").await {
+        let _ = door.finish(&cx, what).await;
+    }
+}
+
+fn remembered<T: DeserializeOwned>(records: &[JournalRecord], kind: &str) -> Option<T> {
+    let record = records.iter().find(|record| &*record.kind == kind)?;
+    serde_json::from_str(record.outcome.as_deref()?).ok()
+}
+
+/// Tool calls as events: a finished one with its outcome, a `write` without one as unknown.
+fn outcomes(recorded: &[JournalRecord]) -> Vec<EventKind> {
+    let calls: BTreeMap<_, _> =
+        recorded.iter().filter(|record| &*record.kind == "tool").map(|record| (&record.key, record)).collect();
+    calls.into_values().map(executed).collect()
+}
+
+fn executed(record: &JournalRecord) -> EventKind {
+    let outcome: Option<ToolOutcome> = record.outcome.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let status = match &outcome {
+        Some(ToolOutcome::Done(_)) => "done",
+        Some(ToolOutcome::Failed(_)) => "failed",
+        Some(ToolOutcome::Pending(_)) => "pending",
+        Some(ToolOutcome::Unknown(_)) | None => "unknown",
+    };
+    let name: Arc<str> = record.request.split(':').next().unwrap_or_default().into();
+    EventKind::ToolExecuted {
+        server: None,
+        tool_name: ToolName::new(name),
+        agent_id: None,
+        arguments: Json::Null,
+        status: status.into(),
+        summary: outcome.as_ref().map(ToolOutcome::for_model),
+    }
+}
