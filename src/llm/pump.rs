@@ -71,7 +71,10 @@ pub(crate) fn pump(body: Body, decoder: impl Decode + 'static, waits: Waits, fir
         cx,
     };
     // Boxed: the stream moves its state at every delta.
-    ChatStream::new(stream::unfold(Box::new(pump), |mut pump| async move { pump.next().await.map(|delta| (delta, pump)) }))
+    ChatStream::new(stream::unfold(
+        Box::new(pump),
+        |mut pump| async move { pump.next().await.map(|delta| (delta, pump)) },
+    ))
 }
 
 struct Pump<D> {

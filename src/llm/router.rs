@@ -69,7 +69,8 @@ impl Llm for Router {
                 None => return Err(LlmErrorKind::CutShort.into()),
             };
             // Boxed: the stream moves its state at every delta.
-            let rest = stream::unfold(Box::new(call), |mut call| async move { call.next().await.map(|delta| (delta, call)) });
+            let rest =
+                stream::unfold(Box::new(call), |mut call| async move { call.next().await.map(|delta| (delta, call)) });
             Ok(ChatStream::new(stream::iter([Ok(first)]).chain(rest)))
         })
     }
