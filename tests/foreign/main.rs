@@ -5,6 +5,7 @@
 
 mod mcp;
 mod parts;
+mod starter;
 
 use parts::{Part, aimock, everything, fastmcp, pypred};
 

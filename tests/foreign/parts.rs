@@ -72,6 +72,13 @@ pub(crate) fn aimock() -> Command {
     command
 }
 
+/// The same with other rules.
+pub(crate) fn aimock_with(fixtures: &std::path::Path) -> Command {
+    let mut command = node("@copilotkit/aimock/dist/cli.js");
+    command.args(["--port", "0", "--strict", "--fixtures"]).arg(fixtures);
+    command
+}
+
 /// What the predecessors' condition library says; `None` if it refuses the condition.
 pub(crate) fn pypred(condition: &str, document: &str) -> Option<bool> {
     const ASK: &str = "import json, sys; from pypred import Predicate; p = Predicate(sys.argv[1]); \

@@ -8,6 +8,7 @@ mod kills;
 mod program;
 mod rest;
 mod run;
+mod trials;
 
 /// A project of `tests/projects`.
 fn project(name: &str) -> String {

@@ -90,6 +90,8 @@ pub(super) fn body(
     let tools = (profile.tools && !request.tools.is_empty()).then(|| Tools(&request.tools, profile.strict_tools));
     let has_tools = tools.is_some();
     let parallel = request.parallel_tool_calls.or(config.parallel_tool_calls);
+    // Some servers cannot stream; their whole answer is read as a stream of one piece.
+    let stream = config.extra.get("stream").and_then(Value::as_bool).unwrap_or(true);
     let size = request.messages.iter().map(|message| message.text().len() + 64).sum::<usize>() + 1024;
     let mut bytes = Vec::with_capacity(size);
     serde_json::to_writer(
@@ -104,8 +106,8 @@ pub(super) fn body(
             max_tokens: limit.filter(|_| profile.token_limit == TokenLimit::MaxTokens),
             max_completion_tokens: limit.filter(|_| profile.token_limit == TokenLimit::MaxCompletionTokens),
             reasoning_effort: effort,
-            stream: true,
-            stream_options: profile.stream_options.then_some(StreamOptions { include_usage: true }),
+            stream,
+            stream_options: (stream && profile.stream_options).then_some(StreamOptions { include_usage: true }),
             extra,
         },
     )?;
