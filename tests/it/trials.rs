@@ -1,4 +1,4 @@
-//! The prompts on forty turns of the assistant at the root of the repository: answers that were written from the prompt alone,
+//! The prompts on more than forty turns of the assistant at the root of the repository: answers that were written from the prompt alone,
 //! replayed from cassettes through the real runtime and the real MCP server. What is right stands in
 //! `tests/cassettes/starter/turns.yml`; `docs/trials.md` holds the results and says how to record anew.
 
@@ -76,7 +76,8 @@ fn assistant(file: &File, folder: &Path, model: Arc<dyn Llm>) -> Assistant {
     let server = project.endpoints.mcp_servers.get_mut("ferries").unwrap();
     let data = folder.join("bookings.json");
     fs::write(&data, json!({"made": file.bookings.len(), "bookings": file.bookings}).to_string()).unwrap();
-    let args = ["demo", "ferries", "--data", &data.display().to_string(), "--today", &file.now[..10]].map(str::to_owned);
+    let args =
+        ["demo", "ferries", "--data", &data.display().to_string(), "--today", &file.now[..10]].map(str::to_owned);
     server.transport = McpTransport::Stdio { command: "segue".into(), args: args.to_vec(), env: Vec::new() };
     let now = chrono::DateTime::parse_from_rfc3339(&file.now).unwrap().timestamp_micros();
     let clock: Arc<dyn Clock> = Arc::new(Still(Timestamp::from_micros(now)));
@@ -126,7 +127,9 @@ fn read() -> File {
 /// The table of docs/trials.md; and how many turns are right, and what is wrong with the others.
 fn table(file: &File, shown: &[Vec<Seen>]) -> (String, usize, Vec<String>) {
     let (mut table, mut number, mut right, mut wrong) = (String::new(), 0, 0, Vec::new());
-    table.push_str("| | the person writes | right is | seen | | prompts, tokens |\n| --- | --- | --- | --- | --- | --- |\n");
+    table.push_str(
+        "| | the person writes | right is | seen | | prompts, tokens |\n| --- | --- | --- | --- | --- | --- |\n",
+    );
     for (conversation, shown) in file.conversations.iter().zip(shown) {
         let _ = writeln!(table, "| | *{}* | | | | |", conversation.name);
         for (turn, seen) in conversation.turns.iter().zip(shown) {
@@ -149,7 +152,7 @@ fn table(file: &File, shown: &[Vec<Seen>]) -> (String, usize, Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forty_turns_as_the_prompts_alone_have_them_understood() {
+async fn turns_are_understood_as_the_prompts_alone_tell() {
     let file = read();
     let mode = Mode::of_environment();
     let tapes: Vec<Tape> = file.conversations.iter().map(|one| mode.tape(&cassette(&one.name))).collect();

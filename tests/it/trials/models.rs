@@ -1,7 +1,7 @@
 //! The models of a trial: cassettes; or a server that is recorded; or an old cassette told again to prompts in new words.
 
 use std::{
-    env, fs,
+    fs,
     io::{self, Write},
     path::Path,
     sync::{Arc, Mutex},
@@ -31,10 +31,10 @@ pub(super) enum Mode {
 impl Mode {
     /// `SEGUE_TRIALS`: the address of a server, or `retell`.
     pub(super) fn of_environment() -> Self {
-        match env::var("SEGUE_TRIALS") {
-            Err(_) => Self::Replay,
-            Ok(word) if word == "retell" => Self::Retell,
-            Ok(address) => Self::Record(address),
+        match segue::environment::variable("SEGUE_TRIALS") {
+            None => Self::Replay,
+            Some(word) if word == "retell" => Self::Retell,
+            Some(address) => Self::Record(address),
         }
     }
 

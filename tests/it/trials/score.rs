@@ -73,7 +73,8 @@ impl Seen {
             return told("no model was asked".to_owned());
         }
         let is_meant = |wanted: &Vec<String>| {
-            wanted.len() == self.commands.len() && wanted.iter().zip(&self.commands).all(|(wanted, one)| fits(wanted, one))
+            wanted.len() == self.commands.len()
+                && wanted.iter().zip(&self.commands).all(|(wanted, one)| fits(wanted, one))
         };
         if !turn.commands.iter().any(is_meant) {
             return told(format!("the commands are {:?}", self.commands));
