@@ -9,7 +9,10 @@ use std::{
 use futures::future::BoxFuture;
 use segue::{
     cx::Cx,
-    tools::{Catalog, Effect, SourceError, SourceStatus, Tool, ToolCx, ToolOutcome, ToolOutput, ToolSource, ToolSpec},
+    tools::{
+        Catalog, Effect, SourceError, SourceStatus, Tool, ToolOutcome, ToolOutput, ToolSource, ToolSpec,
+        registry::FunctionTool,
+    },
 };
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
@@ -63,18 +66,6 @@ pub(crate) fn departures(arguments: &Json) -> Json {
     ]})
 }
 
-struct Departures(ToolSpec);
-
-impl Tool for Departures {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-    fn call<'a>(&'a self, arguments: Json, _: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
-        let output = ToolOutput { structured: Some(departures(&arguments)), ..ToolOutput::default() };
-        Box::pin(std::future::ready(ToolOutcome::Done(output)))
-    }
-}
-
 /// The server of the tool, inside this process.
 pub(crate) struct Harbour {
     catalog: Catalog,
@@ -91,7 +82,10 @@ impl Harbour {
             effect: Effect::Read,
             source: "harbour".into(),
         };
-        let tools: Vec<Arc<dyn Tool>> = vec![Arc::new(Departures(spec))];
+        let tool = FunctionTool::new(spec, |arguments, _| async move {
+            ToolOutcome::Done(ToolOutput { structured: Some(departures(&arguments)), ..ToolOutput::default() })
+        });
+        let tools: Vec<Arc<dyn Tool>> = vec![Arc::new(tool.unwrap())];
         Arc::new(Self { catalog: Catalog { version: 1, tools, excluded: Vec::new() }, changes: watch::channel(1).1 })
     }
 }

@@ -85,17 +85,34 @@ fn cost<S: Side>(bench: &Bench, side: &Arc<S>, load: Load) -> f64 {
     side::cost(&bench.runtime, side, load, bench.effort)
 }
 
+/// Segue's turns alone, many of them.
+pub(crate) fn profile(bench: &Bench, what: &str) {
+    let assistant = assistant(&bench.root, bench.folder.path(), Keep::Normal);
+    let (segue, load) = match what {
+        "text" => (Segue::desk(assistant), side::TEXT),
+        "tool" => (Segue::desk(assistant), side::TOOL),
+        "talk" => (Segue::desk(assistant), side::TALK),
+        "flow" => (Segue::count(assistant), FLOW),
+        _ => panic!("`--profile` wants text, tool, talk or flow"),
+    };
+    let seen = (0..20).map(|_| cost(bench, &segue, load)).collect();
+    let mut table = Table::new(what);
+    table.push(Figure::new("Segue", UNIT, seen));
+    table.print();
+}
+
+const FLOW: Load = Load { texts: &["3", "2"], turns: 8, conversations: 8 };
+
 /// Turns of a flow, without a model.
 pub(crate) fn flow(bench: &Bench) -> Table {
     let mut table = Table::new(format!("Turns of a flow without a model, {} conversations at once", side::AT_ONCE));
-    let load = Load { texts: &["3", "2"], turns: 8, conversations: 8 };
     for (name, keep, goal) in [
         ("flow turn", Keep::Normal, Goal::of(60.0, 30.0)),
         ("flow turn, memory store", Keep::Memory, Goal::NONE),
         ("flow turn, SQLite FULL", Keep::Full, Goal::NONE),
     ] {
         let segue = Segue::count(assistant(&bench.root, bench.folder.path(), keep));
-        let seen = (0..bench.effort.repetitions).map(|_| cost(bench, &segue, load)).collect();
+        let seen = (0..bench.effort.repetitions).map(|_| cost(bench, &segue, FLOW)).collect();
         table.push(Figure::new(name, UNIT, seen).goal(goal));
     }
     table

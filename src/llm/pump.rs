@@ -70,7 +70,11 @@ pub(crate) fn pump(body: Body, decoder: impl Decode + 'static, waits: Waits, fir
         waits,
         cx,
     };
-    ChatStream::new(stream::unfold(pump, |mut pump| async move { pump.next().await.map(|delta| (delta, pump)) }))
+    // Boxed: the stream moves its state at every delta.
+    ChatStream::new(stream::unfold(
+        Box::new(pump),
+        |mut pump| async move { pump.next().await.map(|delta| (delta, pump)) },
+    ))
 }
 
 struct Pump<D> {

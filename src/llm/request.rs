@@ -1,6 +1,6 @@
 //! What a model is asked. A request shares its messages and tools with the conversation: sending one copies no history.
 
-use std::{borrow::Cow, fmt, io::Write, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -63,20 +63,24 @@ impl ChatRequest {
 
     /// SHA-256 of [`Self::canonical`]: equal for equal requests, on every machine and in every later version.
     pub fn hash(&self) -> RequestHash {
-        let mut hasher = HashWriter(Sha256::new());
-        // Neither the hasher nor the serialiser of plain data can fail.
-        let _ = self.write_canonical(&mut hasher);
-        RequestHash(hasher.0.finalize().into())
+        RequestHash(Sha256::digest(self.canonical_bytes()).into())
     }
 
     /// The request as JSON in which object keys of schemas and arguments are sorted: what [`Self::hash`] is taken of.
     pub fn canonical(&self) -> String {
-        let mut bytes = Vec::new();
-        let _ = self.write_canonical(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
+        String::from_utf8_lossy(&self.canonical_bytes()).into_owned()
     }
 
-    fn write_canonical(&self, mut out: impl Write) -> std::io::Result<()> {
+    fn canonical_bytes(&self) -> Vec<u8> {
+        let size = self.messages.iter().map(|message| message.text().len() + 64).sum::<usize>() + 2048;
+        // One buffer, hashed at once: the pieces in which JSON is written are too small for a hasher.
+        let mut bytes = Vec::with_capacity(size);
+        // The serialiser of plain data cannot fail, and neither can a buffer.
+        let _ = self.write_canonical(&mut bytes);
+        bytes
+    }
+
+    fn write_canonical(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
         #[derive(Serialize)]
         struct Settings<'a> {
             purpose: &'a Purpose,
@@ -86,17 +90,19 @@ impl ChatRequest {
             max_tokens: Option<u32>,
             reasoning_effort: Option<Effort>,
         }
-        out.write_all(b"{\"messages\":[")?;
+        out.extend_from_slice(b"{\"messages\":[");
         for (i, message) in self.messages.iter().enumerate() {
             if i > 0 {
-                out.write_all(b",")?;
+                out.push(b',');
             }
             match &**message {
-                ChatMessage::Assistant { tool_calls, .. } if !tool_calls.is_empty() => write_sorted(message, &mut out)?,
-                plain => serde_json::to_writer(&mut out, plain)?,
+                ChatMessage::Assistant { tool_calls, .. } if !tool_calls.is_empty() => {
+                    write_sorted(&serde_json::to_value(message)?, out)?;
+                }
+                plain => serde_json::to_writer(&mut *out, plain)?,
             }
         }
-        out.write_all(b"],\"settings\":")?;
+        out.extend_from_slice(b"],\"settings\":");
         let settings = Settings {
             purpose: &self.purpose,
             tool_choice: &self.tool_choice,
@@ -105,29 +111,56 @@ impl ChatRequest {
             max_tokens: self.max_tokens,
             reasoning_effort: self.reasoning_effort,
         };
-        serde_json::to_writer(&mut out, &settings)?;
-        out.write_all(b",\"tools\":")?;
-        write_sorted(&self.tools, &mut out)?;
-        out.write_all(b"}")
-    }
-}
-
-fn write_sorted(value: &impl Serialize, out: &mut impl Write) -> std::io::Result<()> {
-    let mut value = serde_json::to_value(value)?;
-    value.sort_all_objects();
-    Ok(serde_json::to_writer(out, &value)?)
-}
-
-struct HashWriter(Sha256);
-
-impl Write for HashWriter {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
+        serde_json::to_writer(&mut *out, &settings)?;
+        out.extend_from_slice(b",\"tools\":[");
+        for (i, tool) in self.tools.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            // The keys of a tool, sorted like all others.
+            out.extend_from_slice(b"{\"description\":");
+            serde_json::to_writer(&mut *out, &*tool.description)?;
+            out.extend_from_slice(b",\"name\":");
+            serde_json::to_writer(&mut *out, &*tool.name)?;
+            out.extend_from_slice(b",\"parameters\":");
+            write_sorted(&tool.parameters, out)?;
+            out.extend_from_slice(if tool.strict { b",\"strict\":true}" } else { b",\"strict\":false}" });
+        }
+        out.extend_from_slice(b"]}");
         Ok(())
     }
+}
+
+/// Writes JSON with sorted keys, without a sorted copy of it.
+fn write_sorted(value: &Value, out: &mut Vec<u8>) -> std::io::Result<()> {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<(&String, &Value)> = map.iter().collect();
+            entries.sort_unstable_by_key(|(key, _)| *key);
+            out.push(b'{');
+            for (i, (key, value)) in entries.into_iter().enumerate() {
+                if i > 0 {
+                    out.push(b',');
+                }
+                serde_json::to_writer(&mut *out, key)?;
+                out.push(b':');
+                write_sorted(value, out)?;
+            }
+            out.push(b'}');
+        }
+        Value::Array(items) => {
+            out.push(b'[');
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push(b',');
+                }
+                write_sorted(item, out)?;
+            }
+            out.push(b']');
+        }
+        plain => serde_json::to_writer(&mut *out, plain)?,
+    }
+    Ok(())
 }
 
 /// The hash of a request.
@@ -277,6 +310,15 @@ mod tests {
         let mut warm = a.clone();
         warm.temperature = Some(0.5);
         assert_ne!(a.hash(), warm.hash());
+    }
+
+    #[test]
+    fn tools_are_written_as_their_sorted_copy_would_be() {
+        let schema = json!({"type": "object", "b": [{"z": 1, "a": "ü\n"}, null, 1.5], "a": {"d": true, "c": {}}});
+        let request = request(schema, json!({"y": 1, "x": 2}));
+        let mut sorted = serde_json::to_value(&request.tools).unwrap();
+        sorted.sort_all_objects();
+        assert!(request.canonical().ends_with(&format!(",\"tools\":{sorted}}}")), "{}", request.canonical());
     }
 
     #[test]

@@ -68,7 +68,9 @@ impl Llm for Router {
                 Some(Ok(delta)) => delta,
                 None => return Err(LlmErrorKind::CutShort.into()),
             };
-            let rest = stream::unfold(call, |mut call| async move { call.next().await.map(|delta| (delta, call)) });
+            // Boxed: the stream moves its state at every delta.
+            let rest =
+                stream::unfold(Box::new(call), |mut call| async move { call.next().await.map(|delta| (delta, call)) });
             Ok(ChatStream::new(stream::iter([Ok(first)]).chain(rest)))
         })
     }

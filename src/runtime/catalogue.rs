@@ -43,23 +43,23 @@ pub(super) async fn tools(
         return ToolSet::default();
     };
     let live = if parts.offline { ToolSet::default() } else { list(connections, own, reserved, parts, cx).await };
-    let specs: Vec<ToolSpec> = match recorded {
-        Some(listed) => listed.into_iter().map(ToolSpec::from).collect(),
+    let wrap = |spec: ToolSpec, inner| Arc::new(RecordedTool { spec, inner, door: door.clone() }) as Arc<dyn Tool>;
+    match recorded {
         None => {
             let listed: Vec<Listed> = live.specs().map(Listed::from).collect();
             if door.finish(cx, &listed).await.is_err() {
                 return ToolSet::default();
             }
-            live.specs().cloned().collect()
+            live.wrapped(|entry| wrap(entry.spec.clone(), Some(entry.tool.clone())))
         }
-    };
-    specs
-        .into_iter()
-        .fold(ToolSet::builder(), |set, spec| {
-            let inner = live.get(&spec.name).map(|entry| entry.tool.clone());
-            set.own(Arc::new(RecordedTool { spec, inner, door: door.clone() }))
-        })
-        .build()
+        Some(listed) => {
+            let tools = listed.into_iter().map(ToolSpec::from).map(|spec| {
+                let inner = live.get(&spec.name).map(|entry| entry.tool.clone());
+                wrap(spec, inner)
+            });
+            tools.fold(ToolSet::builder(), |set, tool| set.own(tool)).build()
+        }
+    }
 }
 
 async fn list(

@@ -164,16 +164,18 @@ impl RecordedLlm {
     /// Passes deltas on as they come, and records the whole before its terminal mark goes on.
     fn record(&self, stream: ChatStream, cx: Cx) -> ChatStream {
         let this = Self { inner: self.inner.clone(), door: self.door.clone() };
-        ChatStream::new(stream::unfold(Some((this, stream, cx)), |state| async move {
-            let (this, mut stream, cx) = state?;
+        // Boxed: the stream moves its state at every delta.
+        ChatStream::new(stream::unfold(Some(Box::new((this, stream, cx))), |state| async move {
+            let mut state = state?;
+            let (this, stream, cx) = &mut *state;
             match stream.next().await? {
                 Ok(Delta::Done(answer)) => {
-                    let kept = this.keep(&cx, Ok(answer.as_ref().clone())).await;
+                    let kept = this.keep(cx, Ok(answer.as_ref().clone())).await;
                     Some((kept.map(|()| Delta::Done(answer)), None))
                 }
-                Ok(delta) => Some((Ok(delta), Some((this, stream, cx)))),
+                Ok(delta) => Some((Ok(delta), Some(state))),
                 Err(error) => {
-                    let kept = this.keep(&cx, Err(error.clone())).await;
+                    let kept = this.keep(cx, Err(error.clone())).await;
                     Some((kept.and(Err(error)), None))
                 }
             }

@@ -95,9 +95,9 @@ impl ToolSet {
     }
     /// The same set with every tool wrapped, as recording does.
     #[must_use]
-    pub fn wrapped(mut self, wrap: impl Fn(Arc<dyn Tool>) -> Arc<dyn Tool>) -> Self {
+    pub fn wrapped(mut self, wrap: impl Fn(&Entry) -> Arc<dyn Tool>) -> Self {
         for entry in &mut self.entries {
-            entry.tool = wrap(entry.tool.clone());
+            entry.tool = wrap(entry);
         }
         self
     }

@@ -195,3 +195,43 @@ async fn the_strict_double_is_strict() {
     assert!(ask(&double, agent("a")).await.is_err());
     assert!(double.verify().unwrap_err().contains("tools!"));
 }
+
+#[tokio::test]
+async fn facts_of_the_talk_and_named_expressions() {
+    let script = r"
+tables: { port: { Bergen: [bgo], Stavanger: [svg] } }
+read:
+  now: { match: 'Now: (?P<it>.*)' }
+  port: { talk: 'to ({port})|reach ({port})' }
+  people: { talk: 'USER: for (\w+)', since: ^-- over -- }
+let:
+  port: fact.port | lookup('port')
+  day: user | date(fact.now)
+  all: port ~ ' ' ~ day ~ ' ' ~ ((fact.people | number) or 'alone')
+rules:
+  - { when: { test: port == 'Bergen' }, say: '{{ all }}' }
+  - { say: 'elsewhere, {{ all }}' }
+";
+    let model = ScriptedLlm::from_text("talk", script, 1).unwrap();
+    let mut messages = vec![
+        ChatMessage::system("Now: Saturday, 21 November 2026"),
+        ChatMessage::user("to svg"),
+        ChatMessage::user("for two"),
+        ChatMessage::assistant("You can reach BGO as well."),
+        ChatMessage::user("well then, tomorrow"),
+    ];
+    let answer = |messages| ask(&model, ChatRequest::new(Purpose::AGENT, messages));
+    assert_eq!(&*answer(messages.clone()).await.unwrap().text, "Bergen 2026-11-22 2");
+    messages.insert(3, ChatMessage::system("-- over --"));
+    assert_eq!(&*answer(messages.clone()).await.unwrap().text, "Bergen 2026-11-22 alone");
+    messages.push(ChatMessage::user("to svg, on monday"));
+    assert_eq!(&*answer(messages).await.unwrap().text, "elsewhere, Stavanger 2026-11-23 alone");
+    for (wrong, says) in [
+        ("read: { a: { talk: '(' } }", "read.a"),
+        ("let: { a: '1 +' }", "let.a"),
+        ("read: { a: { match: x, since: y } }", "since"),
+    ] {
+        let problem = ScriptedLlm::from_text("s", &format!("{wrong}\nrules: [{{ say: x }}]"), 1).err().unwrap();
+        assert!(problem.contains(says), "{problem}");
+    }
+}

@@ -107,6 +107,6 @@ fn extras_travel_but_never_replace_our_own_keys() {
     let extra = json!({"top_p": 0.5, "stop": ["\n"], "stream": false, "n": 3, "aws_region_name": "x", "cache": {}});
     let config = ModelConfig { extra: extra.as_object().cloned().unwrap(), ..ModelConfig::default() };
     let body = sent("self-hosted", "m", &hello(), config);
-    assert_eq!((&body["top_p"], &body["stop"], &body["stream"]), (&json!(0.5), &json!(["\n"]), &json!(true)));
+    assert_eq!((&body["top_p"], &body["stop"], &body["stream"]), (&json!(0.5), &json!(["\n"]), &json!(false)));
     assert!(["n", "aws_region_name", "cache"].iter().all(|key| body.get(key).is_none()), "{body}");
 }

@@ -14,6 +14,7 @@ const FLOORS: &str = "\
 | 4 engine room | `runtime` | |
 | 3 actors | `agents`, `missions` | `missions` → `agents` |
 | 2 instruments | `llm`, `tools`, `store` | `tools` → `store` |
+| 1 vocabulary | `conversation`, `project` | `project` → `project`; `conversation` → `project` |
 | 0 ground | `clock`, `limits` | one another |
 | outside | `testing` | |
 ";
@@ -45,6 +46,16 @@ fn floors_hold_across_the_packages() {
     assert_eq!(lines("src/llm/mod.rs", "use segue_engine::{ids::X,\n dialogue::{advance, Next}};"), [2, 2]);
     assert_eq!(lines("src/runtime/turn.rs", "use segue_engine::dialogue::advance;"), NONE);
     assert_eq!(lines("src/clock.rs", "use segue_engine::project::Project;"), [1]);
+}
+
+#[test]
+fn a_listed_room_sees_its_namesake_in_the_engine() {
+    assert_eq!(lines("src/project/mod.rs", "use segue_engine::project::Project;"), NONE);
+    // Not listed, or listed for another name: an entry reaches the room of its own name alone.
+    assert_eq!(lines("src/conversation/mod.rs", "use segue_engine::conversation::Event;"), [1]);
+    assert_eq!(lines("src/conversation/mod.rs", "use segue_engine::project::SlotType;"), [1]);
+    assert_eq!(lines("src/project/mod.rs", "use segue_engine::conversation::Event;"), [1]);
+    assert_eq!(lines("src/conversation/mod.rs", "use crate::project::Files;"), NONE);
 }
 
 #[test]
