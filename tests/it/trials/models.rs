@@ -7,11 +7,11 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use futures::future::BoxFuture;
+use futures::{future::BoxFuture, stream};
 use segue::{
     cx::Cx,
     llm::{
-        self, ChatRequest, ChatStream, Llm, LlmError, ModelConfig, ModelProfile,
+        self, ChatRequest, ChatStream, Delta, Llm, LlmError, ModelConfig, ModelProfile,
         cassette::{End, Exchange, Order, Recorder, Replayer},
     },
 };
@@ -146,11 +146,15 @@ impl Llm for Told {
     }
     fn chat<'a>(&'a self, _: ChatRequest, _: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         Box::pin(async move {
-            match self.left.lock().unwrap().pop().map(|exchange| exchange.end) {
-                Some(End::Answer(answer)) => Ok(ChatStream::of((*answer).clone())),
-                Some(End::Error(error)) => Err(error),
-                None => Err(llm::LlmErrorKind::Unscripted.into()),
-            }
+            let Some(exchange) = self.left.lock().unwrap().pop() else {
+                return Err(llm::LlmErrorKind::Unscripted.into());
+            };
+            let end = match exchange.end {
+                End::Answer(answer) => Ok(Delta::Done(answer)),
+                End::Error(error) => Err(error),
+            };
+            let pieces = exchange.pieces.into_iter().map(|text| Ok(Delta::Text(text)));
+            Ok(ChatStream::new(stream::iter(pieces.chain([end]))))
         })
     }
 }
