@@ -143,8 +143,6 @@ pub const MCP_PROGRESS: Duration = Duration::from_millis(100);
 pub const MAILBOX: usize = 8;
 /// Turns in flight in one process.
 pub const TURNS_IN_FLIGHT: usize = 256;
-/// Mailbox: how long a message may wait for its turn.
-pub const MAILBOX_WAIT: Duration = Duration::from_secs(30);
 /// Server: bytes of one request body.
 pub const BODY: usize = 1024 * 1024;
 /// Message: characters stored.

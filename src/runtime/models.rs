@@ -1,6 +1,6 @@
 //! From `endpoints.yml` to models that answer.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use segue_engine::project::{ModelDef, Project};
 use serde_json::{Map, Value as Json};
@@ -20,6 +20,8 @@ pub(super) struct Models<'a> {
     project: &'a Project,
     root: &'a Path,
     around: Surroundings,
+    /// Groups that are open, by id: components that name one group share its connections and what it knows of failures.
+    opened: RefCell<BTreeMap<Arc<str>, Arc<dyn Llm>>>,
 }
 
 impl<'a> Models<'a> {
@@ -44,12 +46,20 @@ impl<'a> Models<'a> {
             outbound,
             seed,
         };
-        Self { project, root, around }
+        Self { project, root, around, opened: RefCell::default() }
     }
 
     /// The model of a component: its group, its own settings, else the first group, else the format's default.
     pub(super) fn open(&self, group: Option<&str>, own: &Map<String, Json>) -> Result<Arc<dyn Llm>, OpenError> {
         let groups = &self.project.endpoints.model_groups;
+        let named = match (group, own.is_empty()) {
+            (Some(id), _) => groups.get(id).map(|group| group.id.clone()),
+            (None, true) => groups.values().next().map(|group| group.id.clone()),
+            (None, false) => None,
+        };
+        if let Some(open) = named.as_ref().and_then(|id| self.opened.borrow().get(id).cloned()) {
+            return Ok(open);
+        }
         let defs: Vec<ModelDef> = match (group, own.is_empty()) {
             (Some(id), _) => groups.get(id).map(|group| group.models.clone()).unwrap_or_default(),
             (None, false) => vec![from_map(own)],
@@ -57,7 +67,11 @@ impl<'a> Models<'a> {
         };
         let defs = if defs.is_empty() { vec![from_map(&Map::new())] } else { defs };
         let configs: Vec<ModelConfig> = defs.iter().map(|def| self.config(def)).collect();
-        llm::open(&configs, &self.around)
+        let model = llm::open(&configs, &self.around)?;
+        if let Some(id) = named {
+            self.opened.borrow_mut().insert(id, model.clone());
+        }
+        Ok(model)
     }
 
     fn config(&self, def: &ModelDef) -> ModelConfig {

@@ -5,6 +5,7 @@
 mod cli;
 mod conversations;
 mod kills;
+mod limits;
 mod program;
 mod rest;
 mod run;

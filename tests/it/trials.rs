@@ -1,4 +1,4 @@
-//! The prompts on forty turns of the assistant at the root of the repository: answers that were written from the prompt alone,
+//! The prompts on more than forty turns of the assistant at the root of the repository: answers that were written from the prompt alone,
 //! replayed from cassettes through the real runtime and the real MCP server. What is right stands in
 //! `tests/cassettes/starter/turns.yml`; `docs/trials.md` holds the results and says how to record anew.
 
@@ -152,7 +152,7 @@ fn table(file: &File, shown: &[Vec<Seen>]) -> (String, usize, Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forty_turns_as_the_prompts_alone_have_them_understood() {
+async fn turns_are_understood_as_the_prompts_alone_tell() {
     let file = read();
     let mode = Mode::of_environment();
     let tapes: Vec<Tape> = file.conversations.iter().map(|one| mode.tape(&cassette(&one.name))).collect();

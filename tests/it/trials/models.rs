@@ -1,7 +1,7 @@
 //! The models of a trial: cassettes; or a server that is recorded; or an old cassette told again to prompts in new words.
 
 use std::{
-    env, fs,
+    fs,
     io::{self, Write},
     path::Path,
     sync::{Arc, Mutex},
