@@ -147,8 +147,6 @@ pub const TURNS_IN_FLIGHT: usize = 256;
 pub const MAILBOX_WAIT: Duration = Duration::from_secs(30);
 /// Server: bytes of one request body.
 pub const BODY: usize = 1024 * 1024;
-/// Message: characters stored.
-pub const MESSAGE_TEXT: usize = 4_000;
 /// Journal: how long records are kept.
 pub const JOURNAL_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Duplicates: how long a message id is remembered.
