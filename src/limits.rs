@@ -145,8 +145,6 @@ pub const MAILBOX: usize = 8;
 pub const TURNS_IN_FLIGHT: usize = 256;
 /// Server: bytes of one request body.
 pub const BODY: usize = 1024 * 1024;
-/// Message: characters stored.
-pub const MESSAGE_TEXT: usize = 4_000;
 /// Journal: how long records are kept.
 pub const JOURNAL_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Duplicates: how long a message id is remembered.

@@ -8,7 +8,6 @@ use serde_json::{Map, Value as Json};
 use crate::{
     clock::Clock,
     conversation::ReplySink,
-    limits,
     runtime::{Assistant, Incoming, ReceiveError, Report},
 };
 
@@ -47,10 +46,8 @@ impl Inbox {
     /// [`ReceiveError`] when the message got no turn.
     pub async fn receive(&self, arrival: Arrival, sink: Box<dyn ReplySink>) -> Result<Report, ReceiveError> {
         let Arrival { sender, text, message_id, input_channel, metadata } = arrival;
-        let text = text.trim();
-        let text = text.char_indices().nth(limits::MESSAGE_TEXT).map_or(text, |(at, _)| text.get(..at).unwrap_or(text));
         let message = UserMessage {
-            text: text.into(),
+            text: text.trim().into(),
             message_id: message_id.into(),
             input_channel: input_channel.map_or_else(|| self.channel.clone(), Into::into),
             metadata,

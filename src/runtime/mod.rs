@@ -262,7 +262,12 @@ impl Inner {
     }
 
     fn inbound(&self, incoming: Incoming) -> Inbound {
-        let Incoming { conversation, message, tenant, account } = incoming;
+        let Incoming { conversation, mut message, tenant, account } = incoming;
+        // One character more than the limit is kept: by it the brain sees that the message is too long, and says so.
+        let most = segue_engine::limits::MESSAGE_TEXT + 1;
+        if let Some((end, _)) = message.text.char_indices().nth(most) {
+            message.text = message.text.get(..end).unwrap_or_default().into();
+        }
         Inbound { tenant, account, conversation, message, at: self.clock.now(), seed: (self.seeds)() }
     }
 

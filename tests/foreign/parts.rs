@@ -153,15 +153,19 @@ impl Drop for Part {
 
 /// Posts JSON and returns the whole answer, head included.
 pub(crate) fn post(port: u16, path: &str, body: &str) -> String {
+    let length = body.len();
+    ask(port, &format!("POST {path} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n"), body)
+}
+
+/// Gets and returns the whole answer, head included.
+pub(crate) fn get(port: u16, path: &str) -> String {
+    ask(port, &format!("GET {path} HTTP/1.0\r\n"), "")
+}
+
+fn ask(port: u16, head: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let length = body.len();
-    write!(
-        stream,
-        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
-         Connection: close\r\n\r\n{body}"
-    )
-    .unwrap();
+    write!(stream, "{head}Host: localhost\r\nConnection: close\r\n\r\n{body}").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value as Json, json};
 
-use crate::parts::{Part, aimock_with};
+use crate::parts::{Part, aimock_with, get};
 
 const ORDER: &str = "I want to book the early boat from Arnvik to Skelby for two";
 const AGREED: &str = "go ahead, book it";
@@ -68,7 +68,8 @@ fn in_a_week() -> String {
     (now + chrono::TimeDelta::days(7)).format("%Y-%m-%d").to_string()
 }
 
-fn books(entry: impl Fn(u16) -> String, environment: impl Fn(u16) -> Vec<(&'static str, String)>) {
+/// The conversation, and what the mock says it was asked: streamed or not, with the key of the entry.
+fn books(is_streamed: bool, entry: impl Fn(u16) -> String, environment: impl Fn(u16) -> Vec<(&'static str, String)>) {
     // The mock knows no dates: the day is put into its answers.
     let day = in_a_week();
     let rules = tempfile::NamedTempFile::with_suffix(".json").unwrap();
@@ -77,6 +78,9 @@ fn books(entry: impl Fn(u16) -> String, environment: impl Fn(u16) -> Vec<(&'stat
     let port = mock.port();
     let folder = starter(&entry(port));
     let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+    for name in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE"] {
+        command.env_remove(name);
+    }
     command.arg("chat").arg(folder.path()).envs(environment(port)).env("FOREIGN_KEY", "sk-foreign");
     let mut chat = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     chat.stdin.take().unwrap().write_all(format!("{ORDER}\n{AGREED}\n").as_bytes()).unwrap();
@@ -90,6 +94,14 @@ fn books(entry: impl Fn(u16) -> String, environment: impl Fn(u16) -> Vec<(&'stat
     assert_eq!(booking["passengers"], json!(2), "{stored}");
     assert_eq!(booking["crossing_id"], json!(format!("ARN-SKE-{}-0740", day.replace('-', ""))), "{stored}");
     assert!(said.contains(booking["reference"].as_str().unwrap()), "the stored reference is told: {said}");
+    let asked = get(port, "/__aimock/journal");
+    let asked: Json = serde_json::from_str(asked.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let asked = asked.as_array().unwrap();
+    assert_eq!(asked.len(), 4, "two messages for the generator, two passes of the agent: {asked:#?}");
+    for request in asked {
+        assert_eq!(request["path"], json!("/v1/chat/completions"));
+        assert_eq!((&request["body"]["model"], &request["body"]["stream"]), (&json!("gpt-4o"), &json!(is_streamed)));
+    }
 }
 
 fn at(port: u16, more: &str) -> String {
@@ -100,18 +112,18 @@ fn at(port: u16, more: &str) -> String {
 
 #[test]
 fn the_starter_books_with_a_foreign_model_server_that_streams() {
-    books(|port| at(port, ""), |_| Vec::new());
+    books(true, |port| at(port, ""), |_| Vec::new());
 }
 
 #[test]
 fn the_starter_books_with_a_foreign_model_server_that_answers_whole() {
-    books(|port| at(port, ", stream: false"), |_| Vec::new());
+    books(false, |port| at(port, ", stream: false"), |_| Vec::new());
 }
 
 #[test]
 fn the_starter_finds_a_foreign_model_server_through_the_environment() {
     let entry = |_| "provider: openai, model: gpt-4o".to_owned();
-    books(entry, |port| {
+    books(true, entry, |port| {
         vec![("OPENAI_BASE_URL", format!("http://127.0.0.1:{port}/v1")), ("OPENAI_API_KEY", "sk-foreign".to_owned())]
     });
 }

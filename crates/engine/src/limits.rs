@@ -10,6 +10,8 @@ pub const STACK_FRAMES: usize = 64;
 pub const TURN_ACTS: u32 = 250;
 /// Turn: characters of a tool's answer that the event about it keeps.
 pub const TOOL_SUMMARY: usize = 500;
+/// Message: characters that are stored and understood; a longer one is answered with "too long" (reliability.md 3.9).
+pub const MESSAGE_TEXT: usize = 4_000;
 /// Message: characters shown to the command generator when the project sets none (dialogue.md 4.1).
 pub const MESSAGE_CHARACTERS: usize = 420;
 /// Message: `=` signs in one `/SetSlots(…)` (dialogue.md 3.5).

@@ -60,7 +60,9 @@ impl OpenAi {
         }
         let total = config.timeout.unwrap_or(limits::MODEL_TOTAL);
         let thinks = profile.thinks(profile.effort(config.reasoning_effort));
-        let first = if thinks { total } else { limits::MODEL_FIRST_TOKEN.min(total) };
+        // The first sign of a whole answer is its end.
+        let waits_long = thinks || !request::streams(config);
+        let first = if waits_long { total } else { limits::MODEL_FIRST_TOKEN.min(total) };
         let waits = Waits {
             first: config.first_token_timeout.unwrap_or(first),
             idle: config.idle_timeout.unwrap_or(limits::MODEL_IDLE),

@@ -77,6 +77,12 @@ pub(super) fn extras(config: &ModelConfig) -> Map<String, Value> {
     config.extra.iter().filter(|(key, _)| travels(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
+/// Whether the answer is asked for in pieces. Some servers cannot stream (`stream: false` of their entry); their whole answer
+/// is read as a stream of one piece.
+pub(super) fn streams(config: &ModelConfig) -> bool {
+    config.extra.get("stream").and_then(Value::as_bool).unwrap_or(true)
+}
+
 /// The body for `request`. `extra` comes from [`extras`].
 pub(super) fn body(
     request: &ChatRequest,
@@ -90,8 +96,7 @@ pub(super) fn body(
     let tools = (profile.tools && !request.tools.is_empty()).then(|| Tools(&request.tools, profile.strict_tools));
     let has_tools = tools.is_some();
     let parallel = request.parallel_tool_calls.or(config.parallel_tool_calls);
-    // Some servers cannot stream; their whole answer is read as a stream of one piece.
-    let stream = config.extra.get("stream").and_then(Value::as_bool).unwrap_or(true);
+    let stream = streams(config);
     let size = request.messages.iter().map(|message| message.text().len() + 64).sum::<usize>() + 1024;
     let mut bytes = Vec::with_capacity(size);
     serde_json::to_writer(

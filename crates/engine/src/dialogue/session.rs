@@ -67,6 +67,10 @@ pub(super) fn early_action(turn: &Turn<'_>) -> Option<ActionName> {
 fn understand(turn: &mut Turn<'_>) -> Next {
     let Some(message) = &turn.conversation().latest_message else { return Next::Listen };
     let text = message.text.clone();
+    // First of all: whoever stores messages cuts them after this limit, and half a payload must not be read.
+    if is_longer(&text, crate::limits::MESSAGE_TEXT) {
+        return commands::execute(turn, vec![too_long(crate::limits::MESSAGE_TEXT)], Source::Check);
+    }
     match structured::parse(turn, &text) {
         Parsed::Commands(commands, source) => return commands::execute(turn, commands, source),
         Parsed::EndSession => {
@@ -98,15 +102,21 @@ fn understand(turn: &mut Turn<'_>) -> Next {
 
 /// An empty message, or one longer than the command generator may see (dialogue.md 4.5).
 fn refused(turn: &Turn<'_>, text: &str) -> Option<Command> {
-    let error = |kind: &str, info| Some(Command::Error { error_type: format!("rasa_internal_error_{kind}"), info });
     if text.trim().is_empty() {
-        return error("user_input_empty", Map::new());
+        let error_type = "rasa_internal_error_user_input_empty".to_owned();
+        return Some(Command::Error { error_type, info: Map::new() });
     }
     let most = turn.project.config.generator.as_ref()?.max_characters?;
-    if text.len() > most && text.chars().count() > most {
-        return error("user_input_too_long", Map::from_iter([("max_characters".to_owned(), Json::from(most))]));
-    }
-    None
+    is_longer(text, most).then(|| too_long(most))
+}
+
+fn is_longer(text: &str, most: usize) -> bool {
+    text.len() > most && text.chars().count() > most
+}
+
+fn too_long(most: usize) -> Command {
+    let info = Map::from_iter([("max_characters".to_owned(), Json::from(most))]);
+    Command::Error { error_type: "rasa_internal_error_user_input_too_long".to_owned(), info }
 }
 
 fn needs_session(turn: &Turn<'_>) -> bool {

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 use super::*;
+use crate::limits::PATTERN_DEPTH;
 
 fn found(pattern: &str, hay: &str) -> bool {
     let pattern = Pattern::new(pattern, Flags::default()).unwrap_or_else(|error| panic!("{pattern}: {error}"));
@@ -96,7 +97,10 @@ fn every_bound_is_met_by_an_answer() {
     assert!(matches!(refused(&"a".repeat(PATTERN_TEXT + 1)), PatternError::TooLong { .. }));
     assert_eq!(refused(r"(?:\w{100}){100}"), PatternError::TooLarge);
     assert_eq!(refused(r"(?=a)(?:\w{100}){100}"), PatternError::TooLarge);
-    assert!(matches!(refused(&"(?:".repeat(100)), PatternError::Syntax { .. }));
+    let nested = |levels: usize| format!("{}a{}", "(?:".repeat(levels), ")".repeat(levels));
+    assert!(found(&nested(PATTERN_DEPTH - 1), "a"));
+    let error = refused(&nested(PATTERN_DEPTH));
+    assert!(matches!(&error, PatternError::Syntax { message, .. } if message.contains("too deeply")), "{error:?}");
     let long = "a".repeat(PATTERN_HAYSTACK + 1);
     assert_eq!(Pattern::new("a", Flags::default()).unwrap().is_match(&long), Verdict::TooLong);
     let hard = Pattern::new(r"^(\w+\s?)*\1$", Flags::default()).unwrap();
@@ -104,6 +108,22 @@ fn every_bound_is_met_by_an_answer() {
     let verdict = hard.is_match(&format!("{}!", "ab ".repeat(40)));
     assert_eq!(verdict, Verdict::TooHard);
     assert!(verdict.trouble().is_some() && !verdict.is_match());
+}
+
+/// An expression whose search would need a million states: past [`PATTERN_CACHE`] it goes on without keeping them.
+#[test]
+fn a_full_cache_costs_time_and_not_the_answer() {
+    let pattern = Pattern::new("[ab]*a[ab]{20}c", Flags::default()).unwrap();
+    assert!(pattern.is_linear());
+    let mut random = 1u32;
+    let mut letter = || {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        if random >> 31 == 0 { 'a' } else { 'b' }
+    };
+    // Each state takes more than a byte, so that many letters, nearly all in states of their own, fill the cache.
+    let letters: String = (0..PATTERN_HAYSTACK - 64).map(|_| letter()).collect();
+    assert_eq!(pattern.is_match(&letters), Verdict::NoMatch);
+    assert_eq!(pattern.is_match(&format!("{letters}a{}c", "b".repeat(20))), Verdict::Match);
 }
 
 #[test]

@@ -192,6 +192,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_nested_too_deeply_stays_as_it_was_written() {
+        let nested = |text: &str, levels| (0..levels).fold(json!(text), |inner, _| json!([inner]));
+        let filled = |levels| fill_json(&nested("{city}", levels), &values()).content;
+        assert_eq!(filled(RESPONSE_DEPTH - 1), nested("Bergen", RESPONSE_DEPTH - 1));
+        assert_eq!(filled(RESPONSE_DEPTH), nested("{city}", RESPONSE_DEPTH));
+    }
+
+    #[test]
     fn arguments_stand_over_slots() {
         let arguments = json!({"city": "Oslo"}).as_object().unwrap().clone();
         let both = Over { first: &arguments, then: &values() };

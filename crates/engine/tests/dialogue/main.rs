@@ -4,5 +4,6 @@
 
 mod cases;
 mod driver;
+mod limits;
 mod project;
 mod properties;

@@ -52,6 +52,17 @@ pub(crate) fn of_parts(domain: &str, flows: &str, endpoints: &str, agent: &str) 
     })
 }
 
+/// A project of a configuration and flows.
+pub(crate) fn with_config(config: &str, flows: &str) -> Arc<Project> {
+    let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
+    from(Sources {
+        config: Some(file("config.yml", config)),
+        data: vec![file("data/flows.yml", flows)],
+        patterns: patterns(),
+        ..Sources::default()
+    })
+}
+
 fn from(sources: Sources) -> Arc<Project> {
     let loaded = Project::load(&sources);
     let errors: Vec<_> = loaded.findings.iter().filter(|finding| finding.severity == Severity::Error).collect();

@@ -104,9 +104,19 @@ fn leading_system_messages_become_one_where_the_template_wants_one() {
 
 #[test]
 fn extras_travel_but_never_replace_our_own_keys() {
-    let extra = json!({"top_p": 0.5, "stop": ["\n"], "stream": false, "n": 3, "aws_region_name": "x", "cache": {}});
+    let extra =
+        json!({"top_p": 0.5, "stop": ["\n"], "stream_options": {}, "n": 3, "aws_region_name": "x", "cache": {}});
     let config = ModelConfig { extra: extra.as_object().cloned().unwrap(), ..ModelConfig::default() };
     let body = sent("self-hosted", "m", &hello(), config);
-    assert_eq!((&body["top_p"], &body["stop"], &body["stream"]), (&json!(0.5), &json!(["\n"]), &json!(false)));
+    assert_eq!((&body["top_p"], &body["stop"], &body["stream"]), (&json!(0.5), &json!(["\n"]), &json!(true)));
+    assert_ne!(body["stream_options"], json!({}));
     assert!(["n", "aws_region_name", "cache"].iter().all(|key| body.get(key).is_none()), "{body}");
+}
+
+#[test]
+fn an_entry_may_ask_for_whole_answers() {
+    let config =
+        ModelConfig { extra: json!({"stream": false}).as_object().cloned().unwrap(), ..ModelConfig::default() };
+    let body = sent("openai", "gpt-4o", &hello(), config);
+    assert_eq!((&body["stream"], body.get("stream_options")), (&json!(false), None));
 }

@@ -61,15 +61,18 @@ async fn request(stream: &mut TcpStream) -> String {
 }
 
 fn model(base: &str) -> OpenAi {
-    let config = ModelConfig {
+    OpenAi::new(&entry(base), &Surroundings::default()).unwrap()
+}
+
+fn entry(base: &str) -> ModelConfig {
+    ModelConfig {
         provider: "self-hosted".into(),
         model: "m".into(),
         api_base: Some(base.into()),
         api_key: Some(Secret::new("hunter2-long")),
         timeout: Some(Duration::from_secs(30)),
         ..ModelConfig::default()
-    };
-    OpenAi::new(&config, &Surroundings::default()).unwrap()
+    }
 }
 
 fn hello() -> ChatRequest {
@@ -135,6 +138,26 @@ async fn end_after(orders_text: &str, sleepers: usize, wait: Duration) -> Result
 async fn silence_after_the_request() {
     let end = end_after("", 1, Duration::from_secs(15)).await;
     assert_eq!(end.unwrap_err().kind, LlmErrorKind::FirstTokenTimeout);
+}
+
+/// Nothing comes before a whole answer is whole: only the time of the whole call ends it.
+#[tokio::test]
+async fn a_whole_answer_may_take_longer_than_a_first_token() {
+    let (base, orders, _requests) = server().await;
+    let (clock, cx) = setting();
+    let mut entry = entry(&base);
+    entry.extra.insert("stream".into(), false.into());
+    let model = OpenAi::new(&entry, &Surroundings::default()).unwrap();
+    let call = async { model.chat(hello(), &cx).await.unwrap().finish().await.unwrap() };
+    let server = async {
+        settle(&clock, 1).await;
+        clock.advance(crate::limits::MODEL_FIRST_TOKEN + Duration::from_secs(5));
+        let body = r#"{"choices":[{"message":{"content":"whole"},"finish_reason":"stop"}]}"#;
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+        orders.send(format!("{head}content-length: {}\r\n\r\n{body}", body.len())).unwrap();
+    };
+    let (answer, ()) = tokio::join!(call, server);
+    assert_eq!(&*answer.text, "whole");
 }
 
 #[tokio::test]

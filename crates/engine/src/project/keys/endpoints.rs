@@ -63,6 +63,7 @@ pub(crate) static MODEL: Shape = Shape {
         key("request_timeout", Takes::Seconds, "Older name of `timeout`."),
         key("num_retries", Takes::Whole, "How often a failed call is repeated."),
         key("reasoning_effort", Takes::Text, "How long it thinks."),
+        key("stream", Takes::Bool, "Whether answers come in pieces; `false` for servers that cannot."),
         key("script", Takes::Text, "`scripted`: the file with its answers."),
         key("path", Takes::Text, "`cassette`: the recorded answers."),
     ],

@@ -54,6 +54,12 @@ impl<'a> Builder<'a> {
         Self { file, findings, open, anchors, root: None, nodes: 0, aliases: 0, repeated: 0 }
     }
 
+    /// As if so many values had been read before.
+    #[cfg(test)]
+    pub(super) fn after(self, nodes: usize) -> Self {
+        Self { nodes, ..self }
+    }
+
     /// Reads the whole file.
     pub(super) fn read(mut self) -> Option<Node> {
         let file = self.file;

@@ -112,6 +112,32 @@ fn bombs_are_refused() {
 }
 
 #[test]
+fn every_budget_of_a_file_is_met_by_a_finding() {
+    use crate::limits::{YAML_ALIASES, YAML_DEPTH, YAML_NODES};
+    let told = |text: &str| {
+        let (node, findings) = tree(text);
+        assert!(node.is_none());
+        assert_eq!(findings[0].code, "F0103");
+        findings[0].message.clone()
+    };
+    let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
+    let aliases = |count: usize| format!("a: &a 1\nb: [{}]\n", vec!["*a"; count].join(", "));
+    good(&nested(YAML_DEPTH));
+    good(&aliases(YAML_ALIASES));
+    assert!(told(&" ".repeat(YAML_FILE + 1)).contains(&format!("at most {YAML_FILE} are read")));
+    assert!(told(&nested(YAML_DEPTH + 1)).contains(&format!("more than {YAML_DEPTH} levels of nesting")));
+    assert!(told(&aliases(YAML_ALIASES + 1)).contains(&format!("more than {YAML_ALIASES} aliases")));
+
+    let mut findings = Findings::default();
+    let file = SourceFile { path: "a.yml".into(), text: "[1]".into() };
+    assert!(Builder::new(&file, &mut findings).after(YAML_NODES - 2).read().is_some());
+    assert!(Builder::new(&file, &mut findings).after(YAML_NODES - 1).read().is_none());
+    let findings = findings.sorted();
+    assert_eq!((findings.len(), findings[0].code), (1, "F0103"));
+    assert!(findings[0].message.contains(&format!("more than {YAML_NODES} values")), "{findings:?}");
+}
+
+#[test]
 fn a_place_inside_a_text_is_found() {
     let root = good("if: slots.a < 1\nq: \"slots.a\"\n");
     let file: std::sync::Arc<str> = "a.yml".into();

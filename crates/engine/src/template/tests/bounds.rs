@@ -28,6 +28,20 @@ fn an_endless_template_is_stopped() {
 }
 
 #[test]
+fn filters_and_methods_take_no_more_than_they_say() {
+    use crate::limits::{TEMPLATE_JSON_BYTES, TEMPLATE_PAD_CHARS};
+    let long = json!({"x": "1".repeat(TEMPLATE_JSON_BYTES + 1)});
+    let error = render("{{ x | fromjson }}", &long).unwrap_err();
+    assert!(error.message.contains(&format!("more than {TEMPLATE_JSON_BYTES} bytes is not read")), "{error}");
+    for pad in ["'x'.ljust", "'x'.rjust", "'x'.center", "'x'.zfill", "'x' | center"] {
+        let padded = |width: usize| render(&format!("{{{{ {pad}({width}) }}}}"), &json!({}));
+        assert_eq!(padded(TEMPLATE_PAD_CHARS).unwrap().chars().count(), TEMPLATE_PAD_CHARS, "{pad}");
+        let error = padded(TEMPLATE_PAD_CHARS + 1).unwrap_err();
+        assert!(error.message.contains(&format!("a width of more than {TEMPLATE_PAD_CHARS} is refused")), "{error}");
+    }
+}
+
+#[test]
 fn no_template_reaches_another_or_itself() {
     for text in ["{% include 'prompts/other.jinja2' %}", "{% extends '/etc/passwd' %}", "{% from 'x' import y %}"] {
         let error = render(text, &json!({})).unwrap_err();

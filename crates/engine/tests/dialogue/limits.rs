@@ -1,0 +1,112 @@
+//! The limits of the dialogue, each reached: the turn ends, and says why.
+
+use std::fmt::Write as _;
+
+use segue_engine::{
+    conversation::{ActionOutcome, Conversation, Event, EventKind, EventPlace, HistoryItem, ToolResult, UserMessage},
+    dialogue::{InputKind, Next},
+    ids::ConversationId,
+    limits,
+    time::Timestamp,
+};
+use serde_json::{Map, json};
+
+use crate::{driver::Driver, project};
+
+const TOO_LONG: &str = "utter_user_input_too_long_error_rasa";
+const INTERNAL: &str = "utter_internal_error_rasa";
+const FLOWS: &str = "flows: {wave: {description: waves, steps: [{id: a, noop: true, next: END}]}}";
+
+fn generator(settings: &str) -> Driver {
+    let config = format!(
+        "recipe: default.v1\npipeline: [{{name: CompactLLMCommandGenerator{settings}}}]\npolicies: [{{name: FlowPolicy}}]\n"
+    );
+    Driver::new(project::with_config(&config, FLOWS))
+}
+
+#[test]
+fn a_message_that_is_too_long_for_the_generator_is_answered_so() {
+    let mut driver = generator("");
+    assert_eq!(*driver.user(&"é".repeat(limits::MESSAGE_CHARACTERS)), Next::Understand);
+    let mut driver = generator("");
+    driver.user(&"é".repeat(limits::MESSAGE_CHARACTERS + 1));
+    assert_eq!((driver.said()[0].as_str(), &driver.next), (TOO_LONG, &Next::Listen));
+    assert!(driver.texts()[0].contains(&limits::MESSAGE_CHARACTERS.to_string()), "{:?}", driver.texts());
+}
+
+#[test]
+fn a_message_that_is_too_long_for_anybody_is_answered_so() {
+    let unlimited = ", user_input: {max_characters: -1}";
+    let mut driver = generator(unlimited);
+    assert_eq!(*driver.user(&"é".repeat(limits::MESSAGE_TEXT)), Next::Understand);
+    let payload = format!("/SetSlots(a={})", "x".repeat(limits::MESSAGE_TEXT));
+    for text in ["é".repeat(limits::MESSAGE_TEXT + 1), payload] {
+        let mut driver = generator(unlimited);
+        driver.user(&text);
+        assert_eq!((driver.said()[0].as_str(), &driver.next), (TOO_LONG, &Next::Listen));
+        assert!(driver.texts()[0].contains(&limits::MESSAGE_TEXT.to_string()), "{:?}", driver.texts());
+    }
+}
+
+#[test]
+fn a_turn_with_too_many_actions_ends_with_one_message() {
+    let mut driver = Driver::new(project::load("bank"));
+    driver.user("slow");
+    driver.understood(&["start flow slow_circle"]);
+    let mut acts = 0;
+    while let Next::Act(_) = &driver.next {
+        acts += 1;
+        assert!(acts <= limits::TURN_ACTS + 1, "it goes on and on");
+        driver.input(InputKind::Acted(ActionOutcome::Done { events: Vec::new() }));
+    }
+    assert_eq!((driver.said(), &driver.next), (vec![INTERNAL.to_owned()], &Next::Listen));
+    assert!(acts > limits::TURN_ACTS - 10, "{acts}");
+}
+
+#[test]
+fn flows_that_call_one_another_too_deeply_end_with_one_message() {
+    let mut flows = String::from("flows:\n");
+    for n in 0..=limits::STACK_FRAMES {
+        write!(flows, "  f{n}: {{description: calls the next, steps: [{{call: f{}}}]}}\n", n + 1).unwrap();
+    }
+    let last = limits::STACK_FRAMES + 1;
+    write!(flows, "  f{last}: {{description: says, steps: [{{id: a, noop: true, next: END}}]}}\n").unwrap();
+    let config = "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n";
+    let mut driver = Driver::new(project::with_config(config, &flows));
+    driver.user("go");
+    driver.understood(&["start flow f0"]);
+    assert_eq!((driver.said()[0].as_str(), &driver.next), (INTERNAL, &Next::Listen));
+    let why = serde_json::to_string(&driver.why).unwrap();
+    assert!(why.contains("the flows call one another too deeply"), "{why}");
+    assert!(driver.conversation.stack.frames().len() <= limits::STACK_FRAMES);
+}
+
+#[test]
+fn the_event_about_a_tool_keeps_the_beginning_of_its_answer() {
+    let mut driver = Driver::new(project::load("desk"));
+    driver.user("book it");
+    driver.understood(&["start flow book", "set slot topic teeth"]);
+    let result = json!({"content": [], "isError": false, "text": "é".repeat(limits::TOOL_SUMMARY + 100)});
+    driver.input(InputKind::Called(ToolResult::Done { result }));
+    let summary = driver.all.iter().find_map(|event| match &event.kind {
+        EventKind::ToolExecuted { summary, .. } => summary.clone(),
+        _ => None,
+    });
+    let summary = summary.unwrap();
+    assert_eq!(summary.chars().count(), limits::TOOL_SUMMARY);
+    assert!(summary.starts_with("éé") && !summary.ends_with('é'), "the cut is marked: {summary}");
+}
+
+#[test]
+fn the_history_keeps_its_latest_entries() {
+    let mut conversation = Conversation::new(ConversationId::from("c"));
+    for n in 0..limits::HISTORY_ITEMS + 5 {
+        let (text, message_id) = (n.to_string().into(), "m".into());
+        let message = UserMessage { text, message_id, input_channel: "rest".into(), metadata: Map::new() };
+        let (at, place) = (Timestamp::default(), EventPlace::default());
+        conversation.apply(&Event { at, kind: EventKind::User(message), place });
+    }
+    assert_eq!(conversation.history.len(), limits::HISTORY_ITEMS);
+    let first = conversation.history.iter().next().unwrap();
+    assert!(matches!(first, HistoryItem::User { text, .. } if &**text == "5"), "{first:?}");
+}
