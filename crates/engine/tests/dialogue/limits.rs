@@ -67,10 +67,10 @@ fn a_turn_with_too_many_actions_ends_with_one_message() {
 fn flows_that_call_one_another_too_deeply_end_with_one_message() {
     let mut flows = String::from("flows:\n");
     for n in 0..=limits::STACK_FRAMES {
-        write!(flows, "  f{n}: {{description: calls the next, steps: [{{call: f{}}}]}}\n", n + 1).unwrap();
+        writeln!(flows, "  f{n}: {{description: calls the next, steps: [{{call: f{}}}]}}", n + 1).unwrap();
     }
     let last = limits::STACK_FRAMES + 1;
-    write!(flows, "  f{last}: {{description: says, steps: [{{id: a, noop: true, next: END}}]}}\n").unwrap();
+    writeln!(flows, "  f{last}: {{description: says, steps: [{{id: a, noop: true, next: END}}]}}").unwrap();
     let config = "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n";
     let mut driver = Driver::new(project::with_config(config, &flows));
     driver.user("go");
