@@ -49,6 +49,11 @@ pub fn install_tls() {
 #[allow(clippy::disallowed_methods)] // the one place that builds a client
 fn build() -> Result<reqwest::Client, Unbuilt> {
     install_tls();
+    settings().build().map_err(|error| Unbuilt(error.to_string()))
+}
+
+#[allow(clippy::disallowed_methods)] // for `build` alone
+fn settings() -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .user_agent(concat!("segue/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
@@ -59,8 +64,6 @@ fn build() -> Result<reqwest::Client, Unbuilt> {
         .connect_timeout(limits::MODEL_CONNECT)
         .pool_idle_timeout(limits::HTTP_IDLE)
         .pool_max_idle_per_host(limits::HTTP_IDLE_PER_HOST)
-        .build()
-        .map_err(|error| Unbuilt(error.to_string()))
 }
 
 /// Reads an address from the configuration: `http` or `https`, to any host but the machine metadata services of clouds,
@@ -86,7 +89,101 @@ const METADATA: &[&str] =
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        time::Duration,
+    };
+
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+        sync::Barrier,
+    };
+
     use super::*;
+
+    /// A server that answers once `together` requests are there; counts connections.
+    async fn server(together: usize) -> (String, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}/", listener.local_addr().unwrap());
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (count, barrier) = (connections.clone(), Arc::new(Barrier::new(together)));
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                count.fetch_add(1, Ordering::SeqCst);
+                let barrier = barrier.clone();
+                tokio::spawn(async move {
+                    let mut bytes = [0; 4096];
+                    // One read is one request: it is small and comes in one piece.
+                    while stream.read(&mut bytes).await.is_ok_and(|read| read > 0) {
+                        barrier.wait().await;
+                        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+                    }
+                });
+            }
+        });
+        (address, connections)
+    }
+
+    async fn ask(client: &reqwest::Client, address: &str, times: usize) {
+        let asked = (0..times).map(|_| async { client.get(address).send().await.unwrap().text().await.unwrap() });
+        for answer in futures::future::join_all(asked).await {
+            assert_eq!(answer, "ok");
+        }
+        // The connections go back by themselves.
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn no_more_idle_connections_are_kept_than_allowed() {
+        let together = limits::HTTP_IDLE_PER_HOST + 1;
+        let (address, connections) = server(together).await;
+        let client = build().unwrap();
+        ask(&client, &address, together).await;
+        assert_eq!(connections.load(Ordering::SeqCst), together);
+        ask(&client, &address, together).await;
+        assert_eq!(connections.load(Ordering::SeqCst), together + 1, "one of them was not kept");
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_is_given_up_in_time() {
+        let (address, connections) = server(1).await;
+        let client = build().unwrap();
+        for (pause, expected) in [(Duration::ZERO, 1), (limits::HTTP_IDLE / 2, 1), (limits::HTTP_IDLE, 2)] {
+            tokio::time::pause();
+            tokio::time::advance(pause).await;
+            tokio::time::resume();
+            ask(&client, &address, 1).await;
+            assert_eq!(connections.load(Ordering::SeqCst), expected, "after {pause:?}");
+        }
+    }
+
+    /// A name that is never found.
+    struct Nowhere;
+
+    impl reqwest::dns::Resolve for Nowhere {
+        fn resolve(&self, _: reqwest::dns::Name) -> reqwest::dns::Resolving {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_cannot_be_reached_is_given_up_in_time() {
+        install_tls();
+        let client = settings().dns_resolver(Nowhere).build().unwrap();
+        let before = tokio::time::Instant::now();
+        let error = client.get("http://nowhere.invalid/").send().await.unwrap_err();
+        assert!(error.is_connect() && error.is_timeout(), "{error:?}");
+        let took = before.elapsed();
+        assert!(took >= limits::MODEL_CONNECT && took < limits::MODEL_CONNECT + Duration::from_secs(1), "{took:?}");
+    }
 
     #[test]
     fn only_addresses_that_may_be_asked() {

@@ -51,7 +51,7 @@ pub const LOOP_MODEL_CALLS: u32 = 12;
 pub const AGENT_ITERATIONS: u32 = 10;
 /// Agent: utterances of the conversation shown.
 pub const AGENT_HISTORY: usize = 10;
-/// Agent: failed tool calls in a row that end a run.
+/// Agent: failed tool calls in a row that a run may have; one more ends it.
 pub const AGENT_FAILURES: u32 = 3;
 /// Agent: bytes of tool exchanges kept between the user's turns of one task.
 pub const AGENT_EXCHANGES: usize = 64 * 1024;
@@ -143,6 +143,8 @@ pub const MCP_PROGRESS: Duration = Duration::from_millis(100);
 pub const MAILBOX: usize = 8;
 /// Turns in flight in one process.
 pub const TURNS_IN_FLIGHT: usize = 256;
+/// Mailbox: how long a message may wait to be accepted; an accepted one waits as long as the turns before it take.
+pub const MAILBOX_WAIT: Duration = Duration::from_secs(30);
 /// Server: bytes of one request body.
 pub const BODY: usize = 1024 * 1024;
 /// Journal: how long records are kept.

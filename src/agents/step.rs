@@ -91,7 +91,7 @@ impl Step {
             Heard::Broken(error, spoken) => {
                 let status = match error.kind {
                     LlmErrorKind::Cancelled => AgentStatus::Cancelled { reason: error.to_string() },
-                    LlmErrorKind::Total => failed(DEADLINE, error.to_string()),
+                    LlmErrorKind::Total => failed(DEADLINE, describe(&error)),
                     _ => failed(MODEL, describe(&error)),
                 };
                 return Decision::Finish { status, spoken, kind: BotKind::Intermediate, interrupted: true };

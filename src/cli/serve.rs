@@ -118,3 +118,44 @@ pub(super) fn log(usual: &str) {
     // An error says that a log exists already.
     let _ = log.with_target(false).try_init();
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use segue::{
+        Assistant, Incoming, NoSink,
+        testing::{ManualClock, ScriptedLlm},
+    };
+
+    use super::*;
+
+    const FILES: [(&str, &str); 3] = [
+        (
+            "config.yml",
+            "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n",
+        ),
+        ("domain.yml", "responses: {utter_hello: [{text: Hello!}]}\n"),
+        ("flows/greet.yml", "flows: {greet: {description: greets, steps: [{action: utter_hello}]}}\n"),
+    ];
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_past_its_retention_goes_once_a_day() {
+        let clock = ManualClock::new();
+        let model = Arc::new(ScriptedLlm::strict(["start flow greet"]));
+        let builder = Assistant::builder_from_texts(FILES).unwrap().model(model).clock(Arc::new(clock.clone()));
+        let assistant = builder.build().unwrap();
+        assistant.receive(Incoming::text("u", "hello", "test"), Box::new(NoSink)).await.unwrap();
+        let records = async || assistant.store().turns(&"u".into()).await.unwrap()[0].journal.len();
+        let kept = records().await;
+        assert!(kept > 0);
+        let mut beside = std::pin::pin!(background(&assistant, false));
+        assert!(futures::poll!(&mut beside).is_pending());
+        clock.advance(limits::JOURNAL_RETENTION * 2);
+        assert!(futures::poll!(&mut beside).is_pending());
+        assert_eq!(records().await, kept, "it looks once a day, not all the time");
+        tokio::time::advance(limits::EXPIRY_PACE).await;
+        assert!(futures::poll!(&mut beside).is_pending());
+        assert_eq!(records().await, 0);
+    }
+}

@@ -222,6 +222,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_call_is_tried_as_often_as_its_entry_or_the_table_says() {
+        let fails = || script("rules: [{fail: {status: 503}}]");
+        for (retries, tries) in [(None, crate::limits::MODEL_TRIES), (Some(0), 1), (Some(3), 4)] {
+            let group = open(&[ModelConfig { num_retries: retries, ..fails() }], &Surroundings::default()).unwrap();
+            let clock = testing::ManualClock::jumping();
+            let cx = clock.cx(Duration::from_secs(600));
+            let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);
+            let error = group.chat(request, &cx).await.err().unwrap();
+            assert!(matches!(error.kind, LlmErrorKind::Overloaded { .. }), "{error:?}");
+            let waits = clock.slept.lock().unwrap().len();
+            assert_eq!(waits + 1, tries as usize, "a wait before each try but the first");
+        }
+    }
+
+    #[tokio::test]
     async fn a_list_of_models_is_an_ordered_fallback() {
         let broken = script("rules: [{fail: {status: 401}}]");
         let group = open(&[broken, script("rules: [{say: second}]")], &Surroundings::default()).unwrap();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use segue_engine::{
     conversation::{
         ActionCall, ActionOutcome, AgentCall, AgentOutcome, AgentStatus, Conversation, ToolCallStep, ToolResult,
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     agents::{Agent, AgentTask},
-    cx::Cx,
+    cx::{Cx, Stopped},
     effect::Effect,
     llm::Llm,
     store::TurnNumber,
@@ -90,7 +91,10 @@ async fn act(
         Ok(Some(outcome)) => outcome,
         Ok(None) => {
             let outcome = match parts.actions.get(call.name.as_str()) {
-                Some(action) => action.run(conversation, &cx).await,
+                Some(action) => in_time(action.run(conversation, &cx), &cx).await.unwrap_or_else(|stopped| {
+                    let reason = format!("{}: {stopped}; whether it did anything is not known", call.name);
+                    ActionOutcome::Failed { reason }
+                }),
                 None => ActionOutcome::Failed {
                     reason: format!(
                         "nobody runs the action {}: no action server is configured and none is registered",
@@ -198,7 +202,9 @@ async fn run_agent(
             match door.begin::<AgentOutcome>(&record, "agent", Effect::Read, call.agent.as_str()).await {
                 Ok(Some(outcome)) => outcome,
                 Ok(None) => {
-                    let outcome = agent.run(task, sink, cx).await;
+                    let cx = definition.timeout.map_or_else(|| cx.clone(), |limit| cx.within(limit));
+                    let outcome = in_time(agent.run(task, sink, &cx), &cx).await;
+                    let outcome = outcome.unwrap_or_else(|stopped| failed("A0505", stopped.to_string()));
                     match door.finish(&record, &outcome).await {
                         Ok(()) => outcome,
                         Err(shut) => shut_out(shut),
@@ -208,6 +214,11 @@ async fn run_agent(
             }
         }
     }
+}
+
+/// Parts of others may ignore the deadline that they are given: then they are dropped.
+async fn in_time<T>(work: BoxFuture<'_, T>, cx: &Cx) -> Result<T, Stopped> {
+    cx.wait(work).await
 }
 
 fn nothing_to_work_with(definition: &AgentDef, tools: &ToolSet, parts: &Parts) -> Option<String> {

@@ -84,3 +84,21 @@ impl Held {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_conversations_beyond_the_limit_are_let_go_and_busy_ones_are_not() {
+        let mailboxes = Mailboxes::default();
+        let busy = mailboxes.cell(&"busy".into());
+        for n in 0..2 * limits::CACHED_CONVERSATIONS {
+            mailboxes.cell(&format!("c{n}").as_str().into());
+        }
+        let held = mailboxes.lock();
+        assert_eq!((held.cells.len(), held.order.len()), (limits::CACHED_CONVERSATIONS, limits::CACHED_CONVERSATIONS));
+        assert!(held.cells.get("busy").is_some_and(|cell| Arc::ptr_eq(cell, &busy)));
+        assert!(!held.cells.contains_key("c0"), "the oldest idle one went first");
+    }
+}

@@ -200,7 +200,8 @@ impl Assistant {
         let cx = Cx::new(self.0.clock.clone(), patience);
         let _ = cx.wait(self.0.tasks.wait()).await;
         let cx = Cx::new(self.0.clock.clone(), limits::CLOSE);
-        futures::future::join_all(self.0.parts.sources.values().map(|source| source.close(&cx))).await;
+        let closing = self.0.parts.sources.values().map(|source| source.close(&cx));
+        let _ = cx.wait(futures::future::join_all(closing)).await;
     }
 }
 
@@ -215,7 +216,9 @@ impl Inner {
         let cell = self.mailboxes.cell(&incoming.conversation);
         let _place = cell.places.clone().try_acquire_owned().map_err(|_| ReceiveError::Busy("its mailbox is full"))?;
         let inbound = self.inbound(incoming);
-        let door = cell.door.lock().await;
+        let cx = Cx::new(self.clock.clone(), limits::MAILBOX_WAIT);
+        let busy = |_| ReceiveError::Busy("the messages before it are not stored yet");
+        let door = cx.wait(cell.door.lock()).await.map_err(busy)?;
         failpoint::hit("C03");
         let accepted = self.store.accept(inbound.clone()).await?;
         let mut queue = std::pin::pin!(cell.turn.clone().lock_owned());

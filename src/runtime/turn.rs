@@ -75,7 +75,10 @@ pub(super) async fn walk(
             }
             // The second time the brain must not ask again; it listens after `Exhausted` whatever happens.
             (_, Some(_)) if effect > u64::from(limits::TURN_EFFECTS) + 1 => break,
-            (_, Some(budget)) => InputKind::Exhausted { budget },
+            (_, Some(budget)) => {
+                walked.failures.push(("R0502".into(), format!("the turn's budget is spent: {budget}")));
+                InputKind::Exhausted { budget }
+            }
             (_, None) if upgraded.is_some() => InputKind::Upgraded { outcomes: upgraded.take().unwrap_or_default() },
             (next, None) => {
                 sink.catch_up(&walked.replies, cx).await;

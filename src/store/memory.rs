@@ -205,7 +205,12 @@ impl Store for MemoryStore {
         now(self.read(id, |talk| talk.all_turns(id)))
     }
     fn conversations(&self, limit: usize) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
-        now(Ok(self.list(|_| true).into_iter().map(|(_, id)| id).take(limit).collect()))
+        now(Ok(self
+            .list(|_| true)
+            .into_iter()
+            .map(|(_, id)| id)
+            .take(limit.min(limits::CONVERSATIONS_LISTED))
+            .collect()))
     }
     fn erase<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<(), StoreError>> {
         self.shard(id).remove(id);

@@ -131,3 +131,36 @@ fn is_set(view: &View<'_>, config: &GeneratorConfig, keys: &[&str]) -> bool {
             || group.is_some_and(|group| group.models.iter().any(|model| model.settings.contains_key(*key)))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::understanding::fixture::{NOON, bank, transfer};
+
+    fn generator() -> Generator {
+        Generator::new(Arc::new(PromptSet::new(|_| None).unwrap()))
+    }
+
+    #[test]
+    fn no_more_stable_prompts_are_kept_than_allowed() {
+        let (generator, project, talk) = (generator(), bank(), transfer());
+        for hash in 0..limits::COMMAND_PROMPTS as u64 {
+            generator.stable.lock().unwrap().insert((hash, vec![u64::MAX]), ChatMessage::system("old"));
+        }
+        let view = View::new(&project, &talk.0);
+        let request = generator.request(&view, NOON, &ModelProfile::of("openai", "gpt-4o")).unwrap();
+        assert!(request.messages.first().unwrap().text().contains("transfer_money"));
+        assert_eq!(generator.stable.lock().unwrap().len(), 1, "the old ones went");
+    }
+
+    #[test]
+    fn an_unusable_answer_and_its_mistakes_are_told_in_brief() {
+        let first = ChatRequest::new(Purpose::COMMANDS, vec![ChatMessage::user("x")]);
+        let mistakes: Vec<String> = (0..100).map(|n| format!("mistake number {n}.")).collect();
+        let request = generator().mend(&first, &"y".repeat(100_000), &mistakes).unwrap();
+        let (answer, told) = (request.messages.get(1).unwrap(), request.messages.get(2).unwrap());
+        assert!(answer.text().len() <= limits::COMMAND_QUOTED, "{}", answer.text().len());
+        assert_eq!(told.text().matches("mistake number").count(), limits::COMMAND_MISTAKES);
+    }
+}

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use segue_engine::{
     conversation::{Command, FilledBy},
-    project::Project,
+    project::{Call, Project, StepKind},
 };
 use serde_json::{Value as Json, json};
 
 use super::{
     Understander, Understanding,
-    fixture::{NOON, Talk, assert_snapshot, bank, bank_with_template, cx, flow, project_of, transfer},
+    fixture::{NOON, Talk, asks, assert_snapshot, bank, bank_with_template, cx, flow, project_of, transfer},
 };
 use crate::{
     limits,
@@ -269,6 +269,19 @@ fn what_is_shown_is_bounded() {
     let state = super::state::state(&view);
     assert!(state.len() < limits::COMMAND_VALUE + 2_000, "{}", state.len());
     serde_json::from_str::<Json>(&state).unwrap();
+}
+
+#[test]
+fn calls_are_followed_for_slots_only_so_deep() {
+    let mut flows = Vec::new();
+    for n in 0..100 {
+        let calls = StepKind::Call(Call::Flow(format!("f{}", n + 1).into()));
+        flows.push(flow(&format!("f{n}"), "calls the next", vec![asks(&format!("s{n}"), ""), calls]));
+    }
+    let (project, talk) = (project_of(flows, vec![], vec![]), Talk::new().user("hi"));
+    let view = super::view::View::new(&project, &talk.0);
+    let found = view.collects(project.flow("f0").unwrap(), |_| true);
+    assert_eq!(found.len(), limits::COMMAND_CALL_DEPTH);
 }
 
 proptest! {

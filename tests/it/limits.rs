@@ -1,86 +1,175 @@
-//! Limits of a turn and of a mailbox, reached on purpose.
+//! The limits of a running assistant, each reached, and what is said then; and the table of all limits, `docs/limits.md`.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
+mod held;
+mod table;
+mod turns;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
+use futures::future::BoxFuture;
 use segue::{
-    BoxFuture,
-    conversation::{ActionOutcome, Conversation},
-    cx::Cx,
-    limits,
-    runtime::{Action, Assistant, Incoming, ReceiveError},
-    testing::{CollectingSink, ScriptedLlm, World},
+    Action, ActionOutcome, Answer, Assistant, AssistantBuilder, ChatRequest, ChatStream, Conversation, Cx, Incoming,
+    Llm, LlmError, ModelProfile, NoSink, ReceiveError, Report, Toolbox,
+    llm::{Arguments, Finish, Purpose, ToolCall},
+    testing::ManualClock,
+    tools::{Effect, Tool, ToolOutcome, ToolOutput, ToolSpec, registry::FunctionTool},
 };
+use serde_json::{Value as Json, json};
 use tokio::sync::Semaphore;
 
-const CONFIG: &str =
-    "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n";
+const CONFIG: &str = "
+recipe: default.v1
+pipeline: [{name: CompactLLMCommandGenerator, user_input: {max_characters: -1}}]
+policies: [{name: FlowPolicy}]
+";
+const DOMAIN: &str = "
+actions: [action_work]
+responses: {utter_done: [{text: Done.}], utter_internal_error_rasa: [{text: Broken.}]}
+";
+const FLOWS: &str = "
+flows:
+  work: {description: works, steps: [{action: action_work}, {action: utter_done}]}
+  circle:
+    description: works without end
+    steps: [{id: again, action: action_work, next: again}]
+  ask: {description: asks the clerk, steps: [{call: clerk}, {action: utter_done}]}
+  ask_often:
+    description: asks the clerk four times
+    steps: [{call: clerk}, {call: clerk}, {call: clerk}, {call: clerk}, {action: utter_done}]
+";
+const ENDPOINTS: &str = "mcp_servers: [{name: depot, type: http, url: 'http://127.0.0.1:9/mcp'}]";
 
-/// Counts its runs, and waits for a permit each time.
-struct Counted {
-    runs: AtomicU32,
-    gate: Semaphore,
+/// A project of flows that work, and of an agent with this configuration.
+fn builder(agent: &str) -> AssistantBuilder {
+    let agent = format!(
+        "agent: {{name: clerk, protocol: RASA, description: looks things up}}\n\
+         configuration: {{{agent}}}\nconnections: {{mcp_servers: [{{name: depot}}]}}\n"
+    );
+    let files = [
+        ("config.yml", CONFIG),
+        ("domain.yml", DOMAIN),
+        ("flows/flows.yml", FLOWS),
+        ("endpoints.yml", ENDPOINTS),
+        ("sub_agents/clerk/config.yml", &agent),
+    ];
+    let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
+    builder.model(Arc::new(Model(AtomicUsize::new(0)))).source(Arc::new(Toolbox::new("depot", [look_up()])))
 }
 
-impl Action for Counted {
+fn look_up() -> Arc<dyn Tool> {
+    let spec = ToolSpec {
+        name: "look_up".into(),
+        description: "looks".into(),
+        parameters: Arc::new(json!({"type": "object", "properties": {}})),
+        strict: false,
+        effect: Effect::Read,
+        source: "depot".into(),
+    };
+    let run = |_, _| std::future::ready(ToolOutcome::Done(ToolOutput::text("nothing")));
+    Arc::new(FunctionTool::new(spec, run).unwrap())
+}
+
+/// Calls of a model that one run of the clerk takes.
+const CALLS_OF_A_RUN: usize = 11;
+
+/// Starts the flow that the message names; as the clerk it looks up ten times and is done with the eleventh answer.
+struct Model(AtomicUsize);
+
+impl Llm for Model {
+    fn profile(&self) -> &ModelProfile {
+        static PROFILE: std::sync::OnceLock<ModelProfile> = std::sync::OnceLock::new();
+        PROFILE.get_or_init(|| ModelProfile::of("openai", "gpt-4o"))
+    }
+    fn chat<'a>(&'a self, request: ChatRequest, _: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+        let answer = if request.purpose == Purpose::COMMANDS {
+            let prompt = request.messages.last().unwrap().text();
+            let newest = prompt.rsplit("# Newest message of the person\n").next().unwrap();
+            Answer::text(format!("start flow {}", newest.lines().next().unwrap().trim_matches('"')))
+        } else {
+            let is_last = self.0.fetch_add(1, Ordering::SeqCst) % CALLS_OF_A_RUN == CALLS_OF_A_RUN - 1;
+            let (text, name) = if is_last { ("There.", "task_completed") } else { ("", "look_up") };
+            let call = ToolCall { id: "c0".into(), name: name.into(), arguments: Arguments::json(json!({})) };
+            Answer { text: text.into(), finish: Finish::ToolCalls, ..Answer::calls(vec![call]) }
+        };
+        Box::pin(std::future::ready(Ok(ChatStream::of(answer))))
+    }
+}
+
+/// Work that lasts until it is let through.
+struct Work {
+    gate: Semaphore,
+    begun: AtomicUsize,
+}
+
+impl Work {
+    fn new(through: usize) -> Arc<Self> {
+        Arc::new(Self { gate: Semaphore::new(through), begun: AtomicUsize::new(0) })
+    }
+    fn begun(&self) -> usize {
+        self.begun.load(Ordering::SeqCst)
+    }
+    /// Waits until so much work has begun.
+    async fn until(&self, begun: usize) {
+        until(|| self.begun() >= begun).await;
+    }
+}
+
+impl Action for Work {
     fn run<'a>(&'a self, _: &'a Conversation, _: &'a Cx) -> BoxFuture<'a, ActionOutcome> {
-        Box::pin(async move {
-            self.runs.fetch_add(1, Ordering::SeqCst);
-            let _permit = self.gate.acquire().await.unwrap();
+        Box::pin(async {
+            self.begun.fetch_add(1, Ordering::SeqCst);
+            self.gate.acquire().await.unwrap().forget();
             ActionOutcome::Done { events: Vec::new() }
         })
     }
 }
 
-fn world(steps: usize, answers: &[&str], permits: usize) -> (World, Arc<Counted>) {
-    let flow = format!(
-        "flows: {{work: {{description: works, run_pattern_completed: false, steps: [{}]}}}}",
-        vec!["{action: action_work}"; steps].join(", ")
-    );
-    let domain = "actions: [action_work]\n";
-    let files = [("config.yml", CONFIG), ("domain.yml", domain), ("flows/work.yml", flow.as_str())];
-    let action = Arc::new(Counted { runs: AtomicU32::new(0), gate: Semaphore::new(permits) });
-    let model = ScriptedLlm::strict(answers.iter().copied());
-    let builder = Assistant::builder_from_texts(files).unwrap().model(Arc::new(model));
-    (World::of(builder.action("action_work", action.clone())).unwrap(), action)
-}
-
-#[tokio::test]
-async fn a_turn_ends_with_one_honest_message_when_its_effects_are_spent() {
-    let (world, action) = world(70, &["start flow work"], 1);
-    let said = world.say("work").await.unwrap();
-    assert_eq!(said.len(), 1, "{said:?}");
-    let runs = action.runs.load(Ordering::SeqCst);
-    assert!((limits::TURN_EFFECTS - 2..limits::TURN_EFFECTS).contains(&runs), "{runs} actions ran");
-    let turns = world.assistant.store().turns(&"u".into()).await.unwrap();
-    let events = serde_json::to_string(&turns[0].events).unwrap();
-    assert!(events.contains("pattern_internal_error"), "{events}");
-}
-
-#[tokio::test]
-async fn a_full_mailbox_refuses_before_anything_is_accepted() {
-    let answers = vec!["start flow work"; limits::MAILBOX];
-    let (world, action) = world(1, &answers, 0);
-    let send = |n: usize| {
-        let assistant = world.assistant.clone();
-        async move {
-            let incoming = Incoming::text("u", format!("work {n}"), "test");
-            assistant.receive(incoming, Box::new(CollectingSink::whole())).await
+/// Lets everybody work until something holds.
+async fn until(holds: impl Fn() -> bool) {
+    for _ in 0..1_000_000 {
+        if holds() {
+            return;
         }
-    };
-    let waiting: Vec<_> = (0..limits::MAILBOX).map(|n| tokio::spawn(send(n))).collect();
-    while action.runs.load(Ordering::SeqCst) == 0 {
         tokio::task::yield_now().await;
     }
-    // All places are taken once every message was accepted; only then is one more refused.
-    let refused = send(99).await.expect_err("a ninth message got a turn");
-    assert!(matches!(refused, ReceiveError::Busy(_)), "{refused}");
-    assert_eq!(refused.code(), "R0101");
-    action.gate.add_permits(limits::MAILBOX);
-    for turn in waiting {
-        turn.await.unwrap().unwrap();
+    panic!("it never holds");
+}
+
+/// Lets everybody work who can.
+async fn settle() {
+    for _ in 0..10_000 {
+        tokio::task::yield_now().await;
     }
-    assert_eq!(world.assistant.store().turns(&"u".into()).await.unwrap().len(), limits::MAILBOX);
+}
+
+fn say(assistant: &Assistant, conversation: &str, text: &str) -> BoxFuture<'static, Result<Report, ReceiveError>> {
+    let (assistant, incoming) = (assistant.clone(), Incoming::text(conversation, text, "test"));
+    Box::pin(async move { assistant.receive(incoming, Box::new(NoSink)).await })
+}
+
+fn texts(report: &Report) -> Vec<&str> {
+    report.replies.iter().filter_map(|reply| reply.reply.text.as_deref()).collect()
+}
+
+/// The codes and reasons of a report.
+fn failures(report: &Report) -> Json {
+    report.failures.iter().map(|failure| json!([failure.code, failure.reason])).collect()
+}
+
+/// An assistant whose time stands still, with this work.
+fn still(work: &Arc<Work>) -> (Assistant, ManualClock) {
+    let clock = ManualClock::new();
+    let builder = builder("").action("action_work", work.clone()).clock(Arc::new(clock.clone()));
+    (builder.build().unwrap(), clock)
+}
+
+/// How often somebody began to wait for so long.
+fn waits(clock: &ManualClock, length: Duration) -> usize {
+    clock.slept().iter().filter(|slept| **slept == length).count()
 }

@@ -6,7 +6,7 @@ use segue_engine::conversation::{AgentStatus, BotKind};
 use serde_json::json;
 
 use super::world::{World, calls, code, malformed, said, text};
-use crate::{agents::step, conversation::ReplyPiece};
+use crate::{agents::step, conversation::ReplyPiece, limits};
 
 #[tokio::test]
 async fn v1_text_alone_asks_the_user_and_is_sent_once() {
@@ -117,17 +117,25 @@ async fn v8_three_empty_answers_with_waits_of_one_and_two_seconds_fail() {
 
 #[tokio::test]
 async fn v9_calls_without_end_stop_at_the_limit_and_are_no_success() {
-    let forever = (0..10).map(|_| calls("", &[("find", json!({}))])).collect();
+    let forever = (0..limits::AGENT_ITERATIONS).map(|_| calls("", &[("find", json!({}))])).collect();
     let mut world = World::new("search", "", "hi", forever);
     let outcome = world.run().await;
     assert_eq!(code(&outcome), step::ITERATIONS);
-    assert_eq!(world.model.requests().len(), 10);
+    assert_eq!(world.model.requests().len(), limits::AGENT_ITERATIONS as usize);
+}
+
+#[tokio::test]
+async fn no_configuration_makes_a_loop_endless() {
+    let forever = (0..limits::LOOP_MODEL_CALLS).map(|_| calls("", &[("find", json!({}))])).collect();
+    let mut world = World::new("search", "configuration:\n  max_iterations: 99\n", "hi", forever);
+    assert_eq!(code(&world.run().await), step::ITERATIONS);
+    assert_eq!(world.model.requests().len(), limits::LOOP_MODEL_CALLS as usize);
 }
 
 #[tokio::test]
 async fn failures_in_a_row_end_the_run_and_a_success_in_between_starts_the_count_anew() {
     let fail = || calls("", &[("fail", json!({}))]);
-    let mut world = World::new("search", "", "hi", vec![fail(), fail(), fail(), fail()]);
+    let mut world = World::new("search", "", "hi", (0..=limits::AGENT_FAILURES).map(|_| fail()).collect());
     assert_eq!(code(&world.run().await), step::TOOLS);
 
     let steps = vec![fail(), fail(), fail(), calls("", &[("find", json!({}))]), fail(), text("It does not work.")];

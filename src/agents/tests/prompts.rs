@@ -4,6 +4,7 @@ use segue_engine::conversation::{BotKind, BotMessage, EventKind, Reply};
 use serde_json::json;
 
 use super::world::{World, calls, text};
+use crate::limits;
 
 /// A template with the idioms of both generations: a loop over slots as of 3.15, mapping access and dates as of 3.16.
 pub(super) const OWN: &str = "You help with: {{ description }}
@@ -93,4 +94,31 @@ async fn every_call_has_one_result_in_every_request() {
     world.run().await;
     let roles: Vec<String> = world.request(1).into_iter().map(|(role, _)| role).collect();
     assert_eq!(roles[roles.len() - 6..], ["assistant", "tool", "tool", "tool", "tool", "system"]);
+}
+
+#[tokio::test]
+async fn the_latest_utterances_are_shown_and_no_more() {
+    let mut world = World::new("search", "", "hi", vec![text("Where from?")]);
+    for n in 0..30 {
+        world.user(&format!("message {n}"));
+    }
+    world.run().await;
+    let said: Vec<String> =
+        world.request(0).into_iter().filter(|(role, _)| role == "user").map(|(_, text)| text).collect();
+    assert_eq!(said.len(), limits::AGENT_HISTORY);
+    assert_eq!((said[0].as_str(), said.last().unwrap().as_str()), ("message 20", "message 29"));
+}
+
+#[tokio::test]
+async fn of_long_exchanges_only_the_newest_are_kept() {
+    let asks = |mark: &str| calls("", &[("find", json!({"port": mark.repeat(limits::AGENT_EXCHANGES * 2 / 3)}))]);
+    let mut world = World::new("search", "", "hi", vec![asks("a"), asks("b"), text("There is NW-1.")]);
+    let outcome = world.run().await;
+    let kept = outcome.events.iter().find_map(|event| match &event.kind {
+        EventKind::AgentExchanges { exchanges, .. } => Some(exchanges.clone()),
+        _ => None,
+    });
+    let kept = kept.unwrap();
+    assert_eq!(kept.len(), 2, "the second call and its result");
+    assert!(kept[0].to_string().contains("bbb") && kept[0].to_string().len() < limits::AGENT_EXCHANGES);
 }

@@ -189,6 +189,14 @@ fn a_flood_is_cut_at_its_limit() {
     assert!(shown.len() <= crate::limits::MODEL_ANSWER);
 }
 
+#[test]
+fn a_whole_answer_without_end_is_cut_at_its_limit() {
+    let piece = vec![b' '; 64 * 1024];
+    let pieces =
+        std::iter::once(&b"{"[..]).chain(std::iter::repeat_n(&piece[..], crate::limits::MODEL_BODY / piece.len()));
+    assert_eq!(decode(pieces).1.unwrap_err(), crate::llm::Fault::TextTooLong.into());
+}
+
 mod properties {
     use proptest::prelude::*;
 

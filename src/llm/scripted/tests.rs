@@ -180,6 +180,18 @@ fn mistakes_in_a_script_are_named() {
 }
 
 #[tokio::test]
+async fn a_script_that_counts_for_ever_or_grows_without_bounds_ends() {
+    let endless = "rules: [{say: '{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}'}]";
+    let model = ScriptedLlm::from_text("s.yml", endless, 0).unwrap();
+    let error = ask(&model, agent("x")).await.unwrap_err();
+    assert!(error.detail.as_deref().is_some_and(|detail| detail.contains("fuel")), "{error:?}");
+    // A pattern that is too large to compile matches nothing: the next rule answers.
+    let large = r"rules: [{when: {user: '(?:\w{100}){1000}|x'}, say: large}, {say: next}]";
+    let model = ScriptedLlm::from_text("s.yml", large, 0).unwrap();
+    assert_eq!(&*ask(&model, agent("x")).await.unwrap().text, "next");
+}
+
+#[tokio::test]
 async fn the_strict_double_is_strict() {
     let double = ScriptedLlm::strict(["one", "two"]);
     assert_eq!(&*ask(&double, agent("a")).await.unwrap().text, "one");

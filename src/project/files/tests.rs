@@ -90,3 +90,34 @@ fn what_cannot_be_read_is_a_finding() {
         load(project(&[]).path(), &Places::default()).unwrap().findings.iter().any(|finding| finding.code == "F0118")
     );
 }
+
+#[test]
+fn files_beyond_their_size_are_not_read() {
+    let folder = project(&[("config.yml", "")]);
+    let large = |path: &str, size: usize| {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, vec![b' '; size]).unwrap();
+    };
+    large("prompts/fits.j2", PROJECT_TEXT);
+    large("prompts/long.j2", PROJECT_TEXT + 1);
+    large("data/long.yml", YAML_FILE + 1);
+    let (sources, findings) = read(folder.path(), &Places::default()).unwrap();
+    assert_eq!(sources.texts.keys().collect::<Vec<_>>(), ["prompts/fits.j2"]);
+    let told: Vec<_> = findings.iter().map(|finding| (finding.code, &*finding.place.file)).collect();
+    assert_eq!(told, [("F0101", "data/long.yml"), ("F0101", "prompts/long.j2")]);
+    assert!(findings[0].message.contains(&format!("more than {YAML_FILE} bytes")), "{}", findings[0].message);
+    assert!(findings[1].message.contains(&format!("more than {PROJECT_TEXT} bytes")), "{}", findings[1].message);
+}
+
+#[test]
+fn files_beyond_their_number_are_told_once() {
+    let folder = project(&[("data/a.yml", ""), ("data/b.yml", ""), ("data/c.yml", ""), ("data/d.yml", "")]);
+    let root = folder.path().canonicalize().unwrap();
+    let mut disk = Disk { root, findings: Findings::default(), files: PROJECT_FILES - 2, seen: HashSet::new() };
+    let found = disk.many(&["data".into()], (Vec::new(), true));
+    assert_eq!(paths(&found), ["data/a.yml", "data/b.yml"]);
+    let findings = disk.findings.sorted();
+    assert_eq!((findings.len(), findings[0].code, &*findings[0].place.file), (1, "F0113", "data/c.yml"));
+    assert!(findings[0].message.contains(&PROJECT_FILES.to_string()));
+}

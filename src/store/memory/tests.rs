@@ -32,3 +32,12 @@ async fn only_the_latest_turns_keep_their_journals() {
     assert_eq!(store.turns(&"c0".into()).await.unwrap()[0].trace, None);
     assert!(store.turns(&"c1".into()).await.unwrap()[0].trace.is_some());
 }
+
+#[tokio::test]
+async fn a_list_of_conversations_has_an_end() {
+    let store = MemoryStore::new();
+    for n in 0..=limits::CONVERSATIONS_LISTED {
+        store.accept(contract::message(&format!("c{n}"), "m", 1)).await.unwrap();
+    }
+    assert_eq!(store.conversations(usize::MAX).await.unwrap().len(), limits::CONVERSATIONS_LISTED);
+}

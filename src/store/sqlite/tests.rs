@@ -205,3 +205,88 @@ async fn a_write_that_nobody_waits_for_is_done() {
     drop(store);
     assert_eq!(files.open("a.db").load(&id).await.unwrap().version, Version(1));
 }
+
+/// Somebody else may hold the file for a moment. Here nobody waits, to see what is said in the end.
+#[tokio::test]
+async fn a_file_that_somebody_holds_for_too_long_is_told() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    let path = files.path("a.db");
+    let writer = schema::open_writer(&path, false).unwrap();
+    for connection in [&writer, &schema::open_reader(&path).unwrap()] {
+        let wait: i64 = connection.query_row("PRAGMA busy_timeout", [], |row| row.get(0)).unwrap();
+        assert_eq!(u128::try_from(wait).unwrap(), limits::STORE_BUSY.as_millis());
+    }
+    writer.busy_timeout(std::time::Duration::ZERO).unwrap();
+    let (jobs, waiting) = mpsc::channel(1);
+    let thread = std::thread::spawn(move || writer::run(&writer, waiting));
+    let hurried = SqliteStore { jobs: Some(jobs), writer: Some(thread), readers: store.readers.clone() };
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = hurried.accept(message("c", "m", 1)).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("locked")), "{error}");
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(hurried.accept(message("c", "m", 1)).await.unwrap(), Accepted::New(TurnNumber(1)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_writes_than_the_queue_holds_wait_outside_and_are_done() {
+    let files = Files::new();
+    let store = Arc::new(files.open("a.db"));
+    // While somebody else holds the file, the writer has one group in its hands and the queue fills behind it.
+    let other = Connection::open(files.path("a.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let count = limits::STORE_QUEUE + 2 * limits::STORE_GROUP;
+    let writes: Vec<_> = (0..count)
+        .map(|n| {
+            let store = store.clone();
+            tokio::spawn(async move { store.accept(message(&format!("c{n}"), "m", 1)).await })
+        })
+        .collect();
+    while store.jobs.as_ref().unwrap().capacity() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(writes.iter().all(|write| !write.is_finished()));
+    other.execute_batch("COMMIT").unwrap();
+    for write in writes {
+        assert_eq!(write.await.unwrap().unwrap(), Accepted::New(TurnNumber(1)));
+    }
+    assert_eq!(store.conversations(count).await.unwrap().len(), count);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_conversations_than_the_writer_remembers_go_on() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    let write = |n: usize, id: &'static str| store.accept(message(&format!("c{n}"), id, 1));
+    for (id, turn) in [("m1", 1), ("m2", 2)] {
+        let all = futures::future::join_all((0..=limits::STORE_HEADS).map(|n| write(n, id))).await;
+        assert!(all.into_iter().all(|accepted| accepted.unwrap() == Accepted::New(TurnNumber(turn))));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_readers_share_few_connections() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    talk(&store, "c", "m", 1).await;
+    let id = ConversationId::from("c");
+    let read = futures::future::join_all((0..20 * limits::STORE_READERS).map(|_| store.load(&id))).await;
+    assert!(read.into_iter().all(|stored| stored.unwrap().tail.len() == 2));
+    assert_eq!(store.readers.places.available_permits(), limits::STORE_READERS);
+    assert!((1..=limits::STORE_READERS).contains(&store.readers.idle.lock().unwrap().len()));
+}
+
+#[tokio::test]
+async fn a_list_of_conversations_has_an_end() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    let many = format!(
+        "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n <= {})
+         INSERT INTO conversations (number, id, version, turns, open, pending, touched)
+         SELECT n, 'c' || n, 1, 1, '[]', '[]', n FROM n",
+        limits::CONVERSATIONS_LISTED
+    );
+    files.spoil("a.db", &many);
+    assert_eq!(store.conversations(usize::MAX).await.unwrap().len(), limits::CONVERSATIONS_LISTED);
+}

@@ -64,6 +64,16 @@ async fn a_call_that_hangs_ends_by_its_effect_class() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_a_limit_of_its_own_a_call_ends_after_the_usual_one_and_the_grace() {
+    let (set, cx) = (one(Effect::Read, |_, _| pending()), context());
+    let before = cx.cx.clock.elapsed();
+    let outcome = invoke(&set, "it", json!({}), &cx, None).await;
+    assert_eq!(kind(&outcome), ("failed", FailureKind::Timeout));
+    let (took, expected) = (cx.cx.clock.elapsed() - before, limits::TOOL_DEADLINE + limits::TOOL_GRACE);
+    assert!(took >= expected && took < expected + Duration::from_millis(100), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn cancelling_stops_a_read_and_spares_a_running_write() {
     for (effect, finishes) in [(Effect::Read, false), (Effect::Write, true)] {
         let cx = context();

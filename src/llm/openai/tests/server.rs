@@ -285,3 +285,28 @@ async fn nobody_there() {
     let (_, cx) = setting();
     assert_eq!(model(&base).chat(hello(), &cx).await.unwrap_err().kind, LlmErrorKind::Unreachable);
 }
+
+/// Without a `timeout` in its entry, a call ends when the table says.
+#[tokio::test]
+async fn a_call_without_a_timeout_of_its_own_ends_all_the_same() {
+    let (base, orders, _requests) = server().await;
+    let clock = ManualClock::new();
+    let cx = clock.cx(Duration::from_secs(600));
+    orders.send([HEAD, EVENT].concat()).unwrap();
+    let model = OpenAi::new(&ModelConfig { timeout: None, ..entry(&base) }, &Surroundings::default()).unwrap();
+    let mut stream = model.chat(hello(), &cx).await.unwrap();
+    let began = cx.remaining();
+    let pace = Duration::from_secs(7);
+    let end = loop {
+        match stream.next().await.unwrap() {
+            Ok(_) => {
+                clock.advance(pace);
+                orders.send(EVENT.into()).unwrap();
+            }
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(end.kind, LlmErrorKind::Total);
+    let took = began - cx.remaining();
+    assert!(took >= crate::limits::MODEL_TOTAL && took < crate::limits::MODEL_TOTAL + pace, "{took:?}");
+}

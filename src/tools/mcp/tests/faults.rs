@@ -8,12 +8,15 @@ use std::{
 };
 
 use serde_json::{Value as Json, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
-use super::fake::{Heard, Out, listed, server, server_with, tool, usual, with_tools};
+use super::fake::{Heard, Out, around, entry, listed, server, server_with, tool, usual, with_tools};
 use crate::{
     limits,
     tools::{
-        FailureKind, SourceStatus, Tool, ToolCx, ToolOutcome, ToolOutput, ToolSource, fixture::context, mcp::McpServer,
+        FailureKind, SourceStatus, Tool, ToolCx, ToolOutcome, ToolOutput, ToolSource,
+        fixture::{PausedClock, context},
+        mcp::{McpServer, Pipes},
     },
 };
 
@@ -315,4 +318,82 @@ async fn the_entrys_time_for_calls_is_the_tools_limit() {
     let (server, _) = server_with(change, with_tools(json!([listed("w")]), |_, _| {}));
     let tool: Arc<dyn Tool> = tool(&server, "w", &context()).await;
     assert_eq!(tool.limit(), Some(40 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_beyond_the_queue_wait_and_never_left_when_their_time_is_over() {
+    let (server, heard) = two(|_, _| {});
+    let write = tool(&server, "w", &context()).await;
+    let (patient, hasty) = (within(30 * SECOND), within(SECOND));
+    let first = futures::future::join_all((0..limits::MCP_QUEUE).map(|_| write.call(json!({}), &patient)));
+    let others = async {
+        heard.wait_for("tools/call", limits::MCP_QUEUE).await;
+        let outcomes =
+            futures::future::join_all((0..2 * limits::MCP_QUEUE).map(|_| write.call(json!({}), &hasty))).await;
+        assert_eq!(heard.of("tools/call").len(), limits::MCP_QUEUE);
+        outcomes
+    };
+    let (first, others) = tokio::join!(first, others);
+    assert!(first.iter().all(|outcome| ended(outcome) == ("unknown", FailureKind::Timeout)));
+    assert!(others.iter().all(|outcome| ended(outcome) == ("failed", FailureKind::Timeout)), "they did not call");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_lived_long_begins_the_pauses_anew() {
+    let lives = async |life: Duration| {
+        let (server, _) = two(|message, out| {
+            out.answer(message, text("ok"));
+            if message["params"]["arguments"]["n"] == 2 {
+                out.die();
+            }
+        });
+        let write = tool(&server, "w", &context()).await;
+        for lived in 0..9 {
+            for n in 1..=2 {
+                if write.call(json!({"n": n}), &context()).await != done("ok") {
+                    return lived;
+                }
+                pass(if n == 1 { life } else { Duration::from_millis(1) }).await;
+            }
+        }
+        9
+    };
+    assert_eq!(lives(limits::MCP_STABLE).await, 9);
+    assert!(lives(limits::MCP_STABLE - SECOND).await < 9, "a short life is a failure");
+}
+
+/// The far side reads the call and nothing more, and the pipe holds next to nothing: the notice that nobody waits any
+/// more cannot leave.
+#[tokio::test(start_paused = true)]
+async fn a_notice_that_cannot_leave_is_given_up() {
+    let pipes: Pipes = Arc::new(|| {
+        let ((near_write, far_read), (near_read, mut far_write)) =
+            (tokio::io::duplex(16), tokio::io::duplex(1024 * 1024));
+        tokio::spawn(async move {
+            let mut lines = BufReader::with_capacity(16, far_read).lines();
+            while let Some(line) = lines.next_line().await.unwrap() {
+                let message: Json = serde_json::from_str(&line).unwrap();
+                let result = match message["method"].as_str() {
+                    Some("initialize") => json!({
+                        "protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}},
+                        "serverInfo": {"name": "deaf", "version": "1"}
+                    }),
+                    Some("tools/list") => json!({"tools": [listed("w")]}),
+                    Some("tools/call") => std::future::pending().await,
+                    _ => continue,
+                };
+                let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
+                far_write.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+            }
+        });
+        (Box::new(near_read), Box::new(near_write))
+    });
+    let entry = entry(segue_engine::project::McpTransport::Http { url: String::new() });
+    let server = McpServer::in_process(&entry, pipes, around(PausedClock::shared()));
+    let write = tool(&server, "w", &context()).await;
+    assert_eq!(ended(&write.call(json!({}), &within(SECOND)).await), ("unknown", FailureKind::Timeout));
+    assert_eq!(server.status(), SourceStatus::Up);
+    // First the notice, then a ping, has its time; then the session is given up.
+    pass(limits::MCP_CANCEL + limits::MCP_PING + SECOND).await;
+    assert!(matches!(server.status(), SourceStatus::Down { .. }), "{:?}", server.status());
 }

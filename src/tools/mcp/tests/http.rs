@@ -19,7 +19,12 @@ use super::fake::{around, entry, listed, tool};
 use crate::{
     clock::SystemClock,
     cx::Cx,
-    tools::{FailureKind, SourceStatus, ToolCx, ToolOutcome, ToolOutput, ToolSource, fixture::context, mcp::McpServer},
+    limits,
+    tools::{
+        FailureKind, SourceStatus, ToolCx, ToolOutcome, ToolOutput, ToolSource,
+        fixture::context,
+        mcp::{McpServer, auth::Tokens},
+    },
 };
 
 type Answer = dyn Fn(&Json, usize) -> Response + Send + Sync;
@@ -172,6 +177,18 @@ async fn tokens_are_kept_and_asked_for_anew_when_one_is_refused() {
     assert_eq!(call(&server, "w").await, ToolOutcome::Done(ToolOutput::text("ok")));
     assert_eq!(site.forms.lock().unwrap().len(), 2);
     assert_eq!(site.calls.load(Ordering::SeqCst), 3, "the refused request was not read");
+}
+
+#[tokio::test]
+async fn a_token_server_that_talks_without_end_is_not_heard_out() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let router = Router::new().fallback(async || "x".repeat(limits::MCP_TOKEN + 1));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let oauth = json!({"client_id": "me", "client_secret": "s3cret", "token_url": url});
+    let (http, clock) = (crate::http::Outbound::new(), Arc::new(SystemClock));
+    let tokens = Tokens::new(oauth.as_object().unwrap(), http.client().unwrap(), clock).unwrap();
+    assert_eq!(tokens.token(None).await.unwrap_err(), "no token: the answer of the token server is too large");
 }
 
 #[tokio::test]

@@ -1,0 +1,207 @@
+//! Limits against whoever holds us up: stores, tool sources, clients.
+
+use segue::{
+    BoxFuture as Boxed, ConversationId, MemoryStore, Store, StoreError, Timestamp, ToolSource,
+    ids::MessageId,
+    limits, server,
+    store::{
+        Accepted, Batch, Inbound, JournalRecord, Stored, StoredReply, StoredTurn, TurnNumber, Unfinished, Version,
+    },
+    tools::{Catalog, SourceError, SourceStatus},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::watch,
+};
+
+use super::*;
+
+type Told<'a, T> = Boxed<'a, Result<T, StoreError>>;
+
+/// A store that takes no message and lists no conversation, but for so many.
+struct Stuck {
+    inner: MemoryStore,
+    through: Semaphore,
+    asked: AtomicUsize,
+}
+
+impl Stuck {
+    fn new(through: usize) -> Arc<Self> {
+        Arc::new(Self { inner: MemoryStore::new(), through: Semaphore::new(through), asked: AtomicUsize::new(0) })
+    }
+    async fn pass(&self) {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.through.acquire().await.unwrap().forget();
+    }
+}
+
+impl Store for Stuck {
+    fn accept(&self, inbound: Inbound) -> Told<'_, Accepted> {
+        Box::pin(async move {
+            self.pass().await;
+            self.inner.accept(inbound).await
+        })
+    }
+    fn conversations(&self, limit: usize) -> Told<'_, Vec<ConversationId>> {
+        Box::pin(async move {
+            self.pass().await;
+            self.inner.conversations(limit).await
+        })
+    }
+    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: Batch) -> Told<'a, Version> {
+        self.inner.append(id, after, batch)
+    }
+    fn load<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Stored> {
+        self.inner.load(id)
+    }
+    fn journal<'a>(&'a self, id: &'a ConversationId, turn: TurnNumber, records: Vec<JournalRecord>) -> Told<'a, ()> {
+        self.inner.journal(id, turn, records)
+    }
+    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<Unfinished>> {
+        self.inner.unfinished(id)
+    }
+    fn waiting(&self) -> Told<'_, Vec<ConversationId>> {
+        self.inner.waiting()
+    }
+    fn undelivered<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<StoredReply>> {
+        self.inner.undelivered(id)
+    }
+    fn delivered<'a>(&'a self, id: &'a ConversationId, replies: Vec<Arc<str>>) -> Told<'a, ()> {
+        self.inner.delivered(id, replies)
+    }
+    fn turns<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<StoredTurn>> {
+        self.inner.turns(id)
+    }
+    fn erase<'a>(&'a self, id: &'a ConversationId) -> Told<'a, ()> {
+        self.inner.erase(id)
+    }
+    fn expire(&self, now: Timestamp) -> Told<'_, u64> {
+        self.inner.expire(now)
+    }
+    fn answered<'a>(&'a self, id: &'a ConversationId, message: &'a MessageId) -> Told<'a, Option<Vec<StoredReply>>> {
+        self.inner.answered(id, message)
+    }
+    fn body<'a>(&'a self, id: &'a ConversationId, hash: &'a str) -> Told<'a, Option<Arc<str>>> {
+        self.inner.body(id, hash)
+    }
+}
+
+#[tokio::test]
+async fn a_message_waits_only_so_long_to_be_accepted() {
+    let (store, clock) = (Stuck::new(0), ManualClock::new());
+    let assistant = builder("").action("action_work", Work::new(9)).store(store.clone()).clock(Arc::new(clock.clone()));
+    let assistant = assistant.build().unwrap();
+    let first = tokio::spawn(say(&assistant, "u", "work"));
+    until(|| store.asked.load(Ordering::SeqCst) == 1).await;
+    let second = tokio::spawn(say(&assistant, "u", "work"));
+    until(|| waits(&clock, limits::MAILBOX_WAIT) == 1).await;
+    clock.advance(limits::MAILBOX_WAIT);
+    let error = second.await.unwrap().unwrap_err();
+    assert_eq!(error.code(), "R0101");
+    assert!(error.to_string().contains("the messages before it are not stored yet"), "{error}");
+    store.through.add_permits(1);
+    assert_eq!(texts(&first.await.unwrap().unwrap())[0], "Done.");
+    assert_eq!(store.inner.turns(&"u".into()).await.unwrap().len(), 1, "what was refused is not stored");
+}
+
+/// A server on a socket of this machine, and what tells it to stop.
+async fn served(assistant: &Assistant) -> (String, tokio::task::JoinHandle<std::io::Result<()>>, watch::Sender<bool>) {
+    let (channels, _) = segue::channels::open(&[("rest".to_owned(), json!({}))].into_iter().collect());
+    let settings = server::Settings { host: "127.0.0.1".parse().unwrap(), port: 0, api: false, api_has_token: false };
+    let listener = server::listen(&settings).await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (router, assistant) = (server::router(assistant, &channels), assistant.clone());
+    let (stop, mut told) = watch::channel(false);
+    let stopped = async move {
+        let _ = told.wait_for(|stop| *stop).await;
+    };
+    let serving = tokio::spawn(async move { server::serve(listener, router, &assistant, stopped).await });
+    (address, serving, stop)
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_is_not_healthy() {
+    let (store, clock) = (Stuck::new(0), ManualClock::new());
+    let assistant = builder("").store(store.clone()).clock(Arc::new(clock.clone())).build().unwrap();
+    let (address, _serving, _stop) = served(&assistant).await;
+    let asked = tokio::spawn(crate::run::client().get(format!("http://{address}/health")).send());
+    until(|| waits(&clock, limits::HEALTH) == 1).await;
+    clock.advance(limits::HEALTH);
+    let answer = asked.await.unwrap().unwrap();
+    assert_eq!(answer.status(), 503);
+    let body: Json = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+    assert_eq!((&body["status"], &body["store"]), (&json!("down"), &json!("down")));
+    store.through.add_permits(1);
+    let answer = crate::run::client().get(format!("http://{address}/health")).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_waited_for_only_so_long() {
+    let (assistant, clock) = still(&Work::new(0));
+    let (address, _serving, _stop) = served(&assistant).await;
+    let mut client = TcpStream::connect(&address).await.unwrap();
+    let head = "POST /webhooks/rest/webhook HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{";
+    client.write_all(head.as_bytes()).await.unwrap();
+    until(|| waits(&clock, limits::BODY_READ) == 1).await;
+    clock.advance(limits::BODY_READ);
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(answer.contains("the body did not come in time"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_server_that_ends_waits_for_turns_only_so_long() {
+    let work = Work::new(0);
+    let (assistant, clock) = still(&work);
+    let (address, serving, stop) = served(&assistant).await;
+    let body = json!({"sender": "u", "message": "work"}).to_string();
+    let asked = crate::run::client().post(format!("http://{address}/webhooks/rest/webhook")).body(body).send();
+    let asked = tokio::spawn(asked);
+    work.until(1).await;
+    stop.send(true).unwrap();
+    // Once for requests, once for turns.
+    for times in 1..=2 {
+        until(|| waits(&clock, limits::DRAIN) == times).await;
+        assert!(!serving.is_finished());
+        clock.advance(limits::DRAIN);
+    }
+    serving.await.unwrap().unwrap();
+    let error = say(&assistant, "u", "work").await.unwrap_err();
+    assert_eq!(error.code(), "R0103");
+    asked.abort();
+}
+
+/// A source of tools that never closes.
+struct Clinging;
+
+impl ToolSource for Clinging {
+    fn name(&self) -> &str {
+        "depot"
+    }
+    fn list<'a>(&'a self, _: &'a Cx) -> Boxed<'a, Result<Catalog, SourceError>> {
+        Box::pin(std::future::ready(Ok(Catalog::default())))
+    }
+    fn changes(&self) -> watch::Receiver<u64> {
+        watch::channel(0).1
+    }
+    fn status(&self) -> SourceStatus {
+        SourceStatus::Up
+    }
+    fn close<'a>(&'a self, _: &'a Cx) -> Boxed<'a, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_does_not_close_is_left() {
+    let clock = ManualClock::new();
+    let assistant = builder("").source(Arc::new(Clinging)).clock(Arc::new(clock.clone())).build().unwrap();
+    let closing = tokio::spawn(async move { assistant.close(Duration::from_secs(1)).await });
+    until(|| waits(&clock, limits::CLOSE) == 1).await;
+    assert!(!closing.is_finished());
+    clock.advance(limits::CLOSE);
+    closing.await.unwrap();
+}
