@@ -157,6 +157,8 @@ pub const OUTBOX: usize = 256;
 pub const STORE_QUEUE: usize = 1024;
 /// Store: writes that share one transaction.
 pub const STORE_GROUP: usize = 256;
+/// Store: how long a receipt of delivery may wait for company before it is written; a crash within this time repeats a reply.
+pub const STORE_RECEIPTS: Duration = Duration::from_millis(20);
 /// Store: conversation heads that the writer keeps in memory.
 pub const STORE_HEADS: usize = 8192;
 /// Store: connections for reading.

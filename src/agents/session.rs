@@ -162,7 +162,7 @@ fn context_prompt(
     prompts: &PromptSet,
 ) -> Result<String, String> {
     let open: Vec<String> = profile.slot_names().into_iter().filter(|name| slots.value(name).is_null()).collect();
-    let (marker_start, marker_end) = markers(prompts);
+    let (marker_start, marker_end) = if task.call.restarted { markers(prompts) } else { Default::default() };
     let shown = slots.snapshot(&[]);
     let variables = context! {
         current_datetime => now(task).as_ref().map(ZonedTime::to_value),
@@ -195,7 +195,7 @@ fn transcript(task: &AgentTask<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessage>
         .iter()
         .rposition(|item| matches!(item, HistoryItem::Mark { agent, start: true } if agent == me))
         .unwrap_or(items.len());
-    let (marker_start, marker_end) = markers(prompts);
+    let (marker_start, marker_end) = if task.call.restarted { markers(prompts) } else { Default::default() };
     let earlier = task.call.restarted.then(|| earlier_run(&items, me, task_began)).flatten();
     let mut messages = Vec::new();
     let mut marked = false;

@@ -14,7 +14,10 @@ mod writer;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::JoinHandle,
 };
 
@@ -43,6 +46,43 @@ pub struct SqliteStore {
     jobs: Option<mpsc::Sender<Job>>,
     writer: Option<JoinHandle<()>>,
     readers: Arc<Readers>,
+    receipts: Arc<Receipts>,
+}
+
+/// Deliveries that are not stored yet. They ride with the next transaction, or with one of their own after
+/// [`limits::STORE_RECEIPTS`]: nobody waits for them, and losing one only repeats a reply under the same id.
+#[derive(Default)]
+struct Receipts {
+    waiting: Mutex<Vec<Receipt>>,
+    /// Whether somebody will see to it that they are stored.
+    seen_to: AtomicBool,
+}
+
+/// A conversation, and its replies that the channel has.
+type Receipt = (ConversationId, Vec<Arc<str>>);
+
+impl Receipts {
+    /// Adds one; how many wait now.
+    fn add(&self, receipt: Receipt) -> usize {
+        let mut waiting = self.lock();
+        waiting.push(receipt);
+        waiting.len()
+    }
+    fn take(&self) -> Vec<Receipt> {
+        std::mem::take(&mut *self.lock())
+    }
+    /// Gives back what could not be stored, before what came since.
+    fn put_back(&self, mut receipts: Vec<Receipt>) {
+        let mut waiting = self.lock();
+        receipts.append(&mut waiting);
+        *waiting = receipts;
+    }
+    fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+    fn lock(&self) -> MutexGuard<'_, Vec<Receipt>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Connections for reading.
@@ -67,13 +107,15 @@ impl SqliteStore {
         }
         let connection = schema::open_writer(path, full)?;
         let (jobs, waiting) = mpsc::channel(limits::STORE_QUEUE);
+        let receipts = Arc::<Receipts>::default();
+        let taken = receipts.clone();
         let writer = std::thread::Builder::new()
             .name("segue-store".to_owned())
-            .spawn(move || writer::run(&connection, waiting))
+            .spawn(move || writer::run(&connection, waiting, &taken))
             .map_err(|e| StoreError::Unavailable(format!("the writer cannot start: {e}")))?;
         let idle = Mutex::new(vec![schema::open_reader(path)?]);
         let readers = Readers { path: path.to_owned(), idle, places: Semaphore::new(limits::STORE_READERS) };
-        Ok(Self { jobs: Some(jobs), writer: Some(writer), readers: Arc::new(readers) })
+        Ok(Self { jobs: Some(jobs), writer: Some(writer), readers: Arc::new(readers), receipts })
     }
 
     /// Hands work to the writer and waits for its commit. Once the work is handed over it is done, whether anybody waits or
@@ -135,9 +177,29 @@ impl SqliteStore {
 
     async fn mark_delivered(&self, id: &ConversationId, replies: Vec<Arc<str>>) -> Result<(), StoreError> {
         failpoint::hit("C22");
-        self.write(Work::Delivered { id: id.clone(), replies }).await?;
+        let waiting = self.receipts.add((id.clone(), replies));
+        if waiting > limits::STORE_QUEUE {
+            // The writer does not keep up: whoever delivers waits for it.
+            self.store_receipts().await?;
+        } else if !self.receipts.seen_to.swap(true, Ordering::SeqCst) {
+            let (receipts, jobs) = (self.receipts.clone(), self.jobs.as_ref().map(mpsc::Sender::downgrade));
+            tokio::spawn(async move {
+                tokio::time::sleep(limits::STORE_RECEIPTS).await;
+                receipts.seen_to.store(false, Ordering::SeqCst);
+                if !receipts.is_empty()
+                    && let Some(jobs) = jobs.and_then(|jobs| jobs.upgrade())
+                {
+                    let _ = jobs.send(Job { work: Work::Receipts, answer: oneshot::channel().0 }).await;
+                }
+            });
+        }
         failpoint::hit("C23");
         Ok(())
+    }
+
+    /// Stores the receipts that wait, if any: before anybody looks at what is not delivered.
+    async fn store_receipts(&self) -> Result<(), StoreError> {
+        if self.receipts.is_empty() { Ok(()) } else { self.write(Work::Receipts).await.map(drop) }
     }
 
     async fn expire_all(&self, now: Timestamp) -> Result<u64, StoreError> {
@@ -238,11 +300,17 @@ impl Store for SqliteStore {
         Box::pin(self.read(move |connection| read::unfinished(connection, &id)))
     }
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
-        Box::pin(self.read(read::waiting))
+        Box::pin(async {
+            self.store_receipts().await?;
+            self.read(read::waiting).await
+        })
     }
     fn undelivered<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>> {
         let id = id.clone();
-        Box::pin(self.read(move |connection| read::undelivered(connection, &id)))
+        Box::pin(async {
+            self.store_receipts().await?;
+            self.read(move |connection| read::undelivered(connection, &id)).await
+        })
     }
     fn delivered<'a>(
         &'a self,

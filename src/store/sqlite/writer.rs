@@ -10,7 +10,7 @@ use segue_engine::{ids::ConversationId, time::Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Unsigned, driver,
+    Receipt, Receipts, Unsigned, driver,
     heads::{Head, Heads},
     maintain,
 };
@@ -27,12 +27,26 @@ pub(super) struct Job {
 
 /// What the writer can do.
 pub(super) enum Work {
-    Accept { id: ConversationId, key: Option<String>, at: Timestamp, packed: Vec<u8> },
-    Journal { id: ConversationId, turn: TurnNumber, records: Vec<JournalRecord> },
+    Accept {
+        id: ConversationId,
+        key: Option<String>,
+        at: Timestamp,
+        packed: Vec<u8>,
+    },
+    Journal {
+        id: ConversationId,
+        turn: TurnNumber,
+        records: Vec<JournalRecord>,
+    },
     Append(Box<Appended>),
-    Delivered { id: ConversationId, replies: Vec<Arc<str>> },
-    Erase { id: ConversationId },
-    Expire { now: Timestamp },
+    /// Nothing but the receipts that wait.
+    Receipts,
+    Erase {
+        id: ConversationId,
+    },
+    Expire {
+        now: Timestamp,
+    },
 }
 
 /// A batch, encoded.
@@ -81,9 +95,9 @@ enum Found {
 type Outcome = rusqlite::Result<Result<Done, StoreError>>;
 
 /// Writes until nobody can send work any more and none is left.
-pub(super) fn run(connection: &Connection, mut jobs: mpsc::Receiver<Job>) {
+pub(super) fn run(connection: &Connection, mut jobs: mpsc::Receiver<Job>, receipts: &Receipts) {
     let mut group = Vec::with_capacity(limits::STORE_GROUP);
-    let mut writer = match Writer::new(connection) {
+    let mut writer = match Writer::new(connection, receipts) {
         Ok(writer) => writer,
         Err(error) => {
             let error = driver(error);
@@ -96,10 +110,14 @@ pub(super) fn run(connection: &Connection, mut jobs: mpsc::Receiver<Job>) {
     while jobs.blocking_recv_many(&mut group, limits::STORE_GROUP) > 0 {
         writer.commit_group(&mut group);
     }
+    if !receipts.is_empty() {
+        let _ = writer.transact(&[]);
+    }
 }
 
 struct Writer<'c> {
     connection: &'c Connection,
+    receipts: &'c Receipts,
     heads: Heads<'c>,
     /// SQLite's own number for "somebody else has written".
     data_version: i64,
@@ -115,9 +133,10 @@ struct Writer<'c> {
 }
 
 impl<'c> Writer<'c> {
-    fn new(connection: &'c Connection) -> rusqlite::Result<Self> {
+    fn new(connection: &'c Connection, receipts: &'c Receipts) -> rusqlite::Result<Self> {
         Ok(Self {
             connection,
+            receipts,
             heads: Heads::new(connection)?,
             data_version: 0,
             begin: connection.prepare("BEGIN IMMEDIATE")?,
@@ -181,11 +200,13 @@ impl<'c> Writer<'c> {
     /// One transaction over all of it: an error means that nothing of it is stored.
     fn transact(&mut self, group: &[Job]) -> rusqlite::Result<Vec<Result<Done, StoreError>>> {
         self.begin.execute([])?;
-        let outcomes = self.perform_all(group).and_then(|outcomes| {
+        let receipts = self.receipts.take();
+        let outcomes = self.perform_all(&receipts, group).and_then(|outcomes| {
             self.commit.execute([])?;
             Ok(outcomes)
         });
         if outcomes.is_err() {
+            self.receipts.put_back(receipts);
             self.heads.clear();
             // Some errors have rolled back already; then there is nothing left to do.
             let _ = self.connection.execute_batch("ROLLBACK");
@@ -193,11 +214,16 @@ impl<'c> Writer<'c> {
         outcomes
     }
 
-    fn perform_all(&mut self, group: &[Job]) -> rusqlite::Result<Vec<Result<Done, StoreError>>> {
+    fn perform_all(&mut self, receipts: &[Receipt], group: &[Job]) -> rusqlite::Result<Vec<Result<Done, StoreError>>> {
         let version = self.others.query_row([], |row| row.get(0))?;
         if version != self.data_version {
             self.data_version = version;
             self.heads.clear();
+        }
+        for (id, replies) in receipts {
+            if let Err(error) = self.delivered(id, replies)? {
+                tracing::warn!(conversation = %id, code = error.code(), "receipts were not stored: {error}");
+            }
         }
         let mut outcomes = Vec::with_capacity(group.len());
         for job in group {
@@ -212,7 +238,7 @@ impl<'c> Writer<'c> {
             Work::Accept { id, key, at, packed } => self.accept(id, key.as_deref(), *at, packed),
             Work::Journal { id, turn, records } => self.journal(id, *turn, records),
             Work::Append(batch) => self.append(batch),
-            Work::Delivered { id, replies } => self.delivered(id, replies),
+            Work::Receipts => Ok(Ok(Done::Nothing)),
             Work::Erase { id } => {
                 self.heads.flush()?;
                 self.heads.remove(id);
