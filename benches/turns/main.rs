@@ -1,5 +1,6 @@
 //! The figures of decisions.md 12, in one run: `cargo bench`. `-- --quick` measures less often, `-- --only NAME` one group,
-//! `-- --strict` fails when a "must" is missed, `-- --profile text|tool|talk|flow` lets a profiler see nothing but Segue's turns.
+//! `-- --strict` fails when a "must" is missed, `-- --profile text|tool|talk|flow [--memory]` lets a
+//! profiler see hardly anything but Segue's turns.
 //!
 //! CPU time is that of this process alone; the scripted model is another process (`model`). The floor (`floor`) runs beside
 //! Segue (`assistant`) in every repetition, so that a busy machine slows both.
@@ -86,7 +87,8 @@ fn main() {
     let only = arguments.iter().position(|argument| argument == "--only").and_then(|at| arguments.get(at + 1));
     let bench = Bench::new(if has("--quick") { QUICK } else { THOROUGH });
     if let Some(at) = arguments.iter().position(|argument| argument == "--profile") {
-        return turns::profile(&bench, arguments.get(at + 1).map_or("", String::as_str));
+        let keep = if has("--memory") { assistant::Keep::Memory } else { assistant::Keep::Normal };
+        return turns::profile(&bench, arguments.get(at + 1).map_or("", String::as_str), keep);
     }
     let mut missed = Vec::new();
     for (name, group) in GROUPS {

@@ -86,16 +86,18 @@ fn cost<S: Side>(bench: &Bench, side: &Arc<S>, load: Load) -> f64 {
 }
 
 /// Segue's turns alone, many of them.
-pub(crate) fn profile(bench: &Bench, what: &str) {
-    let assistant = assistant(&bench.root, bench.folder.path(), Keep::Normal);
+pub(crate) fn profile(bench: &Bench, what: &str, keep: Keep) {
+    let assistant = assistant(&bench.root, bench.folder.path(), keep);
+    // Several turns of each conversation, so that its opening hardly shows.
+    let many = |load: Load| Load { turns: 8, ..load };
     let (segue, load) = match what {
-        "text" => (Segue::desk(assistant), side::TEXT),
-        "tool" => (Segue::desk(assistant), side::TOOL),
+        "text" => (Segue::desk(assistant), many(side::TEXT)),
+        "tool" => (Segue::desk(assistant), many(side::TOOL)),
         "talk" => (Segue::desk(assistant), side::TALK),
         "flow" => (Segue::count(assistant), FLOW),
         _ => panic!("`--profile` wants text, tool, talk or flow"),
     };
-    let seen = (0..20).map(|_| cost(bench, &segue, load)).collect();
+    let seen = (0..10).map(|_| cost(bench, &segue, load)).collect();
     let mut table = Table::new(what);
     table.push(Figure::new("Segue", UNIT, seen));
     table.print();
