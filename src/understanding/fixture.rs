@@ -222,7 +222,7 @@ impl Talk {
     fn push(mut self, flow: &str, at: Position, kind: FrameKind) -> Self {
         let frames = self.0.stack.frames_mut();
         let frame_id = FrameId::from(format!("{}", frames.len()));
-        frames.push(Frame { frame_id, flow_id: FlowId::from(flow), at, kind, trail: Vec::new() });
+        frames.push(Frame { frame_id, flow_id: FlowId::from(flow), at, kind, trail: Vec::new(), error: None });
         self
     }
     /// A flow stands at a step that asks for a slot, and asks.

@@ -96,6 +96,12 @@ impl History {
     pub(super) fn mark(&mut self, agent: &AgentName, start: bool) {
         self.push(HistoryItem::Mark { agent: agent.clone(), start });
     }
+    /// Takes out the newest message of the user and everything after it.
+    pub(super) fn rewind(&mut self) {
+        if let Some(at) = self.0.iter().rposition(|item| matches!(item, HistoryItem::User { .. })) {
+            self.0.truncate(at);
+        }
+    }
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

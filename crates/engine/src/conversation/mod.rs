@@ -11,6 +11,7 @@ mod message;
 mod outcome;
 mod slots;
 mod stack;
+pub mod tracker;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +23,10 @@ pub use self::{
     event::{BotKind, BotMessage, Event, EventKind, EventPlace, FilledBy},
     history::{History, HistoryItem},
     message::{Button, Reply, UserMessage},
-    outcome::{ActionCall, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus, ToolCallStep, ToolResult},
+    outcome::{
+        ActionAnswer, ActionCall, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus, StepError,
+        ToolCallStep, ToolResult,
+    },
     slots::{SlotState, Slots},
     stack::{AgentFrame, AgentState, FlowFrameType, Frame, FrameKind, PatternFrame, Position, Stack},
 };
@@ -54,6 +58,9 @@ pub struct Conversation {
     pub started_flows: BTreeSet<FlowId>,
     /// An action that must run next, set by a `followup` event.
     pub followup: Option<crate::ids::ActionName>,
+    /// The loop of the older dialogue engine that an action says is active; only action servers are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_loop: Option<String>,
     /// While true, messages are recorded and nothing is said.
     pub paused: bool,
     /// How many events were applied.
@@ -121,6 +128,7 @@ impl Conversation {
             flow_hashes: BTreeMap::new(),
             started_flows: BTreeSet::new(),
             followup: None,
+            active_loop: None,
             paused: false,
             events: 0,
             turns: 0,
@@ -165,6 +173,7 @@ impl Conversation {
                 self.started_flows.clear();
                 self.flow_hashes.clear();
                 self.followup = None;
+                self.active_loop = None;
             }
             EventKind::SessionEnded { .. } => self.session.ended = true,
             EventKind::Restart => {
@@ -182,7 +191,19 @@ impl Conversation {
                 self.started_flows.insert(flow_id.clone());
                 self.flow_hashes.insert(flow_id.clone(), *fingerprint);
             }
-            EventKind::Action { .. } | EventKind::ToolExecuted { agent_id: None, .. } => self.turn.acts += 1,
+            EventKind::Action { .. }
+            | EventKind::ActionFailed { .. }
+            | EventKind::ActionExecutionRejected { .. }
+            | EventKind::ToolExecuted { agent_id: None, .. } => self.turn.acts += 1,
+            EventKind::ActiveLoop { name } => self.active_loop.clone_from(name),
+            EventKind::Rewind => self.history.rewind(),
+            EventKind::Reported { reported, .. } => {
+                // What an action says the user said belongs to the talk, though it begins no turn.
+                if let (Some("user"), Some(text)) = (tracker::text(reported, "event"), tracker::text(reported, "text"))
+                {
+                    self.history.user(&text.into(), event.at);
+                }
+            }
             EventKind::Understood { .. } => self.turn.understood = true,
             EventKind::AgentStarted { flow_id, agent_id, .. } => {
                 self.turn.acts += 1;

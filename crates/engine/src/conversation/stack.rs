@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+use super::StepError;
 use crate::ids::{ActionName, AgentName, FlowId, FrameId, ResponseName, SlotName, StepId};
 
 /// The frames of a conversation, bottom first.
@@ -26,6 +27,9 @@ pub struct Frame {
     /// first visit: the candidates a correction may go back to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trail: Vec<StepId>,
+    /// Why the latest step of it that failed did so, for conditions and texts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Box<StepError>>,
 }
 
 /// Where a frame stands.

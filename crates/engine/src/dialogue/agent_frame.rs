@@ -21,7 +21,7 @@ use crate::{
     condition::Condition,
     conversation::{
         AgentCall, AgentFrame, AgentKind, AgentOutcome, AgentState, AgentStatus, EventKind, FilledBy, Frame, FrameKind,
-        Position,
+        Position, StepError,
     },
     ids::{ActionName, AgentName, FlowId, SlotName, StepId},
     project::{Call, Flow, Step, StepKind},
@@ -286,7 +286,8 @@ fn failed(turn: &mut Turn<'_>, (flow, step, agent): (&FlowId, &StepId, &AgentNam
         ("error_message", Json::from(reason)),
     ];
     let info = info.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    turn.fail_with(&format!("agent `{agent}` failed ({code}): {reason}"), info);
+    let error = StepError::in_doubt(code, reason);
+    turn.step_failed(&format!("agent `{agent}` failed ({code}): {reason}"), error, info);
 }
 
 /// Somebody stopped the run: its flow goes, and nothing is said.

@@ -105,7 +105,16 @@ impl Turn<'_> {
     }
 
     fn after<'f>(&mut self, flow: &'f Flow, step: &'f Step) -> Upcoming<'f> {
-        let target = match &step.next {
+        match self.choose(flow, step, &step.next) {
+            Some(Target::Step(id)) => flow.step(id.as_str()).map_or(Upcoming::Lost, Upcoming::Step),
+            Some(Target::End) => Upcoming::End,
+            None => Upcoming::Lost,
+        }
+    }
+
+    /// Where `next` of a step leads now; `None` when no branch holds and there is no `else`.
+    pub(super) fn choose<'f>(&mut self, flow: &Flow, step: &Step, next: &'f NextStep) -> Option<&'f Target> {
+        match next {
             NextStep::Go(target) => Some(target),
             NextStep::Branch { branches, otherwise } => {
                 let taken = branches.iter().find(|branch| self.holds(&branch.condition));
@@ -121,11 +130,6 @@ impl Turn<'_> {
                 });
                 taken.map(|branch| &branch.target).or(otherwise.as_ref())
             }
-        };
-        match target {
-            Some(Target::Step(id)) => flow.step(id.as_str()).map_or(Upcoming::Lost, Upcoming::Step),
-            Some(Target::End) => Upcoming::End,
-            None => Upcoming::Lost,
         }
     }
 

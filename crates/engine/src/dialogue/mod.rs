@@ -13,11 +13,13 @@
 
 mod actions;
 mod agent_frame;
+mod answers;
 mod clean;
 mod collect;
 mod commands;
 mod context;
 mod ending;
+mod failure;
 mod flow;
 mod interrupt;
 mod patterns;

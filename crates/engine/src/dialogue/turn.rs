@@ -133,7 +133,7 @@ impl<'a> Turn<'a> {
     pub(super) fn frame(&mut self, flow_id: &FlowId, kind: FrameKind) -> Frame {
         self.next_frame += 1;
         let frame_id = FrameId::from(self.next_frame.to_string());
-        Frame { frame_id, flow_id: flow_id.clone(), at: Position::Start, kind, trail: Vec::new() }
+        Frame { frame_id, flow_id: flow_id.clone(), at: Position::Start, kind, trail: Vec::new(), error: None }
     }
 
     /// Puts a frame on top; false when the stack is full.

@@ -53,6 +53,8 @@ pub struct GeneratorConfig {
 pub struct Compat {
     /// Patterns as in this generation: `3.13`, `3.15`; absent = ours.
     pub patterns: Option<Arc<str>>,
+    /// Whether a flow goes on after a custom action that failed, as if it had done nothing; absent = it ends.
+    pub failed_actions_continue: bool,
 }
 
 impl Default for Config {

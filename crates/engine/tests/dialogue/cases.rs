@@ -2,7 +2,7 @@
 //!
 //! * `user`: what is written; `channel`, `metadata`, `wait` (minutes before it);
 //! * `do`: what the runtime answers to each thing asked for, in order: `commands: […]`, `act: name` with `slots`, `says`,
-//!   `followup`, `fails`; `tool: name` with `result`, `fails`, `unknown`, and `arguments` to compare; `agent: name` with
+//!   `followup`, `fails` (and `code`), `rejects`, `answers` (as an action server does); `tool: name` with `result`, `fails`, `unknown`, and `arguments` to compare; `agent: name` with
 //!   `status`, `says`, `slots` and `call` to compare; `exhausted: what`;
 //! * then what must have come of it: `says` (response names, or texts), `texts`, `slots`, `stack`, `events` (in this order,
 //!   others between them), `no_events`, `why` (parts of its JSON), `ends` when the session is over.
@@ -11,7 +11,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use segue_engine::{
     conversation::{
-        ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, Reply, ToolResult,
+        ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, Reply, StepError, ToolResult,
     },
     dialogue::{InputKind, Next},
     ids::{ActionName, AgentName, SlotName},
@@ -100,7 +100,16 @@ fn give(driver: &mut Driver, answer: &Json) {
         let Next::Act(call) = &driver.next else { panic!("action {name} is not asked for, but {:?}", driver.next) };
         assert_eq!(call.name, *name);
         driver.input(InputKind::Acted(match answer["fails"].as_str() {
-            Some(reason) => ActionOutcome::Failed { reason: reason.to_owned() },
+            Some(reason) => ActionOutcome::Failed(match answer["code"].as_str() {
+                Some(code) => StepError::new(code, reason),
+                None => StepError::new("failed", reason),
+            }),
+            None if answer["rejects"].is_string() => {
+                ActionOutcome::Rejected { reason: answer["rejects"].as_str().unwrap().to_owned() }
+            }
+            None if answer["answers"].is_object() => {
+                ActionOutcome::Answered(serde_json::from_value(answer["answers"].clone()).unwrap())
+            }
             None => ActionOutcome::Done { events: events_of(answer, None) },
         }));
     } else if let Some(name) = answer["tool"].as_str() {

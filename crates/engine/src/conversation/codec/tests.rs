@@ -69,6 +69,7 @@ fn frame() -> impl Strategy<Value = Frame> {
         at: Position::Before(name.into()),
         kind,
         trail: trail.into_iter().map(Into::into).collect(),
+        error: None,
     })
 }
 

@@ -83,6 +83,13 @@ pub(crate) static USER_INPUT: Shape = Shape {
 pub(crate) static COMPAT: Shape = Shape {
     name: "compat",
     file: FILE,
-    keys: &[key("patterns", Takes::OneOf(&["3.13", "3.15"]), "Conversation patterns as in this generation.")],
+    keys: &[
+        key("patterns", Takes::OneOf(&["3.13", "3.15"]), "Conversation patterns as in this generation."),
+        key(
+            "failed_actions",
+            Takes::OneOf(&["continue"]),
+            "`continue`: after an action that failed the flow goes on as if it had done nothing, unless `on_error` says otherwise.",
+        ),
+    ],
     unknown: Unknown::Refused,
 };

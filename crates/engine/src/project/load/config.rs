@@ -36,7 +36,10 @@ pub(super) fn load(reader: &mut Reader<'_>) -> (Config, Option<Template>) {
     config.folders = Folders::of(&root);
     config.shortcuts = fields.bool("shortcuts").unwrap_or(true);
     if let Some(compat) = fields.node("compat").and_then(|node| reader.fields(node, &COMPAT)) {
-        config.compat = Compat { patterns: compat.shared("patterns") };
+        config.compat = Compat {
+            patterns: compat.shared("patterns"),
+            failed_actions_continue: compat.text("failed_actions") == Some("continue"),
+        };
     }
     let mut prompt = None;
     if fields.node("pipeline").is_some() {

@@ -69,6 +69,7 @@ pub(super) struct DraftStep {
     pub(super) named: bool,
     pub(super) kind: StepKind,
     pub(super) follow: Follow,
+    pub(super) on_error: Option<Follow>,
     pub(super) place: Place,
     pub(super) description: Option<Arc<str>>,
 }
@@ -148,10 +149,12 @@ impl<'a> Draft<'a> {
             let help = "Remove `next`: the flow that is linked to goes on from here.";
             reader.error("F0208", fields.at("next"), "a `link` has no `next`", help);
         }
-        self.steps.push(DraftStep { id, named, kind, follow: Follow::Unsaid, place, description });
-        let follow = self.next(reader, fields.node("next"));
+        self.steps.push(DraftStep { id, named, kind, follow: Follow::Unsaid, on_error: None, place, description });
+        let follow = self.next(reader, fields.node("next"), "next");
+        let on_error = self.next(reader, fields.node("on_error"), "on_error");
         if let Some(step) = self.steps.get_mut(at) {
             step.follow = follow;
+            step.on_error = Some(on_error).filter(|follow| !matches!(follow, Follow::Unsaid));
         }
         Some(at)
     }
