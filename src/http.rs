@@ -34,6 +34,26 @@ impl Outbound {
     }
 }
 
+impl Outbound {
+    /// A pool that also trusts the certificates of this PEM text, for a server of one's own.
+    ///
+    /// # Errors
+    /// [`Unbuilt`] when the text holds no certificate, or the client cannot be built.
+    pub fn trusting(pem: &[u8]) -> Result<Self, Unbuilt> {
+        let unbuilt = |error: reqwest::Error| Unbuilt(error.to_string());
+        let certificates = reqwest::Certificate::from_pem_bundle(pem).map_err(unbuilt)?;
+        if certificates.is_empty() {
+            return Err(Unbuilt("the file holds no certificate".to_owned()));
+        }
+        install_tls();
+        #[allow(clippy::disallowed_methods)] // the one place that builds a client
+        let client = settings().tls_certs_merge(certificates).build().map_err(unbuilt)?;
+        let pool = Self::new();
+        let _ = pool.0.set(Ok(client));
+        Ok(pool)
+    }
+}
+
 impl fmt::Debug for Outbound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Outbound(…)")

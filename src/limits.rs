@@ -91,6 +91,24 @@ pub const TOOL_GRACE: Duration = Duration::from_secs(1);
 pub const TOOL_PROBLEMS: usize = 8;
 /// Tool: bytes of a name; models take no longer ones.
 pub const TOOL_NAME: usize = 64;
+/// Action server: time for one action, where `timeout` of the endpoint sets none; half of what a turn may take, so that the flow
+/// can still say something afterwards.
+pub const ACTION_DEADLINE: Duration = Duration::from_secs(30);
+/// Action server: bytes of one request before they are compressed.
+pub const ACTION_REQUEST: usize = 16 * 1024 * 1024;
+/// Action server: bytes of one answer.
+pub const ACTION_ANSWER: usize = 4 * 1024 * 1024;
+/// Action server: time for an answer about its health or its actions.
+pub const ACTION_HEALTH: Duration = Duration::from_secs(5);
+/// Module of actions: time from the start of the child to its first answer.
+pub const ACTION_START: Duration = Duration::from_secs(45);
+/// Module of actions: pause between two looks whether the child answers.
+pub const ACTION_POLL: Duration = Duration::from_millis(50);
+/// Module of actions: pauses before the first, second, … new start; the last holds for all further ones.
+pub const ACTION_BACKOFF: [Duration; 5] =
+    [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30), Duration::from_secs(120)];
+/// Module of actions: a child that lived this long had a good life: the pauses begin anew.
+pub const ACTION_STABLE: Duration = Duration::from_secs(60);
 /// MCP: time to connect and initialise one server.
 pub const MCP_INITIALISE: Duration = Duration::from_secs(10);
 /// MCP: tools listed by one server.

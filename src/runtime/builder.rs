@@ -10,6 +10,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{Assistant, Inner, hash, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts};
 use crate::{
+    actions::{self, ActionServer},
     agents::Agent,
     clock::{Clock, SystemClock},
     http::Outbound,
@@ -58,6 +59,7 @@ pub struct AssistantBuilder {
     agents: HashMap<String, Arc<dyn Agent>>,
     tools: HashMap<String, Vec<Arc<dyn Tool>>>,
     actions: HashMap<String, Arc<dyn Action>>,
+    action_server: Option<Arc<dyn ActionServer>>,
     sources: IndexMap<ServerName, Arc<dyn ToolSource>>,
     turn_wall: Duration,
     seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
@@ -117,6 +119,7 @@ impl AssistantBuilder {
             agents: HashMap::new(),
             tools: HashMap::new(),
             actions: HashMap::new(),
+            action_server: None,
             sources: IndexMap::new(),
             turn_wall: limits::TURN_WALL,
             seeds: Arc::new(random_seed),
@@ -159,6 +162,12 @@ impl AssistantBuilder {
         self.actions.insert(name.into(), action);
         self
     }
+    /// Runs all custom actions that are not registered, in place of the server that `action_endpoint` names.
+    #[must_use]
+    pub fn action_server(mut self, server: Arc<dyn ActionServer>) -> Self {
+        self.action_server = Some(server);
+        self
+    }
     /// Stands for the MCP server of this name.
     #[must_use]
     pub fn source(mut self, source: Arc<dyn ToolSource>) -> Self {
@@ -190,6 +199,8 @@ impl AssistantBuilder {
         let turn_wall = self.wall();
         let build = hash::number(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
         let sources = self.sources();
+        let action_server = self.served();
+        let store: Arc<dyn Store> = self.store.unwrap_or_else(|| Arc::new(MemoryStore::default()));
         let parts = Parts {
             understander: Arc::new(Understander::new(prompts.clone())),
             project: self.project,
@@ -200,11 +211,13 @@ impl AssistantBuilder {
             agents: self.agents,
             tools: self.tools,
             actions: self.actions,
+            action_server,
+            store: store.clone(),
             offline: self.offline,
         };
         Ok(Assistant(Arc::new(Inner {
             parts: Arc::new(parts),
-            store: self.store.unwrap_or_else(|| Arc::new(MemoryStore::default())),
+            store,
             clock: self.clock,
             mailboxes: Mailboxes::default(),
             permits: Arc::new(Semaphore::new(limits::TURNS_IN_FLIGHT)),
@@ -247,7 +260,25 @@ impl AssistantBuilder {
     /// The longest turn: ours, or what configured timeouts need, within [`limits::TURN_WALL_MOST`] (decisions.md 13.11).
     fn wall(&self) -> Duration {
         let agents = self.project.agents.values().filter_map(|agent| agent.timeout);
-        agents.fold(self.turn_wall, Duration::max).min(limits::TURN_WALL_MOST)
+        let action = self.project.endpoints.action_endpoint.as_ref().and_then(|endpoint| endpoint.timeout);
+        // After a late action the flow still has something to say.
+        let action = action.map(|timeout| timeout.saturating_add(limits::ACTION_DEADLINE));
+        agents.chain(action).fold(self.turn_wall, Duration::max).min(limits::TURN_WALL_MOST)
+    }
+
+    /// The action server: the one that was handed in, else the one of the project.
+    fn served(&self) -> Option<Arc<dyn ActionServer>> {
+        if self.offline || self.action_server.is_some() {
+            return self.action_server.clone();
+        }
+        let def = self.project.endpoints.action_endpoint.as_ref()?;
+        let around = actions::Surroundings {
+            clock: self.clock.clone(),
+            http: self.outbound.clone(),
+            directory: self.root.clone(),
+            environment: crate::environment::all().into(),
+        };
+        Some(actions::open(def, &self.project, around))
     }
 
     #[cfg(feature = "mcp")]

@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use segue_engine::{
-    conversation::{
-        ActionCall, ActionOutcome, AgentCall, AgentOutcome, AgentStatus, Conversation, ToolCallStep, ToolResult,
-    },
+    conversation::{AgentCall, AgentOutcome, AgentStatus, Conversation, Event, ToolCallStep, ToolResult},
     dialogue::{InputKind, Next},
     project::{AgentDef, Protocol},
 };
 use serde_json::{Map, Value as Json};
 
 use super::{
+    actions::{self, Past},
     catalogue,
     parts::Parts,
     recorded::{Door, RecordedLlm, RecordedTool, Shut},
@@ -36,6 +35,7 @@ pub(super) async fn perform(
     next: Next,
     parts: &Parts,
     conversation: &Conversation,
+    past: (&Past, &[Event]),
     number: TurnNumber,
     door: &Door,
     sink: &mut TurnSink<'_>,
@@ -45,7 +45,9 @@ pub(super) async fn perform(
     match next {
         Next::Listen | Next::EndSession => InputKind::Understood(Vec::new()),
         Next::Understand => understand(parts, conversation, door, failures, cx).await,
-        Next::Act(call) => InputKind::Acted(act(call, parts, conversation, door, failures, cx).await),
+        Next::Act(call) => {
+            InputKind::Acted(actions::act(call, parts, conversation, past, number, door, failures, cx).await)
+        }
         Next::Tool(call) => InputKind::Called(call_tool(call, parts, conversation, number, door, failures, cx).await),
         Next::Agent(call) => {
             let outcome = run_agent(&call, parts, conversation, door, sink, cx).await;
@@ -76,43 +78,6 @@ async fn understand(
         failures.push(("U0501".into(), trouble));
     }
     InputKind::Understood(understanding.commands)
-}
-
-async fn act(
-    call: ActionCall,
-    parts: &Parts,
-    conversation: &Conversation,
-    door: &Door,
-    failures: &mut Failures,
-    cx: &Cx,
-) -> ActionOutcome {
-    let cx = cx.step("action");
-    let outcome = match door.begin::<ActionOutcome>(&cx, "action", Effect::Write, call.name.as_str()).await {
-        Ok(Some(outcome)) => outcome,
-        Ok(None) => {
-            let outcome = match parts.actions.get(call.name.as_str()) {
-                Some(action) => in_time(action.run(conversation, &cx), &cx).await.unwrap_or_else(|stopped| {
-                    let reason = format!("{}: {stopped}; whether it did anything is not known", call.name);
-                    ActionOutcome::Failed { reason }
-                }),
-                None => ActionOutcome::Failed {
-                    reason: format!(
-                        "nobody runs the action {}: no action server is configured and none is registered",
-                        call.name
-                    ),
-                },
-            };
-            match door.finish(&cx, &outcome).await {
-                Ok(()) => outcome,
-                Err(shut) => ActionOutcome::Failed { reason: shut.to_string() },
-            }
-        }
-        Err(shut) => ActionOutcome::Failed { reason: shut.to_string() },
-    };
-    if let ActionOutcome::Failed { reason } = &outcome {
-        failures.push(("R0501".into(), reason.clone()));
-    }
-    outcome
 }
 
 async fn call_tool(

@@ -11,10 +11,12 @@ use segue_engine::{
 use serde_json::{Map, Value as Json};
 
 use crate::{
+    actions::ActionServer,
     agents::{Agent, AgentCard, ReactAgent},
     cx::Cx,
     llm::Llm,
     prompts::PromptSet,
+    store::Store,
     tools::{SourceStatus, Tool, ToolSource},
     understanding::Understander,
 };
@@ -44,6 +46,10 @@ pub(super) struct Parts {
     pub(super) tools: HashMap<String, Vec<Arc<dyn Tool>>>,
     /// Actions that were registered, by name.
     pub(super) actions: HashMap<String, Arc<dyn Action>>,
+    /// Runs the other custom actions.
+    pub(super) action_server: Option<Arc<dyn ActionServer>>,
+    /// Where the events of earlier turns are.
+    pub(super) store: Arc<dyn Store>,
     /// True while a record is replayed: nothing may leave.
     pub(super) offline: bool,
 }

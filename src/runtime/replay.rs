@@ -167,6 +167,8 @@ impl Assistant {
             agents: parts.agents.clone(),
             tools: parts.tools.clone(),
             actions: parts.actions.clone(),
+            action_server: None,
+            store: parts.store.clone(),
             offline: true,
         }
     }

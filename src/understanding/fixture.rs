@@ -54,6 +54,7 @@ pub(super) fn flow(id: &str, description: &str, kinds: Vec<StepKind>) -> Flow {
             },
             kind,
             next: NextStep::Go(Target::End),
+            on_error: None,
             place: Place::default(),
             description: None,
         })
