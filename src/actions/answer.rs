@@ -18,8 +18,8 @@ pub(super) enum Answer {
     WantsDomain,
 }
 
-/// Reads an answer to the action `name`.
-pub(super) fn read(name: &str, status: u16, body: &[u8]) -> Answer {
+/// Reads an answer to the action `name`, whose request was `compressed` or not.
+pub(super) fn read(name: &str, status: u16, body: &[u8], compressed: bool) -> Answer {
     let json: Option<Json> =
         if body.trim_ascii().is_empty() { Some(Json::Null) } else { serde_json::from_slice(body).ok() };
     // Errors that a library made name the action; those of a proxy in between do not.
@@ -35,6 +35,8 @@ pub(super) fn read(name: &str, status: u16, body: &[u8]) -> Answer {
         404 if names_action => failed("not_found", format!("the action server has no action `{name}`")),
         404 => failed("not_found", "there is no action server at this address: `url` ends with `/webhook` as a rule"),
         449 => return Answer::WantsDomain,
+        // When an action raises, the library wants to repeat the request in its answer and cannot read a compressed one.
+        400 if compressed => in_doubt("server_error", format!("it failed ({status}): {}", words())),
         400 | 413 | 415 | 422 => failed("bad_request", format!("it refused the request ({status}): {}", words())),
         401 | 403 => failed("refused", format!("it does not let us in ({status}): {}", words())),
         500.. => in_doubt("server_error", format!("it failed ({status}): {}", words())),
@@ -77,7 +79,7 @@ mod tests {
     use super::*;
 
     fn code(status: u16, body: &str) -> (String, bool) {
-        match read("action_a", status, body.as_bytes()) {
+        match read("action_a", status, body.as_bytes(), false) {
             Answer::Outcome(ActionOutcome::Failed(error)) => (error.code, error.may_have_run),
             other => panic!("{status} {body}: {other:?}"),
         }
@@ -101,26 +103,28 @@ mod tests {
             let (code, in_doubt) = code(status, body);
             assert_eq!((code.as_str(), in_doubt), wanted, "{status} {body}");
         }
-        assert_eq!(read("a", 449, b"{}"), Answer::WantsDomain);
+        assert_eq!(read("a", 449, b"{}", true), Answer::WantsDomain);
         let rejected = ActionOutcome::Rejected { reason: "no".into() };
-        assert_eq!(read("a", 400, named.as_bytes()), Answer::Outcome(rejected));
+        assert_eq!(read("a", 400, named.as_bytes(), true), Answer::Outcome(rejected));
+        let Answer::Outcome(ActionOutcome::Failed(error)) = read("a", 400, b"cannot parse", true) else { panic!() };
+        assert_eq!((error.code.as_str(), error.may_have_run), ("server_error", true));
     }
 
     #[test]
     fn empty_answers_are_answers_and_odd_items_are_left_out() {
         let empty = Answer::Outcome(ActionOutcome::Answered(ActionAnswer::default()));
         for body in ["", " \n", "null", "{}", r#"{"events": null, "responses": [null, 1]}"#] {
-            assert_eq!(read("a", 200, body.as_bytes()), empty, "{body}");
+            assert_eq!(read("a", 200, body.as_bytes(), false), empty, "{body}");
         }
         let body = r#"{"events": [{"event": "slot"}, 7], "responses": [{"text": "hi"}]}"#;
-        let Answer::Outcome(ActionOutcome::Answered(answer)) = read("a", 200, body.as_bytes()) else { panic!() };
+        let Answer::Outcome(ActionOutcome::Answered(answer)) = read("a", 200, body.as_bytes(), false) else { panic!() };
         assert_eq!((answer.events.len(), &answer.responses[0]["text"]), (1, &json!("hi")));
     }
 
     #[test]
     fn long_words_of_a_server_are_cut() {
         let body = json!({"error": "é\u{1b}".repeat(10_000)}).to_string();
-        let Answer::Outcome(ActionOutcome::Failed(error)) = read("a", 500, body.as_bytes()) else { panic!() };
+        let Answer::Outcome(ActionOutcome::Failed(error)) = read("a", 500, body.as_bytes(), false) else { panic!() };
         assert!(
             error.message.chars().count() < WORDS + 50 && !error.message.contains('\u{1b}'),
             "{}",

@@ -103,10 +103,28 @@ impl ModuleServer {
     }
 
     async fn ran(&self, request: ActionRequest<'_>, cx: &Cx) -> ActionOutcome {
+        let refused = |reason| ActionOutcome::Failed(StepError::new("unreachable", reason));
+        let url = match self.ready(cx).await {
+            Ok(url) => url,
+            Err(reason) => return refused(reason),
+        };
+        let outcome = self.keeper.wire.run(&url, request, cx).await;
+        // A child that has just died is not known to be dead yet. Nothing left us, so the next one may be asked.
+        let never_left = matches!(&outcome, ActionOutcome::Failed(error) if error.code == "unreachable");
+        if !never_left || !self.is_gone(&url, cx).await {
+            return outcome;
+        }
         match self.ready(cx).await {
             Ok(url) => self.keeper.wire.run(&url, request, cx).await,
-            Err(reason) => ActionOutcome::Failed(StepError::new("unreachable", reason)),
+            Err(reason) => refused(reason),
         }
+    }
+
+    /// Whether the child at this address turns out to be dead.
+    async fn is_gone(&self, url: &str, cx: &Cx) -> bool {
+        let mut states = self.keeper.state.subscribe();
+        let gone = states.wait_for(|state| !matches!(state, State::Up(at) if **at == *url));
+        cx.within(limits::ACTION_HEALTH).wait(gone).await.is_ok_and(|gone| gone.is_ok())
     }
 
     async fn named(&self, cx: &Cx) -> Result<Vec<String>, String> {

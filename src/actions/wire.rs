@@ -140,7 +140,7 @@ impl Wire {
             Err(Stopped::Cancelled) => return Err(StepError::in_doubt("cancelled", "nobody waits for it any more")),
         };
         self.note(Ok(()));
-        Ok(answer::read(request.action.as_str(), status, &body))
+        Ok(answer::read(request.action.as_str(), status, &body, self.compress))
     }
 
     /// A request with everything that says who we are. The words of an error never hold the address: it may hold a token.

@@ -139,7 +139,10 @@ impl Past {
         let mut events: Vec<&Event> = stored.iter().chain(so_far).collect();
         let from = match wants {
             TrackerEvents::All => 0,
-            TrackerEvents::Latest(most) => events.len().saturating_sub(most),
+            TrackerEvents::Latest(most) => {
+                let told = events.iter().enumerate().rev().filter(|(_, event)| tracker::is_told(&event.kind));
+                told.map(|(at, _)| at).take(most).last().unwrap_or(events.len())
+            }
             TrackerEvents::Session => session_start(events.iter().copied()).unwrap_or(0),
         };
         events.drain(..from);
@@ -157,7 +160,8 @@ async fn read(
     let store = &parts.store;
     match wants {
         TrackerEvents::All => store.latest_events(&conversation.id, usize::MAX).await,
-        TrackerEvents::Latest(most) => store.latest_events(&conversation.id, most).await,
+        // Some of them have no form in the tracker format: fewer than every second.
+        TrackerEvents::Latest(most) => store.latest_events(&conversation.id, most.saturating_mul(2)).await,
         TrackerEvents::Session if session_start(so_far.iter()).is_some() => Ok(Vec::new()),
         TrackerEvents::Session => {
             let mut most = SESSION_GUESS;

@@ -4,7 +4,6 @@ use std::{collections::HashMap, path::Path, path::PathBuf, sync::Arc, time::Dura
 
 use indexmap::IndexMap;
 use segue_engine::{finding::Finding, ids::ServerName, project::Project, template::TemplateError};
-use serde_json::Map;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
@@ -241,12 +240,13 @@ impl AssistantBuilder {
             return Ok((model.clone(), HashMap::new()));
         }
         let models = Models::new(&self.project, &self.root, self.outbound.clone(), (self.seeds)());
-        let generator = self.project.config.generator.as_ref();
-        let (group, own) = generator.map_or((None, Map::new()), |g| (g.model_group.clone(), g.llm.clone()));
-        let place = |place: &str| place.to_owned();
-        let opened = models
-            .open(group.as_deref(), &own)
-            .map_err(|problem| LoadError::Model { place: place("the command generator"), problem })?;
+        // A pipeline without a generator asks no model.
+        let opened: Arc<dyn Llm> = match &self.project.config.generator {
+            None => Arc::new(super::models::Nobody::default()),
+            Some(generator) => models
+                .open(generator.model_group.as_deref(), &generator.llm)
+                .map_err(|problem| LoadError::Model { place: "the command generator".to_owned(), problem })?,
+        };
         let mut agents = HashMap::new();
         for (name, agent) in &self.project.agents {
             let model = models

@@ -153,12 +153,18 @@ fn place(place: &EventPlace, metadata: &mut Map<String, Json>) {
     }
 }
 
+/// Whether the format has an event of this kind; what was understood stands in the message's own.
+pub fn is_told(kind: &EventKind) -> bool {
+    !matches!(
+        kind,
+        EventKind::Understood { .. } | EventKind::AgentExchanges { .. } | EventKind::ReplyInterrupted { .. }
+    )
+}
+
 /// One event, without time and place; `None` for what only we know.
 fn line(kind: &EventKind) -> Option<Map<String, Json>> {
     let line = match kind {
-        EventKind::Understood { .. } | EventKind::AgentExchanges { .. } | EventKind::ReplyInterrupted { .. } => {
-            return None;
-        }
+        kind if !is_told(kind) => return None,
         EventKind::Reported { reported, .. } => return Some(reported.clone()),
         EventKind::User(message) => json!({
             "event": "user",
