@@ -86,8 +86,9 @@ pub use crate::{
     channels::{Arrival, Channel, Inbox, Rest},
     clock::{Clock, SystemClock},
     conversation::{
-        ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Button, Conversation, DeliveryError, Event,
-        EventKind, EventPlace, NoSink, Receipt, Reply, ReplyKind, ReplyPiece, ReplySink, UserMessage,
+        ActionAnswer, ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Button, Conversation,
+        DeliveryError, Event, EventKind, EventPlace, NoSink, Receipt, Reply, ReplyKind, ReplyPiece, ReplySink,
+        StepError, UserMessage,
     },
     cx::Cx,
     effect::Effect,

@@ -94,12 +94,14 @@ fn serve(folder: &Path, port: u16) -> Part {
     command.env("ACTION_LOG", folder.join("log")).process_group(0);
     let mut part = Part::start(&mut command);
     part.line_with("up and running");
-    let deadline = std::time::Instant::now() + Duration::from_secs(60);
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(std::time::Instant::now() < deadline, "it never listens");
+    // It says so a little before it listens.
+    for _ in 0..2_000_000 {
+        if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            return part;
+        }
         std::thread::yield_now();
     }
-    part
+    panic!("it never listens")
 }
 
 fn assistant(project: Project, folder: &Path) -> Assistant {
@@ -119,6 +121,8 @@ fn assistant(project: Project, folder: &Path) -> Assistant {
 /// Everything but death.
 async fn everything(way: Way, change: impl FnOnce(&mut ActionEndpointDef)) {
     let ground = Ground::new(way, change);
+    let endpoint = ground.assistant.project().endpoints.action_endpoint.as_ref();
+    let compressed = endpoint.and_then(|endpoint| endpoint.compress).unwrap_or(false);
     // A custom action_session_start, what runs at every message, and what an action sees of the tracker.
     let said = ground.texts(r#"/plain{"mood": "fine"}"#).await;
     assert_eq!(said, [r#"Done: ada /plain{"mood": "fine"} plain test plain True False 1 fine None None."#]);
@@ -144,7 +148,9 @@ async fn everything(way: Way, change: impl FnOnce(&mut ActionEndpointDef)) {
     assert_eq!(ground.texts("/reject").await, ["Done: float True."], "a refusal goes on");
     let report = ground.say("/raise").await;
     assert_eq!(report.replies[0].reply.text.as_deref(), Some("It failed (server_error, True)."));
-    assert!(report.failures[0].reason.contains("broken on purpose"), "{:?}", report.failures);
+    // Of a compressed request the library cannot repeat the body, and says that instead.
+    let words = if compressed { "(400)" } else { "broken on purpose" };
+    assert!(report.failures[0].reason.contains(words), "{:?}", report.failures);
     let report = ground.say("/missing").await;
     assert_eq!(report.replies.len(), 1, "one message for a failure nobody catches");
     assert!(report.failures[0].reason.contains("not_found"), "{:?}", report.failures);
@@ -182,7 +188,7 @@ async fn everything_works_through_a_module() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_works_compressed_with_a_selective_domain_and_one_session() {
+async fn everything_works_compressed_and_with_one_session() {
     everything(Way::Url, |endpoint| {
         endpoint.compress = Some(true);
         endpoint.tracker_events = TrackerEvents::Session;

@@ -84,3 +84,28 @@ async fn an_action_that_only_reads_is_called_again() {
     let ended = kill_at("C13", "/look", "action_look").await;
     assert_eq!((ended.replies, ended.keys.len()), (vec!["Seen.".to_owned()], 2));
 }
+
+/// An upgrade in the middle of a turn: nothing is decided again, what an action had set stays, and what nobody knows is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_project_keeps_what_an_action_came_to() {
+    for (point, told) in [("C13", "\"code\":\"unknown\""), ("C15", "\"value\":\"R1\"")] {
+        let actions = ActionServer::start(move |_, _| if point == "C13" { None } else { sets("reference", "R1") });
+        let ground = Ground::of("clerk");
+        let endpoints = fs::read_to_string(ground.path("endpoints.yml")).unwrap();
+        fs::write(ground.path("endpoints.yml"), endpoints.replace("ACTIONS", &actions.address)).unwrap();
+        let first = ground.server(Some(point)).expect("the first server listens");
+        assert!(post(&first, "/book").await.is_none());
+        drop(first);
+        let domain = fs::read_to_string(ground.path("domain.yml")).unwrap();
+        fs::write(ground.path("domain.yml"), domain.replace("Booked as", "It is booked as")).unwrap();
+        let second = ground.server(None).expect("the second server listens");
+        let replies = post(&second, "/book").await.expect("the second server answers");
+        drop(second);
+        assert!(!replies.is_empty() && replies.iter().all(|reply| !reply.contains("ooked as")), "{replies:?}");
+        assert_eq!(actions.calls().len(), 1, "{point}");
+        let (code, trace) = ground.segue(&["trace", "anna", "--format", "json"]);
+        assert!(code == 0 && trace.replace(": ", ":").contains(told), "{point}: {trace}");
+        let (code, difference) = ground.segue(&["replay", "anna"]);
+        assert_eq!(code, 0, "{difference}");
+    }
+}
