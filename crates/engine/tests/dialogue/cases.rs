@@ -8,7 +8,7 @@
 //!   `followup`, `events` as JSON, `fails`; `tool: name` with `result`, `fails`, `unknown`, and `arguments` to compare; `agent: name` with
 //!   `status`, `says`, `slots` and `call` to compare; `exhausted: what`;
 //! * then what must have come of it: `says` (response names, or texts), `texts`, `slots`, `stack`, `events` (in this order,
-//!   others between them), `no_events`, `why` (parts of its JSON), `reminders` (names of those that wait), `ends` when the session is over.
+//!   others between them), `all_events` (these and no others), `no_events`, `why` (parts of its JSON), `reminders` (names of those that wait), `ends` when the session is over.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -67,7 +67,8 @@ fn conversations_go_as_written() {
 }
 
 fn play(driver: &mut Driver, turn: &Json) {
-    const KEYS: [&str; 17] = [
+    const KEYS: [&str; 18] = [
+        "all_events",
         "user",
         "deploys",
         "trigger",
@@ -207,6 +208,9 @@ fn expect(driver: &Driver, turn: &Json) {
         for wanted in texts(&turn["events"]) {
             assert!(rest.any(|event| *event == wanted), "`{wanted}` is missing or out of order in {happened:#?}");
         }
+    }
+    if !turn["all_events"].is_null() {
+        assert_eq!(happened, texts(&turn["all_events"]), "all events");
     }
     if !turn["no_events"].is_null() {
         for unwanted in texts(&turn["no_events"]) {
