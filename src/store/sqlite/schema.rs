@@ -14,7 +14,7 @@ use crate::{limits, store::StoreError};
 const APPLICATION: i32 = 0x5365_6775;
 
 /// Entry `n` takes a file from version `n` to `n + 1`.
-const MIGRATIONS: &[&str] = &[V1];
+const MIGRATIONS: &[&str] = &[V1, V2];
 /// The newest version.
 const KNOWN: u32 = MIGRATIONS.len() as u32;
 
@@ -64,6 +64,12 @@ CREATE VIEW events AS
            event.value AS data
       FROM batches JOIN conversations ON conversations.number = batches.conversation,
            json_each(CAST(substr(batches.events, 10) AS TEXT)) AS event;
+";
+
+/// * `timers`: when the earliest reminder of a conversation is due, in microseconds.
+const V2: &str = "
+CREATE TABLE timers (conversation INTEGER PRIMARY KEY, due INTEGER NOT NULL);
+CREATE INDEX timers_in_order ON timers (due);
 ";
 
 /// Opens the file for writing, and brings its tables to the newest version.

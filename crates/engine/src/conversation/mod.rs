@@ -218,6 +218,7 @@ impl Conversation {
                         intent: intent.clone(),
                         entities: entities.clone(),
                         kill_on_user_msg: *kill_on_user_msg,
+                        set: self.events,
                     });
                 }
             }

@@ -45,6 +45,8 @@ pub struct Reminder {
     pub entities: Json,
     /// Whether a message of the user cancels it.
     pub kill_on_user_msg: bool,
+    /// The number of the event that set it: tells two settings of one name apart.
+    pub set: u64,
 }
 
 /// The reminders that wait, the earliest first; at most [`limits::REMINDERS`].

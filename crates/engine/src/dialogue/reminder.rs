@@ -54,8 +54,9 @@ fn read_time(text: &str, zone: &str) -> Option<String> {
 /// leads to nothing.
 pub(super) fn triggered(turn: &mut Turn<'_>, trigger: Trigger) -> Next {
     if let Some(name) = &trigger.reminder {
-        if turn.conversation().reminders.get(name).is_none() {
-            turn.note(format!("reminder `{name}` does not wait any more"));
+        // It may have been cancelled, or set anew, since the runtime looked.
+        if turn.conversation().reminders.get(name).is_none_or(|one| one.due > turn.at) {
+            turn.note(format!("reminder `{name}` does not wait for now any more"));
             return Next::Listen;
         }
         if turn.conversation().session.ended {
