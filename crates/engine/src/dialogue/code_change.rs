@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     conversation::{Event, EventKind, Frame, FrameKind, PatternFrame, Position},
-    ids::StepId,
+    ids::{FlowId, StepId},
     project::Flow,
 };
 
@@ -106,15 +106,14 @@ pub(super) fn clean_stack(turn: &mut Turn<'_>) {
         last = gone.into_iter().next().map(|frame| frame.flow_id);
     }
     let project = turn.project;
-    match last {
+    let offers = |flow: &FlowId| project.flow(flow.as_str()).is_none_or(|flow| flow.run_pattern_completed);
+    match last.filter(|_| turn.stack.is_empty()) {
         // As at any other end of the last flow.
-        Some(flow) if turn.stack.is_empty() => {
-            if project.flow(flow.as_str()).is_none_or(|flow| flow.run_pattern_completed) {
-                let previous_flow_name = turn.flow_name(&flow);
-                turn.push_pattern(patterns::COMPLETED, PatternFrame::Completed { previous_flow_name });
-            }
+        Some(flow) if offers(&flow) => {
+            let previous_flow_name = turn.flow_name(&flow);
+            turn.push_pattern(patterns::COMPLETED, PatternFrame::Completed { previous_flow_name });
         }
-        _ if topmost_went => interrupt::offer_to_continue(turn),
+        None if topmost_went => interrupt::offer_to_continue(turn),
         _ => {}
     }
     turn.stack.push(pattern);

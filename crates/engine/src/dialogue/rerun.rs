@@ -47,7 +47,9 @@ pub(super) fn remember(turn: &mut Turn<'_>) {
     let Some(top) = turn.stack.last_mut() else { return };
     top.ran.retain(|ran| ran.flow != flow || ran.step != step);
     if top.ran.len() >= limits::RAN_STEPS {
-        top.ran.remove(0);
+        // One that is yet to be passed is worth more than this one.
+        let Some(oldest) = top.ran.iter().position(|ran| !ran.passed) else { return };
+        top.ran.remove(oldest);
     }
     let after = u32::try_from(top.trail.len()).unwrap_or(u32::MAX);
     top.ran.push(RanStep { flow, step, inputs, after, passed: false });
