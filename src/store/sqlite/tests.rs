@@ -138,12 +138,31 @@ fn a_newer_or_foreign_file_is_left_alone() {
     drop(files.open("a.db"));
     Connection::open(files.path("a.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let refused = SqliteStore::open(&files.path("a.db"), false).err().unwrap();
-    assert!(matches!(refused, StoreError::TooNew { found: 99, known: 1 }), "{refused}");
+    assert!(matches!(refused, StoreError::TooNew { found: 99, known: 2 }), "{refused}");
     Connection::open(files.path("b.db")).unwrap().execute_batch("CREATE TABLE events (id INTEGER)").unwrap();
     let refused = SqliteStore::open(&files.path("b.db"), false).err().unwrap();
     assert!(matches!(refused, StoreError::Unsupported { .. }), "{refused}");
     std::fs::write(files.path("c.db"), "this is no database, however long it goes on about it".repeat(40)).unwrap();
     assert!(SqliteStore::open(&files.path("c.db"), false).is_err());
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_version_learns_about_reminders() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    talk(&store, "c", "m1", 1).await;
+    drop(store);
+    let old = Connection::open(files.path("a.db")).unwrap();
+    old.execute_batch("DROP TABLE timers; PRAGMA user_version = 1").unwrap();
+    drop(old);
+    let (store, due) = (files.open("a.db"), Timestamp::from_micros(5));
+    let inbound = message("c", "m2", 2);
+    store.accept(inbound.clone()).await.unwrap();
+    let timed = Batch { timer: Some(Some(due)), ..batch(&inbound, TurnNumber(2)) };
+    store.append(&"c".into(), Version(1), timed).await.unwrap();
+    drop(store);
+    assert_eq!(files.open("a.db").timers(9).await.unwrap(), [("c".into(), due)]);
+    assert_eq!(files.open("a.db").turns(&"c".into()).await.unwrap().len(), 2);
 }
 
 #[tokio::test]

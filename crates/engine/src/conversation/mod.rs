@@ -205,9 +205,10 @@ impl Conversation {
                 self.started_flows.insert(flow_id.clone());
                 self.flow_hashes.insert(flow_id.clone(), *fingerprint);
             }
-            EventKind::Action { .. } => {
+            EventKind::Action { name } => {
                 self.turn.acts += 1;
-                self.undo.action();
+                // What a turn did is taken back while it runs; at rest nothing is kept for it.
+                if name.as_str() == "action_listen" { self.undo = Undo::default() } else { self.undo.action() }
             }
             EventKind::ToolExecuted { agent_id: None, .. } => self.turn.acts += 1,
             EventKind::Reminder { name, intent, entities, date_time, kill_on_user_msg } => {

@@ -1,5 +1,5 @@
-//! What the newest turn changed, kept so that `rewind` and `undo` can take it back. Values are moved here when they are
-//! replaced: nothing is copied, and it goes when the next turn begins.
+//! What the running turn changed, kept so that `rewind` and `undo` can take it back. Values are moved here when they are
+//! replaced: nothing is copied, and all of it goes when the turn listens.
 
 use serde::{Deserialize, Serialize};
 
