@@ -412,7 +412,7 @@ pub enum EventKind {
     Understood {
         /// The commands as they came in.
         commands: Vec<Command>,
-        /// Where they came from: `model`, `payload`, `intent`, `shortcut`.
+        /// Where they came from: `model`, `payload`, `intent`, `shortcut`, `mapping`, `check`, `external`.
         source: String,
     },
     /// Ours: a crash or an interruption cut this reply; how much of it was seen is not known.
