@@ -16,7 +16,7 @@ fn place(script: &str) -> TempDir {
 }
 
 fn module(python: &Path, clock: &Paced) -> Arc<dyn ActionServer> {
-    let path = std::env::var("PATH").unwrap();
+    let path = crate::environment::variable("PATH").unwrap();
     let around = around(clock, &[("SEGUE_PYTHON", python.to_str().unwrap()), ("PATH", &path)]);
     let def = ActionEndpointDef { module: Some("actions".to_owned()), ..ActionEndpointDef::default() };
     open(&def, &project(), around)

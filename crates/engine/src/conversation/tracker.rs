@@ -15,11 +15,12 @@ use crate::{
 };
 
 /// Events that only the brain may write: they are its own books.
-const OURS: [&str; 20] = [
+const OURS: [&str; 21] = [
     "user",
     "action",
     "action_failed",
     "action_execution_rejected",
+    "external",
     "stack",
     "flow_started",
     "flow_completed",

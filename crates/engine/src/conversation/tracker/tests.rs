@@ -44,6 +44,7 @@ fn events_of_action_servers_become_ours() {
         (json!({"event": "pause", "timestamp": null}), EventKind::Pause),
         (json!({"event": "resume", "timestamp": null}), EventKind::Resume),
         (json!({"event": "rewind", "timestamp": null}), EventKind::Rewind),
+        (json!({"event": "undo", "timestamp": null}), EventKind::Undo),
         (
             json!({"event": "active_loop", "name": "f", "timestamp": null}),
             EventKind::ActiveLoop { name: Some("f".into()) },
@@ -76,7 +77,6 @@ fn what_only_the_brain_may_write_is_kept_as_reported() {
 fn unknown_kinds_and_wrong_shapes_are_kept_and_survive_the_store() {
     for json in [
         json!({"event": "weather", "timestamp": null, "rain": true}),
-        json!({"event": "undo", "timestamp": null}),
         json!({"event": "export", "timestamp": null}),
         json!({"event": "agent", "text": "hi", "data": null, "timestamp": null}),
         json!({"event": "loop_interrupted", "is_interrupted": true, "timestamp": null}),
@@ -163,6 +163,8 @@ fn frames_have_the_names_of_the_format() {
         at,
         kind,
         trail: Vec::new(),
+        reach: 0,
+        ran: Vec::new(),
         error: None,
     };
     let flow = frame("pay", Position::Start, FrameKind::Flow { frame_type: FlowFrameType::Regular });

@@ -10,6 +10,7 @@ use super::{
         uses::Role,
         yaml::Node,
     },
+    reach,
     steps::{Draft, Position},
 };
 use crate::{
@@ -169,9 +170,11 @@ impl Draft<'_> {
                 on_error,
                 place: draft.place,
                 description: draft.description,
+                reach: draft.own,
             });
         }
         unreachable_steps(reader, &steps, &index);
+        reach::fill(&mut steps, &index);
         (steps, index)
     }
 }
