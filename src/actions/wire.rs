@@ -7,6 +7,10 @@ use std::{
     time::Duration,
 };
 
+use futures::{
+    future::ready,
+    stream::{self, StreamExt as _},
+};
 use segue_engine::{
     conversation::{ActionOutcome, StepError},
     project::{ActionEndpointDef, Project, TrackerEvents},
@@ -122,11 +126,10 @@ impl Wire {
         if self.compress {
             post = post.header("content-encoding", "deflate");
         }
-        failpoint::hit("C12");
         let sent = async {
             tokio::select! {
                 biased;
-                answered = self.answered(post.body(bytes)) => answered,
+                answered = self.answered(post.body(leaving(bytes))) => answered,
                 // Only a kill test ever comes here.
                 () = failpoint::while_waiting("C13", limits::TOOL_GRACE) => Err(StepError::in_doubt("lost", "")),
             }
@@ -238,6 +241,16 @@ impl Wire {
         };
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = health;
     }
+}
+
+/// The body as it leaves. Where the point C12 is set, half of it leaves and then the process dies.
+fn leaving(bytes: Vec<u8>) -> reqwest::Body {
+    if !failpoint::is_set("C12") {
+        return bytes.into();
+    }
+    let half = bytes.get(..bytes.len() / 2).unwrap_or_default().to_vec();
+    let never = stream::once(failpoint::while_waiting("C12", limits::TOOL_GRACE)).map(|()| Vec::new());
+    reqwest::Body::wrap_stream(stream::once(ready(half)).chain(never).map(Ok::<_, std::io::Error>))
 }
 
 /// A domain without contents; absent would make the server ask again.

@@ -107,7 +107,8 @@ fn serve(folder: &Path, port: u16) -> Part {
 fn assistant(project: Project, folder: &Path) -> Assistant {
     let python = parts::actions_python().display().to_string();
     let own = [("SEGUE_PYTHON", python), ("ACTION_LOG", folder.join("log").display().to_string())];
-    let environment: Vec<_> = std::env::vars().chain(own.map(|(name, value)| (name.to_owned(), value))).collect();
+    let environment: Vec<_> =
+        segue::environment::all().into_iter().chain(own.map(|(name, value)| (name.to_owned(), value))).collect();
     let around = Surroundings {
         clock: Arc::new(SystemClock),
         http: Outbound::new(),

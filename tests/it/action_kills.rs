@@ -63,7 +63,7 @@ macro_rules! writes {
 
 writes! {
     c11_the_intent_of_an_action_is_stored: "C11" => 0, "Whether it was booked is not known (unknown).";
-    c12_an_action_is_about_to_leave: "C12" => 0, "Whether it was booked is not known (unknown).";
+    c12_an_action_is_half_written: "C12" => 0, "Whether it was booked is not known (unknown).";
     c13_an_action_is_out_and_its_answer_is_not_in: "C13" => 1, "Whether it was booked is not known (unknown).";
     c14_an_answer_is_in_and_not_stored: "C14" => 1, "Whether it was booked is not known (unknown).";
     c15_an_outcome_is_stored_and_the_flow_not_told: "C15" => 1, "Booked as R1.";
