@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json};
 use super::{
     Next, Reason, interrupt, patterns,
     reply::INTERNAL_ERROR,
+    search,
     turn::{Turn, Walk, step_or_end},
 };
 use crate::{
@@ -32,7 +33,13 @@ impl Turn<'_> {
                     reset_slots(self, &frame, flow.map(|flow| &**flow));
                 }
             }
-            FrameKind::Pattern { .. } => reset_slots(self, &frame, flow.map(|flow| &**flow)),
+            FrameKind::Pattern { .. } => {
+                if search::completes(self, &frame, flow.map(|flow| &**flow)) {
+                    let previous_flow_name = interrupt::name_of(project, &frame.flow_id);
+                    self.push_pattern(patterns::COMPLETED, PatternFrame::Completed { previous_flow_name });
+                }
+                reset_slots(self, &frame, flow.map(|flow| &**flow));
+            }
             FrameKind::Agent(agent) => {
                 let (flow_id, agent_id) = (frame.flow_id.clone(), agent.agent_id.clone());
                 self.emit_at(&frame, EventKind::AgentCancelled { flow_id, agent_id, reason: None });

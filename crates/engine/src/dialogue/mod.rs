@@ -23,6 +23,7 @@ mod interrupt;
 mod patterns;
 mod rejections;
 mod reply;
+mod search;
 mod session;
 mod shortcuts;
 mod slots;
@@ -39,7 +40,7 @@ pub use self::{slots::coerced, why::Reason};
 use crate::{
     conversation::{
         ActionCall, ActionOutcome, AgentCall, AgentOutcome, BotMessage, Command, Conversation, Event, EventKind,
-        ToolCallStep, ToolResult, UserMessage,
+        SearchCall, SearchOutcome, ToolCallStep, ToolResult, UserMessage,
     },
     project::Project,
     time::Timestamp,
@@ -70,6 +71,8 @@ pub enum InputKind {
     Called(ToolResult),
     /// The answer to [`Next::Agent`].
     Agent(AgentOutcome),
+    /// The answer to [`Next::Search`].
+    Searched(SearchOutcome),
     /// Another version of the program or the project takes the turn over from one that died: nothing of it is decided again.
     Upgraded {
         /// What its effects had come to.
@@ -98,6 +101,8 @@ pub enum Next {
     Tool(ToolCallStep),
     /// Run an agent.
     Agent(AgentCall),
+    /// Answer from documents.
+    Search(SearchCall),
 }
 
 /// What the brain answers.
@@ -124,6 +129,7 @@ pub fn advance(project: &Project, conversation: &mut Conversation, input: Input)
         InputKind::Acted(outcome) => actions::acted(&mut turn, outcome),
         InputKind::Called(result) => tool_call::called(&mut turn, result),
         InputKind::Agent(outcome) => agent_frame::came_back(&mut turn, outcome),
+        InputKind::Searched(outcome) => search::searched(&mut turn, outcome),
         InputKind::Upgraded { outcomes } => ending::upgraded(&mut turn, outcomes),
         InputKind::Exhausted { budget } => ending::exhausted(&mut turn, &budget),
     };

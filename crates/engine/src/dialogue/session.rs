@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, agent_frame, commands, commands::Source, flow, shortcuts, structured, structured::Parsed, tool_call,
+    Next, agent_frame, commands, commands::Source, flow, search, shortcuts, structured, structured::Parsed, tool_call,
     turn::Turn,
 };
 use crate::{
@@ -30,6 +30,7 @@ pub(super) fn receive(turn: &mut Turn<'_>, message: UserMessage) -> Next {
     }
     agent_frame::cut(turn);
     tool_call::cut(turn);
+    search::cut(turn);
     before_understanding(turn)
 }
 

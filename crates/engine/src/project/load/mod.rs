@@ -11,6 +11,7 @@ mod environment;
 mod flows;
 mod next;
 mod responses;
+mod search;
 mod secrets;
 mod slots;
 mod steps;

@@ -69,12 +69,14 @@ fn config_is_read() {
         clean(&[("config.yml", config), ("endpoints.yml", endpoints), ("prompts/own.j2", "hi {{ user_message }}")]);
     let generator = project.config.generator.unwrap();
     assert_eq!((&*generator.name, generator.model_group.as_deref()), ("SearchReadyLLMCommandGenerator", Some("main")));
-    assert_eq!((generator.max_characters, generator.retrieval, generator.retrieval_flows), (None, true, 5));
+    assert_eq!((generator.max_characters, generator.retrieval.active, generator.retrieval.flows), (None, true, 5));
     assert!(!generator.include_date_time && !project.config.shortcuts && project.command_prompt.is_some());
     assert_eq!(project.config.compat.patterns.as_deref(), Some("3.13"));
     assert_eq!(project.config.folders.docs, Some(Vec::new()));
     assert_eq!(project.config.folders.data.unwrap().len(), 2);
-    assert!(project.config.search.unwrap().contains_key("vector_store"));
+    let search = project.config.search.unwrap();
+    assert_eq!(search.store, DocumentStore::Folder { path: "docs".into(), named: false });
+    assert!(search.generative && !search.citations && search.messages_in_query == 2);
     let SlotType::Categorical(languages) = &project.domain.slots["language"].kind else { panic!() };
     assert_eq!(languages.iter().map(|l| &**l).collect::<Vec<_>>(), ["de", "en"]);
 }
