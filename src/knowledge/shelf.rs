@@ -16,8 +16,8 @@ use crate::{
     search::{Folder, Found, Index, Passage, folder::Stamp},
 };
 
-/// Less than this share of a question's weight is no more than a few common words: such a passage is not about it.
-const LEAST_COVER: f32 = 0.1;
+/// A passage whose words fit less than this, beside the one whose words fit best, shares a few common words and no more.
+const LEAST: f32 = 0.2;
 
 /// The documents of a folder.
 pub(super) struct Shelf {
@@ -72,7 +72,7 @@ impl Shelf {
         let threshold = config.threshold as f32;
         let hits = kept.index.ranked(&question.weighed(), vector.as_deref()).into_iter();
         // By words, a passage that shares none of them is not found; by meaning everything is more or less near.
-        let near = hits.filter(|hit| hit.score >= threshold && (!by_words || hit.score >= LEAST_COVER));
+        let near = hits.filter(|hit| hit.score >= threshold && (!by_words || hit.by_words >= LEAST));
         let passages = near.filter_map(|hit| Some((kept.passages.get(hit.at)?, hit.score)));
         let usable = passages.filter(|(passage, _)| config.generative || passage.answer().is_some());
         looked.found = usable

@@ -25,8 +25,8 @@ pub struct Hit {
     pub at: usize,
     /// How near it is: the cosine where vectors were compared, else the share of the question's weight that its words cover.
     pub score: f32,
-    /// Whether it shares a word with the question.
-    pub shares_words: bool,
+    /// How well its words fit, beside the text whose words fit best: 0 to 1.
+    pub by_words: f32,
 }
 
 impl Index {
@@ -67,10 +67,11 @@ impl Index {
         let near: Option<Vec<f32>> = self.vectors.as_ref().zip(vector).and_then(|(vectors, vector)| {
             vectors.iter().map(|one| (one.len() == vector.len()).then(|| inner(one, vector))).collect()
         });
+        let most = covers.iter().map(|cover| cover.score).fold(0.0, f32::max);
         let hit = |at: usize| {
             let cover = covers.get(at).copied().unwrap_or_default();
             let score = near.as_ref().and_then(|near| near.get(at).copied()).unwrap_or(cover.share);
-            Hit { at, score, shares_words: cover.score > 0.0 }
+            Hit { at, score, by_words: if most > 0.0 { cover.score / most } else { 0.0 } }
         };
         let Some(near) = &near else { return by_words.into_iter().map(hit).collect() };
         let mut fused = vec![0.0_f32; self.count];
@@ -114,7 +115,7 @@ mod tests {
         let hits = index.ranked(&[("train", 1.0)], None);
         assert_eq!(hits.iter().map(|hit| hit.at).collect::<Vec<_>>(), [1, 2, 0]);
         assert_eq!(hits[0].score, 1.0, "every word of the question is there");
-        assert!(!hits[2].shares_words && hits[2].score == 0.0);
+        assert!(hits[2].by_words == 0.0 && hits[2].score == 0.0);
     }
 
     #[test]

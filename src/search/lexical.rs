@@ -1,6 +1,6 @@
 //! How well texts cover the words of a question (BM25: Robertson and Zaragoza, 2009).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::words::terms;
 
@@ -47,34 +47,31 @@ impl Lexical {
         index
     }
 
-    /// How well each text covers a question, which is parts with their weights.
+    /// How well each text covers a question, which is parts with their weights: a part counts so much however long it is.
     pub(super) fn covers(&self, question: &[(&str, f32)]) -> Vec<Cover> {
         let mut covers = vec![Cover::default(); self.lengths.len()];
-        let mut wanted: HashMap<String, f32> = HashMap::new();
+        // In one order, so that sums of numbers are the same every time.
+        let mut wanted: BTreeMap<String, f32> = BTreeMap::new();
         for (part, weight) in question {
+            let mut own: BTreeMap<String, f32> = BTreeMap::new();
             for term in terms(part) {
-                let known = wanted.entry(term.text).or_default();
-                *known = known.max(term.weight * weight);
+                let told = term.weight * self.rarity(self.postings.get(term.text.as_str()).map_or(0, Vec::len));
+                own.insert(term.text, told);
+            }
+            let whole: f32 = own.values().sum();
+            for (term, told) in own {
+                *wanted.entry(term).or_default() += weight * told / whole;
             }
         }
-        // In one order, so that sums of numbers are the same every time.
-        let mut wanted: Vec<(String, f32)> = wanted.into_iter().collect();
-        wanted.sort_by(|a, b| a.0.cmp(&b.0));
-        let mut whole = 0.0;
+        let whole: f32 = wanted.values().sum();
         for (term, weight) in wanted {
             let postings = self.postings.get(term.as_str()).map(Vec::as_slice).unwrap_or_default();
-            let weight = weight * self.rarity(postings.len());
-            whole += weight;
             for (at, count) in postings {
-                let Some((cover, length)) = covers.get_mut(*at as usize).zip(self.lengths.get(*at as usize)) else {
-                    continue;
-                };
+                let at = *at as usize;
+                let Some((cover, length)) = covers.get_mut(at).zip(self.lengths.get(at)) else { continue };
                 cover.score += weight * count * (K1 + 1.0) / (count + K1 * (1.0 - B + B * length / self.average));
-                cover.share += weight;
+                cover.share += weight / whole;
             }
-        }
-        if whole > 0.0 {
-            covers.iter_mut().for_each(|cover| cover.share /= whole);
         }
         covers
     }
@@ -99,7 +96,8 @@ mod tests {
         let best = (0..3).max_by(|a, b| covers[*a].score.total_cmp(&covers[*b].score)).unwrap();
         assert_eq!(best, 2, "{covers:?}");
         assert!(covers.iter().all(|cover| (0.0..=1.0).contains(&cover.share)), "{covers:?}");
-        assert!(covers[2].share > 0.4 && covers[2].share < 1.0, "`my` is nowhere: {covers:?}");
+        assert!(covers[2].share > 0.3 && covers[2].share < 1.0, "`my` is nowhere: {covers:?}");
+        assert!(covers[2].share > 2.0 * covers[0].share, "{covers:?}");
         assert_eq!(index.covers(&[("zzz", 1.0)]), vec![Cover::default(); 3]);
         assert!(Lexical::new([]).covers(&[("money", 1.0)]).is_empty());
     }
