@@ -86,9 +86,13 @@ impl Shelf {
     async fn current(&self, cx: &Cx) -> Result<Arc<Kept>, KnowledgeError> {
         let (folder, before) = (self.folder.clone(), lock(&self.kept).clone());
         let reading = tokio::task::spawn_blocking(move || read(&folder, before));
-        let stopped = |why: String| KnowledgeError::Stopped(why);
-        let read = cx.wait(reading).await.map_err(|why| stopped(why.to_string()))?;
-        let kept = read.map_err(|why| stopped(why.to_string()))??;
+        // The limits of sizes and counts bound it; a deadline would only give up what the next question needs again.
+        let read = tokio::select! {
+            biased;
+            () = cx.cancel.cancelled() => return Err(KnowledgeError::Stopped("cancelled".to_owned())),
+            read = reading => read,
+        };
+        let kept = read.map_err(|why| KnowledgeError::Stopped(why.to_string()))??;
         let mut known = lock(&self.kept);
         // Vectors that were made meanwhile are not thrown away.
         match known.as_ref().filter(|known| known.hash == kept.hash && known.index.has_vectors()) {

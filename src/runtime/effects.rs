@@ -73,14 +73,16 @@ async fn understand(
         return InputKind::Understood(Vec::new());
     }
     let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.generator.clone(), door: door.clone() });
-    let choice = choose(parts, conversation, door, &cx.step("flows")).await;
+    let step = cx.step("flows");
+    let choice = choose(parts, conversation, door, &step).await;
+    if let Some(choice) = &choice {
+        door.meter
+            .chose(&step.key, choice, || parts.understander.flows_in_prompt(choice, &parts.project, conversation));
+    }
     let at = cx.clock.now();
     let step = cx.step("understand");
     let understanding =
         parts.understander.understand_among(choice.as_ref(), &parts.project, conversation, at, &llm, &step).await;
-    if let Some(choice) = &choice {
-        door.meter.chose(&step.key, choice, &understanding.flows_in_prompt);
-    }
     for trouble in understanding.failures {
         failures.push(("U0501".into(), trouble));
     }

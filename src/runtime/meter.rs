@@ -119,12 +119,12 @@ impl Meter {
         });
     }
     /// Notes which flows the prompt showed.
-    pub(super) fn chose(&self, key: &StepKey, choice: &Choice, shown: &[FlowId]) {
+    pub(super) fn chose(&self, key: &StepKey, choice: &Choice, shown: impl FnOnce() -> Vec<FlowId>) {
         self.note(|| Seen::Chose {
             key: key.to_string(),
             by_meaning: choice.by_meaning,
             flows_from_semantic_search: choice.flows.iter().map(|(flow, near)| (flow.to_string(), *near)).collect(),
-            flows_in_prompt: shown.iter().map(ToString::to_string).collect(),
+            flows_in_prompt: shown().iter().map(ToString::to_string).collect(),
             trouble: choice.trouble.clone(),
         });
     }

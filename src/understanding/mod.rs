@@ -63,8 +63,6 @@ pub struct Understanding {
     pub failures: Vec<String>,
     /// How often the model was asked.
     pub model_calls: u32,
-    /// The flows that the prompt showed, where they were chosen from many.
-    pub flows_in_prompt: Vec<FlowId>,
 }
 
 /// Finds commands in messages. One for a project, shared by all its conversations.
@@ -100,6 +98,13 @@ impl Understander {
         self.retrieval.choose(project, conversation, cx).await
     }
 
+    /// The flows that the prompt shows with a choice, in the order of the project.
+    pub fn flows_in_prompt(&self, choice: &Choice, project: &Project, conversation: &Conversation) -> Vec<FlowId> {
+        let mut view = View::new(project, conversation);
+        view.choose(&choice.flows);
+        view.shown.iter().map(|flow| flow.id.clone()).collect()
+    }
+
     /// Finds the commands in the newest message of `conversation`. `at` is what prompts show as the present time.
     ///
     /// Never fails: a failure of the model is one `error` command, a message without a command is `cannot handle`; with an
@@ -133,7 +138,6 @@ impl Understander {
         let mut result = Understanding::default();
         if let Some(choice) = choice {
             view.choose(&choice.flows);
-            result.flows_in_prompt = view.shown.iter().map(|flow| flow.id.clone()).collect();
         }
         let is_silent = view.message().trim().is_empty();
         let has_nothing = view.startable.is_empty() && conversation.stack.is_empty() && project.config.search.is_none();

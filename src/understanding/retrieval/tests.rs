@@ -70,7 +70,8 @@ async fn words_choose_and_those_that_always_stand_there_stay() {
     let mut talk = talk;
     talk.0.started_flows.insert("exchange_rate".into());
     let found = understander.understand_among(Some(&choice), &project, &talk.0, NOON, &llm, &cx).await;
-    let shown: Vec<&str> = found.flows_in_prompt.iter().map(|flow| flow.as_str()).collect();
+    let shown = understander.flows_in_prompt(&choice, &project, &talk.0);
+    let shown: Vec<&str> = shown.iter().map(|flow| flow.as_str()).collect();
     assert_eq!(shown, ["block_card", "order_card", "find_branch", "exchange_rate"], "in the order of the project");
     let requests: Vec<ChatRequest> = model.requests();
     let system = requests[0].messages[0].text();
