@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use segue_engine::conversation::{Conversation, SearchCall, SearchOutcome};
+use segue_engine::conversation::{BotMessage, Conversation, SearchCall, SearchOutcome};
 
 use super::{
     effects::Failures,
@@ -41,11 +41,24 @@ pub(super) async fn search(
     let step = cx.step("answer");
     let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.knowledge_model.clone(), door: door.clone() });
     let task = AnswerTask { project: &parts.project, config, conversation, at: call.at, llm };
-    let outcome = knowledge.answer(task, &looked, sink, &step).await;
-    if let SearchOutcome::Failed { reason, .. } = &outcome {
+    let mut outcome = knowledge.answer(task, &looked, sink, &step).await;
+    if let SearchOutcome::Failed { reason, said } = &mut outcome {
         failures.push(("U0503".into(), reason.clone()));
+        remember(said, door, &cx.step("said")).await;
     }
     outcome
+}
+
+/// What was seen of an answer that broke off depends on the channel and on the pieces, which no record of the model holds: it has a
+/// record of its own.
+async fn remember(said: &mut Option<Box<BotMessage>>, door: &Door, cx: &Cx) {
+    match door.begin::<Option<Box<BotMessage>>>(cx, "said", Effect::Read, "").await {
+        Ok(Some(recorded)) => *said = recorded,
+        Ok(None) => {
+            let _ = door.finish(cx, said).await;
+        }
+        Err(_) => {}
+    }
 }
 
 /// What was found; from the record where it holds it.
