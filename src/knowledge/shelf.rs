@@ -1,7 +1,7 @@
 //! The index over a folder's documents: made at the first question, made again when a file changed.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -133,14 +133,15 @@ impl Shelf {
     /// The same documents with their vectors; those of passages that are gone are forgotten.
     fn with_vectors(&self, kept: &Kept) -> Kept {
         let mut known = lock(&self.vectors);
-        known.retain(|text, _| kept.searched.contains(text));
+        let present: HashSet<&Arc<str>> = kept.searched.iter().collect();
+        known.retain(|text, _| present.contains(text));
         let vectors: Vec<Embedding> = kept.searched.iter().filter_map(|text| known.get(text).cloned()).collect();
         Kept {
             stamp: kept.stamp.clone(),
             hash: kept.hash,
             passages: kept.passages.clone(),
             searched: kept.searched.clone(),
-            index: index(&kept.searched).with_vectors(vectors),
+            index: kept.index.clone().with_vectors(vectors),
             left_out: kept.left_out.clone(),
         }
     }
@@ -157,16 +158,12 @@ fn read(folder: &Folder, before: Option<Arc<Kept>>) -> Result<Arc<Kept>, Knowled
         return Ok(same);
     }
     let searched: Vec<Arc<str>> = reading.passages.iter().map(|passage| passage.searched().into()).collect();
-    let index = index(&searched);
+    let index = Index::new(searched.iter().map(|text| &**text));
     let (passages, hash, left_out) = (reading.passages, reading.hash, reading.left_out);
     for what in &left_out {
         tracing::warn!(code = "U0504", "a document is left out: {what}");
     }
     Ok(Arc::new(Kept { stamp, hash, passages, searched, index, left_out }))
-}
-
-fn index(texts: &[Arc<str>]) -> Index {
-    Index::new(texts.iter().map(|text| &**text))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

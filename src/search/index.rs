@@ -10,10 +10,10 @@ pub type Vector = Arc<[f32]>;
 /// How fast a place further down counts less when two orders are made one (reciprocal rank fusion: Cormack and others, 2009).
 const PLACES: f32 = 60.0;
 
-/// Texts in memory.
-#[derive(Debug, Default)]
+/// Texts in memory. Cheap to clone but for the vectors; clones share what is known of words.
+#[derive(Clone, Debug, Default)]
 pub struct Index {
-    lexical: Lexical,
+    lexical: Arc<Lexical>,
     vectors: Option<Vec<Vector>>,
     count: usize,
 }
@@ -34,7 +34,7 @@ impl Index {
     pub fn new<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
         let mut count = 0;
         let lexical = Lexical::new(texts.into_iter().inspect(|_| count += 1));
-        Self { lexical, vectors: None, count }
+        Self { lexical: Arc::new(lexical), vectors: None, count }
     }
 
     /// The same index, by vectors too; vectors that are not one for each text are left out.

@@ -143,7 +143,7 @@ impl Retrieval {
         if !kept.index.has_vectors() {
             let vectors = embedder.embed(&kept.documents, &cx).await?;
             let (flows, documents) = (kept.flows.clone(), kept.documents.clone());
-            let index = Index::new(documents.iter().map(|text| &**text)).with_vectors(vectors);
+            let index = kept.index.clone().with_vectors(vectors);
             kept = Arc::new(Kept { project: kept.project, flows, documents, index });
             *lock(&self.kept) = Some(kept.clone());
         }
