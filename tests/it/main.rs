@@ -8,6 +8,7 @@ mod kills;
 mod knowledge;
 mod limits;
 mod program;
+mod reminders;
 mod rest;
 mod run;
 mod trials;
