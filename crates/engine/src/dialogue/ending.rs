@@ -36,10 +36,7 @@ impl Turn<'_> {
                 }
             }
             FrameKind::Pattern { .. } => {
-                if search::completes(self, &frame, flow.map(|flow| &**flow)) {
-                    let previous_flow_name = self.flow_name(&frame.flow_id);
-                    self.push_pattern(patterns::COMPLETED, PatternFrame::Completed { previous_flow_name });
-                }
+                search::ended(self, &frame, flow.map(|flow| &**flow));
                 reset_slots(self, &frame, flow.map(|flow| &**flow));
             }
             FrameKind::Agent(agent) => {

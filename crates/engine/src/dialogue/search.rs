@@ -6,8 +6,8 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, patterns,
-    turn::{Turn, Walk, step_of},
+    Next, interrupt, patterns,
+    turn::{Turn, Walk},
 };
 use crate::{
     conversation::{
@@ -15,7 +15,7 @@ use crate::{
     },
     ids::FlowId,
     limits,
-    project::{Flow, NameText, StepKind},
+    project::{Flow, Generation, NameText, StepKind},
 };
 
 /// The action that asks for knowledge.
@@ -94,15 +94,22 @@ fn says_something(message: &BotMessage) -> bool {
     !blank || !Reply { text: None, ..message.reply.clone() }.is_empty()
 }
 
-/// Whether the end of a pattern counts as the end of a task: a question was answered from documents and nothing else is under
-/// way (dialogue.md 5.5).
-pub(super) fn completes(turn: &Turn<'_>, frame: &Frame, flow: Option<&Flow>) -> bool {
+/// The end of the pattern that answers from documents (dialogue.md 5.5). With nothing else under way it counts as the end of a
+/// task. A flow under way asks its open question again; projects of the 3.16 generation are asked whether to go on with it.
+pub(super) fn ended(turn: &mut Turn<'_>, frame: &Frame, flow: Option<&Flow>) {
     let asks = |kind: &StepKind| matches!(kind, StepKind::Action(NameText::Plain(name)) if *name == *TRIGGER);
-    turn.stack.is_empty()
-        && frame.flow_id == *patterns::SEARCH
-        && step_of(frame).is_some()
-        && turn.project.config.search.is_some()
-        && flow.is_some_and(|flow| flow.run_pattern_completed && flow.steps.iter().any(|step| asks(&step.kind)))
+    let answers = flow.is_some_and(|flow| flow.steps.iter().any(|step| asks(&step.kind)));
+    if !answers || frame.flow_id != *patterns::SEARCH || turn.project.config.search.is_none() {
+        return;
+    }
+    if !turn.stack.is_empty() {
+        if turn.project.config.compat.patterns == Generation::From3_16 {
+            interrupt::offer_to_continue(turn);
+        }
+    } else if flow.is_some_and(|flow| flow.run_pattern_completed) {
+        let previous_flow_name = turn.flow_name(&frame.flow_id);
+        turn.push_pattern(patterns::COMPLETED, PatternFrame::Completed { previous_flow_name });
+    }
 }
 
 fn cannot_handle(turn: &mut Turn<'_>, reason: &str) {
