@@ -14,6 +14,7 @@ use crate::{
     actions::ActionServer,
     agents::{Agent, AgentCard, ReactAgent},
     cx::Cx,
+    knowledge::Knowledge,
     llm::Llm,
     prompts::PromptSet,
     store::Store,
@@ -50,6 +51,10 @@ pub(super) struct Parts {
     pub(super) action_server: Option<Arc<dyn ActionServer>>,
     /// Where the events of earlier turns are.
     pub(super) store: Arc<dyn Store>,
+    /// Documents to answer from, where the project has a policy for them.
+    pub(super) knowledge: Option<Arc<Knowledge>>,
+    /// The model that writes such answers.
+    pub(super) knowledge_model: Arc<dyn Llm>,
     /// True while a record is replayed: nothing may leave.
     pub(super) offline: bool,
 }

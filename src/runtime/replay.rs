@@ -172,6 +172,8 @@ impl Assistant {
             actions: parts.actions.clone(),
             action_server: None,
             store: parts.store.clone(),
+            knowledge: parts.knowledge.clone(),
+            knowledge_model: parts.knowledge_model.clone(),
             offline: true,
         }
     }

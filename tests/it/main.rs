@@ -8,6 +8,7 @@ mod actions;
 mod cli;
 mod conversations;
 mod kills;
+mod knowledge;
 mod limits;
 mod program;
 mod reminders;
