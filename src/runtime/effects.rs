@@ -13,7 +13,7 @@ use segue_engine::{
 use serde_json::{Map, Value as Json};
 
 use super::{
-    catalogue,
+    catalogue, hash,
     parts::Parts,
     recorded::{Door, RecordedLlm, RecordedTool, Shut},
     replies::TurnSink,
@@ -147,7 +147,9 @@ async fn call_tool(
         Arc::new(RecordedTool { spec, inner: Some(tool), door: door.clone() }) as Arc<dyn Tool>
     };
     // The tool's own record says whether it ran; this one says what the flow was told, and needs no server to be read again.
-    let result = match door.begin::<ToolResult>(&record, "result", Effect::Read, call.tool.as_str()).await {
+    let arguments = serde_json::to_string(&call.arguments).unwrap_or_default();
+    let request = format!("{}.{}:{}", call.server, call.tool, hash::text(&arguments));
+    let result = match door.begin::<ToolResult>(&record, "result", Effect::Read, &request).await {
         Ok(Some(result)) => result,
         Ok(None) => {
             let result = direct::call_step(&**source, &call, &tool_cx, None, &wrap).await;

@@ -43,7 +43,7 @@ use crate::{
     conversation::ReplySink,
     cx::Cx,
     failpoint, limits,
-    store::{Accepted, Inbound, Store, StoreError, StoredReply, TurnNumber},
+    store::{Accepted, Inbound, Journal, Store, StoreError, StoredReply, TurnNumber},
     tools::SourceStatus,
 };
 
@@ -64,7 +64,12 @@ struct Inner {
     build: u64,
     turn_wall: Duration,
     seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// Goes around the journal of every turn, where somebody records or plays back.
+    around: Option<Around>,
 }
+
+/// Makes of a turn's journal another one that stands before it.
+pub(crate) type Around = Arc<dyn Fn(Arc<dyn Journal>) -> Arc<dyn Journal> + Send + Sync>;
 
 /// A message at the assistant's door.
 #[derive(Clone, Debug)]

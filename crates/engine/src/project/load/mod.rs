@@ -2,7 +2,9 @@
 //! author's flows before the built-in ones, which only fill gaps; the checks across files last, when every name is known.
 
 mod agents;
+mod assertions;
 mod buttons;
+mod cases;
 mod config;
 mod credentials;
 mod domain;
