@@ -92,6 +92,7 @@ pub(super) async fn test(mut args: Args) -> Done {
     let planned = match runner.plan(&selection, args.part.as_deref()) {
         Ok((planned, more)) => {
             findings.extend(more);
+            findings.sort_by(|a, b| a.place.cmp(&b.place));
             planned
         }
         Err(RunError::Findings(errors, texts)) => {

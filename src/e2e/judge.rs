@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use minijinja::context;
-use segue_engine::project::cases::Generative;
+use segue_engine::{
+    conversation::{BotMessage, EventKind},
+    project::cases::Generative,
+};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
@@ -51,31 +54,30 @@ impl Judge {
         from: usize,
         key: &str,
     ) -> Result<Verdict, NoJudgement> {
-        let about = |(at, bot): &(usize, &segue_engine::conversation::BotMessage)| {
+        let about = |(at, bot): &(usize, &BotMessage)| {
             let named = wanted.utter_name.as_deref().is_none_or(|name| bot.utter_action.as_deref() == Some(name));
             let source = wanted.utter_source.as_deref();
-            let said_by = source.is_none_or(|source| seen.source(*at).as_deref() == Some(source));
+            let said_by = source.is_none_or(|source| {
+                let made_by = fact(bot, "utter_source");
+                made_by.as_ref().and_then(Json::as_str) == Some(source) || seen.source(*at).as_deref() == Some(source)
+            });
             // Only what was generated is judged, unless the author says whose words are meant.
             let meant = wanted.utter_name.is_some() || source.is_some() || is_generated(bot);
             *at >= from && named && said_by && meant && bot.reply.text.is_some()
         };
-        let texts: Vec<(usize, String, String)> = seen
-            .messages()
-            .filter(about)
-            .map(|(at, bot)| (at, bot.reply.text.as_deref().unwrap_or_default().to_owned(), cut(&bot_line(bot))))
-            .collect();
+        let texts: Vec<(usize, &BotMessage)> = seen.messages().filter(about).collect();
         if texts.is_empty() {
             let lines = seen.messages().map(|(_, bot)| cut(&bot_line(bot))).collect();
             return Ok(Verdict::Missed { expected: vec![format!("a generated text{}", of(wanted))], seen: lines });
         }
         let mut scores = Vec::new();
-        for (number, (at, text, line)) in texts.into_iter().enumerate() {
+        for (number, (at, bot)) in texts.into_iter().enumerate() {
             let key = StepKey::new(format!("judge/{key}/{number}"));
-            let score = self.score(question, wanted, seen, &text, &key).await?;
+            let score = self.score(question, wanted, seen, bot, &key).await?;
             if score >= wanted.threshold {
                 return Ok(Verdict::Held(Some(at)));
             }
-            scores.push(format!("{score:.2} for {line}"));
+            scores.push(format!("{score:.2} for {}", cut(&bot_line(bot))));
         }
         let word = if question == Question::Relevant { "relevant" } else { "grounded" };
         let expected = vec![format!("a text{} that is {word}: at least {:.2}", of(wanted), wanted.threshold)];
@@ -87,7 +89,7 @@ impl Judge {
         question: Question,
         wanted: &Generative,
         seen: &Seen,
-        text: &str,
+        bot: &BotMessage,
         key: &StepKey,
     ) -> Result<f64, NoJudgement> {
         let template = match question {
@@ -96,12 +98,12 @@ impl Judge {
         };
         let truth = match &wanted.ground_truth {
             Some(truth) => truth.to_string(),
-            None if question == Question::Grounded => ground(seen).ok_or_else(|| {
+            None if question == Question::Grounded => ground(bot, seen).ok_or_else(|| {
                 NoJudgement("nothing says what the text was made from; give the assertion a `ground_truth`".to_owned())
             })?,
             None => String::new(),
         };
-        let context = context! { answer => text, message => &*seen.user, truth => truth };
+        let context = context! { answer => bot.reply.text.as_deref().unwrap_or_default(), message => &*seen.user, truth => truth };
         let prompt = self.prompts.render(template, context).map_err(|error| NoJudgement(error.to_string()))?;
         let mut request = ChatRequest::new(Purpose::JUDGE, vec![ChatMessage::user(prompt)]);
         request.temperature = Some(0.0);
@@ -138,19 +140,32 @@ impl Judge {
     }
 }
 
-/// Whether a model wrote the message or its last form.
-fn is_generated(_: &segue_engine::conversation::BotMessage) -> bool {
-    false
+/// Whether a model wrote the message or its last form: then it says which component had it written.
+fn is_generated(bot: &BotMessage) -> bool {
+    fact(bot, "utter_source").is_some()
 }
 
-/// What a generated text of this turn was made from: what tools answered.
-fn ground(seen: &Seen) -> Option<String> {
-    use segue_engine::conversation::EventKind;
-    let found = seen.events.iter().filter_map(|event| match &event.kind {
-        EventKind::ToolExecuted { summary: Some(summary), status, .. } if status == "done" => Some(summary.as_str()),
-        _ => None,
-    });
-    let found: Vec<&str> = found.collect();
+/// A fact that a component leaves on its message; read from the stored form, which has it only where there is one.
+fn fact(bot: &BotMessage, name: &str) -> Option<Json> {
+    serde_json::to_value(bot).ok()?.get(name).filter(|value| !value.is_null()).cloned()
+}
+
+/// What a generated text was made from: passages that were found, the words of the response, else what tools answered in the
+/// turn.
+fn ground(bot: &BotMessage, seen: &Seen) -> Option<String> {
+    let mut found: Vec<String> = Vec::new();
+    for name in ["search_results", "domain_ground_truth"] {
+        let passages = fact(bot, name);
+        let listed = passages.as_ref().and_then(Json::as_array).into_iter().flatten();
+        let text = |passage: &Json| passage.as_str().or_else(|| passage.get("text")?.as_str()).map(str::to_owned);
+        found.extend(listed.filter_map(text));
+    }
+    if found.is_empty() {
+        found.extend(seen.events.iter().filter_map(|event| match &event.kind {
+            EventKind::ToolExecuted { summary: Some(summary), status, .. } if status == "done" => Some(summary.clone()),
+            _ => None,
+        }));
+    }
     (!found.is_empty()).then(|| found.join("\n"))
 }
 

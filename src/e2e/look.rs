@@ -61,8 +61,8 @@ impl<'a> Look<'a> {
                 let calls = self.seen.llm_calls;
                 self.within(
                     calls <= *most,
-                    format!("at most {most} calls of models"),
-                    format!("{calls} calls of models"),
+                    format!("calls of models: at most {most}"),
+                    format!("calls of models: {calls}"),
                 )
             }
             AssertionKind::MaxTurnLatency(most) => {
@@ -269,20 +269,20 @@ impl<'a> Look<'a> {
     }
 }
 
-/// Steps between two messages of the user, held against the turn before them. Their order does not matter, and each text or
-/// response is used up by one of them.
+/// Steps between two messages of the user, held against the turn before them. Their order does not matter. A message is used up
+/// by one `bot` and by one `utter`: two that expect the same want it twice.
 pub(super) fn steps<'s>(look: &Look<'_>, steps: &[&'s CaseStep]) -> Vec<(&'s CaseStep, Verdict)> {
-    let mut used: Vec<usize> = Vec::new();
+    let (mut texts, mut responses): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
     let mut verdicts = Vec::new();
     for step in steps {
         let verdict = match &step.kind {
             CaseStepKind::Bot(text) => {
                 let same = |bot: &BotMessage| bot.reply.text.as_deref().unwrap_or_default().trim() == text.trim();
-                said(look, &mut used, same, format!("bot: {}", Json::from(&**text)))
+                said(look, &mut texts, same, format!("bot: {}", Json::from(&**text)))
             }
             CaseStepKind::Utter(name) => {
                 let same = |bot: &BotMessage| bot.utter_action.as_deref() == Some(&**name);
-                said(look, &mut used, same, format!("bot {name}"))
+                said(look, &mut responses, same, format!("bot {name}"))
             }
             CaseStepKind::SlotWasSet(slots) => look.slots_set(slots),
             CaseStepKind::SlotWasNotSet(slots) => look.slots_not_set(slots),

@@ -38,7 +38,7 @@ pub struct Planned {
     pub(super) began: Option<Timestamp>,
 }
 
-/// Joins each case of the selection with what stands around it. What does not fit is a finding, and the case is left out.
+/// Joins each case of the selection with what stands around it. What does not fit is a finding, and the case no longer whole.
 pub(super) fn plan(selection: &Selection, only_matching: Option<&str>, findings: &mut Findings) -> Vec<Arc<Planned>> {
     let mut planned: Vec<Arc<Planned>> = Vec::new();
     for selected in &selection.files {
@@ -56,7 +56,7 @@ pub(super) fn plan(selection: &Selection, only_matching: Option<&str>, findings:
             // Two paths on the command line may lead to one case.
             let known = planned.iter().any(|other| other.file == file && other.case.name == case.name);
             if wanted && matches && !known {
-                planned.extend(one((file, inside.clone()), case, &shared, findings).map(Arc::new));
+                planned.push(Arc::new(one((file, inside.clone()), case, &shared, findings)));
             }
         }
     }
@@ -86,7 +86,7 @@ fn add(into: &mut Shared, from: &Shared) {
     into.endpoints = into.endpoints.take().or_else(|| from.endpoints.clone());
 }
 
-fn one((file, inside): (String, String), case: &Case, shared: &Shared, findings: &mut Findings) -> Option<Planned> {
+fn one((file, inside): (String, String), case: &Case, shared: &Shared, findings: &mut Findings) -> Planned {
     let mut slots = Vec::new();
     let mut fine = true;
     for fixture in &case.fixtures {
@@ -122,7 +122,8 @@ fn one((file, inside): (String, String), case: &Case, shared: &Shared, findings:
             );
         }
     }
-    fine.then(|| Planned { file, inside, case: case.clone(), shared: shared.clone(), slots, began })
+    let case = Case { whole: case.whole && fine, ..case.clone() };
+    Planned { file, inside, case, shared: shared.clone(), slots, began }
 }
 
 fn unknown<'a>(findings: &mut Findings, what: &str, named: &Named, known: impl Iterator<Item = &'a Arc<str>>) {

@@ -42,6 +42,9 @@ pub(super) struct Head {
     pub(super) conversation: String,
     /// When it began.
     pub(super) began: Timestamp,
+    /// A hash of what stood in for the world: other stubs make another recording.
+    #[serde(default)]
+    stubs: String,
     /// How long each turn took, in milliseconds, for assertions about it.
     #[serde(default)]
     pub(super) took: Vec<u64>,
@@ -103,6 +106,9 @@ impl Tape {
         let head: Head = serde_json::from_str(first).map_err(|error| format!("{}, line 1: {error}", path.display()))?;
         if head.recording > VERSION {
             return Err(format!("{}: a newer program made this recording", path.display()));
+        }
+        if head.stubs != stubs(planned) {
+            return Err(format!("{}: the stubs of this case have changed since", path.display()));
         }
         Ok((head, text))
     }
@@ -170,7 +176,8 @@ impl Tape {
             return Ok(());
         }
         let case = format!("{}::{}", planned.file, planned.case.name);
-        let head = Head { recording: VERSION, case, conversation: conversation.to_owned(), began, took };
+        let conversation = conversation.to_owned();
+        let head = Head { recording: VERSION, case, conversation, began, stubs: stubs(planned), took };
         let mut state = self.lock();
         // Calls that ran at the same time end in any order; the file does not show it.
         state.lines.sort_by(|a, b| a.key.cmp(&b.key));
@@ -202,6 +209,28 @@ fn path(folder: &Path, planned: &Planned) -> PathBuf {
     let digest = Sha256::digest(format!("{}::{}", planned.inside, planned.case.name));
     let mark: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
     folder.join(plain(file)).join(format!("{}-{mark}.jsonl", plain(&planned.case.name)))
+}
+
+/// A hash of the stubs of a case: a recording holds their answers, so it must not outlive them.
+fn stubs(planned: &Planned) -> String {
+    let shared = &planned.shared;
+    let mut written = String::new();
+    for name in planned.stubbed(&shared.actions) {
+        let stub = planned.stub(&shared.actions, name).map(|stub| (&stub.events, &stub.responses));
+        written.push_str(&format!("{name}{stub:?}"));
+    }
+    for name in planned.stubbed(&shared.tools) {
+        let stub = planned.stub(&shared.tools, name).map(|stub| &stub.answers);
+        written.push_str(&format!("{name}{stub:?}"));
+    }
+    for name in planned.stubbed(&shared.agents) {
+        let stub = planned.stub(&shared.agents, name).map(|stub| &stub.answers);
+        written.push_str(&format!("{name}{stub:?}"));
+    }
+    if let Some(named) = &shared.llm {
+        written.push_str(&read_bounded(&Planned::beside(named), TEST_TAPE).unwrap_or_default());
+    }
+    Sha256::digest(written).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Stands before the journal of a turn.
@@ -251,3 +280,6 @@ impl Journal for TapedJournal {
         self.inner.speaking(reply_id)
     }
 }
+
+#[cfg(test)]
+mod tests;

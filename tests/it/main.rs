@@ -4,6 +4,7 @@
 
 mod cli;
 mod conversations;
+mod e2e;
 mod kills;
 mod limits;
 mod program;

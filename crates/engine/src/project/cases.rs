@@ -123,6 +123,8 @@ pub struct Case {
     pub steps: Vec<CaseStep>,
     /// As it was written, for writing it again.
     pub written: Json,
+    /// Whether all of it could be read; what is left of a case with an error is only good for finding more of them.
+    pub whole: bool,
 }
 
 impl Case {

@@ -113,7 +113,7 @@ pub(crate) static TEST_STEP: Shape = Shape {
 
 /// An assertion: a map of exactly one of these keys.
 pub(crate) static ASSERTION: Shape = Shape {
-    name: "assertion",
+    name: "test assertion",
     file: CASES,
     keys: &[
         key("flow_started", Takes::Any, "Flows that began: an id, or `flow_ids` and `operator`."),

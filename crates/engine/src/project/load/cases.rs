@@ -24,8 +24,7 @@ use super::{
 use crate::finding::Finding;
 
 impl CaseFile {
-    /// Reads a file of cases, with every finding about it at once. The file is absent when nothing in it can be used; a case
-    /// that has an error is left out of it.
+    /// Reads a file of cases, with every finding about it at once. The file is absent when nothing in it can be used.
     pub fn read(file: &SourceFile) -> (Option<Self>, Vec<Finding>) {
         read(file, &TEST_FILE)
     }
@@ -212,7 +211,8 @@ fn case(reader: &mut Reader<'_>, node: &Node) -> Option<Case> {
     let fixtures = fields.texts("fixtures").into_iter().filter_map(|node| named(reader, node)).collect();
     let metadata = fields.node("metadata").and_then(|node| named(reader, node));
     let steps: Vec<CaseStep> = fields.list("steps").iter().filter_map(|step| self::step(reader, step)).collect();
-    let case = Case { name: name.name, place: name.place, fixtures, metadata, steps, written: node.json() };
+    let mut case =
+        Case { name: name.name, place: name.place, fixtures, metadata, steps, written: node.json(), whole: true };
     let user = |step: &CaseStep| matches!(step.kind, CaseStepKind::User(_));
     let complete = case.steps.len() == fields.list("steps").len();
     match case.steps.first() {
@@ -234,7 +234,8 @@ fn case(reader: &mut Reader<'_>, node: &Node) -> Option<Case> {
         }
     }
     let broken = reader.findings.as_slice().iter().skip(before).any(|f| f.severity == crate::finding::Severity::Error);
-    (!broken && !case.steps.is_empty()).then_some(case)
+    case.whole = !broken;
+    Some(case)
 }
 
 fn step(reader: &mut Reader<'_>, node: &Node) -> Option<CaseStep> {

@@ -160,7 +160,8 @@ test_cases:
     ];
     assert_eq!(places(&findings), expected);
     assert!(findings.iter().all(|f| f.severity == Severity::Error && !f.help.is_empty()), "{findings:?}");
-    assert_eq!(file.unwrap().cases.len(), 1, "cases with an error are left out");
+    let whole: Vec<bool> = file.unwrap().cases.iter().map(|case| case.whole).collect();
+    assert_eq!(whole, [false, false, false, true], "what is left of a case with an error is marked");
 }
 
 #[test]
