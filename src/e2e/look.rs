@@ -6,7 +6,10 @@ use segue_engine::{
     conversation::{BotMessage, Event, EventKind},
     project::{
         Project,
-        cases::{AgentMark, AssertionKind, CaseStep, CaseStepKind, FlowEnd, Flows, SlotCheck, ToolCheck, Uttered},
+        cases::{
+            AgentMark, AssertionKind, CaseStep, CaseStepKind, FlowEnd, Flows, SlotCheck, ToolCheck, Uttered,
+            UtteredButton,
+        },
     },
 };
 use serde_json::Value as Json;
@@ -329,8 +332,8 @@ fn is_uttered(wanted: &Uttered, bot: &BotMessage) -> bool {
     let matches = wanted.text_matches.as_ref().is_none_or(|(_, pattern)| pattern.is_match(text).is_match());
     let buttons = wanted.buttons.as_ref().is_none_or(|wanted| {
         wanted.len() == bot.reply.buttons.len()
-            && wanted.iter().zip(&bot.reply.buttons).all(|((title, payload), button)| {
-                *title == button.title && payload.as_ref().is_none_or(|payload| *payload == button.payload)
+            && wanted.iter().zip(&bot.reply.buttons).all(|(wanted, button)| {
+                wanted.title == button.title && wanted.payload.as_ref().is_none_or(|payload| *payload == button.payload)
             })
     });
     named && matches && buttons
@@ -370,7 +373,7 @@ fn of_uttered(uttered: &Uttered) -> String {
     if let Some((pattern, _)) = &uttered.text_matches {
         words.push_str(&format!(" /{pattern}/"));
     }
-    for (title, payload) in uttered.buttons.iter().flatten() {
+    for UtteredButton { title, payload } in uttered.buttons.iter().flatten() {
         let payload = payload.as_ref().map(|payload| format!(" -> {payload}")).unwrap_or_default();
         words.push_str(&format!(" [{title}{payload}]"));
     }

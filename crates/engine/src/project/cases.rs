@@ -279,8 +279,17 @@ pub struct Uttered {
     pub utter_name: Option<Arc<str>>,
     /// The expression that is found in its text, as written and as compiled.
     pub text_matches: Option<(Arc<str>, Arc<Pattern>)>,
-    /// Its buttons in order: title, and payload where that counts.
-    pub buttons: Option<Vec<(Arc<str>, Option<Arc<str>>)>>,
+    /// Its buttons, in order.
+    pub buttons: Option<Vec<UtteredButton>>,
+}
+
+/// A button of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UtteredButton {
+    /// What is shown.
+    pub title: Arc<str>,
+    /// What is sent, where that counts.
+    pub payload: Option<Arc<str>>,
 }
 
 /// A text that a model judges.

@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use super::super::{
-    cases::{AgentMark, Assertion, AssertionKind, FlowEnd, Flows, Generative, SlotCheck, ToolCheck, Uttered},
+    cases::{
+        AgentMark, Assertion, AssertionKind, FlowEnd, Flows, Generative, SlotCheck, ToolCheck, Uttered, UtteredButton,
+    },
     keys::{
         ASSERTION, FLOW_ASSERTION, FLOWS_ASSERTION, GENERATIVE, SLOT_ASSERTION, TOOL_ASSERTION, UTTERED, UTTERED_BUTTON,
     },
@@ -110,7 +112,7 @@ fn uttered(reader: &mut Reader<'_>, node: &Node) -> Option<Uttered> {
     let buttons = fields.node("buttons").map(|_| {
         let button = |node: &Node| {
             let fields = reader.fields(node, &UTTERED_BUTTON)?;
-            Some((fields.shared("title")?, fields.shared("payload")))
+            Some(UtteredButton { title: fields.shared("title")?, payload: fields.shared("payload") })
         };
         fields.list("buttons").iter().filter_map(button).collect()
     });
