@@ -157,6 +157,10 @@ pub const OUTBOX: usize = 256;
 pub const STORE_QUEUE: usize = 1024;
 /// Store: writes that share one transaction.
 pub const STORE_GROUP: usize = 256;
+/// SQLite store: open turns from which on a write waits for company before it is committed.
+pub const STORE_CROWD: usize = 8;
+/// SQLite store: how long it waits then. Far below what a person or a model takes, and some commits long.
+pub const STORE_GATHER: Duration = Duration::from_millis(1);
 /// Store: how long a receipt of delivery may wait for company before it is written; a crash within this time repeats a reply.
 pub const STORE_RECEIPTS: Duration = Duration::from_millis(20);
 /// Store: conversation heads that the writer keeps in memory.

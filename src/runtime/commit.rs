@@ -6,6 +6,7 @@ use segue_engine::{conversation::Conversation, ids::ConversationId};
 
 use super::{
     Failure, Inner, ReceiveError, Report,
+    bodies::Bodies,
     mailbox::Cached,
     meter::Meter,
     recorded::{Door, RecordedClock},
@@ -62,7 +63,7 @@ pub(super) async fn load(inner: &Inner, id: &ConversationId) -> Result<Cached, S
     let stored = inner.store.load(id).await?;
     let mut conversation = stored.snapshot.unwrap_or_else(|| Conversation::new(id.clone()));
     stored.tail.iter().for_each(|event| conversation.apply(event));
-    Ok(Cached { conversation, version: stored.version })
+    Ok(Cached { conversation, version: stored.version, bodies: Default::default() })
 }
 
 async fn attempt(
@@ -87,6 +88,7 @@ async fn attempt(
         journal: outer.clone(),
         clock: Arc::new(RecordedClock::new(real, inbound.at)),
         meter: Arc::new(Meter::default()),
+        bodies: Arc::new(Bodies::new(inner.store.clone(), id.clone(), std::mem::take(&mut cached.bodies))),
     };
     let mut cx = Cx::new(door.clock.clone(), inner.turn_wall);
     cx.key = StepKey::new(number.0.to_string());
@@ -97,7 +99,7 @@ async fn attempt(
     if let Some(error) = door.meter.take_broken() {
         return Err(error);
     }
-    let report = store(inner, &mut cached, number, walked, &journal).await?;
+    let report = store(inner, &mut cached, number, walked, &journal, &door.bodies).await?;
     deliver(inner, id, &report, &mut sink, &cx).await;
     Ok((cached, report))
 }
@@ -108,6 +110,7 @@ async fn store(
     number: TurnNumber,
     walked: Walked,
     journal: &TurnJournal,
+    bodies: &Bodies,
 ) -> Result<Report, StoreError> {
     let Walked { events, replies, why, ended, failures } = walked;
     let due = (cached.version.0 + 1).is_multiple_of(limits::SNAPSHOT_EVERY);
@@ -117,12 +120,14 @@ async fn store(
         events,
         replies: replies.clone(),
         journal: journal.take_pending(),
+        bodies: bodies.fresh(),
         snapshot: due.then(|| cached.conversation.clone()),
         trace,
         ..Batch::default()
     };
     failpoint::hit("C19");
     cached.version = inner.store.append(&cached.conversation.id, cached.version, batch).await?;
+    cached.bodies = bodies.take_known();
     failpoint::hit("C21");
     let failures = failures.into_iter().map(|(code, reason)| Failure { code, reason }).collect();
     Ok(Report { turn: number, replies, failures, session_ended: ended, repeated: false })
@@ -147,5 +152,4 @@ async fn deliver(inner: &Inner, id: &ConversationId, report: &Report, sink: &mut
     {
         tracing::warn!(conversation = %id, turn = report.turn.0, code = "S0501", "receipts were not stored: {error}");
     }
-    failpoint::hit("C23");
 }

@@ -5,6 +5,7 @@
 //! turn is one transaction; every effect leaves through the recorded door; a reply leaves after it is stored, except streamed
 //! pieces, which are announced first.
 
+mod bodies;
 mod builder;
 mod catalogue;
 mod commit;

@@ -145,8 +145,12 @@ fn record(row: &Row<'_>) -> rusqlite::Result<JournalRecord> {
 }
 
 fn journal(connection: &Connection, id: &ConversationId, conversation: i64, turn: u64) -> Read<Vec<JournalRecord>> {
-    let sql = "SELECT step, kind, request, outcome, at, build FROM journal WHERE conversation = ?1 AND turn = ?2";
-    rows(connection, id, sql, params![conversation, Unsigned(turn)], |row| record(row).map(Ok))
+    let sql = "SELECT step, kind, request, outcome, at, build FROM journal
+               WHERE conversation = ?1 AND turn = ?2 ORDER BY id";
+    let records = rows(connection, id, sql, params![conversation, Unsigned(turn)], |row| record(row).map(Ok))?;
+    let mut merged = Vec::with_capacity(records.len());
+    merge_journal(&mut merged, records);
+    Ok(merged)
 }
 
 /// The messages of a conversation by turn.

@@ -10,7 +10,9 @@ use segue_engine::{ids::ConversationId, time::Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Receipt, Receipts, Unsigned, driver,
+    Receipt, Receipts, Unsigned,
+    crowd::Crowd,
+    driver,
     heads::{Head, Heads},
     maintain,
 };
@@ -107,7 +109,9 @@ pub(super) fn run(connection: &Connection, mut jobs: mpsc::Receiver<Job>, receip
             return;
         }
     };
+    let mut crowd = Crowd::default();
     while jobs.blocking_recv_many(&mut group, limits::STORE_GROUP) > 0 {
+        crowd.gather(&mut group, &mut jobs);
         writer.commit_group(&mut group);
     }
     if !receipts.is_empty() {
@@ -152,13 +156,9 @@ impl<'c> Writer<'c> {
                 "INSERT INTO batches (conversation, version, turn, also, at, events, replies, journal, trace)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             )?,
-            // An intent never replaces an outcome.
             journal_put: connection.prepare(
                 "INSERT INTO journal (conversation, turn, step, kind, request, outcome, at, build)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-                 ON CONFLICT DO UPDATE SET kind = excluded.kind, request = excluded.request,
-                 outcome = excluded.outcome, at = excluded.at, build = excluded.build
-                 WHERE excluded.outcome IS NOT NULL OR journal.outcome IS NULL",
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             )?,
             snapshot_put: connection
                 .prepare("INSERT OR REPLACE INTO snapshots (conversation, version, snapshot) VALUES (?1, ?2, ?3)")?,
@@ -203,6 +203,9 @@ impl<'c> Writer<'c> {
         let receipts = self.receipts.take();
         let outcomes = self.perform_all(&receipts, group).and_then(|outcomes| {
             self.commit.execute([])?;
+            if !receipts.is_empty() {
+                failpoint::hit("C23");
+            }
             Ok(outcomes)
         });
         if outcomes.is_err() {
