@@ -141,6 +141,8 @@ test_cases:
     steps: [{ user: hello }]
   - test_case: three
     steps: [{ user: hello }]
+  - test_case: four
+    steps: [{ user: hello }]
 "#;
     let (file, findings) = read_text(text);
     let expected = [
@@ -156,6 +158,7 @@ test_cases:
         ("E0105", 21, 59),
         ("F0109", 22, 29),
         ("E0103", 26, 9),
+        ("E0102", 28, 16),
         ("E0102", 30, 16),
     ];
     assert_eq!(places(&findings), expected);
