@@ -47,6 +47,10 @@ pub const TURN_EFFECTS: u32 = 50;
 pub const TURN_MODEL_CALLS: u32 = 40;
 /// Loop: model calls.
 pub const LOOP_MODEL_CALLS: u32 = 12;
+/// Reminders: the longest pause between two looks at what is due; another process may have set one, or a clock have jumped.
+pub const TIMER_PACE: Duration = Duration::from_secs(15);
+/// Reminders: conversations whose reminders are fired at once.
+pub const TIMERS_AT_ONCE: usize = 64;
 /// Agent: iterations of one run.
 pub const AGENT_ITERATIONS: u32 = 10;
 /// Agent: utterances of the conversation shown.

@@ -248,6 +248,7 @@ fn encode(id: &ConversationId, after: Version, batch: Batch) -> Result<Box<Appen
         journal,
         trace: batch.trace,
         bodies: batch.bodies,
+        timer: batch.timer,
         snapshot: snapshot.map_err(damaged)?,
     }))
 }
@@ -303,6 +304,9 @@ impl Store for SqliteStore {
             self.store_receipts().await?;
             self.read(read::waiting).await
         })
+    }
+    fn timers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<(ConversationId, Timestamp)>, StoreError>> {
+        Box::pin(self.read(move |connection| read::timers(connection, limit)))
     }
     fn undelivered<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>> {
         let id = id.clone();

@@ -8,6 +8,7 @@ mod e2e;
 mod kills;
 mod limits;
 mod program;
+mod reminders;
 mod rest;
 mod run;
 mod trials;

@@ -187,6 +187,21 @@ pub(super) fn waiting(connection: &Connection) -> Read<Vec<ConversationId>> {
     ids(connection, sql, [])
 }
 
+pub(super) fn timers(connection: &Connection, limit: usize) -> Read<Vec<(ConversationId, Timestamp)>> {
+    let sql = "SELECT conversations.id, timers.due FROM timers
+               JOIN conversations ON conversations.number = timers.conversation ORDER BY timers.due LIMIT ?1";
+    let mut statement = connection.prepare_cached(sql).map_err(driver)?;
+    let mut rows = statement.query(params![Unsigned(limit as u64)]).map_err(driver)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(driver)? {
+        // A row that is no pair of a text and a number belongs to no conversation that could be read.
+        if let (Ok(id), Ok(due)) = (row.get::<_, String>(0), row.get(1)) {
+            found.push((ConversationId::from(id), Timestamp::from_micros(due)));
+        }
+    }
+    Ok(found)
+}
+
 pub(super) fn undelivered(connection: &Connection, id: &ConversationId) -> Read<Vec<StoredReply>> {
     at_once(connection, || {
         let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };

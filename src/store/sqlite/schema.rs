@@ -14,7 +14,7 @@ use crate::{limits, store::StoreError};
 const APPLICATION: i32 = 0x5365_6775;
 
 /// Entry `n` takes a file from version `n` to `n + 1`.
-const MIGRATIONS: &[&str] = &[V1, V2];
+const MIGRATIONS: &[&str] = &[V1, V2, V3];
 /// The newest version.
 const KNOWN: u32 = MIGRATIONS.len() as u32;
 
@@ -78,6 +78,12 @@ INSERT INTO records (conversation, turn, step, kind, request, outcome, at, build
 DROP TABLE journal;
 ALTER TABLE records RENAME TO journal;
 CREATE INDEX journal_by_turn ON journal (conversation, turn);
+";
+
+/// * `timers`: when the earliest reminder of a conversation is due, in microseconds.
+const V3: &str = "
+CREATE TABLE timers (conversation INTEGER PRIMARY KEY, due INTEGER NOT NULL);
+CREATE INDEX timers_in_order ON timers (due);
 ";
 
 /// Opens the file for writing, and brings its tables to the newest version.

@@ -138,7 +138,7 @@ fn a_newer_or_foreign_file_is_left_alone() {
     drop(files.open("a.db"));
     Connection::open(files.path("a.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let refused = SqliteStore::open(&files.path("a.db"), false).err().unwrap();
-    assert!(matches!(refused, StoreError::TooNew { found: 99, known: 2 }), "{refused}");
+    assert!(matches!(refused, StoreError::TooNew { found: 99, known: 3 }), "{refused}");
     Connection::open(files.path("b.db")).unwrap().execute_batch("CREATE TABLE events (id INTEGER)").unwrap();
     let refused = SqliteStore::open(&files.path("b.db"), false).err().unwrap();
     assert!(matches!(refused, StoreError::Unsupported { .. }), "{refused}");
@@ -161,7 +161,7 @@ async fn a_file_of_the_first_version_is_brought_up_to_date() {
              request TEXT NOT NULL, outcome TEXT, at INTEGER NOT NULL, build INTEGER NOT NULL,
              PRIMARY KEY (conversation, turn, step)
          ) WITHOUT ROWID;
-         INSERT INTO journal SELECT {columns} FROM newer; DROP TABLE newer; PRAGMA user_version = 1"
+         INSERT INTO journal SELECT {columns} FROM newer; DROP TABLE newer; DROP TABLE timers; PRAGMA user_version = 1"
     );
     Connection::open(files.path("a.db")).unwrap().execute_batch(&back).unwrap();
     let store = files.open("a.db");
@@ -193,6 +193,25 @@ async fn receipts_are_stored_soon_even_when_nothing_else_is() {
         }
     }
     panic!("the receipt was not stored");
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_version_learns_about_reminders() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    talk(&store, "c", "m1", 1).await;
+    drop(store);
+    let old = Connection::open(files.path("a.db")).unwrap();
+    old.execute_batch("DROP TABLE timers; PRAGMA user_version = 1").unwrap();
+    drop(old);
+    let (store, due) = (files.open("a.db"), Timestamp::from_micros(5));
+    let inbound = message("c", "m2", 2);
+    store.accept(inbound.clone()).await.unwrap();
+    let timed = Batch { timer: Some(Some(due)), ..batch(&inbound, TurnNumber(2)) };
+    store.append(&"c".into(), Version(1), timed).await.unwrap();
+    drop(store);
+    assert_eq!(files.open("a.db").timers(9).await.unwrap(), [("c".into(), due)]);
+    assert_eq!(files.open("a.db").turns(&"c".into()).await.unwrap().len(), 2);
 }
 
 #[tokio::test]

@@ -65,6 +65,8 @@ pub(super) struct Appended {
     pub(super) journal: Option<Vec<u8>>,
     pub(super) trace: Option<String>,
     pub(super) bodies: Vec<Body>,
+    /// The time of the earliest reminder, where it has changed.
+    pub(super) timer: Option<Option<Timestamp>>,
     pub(super) snapshot: Option<Vec<u8>>,
 }
 
@@ -379,6 +381,9 @@ impl<'c> Writer<'c> {
         for body in &batch.bodies {
             self.body_put.execute(params![conversation, &*body.hash, at.as_micros(), &*body.text])?;
         }
+        if let Some(due) = batch.timer {
+            self.set_timer(conversation, due)?;
+        }
         self.heads.change(id, |head| {
             head.version = number;
             head.open.retain(|(open, _)| *open != turn.0 && !batch.also.contains(&TurnNumber(*open)));
@@ -386,6 +391,18 @@ impl<'c> Writer<'c> {
             head.touch(at);
         });
         Ok(Ok(Done::Version(Version(number))))
+    }
+
+    /// Rare, so its statements are not kept ready.
+    fn set_timer(&self, conversation: i64, due: Option<Timestamp>) -> rusqlite::Result<()> {
+        match due {
+            Some(due) => self.connection.execute(
+                "INSERT OR REPLACE INTO timers (conversation, due) VALUES (?1, ?2)",
+                params![conversation, due.as_micros()],
+            ),
+            None => self.connection.execute("DELETE FROM timers WHERE conversation = ?1", [conversation]),
+        }
+        .map(drop)
     }
 
     fn delivered(&mut self, id: &ConversationId, replies: &[Arc<str>]) -> Outcome {
