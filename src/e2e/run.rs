@@ -26,7 +26,7 @@ use super::{
     clock::CaseClock,
     judge::{Judge, Question},
     look::{self, Look, Verdict},
-    plan::{self, CLOCK_SLOT, Planned},
+    plan::{self, Planned},
     seen::Seen,
     stub::{self, Problems},
     tape::{Tape, TapedJournal},
@@ -351,10 +351,7 @@ async fn seed_fixtures(setting: &Setting<'_>, store: &Arc<dyn Store>) -> Result<
     }
     for (slot, value) in slots {
         let kind = setting.project.slot(&slot.name).map(|slot| &slot.kind);
-        // The time of the case is no slot of the author; prompts see it as the time.
-        if *slot.name != *CLOCK_SLOT {
-            set(&slot.name, kind.map_or(value.clone(), |kind| dialogue::coerced(kind, value.clone())));
-        }
+        set(&slot.name, kind.map_or(value.clone(), |kind| dialogue::coerced(kind, value.clone())));
     }
     events.push(event(EventKind::Action { name: ActionName::from("action_listen") }));
     let message = UserMessage {

@@ -220,8 +220,9 @@ fn case(reader: &mut Reader<'_>, node: &Node) -> Option<Case> {
             let help = "Begin with `- user: …`; what is expected stands after what the user says.";
             reader.findings.error("E0103", &first.place, "a case begins with a step of the user", help);
         }
-        None if complete && fields.has("steps") => {
-            reader.error("E0103", fields.at("steps"), "this case has no step that can be used", "Add `- user: …`.");
+        None if complete => {
+            let help = "Add `- user: …`, or take the case away.";
+            reader.warning("E0103", fields.at("steps"), "this case has no step, so it holds whatever happens", help);
         }
         _ => {}
     }

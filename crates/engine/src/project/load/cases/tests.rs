@@ -176,6 +176,51 @@ fn steps_beside_assertions_are_told_to_be_ignored() {
 }
 
 #[test]
+fn forms_of_older_projects_are_read_without_a_finding() {
+    let text = r#"
+test_cases:
+  - test_case: with commands of their own
+    steps:
+      - user: yes
+      - commands:
+        - start_flow: pay
+        - set_slot:
+          - amount: "50"
+        - correct_slot:
+          - to: null
+      - utter: utter_a
+      - user: >-
+          two lines
+          of text
+      - commands:
+        - error:
+          error_type: too_long
+  - test_case: buttons without quotes
+    fixtures: []
+    steps:
+      - user: /SetSlots(ok=True)
+        assertions:
+            - bot_uttered:
+                buttons:
+                  - title: Yes
+                    payload: /SetSlots(ok=True)
+            - slot_was_set:
+                - name: ok
+                  value: True
+            - flow_completed:
+                 flow_id: pay
+"#;
+    let (file, findings) = read_text(text);
+    assert_eq!(places(&findings), []);
+    let CaseStepKind::User(user) = &file.unwrap().cases[1].steps[0].kind else { panic!() };
+    let AssertionKind::SlotWasSet(slots) = &user.assertions[1].kind else { panic!("{user:?}") };
+    assert_eq!(slots[0].value, Some(serde_json::json!(true)));
+    let (file, findings) = read_text("test_cases:\n  - test_case: empty\n    steps: []\n");
+    assert_eq!(places(&findings), [("E0103", 3, 5)]);
+    assert!(findings[0].severity == Severity::Warning && file.unwrap().cases[0].whole);
+}
+
+#[test]
 fn a_conftest_may_be_empty_and_has_no_cases() {
     let read = |text: &str| CaseFile::read_conftest(&SourceFile { path: "conftest.yml".into(), text: text.into() });
     assert_eq!(read("").1.len(), 0);
