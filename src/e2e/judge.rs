@@ -58,8 +58,7 @@ impl Judge {
             let named = wanted.utter_name.as_deref().is_none_or(|name| bot.utter_action.as_deref() == Some(name));
             let source = wanted.utter_source.as_deref();
             let said_by = source.is_none_or(|source| {
-                let made_by = fact(bot, "utter_source");
-                made_by.as_ref().and_then(Json::as_str) == Some(source) || seen.source(*at).as_deref() == Some(source)
+                bot.utter_source.as_deref() == Some(source) || seen.source(*at).as_deref() == Some(source)
             });
             // Only what was generated is judged, unless the author says whose words are meant.
             let meant = wanted.utter_name.is_some() || source.is_some() || is_generated(bot);
@@ -142,24 +141,13 @@ impl Judge {
 
 /// Whether a model wrote the message or its last form: then it says which component had it written.
 fn is_generated(bot: &BotMessage) -> bool {
-    fact(bot, "utter_source").is_some()
+    bot.utter_source.is_some()
 }
 
-/// A fact that a component leaves on its message; read from the stored form, which has it only where there is one.
-fn fact(bot: &BotMessage, name: &str) -> Option<Json> {
-    serde_json::to_value(bot).ok()?.get(name).filter(|value| !value.is_null()).cloned()
-}
-
-/// What a generated text was made from: passages that were found, the words of the response, else what tools answered in the
-/// turn.
+/// What a generated text was made from: passages that were found, else what tools answered in the turn.
 fn ground(bot: &BotMessage, seen: &Seen) -> Option<String> {
-    let mut found: Vec<String> = Vec::new();
-    for name in ["search_results", "domain_ground_truth"] {
-        let passages = fact(bot, name);
-        let listed = passages.as_ref().and_then(Json::as_array).into_iter().flatten();
-        let text = |passage: &Json| passage.as_str().or_else(|| passage.get("text")?.as_str()).map(str::to_owned);
-        found.extend(listed.filter_map(text));
-    }
+    let text = |passage: &Json| passage.as_str().or_else(|| passage.get("text")?.as_str()).map(str::to_owned);
+    let mut found: Vec<String> = bot.search_results.iter().filter_map(text).collect();
     if found.is_empty() {
         found.extend(seen.events.iter().filter_map(|event| match &event.kind {
             EventKind::ToolExecuted { summary: Some(summary), status, .. } if status == "done" => Some(summary.clone()),

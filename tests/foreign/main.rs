@@ -7,6 +7,7 @@ mod cases;
 mod mcp;
 mod parts;
 mod starter;
+mod vectors;
 
 use parts::{Part, aimock, everything, fastmcp, pypred};
 

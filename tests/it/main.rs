@@ -6,6 +6,7 @@ mod cli;
 mod conversations;
 mod e2e;
 mod kills;
+mod knowledge;
 mod limits;
 mod program;
 mod reminders;

@@ -15,6 +15,7 @@ mod keys;
 mod load;
 mod reader;
 pub mod render;
+mod search;
 mod uses;
 mod yaml;
 
@@ -35,6 +36,7 @@ pub use self::{
     folders::{Folders, named_files},
     keys::{Key, SHAPES, Shape, Support, Takes, Unknown},
     load::variables,
+    search::{DocumentStore, ModelChoice, QdrantDef, RetrievalConfig, SearchConfig},
 };
 use crate::{
     finding::Finding,
