@@ -70,6 +70,7 @@ impl Turn<'_> {
         let begins = top.at == Position::Start;
         match self.upcoming(flow) {
             Upcoming::Step(step) => {
+                self.because(Reason::Step { flow: flow.id.clone(), step: step.id.clone() });
                 if let Some(top) = self.stack.last_mut() {
                     top.at = Position::At(step.id.clone());
                     if matches!(top.kind, FrameKind::Flow { .. }) {

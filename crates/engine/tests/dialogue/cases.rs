@@ -62,7 +62,7 @@ fn conversations_go_as_written() {
             }
         }
     }
-    let all = ["branch", "condition", "dropped", "failed", "note", "rejected", "replaced", "shortcut"];
+    let all = ["branch", "condition", "dropped", "failed", "note", "rejected", "replaced", "shortcut", "step"];
     let seen: Vec<String> = all.iter().map(|kind| format!("\"{kind}\"")).collect();
     assert!(only.is_some() || reasons == seen.into_iter().collect(), "reasons that the cases show: {reasons:?}");
     assert!(count > 0 && failures.is_empty(), "{} of {count} cases fail: {failures:#?}", failures.len());

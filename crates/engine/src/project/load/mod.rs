@@ -3,7 +3,9 @@
 
 mod action_endpoint;
 mod agents;
+mod assertions;
 mod buttons;
+mod cases;
 mod config;
 mod credentials;
 mod domain;
