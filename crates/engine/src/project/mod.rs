@@ -4,6 +4,7 @@
 //! once. This room reads no file and no environment: texts and variables are handed in.
 
 mod agents;
+mod analysis;
 mod check;
 mod config;
 mod domain;

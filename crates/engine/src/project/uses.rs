@@ -47,6 +47,23 @@ pub(crate) enum Used {
     ModelGroup,
     /// An intent.
     Intent,
+    /// An intent that a button sends.
+    ButtonIntent,
+}
+
+/// A value that a step or a button gives to a slot.
+#[derive(Clone, Debug)]
+pub(crate) struct Fill {
+    /// The slot.
+    pub(crate) slot: Arc<str>,
+    /// The value; from a button always a text.
+    pub(crate) value: serde_json::Value,
+    /// Whether a button gives it, by its payload.
+    pub(crate) by_button: bool,
+    /// Where it stands.
+    pub(crate) place: Place,
+    /// Whether in a built-in pattern.
+    pub(crate) builtin: bool,
 }
 
 /// A condition and what it is for.
@@ -54,7 +71,7 @@ pub(crate) enum Used {
 pub(crate) struct ConditionUse {
     /// The condition.
     pub(crate) condition: Condition,
-    /// Its text's place.
+    /// Its text, or the YAML boolean.
     pub(crate) at: Node,
     /// Its file.
     pub(crate) file: Arc<str>,

@@ -3,7 +3,14 @@
 //!
 //! `SEGUE_SEED` sets the seed, `SEGUE_FULL=1` takes the whole counts, `SEGUE_PLANT=<part of a kind's name>` shows single kinds.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::print_stdout, unreachable_pub)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    unreachable_pub
+)]
 
 mod chance;
 mod kinds;

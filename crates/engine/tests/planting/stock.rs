@@ -113,10 +113,9 @@ fn number(world: &mut World, thing: &str, shown: &mut Vec<String>) -> Vec<Y> {
     if world.chance.often(70) {
         step.set("rejections", list([rule(&format!("slots.{slot} < 1 or slots.{slot} > {most}"), &bad)]));
     } else {
-        world.slot_keys(&slot).set(
-            "validation",
-            map([("rejections", list([rule(&format!("not (slots.{slot} > 0)"), &bad)]))]),
-        );
+        world
+            .slot_keys(&slot)
+            .set("validation", map([("rejections", list([rule(&format!("not (slots.{slot} > 0)"), &bad)]))]));
     }
     let on = format!("after_{slot}");
     let limit = world.chance.within(5, 15);
@@ -199,7 +198,8 @@ fn task_agent(world: &mut World, thing: &str, shown: &mut Vec<String>) -> Vec<Y>
         ("connections", map([("mcp_servers", list([map([("name", text("depot"))])]))])),
     ]);
     world.agents.push((name.clone(), agent));
-    let (which, price) = (world.held(&format!("{thing}_chosen"), "text"), world.held(&format!("{thing}_limit"), "float"));
+    let (which, price) =
+        (world.held(&format!("{thing}_chosen"), "text"), world.held(&format!("{thing}_limit"), "float"));
     let exit = [text(format!("slots.{which} is not null")), text(format!("slots.{price} > 0"))];
     shown.extend([which, price]);
     vec![map([("call", text(name))]).with("exit_if", list(exit))]
@@ -231,7 +231,10 @@ fn marked_state(world: &mut World, thing: &str) -> Vec<Y> {
     let value = CHOICES[world.chance.below(3)];
     let name = format!("utter_stage_{}", world.number());
     let variations = [
-        map([("condition", text(format!("slots.{state} is \"{}\"", CHOICES[0]))), ("text", text("At the very start."))]),
+        map([
+            ("condition", text(format!("slots.{state} is \"{}\"", CHOICES[0]))),
+            ("text", text("At the very start.")),
+        ]),
         map([("channel", text("rest")), ("text", text("Under way, over the wire."))]),
         map([("text", text("Under way."))]),
     ];
@@ -257,10 +260,7 @@ fn router(world: &mut World, thing: &str, shown: &mut Vec<String>) -> Vec<Y> {
     let on = format!("after_{slot}");
     let step = map([("noop", plain(true))]).with(
         "next",
-        ways(
-            vec![(text(format!("slots.{slot} is null")), going(vec![described(&slot)], &on))],
-            text(on.clone()),
-        ),
+        ways(vec![(text(format!("slots.{slot} is null")), going(vec![described(&slot)], &on))], text(on.clone())),
     );
     let ok = world.prints(&[slot.clone()]);
     shown.push(slot);
@@ -289,10 +289,9 @@ fn nested(world: &mut World, thing: &str, shown: &mut Vec<String>) -> Vec<Y> {
         "next",
         ways(
             vec![(text(format!("slots.{b} is \"{}\"", CHOICES[2])), going(vec![act(&old)], &on))],
-            list([act(&mid).with(
-                "next",
-                ways(vec![(text(format!("slots.{a} > 50")), text("END"))], text(on.clone())),
-            )]),
+            list(
+                [act(&mid).with("next", ways(vec![(text(format!("slots.{a} > 50")), text("END"))], text(on.clone())))],
+            ),
         ),
     );
     let step = described(&a)
@@ -307,29 +306,31 @@ fn login(world: &mut World) {
     let pin = world.slot("member_pin", Kind::Text);
     let inside = world.held("logged_in", "bool");
     let hello = world.says("You are in.");
-    let flow = world.flow("log_in", "The user identifies themselves with a PIN.", vec![
-        described(&pin),
-        fill(&inside, plain(true)),
-        act(&hello),
-    ]);
+    let flow = world.flow(
+        "log_in",
+        "The user identifies themselves with a PIN.",
+        vec![described(&pin), fill(&inside, plain(true)), act(&hello)],
+    );
     world.flows[flow].keys.push(("persisted_slots".into(), list([text(inside.clone()), text(pin.clone())])));
     world.flows[flow].keys.push(("if".into(), text(format!("not slots.{inside}"))));
     let secret = world.says("Your bonus is 12 points.");
     let shown = world.prints(&[pin]);
-    let flow = world.flow("bonus_points", "The user asks for the points on their bonus account.", vec![
-        act(&secret),
-        act(&shown),
-    ]);
+    let flow = world.flow(
+        "bonus_points",
+        "The user asks for the points on their bonus account.",
+        vec![act(&secret), act(&shown)],
+    );
     world.flows[flow].keys.push(("if".into(), text(format!("slots.{inside} is true"))));
 }
 
 /// Patterns of the project's own.
 fn overrides(world: &mut World) {
     let stopped = world.says("Stopped. What else?");
-    world.flow("pattern_cancel_flow", "what happens when something is cancelled", vec![
-        act("action_cancel_flow"),
-        act(&stopped),
-    ]);
+    world.flow(
+        "pattern_cancel_flow",
+        "what happens when something is cancelled",
+        vec![act("action_cancel_flow"), act(&stopped)],
+    );
     if world.chance.often(50) {
         world.flow("pattern_chitchat", "small talk", vec![act("utter_free_chitchat_response")]);
     }

@@ -56,10 +56,8 @@ impl World {
     pub fn new(seed: u64, custom: Option<bool>) -> Self {
         let mut chance = Chance::new(seed);
         let custom = custom.unwrap_or_else(|| chance.often(50));
-        let generator = map([
-            ("name", text("CompactLLMCommandGenerator")),
-            ("llm", map([("model_group", text("main_model"))])),
-        ]);
+        let generator =
+            map([("name", text("CompactLLMCommandGenerator")), ("llm", map([("model_group", text("main_model"))]))]);
         let config = map([
             ("recipe", text("default.v1")),
             ("language", text("en")),
@@ -192,7 +190,8 @@ impl World {
 
     /// The files as trees.
     fn files(&self) -> Vec<(String, Y)> {
-        let mut files = vec![("config.yml".to_owned(), self.config.clone()), ("endpoints.yml".into(), self.endpoints.clone())];
+        let mut files =
+            vec![("config.yml".to_owned(), self.config.clone()), ("endpoints.yml".into(), self.endpoints.clone())];
         let mut domain = vec![("version".to_owned(), text("3.1"))];
         let mut add = |key: &str, node: Y| domain.push((key.to_owned(), node));
         if !self.intents.is_empty() {

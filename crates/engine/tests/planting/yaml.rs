@@ -44,14 +44,6 @@ impl Y {
         }
     }
 
-    pub fn as_text(&self) -> Option<&str> {
-        match self {
-            Y::Text(text) | Y::Plain(text) => Some(text),
-            Y::Marked(inner) => inner.as_text(),
-            _ => None,
-        }
-    }
-
     /// Puts a pair into a map, in place of one with the same key.
     pub fn set(&mut self, key: &str, value: Y) {
         match self {

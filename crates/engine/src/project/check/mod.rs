@@ -9,6 +9,7 @@ mod names;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::calls::with_called;
 use super::{
     Project, Sources,
     uses::{ConditionUse, Use},

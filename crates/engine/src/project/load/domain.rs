@@ -104,6 +104,9 @@ impl Merge {
                 return;
             }
         };
+        if !reader.builtin {
+            reader.listed.push((ActionName::from(name), reader.place(node)));
+        }
         let action = self.actions.entry(ActionName::from(name)).or_default();
         action.send_domain |= send_domain;
     }

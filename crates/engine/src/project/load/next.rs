@@ -41,8 +41,8 @@ pub(super) enum Dest {
 }
 
 impl Draft<'_> {
-    /// Reads the `next` of a step.
-    pub(super) fn next(&mut self, reader: &mut Reader<'_>, node: Option<&Node>) -> Follow {
+    /// Reads the `next` of the step at position `step`.
+    pub(super) fn next(&mut self, reader: &mut Reader<'_>, node: Option<&Node>, step: usize) -> Follow {
         let Some(node) = node.filter(|node| !node.is_null()) else { return Follow::Unsaid };
         if let Some(text) = node.text() {
             return Follow::Go(dest(reader, text, node));
@@ -63,13 +63,13 @@ impl Draft<'_> {
         }
         let is_branch = |item: &Node| ["if", "then", "else"].iter().any(|key| item.get(key).is_some());
         if items.iter().any(is_branch) {
-            self.branches(reader, node, items)
+            self.branches(reader, node, items, step)
         } else {
             self.list(reader, items, Position::Plain).map_or(Follow::Go(Dest::End), |first| Follow::Go(Dest::At(first)))
         }
     }
 
-    fn branches(&mut self, reader: &mut Reader<'_>, node: &Node, items: &[Node]) -> Follow {
+    fn branches(&mut self, reader: &mut Reader<'_>, node: &Node, items: &[Node], step: usize) -> Follow {
         let mut branches = Vec::new();
         let mut otherwise: Option<Dest> = None;
         let mut has_else = false;
@@ -84,6 +84,8 @@ impl Draft<'_> {
                     reader.error("F0234", fields.at("else"), "`else` stands twice", "Keep one of them.");
                 }
                 has_else = true;
+                let place = reader.place(fields.at("else"));
+                reader.elses.entry((self.flow.clone(), step)).or_insert(place);
                 let target = self.target(reader, fields.node("else"), fields.at("else"), "else");
                 otherwise = otherwise.or(target);
             }

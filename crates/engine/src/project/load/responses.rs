@@ -117,7 +117,7 @@ pub(super) fn text(reader: &mut Reader<'_>, node: &Node, jinja: bool) -> Option<
 }
 
 /// The names in single braces, with their byte offsets; doubled braces are plain ones.
-fn placeholders(text: &str) -> Vec<(usize, &str)> {
+pub(crate) fn placeholders(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(open) = text.get(at..).and_then(|rest| rest.find('{')).map(|open| at + open) {

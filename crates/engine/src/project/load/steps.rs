@@ -149,7 +149,7 @@ impl<'a> Draft<'a> {
             reader.error("F0208", fields.at("next"), "a `link` has no `next`", help);
         }
         self.steps.push(DraftStep { id, named, kind, follow: Follow::Unsaid, place, description });
-        let follow = self.next(reader, fields.node("next"));
+        let follow = self.next(reader, fields.node("next"), at);
         if let Some(step) = self.steps.get_mut(at) {
             step.follow = follow;
         }
@@ -298,6 +298,7 @@ fn set_slots(reader: &mut Reader<'_>, node: &Node) -> Vec<(SlotName, serde_json:
         };
         for entry in entries {
             reader.uses_name(Used::Slot, &entry.key, reader.place(&entry.at));
+            reader.fills_slot(&entry.key, entry.node.json(), false, &entry.node);
             pairs.push((SlotName::from(entry.key.as_str()), entry.node.json()));
         }
     }

@@ -118,10 +118,7 @@ fn two(world: &mut World, kind: Kind, first: &str, second: &str) {
     let slot = world.slot("gauge", kind);
     let (a, b) = (world.says("This way."), world.says("That way."));
     let condition = |text_: &str| text(text_.replace('#', &format!("slots.{slot}")));
-    let branches = vec![
-        (condition(first), ending(vec![act(&a)])),
-        (condition(second).marked(), ending(vec![act(&b)])),
-    ];
+    let branches = vec![(condition(first), ending(vec![act(&a)])), (condition(second).marked(), ending(vec![act(&b)]))];
     world.insert(fork(&slot, branches, None));
 }
 

@@ -21,7 +21,7 @@ pub const KINDS: [Plant; 22] = [
     kind("a mapping of no known type", unknown_mapping),
     kind("a misspelt key of a slot", slot_key),
     quiet("a response that nothing says", unused_response),
-    kind("a slot that nothing uses", unused_slot),
+    quiet("a slot that nothing uses", unused_slot),
     kind("an action that nothing runs", unused_action),
     kind("an agent that nothing calls", unused_agent),
     kind("an agent that is never done", exit_impossible),
@@ -175,9 +175,10 @@ fn both_lists(world: &mut World) {
     let words = world.says("Stars?");
     let on = map([("call", text("star_gazer"))]);
     let slot = world.slot("stars", Kind::Bool);
-    let fork = ways(vec![(text(format!("slots.{slot}")), Y::List(vec![on.with("next", text("END"))]))], ending(vec![
-        act(&words),
-    ]));
+    let fork = ways(
+        vec![(text(format!("slots.{slot}")), Y::List(vec![on.with("next", text("END"))]))],
+        ending(vec![act(&words)]),
+    );
     world.flow("star_talk", "The user looks at the stars.", vec![named("stars", described(&slot)).with("next", fork)]);
 }
 

@@ -115,7 +115,8 @@ fn set_unknown(world: &mut World) {
 }
 
 fn tool(world: &mut World, server: Y, input: Y) {
-    let call = map([("call", text("ring_the_bell")), ("mcp_server", server), ("mapping", map([("input", list([input]))]))]);
+    let call =
+        map([("call", text("ring_the_bell")), ("mcp_server", server), ("mapping", map([("input", list([input]))]))]);
     world.insert(vec![call]);
 }
 
@@ -158,7 +159,10 @@ fn agent_server(world: &mut World) {
 fn exit_on_flow(world: &mut World) {
     let slot = world.slot("colour", Kind::Text);
     world.flow("ask_the_colour", "Asks for a colour.", vec![described(&slot)]);
-    let call = map([("call", text("ask_the_colour")), ("exit_if", list([text(format!("slots.{slot} is not null"))]).marked())]);
+    let call = map([
+        ("call", text("ask_the_colour")),
+        ("exit_if", list([text(format!("slots.{slot} is not null"))]).marked()),
+    ]);
     world.insert(vec![call]);
 }
 

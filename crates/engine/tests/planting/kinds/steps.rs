@@ -161,7 +161,8 @@ fn key_twice(world: &mut World) {
 
 fn open_quote(world: &mut World) {
     // The parser notices at the next line that cannot belong to the quote, or at the end of the file.
-    let file = "flows:\n  late_news:\n    description: \"The user asks for news.\n    steps:\n      - action: action_listen\n";
+    let file =
+        "flows:\n  late_news:\n    description: \"The user asks for news.\n    steps:\n      - action: action_listen\n";
     world.raw.push(("data/late.yml".into(), file.into(), 4));
 }
 

@@ -134,11 +134,7 @@ fn initial_type(world: &mut World) {
 
 fn initial_choice(world: &mut World) {
     let values = list(CHOICES.map(text));
-    keyed(world, vec![
-        ("type", text("categorical")),
-        ("values", values),
-        ("initial_value", text("gigantic").marked()),
-    ]);
+    keyed(world, vec![("type", text("categorical")), ("values", values), ("initial_value", text("gigantic").marked())]);
 }
 
 fn twin_choices(world: &mut World) {

@@ -32,8 +32,7 @@ fn silent_circle(world: &mut World) {
     let slot = world.slot("gauge", Kind::Choice);
     let (a, b) = (world.says("Let me see."), world.says("Not yet."));
     let again = going(vec![act(&b)], "look_again");
-    let look = act(&a)
-        .with("next", ways(vec![(text(format!("slots.{slot} is \"basic\"")), text("look_done"))], again));
+    let look = act(&a).with("next", ways(vec![(text(format!("slots.{slot} is \"basic\"")), text("look_done"))], again));
     world.insert(vec![
         described(&slot),
         named("look_again", look).marked(),
@@ -108,7 +107,8 @@ fn printed_before(world: &mut World) {
 
 fn tool(input: &str) -> Y {
     let input = map([("param", text("x")), ("slot", text(input).marked())]);
-    map([("call", text("ring_the_bell")), ("mcp_server", text("depot"))]).with("mapping", map([("input", list([input]))]))
+    map([("call", text("ring_the_bell")), ("mcp_server", text("depot"))])
+        .with("mapping", map([("input", list([input]))]))
 }
 
 fn sent_before(world: &mut World) {

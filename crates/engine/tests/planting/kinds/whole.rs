@@ -134,9 +134,7 @@ fn placeholder(world: &mut World) {
 }
 
 fn sessions(world: &mut World) {
-    let config = map([
-        ("start_session_after_expiry", plain(false)),
-        ("carry_over_slots_to_new_session", plain(true).marked()),
-    ]);
+    let config =
+        map([("start_session_after_expiry", plain(false)), ("carry_over_slots_to_new_session", plain(true).marked())]);
     world.more_domain.push(("session_config".into(), config));
 }

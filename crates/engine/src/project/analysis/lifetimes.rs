@@ -1,0 +1,138 @@
+//! Slots that are read where no value can be: nothing fills them, or what filled them is over.
+//!
+//! Only in projects without code of their own, since an action may fill any slot at any time.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::{
+    super::{
+        Call, Flow, StepKind,
+        check::with_called,
+        uses::{Role, Used},
+    },
+    survey::Survey,
+};
+use crate::finding::{Findings, Place};
+
+pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
+    if survey.has_code {
+        return;
+    }
+    let reads = reads(survey);
+    let families = Families::of(survey);
+    let mut never: BTreeMap<&str, &Read<'_>> = BTreeMap::new();
+    for read in &reads {
+        if survey.is_filled_otherwise(read.slot) {
+            continue;
+        }
+        match survey.writers.get(read.slot) {
+            None => {
+                // One slip, however often the slot is read: told where it weighs most.
+                let first = never.entry(read.slot).or_insert(read);
+                if read.how < first.how {
+                    *first = read;
+                }
+            }
+            Some(writers) if !writers.lasting && !writers.flows.is_empty() => {
+                let Some(flow) = read.flow else { continue };
+                if !writers.flows.iter().any(|at| families.are_related(*at, flow)) {
+                    gone(survey, read, writers.flows.first().copied(), findings);
+                }
+            }
+            Some(_) => {}
+        }
+    }
+    for (slot, read) in never {
+        let message = format!("{} `{slot}`, which nothing ever fills", read.how.said());
+        let help = "Collect it, set it by `set_slots`, a tool or an agent, or give it an `initial_value`.";
+        findings.warning("F0245", &read.place, message, help);
+    }
+}
+
+fn gone(survey: &Survey<'_>, read: &Read<'_>, writer: Option<usize>, findings: &mut Findings) {
+    let Some((id, _)) = writer.and_then(|at| survey.project.flows.get_index(at)) else { return };
+    let message = format!("{} `{}`, which is emptied when `{id}` ends", read.how.said(), read.slot);
+    let help = format!("Write `persisted_slots: [{}]` in `{id}`, or call that flow instead.", read.slot);
+    // A text or a tool may be meant for the time while the other flow is interrupted.
+    match read.how {
+        How::Guard | How::Branch => findings.warning("F0246", &read.place, message, help),
+        How::Tool | How::Text => findings.note("F0246", &read.place, message, help),
+    }
+}
+
+/// How a slot is read, by weight.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum How {
+    Guard,
+    Branch,
+    Tool,
+    Text,
+}
+
+impl How {
+    fn said(self) -> &'static str {
+        match self {
+            Self::Guard => "the guard reads",
+            Self::Branch => "the condition reads",
+            Self::Tool => "the tool is given",
+            Self::Text => "the text prints",
+        }
+    }
+}
+
+struct Read<'p> {
+    slot: &'p str,
+    how: How,
+    /// The flow, by position; none for a text.
+    flow: Option<usize>,
+    place: Place,
+}
+
+fn reads<'p>(survey: &Survey<'p>) -> Vec<Read<'p>> {
+    let mut reads = Vec::new();
+    for (flow, def) in survey.project.flows.values().enumerate().filter(|(_, def)| !def.is_pattern()) {
+        if let Some(guard) = &def.guard {
+            let place = survey.place_of(guard).unwrap_or_else(|| def.place.clone());
+            let read = |slot| Read { slot, how: How::Guard, flow: Some(flow), place: place.clone() };
+            reads.extend(guard.slots().map(read));
+        }
+        for step in &def.steps {
+            if let StepKind::Call(Call::Tool { input, .. }) = &step.kind {
+                let read = |slot| Read { slot, how: How::Tool, flow: Some(flow), place: step.place.clone() };
+                reads.extend(input.iter().map(|(_, slot)| read(slot.as_str())));
+            }
+        }
+    }
+    for used in survey.conditions.iter().filter(|used| !used.builtin) {
+        let Role::Branch(id) = &used.role else { continue };
+        let Some(flow) = survey.project.flows.get_index_of(id).filter(|_| !id.as_str().starts_with("pattern_")) else {
+            continue;
+        };
+        let place = used.at.place(&used.file);
+        let read = |slot| Read { slot, how: How::Branch, flow: Some(flow), place: place.clone() };
+        reads.extend(used.condition.slots().map(read));
+    }
+    for used in survey.uses.iter().filter(|used| used.used == Used::PrintedSlot && !used.builtin) {
+        if survey.project.slot(&used.name).is_some() {
+            reads.push(Read { slot: &used.name, how: How::Text, flow: None, place: used.place.clone() });
+        }
+    }
+    reads
+}
+
+/// Which flows share the life of their slots: a caller and what it calls.
+struct Families(Vec<HashSet<usize>>);
+
+impl Families {
+    fn of(survey: &Survey<'_>) -> Self {
+        let at = |flow: &Flow| survey.project.flows.get_index_of(&flow.id);
+        let calls = |flow: &&Flow| flow.steps.iter().any(|step| matches!(step.kind, StepKind::Call(Call::Flow(_))));
+        let callers = survey.project.flows.values().map(|flow| &**flow).filter(calls);
+        Self(callers.map(|flow| with_called(survey.project, flow).into_iter().filter_map(at).collect()).collect())
+    }
+
+    /// Whether some flow holds both: one calls the other, or a third calls them.
+    fn are_related(&self, a: usize, b: usize) -> bool {
+        a == b || self.0.iter().any(|family| family.contains(&a) && family.contains(&b))
+    }
+}
