@@ -77,3 +77,7 @@ pub const ANALYSIS_CELLS: usize = 64;
 pub const ANALYSIS_VISITS: usize = 32;
 /// Parts of a way through a flow that a finding shows; the middle of a longer one is left out.
 pub const PATH_STEPS: usize = 14;
+/// Characters of one line of text in a picture of flows.
+pub const PICTURE_LINE: usize = 38;
+/// Lines of one text in a picture of flows.
+pub const PICTURE_LINES: usize = 3;

@@ -8,6 +8,7 @@ mod analysis;
 mod check;
 mod config;
 mod domain;
+pub mod drawing;
 mod endpoints;
 mod flows;
 mod folders;

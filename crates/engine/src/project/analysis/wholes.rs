@@ -116,13 +116,12 @@ fn starts(survey: &Survey<'_>, flows: &[&Flow], findings: &mut Findings) {
 }
 
 /// What a pattern of the project's own must run, or the runtime waits in vain: the pattern, its action, what is lost without it.
-const CONTRACTS: [(&str, &str, &str); 7] = [
+const CONTRACTS: [(&str, &str, &str); 6] = [
     ("pattern_cancel_flow", "action_cancel_flow", "the flow that was cancelled goes on"),
     ("pattern_correction", "action_correct_flow_slot", "the corrected slot keeps its old value"),
     ("pattern_collect_information", "action_listen", "nobody ever waits for an answer"),
     ("pattern_validate_slot", "action_run_slot_rejections", "no value is ever refused"),
     ("pattern_code_change", "action_clean_stack", "the flow that was changed goes on"),
-    ("pattern_session_start", "action_session_start", "no session begins"),
     ("pattern_restart", "action_restart", "nothing is forgotten"),
 ];
 

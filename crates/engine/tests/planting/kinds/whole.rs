@@ -18,7 +18,7 @@ pub const KINDS: [Plant; 16] = [
     kind("cancelling without the action that cancels", pattern_cancel),
     kind("correcting without the action that corrects", pattern_correct),
     kind("collecting without listening", pattern_collect),
-    kind("a session start without its action", pattern_session),
+    kind("a restart that forgets nothing", pattern_restart),
     kind("a pattern that calls a flow", pattern_calls),
     kind("an id that cannot be one", bad_id),
     kind("a description that says nothing", placeholder),
@@ -111,8 +111,8 @@ fn pattern_collect(world: &mut World) {
     world.flows[flow].marked = true;
 }
 
-fn pattern_session(world: &mut World) {
-    pattern(world, "pattern_session_start");
+fn pattern_restart(world: &mut World) {
+    pattern(world, "pattern_restart");
 }
 
 fn pattern_calls(world: &mut World) {
