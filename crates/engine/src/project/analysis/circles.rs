@@ -151,26 +151,12 @@ fn no_way_out(graph: &Graph<'_>, facts: &Facts, all: &[usize], findings: &mut Fi
         let is_link = graph.step(at).is_some_and(|step| matches!(step.kind, StepKind::Link(_)));
         is_link || graph.ways_of(at).iter().enumerate().any(|(nth, way)| way.to.is_none() && facts.is_open(at, nth))
     };
-    let mut before: Vec<Vec<usize>> = vec![Vec::new(); graph.ways.len()];
-    for at in all {
-        for (nth, way) in graph.ways_of(*at).iter().enumerate().filter(|(nth, _)| facts.is_open(*at, *nth)) {
-            let _ = nth;
-            if let Some(list) = way.to.and_then(|to| before.get_mut(to)) {
-                list.push(*at);
-            }
-        }
-    }
-    let mut ends = vec![false; graph.ways.len()];
-    let mut open: Vec<usize> = all.iter().copied().filter(|at| leaves(*at)).collect();
-    while let Some(at) = open.pop() {
-        if let Some(end) = ends.get_mut(at).filter(|end| !**end) {
-            *end = true;
-            open.extend(before.get(at).into_iter().flatten());
-        }
-    }
+    let is_open = |at: usize, nth: usize| facts.is_open(at, nth);
+    let last: Vec<usize> = all.iter().copied().filter(|at| leaves(*at)).collect();
+    let mut ends = graph.leading(&last, &is_open);
+    last.iter().for_each(|at| ends.get_mut(*at).into_iter().for_each(|end| *end = true));
     let is_stuck = |at: &&usize| !ends.get(**at).copied().unwrap_or(true);
     let Some((at, step)) = all.iter().find(is_stuck).and_then(|at| Some((*at, graph.step(*at)?))) else { return };
-    let is_open = |at: usize, nth: usize| facts.is_open(at, nth);
     let by = graph.path(at, &is_open, None).map(|path| format!(" Reached by: {path}.")).unwrap_or_default();
     let message = format!("from here no way leads to the end of `{}`; users can only cancel it", graph.flow.id);
     findings.warning("F0241", &step.place, message, format!("Lead one of the branches to `END`.{by}"));

@@ -292,8 +292,10 @@ fn ground(survey: &Survey<'_>, graph: &Graph<'_>) -> Ground {
 fn private(survey: &Survey<'_>, graph: &Graph<'_>, ground: &Ground) -> Vec<Option<Mask>> {
     let own = |cells: &super::cells::Cells| {
         let slot = cells.slot.as_str();
-        let is_collected = survey.project.flows.values().any(|flow| flow.collects().any(|(_, c)| c.slot == slot));
-        if is_collected || survey.is_written_outside(slot, graph.flow) || survey.is_filled_otherwise(slot) {
+        if survey.collected.contains(slot)
+            || survey.is_written_outside(slot, graph.flow)
+            || survey.is_filled_otherwise(slot)
+        {
             return None;
         }
         let mut mask = 0;

@@ -46,10 +46,10 @@ impl<'p> Graph<'p> {
         self.ways.get(at).map_or(&[], Vec::as_slice)
     }
 
-    /// Steps reached from `from` over ways that `is_open` allows, `from` itself only if a way leads back.
-    pub(super) fn reached(&self, from: usize, is_open: &dyn Fn(usize, usize) -> bool) -> Vec<bool> {
+    /// Steps reached from any of `from` over ways that `is_open` allows; those themselves only if a way leads back.
+    pub(super) fn reached(&self, from: &[usize], is_open: &dyn Fn(usize, usize) -> bool) -> Vec<bool> {
         let mut reached = vec![false; self.ways.len()];
-        let mut open = vec![from];
+        let mut open = from.to_vec();
         while let Some(at) = open.pop() {
             for (nth, way) in self.ways_of(at).iter().enumerate() {
                 let Some(to) = way.to.filter(|_| is_open(at, nth)) else { continue };
@@ -60,6 +60,28 @@ impl<'p> Graph<'p> {
             }
         }
         reached
+    }
+
+    /// Steps from which a way leads to any of `to`; those themselves only if a way leads back.
+    pub(super) fn leading(&self, to: &[usize], is_open: &dyn Fn(usize, usize) -> bool) -> Vec<bool> {
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.ways.len()];
+        for (at, ways) in self.ways.iter().enumerate() {
+            let open = ways.iter().enumerate().filter(|(nth, _)| is_open(at, *nth));
+            for to in open.filter_map(|(_, way)| way.to) {
+                before.get_mut(to).into_iter().for_each(|list| list.push(at));
+            }
+        }
+        let mut leading = vec![false; self.ways.len()];
+        let mut open = to.to_vec();
+        while let Some(at) = open.pop() {
+            for from in before.get(at).into_iter().flatten().copied() {
+                if let Some(seen) = leading.get_mut(from).filter(|seen| !**seen) {
+                    *seen = true;
+                    open.push(from);
+                }
+            }
+        }
+        leading
     }
 
     /// The shortest way from the start to a step, for people: `start → ask_amount → [slots.amount > 10] → x`. `by` is added as

@@ -8,7 +8,7 @@ use super::{
     super::{
         Call, Flow, StepKind,
         check::with_called,
-        uses::{Role, Used},
+        uses::{Role, Use, Used},
     },
     survey::Survey,
 };
@@ -112,12 +112,38 @@ fn reads<'p>(survey: &Survey<'p>) -> Vec<Read<'p>> {
         let read = |slot| Read { slot, how: How::Branch, flow: Some(flow), place: place.clone() };
         reads.extend(used.condition.slots().map(read));
     }
+    let said = Said::of(survey);
     for used in survey.uses.iter().filter(|used| used.used == Used::PrintedSlot && !used.builtin) {
-        if survey.project.slot(&used.name).is_some() {
+        if survey.project.slot(&used.name).is_some() && said.holds(&used.place) {
             reads.push(Read { slot: &used.name, how: How::Text, flow: None, place: used.place.clone() });
         }
     }
     reads
+}
+
+/// Where the responses stand that something says: a text that nobody hears misses nothing.
+struct Said<'p>(BTreeMap<&'p str, Vec<(u32, bool)>>);
+
+impl<'p> Said<'p> {
+    fn of(survey: &Survey<'p>) -> Self {
+        let as_name = |used: &&Use| matches!(used.used, Used::Response | Used::Action);
+        let mut names: HashSet<&str> = survey.uses.iter().filter(as_name).map(|used| &*used.name).collect();
+        let collects = survey.project.flows.values().flat_map(|flow| flow.collects());
+        names.extend(collects.map(|(_, collect)| collect.utter.as_str()));
+        let mut starts: BTreeMap<&str, Vec<(u32, bool)>> = BTreeMap::new();
+        for response in survey.project.domain.responses.values() {
+            let is_said = names.contains(response.name.as_str());
+            starts.entry(&*response.place.file).or_default().push((response.place.line, is_said));
+        }
+        starts.values_mut().for_each(|starts| starts.sort_unstable());
+        Self(starts)
+    }
+
+    fn holds(&self, place: &Place) -> bool {
+        let Some(starts) = self.0.get(&*place.file) else { return false };
+        let after = starts.partition_point(|(line, _)| *line <= place.line);
+        after.checked_sub(1).and_then(|at| starts.get(at)).is_some_and(|(_, is_said)| *is_said)
+    }
 }
 
 /// Which flows share the life of their slots: a caller and what it calls.

@@ -38,7 +38,7 @@ fn silent_links<'p>(survey: &Survey<'_>, flow: &'p Flow, flows: &HashMap<&str, u
         _ => false,
     };
     let goes_on = |at: usize, _: usize| is_silent(at);
-    let mut reached = graph.reached(0, &goes_on);
+    let mut reached = graph.reached(&[0], &goes_on);
     reached.first_mut().into_iter().for_each(|first| *first = true);
     let steps = flow.steps.iter().zip(reached).filter(|(_, reached)| *reached).map(|(step, _)| step);
     steps

@@ -84,19 +84,14 @@ fn read_early(
     let is_open = |at: usize, nth: usize| facts.is_open(at, nth);
     let own: Vec<usize> = fills.iter().filter(|(_, name)| *name == slot).map(|(at, _)| *at).collect();
     // Steps behind something that fills the slot, or behind code that might.
-    let mut late = vec![false; graph.ways.len()];
     let code = (0..graph.ways.len()).filter(|at| graph.step(*at).is_some_and(|step| may_fill(survey, &step.kind)));
-    for at in own.iter().copied().chain(code) {
-        late.get_mut(at).into_iter().for_each(|late| *late = true);
-        for (late, reached) in late.iter_mut().zip(graph.reached(at, &is_open)) {
-            *late |= reached;
-        }
-    }
+    let filling: Vec<usize> = own.iter().copied().chain(code).collect();
+    let late = graph.reached(&filling, &is_open);
+    let leading = graph.leading(&own, &is_open);
+    let holds = |list: &[bool], at: usize| list.get(at).copied().unwrap_or(false);
     for (at, step) in graph.flow.steps.iter().enumerate() {
-        let is_early = !late.get(at).copied().unwrap_or(true) && facts.is_reached(at);
-        if !is_early
-            || !graph.reached(at, &is_open).iter().enumerate().any(|(to, reached)| *reached && own.contains(&to))
-        {
+        let is_late = holds(&late, at) || filling.contains(&at);
+        if is_late || !facts.is_reached(at) || !holds(&leading, at) {
             continue;
         }
         let Some((place, what)) = read(survey, graph, at, &step.kind, &step.place, slot) else { continue };

@@ -50,6 +50,8 @@ pub(super) struct Survey<'p> {
     pub(super) has_code: bool,
     /// Whether asking works as usual: an answer is there when the question is over.
     pub(super) asks_as_usual: bool,
+    /// Slots that some flow asks for.
+    pub(super) collected: HashSet<&'p str>,
     pub(super) writers: HashMap<&'p str, Writers>,
     builtin: HashSet<&'p str>,
     broken: HashSet<&'p str>,
@@ -74,6 +76,7 @@ impl<'p> Survey<'p> {
             elses: noted.elses,
             has_code: !project.domain.actions.is_empty() || agents_with_code,
             asks_as_usual: asking.is_none_or(|flow| builtin.contains(&*flow.place.file)),
+            collected: project.flows.values().flat_map(|flow| flow.collects()).map(|(_, c)| c.slot.as_str()).collect(),
             writers: HashMap::new(),
             broken: broken(project, found),
             told: told(noted.conditions, found),
