@@ -3,7 +3,9 @@
 use std::{io, net::IpAddr};
 
 use segue::{
-    channels, environment, limits, server,
+    channels, environment, limits,
+    runtime::Outbox,
+    server,
     server::{Settings, listen},
     store,
     tools::SourceStatus,
@@ -89,6 +91,8 @@ pub(super) async fn serve(args: Args) -> Done {
     tokio::select! {
         served = serving => served?,
         () = background(&assistant, !args.strict) => {}
+        // Channels that reach a user at any time take what a reminder says from the outbox.
+        () = assistant.timers(&|_, _| Box::new(Outbox)) => {}
     }
     tracing::info!("stopped");
     Ok(0)

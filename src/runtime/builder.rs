@@ -211,6 +211,7 @@ impl AssistantBuilder {
             tasks: TaskTracker::new(),
             build,
             turn_wall,
+            timer_set: tokio::sync::Notify::new(),
             seeds: self.seeds,
         })))
     }

@@ -7,6 +7,7 @@ mod conversations;
 mod kills;
 mod limits;
 mod program;
+mod reminders;
 mod rest;
 mod run;
 mod trials;

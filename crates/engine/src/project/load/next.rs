@@ -10,6 +10,7 @@ use super::{
         uses::Role,
         yaml::Node,
     },
+    reach,
     steps::{Draft, Position},
 };
 use crate::{
@@ -41,8 +42,8 @@ pub(super) enum Dest {
 }
 
 impl Draft<'_> {
-    /// Reads the `next` of the step at position `step`.
-    pub(super) fn next(&mut self, reader: &mut Reader<'_>, node: Option<&Node>, step: usize) -> Follow {
+    /// Reads the `next` of a step.
+    pub(super) fn next(&mut self, reader: &mut Reader<'_>, node: Option<&Node>) -> Follow {
         let Some(node) = node.filter(|node| !node.is_null()) else { return Follow::Unsaid };
         if let Some(text) = node.text() {
             return Follow::Go(dest(reader, text, node));
@@ -63,15 +64,17 @@ impl Draft<'_> {
         }
         let is_branch = |item: &Node| ["if", "then", "else"].iter().any(|key| item.get(key).is_some());
         if items.iter().any(is_branch) {
-            self.branches(reader, node, items, step)
+            self.branches(reader, node, items)
         } else {
             self.list(reader, items, Position::Plain).map_or(Follow::Go(Dest::End), |first| Follow::Go(Dest::At(first)))
         }
     }
 
-    fn branches(&mut self, reader: &mut Reader<'_>, node: &Node, items: &[Node], step: usize) -> Follow {
+    fn branches(&mut self, reader: &mut Reader<'_>, node: &Node, items: &[Node]) -> Follow {
         let mut branches = Vec::new();
         let mut otherwise: Option<Dest> = None;
+        // The step was put down just now; the steps of its branches come after it.
+        let step = self.steps.len().saturating_sub(1);
         let mut has_else = false;
         for item in items {
             let Some(fields) = reader.fields(item, &BRANCH) else { continue };
@@ -182,9 +185,11 @@ impl Draft<'_> {
                 next,
                 place: draft.place,
                 description: draft.description,
+                reach: draft.own,
             });
         }
         unreachable_steps(reader, &steps, &index);
+        reach::fill(&mut steps, &index);
         (steps, index)
     }
 }
