@@ -29,6 +29,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) uses: Vec<Use>,
     /// Conditions, checked when all slots are known.
     pub(crate) conditions: Vec<ConditionUse>,
+    /// The response that is read now.
+    pub(crate) response: Arc<str>,
     /// Values that steps and buttons give to slots.
     pub(crate) fills: Vec<Fill>,
     /// Actions as the author lists them, with their places.
@@ -56,6 +58,7 @@ impl<'a> Reader<'a> {
             findings: Findings::default(),
             uses: Vec::new(),
             conditions: Vec::new(),
+            response: "".into(),
             fills: Vec::new(),
             listed: Vec::new(),
             elses: HashMap::new(),
@@ -199,9 +202,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Notes a value that a slot is given.
-    pub(crate) fn fills_slot(&mut self, slot: &str, value: Json, by_button: bool, node: &Node) {
+    pub(crate) fn fills_slot(&mut self, slot: &str, value: Json, button_of: Option<Arc<str>>, node: &Node) {
         let (place, builtin) = (self.place(node), self.builtin);
-        self.fills.push(Fill { slot: slot.into(), value, by_button, place, builtin });
+        self.fills.push(Fill { slot: slot.into(), value, button_of, place, builtin });
     }
 
     /// A condition, either a text or a YAML boolean.

@@ -49,6 +49,10 @@ pub(crate) enum Used {
     Intent,
     /// An intent that a button sends.
     ButtonIntent,
+    /// What stands in double braces in a text that is no template.
+    DoubleBraces,
+    /// What stands in single braces in a template.
+    SingleBraces,
 }
 
 /// A value that a step or a button gives to a slot.
@@ -58,8 +62,8 @@ pub(crate) struct Fill {
     pub(crate) slot: Arc<str>,
     /// The value; from a button always a text.
     pub(crate) value: serde_json::Value,
-    /// Whether a button gives it, by its payload.
-    pub(crate) by_button: bool,
+    /// The response whose button gives it, by its payload; none for a step.
+    pub(crate) button_of: Option<Arc<str>>,
     /// Where it stands.
     pub(crate) place: Place,
     /// Whether in a built-in pattern.

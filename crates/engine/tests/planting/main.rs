@@ -31,11 +31,15 @@ use crate::kinds::Plant;
 const SEED: u64 = 7;
 
 fn seed() -> u64 {
-    std::env::var("SEGUE_SEED").ok().map_or(SEED, |seed| seed.parse().expect("SEGUE_SEED is a number"))
+    variable("SEGUE_SEED").map_or(SEED, |seed| seed.parse().expect("SEGUE_SEED is a number"))
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name)?.into_string().ok()
 }
 
 fn is_full() -> bool {
-    std::env::var_os("SEGUE_FULL").is_some_and(|full| full == "1")
+    variable("SEGUE_FULL").is_some_and(|full| full == "1")
 }
 
 fn counts(finding: &Finding) -> bool {
@@ -95,7 +99,7 @@ fn planted_defects_are_found_where_they_are() {
     assert!(kinds.len() >= 45, "{}", kinds.len());
     let names: HashSet<&str> = kinds.iter().map(|kind| kind.name).collect();
     assert_eq!(names.len(), kinds.len());
-    let only = std::env::var("SEGUE_PLANT").ok();
+    let only = variable("SEGUE_PLANT");
     let seed = seed();
     let many = if is_full() { 200 } else { 40 };
     // A walk over all kinds that begins where the seed says, so that samples of many seeds meet them all.

@@ -16,10 +16,12 @@ pub(super) fn check(survey: &Survey<'_>, graph: &Graph<'_>, facts: &Facts, findi
     let mut is_told = false;
     for circle in knots(graph, &all, &is_open) {
         let emptied = emptied(survey, graph, &circle);
-        let silent = |at: &usize| graph.step(*at).is_some_and(|step| !listens(survey, step, &emptied));
+        let silent = |at: &usize| {
+            graph.step(*at).is_some_and(|step| !listens(survey, step, &emptied)) && !waits_for_others(graph, *at)
+        };
         let rest: Vec<usize> = circle.iter().copied().filter(silent).collect();
         for silent in knots(graph, &rest, &is_open) {
-            is_told |= tell_silent(survey, graph, facts, &silent, findings);
+            is_told |= tell_silent(graph, facts, &silent, findings);
         }
     }
     if !is_told {
@@ -48,6 +50,13 @@ fn emptied<'p>(survey: &Survey<'p>, graph: &Graph<'p>, circle: &[usize]) -> Opti
     Some(emptied)
 }
 
+/// A question that leads to itself and nowhere else: it waits until the user corrects something before it, and is not meant to be
+/// answered itself.
+fn waits_for_others(graph: &Graph<'_>, at: usize) -> bool {
+    let is_question = graph.step(at).is_some_and(|step| matches!(step.kind, StepKind::Collect(_)));
+    is_question && at > 0 && matches!(graph.ways_of(at), [way] if way.to == Some(at))
+}
+
 /// Whether a step lets the user speak each time it is come to, or does what nobody can foresee.
 fn listens(survey: &Survey<'_>, step: &Step, emptied: &Option<HashSet<&str>>) -> bool {
     match &step.kind {
@@ -74,13 +83,7 @@ fn asks_again(collect: &Collect, emptied: &Option<HashSet<&str>>) -> bool {
 }
 
 /// A circle in which the assistant never listens. Not told where a slot that its branches read is set inside: that may end it.
-fn tell_silent(
-    survey: &Survey<'_>,
-    graph: &Graph<'_>,
-    facts: &Facts,
-    circle: &[usize],
-    findings: &mut Findings,
-) -> bool {
+fn tell_silent(graph: &Graph<'_>, facts: &Facts, circle: &[usize], findings: &mut Findings) -> bool {
     let inside: HashSet<usize> = circle.iter().copied().collect();
     let mut read: HashSet<&str> = HashSet::new();
     let mut set: HashSet<&str> = HashSet::new();
@@ -121,7 +124,6 @@ fn tell_silent(
             "Ask for something on the way round, or lead one of the steps elsewhere.".to_owned(),
         ),
     };
-    let _ = survey;
     findings.warning("F0240", &step.place, message, format!("{help}{by}"));
     true
 }
@@ -149,7 +151,9 @@ fn round(graph: &Graph<'_>, first: usize, inside: &HashSet<usize>, is_open: &dyn
 fn no_way_out(graph: &Graph<'_>, facts: &Facts, all: &[usize], findings: &mut Findings) {
     let leaves = |at: usize| {
         let is_link = graph.step(at).is_some_and(|step| matches!(step.kind, StepKind::Link(_)));
-        is_link || graph.ways_of(at).iter().enumerate().any(|(nth, way)| way.to.is_none() && facts.is_open(at, nth))
+        is_link
+            || waits_for_others(graph, at)
+            || graph.ways_of(at).iter().enumerate().any(|(nth, way)| way.to.is_none() && facts.is_open(at, nth))
     };
     let is_open = |at: usize, nth: usize| facts.is_open(at, nth);
     let last: Vec<usize> = all.iter().copied().filter(|at| leaves(*at)).collect();

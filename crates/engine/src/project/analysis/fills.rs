@@ -1,5 +1,7 @@
 //! Values that steps and buttons give to slots that cannot have them.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value as Json;
 
 use super::{
@@ -12,6 +14,7 @@ use crate::finding::{Findings, did_you_mean};
 const NULLS: [&str; 3] = ["none", "null", "undefined"];
 
 pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
+    foreign_buttons(survey, findings);
     for fill in survey.fills.iter().filter(|fill| !fill.builtin) {
         let Some(slot) = survey.project.slot(&fill.slot) else { continue };
         if fits(&slot.kind, fill) {
@@ -28,13 +31,30 @@ pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
             _ => "Write a value of its type.".to_owned(),
         };
         let kind = slot.kind.name();
-        if fill.by_button {
+        if fill.button_of.is_some() {
             let message = format!("the button gives `{said}` to `{}`, a `{kind}` slot that cannot have it", slot.name);
             findings.warning("F0321", &fill.place, message, help);
         } else {
             let message = format!("`{}` is a `{kind}` slot and cannot be `{said}`", slot.name);
             findings.warning("F0320", &fill.place, message, help);
         }
+    }
+}
+
+/// Questions whose buttons all fill something else: whoever presses one is asked again.
+fn foreign_buttons(survey: &Survey<'_>, findings: &mut Findings) {
+    let mut questions: BTreeMap<&str, Vec<&Fill>> = BTreeMap::new();
+    for fill in survey.fills.iter().filter(|fill| !fill.builtin) {
+        let asked = fill.button_of.as_deref().and_then(|response| response.strip_prefix("utter_ask_"));
+        if let Some(slot) = asked.filter(|slot| survey.collected.contains(slot)) {
+            questions.entry(slot).or_default().push(fill);
+        }
+    }
+    for (slot, fills) in questions {
+        let Some(first) = fills.first().filter(|_| fills.iter().all(|fill| &*fill.slot != slot)) else { continue };
+        let message =
+            format!("the buttons of the question for `{slot}` fill `{}`, so pressing one is no answer", first.slot);
+        findings.warning("F0327", &first.place, message, format!("Write `/SetSlots({slot}=…)`."));
     }
 }
 
@@ -46,7 +66,7 @@ fn fits(kind: &SlotType, fill: &Fill) -> bool {
     if value.is_null() || text.is_some_and(|text| text.contains(['{', '}'])) {
         return true;
     }
-    if fill.by_button && text.is_some_and(|text| NULLS.contains(&text.to_lowercase().as_str())) {
+    if fill.button_of.is_some() && text.is_some_and(|text| NULLS.contains(&text.to_lowercase().as_str())) {
         return true;
     }
     match kind {

@@ -10,6 +10,8 @@ use super::{
         check::with_called,
         uses::{Role, Use, Used},
     },
+    branches::decided,
+    cells::{Ground, NULL},
     survey::Survey,
 };
 use crate::finding::{Findings, Place};
@@ -33,6 +35,11 @@ pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
                     *first = read;
                 }
             }
+            Some(writers) if read.how == How::Guard && waits_for_itself(survey, read, &writers.flows) => {
+                let message = format!("the guard waits for `{}`, which nothing but this flow itself fills", read.slot);
+                let help = "Fill the slot in another flow, or turn the guard: `not slots.…` lets the flow run once.";
+                findings.warning("F0255", &read.place, message, help);
+            }
             Some(writers) if !writers.lasting && !writers.flows.is_empty() => {
                 let Some(flow) = read.flow else { continue };
                 if !writers.flows.iter().any(|at| families.are_related(*at, flow)) {
@@ -47,6 +54,22 @@ pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
         let help = "Collect it, set it by `set_slots`, a tool or an agent, or give it an `initial_value`.";
         findings.warning("F0245", &read.place, message, help);
     }
+}
+
+/// Whether a guard cannot hold before its own flow has run, and nothing else starts that flow.
+fn waits_for_itself(survey: &Survey<'_>, read: &Read<'_>, writers: &[usize]) -> bool {
+    let Some((id, flow)) = read.flow.and_then(|at| survey.project.flows.get_index(at)) else { return false };
+    let own = !writers.is_empty() && writers.iter().all(|at| Some(*at) == read.flow);
+    let Some(guard) = flow.guard.as_ref().filter(|_| own && flow.nlu_triggers.is_empty()) else { return false };
+    let mut steps = survey.project.flows.values().flat_map(|flow| &flow.steps);
+    let starts = |kind: &StepKind| matches!(kind, StepKind::Link(to) | StepKind::Call(Call::Flow(to)) if to == id);
+    if steps.any(|step| starts(&step.kind)) {
+        return false;
+    }
+    let ground = Ground::of(survey.project, std::iter::once(guard), std::iter::empty(), std::iter::empty());
+    let mut masks = ground.everything();
+    ground.at(read.slot).and_then(|at| masks.get_mut(at)).into_iter().for_each(|mask| *mask = NULL);
+    decided(&ground, guard, &masks) == Some(false)
 }
 
 fn gone(survey: &Survey<'_>, read: &Read<'_>, writer: Option<usize>, findings: &mut Findings) {

@@ -22,6 +22,7 @@ mod responses;
 mod survey;
 #[cfg(test)]
 mod tests;
+mod tools;
 mod unused;
 mod wholes;
 
@@ -39,10 +40,10 @@ use crate::{
 
 /// The codes of this room, which tests of the loader and of single checks leave out.
 #[cfg(test)]
-pub(super) const CODES: [&str; 27] = [
+pub(super) const CODES: [&str; 33] = [
     "F0240", "F0241", "F0242", "F0243", "F0244", "F0245", "F0246", "F0247", "F0248", "F0249", "F0250", "F0251",
-    "F0252", "F0320", "F0321", "F0323", "F0324", "F0410", "F0411", "F0412", "F0413", "F0414", "F0415", "F0416",
-    "F0417", "F0520", "F0521",
+    "F0252", "F0253", "F0254", "F0255", "F0256", "F0257", "F0320", "F0321", "F0323", "F0324", "F0327", "F0410",
+    "F0411", "F0412", "F0413", "F0414", "F0415", "F0416", "F0417", "F0520", "F0521",
 ];
 
 /// What the loaders noted down while they read.
@@ -69,6 +70,7 @@ pub(crate) fn run(project: &Project, sources: &Sources, noted: &Noted<'_>, findi
     fills::check(&survey, findings);
     responses::check(&survey, findings);
     wholes::check(&survey, findings);
+    tools::check(&survey, findings);
     for flow in survey.own_flows() {
         let graph = graph::Graph::of(flow);
         let facts = facts::Facts::of(&survey, &graph);

@@ -3,12 +3,19 @@
 use std::collections::HashSet;
 
 use super::{
-    super::{Call, NameText, ResponseDef, ResponseText, StepKind, load::placeholders},
+    super::{
+        Call, Collect, Flow, Mapping, NameText, ResponseDef, ResponseText, Step, StepKind, check::with_called,
+        load::placeholders,
+    },
+    cells::NULL,
     facts::Facts,
     graph::{Graph, Label},
     survey::Survey,
 };
-use crate::finding::{Findings, Place};
+use crate::{
+    finding::{Findings, Place},
+    ids::FlowId,
+};
 
 pub(super) fn check(survey: &Survey<'_>, graph: &Graph<'_>, facts: &Facts, findings: &mut Findings) {
     asked_again(survey, graph, facts, findings);
@@ -21,22 +28,62 @@ pub(super) fn check(survey: &Survey<'_>, graph: &Graph<'_>, facts: &Facts, findi
     }
 }
 
-/// A question whose slot is filled on every way to it is passed over.
+/// A question whose slot has a value on every way to it is passed over.
 fn asked_again(survey: &Survey<'_>, graph: &Graph<'_>, facts: &Facts, findings: &mut Findings) {
     for (at, step) in graph.flow.steps.iter().enumerate() {
         let StepKind::Collect(collect) = &step.kind else { continue };
-        let Some(slot) = facts.ground.at(collect.slot.as_str()) else { continue };
-        let is_asked = facts.before.get(at).and_then(Option::as_ref).is_some_and(|env| env.asked & (1 << slot) != 0);
-        // Other rejections may refuse here what was taken before.
-        let asks = collect.ask_before_filling || !collect.rejections.is_empty() || !survey.asks_as_usual;
-        if is_asked && !asks {
+        elsewhere(survey, graph, step, collect, findings);
+        // Rejections may refuse here what was taken before.
+        if collect.ask_before_filling || !collect.rejections.is_empty() || !survey.asks_as_usual {
+            continue;
+        }
+        let name = &collect.slot;
+        if let Some(slot) = survey.project.slot(name.as_str()).filter(|slot| !slot.initial.is_null() && !slot.builtin) {
+            if !survey.is_emptied(name.as_str()) && !survey.has_code {
+                let message = format!("`{name}` begins with {}, so this question is never asked", slot.initial);
+                let help =
+                    "Fine for an optional question; else remove `initial_value` or set `ask_before_filling: true`.";
+                findings.note("F0256", &step.place, message, help);
+            }
+            continue;
+        }
+        let Some(slot) = facts.ground.at(name.as_str()) else { continue };
+        let before = facts.before.get(at).and_then(Option::as_ref);
+        let is_filled = before.and_then(|env| env.masks.get(slot)).is_some_and(|mask| *mask != 0 && mask & NULL == 0);
+        if is_filled {
             let is_open = |at: usize, nth: usize| facts.is_open(at, nth);
             let by = graph.path(at, &is_open, None).map(|path| format!(" Reached by: {path}.")).unwrap_or_default();
-            let message =
-                format!("`{}` was asked for before on every way here, so this question is never asked", collect.slot);
+            let message = format!("`{name}` has a value on every way here, so this question is never asked");
             let help = "Remove the step, set `ask_before_filling: true`, or empty the slot before with `set_slots`.";
             findings.warning("F0243", &step.place, message, format!("{help}{by}"));
         }
+    }
+}
+
+/// A slot that the model may fill only while other flows are active.
+fn elsewhere(survey: &Survey<'_>, graph: &Graph<'_>, step: &Step, collect: &Collect, findings: &mut Findings) {
+    let Some(slot) = survey.project.slot(collect.slot.as_str()).filter(|slot| !slot.mappings.is_empty()) else {
+        return;
+    };
+    let mut flows = Vec::new();
+    for mapping in &slot.mappings {
+        match mapping {
+            Mapping::FromLlm { active_flows, .. } if !active_flows.is_empty() => flows.extend(active_flows),
+            _ => return,
+        }
+    }
+    let holds = |outer: &Flow, inner: &Flow| with_called(survey.project, outer).iter().any(|flow| flow.id == inner.id);
+    let is_related = |id: &&FlowId| match survey.project.flow(id.as_str()) {
+        Some(flow) => holds(flow, graph.flow) || holds(graph.flow, flow),
+        None => true,
+    };
+    if let Some(other) = flows.first().filter(|_| !flows.iter().any(is_related)) {
+        let message = format!(
+            "the model may fill `{}` only while `{other}` is active, so no answer fills it in `{}`",
+            collect.slot, graph.flow.id
+        );
+        let help = format!("Add `- active_flow: {}` to the conditions of the mapping, or remove them.", graph.flow.id);
+        findings.warning("F0257", &step.place, message, help);
     }
 }
 
@@ -66,7 +113,7 @@ fn is_only_here(survey: &Survey<'_>, graph: &Graph<'_>, slot: &str) -> bool {
         return false;
     }
     let mut family: HashSet<usize> = HashSet::new();
-    for flow in super::super::check::with_called(survey.project, graph.flow) {
+    for flow in with_called(survey.project, graph.flow) {
         family.extend(survey.project.flows.get_index_of(&flow.id));
     }
     let is_called = survey.touch_of(graph.flow.id.as_str()).is_some();
@@ -97,12 +144,13 @@ fn read_early(
         let Some((place, what)) = read(survey, graph, at, &step.kind, &step.place, slot) else { continue };
         let by = graph.path(at, &is_open, None).map(|path| format!(" Reached by: {path}.")).unwrap_or_default();
         let message = format!("{what} `{slot}` before anything in `{}` fills it", graph.flow.id);
-        findings.warning(
-            "F0244",
-            &place,
-            message,
-            format!("Move the step behind the question, or ask for it earlier.{by}"),
-        );
+        let help = format!("Move the step behind the question, or ask for it earlier.{by}");
+        // An action that ran long ago may have filled it.
+        if survey.has_code {
+            findings.note("F0244", &place, message, help);
+        } else {
+            findings.warning("F0244", &place, message, help);
+        }
         return;
     }
 }

@@ -137,6 +137,11 @@ impl<'p> Survey<'p> {
         self.writers.get(slot).is_some_and(|writers| writers.flows.iter().any(|at| Some(*at) != here))
     }
 
+    /// Whether some step empties the slot.
+    pub(super) fn is_emptied(&self, slot: &str) -> bool {
+        self.fills.iter().any(|fill| &*fill.slot == slot && fill.value.is_null())
+    }
+
     /// Whether something beside flows fills the slot: an action at every turn, an NLU mapping, the runtime, its beginning.
     pub(super) fn is_filled_otherwise(&self, slot: &str) -> bool {
         self.project.slot(slot).is_none_or(|slot| {
@@ -178,7 +183,7 @@ impl<'p> Survey<'p> {
                 all.entry(slot.as_str()).or_default().lasting = true;
             }
         }
-        for fill in self.fills.iter().filter(|fill| fill.by_button && !fill.builtin) {
+        for fill in self.fills.iter().filter(|fill| fill.button_of.is_some() && !fill.builtin) {
             all.entry(&*fill.slot).or_default();
         }
         all

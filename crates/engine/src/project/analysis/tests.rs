@@ -180,6 +180,9 @@ fn circles_that_never_listen() {
     assert_eq!(steps(tool), ["F0240 6"]);
     let forever = "      - id: one\n        collect: name\n        ask_before_filling: true\n      - action: utter_all\n        next: one\n";
     assert_eq!(steps(forever), ["F0241 6"]);
+    // A question that waits for corrections of others.
+    let dummy = "      - collect: amount\n      - id: again\n        collect: name\n        next: again\n";
+    assert_eq!(steps(dummy), [""; 0]);
     let state = "      - id: one\n        noop: true\n        next:\n          - if: slots.state is \"done\"\n            then: END\n          - else:\n              - set_slots: [{state: done}]\n                next: one\n";
     assert_eq!(steps(state), [""; 0]);
     let link = |id: &str, to: &str, ask: &str| {

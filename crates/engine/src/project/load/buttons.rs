@@ -58,7 +58,7 @@ impl Reader<'_> {
             let offset = written.get(..at).map_or(0, |before| before.chars().count());
             let place = node.place_at(&self.file, offset, name.chars().count());
             self.uses_name(Used::PayloadSlot, name, place);
-            self.fills_slot(name, Json::from(value), true, node);
+            self.fills_slot(name, Json::from(value), Some(self.response.clone()), node);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod conditions;
 mod domain;
+mod habits;
 mod names;
 mod steps;
 mod values;
@@ -36,5 +37,6 @@ pub fn all() -> Vec<Plant> {
     kinds.extend(ways::KINDS);
     kinds.extend(domain::KINDS);
     kinds.extend(whole::KINDS);
+    kinds.extend(habits::KINDS);
     kinds
 }
