@@ -26,8 +26,8 @@
 //! | 6 porch | [`server`] | routes, limits, the end of the process |
 //! | 5 hall | [`channels`] | wires to users, both directions |
 //! | 4 engine room | [`runtime`] | one turn, from message to replies |
-//! | 3 actors | [`understanding`], [`agents`] | from words to commands; loops with a goal |
-//! | 2 instruments | [`llm`], [`tools`], [`store`], [`prompts`] | models; tools and MCP; everything durable; texts for models |
+//! | 3 actors | [`understanding`], [`knowledge`], [`agents`] | from words to commands; answers from documents; loops with a goal |
+//! | 2 instruments | [`llm`], [`tools`], [`store`], [`search`], [`prompts`] | models; tools and MCP; everything durable; finding texts; texts for models |
 //! | 1 vocabulary | [`project`], [`conversation`] | what the author wrote; what happened |
 //! | 0 ground | [`clock`], [`cx`], [`effect`], [`limits`], [`secret`], [`http`], [`environment`] | words everybody uses |
 //!
@@ -57,11 +57,13 @@ pub mod effect;
 pub mod environment;
 pub mod failpoint;
 pub mod http;
+pub mod knowledge;
 pub mod limits;
 pub mod llm;
 pub mod project;
 pub mod prompts;
 pub mod runtime;
+pub mod search;
 pub mod secret;
 pub mod server;
 pub mod store;
@@ -88,7 +90,7 @@ pub use crate::{
     },
     cx::Cx,
     effect::Effect,
-    llm::{Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, ModelProfile},
+    llm::{Answer, ChatRequest, ChatStream, Delta, Embedder, Embedding, Llm, LlmError, ModelProfile},
     project::Project,
     runtime::{Action, Assistant, AssistantBuilder, Failure, Incoming, LoadError, ReceiveError, Report},
     store::{MemoryStore, Store, StoreError},

@@ -83,6 +83,46 @@ pub const COMMAND_MISTAKES: usize = 8;
 pub const COMMAND_PROMPTS: usize = 64;
 /// Commands: flows that call one another, followed this deep to find their slots.
 pub const COMMAND_CALL_DEPTH: usize = 16;
+/// Embeddings: texts in one request.
+pub const EMBED_BATCH: usize = 128;
+/// Embeddings: bytes of one text that are sent; models read about 8,000 tokens.
+pub const EMBED_TEXT: usize = 16 * 1024;
+/// Embeddings: bytes of one answer.
+pub const EMBED_ANSWER: usize = 32 * 1024 * 1024;
+/// Embeddings: numbers in one vector.
+pub const EMBED_DIMENSIONS: usize = 8_192;
+/// Embeddings: vectors kept in memory by the content of their text; 4,096 numbers each make 32 MiB.
+pub const EMBED_CACHE: usize = 2_048;
+/// Embeddings: time for one request, when the model's entry sets none.
+pub const EMBED_WAIT: Duration = Duration::from_secs(10);
+/// Embeddings: after a failure, words are compared for so long before the service is asked again.
+pub const EMBED_PAUSE: Duration = Duration::from_secs(30);
+/// Flow retrieval: characters of one flow that are compared.
+pub const RETRIEVAL_FLOW: usize = 4_000;
+/// Flow retrieval: characters of the text that flows are compared with, the newest.
+pub const RETRIEVAL_QUERY: usize = 4_000;
+/// Knowledge: documents read from a folder.
+pub const KNOWLEDGE_FILES: usize = 2_000;
+/// Knowledge: levels of folders below the one that is named.
+pub const KNOWLEDGE_DEPTH: usize = 16;
+/// Knowledge: bytes of one document.
+pub const KNOWLEDGE_FILE: usize = 4 * 1024 * 1024;
+/// Knowledge: passages of all documents.
+pub const KNOWLEDGE_PASSAGES: usize = 20_000;
+/// Knowledge: characters of one passage.
+pub const KNOWLEDGE_PASSAGE: usize = 1_000;
+/// Knowledge: passages that an answer is made from.
+pub const KNOWLEDGE_SHOWN: usize = 4;
+/// Knowledge: characters of the question that documents are compared with, the newest.
+pub const KNOWLEDGE_QUERY: usize = 2_000;
+/// Knowledge: characters of one slot's value that the model is shown.
+pub const KNOWLEDGE_VALUE: usize = 500;
+/// Knowledge: tokens of one answer, where the model's entry says nothing.
+pub const KNOWLEDGE_TOKENS: u32 = 512;
+/// Knowledge: time for one request to a vector store, when its entry sets none.
+pub const KNOWLEDGE_WAIT: Duration = Duration::from_secs(10);
+/// Knowledge: bytes of one answer of a vector store.
+pub const KNOWLEDGE_ANSWER: usize = 4 * 1024 * 1024;
 /// Tool: time for one call, when the agent sets no `tool_timeout`.
 pub const TOOL_DEADLINE: Duration = Duration::from_secs(10);
 /// Tool: bytes of one result shown to the model.

@@ -101,8 +101,31 @@ fn effect(seen: &Seen) -> String {
             text
         }
         Seen::Heard { key, answer } => format!("heard   {key}: {answer}"),
+        Seen::Chose { key, by_meaning, flows_from_semantic_search, flows_in_prompt, trouble } => {
+            let mut text = format!("chose   {key}: {}", nearest(flows_from_semantic_search, *by_meaning));
+            let _ = write!(text, "\n          in the prompt: {}", flows_in_prompt.join(", "));
+            if let Some(trouble) = trouble {
+                let _ = write!(text, "\n          {trouble}");
+            }
+            text
+        }
+        Seen::Looked { key, question, by_meaning, found, notes } => {
+            let mut text = format!("looked  {key}: {}", nearest(found, *by_meaning));
+            let _ = write!(text, "\n          for: {}", question.replace('\n', "\n          | "));
+            for note in notes {
+                let _ = write!(text, "\n          {note}");
+            }
+            text
+        }
         Seen::Called { key, tool, arguments } => format!("called  {key}: {tool} {arguments}"),
     }
+}
+
+/// What was found, best first, with how near it is.
+fn nearest(found: &[(String, f32)], by_meaning: bool) -> String {
+    let by = if by_meaning { "by meaning and words" } else { "by words" };
+    let found: Vec<String> = found.iter().map(|(name, near)| format!("{name} {near:.2}")).collect();
+    format!("{by}: {}", if found.is_empty() { "nothing".to_owned() } else { found.join(", ") })
 }
 
 fn json(value: &impl serde::Serialize) -> String {

@@ -47,6 +47,10 @@ prompts! {
     commands_turn = "commands_turn.j2",
     /// The command generator: what was wrong with its answer.
     commands_repair = "commands_repair.j2",
+    /// Answers from documents: task and rules; stable for a project.
+    knowledge = "knowledge.j2",
+    /// Answers from documents: passages, history and question; new at every question.
+    knowledge_turn = "knowledge_turn.j2",
     /// An open agent: stable for the agent.
     agent_open = "agent_open.j2",
     /// A task agent: stable for the agent.

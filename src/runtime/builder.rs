@@ -3,7 +3,12 @@
 use std::{collections::HashMap, path::Path, path::PathBuf, sync::Arc, time::Duration};
 
 use indexmap::IndexMap;
-use segue_engine::{finding::Finding, ids::ServerName, project::Project, template::TemplateError};
+use segue_engine::{
+    finding::Finding,
+    ids::ServerName,
+    project::{DocumentStore, ModelChoice, Project},
+    template::TemplateError,
+};
 use serde_json::Map;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
@@ -13,10 +18,12 @@ use crate::{
     agents::Agent,
     clock::{Clock, SystemClock},
     http::Outbound,
+    knowledge::Knowledge,
     limits,
-    llm::{Llm, OpenError},
+    llm::{Embedder, Llm, OpenError},
     project::LoadedProject,
     prompts::PromptSet,
+    search::QdrantError,
     store::{MemoryStore, Store, StoreError},
     tools::{Tool, ToolSource},
     understanding::Understander,
@@ -39,6 +46,9 @@ pub enum LoadError {
         /// What is the matter.
         problem: OpenError,
     },
+    /// The documents of the project cannot be searched as it says.
+    #[error("{0}")]
+    Knowledge(#[from] QdrantError),
     /// A prompt of the project has an error.
     #[error("{0}")]
     Prompt(Box<TemplateError>),
@@ -55,6 +65,7 @@ pub struct AssistantBuilder {
     clock: Arc<dyn Clock>,
     outbound: Outbound,
     model: Option<Arc<dyn Llm>>,
+    embedder: Option<Arc<dyn Embedder>>,
     agents: HashMap<String, Arc<dyn Agent>>,
     tools: HashMap<String, Vec<Arc<dyn Tool>>>,
     actions: HashMap<String, Arc<dyn Action>>,
@@ -114,6 +125,7 @@ impl AssistantBuilder {
             clock: Arc::new(SystemClock),
             outbound: Outbound::new(),
             model: None,
+            embedder: None,
             agents: HashMap::new(),
             tools: HashMap::new(),
             actions: HashMap::new(),
@@ -139,6 +151,12 @@ impl AssistantBuilder {
     #[must_use]
     pub fn model(mut self, model: Arc<dyn Llm>) -> Self {
         self.model = Some(model);
+        self
+    }
+    /// Compares meanings by this model, of flows and of documents, whatever the project names.
+    #[must_use]
+    pub fn embedder(mut self, embedder: Arc<dyn Embedder>) -> Self {
+        self.embedder = Some(embedder);
         self
     }
     /// Runs this agent where a flow calls its name, or where an agent's `configuration.module` says `name`.
@@ -186,12 +204,13 @@ impl AssistantBuilder {
         let prompts =
             PromptSet::new(|name| self.replacement(name)).map_err(|error| LoadError::Prompt(Box::new(error)))?;
         let prompts = Arc::new(prompts);
-        let (generator, agent_models) = self.models()?;
+        let Opened { generator, agents: agent_models, answers, flows_by, documents_by } = self.models()?;
+        let knowledge = self.knowledge(documents_by, prompts.clone())?;
         let turn_wall = self.wall();
         let build = hash::number(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
         let sources = self.sources();
         let parts = Parts {
-            understander: Arc::new(Understander::new(prompts.clone())),
+            understander: Arc::new(Understander::new(prompts.clone()).with_embedder(flows_by)),
             project: self.project,
             prompts,
             generator,
@@ -200,6 +219,8 @@ impl AssistantBuilder {
             agents: self.agents,
             tools: self.tools,
             actions: self.actions,
+            knowledge,
+            knowledge_model: answers,
             offline: self.offline,
         };
         Ok(Assistant(Arc::new(Inner {
@@ -223,10 +244,11 @@ impl AssistantBuilder {
 
     fn models(&self) -> Result<Opened, LoadError> {
         if self.offline {
-            return Ok((Arc::new(super::models::Nobody::default()), HashMap::new()));
+            return Ok(Opened::of(Arc::new(super::models::Nobody::default())));
         }
         if let Some(model) = &self.model {
-            return Ok((model.clone(), HashMap::new()));
+            let by = self.embedder.clone();
+            return Ok(Opened { flows_by: by.clone(), documents_by: by, ..Opened::of(model.clone()) });
         }
         let models = Models::new(&self.project, &self.root, self.outbound.clone(), (self.seeds)());
         let generator = self.project.config.generator.as_ref();
@@ -235,6 +257,23 @@ impl AssistantBuilder {
         let opened = models
             .open(group.as_deref(), &own)
             .map_err(|problem| LoadError::Model { place: place("the command generator"), problem })?;
+        let retrieval = generator.map(|generator| &generator.retrieval).filter(|retrieval| retrieval.active);
+        let flows_by =
+            self.opened(&models, "flow_retrieval", retrieval.and_then(|retrieval| retrieval.embeddings.as_ref()))?;
+        let search = self.project.config.search.as_ref();
+        let default = ModelChoice::default();
+        let documents = search.and_then(|search| match search.store {
+            // A vector store is asked by vectors or not at all.
+            DocumentStore::Qdrant => Some(search.embeddings.as_ref().unwrap_or(&default)),
+            DocumentStore::Folder { .. } => search.embeddings.as_ref(),
+        });
+        let documents_by = self.opened(&models, "EnterpriseSearchPolicy", documents)?;
+        let answers = match search.filter(|search| search.generative) {
+            Some(search) => models
+                .open(search.llm.group.as_deref(), &search.llm.own)
+                .map_err(|problem| LoadError::Model { place: place("EnterpriseSearchPolicy"), problem })?,
+            None => opened.clone(),
+        };
         let mut agents = HashMap::new();
         for (name, agent) in &self.project.agents {
             let model = models
@@ -242,7 +281,35 @@ impl AssistantBuilder {
                 .map_err(|problem| LoadError::Model { place: format!("the agent {name}"), problem })?;
             agents.insert(name.to_string(), model);
         }
-        Ok((opened, agents))
+        Ok(Opened { generator: opened, agents, answers, flows_by, documents_by })
+    }
+
+    /// The embedding model of a component, where it names one or the program brought its own.
+    fn opened(
+        &self,
+        models: &Models<'_>,
+        place: &str,
+        choice: Option<&ModelChoice>,
+    ) -> Result<Option<Arc<dyn Embedder>>, LoadError> {
+        match (&self.embedder, choice) {
+            (Some(own), _) => Ok(Some(own.clone())),
+            (None, None) => Ok(None),
+            (None, Some(choice)) => {
+                let opened = models.embedder(choice);
+                opened.map(Some).map_err(|problem| LoadError::Model { place: format!("{place}: embeddings"), problem })
+            }
+        }
+    }
+
+    fn knowledge(
+        &self,
+        embedder: Option<Arc<dyn Embedder>>,
+        prompts: Arc<PromptSet>,
+    ) -> Result<Option<Arc<Knowledge>>, LoadError> {
+        let Some(config) = &self.project.config.search else { return Ok(None) };
+        let outbound = self.outbound.clone();
+        let knowledge = Knowledge::new(config, &self.project, &self.root, embedder, prompts, outbound)?;
+        Ok(Some(Arc::new(knowledge)))
     }
 
     /// The longest turn: ours, or what configured timeouts need, within [`limits::TURN_WALL_MOST`] (decisions.md 13.11).
@@ -281,8 +348,27 @@ impl AssistantBuilder {
     }
 }
 
-/// The model of the command generator, and those of agents by name.
-type Opened = (Arc<dyn Llm>, HashMap<String, Arc<dyn Llm>>);
+/// The models of a project.
+struct Opened {
+    /// The command generator's.
+    generator: Arc<dyn Llm>,
+    /// Those of agents, by name.
+    agents: HashMap<String, Arc<dyn Llm>>,
+    /// The one that answers from documents.
+    answers: Arc<dyn Llm>,
+    /// The one that compares flows.
+    flows_by: Option<Arc<dyn Embedder>>,
+    /// The one that compares documents.
+    documents_by: Option<Arc<dyn Embedder>>,
+}
+
+impl Opened {
+    /// One model for everything.
+    fn of(model: Arc<dyn Llm>) -> Self {
+        let answers = model.clone();
+        Self { generator: model, agents: HashMap::new(), answers, flows_by: None, documents_by: None }
+    }
+}
 
 fn random_seed() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0

@@ -13,7 +13,7 @@ use segue_engine::{
 use serde_json::{Map, Value as Json};
 
 use super::{
-    catalogue,
+    catalogue, knowledge,
     parts::Parts,
     recorded::{Door, RecordedLlm, RecordedTool, Shut},
     replies::TurnSink,
@@ -25,6 +25,7 @@ use crate::{
     llm::Llm,
     store::TurnNumber,
     tools::{Caller, Tool, ToolCx, direct, invoke, registry::ToolSet},
+    understanding::Choice,
 };
 
 /// What an operator should know: a code and a reason.
@@ -47,6 +48,9 @@ pub(super) async fn perform(
         Next::Understand => understand(parts, conversation, door, failures, cx).await,
         Next::Act(call) => InputKind::Acted(act(call, parts, conversation, door, failures, cx).await),
         Next::Tool(call) => InputKind::Called(call_tool(call, parts, conversation, number, door, failures, cx).await),
+        Next::Search(call) => {
+            InputKind::Searched(knowledge::search(&call, parts, conversation, door, sink, failures, cx).await)
+        }
         Next::Agent(call) => {
             let outcome = run_agent(&call, parts, conversation, door, sink, cx).await;
             if let AgentStatus::Failed { code, reason } = &outcome.status {
@@ -69,13 +73,36 @@ async fn understand(
         return InputKind::Understood(Vec::new());
     }
     let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.generator.clone(), door: door.clone() });
+    let step = cx.step("flows");
+    let choice = choose(parts, conversation, door, &step).await;
+    if let Some(choice) = &choice {
+        door.meter
+            .chose(&step.key, choice, || parts.understander.flows_in_prompt(choice, &parts.project, conversation));
+    }
     let at = cx.clock.now();
+    let step = cx.step("understand");
     let understanding =
-        parts.understander.understand(&parts.project, conversation, at, &llm, &cx.step("understand")).await;
+        parts.understander.understand_among(choice.as_ref(), &parts.project, conversation, at, &llm, &step).await;
     for trouble in understanding.failures {
         failures.push(("U0501".into(), trouble));
     }
     InputKind::Understood(understanding.commands)
+}
+
+/// The flows that fit the message, when there are more than the prompt may show. Recorded: a replay asks no service.
+async fn choose(parts: &Parts, conversation: &Conversation, door: &Door, cx: &Cx) -> Option<Choice> {
+    if !parts.understander.must_choose(&parts.project, conversation) {
+        return None;
+    }
+    match door.begin::<Choice>(cx, "flows", Effect::Read, "").await {
+        Ok(Some(choice)) => Some(choice),
+        Ok(None) => {
+            let choice = parts.understander.choose(&parts.project, conversation, cx).await;
+            door.finish(cx, &choice).await.ok().map(|()| choice)
+        }
+        // The call of the model that follows stops at the same door.
+        Err(_) => None,
+    }
 }
 
 async fn act(

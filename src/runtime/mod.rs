@@ -11,6 +11,7 @@ mod catalogue;
 mod commit;
 mod effects;
 mod hash;
+mod knowledge;
 mod mailbox;
 mod meter;
 mod models;

@@ -13,6 +13,7 @@ use serde_json::{Map, Value as Json};
 use crate::{
     agents::{Agent, AgentCard, ReactAgent},
     cx::Cx,
+    knowledge::Knowledge,
     llm::Llm,
     prompts::PromptSet,
     tools::{SourceStatus, Tool, ToolSource},
@@ -44,6 +45,10 @@ pub(super) struct Parts {
     pub(super) tools: HashMap<String, Vec<Arc<dyn Tool>>>,
     /// Actions that were registered, by name.
     pub(super) actions: HashMap<String, Arc<dyn Action>>,
+    /// Documents to answer from, where the project has a policy for them.
+    pub(super) knowledge: Option<Arc<Knowledge>>,
+    /// The model that writes such answers.
+    pub(super) knowledge_model: Arc<dyn Llm>,
     /// True while a record is replayed: nothing may leave.
     pub(super) offline: bool,
 }

@@ -6,6 +6,7 @@
 mod mcp;
 mod parts;
 mod starter;
+mod vectors;
 
 use parts::{Part, aimock, everything, fastmcp, pypred};
 

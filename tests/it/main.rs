@@ -5,6 +5,7 @@
 mod cli;
 mod conversations;
 mod kills;
+mod knowledge;
 mod limits;
 mod program;
 mod reminders;

@@ -200,6 +200,12 @@ pub struct BotMessage {
     /// Its id on the wire; the same after a crash, so that a channel can suppress a repetition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_id: Option<Arc<str>>,
+    /// Who made the text, where it was not written by the author: `EnterpriseSearchPolicy`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utter_source: Option<Arc<str>>,
+    /// The passages that an answer was made from, best first: `{source, text, score, cited}`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub search_results: Vec<Json>,
     /// True when the text already stands inside a tool exchange of the same agent, so that a prompt does not show it twice.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_exchange: bool,

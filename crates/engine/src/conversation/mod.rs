@@ -24,7 +24,10 @@ pub use self::{
     event::{BotKind, BotMessage, Event, EventKind, EventPlace, FilledBy},
     history::{History, HistoryItem},
     message::{Button, Reply, UserMessage},
-    outcome::{ActionCall, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus, ToolCallStep, ToolResult},
+    outcome::{
+        ActionCall, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus, SearchCall, SearchOutcome,
+        ToolCallStep, ToolResult,
+    },
     reminder::{Reminder, Reminders, Trigger, TriggerKind},
     slots::{SlotState, Slots},
     stack::{AgentFrame, AgentState, FlowFrameType, Frame, FrameKind, PatternFrame, Position, RanStep, Stack},

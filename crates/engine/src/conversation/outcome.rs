@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::Event;
+use super::{BotMessage, Event};
 use crate::{
     ids::{ActionName, AgentName, FlowId, ServerName, StepId, ToolName},
     time::Timestamp,
@@ -66,6 +66,39 @@ pub enum ToolResult {
     Unknown {
         /// Why, for operators.
         reason: String,
+    },
+}
+
+/// Answer the newest question from documents; what it is asked with is read from the conversation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SearchCall {
+    /// The flow whose step asked.
+    pub flow_id: FlowId,
+    /// The time of the input that led here; dates in prompts show it.
+    pub at: Timestamp,
+}
+
+/// What came of a search.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchOutcome {
+    /// Documents answer the question.
+    Answered {
+        /// The answer, complete, with where it comes from.
+        message: Box<BotMessage>,
+    },
+    /// Nothing that was found answers it.
+    NoAnswer {
+        /// Why, for operators.
+        reason: String,
+    },
+    /// The search failed.
+    Failed {
+        /// Why, for operators.
+        reason: String,
+        /// What the user saw of an answer that broke off.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        said: Option<Box<BotMessage>>,
     },
 }
 

@@ -187,6 +187,8 @@ pub enum PatternFrame {
         /// Why.
         reason: String,
     },
+    /// Knowledge is being searched for the step that asked for it; above that step's frame and never there between turns.
+    Search,
     /// A pattern without facts of its own.
     Plain,
 }

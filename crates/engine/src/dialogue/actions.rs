@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, flow, patterns, rejections, reminder, rerun, session,
+    Next, flow, patterns, rejections, reminder, rerun, search, session,
     slots::settled_for,
     turn::{Turn, Walk},
 };
@@ -100,7 +100,8 @@ fn built_in(turn: &mut Turn<'_>, name: &ActionName) -> bool {
         "action_session_start" => session::action(turn),
         "action_restart" => restart(turn),
         "action_hangup" => turn.emit_here(EventKind::SessionEnded { reason: Some("hangup".to_owned()) }),
-        "action_trigger_search" | "action_trigger_chitchat" => {
+        search::TRIGGER => search::trigger(turn),
+        "action_trigger_chitchat" => {
             let reason = "cannot_handle_not_supported".to_owned();
             turn.push_pattern(patterns::CANNOT_HANDLE, PatternFrame::CannotHandle { reason });
         }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json};
 use super::{
     Next, Reason, interrupt, patterns,
     reply::INTERNAL_ERROR,
-    rerun,
+    rerun, search,
     turn::{Turn, Walk, step_or_end},
 };
 use crate::{
@@ -35,7 +35,10 @@ impl Turn<'_> {
                     reset_slots(self, &frame, flow.map(|flow| &**flow));
                 }
             }
-            FrameKind::Pattern { .. } => reset_slots(self, &frame, flow.map(|flow| &**flow)),
+            FrameKind::Pattern { .. } => {
+                search::ended(self, &frame, flow.map(|flow| &**flow));
+                reset_slots(self, &frame, flow.map(|flow| &**flow));
+            }
             FrameKind::Agent(agent) => {
                 let (flow_id, agent_id) = (frame.flow_id.clone(), agent.agent_id.clone());
                 self.emit_at(&frame, EventKind::AgentCancelled { flow_id, agent_id, reason: None });

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::{
-    Next, Reason, actions, agent_frame, collect, interrupt, rerun, slots, tool_call,
+    Next, Reason, actions, agent_frame, collect, interrupt, rerun, search, slots, tool_call,
     turn::{Turn, Walk, step_of},
 };
 use crate::{
@@ -56,6 +56,9 @@ impl Turn<'_> {
             return walk;
         }
         let Some(top) = self.stack.last() else { return Walk::Stop(self.listen()) };
+        if search::is_search(top) {
+            return search::on_top(self);
+        }
         if top.at == Position::End {
             return self.end();
         }

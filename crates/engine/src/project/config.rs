@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value as Json};
 
-use super::Folders;
+use super::{Folders, RetrievalConfig, SearchConfig};
 
 /// `config.yml`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Put on events for others.
     pub assistant_id: Arc<str>,
@@ -19,8 +19,8 @@ pub struct Config {
     pub generator: Option<GeneratorConfig>,
     /// Whether `NLUCommandAdapter` stands in the pipeline: then mappings that need no model are asked before it.
     pub nlu_adapter: bool,
-    /// Whether `EnterpriseSearchPolicy` is listed.
-    pub search: Option<Map<String, Json>>,
+    /// `EnterpriseSearchPolicy`, where it is listed: answers from documents.
+    pub search: Option<SearchConfig>,
     /// Switches that keep older behaviour.
     pub compat: Compat,
     /// Whether texts that need no model are taken without one: titles, yes and no, numbers. On by default.
@@ -44,10 +44,8 @@ pub struct GeneratorConfig {
     pub include_date_time: bool,
     /// IANA name; checked.
     pub timezone: Arc<str>,
-    /// Whether flows are chosen by retrieval.
-    pub retrieval: bool,
-    /// How many retrieval may choose.
-    pub retrieval_flows: usize,
+    /// How flows are chosen for the prompt when there are many.
+    pub retrieval: RetrievalConfig,
 }
 
 /// Switches that keep older behaviour.
@@ -110,8 +108,7 @@ impl Default for GeneratorConfig {
             max_characters: Some(crate::limits::MESSAGE_CHARACTERS),
             include_date_time: true,
             timezone: "UTC".into(),
-            retrieval: false,
-            retrieval_flows: 20,
+            retrieval: RetrievalConfig::default(),
         }
     }
 }

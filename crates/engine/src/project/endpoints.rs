@@ -23,6 +23,8 @@ pub struct Endpoints {
     pub nlg: Option<Map<String, Json>>,
     /// `tracker_store`, as written.
     pub tracker_store: Option<Map<String, Json>>,
+    /// `vector_store`, when it is a Qdrant.
+    pub qdrant: Option<super::QdrantDef>,
     /// `lock_store`, as written.
     pub lock_store: Option<Map<String, Json>>,
     /// Sections that are read by later rooms or only accepted, as written.

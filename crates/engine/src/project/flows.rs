@@ -181,6 +181,10 @@ impl Flow {
     pub fn is_pattern(&self) -> bool {
         self.id.as_str().starts_with("pattern_")
     }
+    /// Whether only other flows may start it: its guard is literally false. Nobody needs to find it.
+    pub fn is_link_only(&self) -> bool {
+        self.guard.as_ref().and_then(Condition::as_constant) == Some(false)
+    }
     /// A step by id. An id of an older generation, without the flow's name in front, is found as well (dialogue.md 2.2).
     pub fn step(&self, id: &str) -> Option<&Step> {
         let at = match self.index.get(id) {

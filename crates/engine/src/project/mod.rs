@@ -16,6 +16,7 @@ mod keys;
 mod load;
 mod reader;
 pub mod render;
+mod search;
 mod uses;
 mod yaml;
 
@@ -36,6 +37,7 @@ pub use self::{
     folders::{Folders, named_files},
     keys::{Key, SHAPES, Shape, Support, Takes, Unknown},
     load::variables,
+    search::{DocumentStore, ModelChoice, QdrantDef, RetrievalConfig, SearchConfig},
 };
 use crate::{
     finding::Finding,

@@ -6,7 +6,8 @@
 //! * `user`: what is written; `channel`, `metadata`, `wait` (minutes before it);
 //! * `do`: what the runtime answers to each thing asked for, in order: `commands: […]`, `act: name` with `slots`, `says`,
 //!   `followup`, `events` as JSON, `fails`; `tool: name` with `result`, `fails`, `unknown`, and `arguments` to compare; `agent: name` with
-//!   `status`, `says`, `slots` and `call` to compare; `exhausted: what`;
+//!   `status`, `says`, `slots` and `call` to compare; `search: answered` with `text`, `search: none`, `search: failed` with what was
+//!   `said` of it; `exhausted: what`;
 //! * then what must have come of it: `says` (response names, or texts), `texts`, `slots`, `stack`, `events` (in this order,
 //!   others between them), `all_events` (these and no others), `no_events`, `why` (parts of its JSON), `reminders` (names of those that wait), `ends` when the session is over.
 
@@ -14,7 +15,8 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use segue_engine::{
     conversation::{
-        ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, Reply, ToolResult,
+        ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, Reply, SearchOutcome,
+        ToolResult,
     },
     dialogue::{InputKind, Next},
     ids::{ActionName, AgentName, SlotName},
@@ -151,6 +153,21 @@ fn give(driver: &mut Driver, answer: &Json) {
         let metadata = answer["metadata"].as_object().cloned().unwrap_or_default();
         let events = events_of(answer, Some(AgentName::from(name)));
         driver.input(InputKind::Agent(AgentOutcome { status, events, data: Json::Null, metadata }));
+    } else if let Some(how) = answer["search"].as_str() {
+        assert!(matches!(driver.next, Next::Search(_)), "knowledge is not asked for, but {:?}", driver.next);
+        let message = |key: &str| {
+            answer[key].as_str().map(|text| {
+                let utter_source = Some("EnterpriseSearchPolicy".into());
+                Box::new(BotMessage { reply: Reply::text(text), utter_source, ..BotMessage::default() })
+            })
+        };
+        let reason = "because".to_owned();
+        driver.input(InputKind::Searched(match how {
+            "answered" => SearchOutcome::Answered { message: message("text").unwrap_or_default() },
+            "none" => SearchOutcome::NoAnswer { reason },
+            "failed" => SearchOutcome::Failed { reason, said: message("said") },
+            other => panic!("no outcome: {other}"),
+        }));
     } else {
         panic!("no answer: {answer}");
     }

@@ -113,6 +113,8 @@ fn bot() -> impl Strategy<Value = EventKind> {
                     custom: custom.filter(|custom| !custom.is_null()),
                     ..Reply::default()
                 },
+                utter_source: Some("EnterpriseSearchPolicy".into()),
+                search_results: vec![serde_json::json!({"source": "a.md"})],
                 utter_action: Some("utter_x".into()),
                 kind: BotKind::Filler,
                 agent: None,

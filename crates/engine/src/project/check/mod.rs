@@ -6,6 +6,7 @@ mod calls;
 mod collects;
 mod conditions;
 mod names;
+mod search;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ pub(crate) fn run(
     conditions::check(project, conditions, findings);
     calls::check(project, findings);
     collects::check(project, findings);
+    search::check(project, findings);
     if sources.config.is_none() && !sources.data.is_empty() {
         let place = crate::finding::Place { file: "config.yml".into(), line: 0, column: 0, width: 1 };
         let help = "Add `config.yml` with `recipe: default.v1` and a `pipeline` to choose the model.";

@@ -104,6 +104,33 @@ pub(crate) static MCP_SERVER: Shape = Shape {
     unknown: Unknown::Refused,
 };
 
+/// `vector_store`.
+pub(crate) static VECTOR_STORE: Shape = Shape {
+    name: "vector store",
+    file: FILE,
+    keys: &[
+        key("type", Takes::Text, "`qdrant`; a folder of the project needs no entry here.").required(),
+        key("collection", Takes::Text, "Qdrant: the collection."),
+        key("url", Takes::Text, "Qdrant: its address, in place of `host` and `port`."),
+        key("host", Takes::Text, "Qdrant: its host; `localhost` unless set."),
+        key("port", Takes::Whole, "Qdrant: its port; 6333 unless set."),
+        key("https", Takes::Bool, "Qdrant: whether it is reached by TLS; `false` unless set."),
+        key("prefix", Takes::Text, "Qdrant: a path before those of the interface."),
+        key("api_key", Takes::Text, "Qdrant: the key, as `${NAME}`."),
+        key("timeout", Takes::Seconds, "Qdrant: longest time of one request."),
+        key("vector_name", Takes::Text, "Qdrant: the vector that is compared, where points have several."),
+        key(
+            "content_payload_key",
+            Takes::Text,
+            "Qdrant: the key of a point's text; `text`, `page_content` or `content` unless set.",
+        ),
+        key("metadata_payload_key", Takes::Text, "Qdrant: the key of what is known about it; `metadata` unless set."),
+        key("grpc_port", Takes::Any, "Qdrant: the port of its other interface, which is not spoken.").quiet(),
+        key("prefer_grpc", Takes::Any, "Qdrant: whether that one is taken; HTTP always is.").quiet(),
+    ],
+    unknown: Unknown::Warned,
+};
+
 /// `oauth`.
 pub(crate) static OAUTH: Shape = Shape {
     name: "`oauth`",

@@ -54,7 +54,10 @@ pub(super) fn load(reader: &mut Reader<'_>) -> Endpoints {
 }
 
 fn sections(reader: &mut Reader<'_>, fields: &Fields<'_>, endpoints: &mut Endpoints) {
-    for key in ["nlg", "vector_store", "privacy"] {
+    if let Some(node) = fields.node("vector_store") {
+        endpoints.qdrant = super::search::vector_store(reader, node);
+    }
+    for key in ["nlg", "privacy"] {
         if let Some(node) = fields.node(key) {
             model_reference(reader, node);
         }
@@ -75,7 +78,16 @@ fn sections(reader: &mut Reader<'_>, fields: &Fields<'_>, endpoints: &mut Endpoi
     endpoints.nlg = fields.json_map("nlg");
     endpoints.tracker_store = fields.json_map("tracker_store");
     endpoints.lock_store = fields.json_map("lock_store");
-    let own = ["version", "model_groups", "mcp_servers", "action_endpoint", "nlg", "tracker_store", "lock_store"];
+    let own = [
+        "version",
+        "model_groups",
+        "mcp_servers",
+        "action_endpoint",
+        "nlg",
+        "tracker_store",
+        "lock_store",
+        "vector_store",
+    ];
     for entry in fields.node.map().unwrap_or_default() {
         if !own.contains(&entry.key.as_str()) && !entry.node.is_null() {
             endpoints.other.insert(entry.key.clone(), entry.node.json());

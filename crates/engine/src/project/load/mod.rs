@@ -12,6 +12,7 @@ mod flows;
 mod next;
 mod reach;
 mod responses;
+mod search;
 mod secrets;
 mod slots;
 mod steps;

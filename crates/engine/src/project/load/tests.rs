@@ -73,19 +73,54 @@ fn idioms_of_public_projects_are_accepted() {
 fn config_is_read() {
     let config = "recipe: default.v1\nassistant_id: a\nlanguage: de\nadditional_languages: [en]\nshortcuts: false\ncompat: {patterns: '3.13'}\ndata: [one, two]\ndocs: []\npipeline:\n  - name: NLUCommandAdapter\n  - name: SearchReadyLLMCommandGenerator\n    llm: {model_group: main}\n    prompt_template: prompts/own.j2\n    user_input: {max_characters: -1}\n    include_date_time: false\n    flow_retrieval: {num_flows: 5}\npolicies:\n  - name: FlowPolicy\n  - name: EnterpriseSearchPolicy\n    vector_store: {type: faiss}\n";
     let endpoints = "model_groups: [{id: main, models: [{provider: scripted, script: a.yml}]}]\n";
-    let project =
-        clean(&[("config.yml", config), ("endpoints.yml", endpoints), ("prompts/own.j2", "hi {{ user_message }}")]);
+    let project = clean(&[
+        ("config.yml", config),
+        ("endpoints.yml", endpoints),
+        ("prompts/own.j2", "hi {{ user_message }}"),
+        ("data/s.yml", SEARCHES),
+    ]);
     let generator = project.config.generator.unwrap();
     assert_eq!((&*generator.name, generator.model_group.as_deref()), ("SearchReadyLLMCommandGenerator", Some("main")));
-    assert_eq!((generator.max_characters, generator.retrieval, generator.retrieval_flows), (None, true, 5));
+    assert_eq!((generator.max_characters, generator.retrieval.active, generator.retrieval.flows), (None, true, 5));
     assert!(!generator.include_date_time && !project.config.shortcuts && project.command_prompt.is_some());
     assert_eq!(project.config.compat.patterns, Generation::UpTo3_13);
     assert!(project.config.nlu_adapter);
     assert_eq!(project.config.folders.docs, Some(Vec::new()));
     assert_eq!(project.config.folders.data.unwrap().len(), 2);
-    assert!(project.config.search.unwrap().contains_key("vector_store"));
+    let search = project.config.search.unwrap();
+    assert_eq!(search.store, DocumentStore::Folder { path: "docs".into(), named: false });
+    assert!(search.generative && !search.citations && search.messages_in_query == 2);
     let SlotType::Categorical(languages) = &project.domain.slots["language"].kind else { panic!() };
     assert_eq!(languages.iter().map(|l| &**l).collect::<Vec<_>>(), ["de", "en"]);
+}
+
+const SEARCHES: &str = "flows:\n  pattern_search:\n    description: asks for knowledge\n    steps:\n      - action: action_trigger_search\n";
+
+#[test]
+fn the_search_policy_and_its_store_are_read() {
+    let config = "pipeline:\n  - name: SearchReadyLLMCommandGenerator\n    flow_retrieval: {num_flows: 7, turns_to_embed: 0, should_embed_slots: false, embeddings: {model_group: vectors}}\npolicies:\n  - name: EnterpriseSearchPolicy\n    llm: {provider: scripted, model: m, script: a.yml}\n    embeddings: {model_group: vectors}\n    vector_store: {type: qdrant, threshold: 0.4}\n    use_generative_llm: false\n    citation_enabled: true\n    check_relevancy: true\n    max_messages_in_query: 4\n    max_history: 6\n    include_date_time: false\n    timezone: Europe/Oslo\n    prompt: prompts/own.j2\n";
+    let endpoints = "model_groups: [{id: vectors, models: [{provider: openai, model: small}]}]\nvector_store: {type: qdrant, collection: c, host: far.example, port: 443, https: true, prefix: /q/, api_key: '${KEY}', vector_name: dense, content_payload_key: body, timeout: 3, grpc_port: 6334}\n";
+    let files = [
+        ("config.yml", config),
+        ("endpoints.yml", endpoints),
+        ("prompts/own.j2", "{{ docs }}"),
+        ("data/s.yml", SEARCHES),
+    ];
+    let project = clean(&files);
+    let retrieval = project.config.generator.unwrap().retrieval;
+    assert_eq!((retrieval.active, retrieval.flows, retrieval.turns, retrieval.slots), (true, 7, 1, false));
+    assert_eq!(retrieval.embeddings.unwrap().group.as_deref(), Some("vectors"));
+    let search = project.config.search.unwrap();
+    assert_eq!(search.store, DocumentStore::Qdrant);
+    assert_eq!((search.threshold, search.messages_in_query, search.max_history), (0.4, 4, Some(6)));
+    assert!(!search.generative && search.citations && search.check_relevancy && !search.include_date_time);
+    assert_eq!((&*search.timezone, search.llm.own["model"].as_str()), ("Europe/Oslo", Some("m")));
+    assert!(search.prompt.is_some() && search.embeddings.is_some());
+    let qdrant = project.endpoints.qdrant.unwrap();
+    assert_eq!((qdrant.url.as_str(), qdrant.collection.as_str()), ("https://far.example:443/q", "c"));
+    assert_eq!((qdrant.vector_name.as_deref(), qdrant.content_key.as_deref()), (Some("dense"), Some("body")));
+    assert_eq!((qdrant.api_key.as_deref(), qdrant.metadata_key.as_str()), (Some("hidden"), "metadata"));
+    assert!(!format!("{qdrant:?}").contains("hidden"));
 }
 
 #[test]
