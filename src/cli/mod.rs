@@ -8,6 +8,7 @@ mod check;
 #[cfg(feature = "mcp")]
 mod demo;
 mod explain;
+mod graph;
 mod init;
 pub(crate) mod out;
 mod place;
@@ -42,6 +43,8 @@ enum Command {
     Init(init::Args),
     /// Load a project and cross-check everything in it
     Check(check::Args),
+    /// Draw flows: their steps, or how they hang together
+    Graph(graph::Args),
     /// Talk to the assistant in the terminal; without one, each input line is a message
     Chat(chat::Args),
     /// Serve the channels of credentials.yml and GET /health
@@ -75,6 +78,7 @@ pub(crate) fn run() -> ExitCode {
     let done = match cli.command {
         Command::Init(args) => init::init(&args),
         Command::Check(args) => check::check(&args),
+        Command::Graph(args) => graph::graph(args),
         Command::Chat(args) => wait(chat::chat(args)),
         Command::Run(args) => wait(serve::serve(args)),
         Command::Test(args) => wait(test::test(args)),
