@@ -1,6 +1,10 @@
 //! Loads the projects under `projects/`, with the built-in patterns.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 use segue_engine::{
     finding::Severity,
@@ -20,14 +24,27 @@ fn files(folder: &Path) -> Vec<SourceFile> {
 
 /// The built-in patterns and what they say.
 pub(crate) fn patterns() -> Vec<SourceFile> {
-    files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../flows/patterns"))
+    static PATTERNS: OnceLock<Vec<SourceFile>> = OnceLock::new();
+    PATTERNS.get_or_init(|| files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../flows/patterns"))).clone()
 }
 
 /// A project of the tests, by folder. Nothing may be found wrong with it.
 pub(crate) fn load(name: &str) -> Arc<Project> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dialogue/projects").join(name);
+    from(sources(files(&folder)))
+}
+
+/// The same; none when an error is found.
+pub(crate) fn try_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<Arc<Project>> {
+    let files = files.into_iter().map(|(path, text)| SourceFile { path: path.into(), text: text.into() });
+    let loaded = Project::load(&sources(files));
+    let broken = loaded.findings.iter().any(|finding| finding.severity == Severity::Error);
+    loaded.project.filter(|_| !broken).map(Arc::new)
+}
+
+fn sources(files: impl IntoIterator<Item = SourceFile>) -> Sources {
     let mut sources = Sources { patterns: patterns(), ..Sources::default() };
-    for file in files(&folder) {
+    for file in files {
         match &*file.path {
             "config.yml" => sources.config = Some(file),
             "endpoints.yml" => sources.endpoints = Some(file),
@@ -36,7 +53,7 @@ pub(crate) fn load(name: &str) -> Arc<Project> {
             _ => sources.data.push(file),
         }
     }
-    from(sources)
+    sources
 }
 
 /// A project of texts.
@@ -50,6 +67,11 @@ pub(crate) fn of_parts(domain: &str, flows: &str, endpoints: &str, agent: &str) 
         patterns: patterns(),
         ..Sources::default()
     })
+}
+
+/// A project of texts by the names of their files, as `load` reads them.
+pub(crate) fn of_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Arc<Project> {
+    from(sources(files.into_iter().map(|(path, text)| SourceFile { path: path.into(), text: text.into() })))
 }
 
 /// A project of a configuration and flows.

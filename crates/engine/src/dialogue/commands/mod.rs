@@ -14,7 +14,7 @@ mod start_flow;
 
 use super::{Next, clean, clean::Scene, patterns, turn::Turn};
 use crate::{
-    conversation::{Command, EventKind, PatternFrame},
+    conversation::{Command, EventKind, FrameKind, PatternFrame},
     ids::SlotName,
 };
 
@@ -158,6 +158,12 @@ pub(super) fn push_validations(turn: &mut Turn<'_>, slots: &[SlotName]) {
     let project = turn.project;
     for name in slots {
         let Some(validation) = project.slot(name.as_str()).and_then(|slot| slot.validation.as_ref()) else { continue };
+        // The check that asked for the value looks at it itself.
+        if matches!(&turn.stack.last().map(|frame| &frame.kind),
+            Some(FrameKind::Pattern { context: PatternFrame::ValidateSlot { validate, .. } }) if validate == name)
+        {
+            continue;
+        }
         let context = PatternFrame::ValidateSlot {
             validate: name.clone(),
             refill_utter: validation.refill_utter.clone(),

@@ -27,8 +27,11 @@ pub(super) fn go_on(turn: &mut Turn<'_>) {
     let Some(flow) = chosen else {
         turn.note("the flow that was named is none of those that were interrupted: the question is asked again");
         turn.set_slot(&SlotName::from(CHOICE), Json::Null, FilledBy::Flow);
+        let project = turn.project;
         if let Some(top) = turn.stack.last_mut() {
-            top.at = Position::Start;
+            // It has started; it does not start twice.
+            let first = project.flow(top.flow_id.as_str()).and_then(|flow| flow.first());
+            top.at = first.map_or(Position::End, |step| Position::Before(step.id.clone()));
         }
         return;
     };
