@@ -1,13 +1,16 @@
-//! Conversations as data. `project` is a folder under `projects/`, or files by name. Every case is held to the invariants of
-//! `sound` as well, which is how the shortest form of a storm that failed is a case. A case is a list of turns:
+//! Conversations as data. A file names a project: a folder under `projects/`, or files by name; a case may put `config`,
+//! `domain` and `flows` of its own over it (`with`). Every case is held to the invariants of `sound` as well, which is how the
+//! shortest form of a storm that failed is a case. A case is a list of turns:
 //!
+//! * `deploys`: such a map again, for a new version of the project that comes before the turn;
+//! * `trigger` in place of `user`: `intent` or `flow`, `values`, `reminder`;
 //! * `user`: what is written; `channel`, `metadata`, `wait` (minutes before it);
 //! * `do`: what the runtime answers to each thing asked for, in order: `commands: […]`, `act: name` with `slots`, `says`,
-//!   `followup`, `fails`; `tool: name` with `result`, `fails`, `unknown`, and `arguments` to compare; `agent: name` with
+//!   `followup`, `events` as JSON, `fails`; `tool: name` with `result`, `fails`, `unknown`, and `arguments` to compare; `agent: name` with
 //!   `status`, `says`, `slots` and `call` to compare; `exhausted: what`; `upgraded: true`;
 //! * `cut: true` when the next message comes before the turn is over; `becomes` (files by name) when the project changes first;
 //! * then what must have come of it: `says` (response names, or texts), `texts`, `slots`, `stack`, `events` (in this order,
-//!   others between them), `no_events`, `why` (parts of its JSON), `ends` when the session is over.
+//!   others between them), `no_events`, `why` (parts of its JSON), `reminders` (names of those that wait), `ends` when the session is over.
 
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
 
@@ -44,9 +47,14 @@ fn conversations_go_as_written() {
                 continue;
             }
             count += 1;
-            let mut driver = Driver::new(project.clone());
+            let own = |with: &Json| project::variant(file["project"].as_str().unwrap(), with);
+            let project = if case["with"].is_null() { project.clone() } else { own(&case["with"]) };
+            let mut driver = Driver::new(project);
             let mut ledger = Ledger::new(&driver);
             for (at, turn) in case["turns"].as_array().unwrap().iter().enumerate() {
+                if !turn["deploys"].is_null() {
+                    driver.project = own(&turn["deploys"]);
+                }
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                     play(&mut driver, turn);
                     let sound = ledger.turn(&driver).and_then(|()| sound::way_out(&driver));
@@ -80,10 +88,13 @@ fn project_of(written: &Json) -> Arc<Project> {
 }
 
 fn play(driver: &mut Driver, turn: &Json) {
-    const KEYS: [&str; 16] = [
+    const KEYS: [&str; 19] = [
         "becomes",
         "cut",
         "user",
+        "deploys",
+        "trigger",
+        "reminders",
         "channel",
         "metadata",
         "wait",
@@ -106,7 +117,11 @@ fn play(driver: &mut Driver, turn: &Json) {
     }
     driver.wait(turn["wait"].as_f64().unwrap_or(0.0));
     let metadata = turn["metadata"].as_object().cloned().unwrap_or_default();
-    driver.user_with(turn["user"].as_str().unwrap(), turn["channel"].as_str().unwrap_or("rest"), metadata);
+    if turn["trigger"].is_null() {
+        driver.user_with(turn["user"].as_str().unwrap(), turn["channel"].as_str().unwrap_or("rest"), metadata);
+    } else {
+        driver.trigger(serde_json::from_value(turn["trigger"].clone()).unwrap());
+    }
     for answer in turn["do"].as_array().unwrap_or(&Vec::new()) {
         give(driver, answer);
     }
@@ -198,6 +213,9 @@ fn events_of(answer: &Json, agent: Option<AgentName>) -> Vec<Event> {
             kinds.push(kind);
         }
     }
+    for json in answer["events"].as_array().unwrap_or(&Vec::new()) {
+        kinds.push(serde_json::from_value(json.clone()).unwrap());
+    }
     let at = Timestamp::from_micros(1);
     kinds.into_iter().map(|kind| Event { at, kind, place: Default::default() }).collect()
 }
@@ -238,6 +256,10 @@ fn expect(driver: &Driver, turn: &Json) {
         for part in texts(&turn["why"]) {
             assert!(why.contains(&part), "`{part}` is not in {why}");
         }
+    }
+    if !turn["reminders"].is_null() {
+        let waiting: Vec<String> = driver.conversation.reminders.iter().map(|one| one.name.to_string()).collect();
+        assert_eq!(waiting, texts(&turn["reminders"]));
     }
     if !turn["buttons"].is_null() {
         let titles = driver.events.iter().filter_map(|event| match &event.kind {

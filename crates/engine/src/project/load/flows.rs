@@ -97,6 +97,7 @@ impl Found {
         let (steps, index) = Draft::new(&id, &self.agents).read(reader, steps);
         Some(Flow {
             name: fields.shared("name").unwrap_or_else(|| entry.key.replace(['_', '-'], " ").into()),
+            translations: translations(reader, &fields),
             description: fields.shared("description").unwrap_or_default(),
             guard,
             always_include_in_prompt: fields.bool("always_include_in_prompt").unwrap_or(false),
@@ -149,6 +150,21 @@ impl Found {
         }
         triggers
     }
+}
+
+/// `translation: {de: {name: …}}`, or `{de: …}`.
+fn translations(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<(Arc<str>, Arc<str>)> {
+    let mut names = Vec::new();
+    for entry in fields.map("translation") {
+        match entry.node.get("name").unwrap_or(&entry.node).text() {
+            Some(name) => names.push((entry.key.as_str().into(), name.into())),
+            None => {
+                let message = format!("the name in `{}` is a text, but here stands {}", entry.key, said(&entry.node));
+                reader.error("F0108", &entry.node, message, "Write `de: { name: … }`.");
+            }
+        }
+    }
+    names
 }
 
 /// `^[a-zA-Z0-9_][a-zA-Z0-9_-]*$` (dialogue.md 2.1).

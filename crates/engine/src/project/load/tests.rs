@@ -71,7 +71,8 @@ fn config_is_read() {
     assert_eq!((&*generator.name, generator.model_group.as_deref()), ("SearchReadyLLMCommandGenerator", Some("main")));
     assert_eq!((generator.max_characters, generator.retrieval, generator.retrieval_flows), (None, true, 5));
     assert!(!generator.include_date_time && !project.config.shortcuts && project.command_prompt.is_some());
-    assert_eq!(project.config.compat.patterns.as_deref(), Some("3.13"));
+    assert_eq!(project.config.compat.patterns, Generation::UpTo3_13);
+    assert!(project.config.nlu_adapter);
     assert_eq!(project.config.folders.docs, Some(Vec::new()));
     assert_eq!(project.config.folders.data.unwrap().len(), 2);
     assert!(project.config.search.unwrap().contains_key("vector_store"));

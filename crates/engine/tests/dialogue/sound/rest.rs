@@ -34,7 +34,8 @@ pub(super) fn the_turn_ends(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
     if turn.taken.len() > most {
         return Err(format!("the turn took {} inputs and would go on with {:?}", turn.taken.len(), turn.driver.next));
     }
-    let inputs = turn.taken.iter().filter(|taken| matches!(taken.input.kind, InputKind::Message(_))).count();
+    let begins = |kind: &InputKind| matches!(kind, InputKind::Message(_) | InputKind::Trigger(_));
+    let inputs = turn.taken.iter().filter(|taken| begins(&taken.input.kind)).count();
     if inputs == 1 { Ok(()) } else { Err(format!("{inputs} messages in one turn")) }
 }
 

@@ -147,7 +147,7 @@ pub(crate) fn plan(chance: &mut Chance, weather: Weather) -> Plan {
         carry_over: chance.percent(60),
         every_turn: chance.percent(15),
         shortcuts: chance.percent(90),
-        compat: super::write::COMPAT.get(chance.below(4 * super::write::COMPAT.len().max(1))).copied(),
+        compat: super::write::COMPAT.get(chance.below(7)).copied(),
     }
 }
 

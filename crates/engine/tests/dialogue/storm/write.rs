@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json, json};
 use super::plan::{Flow, Plan, Step};
 
 /// Generations of the built-in patterns that a project can choose.
-pub(crate) const COMPAT: &[&str] = &[];
+pub(crate) const COMPAT: &[&str] = &["3.13", "3.16"];
 
 /// Patterns of projects: id, then its definition.
 pub(crate) const PATTERNS: &[(&str, &str)] = &[
