@@ -184,7 +184,8 @@ kills! {
     c09_the_last_words_were_half_shown: "C09@5", "book with the agent" => Booked;
     c11_the_intent_is_stored_by_a_step: "C11", "book directly" => Unknown;
     c11_the_intent_is_stored_by_an_agent: "C11", "book with the agent" => Unknown;
-    c12_the_request_is_leaving: "C12", "book directly" => Unknown;
+    c12_the_request_is_half_written_by_a_step: "C12", "book directly" => Unknown;
+    c12_the_request_is_half_written_by_an_agent: "C12", "book with the agent" => Unknown;
     c13_the_request_is_out_and_the_answer_is_not_in: "C13", "book directly" => Unknown;
     c13_the_same_in_an_agent: "C13", "book with the agent" => Unknown;
     c14_the_answer_is_in_and_not_stored: "C14", "book directly" => Unknown;
