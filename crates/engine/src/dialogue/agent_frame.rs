@@ -157,6 +157,15 @@ pub(super) fn cut(turn: &mut Turn<'_>) {
     }
 }
 
+/// The turn ends while an agent runs that has no frame yet: nobody waits for it any more.
+pub(super) fn give_up(turn: &mut Turn<'_>, reason: &str) {
+    if matches!(turn.stack.last().map(|frame| &frame.kind), Some(FrameKind::Flow { .. }))
+        && let Some((flow_id, _, agent_id)) = running(turn)
+    {
+        turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason: Some(reason.to_owned()) });
+    }
+}
+
 /// `continue agent`: the agent that waits gets the message, once the walk comes to it.
 pub(super) fn go_on(turn: &mut Turn<'_>) {
     let waiting = turn.stack.iter_mut().rev().find_map(|frame| match &mut frame.kind {

@@ -20,8 +20,6 @@ pub(super) struct Scene {
     pub(super) asked: Option<SlotName>,
     /// The base of the topmost chain, if a flow was under way.
     pub(super) base: Option<FrameId>,
-    /// The flow of the topmost frame that walks one, called ones included.
-    pub(super) on_top: Option<FlowId>,
     /// The flows and patterns of the topmost chain.
     pub(super) active: Vec<FlowId>,
     /// Whether an agent waited for the user.
@@ -37,11 +35,9 @@ impl Scene {
     pub(super) fn of(turn: &Turn<'_>) -> Self {
         let base = interrupt::top_base(&turn.stack);
         let chain = turn.stack.get(base.unwrap_or(0)..).unwrap_or_default();
-        let walks = |frame: &&crate::conversation::Frame| matches!(frame.kind, FrameKind::Flow { .. });
         Self {
             asked: collect::asked(turn).cloned(),
             base: base.and_then(|at| turn.stack.get(at)).map(|frame| frame.frame_id.clone()),
-            on_top: chain.iter().rev().find(walks).map(|frame| frame.flow_id.clone()),
             active: chain.iter().map(|frame| frame.flow_id.clone()).collect(),
             agent_waits: super::agent_frame::waits(&turn.stack),
             asks_to_continue: chain.iter().any(|frame| {
@@ -98,6 +94,11 @@ pub(super) fn clean(turn: &mut Turn<'_>, scene: &Scene, commands: Vec<Command>, 
     if kept.len() > 1 {
         drop_where(turn, &mut kept, "other commands can be handled", |command| {
             matches!(command, Command::CannotHandle { .. })
+        });
+    }
+    if kept.contains(&Command::CancelFlow) {
+        drop_where(turn, &mut kept, "the flow whose answer it would change is cancelled", |command| {
+            matches!(command, Command::CorrectSlots { .. })
         });
     }
     in_order(scene, kept)
@@ -200,7 +201,9 @@ fn drop_where(turn: &mut Turn<'_>, kept: &mut Vec<Command>, rule: &str, goes: im
 }
 
 /// With nothing under way the last flow to start comes last; then the list is turned round, so that the first flow that was
-/// named ends up on top of the stack and small talk is answered before everything.
+/// named ends up on top of the stack. Small talk is answered before everything. Then what concerns the flow under way: what
+/// the same message starts must not run to its first question before the flow that was given up is gone, or the answer that
+/// was corrected is changed.
 fn in_order(scene: &Scene, mut kept: Vec<Command>) -> Vec<Command> {
     if scene.base.is_none()
         && let Some(at) = kept.iter().rposition(|command| matches!(command, Command::StartFlow { .. }))
@@ -208,6 +211,13 @@ fn in_order(scene: &Scene, mut kept: Vec<Command>) -> Vec<Command> {
         let start = kept.remove(at);
         kept.push(start);
     }
+    // Stable: what was named first stays first among its kind.
+    kept.sort_by_key(|command| match command {
+        Command::ChitChat | Command::Search => 0,
+        Command::CancelFlow => 1,
+        Command::CorrectSlots { .. } => 2,
+        _ => 3,
+    });
     kept.reverse();
     kept
 }

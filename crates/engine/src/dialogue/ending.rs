@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, Reason, interrupt, patterns,
+    Next, Reason, agent_frame, interrupt, patterns,
     reply::INTERNAL_ERROR,
     rerun,
     turn::{Turn, Walk, step_or_end},
@@ -91,13 +91,16 @@ pub(super) fn upgraded(turn: &mut Turn<'_>, outcomes: Vec<EventKind>) -> Next {
         turn.emit(outcome);
     }
     turn.note("the turn was begun by another version of the program or the project");
+    agent_frame::give_up(turn, "another version took the turn over");
     turn.push_pattern(patterns::CODE_CHANGE, PatternFrame::Plain);
     turn.walk()
 }
 
 /// The turn's budget is spent: the flow under way fails, the user hears it once, and nothing further is performed.
 pub(super) fn exhausted(turn: &mut Turn<'_>, budget: &str) -> Next {
-    turn.fail_with(&format!("the turn's budget is spent: {budget}"), Map::new());
+    let reason = format!("the turn's budget is spent: {budget}");
+    agent_frame::give_up(turn, &reason);
+    turn.fail_with(&reason, Map::new());
     let has_pattern = turn.stack.last().is_some_and(|frame| frame.flow_id == *patterns::INTERNAL_ERROR);
     turn.floor = Some(turn.stack.len().saturating_sub(usize::from(has_pattern)));
     turn.walk()

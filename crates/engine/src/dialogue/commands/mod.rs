@@ -136,7 +136,7 @@ fn run(turn: &mut Turn<'_>, scene: &Scene, command: Command, validated: &mut Vec
     match command {
         Command::StartFlow { flow } => start_flow::run(turn, scene, &flow),
         Command::SetSlot { name, value, extractor } => set_slot::run(turn, scene, name, value, extractor, validated),
-        Command::CorrectSlots { corrected_slots } => correct_slots::run(turn, corrected_slots),
+        Command::CorrectSlots { corrected_slots } => correct_slots::run(turn, scene, corrected_slots),
         Command::CancelFlow => cancel_flow::run(turn, scene),
         Command::Clarify { options } => clarify::run(turn, options),
         Command::ContinueAgent => agent::run_continue(turn),

@@ -143,8 +143,10 @@ fn has_reason(books: &Slots, taken: &Taken, events: &[Event], event: &Event) -> 
     let place = event.place.active_flow.as_ref().map_or("", |flow| flow.as_str());
     if *reset {
         let initial = project.slot(name).map_or(&Json::Null, |slot| &slot.initial);
+        // The user spoke: silence is counted anew.
+        let counted = name == "consecutive_silence_timeouts";
         return value == initial
-            && project.flow(place).is_some_and(|flow| model::ends_with(project, flow).contains(name));
+            && (counted || project.flow(place).is_some_and(|flow| model::ends_with(project, flow).contains(name)));
     }
     match filled_by {
         Some(FilledBy::Llm | FilledBy::Shortcut | FilledBy::Payload | FilledBy::Nlu) => {

@@ -45,11 +45,11 @@ pub(super) fn the_open_question_is_the_last_thing_said(_: &mut Ledger, turn: &Tu
     };
     let asks_by_action = turn.project().lists_action(action.as_str());
     let asked = if asks_by_action {
-        let mut names = turn.events.iter().rev().filter_map(|event| match &event.kind {
-            EventKind::Action { name } if *name != "action_listen" => Some(name),
-            _ => None,
-        });
-        names.next() == Some(action)
+        // Responses may not come after it; what the action itself brings about may.
+        let asks = |kind: &EventKind| matches!(kind, EventKind::Action { name } if name == action);
+        let says = |kind: &EventKind| matches!(kind, EventKind::Bot(bot) if bot.utter_action.is_some());
+        let at = turn.events.iter().rposition(|event| asks(&event.kind));
+        at.is_some_and(|at| !turn.events[at..].iter().any(|event| says(&event.kind)))
     } else {
         bots(turn).next_back().is_some_and(|bot| bot.utter_action.as_deref() == Some(question.as_str()))
     };
@@ -86,7 +86,7 @@ pub(super) fn nobody_is_left_without_an_answer(_: &mut Ledger, turn: &Turn<'_>) 
         return Ok(());
     }
     // By design: an agent that gave the turn back without a text, an action that answers by itself or took the word, a
-    // flow whose author wants no last word, a pattern that only forgets, a payload that is no answer at all.
+    // flow whose author wants no last word, a pattern that only forgets, a payload that is no answer at all, silence.
     let effects = turn.taken.iter().any(|taken| {
         matches!(taken.input.kind, InputKind::Agent(_) | InputKind::Acted(_) | InputKind::Upgraded { .. })
     });
@@ -102,7 +102,7 @@ pub(super) fn nobody_is_left_without_an_answer(_: &mut Ledger, turn: &Turn<'_>) 
         _ => None,
     });
     let text = text.unwrap_or_default();
-    let technical = text.starts_with("/SetSlots(") || text.starts_with("/session_start");
+    let technical = ["/SetSlots(", "/session_start", "/silence_timeout"].iter().any(|start| text.starts_with(start));
     let noop = turn.understood().is_some_and(|(_, commands, _)| commands.contains(&Command::Noop));
     if effects || wordless || technical || noop {
         return Ok(());

@@ -55,6 +55,7 @@ fn storm(name: &str, weather: Weather, (sample, full): (usize, usize)) {
     let turns = number("SEGUE_STORM_TURNS").map_or(counted, |turns| turns as usize);
     let mut chance = Chance::new(seed);
     let (mut done, mut told, mut kinds) = (0, 0, BTreeMap::new());
+    let mut broken = BTreeMap::new();
     while done < turns {
         let plan = plan::plan(&mut chance, weather);
         let Some(project) = project_of(&plan) else {
@@ -66,35 +67,31 @@ fn storm(name: &str, weather: Weather, (sample, full): (usize, usize)) {
             (done, told) = (done + story.turns.len(), told + 1);
             count(&driver, &mut kinds);
             if let Err(wrong) = outcome {
-                fail(name, seed, done, story, wrong);
+                broken.entry(wrong.breach.rule).or_insert_with(|| written_down(name, seed, done, story, wrong));
             }
         }
     }
     println!("full: {name}: {done} turns in {told} conversations, seed {seed}");
+    assert!(broken.is_empty(), "{}", broken.into_values().collect::<Vec<_>>().join("\n"));
     reached(weather, &kinds);
 }
 
-/// Writes the shortest form of what went wrong down, and fails.
-fn fail(name: &str, seed: u64, done: usize, story: Story, wrong: Wrong) -> ! {
+/// Writes the shortest form of what went wrong down, as a case.
+fn written_down(name: &str, seed: u64, done: usize, story: Story, wrong: Wrong) -> String {
     let tries = number("SEGUE_STORM_SHRINK").map_or(TRIES, |tries| tries as usize);
-    let first = wrong.clone();
-    if tries == 0 {
-        panic!("after {done} turns with seed {seed}: invariant `{}`: {}", wrong.breach.rule, wrong.breach.says);
-    }
+    let (rule, says) = (wrong.breach.rule, wrong.breach.says.clone());
+    assert!(tries > 0, "after {done} turns with seed {seed}: invariant `{rule}`: {says}");
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let (story, wrong) = shrink::shrink(story, wrong, tries);
     std::panic::set_hook(hook);
-    let file = format!("{name}-{seed}-{}.yml", wrong.breach.rule);
+    let file = format!("{name}-{seed}-{rule}.yml");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dialogue/cases").join(&file);
     fs::write(&path, as_case(&format!("{name} {seed}"), &story, &wrong)).unwrap();
-    panic!(
-        "after {done} turns with seed {seed}: invariant `{}`: {}\nin its shortest form ({} turns, cases/{file}): {}",
-        first.breach.rule,
-        first.breach.says,
-        story.turns.len(),
-        wrong.breach.says
-    );
+    let (turns, shortest) = (story.turns.len(), &wrong.breach.says);
+    format!(
+        "after {done} turns with seed {seed}: invariant `{rule}`: {says}\n  in its shortest form ({turns} turns, cases/{file}): {shortest}"
+    )
 }
 
 fn count(driver: &Driver, kinds: &mut BTreeMap<String, usize>) {
