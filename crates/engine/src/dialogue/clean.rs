@@ -68,11 +68,13 @@ impl Scene {
 
 /// Cleans the commands of one message and puts them into the order in which they run.
 pub(super) fn clean(turn: &mut Turn<'_>, scene: &Scene, commands: Vec<Command>, source: Source) -> Vec<Command> {
-    if let Some(flow) = code_change::changed(turn) {
+    let by_name = commands.iter().any(|command| matches!(command, Command::StartPattern { .. }));
+    if let Some(flow) = code_change::changed(turn).filter(|_| !by_name) {
         for command in commands {
             let rule = format!("`{flow}` has changed since it was started");
             turn.because(Reason::Replaced { command, by: Command::CodeChange, rule });
         }
+        turn.note(format!("`{flow}` has changed since it was started"));
         return vec![Command::CodeChange];
     }
     let commands = forced(turn, commands, source);

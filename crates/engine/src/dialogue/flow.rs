@@ -163,7 +163,8 @@ impl Turn<'_> {
         if self.push(frame) { Walk::On } else { self.fail("the flows call one another too deeply") }
     }
 
-    /// The target goes below the frame on top, which ends: its slots are reset before the target begins.
+    /// The target goes below the frame on top, which ends: its slots are reset before the target begins. So does what was
+    /// cancelled below.
     fn link(&mut self, target: &FlowId) -> Walk {
         let project = self.project;
         let kind = match project.flow(target.as_str()) {
@@ -174,8 +175,8 @@ impl Turn<'_> {
         if let Some(top) = self.stack.last_mut() {
             top.at = Position::End;
         }
-        let below = self.stack.len().saturating_sub(1);
-        self.stack.insert(below, frame);
+        let under_way = self.stack.iter().rposition(|frame| frame.at != Position::End);
+        self.stack.insert(under_way.map_or(0, |at| at + 1), frame);
         if self.stack.len() > limits::STACK_FRAMES { self.fail("too many flows are under way") } else { Walk::On }
     }
 

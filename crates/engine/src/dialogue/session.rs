@@ -98,6 +98,10 @@ fn understand(turn: &mut Turn<'_>) -> Next {
         Parsed::Ignored => return turn.walk(),
         Parsed::Text => {}
     }
+    if code_change::changed(turn).is_some() {
+        // What was said was said to another version: no model is asked about it.
+        return commands::execute(turn, Vec::new(), Source::Check);
+    }
     let command = match refused(turn, &text) {
         Some(error) => error,
         None => {

@@ -10,7 +10,7 @@
 //!   `status`, `says`, `slots` and `call` to compare; `exhausted: what`; `upgraded: true`;
 //! * `cut: true` when the next message comes before the turn is over; `becomes` (files by name) when the project changes first;
 //! * then what must have come of it: `says` (response names, or texts), `texts`, `slots`, `stack`, `events` (in this order,
-//!   others between them), `no_events`, `why` (parts of its JSON), `reminders` (names of those that wait), `ends` when the session is over.
+//!   others between them), `all_events` (these and no others), `no_events`, `why` (parts of its JSON), `reminders` (names of those that wait), `ends` when the session is over.
 
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
 
@@ -88,7 +88,7 @@ fn project_of(written: &Json) -> Arc<Project> {
 }
 
 fn play(driver: &mut Driver, turn: &Json) {
-    const KEYS: [&str; 19] = [
+    const KEYS: &[&str] = &[
         "becomes",
         "cut",
         "user",
@@ -245,6 +245,9 @@ fn expect(driver: &Driver, turn: &Json) {
         for wanted in texts(&turn["events"]) {
             assert!(rest.any(|event| *event == wanted), "`{wanted}` is missing or out of order in {happened:#?}");
         }
+    }
+    if !turn["all_events"].is_null() {
+        assert_eq!(happened, texts(&turn["all_events"]), "all events");
     }
     if !turn["no_events"].is_null() {
         for unwanted in texts(&turn["no_events"]) {
