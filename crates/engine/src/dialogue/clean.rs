@@ -47,6 +47,12 @@ impl Scene {
         }
     }
 
+    /// Where the base stands now, if it still does.
+    pub(super) fn base_in(&self, turn: &Turn<'_>) -> Option<usize> {
+        let id = self.base.as_ref()?;
+        turn.stack.iter().position(|frame| frame.frame_id == *id)
+    }
+
     /// The flows whose slots the user may fill.
     pub(super) fn active_names(&self) -> Vec<&str> {
         self.active.iter().chain(&self.started).map(FlowId::as_str).collect()
@@ -203,9 +209,9 @@ fn drop_where(turn: &mut Turn<'_>, kept: &mut Vec<Command>, rule: &str, goes: im
 }
 
 /// With nothing under way the last flow to start comes last; then the list is turned round, so that the first flow that was
-/// named ends up on top of the stack. Small talk is answered before everything. Then what concerns the flow under way: what
-/// the same message starts must not run to its first question before the flow that was given up is gone, or the answer that
-/// was corrected is changed.
+/// named ends up on top of the stack. What is answered in words comes before everything. Then what concerns the flow under
+/// way: what the same message starts must not run to its first question before the flow that was given up is gone, or the
+/// answer that was corrected is changed.
 fn in_order(scene: &Scene, mut kept: Vec<Command>) -> Vec<Command> {
     if scene.base.is_none()
         && let Some(at) = kept.iter().rposition(|command| matches!(command, Command::StartFlow { .. }))
@@ -215,7 +221,11 @@ fn in_order(scene: &Scene, mut kept: Vec<Command>) -> Vec<Command> {
     }
     // Stable: what was named first stays first among its kind.
     kept.sort_by_key(|command| match command {
-        Command::ChitChat | Command::Search => 0,
+        Command::ChitChat
+        | Command::Search
+        | Command::RepeatBotMessages
+        | Command::SkipQuestion
+        | Command::HumanHandoff => 0,
         Command::CancelFlow => 1,
         Command::CorrectSlots { .. } => 2,
         _ => 3,

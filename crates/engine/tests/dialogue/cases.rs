@@ -104,6 +104,7 @@ fn play(driver: &mut Driver, turn: &Json) {
         "slots",
         "stack",
         "events",
+        "all_events",
         "no_events",
         "why",
         "ends",

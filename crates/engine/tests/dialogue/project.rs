@@ -82,12 +82,15 @@ fn sources(name: &str) -> Sources {
     gathered(files(&folder))
 }
 
-/// The same; none when an error is found.
-pub(crate) fn try_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<Arc<Project>> {
+/// The same; the errors that are found instead, if there are any.
+pub(crate) fn try_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Arc<Project>, String> {
     let files = files.into_iter().map(|(path, text)| SourceFile { path: path.into(), text: text.into() });
     let loaded = Project::load(&gathered(files));
-    let broken = loaded.findings.iter().any(|finding| finding.severity == Severity::Error);
-    loaded.project.filter(|_| !broken).map(Arc::new)
+    let errors: Vec<_> = loaded.findings.iter().filter(|finding| finding.severity == Severity::Error).collect();
+    match loaded.project {
+        Some(project) if errors.is_empty() => Ok(Arc::new(project)),
+        _ => Err(format!("{errors:#?}")),
+    }
 }
 
 fn gathered(files: impl IntoIterator<Item = SourceFile>) -> Sources {

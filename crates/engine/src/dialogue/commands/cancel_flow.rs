@@ -19,8 +19,7 @@ pub(super) fn clean(scene: &Scene, kept: &[Command]) -> Verdict {
 
 /// Names the frames that end: the chain that was on top when the user wrote. What this message started stays.
 pub(super) fn run(turn: &mut Turn<'_>, scene: &Scene) {
-    let base = scene.base.as_ref().and_then(|id| turn.stack.iter().position(|frame| frame.frame_id == *id));
-    let Some(base) = base else { return };
+    let Some(base) = scene.base_in(turn) else { return };
     let frames = turn.stack.get(interrupt::chain(&turn.stack, base)).unwrap_or_default();
     let canceled_frames = frames.iter().map(|frame| frame.frame_id.clone()).collect();
     let flow = frames.first().map(|frame| frame.flow_id.clone());

@@ -13,8 +13,7 @@ use crate::{
 /// wrote, also when the same message has put another one above it.
 pub(super) fn run(turn: &mut Turn<'_>, scene: &Scene, mut corrected: Vec<(SlotName, Json)>) {
     corrected.retain(|(name, value)| !same(value, turn.slot(name.as_str())));
-    let base = scene.base.as_ref().and_then(|id| turn.stack.iter().position(|frame| frame.frame_id == *id));
-    let Some(base) = base.filter(|_| !corrected.is_empty()) else {
+    let Some(base) = scene.base_in(turn).filter(|_| !corrected.is_empty()) else {
         let command = Command::CorrectSlots { corrected_slots: corrected };
         return turn.dropped(command, "there is nothing to correct");
     };

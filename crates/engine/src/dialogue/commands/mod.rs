@@ -90,6 +90,12 @@ pub(super) fn execute(turn: &mut Turn<'_>, commands: Vec<Command>, source: Sourc
     turn.walk()
 }
 
+/// A message that leads to nothing: the open question is asked again.
+pub(super) fn none(turn: &mut Turn<'_>, source: Source) -> Next {
+    turn.emit(EventKind::Understood { commands: Vec::new(), source: source.name().to_owned() });
+    turn.walk()
+}
+
 fn started(command: &Command) -> Option<crate::ids::FlowId> {
     match command {
         Command::StartFlow { flow } => Some(flow.clone()),
@@ -113,7 +119,7 @@ pub(super) fn clean(
         }
         Command::CorrectSlots { .. } => Verdict::Drop("corrections are made by cleaning, nobody may ask for them"),
         Command::CancelFlow => cancel_flow::clean(scene, kept),
-        Command::Clarify { options } => clarify::clean(turn, kept, all, options),
+        Command::Clarify { options } => clarify::clean(turn, scene, kept, all, options, source),
         Command::ContinueAgent => agent::clean_continue(scene, kept),
         Command::RestartAgent { agent_id } => agent::clean_restart(turn, agent_id),
         Command::CannotHandle { .. } => cannot_handle::clean(kept),
@@ -140,7 +146,7 @@ fn run(turn: &mut Turn<'_>, scene: &Scene, command: Command, validated: &mut Vec
         Command::CancelFlow => cancel_flow::run(turn, scene),
         Command::Clarify { options } => clarify::run(turn, options),
         Command::ContinueAgent => agent::run_continue(turn),
-        Command::RestartAgent { agent_id } => agent::run_restart(turn, &agent_id),
+        Command::RestartAgent { agent_id } => agent::run_restart(turn, scene, &agent_id),
         Command::CannotHandle { reason } => cannot_handle::run(turn, &reason),
         Command::Error { error_type, info } => {
             turn.push_pattern(patterns::INTERNAL_ERROR, PatternFrame::InternalError { error_type, info });

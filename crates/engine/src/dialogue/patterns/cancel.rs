@@ -24,12 +24,12 @@ pub(super) fn run(turn: &mut Turn<'_>) {
         turn.take_down(frame, "the user cancelled the flow");
     }
     let mut cancelled = Vec::new();
-    for frame in turn.stack.iter_mut().filter(|frame| canceled.contains(&frame.frame_id)) {
-        if matches!(frame.kind, FrameKind::Flow { .. }) && frame.at != Position::End {
+    for frame in turn.stack.iter().filter(|frame| canceled.contains(&frame.frame_id)) {
+        if matches!(frame.kind, FrameKind::Flow { .. }) && !matches!(frame.at, Position::Start | Position::End) {
             cancelled.push((frame.flow_id.clone(), step_or_end(frame)));
         }
-        frame.at = Position::End;
     }
+    turn.let_end(|frame| canceled.contains(&frame.frame_id));
     for (flow_id, step_id) in cancelled.into_iter().rev() {
         turn.emit_here(EventKind::FlowCancelled { flow_id, step_id });
     }

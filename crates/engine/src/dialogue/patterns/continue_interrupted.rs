@@ -55,7 +55,7 @@ pub(super) fn give_up(turn: &mut Turn<'_>) {
         let end = turn.stack.len().saturating_sub(1).min(chain.end);
         let frames: Vec<Frame> = turn.stack.get(chain.start..end).unwrap_or_default().to_vec();
         for frame in &frames {
-            if matches!(frame.kind, FrameKind::Flow { .. }) {
+            if matches!(frame.kind, FrameKind::Flow { .. }) && !matches!(frame.at, Position::Start | Position::End) {
                 let (flow_id, step_id) = (frame.flow_id.clone(), step_or_end(frame));
                 turn.emit_here(EventKind::FlowCancelled { flow_id, step_id });
             } else if matches!(frame.kind, FrameKind::Agent(_)) {
@@ -64,7 +64,7 @@ pub(super) fn give_up(turn: &mut Turn<'_>) {
         }
         let gone = |frame: &Frame| frames.iter().any(|one| one.frame_id == frame.frame_id);
         turn.stack.retain(|frame| !(matches!(frame.kind, FrameKind::Agent(_)) && gone(frame)));
-        turn.stack.iter_mut().filter(|frame| gone(frame)).for_each(|frame| frame.at = Position::End);
+        turn.let_end(gone);
     }
 }
 

@@ -47,6 +47,17 @@ pub(super) fn agents_are_bracketed(ledger: &mut Ledger, turn: &Turn<'_>) -> Verd
             return Err(format!("agent `{agent}` of `{flow}` is {what}: {open} open, {interrupted} interrupted"));
         }
     }
+    if turn.is_undone() {
+        books.clear();
+        for frame in turn.rest() {
+            if let FrameKind::Agent(agent) = &frame.kind {
+                let (open, interrupted) =
+                    books.entry((frame.flow_id.to_string(), agent.agent_id.to_string())).or_default();
+                *open += 1;
+                *interrupted += i64::from(agent.state == AgentState::Interrupted);
+            }
+        }
+    }
     if turn.driver.conversation.session.ended || matches!(turn.driver.next, Next::Agent(_)) {
         return Ok(());
     }
@@ -74,7 +85,7 @@ pub(super) fn agents_are_bracketed(ledger: &mut Ledger, turn: &Turn<'_>) -> Verd
 
 /// Who waits for the user is on top; below, agents are interrupted and know it, so that each goes on when its turn comes.
 pub(super) fn agents_stand_as_the_stack_says(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
-    if !turn.listens() || turn.is_exhausted() {
+    if !turn.listens() || turn.is_exhausted() || super::rest::left_alone(turn) {
         return Ok(());
     }
     let frames = turn.rest();

@@ -20,6 +20,10 @@ fn flows(frames: &[Frame]) -> impl Iterator<Item = &Frame> {
 /// is started, is under way, or the record says why not.
 pub(super) fn a_start_is_followed_or_explained(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
     let Some((taken, commands, _)) = turn.understood() else { return Ok(()) };
+    // An action may have forgotten everything.
+    if turn.has(|kind| matches!(kind, EventKind::Restart | EventKind::SessionStarted)) {
+        return Ok(());
+    }
     for command in commands {
         let Command::StartFlow { flow } = command else { continue };
         let from = taken.events.start - turn.first;
@@ -35,7 +39,7 @@ pub(super) fn a_start_is_followed_or_explained(_: &mut Ledger, turn: &Turn<'_>) 
             Reason::Failed { .. } => true,
             _ => false,
         });
-        if !happened && !waits && !explained && turn.is_over() {
+        if !happened && !waits && !explained && turn.is_over() && !super::rest::left_alone(turn) {
             return Err(format!("`{flow}` was to start and did not, and nothing says why"));
         }
     }
@@ -53,13 +57,13 @@ fn plain<'t>(turn: &'t Turn<'_>) -> Option<(&'t [Command], Vec<Frame>)> {
 }
 
 /// Who names a task that lies below goes on with it: the same task, with the answers it has, not a new one.
-pub(super) fn what_is_named_comes_to_the_top(ledger: &mut Ledger, turn: &Turn<'_>) -> Verdict {
+pub(super) fn what_is_named_comes_to_the_top(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
     let Some((commands, stack)) = plain(turn) else { return Ok(()) };
     let [Command::StartFlow { flow }] = commands else { return Ok(()) };
     let known = turn.project().flow(flow.as_str()).is_some_and(|flow| flow.guard.is_none());
     let lies = flows(&stack).find(|frame| frame.flow_id == *flow && frame.at != Position::End);
     let (Some(frame), true) = (lies, known) else { return Ok(()) };
-    if has_changed(ledger, turn, &stack) {
+    if top_chain(&stack).iter().any(|frame| frame.flow_id == *flow) || has_changed(turn, &stack) {
         return Ok(());
     }
     let twice = flows(turn.rest()).filter(|other| other.flow_id == *flow).count()
@@ -76,16 +80,14 @@ pub(super) fn what_is_named_comes_to_the_top(ledger: &mut Ledger, turn: &Turn<'_
     Ok(())
 }
 
-fn has_changed(ledger: &Ledger, turn: &Turn<'_>, stack: &[Frame]) -> bool {
-    let _ = ledger;
-    turn.has(|kind| matches!(kind, EventKind::FlowStarted { flow_id, .. } if *flow_id == "pattern_code_change"))
-        || flows(stack).any(|frame| turn.project().flow(frame.flow_id.as_str()).is_none())
+fn has_changed(turn: &Turn<'_>, stack: &[Frame]) -> bool {
+    turn.is_told_of_change() || flows(stack).any(|frame| turn.project().flow(frame.flow_id.as_str()).is_none())
 }
 
 /// "Stop" means stop: the task that was under way is gone, with what it called and asked, and nothing of it speaks again.
-pub(super) fn what_is_cancelled_is_gone(ledger: &mut Ledger, turn: &Turn<'_>) -> Verdict {
+pub(super) fn what_is_cancelled_is_gone(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
     let Some((commands, stack)) = plain(turn) else { return Ok(()) };
-    if !commands.contains(&Command::CancelFlow) || has_changed(ledger, turn, &stack) {
+    if !commands.contains(&Command::CancelFlow) || has_changed(turn, &stack) {
         return Ok(());
     }
     let chain = top_chain(&stack);
@@ -143,7 +145,7 @@ pub(super) fn an_agent_that_waits_gets_the_message(_: &mut Ledger, turn: &Turn<'
         Command::CannotHandle { reason } => reason != "cannot_handle_chitchat",
         _ => false,
     };
-    if !waits || source == "check" || !commands.iter().all(for_it) || model_changed(turn) {
+    if !waits || ["check", "payload"].contains(&source) || !commands.iter().all(for_it) || model_changed(turn) {
         return Ok(());
     }
     let ran: BTreeSet<bool> = turn.taken.iter().map(|taken| matches!(taken.next, Next::Agent(_))).collect();
@@ -154,7 +156,5 @@ pub(super) fn an_agent_that_waits_gets_the_message(_: &mut Ledger, turn: &Turn<'
 }
 
 fn model_changed(turn: &Turn<'_>) -> bool {
-    turn.has(|kind| matches!(kind, EventKind::FlowStarted { flow_id, .. } if *flow_id == "pattern_code_change"))
-        || turn.notes("in this project")
-        || turn.notes("calls no agent")
+    turn.is_told_of_change() || turn.notes("in this project") || turn.notes("calls no agent")
 }

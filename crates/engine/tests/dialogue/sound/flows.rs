@@ -65,6 +65,19 @@ pub(super) fn flows_are_bracketed(ledger: &mut Ledger, turn: &Turn<'_>) -> Verdi
             _ => {}
         }
     }
+    if turn.is_over() && turn.has(|kind| matches!(kind, EventKind::SessionStarted | EventKind::Restart)) {
+        let there = |flow: &str| turn.rest().iter().any(|frame| frame.flow_id == *flow);
+        books.open.retain(|flow, _| !flow.starts_with("pattern_") || there(flow));
+    }
+    if turn.is_undone() {
+        *books = Flows::default();
+        for frame in turn.rest().iter().filter(|frame| !matches!(frame.kind, FrameKind::Agent(_))) {
+            if frame.at != Position::Start {
+                *books.open.entry(frame.flow_id.to_string()).or_default() += 1;
+                *books.interrupted.entry(frame.flow_id.to_string()).or_default() += 1;
+            }
+        }
+    }
     if turn.listens() && !turn.is_exhausted() {
         let waiting = books.cancelled.iter().find(|(_, count)| **count != 0);
         if let Some((flow, count)) = waiting {

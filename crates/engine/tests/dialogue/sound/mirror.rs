@@ -12,7 +12,7 @@ use super::{Ledger, Turn, Verdict};
 pub(super) struct Mirror {
     /// The engine's fold of the events as they were read back from their text.
     read: Conversation,
-    slots: BTreeMap<String, (Json, bool)>,
+    slots: Values,
     stack: Vec<Frame>,
     events: u64,
     turns: u64,
@@ -27,7 +27,14 @@ pub(super) struct Mirror {
     /// Tasks begun and completed, by agent.
     agents: BTreeMap<String, (u32, u32)>,
     said: Option<String>,
+    /// Slots, stack and the last thing said as the newest user message found them.
+    before_message: Option<Box<(Values, Vec<Frame>, Option<String>)>>,
+    /// Slots and the last thing said as the newest action found them.
+    before_action: Option<Box<(Values, Option<String>)>>,
 }
+
+/// Values of slots, and whether they were set since their last reset.
+type Values = BTreeMap<String, (Json, bool)>;
 
 impl Mirror {
     pub(super) fn new(conversation: &Conversation) -> Self {
@@ -47,6 +54,8 @@ impl Mirror {
             hashes: BTreeMap::new(),
             agents: BTreeMap::new(),
             said: None,
+            before_message: None,
+            before_action: None,
         }
     }
 
@@ -59,6 +68,7 @@ impl Mirror {
         self.session_ended = false;
         self.session_turns = 0;
         self.said = None;
+        (self.before_message, self.before_action) = (None, None);
     }
 
     fn take(&mut self, kind: &EventKind) {
@@ -68,6 +78,23 @@ impl Mirror {
                 self.turns += 1;
                 self.session_turns += 1;
                 (self.acts, self.spoke) = (0, false);
+                self.before_action = None;
+                self.before_message = Some(Box::new((self.slots.clone(), self.stack.clone(), self.said.clone())));
+            }
+            EventKind::External { .. } => {
+                (self.acts, self.spoke) = (0, false);
+                (self.before_message, self.before_action) = (None, None);
+            }
+            EventKind::Rewind => {
+                self.before_action = None;
+                if let Some(before) = self.before_message.take() {
+                    (self.slots, self.stack, self.said) = *before;
+                }
+            }
+            EventKind::Undo => {
+                if let Some(before) = self.before_action.take() {
+                    (self.slots, self.said) = *before;
+                }
             }
             EventKind::Bot(bot) => {
                 self.spoke = true;
@@ -94,7 +121,14 @@ impl Mirror {
                 self.started.insert(flow_id.to_string());
                 self.hashes.insert(flow_id.to_string(), *fingerprint);
             }
-            EventKind::Action { .. } | EventKind::ToolExecuted { agent_id: None, .. } => self.acts += 1,
+            EventKind::Action { .. } => {
+                self.acts += 1;
+                // Between turns there is nothing to take back.
+                if self.before_message.is_some() {
+                    self.before_action = Some(Box::new((self.slots.clone(), self.said.clone())));
+                }
+            }
+            EventKind::ToolExecuted { agent_id: None, .. } => self.acts += 1,
             EventKind::AgentStarted { agent_id, .. } => {
                 self.acts += 1;
                 self.agents.entry(agent_id.to_string()).or_default().0 += 1;

@@ -98,6 +98,20 @@ impl Turn<'_> {
         })
     }
 
+    /// Whether the user was told that a task had changed meanwhile.
+    fn is_told_of_change(&self) -> bool {
+        self.has(|kind| match kind {
+            EventKind::FlowStarted { flow_id, .. } => *flow_id == "pattern_code_change",
+            EventKind::Bot(bot) => bot.utter_action.as_deref() == Some("utter_inform_code_change"),
+            _ => false,
+        })
+    }
+
+    /// Whether something of it was taken back, by `rewind` or `undo`.
+    fn is_undone(&self) -> bool {
+        self.has(|kind| matches!(kind, EventKind::Rewind | EventKind::Undo))
+    }
+
     /// The stack on which the commands were judged.
     fn judged(&self, taken: &Taken) -> Vec<Frame> {
         let fresh = self.events_of(taken).iter().any(|event| matches!(event.kind, EventKind::SessionStarted));

@@ -76,10 +76,11 @@ pub(super) fn misfits(project: &Project, slot: &str, value: &Json) -> bool {
     }
 }
 
-/// Whether a condition holds with these values.
+/// Whether a rejection refuses these values; one that cannot be decided does.
 pub(super) fn holds(condition: &Condition, values: &Map<String, Json>) -> bool {
     let no = |text: &str| Ok(text.to_owned());
-    condition.eval(&Document { slots: values, context: None }, &no).holds
+    let outcome = condition.eval(&Document { slots: values, context: None }, &no);
+    outcome.holds || outcome.trouble.is_some()
 }
 
 /// Whether this question refuses the value.

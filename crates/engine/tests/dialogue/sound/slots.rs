@@ -80,6 +80,17 @@ impl Slots {
     }
 }
 
+impl Slots {
+    /// Takes the values from the conversation: something was taken back, which the mirror watches.
+    fn as_they_are(&mut self, turn: &Turn<'_>) {
+        let slots = &turn.driver.conversation.slots;
+        self.values = slots.iter().map(|(name, slot)| (name.to_string(), slot.value.clone())).collect();
+        self.filled_by = slots.iter().map(|(name, slot)| (name.to_string(), slot.filled_by)).collect();
+        self.set = slots.iter().filter(|(_, slot)| slot.has_been_set).map(|(name, _)| name.to_string()).collect();
+        self.judged = None;
+    }
+}
+
 fn value(values: &BTreeMap<String, Json>, project: &Project, slot: &str) -> Json {
     let initial = || project.slot(slot).map_or(Json::Null, |slot| slot.initial.clone());
     values.get(slot).cloned().unwrap_or_else(initial)
@@ -106,7 +117,7 @@ pub(super) fn values_change_for_a_reason(ledger: &mut Ledger, turn: &Turn<'_>) -
                     let at = event.place.active_flow.as_ref().map_or("nowhere", |flow| flow.as_str());
                     return Err(format!("`{name}` went from {old} to {value} by {by} in `{at}` without a reason"));
                 }
-                note_emptied(books, &taken.project, event);
+                note_emptied(books, taken, event);
             }
             match &event.kind {
                 EventKind::SessionStarted => session_begins = true,
@@ -116,18 +127,23 @@ pub(super) fn values_change_for_a_reason(ledger: &mut Ledger, turn: &Turn<'_>) -
             books.take(&event.kind);
         }
     }
+    if turn.is_undone() {
+        books.as_they_are(turn);
+    }
     Ok(())
 }
 
-fn note_emptied(books: &mut Slots, project: &Project, event: &Event) {
+fn note_emptied(books: &mut Slots, taken: &Taken, event: &Event) {
     let EventKind::Slot { name, value, filled_by, reset } = &event.kind else { return };
     let place = event.place.active_flow.as_ref().map_or("", |flow| flow.as_str());
-    let asks =
-        place.starts_with("pattern_") || step_of(project, event).is_some_and(|s| matches!(s, StepKind::Collect(_)));
-    if *reset || asks {
-        books.emptied.remove(name.as_str());
-    } else if value.is_null() && !by_user(*filled_by) {
+    let asks = place.starts_with("pattern_")
+        || step_of(&taken.project, event).is_some_and(|step| matches!(step, StepKind::Collect(_)))
+        || by_user(*filled_by) && model::asked(&taken.before) == Some(name.as_str());
+    // Flows share slots: the end of one empties what another has asked for.
+    if *reset || (value.is_null() && !asks && !by_user(*filled_by)) {
         books.emptied.insert(name.to_string());
+    } else if asks {
+        books.emptied.remove(name.as_str());
     }
 }
 
@@ -144,7 +160,8 @@ fn has_reason(books: &Slots, taken: &Taken, events: &[Event], event: &Event) -> 
     if *reset {
         let initial = project.slot(name).map_or(&Json::Null, |slot| &slot.initial);
         // The user spoke: silence is counted anew.
-        let counted = name == "consecutive_silence_timeouts";
+        let counted = name == "consecutive_silence_timeouts"
+            || events.iter().any(|event| event.kind == EventKind::RoutingSessionEnded);
         return value == initial
             && (counted || project.flow(place).is_some_and(|flow| model::ends_with(project, flow).contains(name)));
     }
@@ -158,6 +175,8 @@ fn has_reason(books: &Slots, taken: &Taken, events: &[Event], event: &Event) -> 
                 StepKind::SetSlots(values) => {
                     values.iter().any(|(slot, to)| *slot == *name && model::set_by_anyone(project, name, to) == *value)
                 }
+                // Voice channels are told how long to wait.
+                StepKind::Collect(_) if name == "silence_timeout" => true,
                 StepKind::Collect(collect) => collect.slot == *name && collect.ask_before_filling && value.is_null(),
                 StepKind::Call(Call::Tool { output, .. }) => {
                     matches!(taken.input.kind, InputKind::Called(_)) && output.iter().any(|(slot, _)| *slot == *name)
@@ -174,6 +193,7 @@ fn has_reason(books: &Slots, taken: &Taken, events: &[Event], event: &Event) -> 
             let metadata = matches!(&taken.input.kind, InputKind::Message(message) if Json::Object(message.metadata.clone()) == *value);
             (name == "session_started_metadata" && metadata)
                 || came_in(taken, name, |given| model::set_by_anyone(project, name, given) == *value)
+                || is_given(taken, events, name, value, *filled_by)
         }
     }
 }
@@ -251,7 +271,12 @@ pub(super) fn what_was_given_is_taken(ledger: &mut Ledger, turn: &Turn<'_>) -> V
     let Some(judged) = ledger.slots.judged.take() else { return Ok(()) };
     let Some((taken, commands, source)) = turn.understood() else { return Ok(()) };
     let (project, stack) = (&*taken.project, turn.judged(taken));
-    if turn.cuts() || model::has_changed(project, &stack, &judged.hashes) {
+    // What a program sets, it sets where it likes; and flows of which the user is to choose one do not begin yet.
+    if source == "external"
+        || project.config.compat.clarify_on_multiple_start_flows
+        || turn.cuts()
+        || model::has_changed(project, &stack, &judged.hashes)
+    {
         return Ok(());
     }
     let active: BTreeSet<String> = top_chain(&stack).iter().map(|frame| frame.flow_id.to_string()).collect();
@@ -308,6 +333,10 @@ fn is_pending(turn: &Turn<'_>, name: &str, wanted: &Json) -> bool {
 
 /// A flow that begins anew must not find the answers of last time, nor may one that ended take values that are to persist.
 pub(super) fn a_flow_that_ended_takes_its_values_with_it(ledger: &mut Ledger, turn: &Turn<'_>) -> Verdict {
+    if turn.is_undone() {
+        ledger.slots.ended = ledger.slots.values.clone();
+        return Ok(());
+    }
     let values = &mut ledger.slots.ended;
     for taken in turn.taken {
         let project = &*taken.project;
@@ -321,6 +350,10 @@ pub(super) fn a_flow_that_ended_takes_its_values_with_it(ledger: &mut Ledger, tu
                 _ => continue,
             };
             let Some(flow) = project.flow(flow_id.as_str()).filter(|_| gone) else { continue };
+            // A flow that was changed under the user's feet leaves the answers for its next beginning.
+            if matches!(event.kind, EventKind::FlowCancelled { .. }) && turn.is_told_of_change() {
+                continue;
+            }
             if model::is_called(project, flow_id.as_str()) {
                 continue;
             }

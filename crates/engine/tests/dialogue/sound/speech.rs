@@ -4,7 +4,7 @@ use segue_engine::{
     conversation::{BotMessage, Command, EventKind, Frame, FrameKind, PatternFrame, Position},
     dialogue::{InputKind, Next, Reason},
     ids::{ActionName, ResponseName},
-    project::{NameText, Project, StepKind},
+    project::{NameText, Project, Step, StepKind},
 };
 
 use super::{Ledger, Turn, Verdict, rest::shown};
@@ -28,10 +28,17 @@ fn bots<'t>(turn: &'t Turn<'_>) -> impl DoubleEndedIterator<Item = &'t BotMessag
     })
 }
 
+/// A program that wants something of a conversation where it has no meaning is not the user's business.
+fn nobody_wrote(turn: &Turn<'_>) -> bool {
+    turn.notes("nobody is told") || turn.notes("does not wait any more")
+}
+
 /// Nobody can answer a question that they have not heard, or that three other texts have pushed off the screen: when a question
 /// is open, it was asked in this turn, and after everything else.
 pub(super) fn the_open_question_is_the_last_thing_said(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
-    if !turn.listens() || turn.is_exhausted() || turn.driver.conversation.paused || super::rest::left_alone(turn) {
+    let quiet =
+        nobody_wrote(turn) || turn.driver.conversation.paused || turn.is_undone() || super::rest::left_alone(turn);
+    if !turn.listens() || turn.is_exhausted() || quiet {
         return Ok(());
     }
     let (question, action): (&ResponseName, &ActionName) = match turn.rest().last().map(|frame| &frame.kind) {
@@ -62,10 +69,22 @@ pub(super) fn the_open_question_is_the_last_thing_said(_: &mut Ledger, turn: &Tu
 
 /// Two messages for one failure contradict each other, none leaves the user alone with it.
 pub(super) fn a_failure_is_told_once(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
-    if !turn.is_over() || turn.driver.next == Next::EndSession || turn.driver.conversation.paused {
+    let own = turn.project().flow("pattern_internal_error").is_none_or(|flow| {
+        let says = |step: &Step| matches!(&step.kind, StepKind::Action(NameText::Plain(name)) if FAILURES.contains(&name.as_str()));
+        !flow.steps.iter().any(says)
+    });
+    // A project may say it in its own words.
+    let forgotten = turn.has(|kind| matches!(kind, EventKind::Restart | EventKind::SessionStarted));
+    if own || forgotten || !turn.is_over() || turn.driver.next == Next::EndSession || turn.driver.conversation.paused {
         return Ok(());
     }
-    let failed = turn.why().filter(|why| matches!(why, Reason::Failed { .. })).count();
+    let is_failure = |why: &&Reason| match why {
+        Reason::Failed { .. } => true,
+        // A check that the author got wrong refuses, and it is our fault.
+        Reason::Rejected { because, .. } => because.contains("cannot be evaluated"),
+        _ => false,
+    };
+    let failed = turn.why().filter(is_failure).count();
     let refused = turn.understood().map_or(0, |(_, commands, _)| {
         commands.iter().filter(|command| matches!(command, Command::Error { .. })).count()
     });
@@ -96,7 +115,8 @@ pub(super) fn nobody_is_left_without_an_answer(_: &mut Ledger, turn: &Turn<'_>) 
         }
         EventKind::Restart => true,
         _ => false,
-    });
+    }) || turn.is_undone()
+        || nobody_wrote(turn);
     let text = turn.taken.iter().find_map(|taken| match &taken.input.kind {
         InputKind::Message(message) => Some(message.text.clone()),
         _ => None,
@@ -112,7 +132,12 @@ pub(super) fn nobody_is_left_without_an_answer(_: &mut Ledger, turn: &Turn<'_>) 
 
 /// An action paused the assistant because a person talks: it keeps silent until told otherwise.
 pub(super) fn a_paused_conversation_is_silent(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
-    let mut paused = turn.driver.conversation.paused;
+    // Only a restart is heard.
+    let restarts = turn
+        .taken
+        .iter()
+        .any(|taken| matches!(&taken.input.kind, InputKind::Message(message) if message.text.starts_with("/restart")));
+    let mut paused = turn.driver.conversation.paused && !restarts;
     for event in turn.events.iter().rev() {
         match event.kind {
             // Before this the turn may have spoken.

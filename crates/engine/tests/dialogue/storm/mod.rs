@@ -58,8 +58,9 @@ fn storm(name: &str, weather: Weather, (sample, full): (usize, usize)) {
     let mut broken = BTreeMap::new();
     while done < turns {
         let plan = plan::plan(&mut chance, weather);
-        let Some(project) = project_of(&plan) else {
-            panic!("a generated project is none: {:#?}", write::files(&plan));
+        let project = match project_of(&plan) {
+            Ok(project) => project,
+            Err(errors) => panic!("a generated project is none: {errors}\n{plan:#?}"),
         };
         for _ in 0..3 {
             let length = chance.between(8, 30);

@@ -235,7 +235,7 @@ fn step(chance: &mut Chance, number: usize, mains: usize, count: usize, child: b
 
 fn short(chance: &mut Chance) -> Step {
     match chance.below(8) {
-        0..=2 => collect(chance),
+        0..=2 => Step::Collect { slot: *chance.of(ASKED), always: chance.percent(20), forced: false, stays: false },
         3 => Step::Act(chance.below(2) as u8),
         4 => Step::Set(vec![*chance.of(LITERALS)]),
         5 => agent(chance),

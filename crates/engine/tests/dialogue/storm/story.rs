@@ -55,8 +55,8 @@ pub(crate) struct Story {
     pub(crate) turns: Vec<Said>,
 }
 
-/// Loads a plan; none where it is no project, as happens while stories are made shorter.
-pub(crate) fn project_of(plan: &Plan) -> Option<Arc<Project>> {
+/// Loads a plan; errors where it is no project, as happens while stories are made shorter.
+pub(crate) fn project_of(plan: &Plan) -> Result<Arc<Project>, String> {
     let files = write::files(plan);
     project::try_files(files.iter().map(|(path, text)| (*path, text.as_str())))
 }
@@ -128,13 +128,13 @@ const BUDGET: usize = 300;
 
 /// Tells a story as it is written, with all invariants; gives the driver at the end of it.
 pub(crate) fn tell(story: &mut Story, ways_at: impl Fn(usize) -> bool) -> Result<Option<Driver>, Wrong> {
-    let Some(project) = project_of(&story.plan) else { return Ok(None) };
+    let Ok(project) = project_of(&story.plan) else { return Ok(None) };
     let mut driver = Driver::new(project);
     let mut ledger = Ledger::new(&driver);
     for (at, said) in story.turns.iter_mut().enumerate() {
         let wrong = |breach| Wrong { breach, turn: at };
         if let Some(plan) = &said.becomes {
-            let Some(project) = project_of(plan) else { return Ok(None) };
+            let Ok(project) = project_of(plan) else { return Ok(None) };
             driver.project = project;
         }
         turn(&mut driver, said, &mut World::Written, BUDGET).map_err(wrong)?;
@@ -182,8 +182,8 @@ pub(crate) fn invent(
         let mut said = people::says(chance, weather, &driver, &now);
         if let Some(plan) = said.becomes.clone() {
             match project_of(&plan) {
-                Some(project) => (driver.project, now) = (project, plan),
-                None => said.becomes = None,
+                Ok(project) => (driver.project, now) = (project, plan),
+                Err(_) => said.becomes = None,
             }
         }
         let ways = chance.percent(12);

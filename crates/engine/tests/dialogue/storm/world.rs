@@ -46,7 +46,7 @@ fn acted(chance: &mut Chance, name: &str) -> Json {
         20..=23 => answer["slots"] = json!({slot: null}),
         24..=25 => answer["slots"] = json!({"zz": 1, "l0": "single"}),
         26..=28 => answer["followup"] = json!("action_two"),
-        29 => answer["followup"] = json!("action_listen"),
+        29 if !name.starts_with("action_ask") => answer["followup"] = json!("action_listen"),
         30 => answer["pauses"] = json!(true),
         31 if chance.percent(50) => answer["ends_session"] = json!(true),
         32 => answer["restarts"] = json!(true),
