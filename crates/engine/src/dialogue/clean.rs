@@ -28,6 +28,8 @@ pub(super) struct Scene {
     pub(super) asks_to_continue: bool,
     /// Flows that the surviving commands start.
     pub(super) started: Vec<FlowId>,
+    /// Whether the surviving commands answer the slot that was being asked for.
+    pub(super) answered: bool,
 }
 
 impl Scene {
@@ -44,6 +46,7 @@ impl Scene {
                 matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::ContinueInterrupted { .. } })
             }),
             started: Vec::new(),
+            answered: false,
         }
     }
 
@@ -209,9 +212,9 @@ fn drop_where(turn: &mut Turn<'_>, kept: &mut Vec<Command>, rule: &str, goes: im
 }
 
 /// With nothing under way the last flow to start comes last; then the list is turned round, so that the first flow that was
-/// named ends up on top of the stack. What is answered in words comes before everything. Then what concerns the flow under
-/// way: what the same message starts must not run to its first question before the flow that was given up is gone, or the
-/// answer that was corrected is changed.
+/// named ends up on top of the stack. "Stop" comes before everything: nothing may run to a question before the flow that was
+/// given up is gone. Then what is answered in words, then corrections of the flow under way: what the same message starts
+/// finds them made.
 fn in_order(scene: &Scene, mut kept: Vec<Command>) -> Vec<Command> {
     if scene.base.is_none()
         && let Some(at) = kept.iter().rposition(|command| matches!(command, Command::StartFlow { .. }))
@@ -221,12 +224,12 @@ fn in_order(scene: &Scene, mut kept: Vec<Command>) -> Vec<Command> {
     }
     // Stable: what was named first stays first among its kind.
     kept.sort_by_key(|command| match command {
+        Command::CancelFlow => 0,
         Command::ChitChat
         | Command::Search
         | Command::RepeatBotMessages
         | Command::SkipQuestion
-        | Command::HumanHandoff => 0,
-        Command::CancelFlow => 1,
+        | Command::HumanHandoff => 1,
         Command::CorrectSlots { .. } => 2,
         _ => 3,
     });

@@ -58,6 +58,18 @@ pub(super) fn start(turn: &mut Turn<'_>, flow: &FlowId, interrupts: bool) {
     let frame_type = if interrupts { FlowFrameType::Interrupt } else { FlowFrameType::Regular };
     let frame = turn.frame(flow, FrameKind::Flow { frame_type });
     turn.push(frame);
+    // What went wrong before is told before anything new begins.
+    if let [.., below, top] = turn.stack.as_mut_slice()
+        && is_untold(below)
+    {
+        std::mem::swap(below, top);
+    }
+}
+
+/// Whether a frame has yet to tell the user that something went wrong.
+pub(super) fn is_untold(frame: &Frame) -> bool {
+    frame.at == Position::Start
+        && matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::InternalError { .. } })
 }
 
 /// Moves a chain to the top; an agent in it goes on.

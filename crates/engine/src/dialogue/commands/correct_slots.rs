@@ -19,7 +19,10 @@ pub(super) fn run(turn: &mut Turn<'_>, scene: &Scene, mut corrected: Vec<(SlotNa
     };
     leave_correction(turn, base);
     let names: Vec<SlotName> = corrected.iter().map(|(name, _)| name.clone()).collect();
-    let (reset_flow_id, reset_step_id) = patterns::reset_point(turn, base, &names).unzip();
+    // The step that is asked now counts too if the message answers it: going back past it would leave the answer unchecked.
+    let answered = scene.asked.clone().filter(|_| scene.answered);
+    let concerned: Vec<SlotName> = names.iter().cloned().chain(answered).collect();
+    let (reset_flow_id, reset_step_id) = patterns::reset_point(turn, base, &concerned).unzip();
     let (corrected_slots, new_slot_values) = patterns::new_values(&corrected);
     let context = PatternFrame::Correction {
         is_reset_only: is_reset_only(turn, &names),

@@ -14,7 +14,7 @@ mod start_flow;
 
 use super::{Next, clean, clean::Scene, patterns, turn::Turn};
 use crate::{
-    conversation::{Command, EventKind, FrameKind, PatternFrame},
+    conversation::{Command, EventKind, Frame, FrameKind, PatternFrame, Position},
     ids::SlotName,
 };
 
@@ -73,6 +73,9 @@ pub(super) fn execute(turn: &mut Turn<'_>, commands: Vec<Command>, source: Sourc
     let mut scene = Scene::of(turn);
     let commands = clean::clean(turn, &scene, commands, source);
     scene.started = commands.iter().filter_map(started).collect();
+    scene.answered = commands
+        .iter()
+        .any(|command| matches!(command, Command::SetSlot { name, .. } if scene.asked.as_ref() == Some(name)));
     if source == Source::External && commands.is_empty() {
         turn.note("nothing of it can be done here, and nobody is told");
         return turn.listen();
@@ -82,12 +85,27 @@ pub(super) fn execute(turn: &mut Turn<'_>, commands: Vec<Command>, source: Sourc
     for command in commands {
         run(turn, &scene, command, &mut validated);
     }
-    push_validations(turn, &validated);
+    validate(turn, &scene, validated);
     if turn.stack.is_empty() && !silent {
         turn.note("nothing is under way and no command changed that");
         cannot_handle::run(turn, "cannot_handle_default");
     }
     turn.walk()
+}
+
+/// Lets the values be checked that the commands filled. What was filled for a flow that the same message gives up is not
+/// asked for any more; what was filled for another is checked once the user knows that the first is gone.
+fn validate(turn: &mut Turn<'_>, scene: &Scene, mut filled: Vec<SlotName>) {
+    let gives_up = |frame: &Frame| {
+        frame.at == Position::Start
+            && matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::CancelFlow { .. } })
+    };
+    let cancel = turn.stack.pop_if(|frame| gives_up(frame));
+    if cancel.is_some() {
+        filled.retain(|slot| scene.collects(turn.project, &scene.started, slot, false));
+    }
+    push_validations(turn, &filled);
+    turn.stack.extend(cancel);
 }
 
 /// A message that leads to nothing: the open question is asked again.

@@ -51,7 +51,8 @@ fn plain<'t>(turn: &'t Turn<'_>) -> Option<(&'t [Command], Vec<Frame>)> {
     let (taken, commands, source) = turn.understood()?;
     let stack = turn.judged(taken);
     let forced = model::asking(&taken.project, &stack).is_some_and(|collect| collect.force_slot_filling);
-    let usual = source == "model" && !forced && turn.listens() && !turn.is_exhausted() && !turn.cuts();
+    let cut_short = turn.is_exhausted() || turn.cuts() || super::rest::left_alone(turn);
+    let usual = source == "model" && !forced && turn.listens() && !cut_short;
     let failed = turn.why().any(|why| matches!(why, Reason::Failed { .. }));
     (usual && !failed && !turn.has(|kind| matches!(kind, EventKind::Restart))).then_some((commands, stack))
 }
@@ -129,7 +130,10 @@ pub(super) fn nothing_interrupted_goes_on_by_itself(_: &mut Ledger, turn: &Turn<
         .iter()
         .any(|frame| matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::ContinueInterrupted { .. } }));
     let resumed = turn.has(|kind| matches!(kind, EventKind::FlowResumed { flow_id, .. } if *flow_id == base.flow_id));
-    if asked || resumed {
+    let named = turn.understood().is_some_and(|(_, commands, _)| {
+        commands.iter().any(|command| matches!(command, Command::StartFlow { flow } if *flow == base.flow_id))
+    });
+    if asked || resumed || named {
         return Ok(());
     }
     Err(format!("`{}` goes on, and nobody was asked: {}", base.flow_id, shown(turn.rest())))

@@ -60,7 +60,9 @@ pub(super) fn flows_are_bracketed(ledger: &mut Ledger, turn: &Turn<'_>) -> Verdi
                 if *count < 1 && begun {
                     return Err(format!("`{flow}` is resumed and was not interrupted"));
                 }
-                *count = 0;
+                // Linked to while it lay below, a flow may lie there twice.
+                let twice = books.open.get(&flow).is_some_and(|open| *open > 1);
+                *count = if twice { *count - 1 } else { 0 };
             }
             _ => {}
         }

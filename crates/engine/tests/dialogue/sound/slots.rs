@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use segue_engine::{
     conversation::{ActionOutcome, Command, Event, EventKind, FilledBy, Frame, FrameKind, PatternFrame, Position},
     dialogue::{InputKind, Reason},
+    ids::FrameId,
     project::{Call, Project, StepKind},
 };
 use serde_json::{Map, Value as Json};
 
 use super::{
     Ledger, Turn, Verdict, model,
-    rest::{shown, top_chain},
+    rest::{is_base, shown, top_chain},
 };
 use crate::driver::Taken;
 
@@ -25,6 +26,8 @@ pub(super) struct Slots {
     set: BTreeSet<String>,
     /// Slots that a step, an action or an agent emptied behind the question's back.
     emptied: BTreeSet<String>,
+    /// For what the user gave: the flow that was under way then, and the newest frame there was.
+    given_to: BTreeMap<String, (Option<FrameId>, u64)>,
     hashes: BTreeMap<String, u64>,
     /// Values as of the newest end of a flow that was looked at.
     ended: BTreeMap<String, Json>,
@@ -64,7 +67,8 @@ impl Slots {
             }
             EventKind::ResetSlots | EventKind::Restart => {
                 let (judged, ended) = (self.judged.take(), std::mem::take(&mut self.ended));
-                *self = Self { judged, ended, ..Self::default() };
+                let emptied = std::mem::take(&mut self.values).into_keys().collect();
+                *self = Self { judged, ended, emptied, ..Self::default() };
             }
             EventKind::FlowStarted { flow_id, fingerprint, .. } => {
                 self.hashes.insert(flow_id.to_string(), *fingerprint);
@@ -136,9 +140,17 @@ pub(super) fn values_change_for_a_reason(ledger: &mut Ledger, turn: &Turn<'_>) -
 fn note_emptied(books: &mut Slots, taken: &Taken, event: &Event) {
     let EventKind::Slot { name, value, filled_by, reset } = &event.kind else { return };
     let place = event.place.active_flow.as_ref().map_or("", |flow| flow.as_str());
-    let asks = place.starts_with("pattern_")
-        || step_of(&taken.project, event).is_some_and(|step| matches!(step, StepKind::Collect(_)))
-        || by_user(*filled_by) && model::asked(&taken.before) == Some(name.as_str());
+    if by_user(*filled_by) {
+        let base = top_chain(&taken.before).first().filter(|frame| is_base(frame)).map(|frame| frame.frame_id.clone());
+        let newest = taken.before.iter().filter_map(|frame| frame.frame_id.as_str().parse().ok()).max().unwrap_or(0);
+        books.given_to.insert(name.to_string(), (base, newest));
+    }
+    let asks = if by_user(*filled_by) {
+        model::asked(&taken.before) == Some(name.as_str())
+    } else {
+        place.starts_with("pattern_")
+            || step_of(&taken.project, event).is_some_and(|step| matches!(step, StepKind::Collect(_)))
+    };
     // Flows share slots: the end of one empties what another has asked for.
     if *reset || (value.is_null() && !asks && !by_user(*filled_by)) {
         books.emptied.insert(name.to_string());
@@ -391,10 +403,17 @@ pub(super) fn no_refused_value_gets_past_its_question(ledger: &mut Ledger, turn:
         };
         let (Position::At(now) | Position::Before(now)) = &frame.at else { continue };
         let above = &turn.rest()[at + 1..];
+        let base = turn.rest()[..=at].iter().rev().find(|frame| is_base(frame)).map(|frame| &frame.frame_id);
         for step in frame.trail.iter().take_while(|step| *step != now) {
             let Some(StepKind::Collect(collect)) = flow.step(step.as_str()).map(|step| &step.kind) else { continue };
             let slot = collect.slot.as_str();
             if !by_user(books.filled_by.get(slot).copied().flatten()) || books.emptied.contains(slot) {
+                continue;
+            }
+            // Flows share slots: what is said to one changes what another has.
+            let begun_since =
+                |newest: u64| base.and_then(|id| id.as_str().parse().ok()).is_some_and(|id: u64| id > newest);
+            if books.given_to.get(slot).is_some_and(|(to, newest)| to.as_ref() != base && !begun_since(*newest)) {
                 continue;
             }
             let is_at_it = above.iter().any(|frame| match &frame.kind {

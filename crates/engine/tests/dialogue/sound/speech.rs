@@ -75,7 +75,14 @@ pub(super) fn a_failure_is_told_once(_: &mut Ledger, turn: &Turn<'_>) -> Verdict
     });
     // A project may say it in its own words.
     let forgotten = turn.has(|kind| matches!(kind, EventKind::Restart | EventKind::SessionStarted));
-    if own || forgotten || !turn.is_over() || turn.driver.next == Next::EndSession || turn.driver.conversation.paused {
+    // A turn that was cut may have failed and not said so yet.
+    if own
+        || forgotten
+        || turn.cuts()
+        || !turn.is_over()
+        || turn.driver.next == Next::EndSession
+        || turn.driver.conversation.paused
+    {
         return Ok(());
     }
     let is_failure = |why: &&Reason| match why {
