@@ -83,7 +83,10 @@ impl Around {
             EventKind::Unknown(fields) => {
                 // `shift_remove` keeps the order of the others: what is not known is written again as it came.
                 fields.shift_remove("timestamp");
-                EventPlace::default()
+                if self.place.0 != EventPlace::default() {
+                    fields.shift_remove("place");
+                }
+                self.place.0
             }
             EventKind::User(_) => self.place.0,
             _ => self.metadata.0,
