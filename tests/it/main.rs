@@ -4,6 +4,7 @@
 
 mod cli;
 mod conversations;
+mod generations;
 mod kills;
 mod limits;
 mod program;

@@ -23,7 +23,7 @@ impl Turn<'_> {
             FrameKind::Flow { frame_type } => {
                 let offers = flow.is_none_or(|flow| flow.run_pattern_completed);
                 if self.stack.is_empty() && offers && *frame_type != FlowFrameType::Call {
-                    let previous_flow_name = interrupt::name_of(project, &frame.flow_id);
+                    let previous_flow_name = interrupt::name_of(self, &frame.flow_id);
                     self.push_pattern(patterns::COMPLETED, PatternFrame::Completed { previous_flow_name });
                 } else if matches!(frame_type, FlowFrameType::Interrupt | FlowFrameType::Link) {
                     interrupt::offer_to_continue(self);

@@ -12,7 +12,6 @@ use super::{
 use crate::{
     conversation::{AgentState, EventKind, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
     ids::FlowId,
-    project::Project,
 };
 
 /// Whether a frame is the base of a chain.
@@ -41,10 +40,10 @@ pub(super) fn chain_of(frames: &[Frame], flow: &FlowId) -> Option<Range<usize>> 
     Some(chain(frames, base))
 }
 
-/// The readable name of a flow.
-pub(super) fn name_of(project: &Project, flow: &FlowId) -> String {
-    match project.flow(flow.as_str()) {
-        Some(flow) => flow.name.to_string(),
+/// The readable name of a flow, in the language of the conversation.
+pub(super) fn name_of(turn: &Turn<'_>, flow: &FlowId) -> String {
+    match turn.project.flow(flow.as_str()) {
+        Some(flow) => flow.name_in(turn.language()).to_string(),
         None => flow.to_string(),
     }
 }
@@ -171,7 +170,7 @@ pub(super) fn offer_to_continue(turn: &mut Turn<'_>) {
             interrupted_flow_ids.push(frame.flow_id.clone());
         }
     }
-    let names: Vec<String> = interrupted_flow_ids.iter().map(|flow| name_of(turn.project, flow)).collect();
+    let names: Vec<String> = interrupted_flow_ids.iter().map(|flow| name_of(turn, flow)).collect();
     let context = PatternFrame::ContinueInterrupted {
         interrupted_flow_options: enumerated(&names),
         multiple_flows_interrupted: names.len() > 1,

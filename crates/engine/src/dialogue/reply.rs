@@ -11,7 +11,7 @@ use super::{
 use crate::{
     conversation::{BotKind, BotMessage, Button, EventKind, Reply},
     ids::ActionName,
-    project::{ResponseDef, ResponseText, Variation},
+    project::{LANGUAGE, ResponseDef, ResponseText, Variation},
     template::{fill, fill_json},
 };
 
@@ -124,7 +124,7 @@ pub(super) struct Texts<'a> {
 impl Texts<'_> {
     fn of_variation(&self, variation: &Variation, notes: &mut Vec<String>) -> Option<String> {
         let project = self.view.project;
-        let language = self.view.conversation.set_value("language").and_then(Json::as_str);
+        let language = self.view.conversation.set_value(LANGUAGE).and_then(Json::as_str);
         let translated = language.filter(|wanted| **wanted != *project.config.language).and_then(|wanted| {
             variation.translations.iter().find(|(language, _)| **language == *wanted).map(|(_, text)| text)
         });

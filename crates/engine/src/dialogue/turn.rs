@@ -6,7 +6,7 @@ use crate::{
     conversation::{Command, Conversation, Event, EventKind, EventPlace, FilledBy, Frame, FrameKind, Position},
     ids::{FlowId, FrameId, SlotName, StepId},
     limits,
-    project::Project,
+    project::{LANGUAGE, Project},
     time::Timestamp,
 };
 use serde_json::Value as Json;
@@ -46,6 +46,11 @@ impl<'a> Turn<'a> {
         let (stack, next_frame) = (conversation.stack.frames().to_vec(), conversation.next_frame);
         let (events, why) = (Vec::with_capacity(16), Vec::new());
         Self { project, conversation, at, seed, stack, next_frame, events, why, steps: 0, tripped: false, floor: None }
+    }
+
+    /// The language of the conversation, where somebody set one.
+    pub(super) fn language(&self) -> Option<&str> {
+        self.conversation.set_value(LANGUAGE).and_then(Json::as_str)
     }
 
     /// Records the stack if it changed, and hands out what happened.

@@ -19,6 +19,8 @@ pub struct Flow {
     pub id: FlowId,
     /// Its readable name.
     pub name: Arc<str>,
+    /// Its readable name in other languages.
+    pub translations: Vec<(Arc<str>, Arc<str>)>,
     /// What it does, for the model.
     pub description: Arc<str>,
     /// `if`: when a command may start it.
@@ -39,6 +41,14 @@ pub struct Flow {
     pub place: Place,
     /// A hash over everything in it that changes what it does.
     pub fingerprint: u64,
+}
+
+impl Flow {
+    /// Its readable name in a language, where the author gave one; else its name.
+    pub fn name_in(&self, language: Option<&str>) -> &Arc<str> {
+        let translated = |wanted: &str| self.translations.iter().find(|(language, _)| **language == *wanted);
+        language.and_then(translated).map_or(&self.name, |(_, name)| name)
+    }
 }
 
 /// An intent that starts a flow.

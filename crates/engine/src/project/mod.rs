@@ -12,6 +12,7 @@ mod flows;
 mod folders;
 mod keys;
 mod load;
+mod nlg;
 mod reader;
 pub mod render;
 mod uses;
@@ -34,12 +35,16 @@ pub use self::{
     folders::{Folders, named_files},
     keys::{Key, SHAPES, Shape, Support, Takes, Unknown},
     load::variables,
+    nlg::{Nlg, NlgServer, Rephraser},
 };
 use crate::{
     finding::Finding,
     ids::{ActionName, AgentName, FlowId, ResponseName, SlotName},
     template::{Template, TemplateEngine},
 };
+
+/// The slot that says which language a conversation is in.
+pub const LANGUAGE: &str = "language";
 
 /// One file of a project, as text.
 #[derive(Clone, Debug)]

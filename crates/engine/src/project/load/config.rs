@@ -63,7 +63,12 @@ fn pipeline(reader: &mut Reader<'_>, fields: &Fields<'_>) -> (Option<GeneratorCo
     let mut prompt = None;
     let mut place: Option<u32> = None;
     for node in fields.list("pipeline") {
-        let Some((name, at)) = component(reader, node) else { continue };
+        let Some((written, at)) = component(reader, node) else { continue };
+        let name = meant(written);
+        if name != written && !written.starts_with("rasa.") {
+            let message = format!("`{written}` is a Python component, which is not run here; `{name}` takes its place");
+            reader.warning("F0707", at, message, format!("Write `{name}`; custom steps are written in Rust."));
+        }
         if !GENERATORS.contains(&name) {
             unsupported(reader, name, at, place);
             continue;
@@ -91,6 +96,20 @@ fn pipeline(reader: &mut Reader<'_>, fields: &Fields<'_>) -> (Option<GeneratorCo
     (generator, prompt)
 }
 
+/// The component that a name means: `rasa.….FlowPolicy` is `FlowPolicy`, and a command generator of the project's own is
+/// replaced by the built-in one that it most likely extends; its settings stay.
+fn meant(written: &str) -> &str {
+    let Some((_, class)) = written.rsplit_once('.') else { return written };
+    if written.starts_with("rasa.") || GENERATORS.contains(&class) {
+        return class;
+    }
+    match class.contains("CommandGenerator") {
+        true if class.contains("Search") => "SearchReadyLLMCommandGenerator",
+        true => "CompactLLMCommandGenerator",
+        false => written,
+    }
+}
+
 /// The name of a component: an item is `name: …` with settings, or a bare name.
 fn component<'n>(reader: &mut Reader<'_>, node: &'n Node) -> Option<(&'n str, &'n Node)> {
     let named = node.get("name").unwrap_or(node);
@@ -110,10 +129,10 @@ fn unsupported(reader: &mut Reader<'_>, name: &str, at: &Node, generator: Option
         return;
     }
     if name.contains('.') {
-        let message = format!("`{name}` is a Python component, which is not run here");
+        let message = format!("`{name}` is a Python component, which is not run here and is left out");
         let help =
             "Use `CompactLLMCommandGenerator` or `SearchReadyLLMCommandGenerator`; custom steps are written in Rust.";
-        reader.error("F0707", at, message, help);
+        reader.warning("F0707", at, message, help);
         return;
     }
     if let Some(near) = crate::finding::did_you_mean(name, GENERATORS) {
@@ -158,7 +177,8 @@ fn generator_config(reader: &mut Reader<'_>, own: &Fields<'_>, name: &str) -> Ge
 fn policies(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<serde_json::Map<String, serde_json::Value>> {
     let mut search = None;
     for node in fields.list("policies") {
-        let Some((name, at)) = component(reader, node) else { continue };
+        let Some((written, at)) = component(reader, node) else { continue };
+        let name = meant(written);
         match name {
             "FlowPolicy" => {}
             "EnterpriseSearchPolicy" => {
@@ -170,8 +190,8 @@ fn policies(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<serde_json::
                 search = Some(node.json_map());
             }
             _ if name.contains('.') => {
-                let message = format!("`{name}` is a Python policy, which is not run here");
-                reader.error("F0707", at, message, "Use `FlowPolicy`; custom steps are written in Rust.");
+                let message = format!("`{name}` is a Python policy, which is not run here and is left out");
+                reader.warning("F0707", at, message, "Use `FlowPolicy`; custom steps are written in Rust.");
             }
             _ => {
                 let message = format!("the policy `{name}` is not supported and is left out");

@@ -31,9 +31,10 @@ pub(super) fn load(reader: &mut Reader<'_>) -> IndexMap<String, Json> {
             }
         };
         if entry.key.contains('.') {
-            let message = format!("`{}` names Python code of a channel, which is not run here", entry.key);
+            let message =
+                format!("`{}` names Python code of a channel, which is not run here and is left out", entry.key);
             let help = "Use a built-in channel such as `rest`, or implement the `Channel` trait in Rust.";
-            reader.error("F0611", &entry.at, message, help);
+            reader.warning("F0611", &entry.at, message, help);
             continue;
         }
         channels.insert(entry.key.clone(), settings);

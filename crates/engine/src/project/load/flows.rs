@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::{
     super::{
         Flow, NluTrigger,
-        keys::{FLOW, FLOW_FILE, TRIGGER, TRIGGER_INTENT},
+        keys::{FLOW, FLOW_FILE, FLOW_TRANSLATION, TRIGGER, TRIGGER_INTENT},
         reader::{Fields, Reader, said},
         uses::{Role, Used},
         yaml::{Entry, Node},
@@ -98,6 +98,7 @@ impl Found {
         Some(Flow {
             name: fields.shared("name").unwrap_or_else(|| entry.key.replace(['_', '-'], " ").into()),
             description: fields.shared("description").unwrap_or_default(),
+            translations: translations(reader, &fields),
             guard,
             always_include_in_prompt: fields.bool("always_include_in_prompt").unwrap_or(false),
             nlu_triggers,
@@ -149,6 +150,19 @@ impl Found {
         }
         triggers
     }
+}
+
+/// Names by language: `de: {name: …}`, or `de: …`.
+fn translations(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<(Arc<str>, Arc<str>)> {
+    let mut names: Vec<(Arc<str>, Arc<str>)> = Vec::new();
+    for entry in fields.map("translation") {
+        let name = match entry.node.text() {
+            Some(text) => Some(text.into()),
+            None => reader.fields(&entry.node, &FLOW_TRANSLATION).and_then(|long| long.shared("name")),
+        };
+        names.extend(name.map(|name| (entry.key.as_str().into(), name)));
+    }
+    names
 }
 
 /// `^[a-zA-Z0-9_][a-zA-Z0-9_-]*$` (dialogue.md 2.1).

@@ -10,6 +10,7 @@ mod endpoints;
 mod environment;
 mod flows;
 mod next;
+mod nlg;
 mod responses;
 mod secrets;
 mod slots;
