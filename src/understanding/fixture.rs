@@ -59,6 +59,7 @@ pub(super) fn flow(id: &str, description: &str, kinds: Vec<StepKind>) -> Flow {
         })
         .collect();
     Flow {
+        translations: Vec::new(),
         id: id.into(),
         name: id.replace('_', " ").into(),
         description: description.into(),

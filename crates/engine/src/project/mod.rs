@@ -33,7 +33,7 @@ pub use self::{
     endpoints::{Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup},
     flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Step, StepKind, Target},
     folders::{Folders, named_files},
-    keys::{Key, SHAPES, Shape, Support, Takes, Unknown},
+    keys::{Key, SHAPES, Shape, Support, Takes, Unknown, reference},
     load::variables,
     nlg::{Nlg, NlgServer, Rephraser},
 };

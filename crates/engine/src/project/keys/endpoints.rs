@@ -54,6 +54,7 @@ pub(crate) static MODEL: Shape = Shape {
     keys: &[
         key("provider", Takes::Text, "The vendor: `openai`, `azure`, `anthropic`, `self-hosted`, `scripted`, …."),
         key("model", Takes::Text, "The model's name."),
+        key("model_name", Takes::Text, "Older name of `model`."),
         key("deployment", Takes::Text, "Azure: the deployment."),
         key("api_base", Takes::Text, "The address of the service."),
         key("api_version", Takes::Text, "Azure: the version of the interface."),

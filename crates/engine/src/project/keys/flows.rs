@@ -156,6 +156,8 @@ pub(crate) static BRANCH: Shape = Shape {
         key("if", Takes::Condition, "When this branch is taken."),
         key("then", Takes::Any, "A step id, `END` or a list of steps."),
         key("else", Takes::Any, "A step id, `END` or a list of steps, taken when no `if` holds."),
+        key("next", Takes::Any, "Where steps go on.")
+            .warned("It has no effect beside `then` or `else`; write it at the last step of the branch"),
     ],
     unknown: Unknown::Refused,
 };

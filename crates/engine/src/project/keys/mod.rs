@@ -4,14 +4,18 @@
 //! editors are made from [`SHAPES`].
 
 mod agents;
+mod channels;
 mod config;
 mod domain;
 mod endpoints;
 mod flows;
+mod reference;
 mod services;
 
+pub use self::reference::reference;
 pub(crate) use self::{
     agents::{AGENT, AGENT_FILE, AUTH, CONFIGURATION, CONNECTION, CONNECTIONS},
+    channels::CREDENTIALS,
     config::{COMPAT, CONFIG, GENERATOR, RETRIEVAL, USER_INPUT},
     domain::{BUTTON, DOMAIN, MAPPING, REJECTION, RESPONSE_METADATA, SESSION, SLOT, VALIDATION, VARIATION},
     endpoints::{ENDPOINTS, MCP_META, MCP_META_SLOT, MCP_SERVER, MODEL, MODEL_GROUP, OAUTH},
@@ -210,6 +214,7 @@ pub static SHAPES: &[&Shape] = &[
     &TRACING,
     &METRICS,
     &A2A_SERVER,
+    &CREDENTIALS,
     &AGENT_FILE,
     &AGENT,
     &CONFIGURATION,

@@ -18,6 +18,7 @@ pub(crate) static NLG: Shape = Shape {
         key("prompt", Takes::Text, "A template of the project's own."),
         key("prompt_template", Takes::Text, "The same."),
         key("llm", Takes::Map, "`model_group: <id>`, or the model's settings in place."),
+        key("model_group", Takes::Text, "The group, where it does not stand under `llm`."),
         key("trace_prompt_tokens", Takes::Bool, "Whether traces count tokens; they always do.").quiet(),
         key("url", Takes::Text, "Address of a server that words responses."),
         key("token", Takes::Text, "Sent to it as `?token=`, as `${NAME}`."),

@@ -90,6 +90,11 @@ fn protocol(reader: &mut Reader<'_>, who: &Fields<'_>) -> Option<Protocol> {
     match who.text("protocol") {
         None | Some("RASA" | "rasa") => Some(Protocol::Rasa),
         Some("A2A" | "a2a") => Some(Protocol::A2a),
+        Some("mcp") => {
+            let message = "`mcp` is the name of an early version; it is read as `RASA`";
+            reader.warning("F0502", who.node("protocol")?, message, "Write `RASA`.");
+            Some(Protocol::Rasa)
+        }
         Some(other) => {
             let message = format!("`{other}` is not a protocol of agents");
             reader.error(
@@ -172,11 +177,11 @@ fn check_own(reader: &mut Reader<'_>, file: &Fields<'_>, how: &Fields<'_>) {
             reader.error("F0503", at, "an agent needs `connections.mcp_servers`", help);
         }
         Some(list) if list.list().is_some_and(<[Node]>::is_empty) => {
-            reader.error(
+            reader.warning(
                 "F0504",
                 list,
-                "`mcp_servers` is empty; an agent needs at least one server",
-                "Add `- name: …`.",
+                "`mcp_servers` is empty, so the agent has no tools but those registered in Rust",
+                "Add `- name: …`, if it should use a server.",
             );
         }
         Some(_) => {}

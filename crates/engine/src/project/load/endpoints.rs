@@ -202,7 +202,9 @@ fn model_def(reader: &mut Reader<'_>, node: &Node) -> Option<ModelDef> {
     let mut settings = fields.json_all(&MODEL);
     settings.shift_remove("provider");
     settings.shift_remove("model");
-    Some(ModelDef { provider, model: fields.shared("model").unwrap_or_default(), settings })
+    settings.shift_remove("model_name");
+    let model = fields.shared("model").or(fields.shared("model_name")).unwrap_or_default();
+    Some(ModelDef { provider, model, settings })
 }
 
 fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {

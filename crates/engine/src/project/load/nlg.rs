@@ -5,6 +5,7 @@ use super::{
         Nlg, NlgServer, Rephraser,
         keys::NLG,
         reader::{Fields, Reader},
+        uses::Used,
         yaml::Node,
     },
     endpoints::pairs,
@@ -37,7 +38,11 @@ pub(super) fn nlg(reader: &mut Reader<'_>, node: &Node) -> Option<Nlg> {
             return None;
         }
     }
-    let (model_group, llm) = fields.node("llm").map(|llm| reader.model(llm)).unwrap_or_default();
+    let (mut model_group, llm) = fields.node("llm").map(|llm| reader.model(llm)).unwrap_or_default();
+    if let Some(group) = fields.node("model_group").filter(|_| model_group.is_none()) {
+        reader.uses(Used::ModelGroup, group);
+        model_group = fields.shared("model_group");
+    }
     let file = fields.node("prompt").or(fields.node("prompt_template"));
     Some(Nlg::Rephraser(Rephraser {
         all: fields.bool("rephrase_all").unwrap_or(false),
