@@ -26,7 +26,7 @@
 //! | 6 porch | [`server`] | routes, limits, the end of the process |
 //! | 5 hall | [`channels`] | wires to users, both directions |
 //! | 4 engine room | [`runtime`] | one turn, from message to replies |
-//! | 3 actors | [`understanding`], [`agents`] | from words to commands; loops with a goal |
+//! | 3 actors | [`understanding`], [`agents`], [`wording`] | from words to commands; loops with a goal; responses in other words |
 //! | 2 instruments | [`llm`], [`tools`], [`store`], [`prompts`] | models; tools and MCP; everything durable; texts for models |
 //! | 1 vocabulary | [`project`], [`conversation`] | what the author wrote; what happened |
 //! | 0 ground | [`clock`], [`cx`], [`effect`], [`limits`], [`secret`], [`http`], [`environment`] | words everybody uses |
@@ -69,6 +69,7 @@ pub mod store;
 pub mod testing;
 pub mod tools;
 pub mod understanding;
+pub mod wording;
 
 /// What every trait of this crate gives back where it may wait.
 pub use futures::future::BoxFuture;

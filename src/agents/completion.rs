@@ -71,6 +71,7 @@ impl<'a> Ledger<'a> {
             agent: Some(self.task.call.agent.clone()),
             reply_id: Some(spoken.id.clone()),
             in_exchange,
+            ..BotMessage::default()
         };
         self.event(EventKind::Bot(bot), cx);
     }

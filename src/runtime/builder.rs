@@ -3,7 +3,12 @@
 use std::{collections::HashMap, path::Path, path::PathBuf, sync::Arc, time::Duration};
 
 use indexmap::IndexMap;
-use segue_engine::{finding::Finding, ids::ServerName, project::Project, template::TemplateError};
+use segue_engine::{
+    finding::Finding,
+    ids::ServerName,
+    project::{Nlg, Project},
+    template::TemplateError,
+};
 use serde_json::Map;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
@@ -20,6 +25,7 @@ use crate::{
     store::{MemoryStore, Store, StoreError},
     tools::{Tool, ToolSource},
     understanding::Understander,
+    wording::Wording,
 };
 
 /// Why an assistant could not be made.
@@ -186,7 +192,8 @@ impl AssistantBuilder {
         let prompts =
             PromptSet::new(|name| self.replacement(name)).map_err(|error| LoadError::Prompt(Box::new(error)))?;
         let prompts = Arc::new(prompts);
-        let (generator, agent_models) = self.models()?;
+        let (generator, agent_models, wording_model) = self.models()?;
+        let wording = Wording::new(&self.project, prompts.clone(), self.outbound.clone()).map(Arc::new);
         let turn_wall = self.wall();
         let build = hash::number(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
         let sources = self.sources();
@@ -200,6 +207,8 @@ impl AssistantBuilder {
             agents: self.agents,
             tools: self.tools,
             actions: self.actions,
+            wording,
+            wording_model,
             offline: self.offline,
         };
         Ok(Assistant(Arc::new(Inner {
@@ -222,18 +231,22 @@ impl AssistantBuilder {
 
     fn models(&self) -> Result<Opened, LoadError> {
         if self.offline {
-            return Ok((Arc::new(super::models::Nobody::default()), HashMap::new()));
+            let nobody: Arc<dyn Llm> = Arc::new(super::models::Nobody::default());
+            return Ok((nobody.clone(), HashMap::new(), nobody));
         }
         if let Some(model) = &self.model {
-            return Ok((model.clone(), HashMap::new()));
+            return Ok((model.clone(), HashMap::new(), model.clone()));
         }
         let models = Models::new(&self.project, &self.root, self.outbound.clone(), (self.seeds)());
         let generator = self.project.config.generator.as_ref();
         let (group, own) = generator.map_or((None, Map::new()), |g| (g.model_group.clone(), g.llm.clone()));
         let place = |place: &str| place.to_owned();
-        let opened = models
-            .open(group.as_deref(), &own)
-            .map_err(|problem| LoadError::Model { place: place("the command generator"), problem })?;
+        let opened = match models.open(group.as_deref(), &own) {
+            Ok(opened) => opened,
+            // A pipeline without a generator asks no model, so it needs none.
+            Err(_) if generator.is_none() => Arc::new(super::models::Nobody::default()),
+            Err(problem) => return Err(LoadError::Model { place: place("the command generator"), problem }),
+        };
         let mut agents = HashMap::new();
         for (name, agent) in &self.project.agents {
             let model = models
@@ -241,7 +254,13 @@ impl AssistantBuilder {
                 .map_err(|problem| LoadError::Model { place: format!("the agent {name}"), problem })?;
             agents.insert(name.to_string(), model);
         }
-        Ok((opened, agents))
+        let wording = match &self.project.endpoints.nlg {
+            Some(Nlg::Rephraser(rephraser)) => models
+                .open(rephraser.model_group.as_deref(), &rephraser.llm)
+                .map_err(|problem| LoadError::Model { place: place("the rephraser"), problem })?,
+            _ => opened.clone(),
+        };
+        Ok((opened, agents, wording))
     }
 
     /// The longest turn: ours, or what configured timeouts need, within [`limits::TURN_WALL_MOST`] (decisions.md 13.11).
@@ -280,8 +299,8 @@ impl AssistantBuilder {
     }
 }
 
-/// The model of the command generator, and those of agents by name.
-type Opened = (Arc<dyn Llm>, HashMap<String, Arc<dyn Llm>>);
+/// The model of the command generator, those of agents by name, and the one that says responses in other words.
+type Opened = (Arc<dyn Llm>, HashMap<String, Arc<dyn Llm>>, Arc<dyn Llm>);
 
 fn random_seed() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0

@@ -20,6 +20,7 @@ mod replay;
 mod replies;
 mod takeover;
 mod turn;
+mod wording;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 

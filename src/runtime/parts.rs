@@ -17,6 +17,7 @@ use crate::{
     prompts::PromptSet,
     tools::{SourceStatus, Tool, ToolSource},
     understanding::Understander,
+    wording::Wording,
 };
 use futures::future::BoxFuture;
 
@@ -44,6 +45,10 @@ pub(super) struct Parts {
     pub(super) tools: HashMap<String, Vec<Arc<dyn Tool>>>,
     /// Actions that were registered, by name.
     pub(super) actions: HashMap<String, Arc<dyn Action>>,
+    /// Who words responses, if not their own texts do.
+    pub(super) wording: Option<Arc<Wording>>,
+    /// The model that says them in other words.
+    pub(super) wording_model: Arc<dyn Llm>,
     /// True while a record is replayed: nothing may leave.
     pub(super) offline: bool,
 }

@@ -167,6 +167,8 @@ impl Assistant {
             agents: parts.agents.clone(),
             tools: parts.tools.clone(),
             actions: parts.actions.clone(),
+            wording: parts.wording.clone(),
+            wording_model: parts.wording_model.clone(),
             offline: true,
         }
     }

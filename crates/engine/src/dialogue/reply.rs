@@ -9,9 +9,9 @@ use super::{
     turn::Turn,
 };
 use crate::{
-    conversation::{BotKind, BotMessage, Button, EventKind, Reply},
+    conversation::{BotKind, BotMessage, Button, EventKind, Reply, Wording},
     ids::ActionName,
-    project::{LANGUAGE, ResponseDef, ResponseText, Variation},
+    project::{LANGUAGE, Nlg, ResponseDef, ResponseText, Variation},
     template::{fill, fill_json},
 };
 
@@ -52,6 +52,7 @@ pub(super) fn compose(
         notes.push(format!("no variation of `{name}` may be used now"));
         view.project.response(INTERNAL_ERROR).and_then(|error| error.variations.first())
     })?;
+    let wording = wording(view, response, chosen, arguments);
     let text = Texts { view, arguments };
     let reply = Reply {
         text: text.of_variation(chosen, notes).map(Into::into),
@@ -62,7 +63,25 @@ pub(super) fn compose(
         elements: chosen.elements.iter().map(|value| text.json(value, notes)).collect(),
         quick_replies: chosen.quick_replies.iter().map(|value| text.json(value, notes)).collect(),
     };
-    Some(BotMessage { reply, utter_action: Some(Arc::from(name)), kind: BotKind::Response, ..BotMessage::default() })
+    let wording = wording.filter(|_| reply.text.as_deref().is_some_and(|text| !text.trim().is_empty()));
+    let utter_action = Some(Arc::from(name));
+    Some(BotMessage { reply, utter_action, kind: BotKind::Response, wording, ..BotMessage::default() })
+}
+
+/// What must be known to word the response anew, where the project wants that.
+fn wording(
+    view: &View<'_>,
+    response: &ResponseDef,
+    chosen: &Variation,
+    arguments: &Map<String, Json>,
+) -> Option<Box<Wording>> {
+    let wanted = match view.project.endpoints.nlg.as_ref()? {
+        Nlg::Rephraser(rephraser) => rephraser.takes(chosen),
+        Nlg::Server(_) => true,
+    };
+    // A response that stands in for one that has nothing to say is said as it is.
+    let variation = response.variations.iter().position(|variation| std::ptr::eq(variation, chosen))?;
+    wanted.then(|| Box::new(Wording { variation, arguments: arguments.clone() }))
 }
 
 /// The order of dialogue.md 3.5: conditional and channel, channel, conditional, plain; by lot within the winning class.

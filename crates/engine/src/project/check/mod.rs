@@ -8,6 +8,7 @@ mod conditions;
 mod names;
 #[cfg(test)]
 mod tests;
+mod wording;
 
 use super::{
     Project, Sources,
@@ -27,6 +28,7 @@ pub(crate) fn run(
     conditions::check(project, conditions, findings);
     calls::check(project, findings);
     collects::check(project, findings);
+    wording::check(project, findings);
     if sources.config.is_none() && !sources.data.is_empty() {
         let place = crate::finding::Place { file: "config.yml".into(), line: 0, column: 0, width: 1 };
         let help = "Add `config.yml` with `recipe: default.v1` and a `pipeline` to choose the model.";
