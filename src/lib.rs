@@ -24,7 +24,7 @@
 //! | floor | rooms | what they are for |
 //! | --- | --- | --- |
 //! | 6 porch | [`server`] | routes, limits, the end of the process |
-//! | 5 hall | [`channels`] | wires to users, both directions |
+//! | 5 hall | [`channels`], [`import`] | wires to users, both directions; conversations of another store |
 //! | 4 engine room | [`runtime`] | one turn, from message to replies |
 //! | 3 actors | [`understanding`], [`agents`], [`wording`] | from words to commands; loops with a goal; responses in other words |
 //! | 2 instruments | [`llm`], [`tools`], [`store`], [`prompts`] | models; tools and MCP; everything durable; texts for models |
@@ -57,6 +57,7 @@ pub mod effect;
 pub mod environment;
 pub mod failpoint;
 pub mod http;
+pub mod import;
 pub mod limits;
 pub mod llm;
 pub mod project;

@@ -73,6 +73,12 @@ pub const REPHRASE_TEMPERATURE: f64 = 0.3;
 pub const REPHRASE_TOKENS: u32 = 256;
 /// Rephraser: utterances of the conversation that are shown, whatever the project asks for.
 pub const REPHRASE_LINES: usize = 40;
+/// Import: events that are brought over at once.
+pub const IMPORT_EVENTS: usize = 1_000_000;
+/// Import: bytes of one line.
+pub const IMPORT_LINE: usize = 4 * 1024 * 1024;
+/// Import: rows that were left out and are told one by one.
+pub const IMPORT_TOLD: usize = 1_000;
 /// Response server: one answer, where the project sets no timeout.
 pub const NLG_WAIT: Duration = Duration::from_secs(5);
 /// Response server: bytes of one answer.

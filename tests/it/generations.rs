@@ -17,7 +17,8 @@ use serde_json::{Value as Json, json};
 const GENERATIONS: [&str; 4] = ["3.13", "3.14", "3.15", "3.16"];
 
 /// What an author may be told of a project that is fine: Python that is not run, parts of the older engine.
-const TOLD: [&str; 11] = ["F0116", "F0306", "F0609", "F0614", "F0615", "F0340", "F0702", "F0706", "F0707", "F0514", "F0709"];
+const TOLD: [&str; 11] =
+    ["F0116", "F0306", "F0609", "F0614", "F0615", "F0340", "F0702", "F0706", "F0707", "F0514", "F0709"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

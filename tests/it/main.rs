@@ -8,6 +8,7 @@ mod generations;
 mod kills;
 mod limits;
 mod program;
+mod rasa;
 mod rest;
 mod run;
 mod trials;

@@ -14,7 +14,8 @@ pub(super) fn check(project: &Project, findings: &mut Findings) {
     };
     for response in project.domain.responses.values().filter(|response| !response.builtin) {
         if !rephrases && response.variations.iter().any(|variation| variation.rephrase == Some(true)) {
-            let message = format!("`{}` wants to be rephrased, and nobody does that; it is said as it is", response.name);
+            let message =
+                format!("`{}` wants to be rephrased, and nobody does that; it is said as it is", response.name);
             let help = "Add `nlg: {type: rephrase}` to `endpoints.yml`, or remove `rephrase`.";
             findings.note("F0340", &response.place, message, help);
         }
