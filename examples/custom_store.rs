@@ -52,6 +52,9 @@ impl Store for Audited {
     fn waiting(&self) -> Answer<'_, Vec<ConversationId>> {
         self.inner.waiting()
     }
+    fn timers(&self, limit: usize) -> Answer<'_, Vec<(ConversationId, Timestamp)>> {
+        self.inner.timers(limit)
+    }
     fn undelivered<'a>(&'a self, id: &'a ConversationId) -> Answer<'a, Vec<StoredReply>> {
         self.inner.undelivered(id)
     }

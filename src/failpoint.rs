@@ -31,6 +31,59 @@ pub async fn while_waiting(name: &str, after: std::time::Duration) {
     std::future::pending().await
 }
 
+/// A pipe that, when the point `name` is armed, takes half of the first write that holds `mark` and dies there: "the request is half
+/// written". Otherwise the pipe as it is.
+pub fn torn<W: tokio::io::AsyncWrite + Unpin>(
+    name: &'static str,
+    mark: &'static str,
+    pipe: W,
+) -> impl tokio::io::AsyncWrite + Unpin {
+    #[cfg(any(feature = "failpoints", debug_assertions))]
+    let pipe = torn::Torn { pipe, name, mark, armed: armed::named(name) };
+    let _ = (name, mark);
+    pipe
+}
+
+#[cfg(any(feature = "failpoints", debug_assertions))]
+mod torn {
+    use std::{
+        io,
+        pin::Pin,
+        task::{Context, Poll},
+    };
+
+    use tokio::io::AsyncWrite;
+
+    /// See [`super::torn`].
+    pub(super) struct Torn<W> {
+        pub(super) pipe: W,
+        pub(super) name: &'static str,
+        pub(super) mark: &'static str,
+        pub(super) armed: bool,
+    }
+
+    impl<W: AsyncWrite + Unpin> AsyncWrite for Torn<W> {
+        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            let mark = self.mark.as_bytes();
+            if !self.armed || !bytes.windows(mark.len().max(1)).any(|part| part == mark) {
+                return Pin::new(&mut self.pipe).poll_write(cx, bytes);
+            }
+            let half = bytes.get(..bytes.len() / 2).unwrap_or_default();
+            let written = std::task::ready!(Pin::new(&mut self.pipe).poll_write(cx, half))?;
+            super::hit(self.name);
+            Poll::Ready(Ok(written))
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.pipe).poll_flush(cx)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.pipe).poll_shutdown(cx)
+        }
+    }
+}
+
 #[cfg(any(feature = "failpoints", debug_assertions))]
 mod armed {
     use std::{

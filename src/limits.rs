@@ -47,6 +47,10 @@ pub const TURN_EFFECTS: u32 = 50;
 pub const TURN_MODEL_CALLS: u32 = 40;
 /// Loop: model calls.
 pub const LOOP_MODEL_CALLS: u32 = 12;
+/// Reminders: the longest pause between two looks at what is due; another process may have set one, or a clock have jumped.
+pub const TIMER_PACE: Duration = Duration::from_secs(15);
+/// Reminders: conversations whose reminders are fired at once.
+pub const TIMERS_AT_ONCE: usize = 64;
 /// Agent: iterations of one run.
 pub const AGENT_ITERATIONS: u32 = 10;
 /// Agent: utterances of the conversation shown.
@@ -175,6 +179,10 @@ pub const OUTBOX: usize = 256;
 pub const STORE_QUEUE: usize = 1024;
 /// Store: writes that share one transaction.
 pub const STORE_GROUP: usize = 256;
+/// SQLite store: open turns from which on a write waits for company before it is committed.
+pub const STORE_CROWD: usize = 8;
+/// SQLite store: how long it waits then. Far below what a person or a model takes, and some commits long.
+pub const STORE_GATHER: Duration = Duration::from_millis(1);
 /// Store: how long a receipt of delivery may wait for company before it is written; a crash within this time repeats a reply.
 pub const STORE_RECEIPTS: Duration = Duration::from_millis(20);
 /// Store: conversation heads that the writer keeps in memory.

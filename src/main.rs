@@ -4,6 +4,9 @@ mod cli;
 
 use std::process::ExitCode;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let program = std::thread::Builder::new().name("segue".into()).stack_size(cli::STACK).spawn(cli::run);
     match program.map(std::thread::JoinHandle::join) {

@@ -36,6 +36,10 @@ use figures::Table;
 use model::ModelServer;
 use tokio::runtime::Runtime;
 
+/// That of the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// How much is measured.
 #[derive(Clone, Copy)]
 pub(crate) struct Effort {

@@ -69,7 +69,8 @@ pub(super) async fn chat(args: Args) -> Done {
         (false, true) => Show::Screen,
         (false, false) => Show::Lines,
     };
-    let mut talk = Talk { assistant, id: id.into(), show, buttons: Vec::new() };
+    let alone = location == Location::Memory;
+    let mut talk = Talk { assistant, id: id.into(), show, alone, buttons: Vec::new() };
     let done = talk.run(is_terminal).await;
     talk.assistant.close(limits::CLOSE).await;
     done
@@ -79,6 +80,8 @@ struct Talk {
     assistant: Assistant,
     id: ConversationId,
     show: Show,
+    /// Whether nobody else uses the store.
+    alone: bool,
     /// Those under the newest replies; the user may type their numbers.
     buttons: Vec<Button>,
 }
@@ -94,7 +97,13 @@ impl Talk {
             if is_terminal {
                 screen::prompt()?;
             }
-            let Some(line) = input.recv().await else { break };
+            let outlet = |_: &ConversationId, _: &str| self.sink();
+            let line = tokio::select! {
+                line = input.recv() => line,
+                // Of a store that others use, a server fires the reminders.
+                () = self.assistant.timers(&outlet), if self.alone => continue,
+            };
+            let Some(line) = line else { break };
             let line = line?;
             if is_terminal && line.trim().is_empty() {
                 continue;
@@ -117,14 +126,17 @@ impl Talk {
         number.and_then(|index| self.buttons.get(index)).map_or(text, |button| &*button.payload).to_owned()
     }
 
-    /// One turn. `None`: the message got none, and was told so.
-    async fn say(&self, text: &str) -> io::Result<Option<Report>> {
-        let sink: Box<dyn ReplySink> = match self.show {
+    fn sink(&self) -> Box<dyn ReplySink> {
+        match self.show {
             Show::Screen => Box::new(ScreenSink::default()),
             Show::Lines => Box::new(LineSink),
             Show::Events => Box::new(NoSink),
-        };
-        match self.assistant.receive(Incoming::text(self.id.clone(), text, CHANNEL), sink).await {
+        }
+    }
+
+    /// One turn. `None`: the message got none, and was told so.
+    async fn say(&self, text: &str) -> io::Result<Option<Report>> {
+        match self.assistant.receive(Incoming::text(self.id.clone(), text, CHANNEL), self.sink()).await {
             Ok(report) => Ok(Some(report)),
             Err(error) => {
                 out::note(&format!("the message got no turn: {error} [{}]", error.code()));

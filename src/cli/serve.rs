@@ -5,6 +5,7 @@ use std::{io, net::IpAddr, sync::Arc};
 use segue::{
     channels, environment, limits,
     project::Project,
+    runtime::Outbox,
     server,
     server::{Settings, listen},
     store,
@@ -107,6 +108,8 @@ pub(super) async fn serve(args: Args) -> Done {
     tokio::select! {
         served = serving => served?,
         () = background(&assistant, !args.strict) => {}
+        // Channels that reach a user at any time take what a reminder says from the outbox.
+        () = assistant.timers(&|_, _| Box::new(Outbox)) => {}
     }
     tracing::info!("stopped");
     Ok(0)

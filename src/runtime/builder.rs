@@ -220,6 +220,7 @@ impl AssistantBuilder {
             tasks: TaskTracker::new(),
             build,
             turn_wall,
+            timer_set: tokio::sync::Notify::new(),
             seeds: self.seeds,
         })))
     }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use segue_engine::project::AgentConnection;
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::{
     parts::Parts,
     recorded::{Door, RecordedTool},
 };
 use crate::{
+    clock::Clock,
     cx::Cx,
     effect::Effect,
     limits,
@@ -29,6 +30,16 @@ struct Listed {
     source: Arc<str>,
 }
 
+/// What the record of a list holds.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Record {
+    /// The list.
+    Whole(Vec<Listed>),
+    /// The hash under which the list is stored.
+    Stored { body: String },
+}
+
 /// The tools of these connections and the agent's own; every call of them is recorded. A server that is down lists nothing.
 pub(super) async fn tools(
     connections: &[AgentConnection],
@@ -39,15 +50,29 @@ pub(super) async fn tools(
     cx: &Cx,
 ) -> ToolSet {
     let request: Vec<&str> = connections.iter().map(|connection| connection.server.as_str()).collect();
-    let Ok(recorded) = door.begin::<Vec<Listed>>(cx, "tools", Effect::Read, &request.join(",")).await else {
+    let Ok(recorded) = door.begin::<Record>(cx, "tools", Effect::Read, &request.join(",")).await else {
         return ToolSet::default();
+    };
+    let recorded = match recorded {
+        Some(Record::Stored { body }) => {
+            let text = door.bodies.text(&body).await;
+            // A body that is gone is past its retention: what is listed now is the best there is.
+            text.and_then(|text| serde_json::from_str(&text).ok())
+        }
+        Some(Record::Whole(listed)) => Some(listed),
+        None => None,
     };
     let live = if parts.offline { ToolSet::default() } else { list(connections, own, reserved, parts, cx).await };
     let wrap = |spec: ToolSpec, inner| Arc::new(RecordedTool { spec, inner, door: door.clone() }) as Arc<dyn Tool>;
     match recorded {
         None => {
             let listed: Vec<Listed> = live.specs().map(Listed::from).collect();
-            if door.finish(cx, &listed).await.is_err() {
+            let text = serde_json::to_string(&listed).unwrap_or_default();
+            let text = match door.bodies.refer(&text, door.clock.now()) {
+                Some(hash) => json!({ "body": &*hash }).to_string(),
+                None => text,
+            };
+            if door.finish_text(cx, text).await.is_err() {
                 return ToolSet::default();
             }
             live.wrapped(|entry| wrap(entry.spec.clone(), Some(entry.tool.clone())))

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use segue_engine::{conversation::Conversation, ids::ConversationId};
+use segue_engine::{conversation::Conversation, ids::ConversationId, time::Timestamp};
 
 use super::{
     Failure, Inner, ReceiveError, Report,
+    bodies::Bodies,
     mailbox::Cached,
     meter::Meter,
     recorded::{Door, RecordedClock},
@@ -62,7 +63,7 @@ pub(super) async fn load(inner: &Inner, id: &ConversationId) -> Result<Cached, S
     let stored = inner.store.load(id).await?;
     let mut conversation = stored.snapshot.unwrap_or_else(|| Conversation::new(id.clone()));
     stored.tail.iter().for_each(|event| conversation.apply(event));
-    Ok(Cached { conversation, version: stored.version })
+    Ok(Cached { conversation, version: stored.version, bodies: Default::default() })
 }
 
 async fn attempt(
@@ -83,17 +84,19 @@ async fn attempt(
         journal: journal.clone(),
         clock: Arc::new(RecordedClock::new(real, inbound.at)),
         meter: Arc::new(Meter::default()),
+        bodies: Arc::new(Bodies::new(inner.store.clone(), id.clone(), std::mem::take(&mut cached.bodies))),
     };
     let mut cx = Cx::new(door.clock.clone(), inner.turn_wall);
     cx.key = StepKey::new(number.0.to_string());
     takeover::note(&inherited, &door, &cx).await;
+    let due = next_due(&cached.conversation);
     let mut sink = TurnSink::new(sink, journal.clone() as Arc<dyn Journal>);
     let walked =
         turn::walk(&inner.parts, &mut cached.conversation, (number, inbound), inherited, &door, &mut sink, &cx).await;
     if let Some(error) = door.meter.take_broken() {
         return Err(error);
     }
-    let report = store(inner, &mut cached, number, walked, &journal).await?;
+    let report = store(inner, &mut cached, (number, due), walked, &journal, &door.bodies).await?;
     deliver(inner, id, &report, &mut sink, &cx).await;
     Ok((cached, report))
 }
@@ -101,27 +104,41 @@ async fn attempt(
 async fn store(
     inner: &Inner,
     cached: &mut Cached,
-    number: TurnNumber,
+    (number, before): (TurnNumber, Option<Timestamp>),
     walked: Walked,
     journal: &TurnJournal,
+    bodies: &Bodies,
 ) -> Result<Report, StoreError> {
     let Walked { events, replies, why, ended, failures } = walked;
     let due = (cached.version.0 + 1).is_multiple_of(limits::SNAPSHOT_EVERY);
     let trace = trace(&why, &failures);
+    let next = next_due(&cached.conversation);
+    let timer = (next != before).then_some(next);
     let batch = Batch {
         turn: number,
         events,
         replies: replies.clone(),
         journal: journal.take_pending(),
+        bodies: bodies.fresh(),
         snapshot: due.then(|| cached.conversation.clone()),
         trace,
+        timer,
         ..Batch::default()
     };
     failpoint::hit("C19");
     cached.version = inner.store.append(&cached.conversation.id, cached.version, batch).await?;
+    cached.bodies = bodies.take_known();
     failpoint::hit("C21");
+    if timer.is_some() {
+        inner.timer_set.notify_one();
+    }
     let failures = failures.into_iter().map(|(code, reason)| Failure { code, reason }).collect();
     Ok(Report { turn: number, replies, failures, session_ended: ended, repeated: false })
+}
+
+/// When the earliest reminder of a conversation is due.
+fn next_due(conversation: &Conversation) -> Option<Timestamp> {
+    conversation.reminders.next().map(|reminder| reminder.due)
 }
 
 /// What cannot be found again by walking the turn: the failures. The rest of a trace is made from the record when it is wanted.
@@ -143,5 +160,4 @@ async fn deliver(inner: &Inner, id: &ConversationId, report: &Report, sink: &mut
     {
         tracing::warn!(conversation = %id, turn = report.turn.0, code = "S0501", "receipts were not stored: {error}");
     }
-    failpoint::hit("C23");
 }

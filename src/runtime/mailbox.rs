@@ -8,6 +8,7 @@ use std::{
 
 use segue_engine::{conversation::Conversation, ids::ConversationId};
 
+use super::bodies::Known;
 use crate::{limits, store::Version};
 
 /// The place of one conversation in this process.
@@ -26,6 +27,8 @@ pub(super) struct Cached {
     pub(super) conversation: Conversation,
     /// The version it has in the store.
     pub(super) version: Version,
+    /// Texts that are stored with it.
+    pub(super) bodies: Known,
 }
 
 impl Default for Cell {

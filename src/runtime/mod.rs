@@ -5,6 +5,7 @@
 //! turn is one transaction; every effect leaves through the recorded door; a reply leaves after it is stored, except streamed
 //! pieces, which are announced first.
 
+mod bodies;
 mod builder;
 mod catalogue;
 mod commit;
@@ -19,6 +20,7 @@ mod recovery;
 mod replay;
 mod replies;
 mod takeover;
+mod timers;
 mod turn;
 mod wording;
 
@@ -37,6 +39,7 @@ pub use self::{
     meter::Seen,
     parts::Action,
     replay::{Difference, ReplayError, TraceStep, TurnTrace},
+    timers::{Outbox, Outlet},
 };
 use self::{mailbox::Mailboxes, parts::Parts};
 use crate::{
@@ -64,6 +67,8 @@ struct Inner {
     /// Hash of engine version and project; stands in every record.
     build: u64,
     turn_wall: Duration,
+    /// Rings when a turn has changed when the next reminder is due.
+    timer_set: tokio::sync::Notify,
     seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
@@ -153,7 +158,12 @@ impl Assistant {
     ///
     /// # Errors
     /// [`ReceiveError`] when the message got no turn; with [`ReceiveError::Busy`] it was not accepted.
-    pub async fn receive(&self, incoming: Incoming, sink: Box<dyn ReplySink>) -> Result<Report, ReceiveError> {
+    pub async fn receive(&self, mut incoming: Incoming, sink: Box<dyn ReplySink>) -> Result<Report, ReceiveError> {
+        incoming.message.input_channel = timers::outer_channel(incoming.message.input_channel);
+        self.take(incoming, sink).await
+    }
+
+    async fn take(&self, incoming: Incoming, sink: Box<dyn ReplySink>) -> Result<Report, ReceiveError> {
         if self.0.tasks.is_closed() {
             return Err(ReceiveError::Closing);
         }

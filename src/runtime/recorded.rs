@@ -14,7 +14,7 @@ use segue_engine::time::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 
-use super::meter::Meter;
+use super::{bodies::Bodies, meter::Meter};
 use crate::{
     clock::{Clock, Deadline},
     cx::Cx,
@@ -67,6 +67,8 @@ pub(super) struct Door {
     pub(super) clock: Arc<RecordedClock>,
     /// What the turn used, for budgets and traces.
     pub(super) meter: Arc<Meter>,
+    /// Texts that the record names by their hash.
+    pub(super) bodies: Arc<Bodies>,
 }
 
 /// Why the door let nothing through.
@@ -109,8 +111,12 @@ impl Door {
 
     /// Records what came of it.
     pub(super) async fn finish<T: Serialize>(&self, cx: &Cx, outcome: &T) -> Result<(), Shut> {
+        self.finish_text(cx, serde_json::to_string(outcome).unwrap_or_else(|_| "null".into())).await
+    }
+
+    /// Records what came of it, in JSON already.
+    pub(super) async fn finish_text(&self, cx: &Cx, text: String) -> Result<(), Shut> {
         let at = self.clock.real_now();
-        let text = serde_json::to_string(outcome).unwrap_or_else(|_| "null".into());
         let done = self.journal.finish(&cx.key, text.into(), at).await;
         self.clock.advance(at);
         done.map_err(|error| {

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::{
     Assistant,
+    bodies::Bodies,
     meter::{Meter, Seen},
     parts::Parts,
     recorded::{Door, RecordedClock},
@@ -141,7 +142,9 @@ impl Assistant {
         let journal = Arc::new(ReplayJournal::new(turn.journal.clone()));
         let meter = Arc::new(meter);
         let clock = Arc::new(RecordedClock::new(self.0.clock.clone(), turn.inbound.at));
-        let door = Door { journal: journal.clone(), clock: clock.clone(), meter: meter.clone() };
+        let bodies = Bodies::new(self.0.store.clone(), conversation.id.clone(), Default::default());
+        let door =
+            Door { journal: journal.clone(), clock: clock.clone(), meter: meter.clone(), bodies: Arc::new(bodies) };
         let mut cx = Cx::new(clock, limits::TURN_WALL_MOST);
         cx.key = StepKey::new(turn.turn.0.to_string());
         let inherited = takeover::inherited(&turn.journal);

@@ -10,7 +10,7 @@ use segue_engine::{
     dialogue::{self, Input, InputKind, Next, Reason},
 };
 
-use super::{effects, hash, parts::Parts, recorded::Door, replies::TurnSink, wording};
+use super::{effects, hash, parts::Parts, recorded::Door, replies::TurnSink, timers, wording};
 use crate::{
     cx::Cx,
     limits,
@@ -59,7 +59,7 @@ pub(super) async fn walk(
         walked.events.push(event);
     }
     let mut upgraded = inheritance.upgraded;
-    let mut kind = InputKind::Message(inbound.message.clone());
+    let mut kind = timers::first_input(inbound);
     for effect in 0.. {
         let at = if effect == 0 { inbound.at } else { crate::clock::Clock::now(&*door.clock) };
         let input = Input { at, seed: hash::nth(inbound.seed, effect), kind };

@@ -29,6 +29,7 @@ pub async fn check(make: impl Fn() -> Arc<dyn Store>) {
     sweep_at_start(&*make()).await;
     outbox(&*make()).await;
     outbox_is_bounded(&*make()).await;
+    timers(&*make()).await;
     coalesced(&*make()).await;
     snapshots(&*make()).await;
     turns_and_lists(&*make()).await;
@@ -345,6 +346,30 @@ async fn erase(store: &dyn Store) {
     assert_eq!(store.conversations(9).await.unwrap(), ["d"]);
     assert_eq!(store.accept(message("c", "m1", 3)).await.unwrap(), Accepted::New(TurnNumber(1)), "it begins anew");
     assert_eq!(store.unfinished(&id).await.unwrap()[0].journal, []);
+}
+
+async fn timers(store: &dyn Store) {
+    let at = |second: i64| Timestamp::from_micros(second * 1_000_000);
+    let set = async |id: &str, version: u64, timer: Option<Option<Timestamp>>| {
+        let inbound = message(id, &format!("m{version}"), 1);
+        let Accepted::New(turn) = store.accept(inbound.clone()).await.unwrap() else { panic!("not new") };
+        store.append(&id.into(), Version(version), Batch { timer, ..batch(&inbound, turn) }).await.unwrap();
+    };
+    assert_eq!(store.timers(9).await.unwrap(), []);
+    set("a", 0, Some(Some(at(30)))).await;
+    set("b", 0, Some(Some(at(10)))).await;
+    set("c", 0, None).await;
+    assert_eq!(store.timers(9).await.unwrap(), [("b".into(), at(10)), ("a".into(), at(30))]);
+    assert_eq!(store.timers(1).await.unwrap(), [("b".into(), at(10))]);
+    set("a", 1, Some(Some(at(5)))).await;
+    set("b", 1, None).await;
+    assert_eq!(store.timers(9).await.unwrap(), [("a".into(), at(5)), ("b".into(), at(10))], "a turn that says nothing");
+    // What is refused changes nothing.
+    store.append(&"a".into(), Version(0), Batch { timer: Some(None), ..Batch::default() }).await.unwrap_err();
+    set("b", 2, Some(None)).await;
+    assert_eq!(store.timers(9).await.unwrap(), [("a".into(), at(5))]);
+    store.erase(&"a".into()).await.unwrap();
+    assert_eq!(store.timers(9).await.unwrap(), []);
 }
 
 async fn expire(store: &dyn Store) {

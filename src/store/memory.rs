@@ -188,6 +188,16 @@ impl Store for MemoryStore {
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
         now(Ok(self.list(Talk::is_waiting).into_iter().map(|(_, id)| id).collect()))
     }
+    fn timers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<(ConversationId, Timestamp)>, StoreError>> {
+        let mut found: Vec<(ConversationId, Timestamp)> = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            found.extend(shard.iter().filter_map(|(id, talk)| Some((id.clone(), talk.due?))));
+        }
+        found.sort_unstable_by_key(|(_, due)| *due);
+        found.truncate(limit);
+        now(Ok(found))
+    }
     fn undelivered<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>> {
         now(self.read(id, |talk| talk.undelivered(id)))
     }

@@ -109,6 +109,8 @@ pub struct Batch {
     pub snapshot: Option<Conversation>,
     /// The trace of the turn, as JSON text.
     pub trace: Option<String>,
+    /// When the conversation's earliest reminder is due from now on, where that has changed; the inner `None` is never.
+    pub timer: Option<Option<Timestamp>>,
     /// Large texts that the trace or the journal refer to by hash; each is stored once in a conversation.
     pub bodies: Vec<Body>,
 }
@@ -294,6 +296,8 @@ pub trait Store: Send + Sync {
     fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>>;
     /// Conversations that have unfinished messages or undelivered replies, for the sweep at start.
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>>;
+    /// Conversations whose earliest reminder is due first, with that time; at most `limit`, the earliest first.
+    fn timers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<(ConversationId, Timestamp)>, StoreError>>;
     /// Replies that were stored and not delivered, oldest first; at most [`limits::OUTBOX`](crate::limits::OUTBOX), older
     /// ones are given up.
     fn undelivered<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>>;

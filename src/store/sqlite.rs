@@ -6,6 +6,7 @@
 //!
 //! Texts are encoded by whoever calls, not by the writer, which is the one thing that all share.
 
+mod crowd;
 mod heads;
 mod maintain;
 mod read;
@@ -176,7 +177,6 @@ impl SqliteStore {
     }
 
     async fn mark_delivered(&self, id: &ConversationId, replies: Vec<Arc<str>>) -> Result<(), StoreError> {
-        failpoint::hit("C22");
         let waiting = self.receipts.add((id.clone(), replies));
         if waiting > limits::STORE_QUEUE {
             // The writer does not keep up: whoever delivers waits for it.
@@ -193,7 +193,6 @@ impl SqliteStore {
                 }
             });
         }
-        failpoint::hit("C23");
         Ok(())
     }
 
@@ -249,6 +248,7 @@ fn encode(id: &ConversationId, after: Version, batch: Batch) -> Result<Box<Appen
         journal,
         trace: batch.trace,
         bodies: batch.bodies,
+        timer: batch.timer,
         snapshot: snapshot.map_err(damaged)?,
     }))
 }
@@ -304,6 +304,9 @@ impl Store for SqliteStore {
             self.store_receipts().await?;
             self.read(read::waiting).await
         })
+    }
+    fn timers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<(ConversationId, Timestamp)>, StoreError>> {
+        Box::pin(self.read(move |connection| read::timers(connection, limit)))
     }
     fn undelivered<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>> {
         let id = id.clone();

@@ -36,6 +36,7 @@ pub(super) fn collect(slot: &str, description: &str) -> Collect {
         action: format!("action_ask_{slot}").into(),
         rejections: Vec::new(),
         force_slot_filling: false,
+        silence: Vec::new(),
     }
 }
 
@@ -56,12 +57,13 @@ pub(super) fn flow(id: &str, description: &str, kinds: Vec<StepKind>) -> Flow {
             next: NextStep::Go(Target::End),
             place: Place::default(),
             description: None,
+            reach: 0,
         })
         .collect();
     Flow {
-        translations: Vec::new(),
         id: id.into(),
         name: id.replace('_', " ").into(),
+        translations: Vec::new(),
         description: description.into(),
         guard: None,
         always_include_in_prompt: false,
@@ -105,6 +107,7 @@ fn slot(name: &str, kind: SlotType) -> SlotDef {
         initial: Json::Null,
         mappings: Vec::new(),
         validation: None,
+        shared: false,
         builtin: false,
         place: Place::default(),
     }
@@ -223,7 +226,15 @@ impl Talk {
     fn push(mut self, flow: &str, at: Position, kind: FrameKind) -> Self {
         let frames = self.0.stack.frames_mut();
         let frame_id = FrameId::from(format!("{}", frames.len()));
-        frames.push(Frame { frame_id, flow_id: FlowId::from(flow), at, kind, trail: Vec::new() });
+        frames.push(Frame {
+            frame_id,
+            flow_id: FlowId::from(flow),
+            at,
+            kind,
+            trail: Vec::new(),
+            reach: 0,
+            ran: Vec::new(),
+        });
         self
     }
     /// A flow stands at a step that asks for a slot, and asks.

@@ -9,6 +9,7 @@ mod kills;
 mod limits;
 mod program;
 mod rasa;
+mod reminders;
 mod rest;
 mod run;
 mod trials;

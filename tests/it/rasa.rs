@@ -29,7 +29,12 @@ fn train_and_data_validate_check_and_say_so() {
 #[test]
 fn shell_talks_and_options_without_a_meaning_are_noted() {
     let ran = run(&["shell", &project("courier"), "-m", "models/x.tar.gz", "--debug"], "track it\n");
-    assert_eq!((ran.code, ran.lines()), (0, vec!["bot: Which parcel?", "bot: The number stands on your receipt."]), "{}", ran.err);
+    assert_eq!(
+        (ran.code, ran.lines()),
+        (0, vec!["bot: Which parcel?", "bot: The number stands on your receipt."]),
+        "{}",
+        ran.err
+    );
     assert!(ran.err.contains("there are no trained models") && ran.err.contains("LOG_LEVEL"), "{}", ran.err);
 }
 

@@ -8,6 +8,13 @@ pub const FLOW_STEPS: usize = 250;
 pub const STACK_FRAMES: usize = 64;
 /// Turn: actions, tool calls of steps and agent tasks; a flow that runs in circles through them ends here.
 pub const TURN_ACTS: u32 = 250;
+/// Turn: changes of slots that can be taken back; more than any turn makes that does not run in circles.
+pub const UNDO_SLOTS: usize = 256;
+/// Conversation: actions and tool calls that a frame on the stack remembers, so that a correction need not run them again;
+/// the oldest are forgotten first.
+pub const RAN_STEPS: usize = 32;
+/// Conversation: reminders that wait; a further one is left out.
+pub const REMINDERS: usize = 32;
 /// Turn: characters of a tool's answer that the event about it keeps.
 pub const TOOL_SUMMARY: usize = 500;
 /// Message: characters that are stored and understood; a longer one is answered with "too long" (reliability.md 3.9).

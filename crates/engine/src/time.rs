@@ -30,6 +30,10 @@ impl Timestamp {
     pub fn to_utc(self) -> DateTime<Utc> {
         Utc.timestamp_micros(self.0).single().unwrap_or(DateTime::UNIX_EPOCH)
     }
+    /// From a time with a zone, such as `2026-11-03T08:00:00+01:00`.
+    pub fn from_rfc3339(text: &str) -> Option<Self> {
+        DateTime::parse_from_rfc3339(text).ok().map(|time| Self(time.timestamp_micros()))
+    }
     /// Whole microseconds from `earlier` to `self`; negative when `self` is before it.
     pub fn since(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0)

@@ -34,6 +34,8 @@ pub(super) struct Talk {
     /// Journals and traces of the latest turns.
     records: Vec<Records>,
     bodies: Vec<Body>,
+    /// When its earliest reminder is due.
+    pub(super) due: Option<Timestamp>,
 }
 
 /// An accepted message.
@@ -193,6 +195,9 @@ impl Talk {
             if let Some(records) = self.records.iter_mut().find(|records| records.turn == batch.turn.0) {
                 records.trace = batch.trace;
             }
+        }
+        if let Some(due) = batch.timer {
+            self.due = due;
         }
         Ok(Version(number))
     }

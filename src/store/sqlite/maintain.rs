@@ -21,7 +21,7 @@ pub(super) fn erase(connection: &Connection, id: &ConversationId) -> rusqlite::R
     let number = "SELECT number FROM conversations WHERE id = ?1";
     let mut deleted = Ok(0);
     // The head goes last: it tells the number.
-    for table in ["inbox", "batches", "snapshots", "journal", "bodies"] {
+    for table in ["inbox", "batches", "snapshots", "journal", "bodies", "timers"] {
         let sql = format!("DELETE FROM {table} WHERE conversation = ({number})");
         deleted = deleted.and_then(|_| connection.execute(&sql, [id.as_str()]));
     }

@@ -145,8 +145,12 @@ fn record(row: &Row<'_>) -> rusqlite::Result<JournalRecord> {
 }
 
 fn journal(connection: &Connection, id: &ConversationId, conversation: i64, turn: u64) -> Read<Vec<JournalRecord>> {
-    let sql = "SELECT step, kind, request, outcome, at, build FROM journal WHERE conversation = ?1 AND turn = ?2";
-    rows(connection, id, sql, params![conversation, Unsigned(turn)], |row| record(row).map(Ok))
+    let sql = "SELECT step, kind, request, outcome, at, build FROM journal
+               WHERE conversation = ?1 AND turn = ?2 ORDER BY id";
+    let records = rows(connection, id, sql, params![conversation, Unsigned(turn)], |row| record(row).map(Ok))?;
+    let mut merged = Vec::with_capacity(records.len());
+    merge_journal(&mut merged, records);
+    Ok(merged)
 }
 
 /// The messages of a conversation by turn.
@@ -181,6 +185,21 @@ pub(super) fn unfinished(connection: &Connection, id: &ConversationId) -> Read<V
 pub(super) fn waiting(connection: &Connection) -> Read<Vec<ConversationId>> {
     let sql = "SELECT id FROM conversations WHERE open <> '' OR pending <> ''";
     ids(connection, sql, [])
+}
+
+pub(super) fn timers(connection: &Connection, limit: usize) -> Read<Vec<(ConversationId, Timestamp)>> {
+    let sql = "SELECT conversations.id, timers.due FROM timers
+               JOIN conversations ON conversations.number = timers.conversation ORDER BY timers.due LIMIT ?1";
+    let mut statement = connection.prepare_cached(sql).map_err(driver)?;
+    let mut rows = statement.query(params![Unsigned(limit as u64)]).map_err(driver)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(driver)? {
+        // A row that is no pair of a text and a number belongs to no conversation that could be read.
+        if let (Ok(id), Ok(due)) = (row.get::<_, String>(0), row.get(1)) {
+            found.push((ConversationId::from(id), Timestamp::from_micros(due)));
+        }
+    }
+    Ok(found)
 }
 
 pub(super) fn undelivered(connection: &Connection, id: &ConversationId) -> Read<Vec<StoredReply>> {

@@ -14,7 +14,7 @@ use crate::{limits, store::StoreError};
 const APPLICATION: i32 = 0x5365_6775;
 
 /// Entry `n` takes a file from version `n` to `n + 1`.
-const MIGRATIONS: &[&str] = &[V1];
+const MIGRATIONS: &[&str] = &[V1, V2, V3];
 /// The newest version.
 const KNOWN: u32 = MIGRATIONS.len() as u32;
 
@@ -64,6 +64,26 @@ CREATE VIEW events AS
            event.value AS data
       FROM batches JOIN conversations ON conversations.number = batches.conversation,
            json_each(CAST(substr(batches.events, 10) AS TEXT)) AS event;
+";
+
+/// Records of the journal stand in the order of their writing, several of one step where there were several (the reader merges
+/// them): a transaction then writes to the last pages of the table, whosever turns they belong to, and not to one page for each conversation.
+const V2: &str = "
+CREATE TABLE records (
+    id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL, turn INTEGER NOT NULL, step TEXT NOT NULL, kind TEXT NOT NULL,
+    request TEXT NOT NULL, outcome TEXT, at INTEGER NOT NULL, build INTEGER NOT NULL
+);
+INSERT INTO records (conversation, turn, step, kind, request, outcome, at, build)
+    SELECT conversation, turn, step, kind, request, outcome, at, build FROM journal;
+DROP TABLE journal;
+ALTER TABLE records RENAME TO journal;
+CREATE INDEX journal_by_turn ON journal (conversation, turn);
+";
+
+/// * `timers`: when the earliest reminder of a conversation is due, in microseconds.
+const V3: &str = "
+CREATE TABLE timers (conversation INTEGER PRIMARY KEY, due INTEGER NOT NULL);
+CREATE INDEX timers_in_order ON timers (due);
 ";
 
 /// Opens the file for writing, and brings its tables to the newest version.

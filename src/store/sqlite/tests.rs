@@ -138,12 +138,80 @@ fn a_newer_or_foreign_file_is_left_alone() {
     drop(files.open("a.db"));
     Connection::open(files.path("a.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let refused = SqliteStore::open(&files.path("a.db"), false).err().unwrap();
-    assert!(matches!(refused, StoreError::TooNew { found: 99, known: 1 }), "{refused}");
+    assert!(matches!(refused, StoreError::TooNew { found: 99, known: 3 }), "{refused}");
     Connection::open(files.path("b.db")).unwrap().execute_batch("CREATE TABLE events (id INTEGER)").unwrap();
     let refused = SqliteStore::open(&files.path("b.db"), false).err().unwrap();
     assert!(matches!(refused, StoreError::Unsupported { .. }), "{refused}");
     std::fs::write(files.path("c.db"), "this is no database, however long it goes on about it".repeat(40)).unwrap();
     assert!(SqliteStore::open(&files.path("c.db"), false).is_err());
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_version_is_brought_up_to_date() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    store.accept(message("c", "m1", 1)).await.unwrap();
+    store.journal(&"c".into(), TurnNumber(1), vec![record("a", None), record("b", Some("1"))]).await.unwrap();
+    drop(store);
+    let columns = "conversation, turn, step, kind, request, outcome, at, build";
+    let back = format!(
+        "ALTER TABLE journal RENAME TO newer;
+         CREATE TABLE journal (
+             conversation INTEGER NOT NULL, turn INTEGER NOT NULL, step TEXT NOT NULL, kind TEXT NOT NULL,
+             request TEXT NOT NULL, outcome TEXT, at INTEGER NOT NULL, build INTEGER NOT NULL,
+             PRIMARY KEY (conversation, turn, step)
+         ) WITHOUT ROWID;
+         INSERT INTO journal SELECT {columns} FROM newer; DROP TABLE newer; DROP TABLE timers; PRAGMA user_version = 1"
+    );
+    Connection::open(files.path("a.db")).unwrap().execute_batch(&back).unwrap();
+    let store = files.open("a.db");
+    let id = ConversationId::from("c");
+    assert_eq!(store.unfinished(&id).await.unwrap()[0].journal, [record("a", None), record("b", Some("1"))]);
+    // Of two records of one step the outcome counts, whichever was written first.
+    store.journal(&id, TurnNumber(1), vec![record("a", Some("2")), record("b", None)]).await.unwrap();
+    let found = store.unfinished(&id).await.unwrap()[0].journal.clone();
+    assert_eq!(found, [record("a", Some("2")), record("b", Some("1"))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn receipts_are_stored_soon_even_when_nothing_else_is() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    talk(&store, "c", "m1", 1).await;
+    let other = Connection::open(files.path("a.db")).unwrap();
+    let pending =
+        || other.query_row("SELECT pending <> '' FROM conversations", [], |row| row.get::<_, bool>(0)).unwrap();
+    store.delivered(&"c".into(), vec!["c-1".into()]).await.unwrap();
+    assert!(pending(), "nobody waits for a receipt");
+    // Who sees to them begins to wait.
+    tokio::task::yield_now().await;
+    tokio::time::advance(limits::STORE_RECEIPTS).await;
+    for _ in 0..1_000_000 {
+        tokio::task::yield_now().await;
+        if !pending() {
+            return;
+        }
+    }
+    panic!("the receipt was not stored");
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_version_learns_about_reminders() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    talk(&store, "c", "m1", 1).await;
+    drop(store);
+    let old = Connection::open(files.path("a.db")).unwrap();
+    old.execute_batch("DROP TABLE timers; PRAGMA user_version = 1").unwrap();
+    drop(old);
+    let (store, due) = (files.open("a.db"), Timestamp::from_micros(5));
+    let inbound = message("c", "m2", 2);
+    store.accept(inbound.clone()).await.unwrap();
+    let timed = Batch { timer: Some(Some(due)), ..batch(&inbound, TurnNumber(2)) };
+    store.append(&"c".into(), Version(1), timed).await.unwrap();
+    drop(store);
+    assert_eq!(files.open("a.db").timers(9).await.unwrap(), [("c".into(), due)]);
+    assert_eq!(files.open("a.db").turns(&"c".into()).await.unwrap().len(), 2);
 }
 
 #[tokio::test]

@@ -10,7 +10,9 @@ use segue_engine::{ids::ConversationId, time::Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Receipt, Receipts, Unsigned, driver,
+    Receipt, Receipts, Unsigned,
+    crowd::Crowd,
+    driver,
     heads::{Head, Heads},
     maintain,
 };
@@ -63,6 +65,8 @@ pub(super) struct Appended {
     pub(super) journal: Option<Vec<u8>>,
     pub(super) trace: Option<String>,
     pub(super) bodies: Vec<Body>,
+    /// The time of the earliest reminder, where it has changed.
+    pub(super) timer: Option<Option<Timestamp>>,
     pub(super) snapshot: Option<Vec<u8>>,
 }
 
@@ -107,7 +111,9 @@ pub(super) fn run(connection: &Connection, mut jobs: mpsc::Receiver<Job>, receip
             return;
         }
     };
+    let mut crowd = Crowd::default();
     while jobs.blocking_recv_many(&mut group, limits::STORE_GROUP) > 0 {
+        crowd.gather(&mut group, &mut jobs);
         writer.commit_group(&mut group);
     }
     if !receipts.is_empty() {
@@ -152,13 +158,9 @@ impl<'c> Writer<'c> {
                 "INSERT INTO batches (conversation, version, turn, also, at, events, replies, journal, trace)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             )?,
-            // An intent never replaces an outcome.
             journal_put: connection.prepare(
                 "INSERT INTO journal (conversation, turn, step, kind, request, outcome, at, build)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
-                 ON CONFLICT DO UPDATE SET kind = excluded.kind, request = excluded.request,
-                 outcome = excluded.outcome, at = excluded.at, build = excluded.build
-                 WHERE excluded.outcome IS NOT NULL OR journal.outcome IS NULL",
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             )?,
             snapshot_put: connection
                 .prepare("INSERT OR REPLACE INTO snapshots (conversation, version, snapshot) VALUES (?1, ?2, ?3)")?,
@@ -203,6 +205,9 @@ impl<'c> Writer<'c> {
         let receipts = self.receipts.take();
         let outcomes = self.perform_all(&receipts, group).and_then(|outcomes| {
             self.commit.execute([])?;
+            if !receipts.is_empty() {
+                failpoint::hit("C23");
+            }
             Ok(outcomes)
         });
         if outcomes.is_err() {
@@ -376,6 +381,9 @@ impl<'c> Writer<'c> {
         for body in &batch.bodies {
             self.body_put.execute(params![conversation, &*body.hash, at.as_micros(), &*body.text])?;
         }
+        if let Some(due) = batch.timer {
+            self.set_timer(conversation, due)?;
+        }
         self.heads.change(id, |head| {
             head.version = number;
             head.open.retain(|(open, _)| *open != turn.0 && !batch.also.contains(&TurnNumber(*open)));
@@ -383,6 +391,18 @@ impl<'c> Writer<'c> {
             head.touch(at);
         });
         Ok(Ok(Done::Version(Version(number))))
+    }
+
+    /// Rare, so its statements are not kept ready.
+    fn set_timer(&self, conversation: i64, due: Option<Timestamp>) -> rusqlite::Result<()> {
+        match due {
+            Some(due) => self.connection.execute(
+                "INSERT OR REPLACE INTO timers (conversation, due) VALUES (?1, ?2)",
+                params![conversation, due.as_micros()],
+            ),
+            None => self.connection.execute("DELETE FROM timers WHERE conversation = ?1", [conversation]),
+        }
+        .map(drop)
     }
 
     fn delivered(&mut self, id: &ConversationId, replies: &[Arc<str>]) -> Outcome {

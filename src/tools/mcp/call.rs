@@ -290,7 +290,6 @@ pub(super) async fn perform(line: &Line, request: CallRequest, watchers: &Watche
             return fate;
         }
     };
-    failpoint::hit("C12");
     let _watching = progress.map(|report| watchers.watch(handle.progress_token.clone(), report));
     let result = tokio::select! {
         biased;

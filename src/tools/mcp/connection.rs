@@ -25,7 +25,7 @@ use super::{
     listener::Listener,
     wire,
 };
-use crate::{cx::Cx, limits};
+use crate::{cx::Cx, failpoint, limits};
 
 type Service = RunningService<RoleClient, Listener>;
 
@@ -95,7 +95,10 @@ async fn open(shared: &Shared, mode: ClientLifecycleMode) -> Result<Link, Refusa
             let env: Vec<_> = env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
             let started = child::start(command, args, &env, &shared.around).map_err(Refusal::Other)?;
             let output = Lines::new(started.output, gone.clone());
-            let transport = AsyncRwTransport::<RoleClient, _, _>::new(output, started.input);
+            let transport = AsyncRwTransport::<RoleClient, _, _>::new(
+                output,
+                failpoint::torn("C12", "\"tools/call\"", started.input),
+            );
             match greet(shared, transport, mode).await {
                 Ok(service) => Ok(Link::of(shared, service, gone, Some(started.child), started.errors)),
                 Err(refusal) => {

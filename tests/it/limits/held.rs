@@ -64,6 +64,9 @@ impl Store for Stuck {
     fn waiting(&self) -> Told<'_, Vec<ConversationId>> {
         self.inner.waiting()
     }
+    fn timers(&self, limit: usize) -> Told<'_, Vec<(ConversationId, Timestamp)>> {
+        self.inner.timers(limit)
+    }
     fn undelivered<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<StoredReply>> {
         self.inner.undelivered(id)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Map, Value as Json};
 
-use super::{Command, Frame, Reply, UserMessage};
+use super::{Command, Frame, Reply, Trigger, UserMessage};
 use crate::{
     ids::{ActionName, AgentName, FlowId, ServerName, SlotName, StepId, ToolName},
     time::Timestamp,
@@ -133,6 +133,10 @@ impl EventPlace {
     fn is_empty(&self) -> bool {
         self.active_flow.is_none() && self.step_id.is_none()
     }
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Who filled a slot.
@@ -265,6 +269,45 @@ pub enum EventKind {
         /// Its name; null takes it back.
         name: Option<ActionName>,
     },
+    /// Back to before the newest user message; a second one in the same turn changes nothing.
+    Rewind,
+    /// The newest action is taken back: what it said and the values it set. The stack is not.
+    Undo,
+    /// Something is to happen later, unless it is cancelled before.
+    Reminder {
+        /// Its name; the brain gives it one where there is none.
+        #[serde(default)]
+        name: Option<Arc<str>>,
+        /// The intent that comes then.
+        intent: Arc<str>,
+        /// Its entities.
+        #[serde(default, skip_serializing_if = "Json::is_null")]
+        entities: Json,
+        /// When, in the form of ISO 8601; the brain writes the zone to it.
+        date_time: String,
+        /// Whether a message of the user cancels it.
+        #[serde(default = "yes")]
+        kill_on_user_msg: bool,
+    },
+    /// Reminders are cancelled: all that fit what is given; all there are, if nothing is.
+    CancelReminder {
+        /// By name.
+        #[serde(default)]
+        name: Option<Arc<str>>,
+        /// By intent.
+        #[serde(default)]
+        intent: Option<Arc<str>>,
+        /// By entities.
+        #[serde(default, skip_serializing_if = "Json::is_null")]
+        entities: Json,
+    },
+    /// Ours: something came that no user wrote: a reminder, or a call of a program. A turn begins.
+    External {
+        /// What.
+        trigger: Trigger,
+    },
+    /// The conversation goes back to the coexisting NLU assistant; kept for those who read events.
+    RoutingSessionEnded,
     /// The stack changed: the whole of it, so that any part of a history can be read alone.
     Stack {
         /// Bottom first.
@@ -386,7 +429,7 @@ pub enum EventKind {
     Understood {
         /// The commands as they came in.
         commands: Vec<Command>,
-        /// Where they came from: `model`, `payload`, `intent`, `shortcut`.
+        /// Where they came from: `model`, `payload`, `intent`, `shortcut`, `mapping`, `check`, `external`.
         source: String,
     },
     /// Ours: a crash or an interruption cut this reply; how much of it was seen is not known.

@@ -71,8 +71,9 @@ impl History {
     pub(super) fn user(&mut self, text: &Arc<str>, at: Timestamp) {
         self.push(HistoryItem::User { text: text.clone(), at });
     }
-    pub(super) fn bot(&mut self, bot: &BotMessage, at: Timestamp) {
-        let Some(text) = &bot.reply.text else { return };
+    /// Whether there was anything to keep.
+    pub(super) fn bot(&mut self, bot: &BotMessage, at: Timestamp) -> bool {
+        let Some(text) = &bot.reply.text else { return false };
         let text = if bot.reply.buttons.is_empty() {
             text.clone()
         } else {
@@ -86,6 +87,7 @@ impl History {
             kind: bot.kind,
             in_exchange: bot.in_exchange,
         });
+        true
     }
     pub(super) fn exchanges(&mut self, agent: &AgentName, messages: &Arc<Vec<Json>>) {
         self.push(HistoryItem::Exchanges { agent: agent.clone(), messages: messages.clone() });
@@ -95,6 +97,10 @@ impl History {
     }
     pub(super) fn mark(&mut self, agent: &AgentName, start: bool) {
         self.push(HistoryItem::Mark { agent: agent.clone(), start });
+    }
+    /// Takes the newest entries away.
+    pub(super) fn forget(&mut self, newest: usize) {
+        self.0.truncate(self.0.len().saturating_sub(newest));
     }
     pub(super) fn clear(&mut self) {
         self.0.clear();

@@ -9,8 +9,10 @@ mod event;
 mod history;
 mod message;
 mod outcome;
+mod reminder;
 mod slots;
 mod stack;
+mod undo;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,8 +25,10 @@ pub use self::{
     history::{History, HistoryItem},
     message::{Button, Reply, UserMessage},
     outcome::{ActionCall, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus, ToolCallStep, ToolResult},
+    reminder::{Reminder, Reminders, Trigger, TriggerKind},
     slots::{SlotState, Slots},
-    stack::{AgentFrame, AgentState, FlowFrameType, Frame, FrameKind, PatternFrame, Position, Stack},
+    stack::{AgentFrame, AgentState, FlowFrameType, Frame, FrameKind, PatternFrame, Position, RanStep, Stack},
+    undo::Undo,
 };
 use crate::{
     ids::{AgentName, ConversationId, FlowId},
@@ -65,6 +69,12 @@ pub struct Conversation {
     /// How far the present turn is.
     #[serde(default)]
     pub turn: TurnState,
+    /// What waits for its time.
+    #[serde(default, skip_serializing_if = "Reminders::is_empty")]
+    pub reminders: Reminders,
+    /// What the newest turn changed.
+    #[serde(default, skip_serializing_if = "Undo::is_empty")]
+    pub undo: Undo,
 }
 
 /// How far a turn is: enough to go on with it after an effect, and to end one that runs in circles.
@@ -87,7 +97,7 @@ pub struct Session {
     pub ended: bool,
     /// When it began.
     pub started_at: Timestamp,
-    /// When the user last wrote.
+    /// When the user last wrote, or something else last began a turn.
     pub last_user_at: Timestamp,
     /// Messages of the user in this session.
     #[serde(default)]
@@ -126,6 +136,8 @@ impl Conversation {
             turns: 0,
             next_frame: 0,
             turn: TurnState::default(),
+            reminders: Reminders::default(),
+            undo: Undo::default(),
         }
     }
 
@@ -147,16 +159,23 @@ impl Conversation {
                     self.agents.entry(agent.clone()).or_default().last_text = bot.reply.text.as_deref().map(Into::into);
                 }
                 self.turn.spoke = true;
-                self.history.bot(bot, event.at);
+                self.undo.said += usize::from(self.history.bot(bot, event.at));
             }
             EventKind::Slot { name, value, filled_by, reset } => {
-                if *reset {
-                    self.slots.reset(name, value);
+                let before = if *reset {
+                    self.slots.reset(name, value)
                 } else {
-                    self.slots.set(name.clone(), value.clone(), *filled_by);
+                    self.slots.set(name.clone(), value.clone(), *filled_by)
+                };
+                self.undo.slot(name, before);
+            }
+            EventKind::ResetSlots => {
+                for (name, state) in self.slots.clear() {
+                    self.undo.slot(&name, Some(state));
                 }
             }
-            EventKind::ResetSlots => self.slots.clear(),
+            EventKind::Rewind => self.rewind(),
+            EventKind::Undo => self.undo_action(),
             EventKind::SessionStarted => {
                 self.session = Session { started: true, started_at: event.at, ..Session::default() };
                 self.stack = Stack::default();
@@ -165,6 +184,7 @@ impl Conversation {
                 self.started_flows.clear();
                 self.flow_hashes.clear();
                 self.followup = None;
+                self.undo = Undo::default();
             }
             EventKind::SessionEnded { .. } => self.session.ended = true,
             EventKind::Restart => {
@@ -175,14 +195,47 @@ impl Conversation {
             EventKind::Resume => self.paused = false,
             EventKind::Followup { name } => self.followup.clone_from(name),
             EventKind::Stack { frames, next_frame } => {
-                self.stack = Stack::from_frames(frames.clone());
+                let before = std::mem::replace(&mut self.stack, Stack::from_frames(frames.clone()));
+                if self.undo.open {
+                    self.undo.stack.get_or_insert(before);
+                }
                 self.next_frame = *next_frame;
             }
             EventKind::FlowStarted { flow_id, fingerprint, .. } => {
                 self.started_flows.insert(flow_id.clone());
                 self.flow_hashes.insert(flow_id.clone(), *fingerprint);
             }
-            EventKind::Action { .. } | EventKind::ToolExecuted { agent_id: None, .. } => self.turn.acts += 1,
+            EventKind::Action { name } => {
+                self.turn.acts += 1;
+                // What a turn did is taken back while it runs; at rest nothing is kept for it.
+                if name.as_str() == "action_listen" { self.undo = Undo::default() } else { self.undo.action() }
+            }
+            EventKind::ToolExecuted { agent_id: None, .. } => self.turn.acts += 1,
+            EventKind::Reminder { name, intent, entities, date_time, kill_on_user_msg } => {
+                if let (Some(name), Some(due)) = (name, Timestamp::from_rfc3339(date_time)) {
+                    self.reminders.add(Reminder {
+                        name: name.clone(),
+                        due,
+                        intent: intent.clone(),
+                        entities: entities.clone(),
+                        kill_on_user_msg: *kill_on_user_msg,
+                        set: self.events,
+                    });
+                }
+            }
+            EventKind::CancelReminder { name, intent, entities } => self.reminders.keep(|one| {
+                name.as_ref().is_some_and(|name| *name != one.name)
+                    || intent.as_ref().is_some_and(|intent| *intent != one.intent)
+                    || !entities.is_null() && *entities != one.entities
+            }),
+            EventKind::External { trigger } => {
+                self.turn = TurnState::default();
+                self.undo = Undo::default();
+                self.session.last_user_at = event.at;
+                if let Some(name) = &trigger.reminder {
+                    self.reminders.keep(|one| one.name != *name);
+                }
+            }
             EventKind::Understood { .. } => self.turn.understood = true,
             EventKind::AgentStarted { flow_id, agent_id, .. } => {
                 self.turn.acts += 1;
@@ -205,6 +258,7 @@ impl Conversation {
             | EventKind::AgentResumed { .. }
             | EventKind::AgentCancelled { .. }
             | EventKind::ToolExecuted { .. }
+            | EventKind::RoutingSessionEnded
             | EventKind::Unknown(_) => {}
         }
     }
@@ -215,7 +269,9 @@ impl Conversation {
         self.session.turns += 1;
         self.session.last_user_at = at;
         self.history.user(&message.text, at);
-        self.latest_message = Some(message.clone());
+        self.reminders.keep(|one| !one.kill_on_user_msg);
+        let before = self.latest_message.replace(message.clone());
+        self.undo = Undo { message: before.map(Box::new), said: 1, open: true, ..Undo::default() };
     }
 
     /// The value that was set for a slot; `None` when it still has its initial value.

@@ -41,13 +41,22 @@ impl Slots {
     pub fn iter(&self) -> impl Iterator<Item = (&SlotName, &SlotState)> {
         self.0.iter()
     }
-    pub(super) fn set(&mut self, name: SlotName, value: Json, filled_by: Option<FilledBy>) {
-        self.0.insert(name, SlotState { value, filled_by, has_been_set: true });
+    /// Gives back what was there before.
+    pub(super) fn set(&mut self, name: SlotName, value: Json, filled_by: Option<FilledBy>) -> Option<SlotState> {
+        self.0.insert(name, SlotState { value, filled_by, has_been_set: true })
     }
-    pub(super) fn reset(&mut self, name: &SlotName, value: &Json) {
-        self.0.insert(name.clone(), SlotState { value: value.clone(), filled_by: None, has_been_set: false });
+    /// Gives back what was there before.
+    pub(super) fn reset(&mut self, name: &SlotName, value: &Json) -> Option<SlotState> {
+        self.0.insert(name.clone(), SlotState { value: value.clone(), filled_by: None, has_been_set: false })
     }
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
+    pub(super) fn restore(&mut self, name: SlotName, state: Option<SlotState>) {
+        match state {
+            Some(state) => _ = self.0.insert(name, state),
+            None => _ = self.0.shift_remove(&name),
+        }
+    }
+    /// Empties it and gives out what was there.
+    pub(super) fn clear(&mut self) -> impl Iterator<Item = (SlotName, SlotState)> + use<> {
+        std::mem::take(&mut self.0).into_iter()
     }
 }

@@ -26,6 +26,35 @@ pub struct Frame {
     /// first visit: the candidates a correction may go back to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trail: Vec<StepId>,
+    /// What the flow could still do from here when the frame came to this place ([`crate::project::Step::reach`]); 0 = not
+    /// known. Tells whether a change of the flow concerns this frame.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reach: u32,
+    /// Actions and tool calls of the flow, and of the flows it called, that ran: a correction that leads past them again
+    /// does not run them again unless what they read has changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ran: Vec<RanStep>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // the form that serde asks for
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// An action or a tool call that ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RanStep {
+    /// The flow it stands in: the frame's own, or one that it called.
+    pub flow: FlowId,
+    /// Its step.
+    pub step: StepId,
+    /// A hash of the slots it may read, as they were when it had run.
+    pub inputs: u32,
+    /// How many steps the trail had then: going back to one of those does not lead past it again.
+    pub after: u32,
+    /// Whether a correction went back past it, and it has not been come to since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub passed: bool,
 }
 
 /// Where a frame stands.
@@ -142,6 +171,9 @@ pub enum PatternFrame {
         interrupted_flow_options: String,
         /// Whether there are several.
         multiple_flows_interrupted: bool,
+        /// The readable name of the one that goes on next if nobody asks; what the format had before 3.14.
+        #[serde(default)]
+        previous_flow_name: String,
     },
     /// Something went wrong on our side.
     InternalError {

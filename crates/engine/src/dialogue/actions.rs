@@ -1,21 +1,39 @@
 //! Actions: what a name means, the built-in ones, and custom ones on their way out and back.
 
-use serde_json::Map;
+use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, flow, patterns, rejections, session,
+    Next, flow, patterns, rejections, reminder, rerun, session,
     slots::settled_for,
     turn::{Turn, Walk},
 };
 use crate::{
     conversation::{ActionCall, ActionOutcome, Event, EventKind, FilledBy, PatternFrame},
-    ids::ActionName,
+    ids::{ActionName, SlotName},
     project::{NameText, StepKind},
 };
+
+/// Ends the turn like `action_listen`, for agents of others.
+const REQUEST_INPUT: &str = "action_agent_request_user_input";
+
+/// Actions of the older dialogue engine, and marks. They do nothing here; a custom action of the name takes their place.
+const IDLE: [&str; 10] = [
+    "action_handoff_metric",
+    "action_extract_slots",
+    "action_validate_slot_mappings",
+    "action_send_text",
+    "action_deactivate_loop",
+    "action_revert_fallback_events",
+    "action_default_ask_affirmation",
+    "action_default_ask_rephrase",
+    "action_two_stage_fallback",
+    "action_unlikely_intent",
+];
 
 /// Runs an action step. A templated name that means nothing is how optional actions stay optional, so it is passed over.
 pub(super) fn step(turn: &mut Turn<'_>, name: &NameText) -> Walk {
     match resolve(turn, name) {
+        Ok(name) if is_custom(turn, &name) && rerun::passes(turn) => Walk::On,
         Ok(name) => perform(turn, &name),
         Err(trouble) => {
             turn.note(format!("the name of an action could not be made: {trouble}"));
@@ -24,7 +42,12 @@ pub(super) fn step(turn: &mut Turn<'_>, name: &NameText) -> Walk {
     }
 }
 
-fn resolve(turn: &Turn<'_>, name: &NameText) -> Result<ActionName, String> {
+/// Whether somebody outside runs the action: a response of the name goes first, a built-in action does not.
+fn is_custom(turn: &Turn<'_>, name: &ActionName) -> bool {
+    turn.project.lists_action(name.as_str()) && turn.project.response(name.as_str()).is_none()
+}
+
+pub(super) fn resolve(turn: &Turn<'_>, name: &NameText) -> Result<ActionName, String> {
     match name {
         NameText::Plain(name) => Ok(name.clone()),
         NameText::Template(template) => turn.view().name(template).map(ActionName::from),
@@ -47,7 +70,7 @@ pub(super) fn followup(turn: &mut Turn<'_>) -> Option<Walk> {
 
 /// Does what a name means: a response, a custom action, or one of ours.
 fn perform(turn: &mut Turn<'_>, name: &ActionName) -> Walk {
-    if name.as_str() == flow::LISTEN {
+    if [flow::LISTEN, REQUEST_INPUT].contains(&name.as_str()) {
         return Walk::Stop(turn.listen());
     }
     if turn.project.response(name.as_str()).is_some() {
@@ -81,8 +104,9 @@ fn built_in(turn: &mut Turn<'_>, name: &ActionName) -> bool {
             let reason = "cannot_handle_not_supported".to_owned();
             turn.push_pattern(patterns::CANNOT_HANDLE, PatternFrame::CannotHandle { reason });
         }
-        "action_handoff_metric" | "action_reset_routing" | "action_extract_slots" | "action_validate_slot_mappings" => {
-        }
+        "action_reset_routing" => reset_routing(turn),
+        "action_back" | "action_default_fallback" => take_back(turn, name),
+        idle if IDLE.contains(&idle) => {}
         other => {
             if !patterns::run(turn, other) {
                 return false;
@@ -94,6 +118,38 @@ fn built_in(turn: &mut Turn<'_>, name: &ActionName) -> bool {
         turn.emit_here(EventKind::Action { name: name.clone() });
     }
     true
+}
+
+/// What only this assistant knows is forgotten, so that the coexisting one goes on from the shared slots.
+fn reset_routing(turn: &mut Turn<'_>) {
+    let project = turn.project;
+    let own = |name: &&SlotName| project.slot(name.as_str()).is_none_or(|slot| !slot.shared);
+    let names: Vec<SlotName> = turn.conversation().slots.iter().map(|(name, _)| name).filter(own).cloned().collect();
+    for name in names {
+        let value = project.slot(name.as_str()).map_or(Json::Null, |slot| slot.initial.clone());
+        turn.emit_here(EventKind::Slot { name, value, filled_by: None, reset: true });
+    }
+    turn.emit_here(EventKind::RoutingSessionEnded);
+}
+
+/// The newest message is taken back; the fallback says so first.
+fn take_back(turn: &mut Turn<'_>, name: &ActionName) {
+    if name.as_str() == "action_default_fallback" {
+        let response =
+            if turn.project.response("utter_default").is_some() { "utter_default" } else { "utter_ask_rephrase" };
+        turn.utter(response, &Map::new());
+    }
+    rewind(turn, EventKind::Rewind);
+}
+
+/// Back to before the newest message. The stack of before is not walked on: it listened then, and does again.
+fn rewind(turn: &mut Turn<'_>, kind: EventKind) {
+    if turn.conversation().undo.is_empty() {
+        return turn.note("there is no message of the user to take back");
+    }
+    turn.emit(kind);
+    turn.reload_stack();
+    turn.rewound = true;
 }
 
 /// Everything is forgotten but the pattern that runs.
@@ -122,10 +178,12 @@ pub(super) fn acted(turn: &mut Turn<'_>, outcome: ActionOutcome) -> Next {
         turn.note("an action came back that nobody waits for");
         return Next::Listen;
     };
-    if !early && turn.conversation().followup.is_some() {
+    let by_followup = !early && turn.conversation().followup.is_some();
+    if by_followup {
         turn.emit(EventKind::Followup { name: None });
     }
     turn.emit_here(EventKind::Action { name: name.clone() });
+    let waits = !early && !by_followup;
     match outcome {
         ActionOutcome::Done { events } => {
             let opens_session = name == *"action_session_start";
@@ -135,12 +193,18 @@ pub(super) fn acted(turn: &mut Turn<'_>, outcome: ActionOutcome) -> Next {
                     accept(turn, event, FilledBy::Custom);
                 }
             }
+            if waits && pending(turn).as_ref() == Some(&name) {
+                rerun::remember(turn);
+            }
         }
         // As in the CALM format the flow goes on; what it needs from the action, it must check (dialogue.md 5.10).
         ActionOutcome::Failed { reason } => turn.note(format!("`{name}` failed, the flow goes on: {reason}")),
     }
     if turn.conversation().session.ended {
         return Next::EndSession;
+    }
+    if turn.rewound {
+        return turn.listen();
     }
     if early { session::before_understanding(turn) } else { turn.walk() }
 }
@@ -157,13 +221,23 @@ fn pending(turn: &Turn<'_>) -> Option<ActionName> {
 
 /// Takes in an event from outside. What would break the brain's own books is left out: the stack, and what is counted here.
 pub(super) fn accept(turn: &mut Turn<'_>, mut event: Event, by: FilledBy) {
+    if turn.conversation().session.ended {
+        return turn.note("an event that comes after the end of the session is left out");
+    }
     match &mut event.kind {
+        EventKind::Rewind => return rewind(turn, EventKind::Rewind),
+        EventKind::Reminder { name, date_time, .. } => {
+            if let Err(trouble) = reminder::settle(turn, name, date_time) {
+                return turn.note(trouble);
+            }
+        }
         EventKind::Stack { .. }
         | EventKind::Action { .. }
         | EventKind::User(_)
         | EventKind::Understood { .. }
         | EventKind::AgentStarted { .. }
         | EventKind::AgentCompleted { .. }
+        | EventKind::External { .. }
         | EventKind::FlowStarted { .. } => {
             return turn.note("an event from outside that only the brain may write is left out");
         }

@@ -2,7 +2,7 @@
 //! in `why`.
 
 use super::{
-    Reason, collect, commands,
+    Reason, code_change, collect, commands,
     commands::{Source, Verdict},
     ending::each_step,
     interrupt,
@@ -72,11 +72,13 @@ impl Scene {
 
 /// Cleans the commands of one message and puts them into the order in which they run.
 pub(super) fn clean(turn: &mut Turn<'_>, scene: &Scene, commands: Vec<Command>, source: Source) -> Vec<Command> {
-    if let Some(flow) = interrupt::changed_flow(turn) {
+    let by_name = commands.iter().any(|command| matches!(command, Command::StartPattern { .. }));
+    if let Some(flow) = code_change::changed(turn).filter(|_| !by_name) {
         for command in commands {
             let rule = format!("`{flow}` has changed since it was started");
             turn.because(Reason::Replaced { command, by: Command::CodeChange, rule });
         }
+        turn.note(format!("`{flow}` has changed since it was started"));
         return vec![Command::CodeChange];
     }
     let commands = forced(turn, commands, source);
@@ -93,6 +95,7 @@ pub(super) fn clean(turn: &mut Turn<'_>, scene: &Scene, commands: Vec<Command>, 
             }
         }
     }
+    let kept = asked_which(turn, scene, kept);
     let mut kept = with_agent(turn, scene, kept, source);
     if kept.len() > 1 {
         drop_where(turn, &mut kept, "other commands can be handled", |command| {
@@ -139,9 +142,35 @@ fn merge(kept: &mut Vec<Command>, command: Command) {
     }
 }
 
+/// Where the project wants it: several flows while none is under way become the question which of them is meant.
+fn asked_which(turn: &mut Turn<'_>, scene: &Scene, kept: Vec<Command>) -> Vec<Command> {
+    let starts = |command: &Command| match command {
+        Command::StartFlow { flow } => Some(flow.clone()),
+        _ => None,
+    };
+    let options: Vec<FlowId> = kept.iter().filter_map(starts).collect();
+    let wanted = turn.project.config.compat.clarify_on_multiple_start_flows;
+    if !wanted || options.len() < 2 || scene.base.is_some() {
+        return kept;
+    }
+    let by = Command::Clarify { options };
+    let mut others = vec![by.clone()];
+    for command in kept {
+        if starts(&command).is_some() {
+            let rule = "several flows were named (clarify_on_multiple_start_flows)".to_owned();
+            turn.because(Reason::Replaced { command, by: by.clone(), rule });
+        } else if !matches!(command, Command::SetSlot { .. }) {
+            others.push(command);
+        } else {
+            turn.dropped(command, "no flow is started before it is known which");
+        }
+    }
+    others
+}
+
 /// While an agent waits, what nobody can handle is for the agent, and so is a message that only fills slots.
 fn with_agent(turn: &mut Turn<'_>, scene: &Scene, mut kept: Vec<Command>, source: Source) -> Vec<Command> {
-    if !scene.agent_waits {
+    if !scene.agent_waits || source == Source::External {
         return kept;
     }
     let is_unhandled = |command: &Command| {

@@ -21,6 +21,7 @@ pub(super) fn enter(turn: &mut Turn<'_>, step: &Step, collect: &Collect) -> Walk
             collect.slot, collect.utter, collect.action
         ));
     }
+    silence(turn, collect);
     if collect.ask_before_filling {
         turn.set_slot(&collect.slot, Json::Null, FilledBy::Flow);
     }
@@ -34,6 +35,21 @@ pub(super) fn enter(turn: &mut Turn<'_>, step: &Step, collect: &Collect) -> Walk
         Walk::On
     } else {
         turn.fail("a question could not be put on the stack")
+    }
+}
+
+/// Tells voice channels how long to wait for this answer, where that differs from the question before.
+fn silence(turn: &mut Turn<'_>, collect: &Collect) {
+    const SLOT: &str = "silence_timeout";
+    if collect.silence.is_empty() && turn.conversation().set_value(SLOT).is_none() {
+        return;
+    }
+    let channel = turn.conversation().latest_message.as_ref().map(|message| message.input_channel.clone());
+    let own = collect.silence.iter().find(|(of, _)| of.is_none() || *of == channel).map(|(_, seconds)| *seconds);
+    let usual = turn.project.slot(SLOT).map_or(Json::Null, |slot| slot.initial.clone());
+    let value = own.map_or(usual, Json::from);
+    if *turn.slot(SLOT) != value {
+        turn.set_slot(&SlotName::from(SLOT), value, FilledBy::Flow);
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Map, Value as Json};
 use super::{
     Next, Reason, interrupt, patterns,
     reply::INTERNAL_ERROR,
+    rerun,
     turn::{Turn, Walk, step_or_end},
 };
 use crate::{
@@ -23,12 +24,14 @@ impl Turn<'_> {
             FrameKind::Flow { frame_type } => {
                 let offers = flow.is_none_or(|flow| flow.run_pattern_completed);
                 if self.stack.is_empty() && offers && *frame_type != FlowFrameType::Call {
-                    let previous_flow_name = interrupt::name_of(self, &frame.flow_id);
+                    let previous_flow_name = self.flow_name(&frame.flow_id);
                     self.push_pattern(patterns::COMPLETED, PatternFrame::Completed { previous_flow_name });
                 } else if matches!(frame_type, FlowFrameType::Interrupt | FlowFrameType::Link) {
                     interrupt::offer_to_continue(self);
                 }
-                if *frame_type != FlowFrameType::Call {
+                if *frame_type == FlowFrameType::Call {
+                    rerun::hand_up(self.stack.last_mut(), &frame);
+                } else {
                     reset_slots(self, &frame, flow.map(|flow| &**flow));
                 }
             }

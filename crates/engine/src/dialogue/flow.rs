@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::{
-    Next, Reason, actions, agent_frame, collect, interrupt, slots, tool_call,
+    Next, Reason, actions, agent_frame, collect, interrupt, rerun, slots, tool_call,
     turn::{Turn, Walk, step_of},
 };
 use crate::{
@@ -20,8 +20,10 @@ pub(super) const LISTEN: &str = "action_listen";
 enum Upcoming<'a> {
     Step(&'a Step),
     End,
-    /// The step the frame stands at is no longer there, or nothing follows it.
+    /// The step the frame stands at is no longer there.
     Lost,
+    /// None of the ways on is open.
+    Stuck,
 }
 
 impl Turn<'_> {
@@ -31,7 +33,7 @@ impl Turn<'_> {
             if self.conversation().session.ended {
                 return Next::EndSession;
             }
-            if self.floor.is_some_and(|floor| self.stack.len() <= floor) {
+            if self.rewound || self.floor.is_some_and(|floor| self.stack.len() <= floor) {
                 return self.listen();
             }
             self.steps += 1;
@@ -67,6 +69,9 @@ impl Turn<'_> {
             Upcoming::Step(step) => {
                 if let Some(top) = self.stack.last_mut() {
                     top.at = Position::At(step.id.clone());
+                    if matches!(top.kind, FrameKind::Flow { .. }) {
+                        top.reach = step.reach;
+                    }
                 }
                 if begins {
                     self.flow_started(flow);
@@ -75,6 +80,7 @@ impl Turn<'_> {
             }
             Upcoming::End => self.end(),
             Upcoming::Lost => self.lost(),
+            Upcoming::Stuck => self.stuck(),
         }
     }
 
@@ -125,7 +131,7 @@ impl Turn<'_> {
         match target {
             Some(Target::Step(id)) => flow.step(id.as_str()).map_or(Upcoming::Lost, Upcoming::Step),
             Some(Target::End) => Upcoming::End,
-            None => Upcoming::Lost,
+            None => Upcoming::Stuck,
         }
     }
 
@@ -152,11 +158,13 @@ impl Turn<'_> {
 
     fn call(&mut self, child: &FlowId) -> Walk {
         self.remember_step();
-        let frame = self.frame(child, FrameKind::Flow { frame_type: FlowFrameType::Call });
+        let mut frame = self.frame(child, FrameKind::Flow { frame_type: FlowFrameType::Call });
+        rerun::hand_down(self.stack.last_mut(), &mut frame);
         if self.push(frame) { Walk::On } else { self.fail("the flows call one another too deeply") }
     }
 
-    /// The target goes below the frame on top, which ends: its slots are reset before the target begins.
+    /// The target goes below the frame on top, which ends: its slots are reset before the target begins. So does what was
+    /// cancelled below.
     fn link(&mut self, target: &FlowId) -> Walk {
         let project = self.project;
         let kind = match project.flow(target.as_str()) {
@@ -167,8 +175,8 @@ impl Turn<'_> {
         if let Some(top) = self.stack.last_mut() {
             top.at = Position::End;
         }
-        let below = self.stack.len().saturating_sub(1);
-        self.stack.insert(below, frame);
+        let under_way = self.stack.iter().rposition(|frame| frame.at != Position::End);
+        self.stack.insert(under_way.map_or(0, |at| at + 1), frame);
         if self.stack.len() > limits::STACK_FRAMES { self.fail("too many flows are under way") } else { Walk::On }
     }
 
@@ -180,6 +188,16 @@ impl Turn<'_> {
         {
             top.trail.push(step.clone());
         }
+    }
+
+    /// No branch holds and there is no `else`. The checks at loading refuse such a step.
+    fn stuck(&mut self) -> Walk {
+        if self.stack.last().is_some_and(|top| matches!(top.kind, FrameKind::Pattern { .. })) {
+            self.note("no branch of a pattern holds: it ends here");
+            self.stack.pop();
+            return Walk::On;
+        }
+        self.fail("no branch of a step holds, and there is no `else`")
     }
 
     /// The frame on top stands at a step, or in a flow, that this project no longer has. A question begins again; anything

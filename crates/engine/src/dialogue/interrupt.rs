@@ -3,7 +3,7 @@
 //! A *chain* is a flow that was started or linked, with everything it brought onto the stack: flows it calls, questions,
 //! patterns, agents. Its lowest frame is its base. Linked flows count like started ones.
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
 use super::{
     patterns,
@@ -38,14 +38,6 @@ pub(super) fn chain_of(frames: &[Frame], flow: &FlowId) -> Option<Range<usize>> 
     let at = frames.iter().rposition(walks)?;
     let base = frames.get(..=at)?.iter().rposition(is_base)?;
     Some(chain(frames, base))
-}
-
-/// The readable name of a flow, in the language of the conversation.
-pub(super) fn name_of(turn: &Turn<'_>, flow: &FlowId) -> String {
-    match turn.project.flow(flow.as_str()) {
-        Some(flow) => flow.name_in(turn.language()).to_string(),
-        None => flow.to_string(),
-    }
 }
 
 /// Begins a flow. One that is under way below is resumed instead; `interrupts` says that another was under way when the
@@ -121,14 +113,15 @@ pub(super) fn interrupt_agents(turn: &mut Turn<'_>, range: Range<usize>) {
 /// Takes patterns that only ask what to do next off the top: the user has just said it.
 pub(super) fn leave_questions(turn: &mut Turn<'_>) {
     let asks = |frame: &Frame| {
-        matches!(
-            &frame.kind,
-            FrameKind::Pattern {
-                context: PatternFrame::ContinueInterrupted { .. }
-                    | PatternFrame::Completed { .. }
-                    | PatternFrame::Clarification { .. }
-            }
-        )
+        frame.flow_id == *patterns::CUSTOMER_SATISFACTION
+            || matches!(
+                &frame.kind,
+                FrameKind::Pattern {
+                    context: PatternFrame::ContinueInterrupted { .. }
+                        | PatternFrame::Completed { .. }
+                        | PatternFrame::Clarification { .. }
+                }
+            )
     };
     let bottom = top_base(&turn.stack).map_or(0, |base| base + 1);
     let Some(at) = turn.stack.iter().enumerate().skip(bottom).find(|(_, frame)| asks(frame)).map(|(at, _)| at) else {
@@ -170,10 +163,11 @@ pub(super) fn offer_to_continue(turn: &mut Turn<'_>) {
             interrupted_flow_ids.push(frame.flow_id.clone());
         }
     }
-    let names: Vec<String> = interrupted_flow_ids.iter().map(|flow| name_of(turn, flow)).collect();
+    let names: Vec<String> = interrupted_flow_ids.iter().map(|flow| turn.flow_name(flow)).collect();
     let context = PatternFrame::ContinueInterrupted {
         interrupted_flow_options: enumerated(&names),
         multiple_flows_interrupted: names.len() > 1,
+        previous_flow_name: names.first().cloned().unwrap_or_default(),
         interrupted_flow_names: names,
         interrupted_flow_ids,
     };
@@ -187,19 +181,6 @@ pub(super) fn enumerated(names: &[String]) -> String {
         [only] => only.clone(),
         [first @ .., last] => format!("{} or {last}", first.join(", ")),
     }
-}
-
-/// Whether a flow on the stack is not the one that was started: it changed, or is gone. Built-in patterns do not count:
-/// they may differ from release to release and are made to go on.
-pub(super) fn changed_flow(turn: &Turn<'_>) -> Option<Arc<str>> {
-    let changed = turn.stack.iter().filter(|frame| matches!(frame.kind, FrameKind::Flow { .. })).find(|frame| {
-        let known = turn.conversation().flow_hashes.get(&frame.flow_id);
-        match turn.project.flow(frame.flow_id.as_str()) {
-            None => true,
-            Some(flow) => frame.at != Position::Start && known.is_some_and(|hash| *hash != flow.fingerprint),
-        }
-    });
-    changed.map(|frame| Arc::from(frame.flow_id.as_str()))
 }
 
 #[cfg(test)]

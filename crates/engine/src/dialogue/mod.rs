@@ -14,6 +14,7 @@
 mod actions;
 mod agent_frame;
 mod clean;
+mod code_change;
 mod collect;
 mod commands;
 mod context;
@@ -22,7 +23,9 @@ mod flow;
 mod interrupt;
 mod patterns;
 mod rejections;
+mod reminder;
 mod reply;
+mod rerun;
 mod session;
 mod shortcuts;
 mod slots;
@@ -39,7 +42,7 @@ pub use self::{slots::coerced, why::Reason};
 use crate::{
     conversation::{
         ActionCall, ActionOutcome, AgentCall, AgentOutcome, BotMessage, Command, Conversation, Event, EventKind,
-        ToolCallStep, ToolResult, UserMessage,
+        ToolCallStep, ToolResult, Trigger, UserMessage,
     },
     project::Project,
     time::Timestamp,
@@ -62,6 +65,8 @@ pub struct Input {
 pub enum InputKind {
     /// A user wrote: a turn begins.
     Message(UserMessage),
+    /// A reminder is due, or a program wants something: a turn begins without a message.
+    Trigger(Trigger),
     /// The answer to [`Next::Understand`].
     Understood(Vec<Command>),
     /// The answer to [`Next::Act`].
@@ -120,6 +125,7 @@ pub fn advance(project: &Project, conversation: &mut Conversation, input: Input)
     let mut turn = Turn::begin(project, conversation, input.at, input.seed);
     let next = match input.kind {
         InputKind::Message(message) => session::receive(&mut turn, message),
+        InputKind::Trigger(trigger) => reminder::triggered(&mut turn, trigger),
         InputKind::Understood(commands) => commands::execute(&mut turn, commands, commands::Source::Model),
         InputKind::Acted(outcome) => actions::acted(&mut turn, outcome),
         InputKind::Called(result) => tool_call::called(&mut turn, result),

@@ -89,8 +89,12 @@ fn judge<'a>(turn: &mut Turn<'_>, kind: &SlotType, value: Json, rejections: &'a 
     for rejection in rejections {
         let outcome = turn.view().eval(&rejection.condition);
         if let Some(trouble) = outcome.trouble {
-            // In favour of the value: a check that cannot be made refuses nothing for good, and the trace tells the author.
+            // A check that cannot be made lets nothing through (dialogue.md 7.2), and the trace tells the author.
             turn.because(Reason::Condition { condition: rejection.condition.text().to_owned(), trouble });
+            return Verdict::Misfit(
+                reply::INTERNAL_ERROR,
+                format!("{} cannot be evaluated", rejection.condition.text()),
+            );
         }
         if outcome.holds {
             return Verdict::Rejected(&rejection.utter, rejection.condition.text().to_owned());

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, agent_frame, commands, commands::Source, flow, shortcuts, structured, structured::Parsed, tool_call,
-    turn::Turn,
+    Next, agent_frame, code_change, commands, commands::Source, flow, shortcuts, structured, structured::Parsed,
+    tool_call, turn::Turn,
 };
 use crate::{
     conversation::{ActionCall, Command, Event, EventKind, EventPlace, FilledBy, UserMessage},
@@ -16,21 +16,39 @@ const SESSION_START: &str = "action_session_start";
 /// The slot that holds what the channel knew at the first message of a session.
 const METADATA: &str = "session_started_metadata";
 
+/// How often in a row the user was silent.
+const SILENCES: &str = "consecutive_silence_timeouts";
+
 /// Takes a message of the user.
 pub(super) fn receive(turn: &mut Turn<'_>, message: UserMessage) -> Next {
     let intent = structured::intent_name(&message.text);
-    if needs_session(turn) || intent == Some("session_start") {
+    if is_needed(turn) || intent == Some("session_start") {
         begin(turn, &message.metadata);
     }
-    let restarts = intent == Some("restart");
+    let (restarts, speaks) = (intent == Some("restart"), intent != Some("silence_timeout"));
     turn.record(Event { at: turn.at, kind: EventKind::User(message), place: EventPlace::default() });
     if turn.conversation().paused && !restarts {
         turn.note("the conversation is paused: the message is recorded and nothing is said");
         return Next::Listen;
     }
+    if speaks {
+        silence_is_over(turn);
+    }
     agent_frame::cut(turn);
     tool_call::cut(turn);
+    code_change::settle(turn);
     before_understanding(turn)
+}
+
+/// The user spoke: `pattern_user_silence` begins to count anew.
+fn silence_is_over(turn: &mut Turn<'_>) {
+    if turn.conversation().set_value(SILENCES).is_none() {
+        return;
+    }
+    let initial = turn.project.slot(SILENCES).map_or(Json::Null, |slot| slot.initial.clone());
+    if *turn.slot(SILENCES) != initial {
+        turn.emit(EventKind::Slot { name: SlotName::from(SILENCES), value: initial, filled_by: None, reset: true });
+    }
 }
 
 /// Runs the actions that come first, one after the other, then turns to the message.
@@ -80,11 +98,18 @@ fn understand(turn: &mut Turn<'_>) -> Next {
         Parsed::Ignored => return turn.walk(),
         Parsed::Text => {}
     }
+    if code_change::changed(turn).is_some() {
+        // What was said was said to another version: no model is asked about it.
+        return commands::execute(turn, Vec::new(), Source::Check);
+    }
     let command = match refused(turn, &text) {
         Some(error) => error,
         None => {
             if let Some((commands, source)) = shortcuts::take(turn, &text) {
                 return commands::execute(turn, commands, source);
+            }
+            if let Some(answer) = structured::whole_text(turn, &text) {
+                return commands::execute(turn, vec![answer], Source::Mapping);
             }
             if turn.project.config.generator.is_some() {
                 return Next::Understand;
@@ -119,7 +144,8 @@ fn too_long(most: usize) -> Command {
     Command::Error { error_type: "rasa_internal_error_user_input_too_long".to_owned(), info }
 }
 
-fn needs_session(turn: &Turn<'_>) -> bool {
+/// Whether a session must begin before anything else happens.
+pub(super) fn is_needed(turn: &Turn<'_>) -> bool {
     let (session, rules) = (&turn.conversation().session, &turn.project.domain.session);
     let silent = turn.at.since(session.last_user_at) as f64 / 60e6;
     let expired = rules.start_after_expiry && rules.expiration_minutes > 0.0 && silent > rules.expiration_minutes;
@@ -127,7 +153,7 @@ fn needs_session(turn: &Turn<'_>) -> bool {
 }
 
 /// Begins a session: slots are carried over as the domain says, and what the channel knows is kept.
-fn begin(turn: &mut Turn<'_>, metadata: &Map<String, Json>) {
+pub(super) fn begin(turn: &mut Turn<'_>, metadata: &Map<String, Json>) {
     turn.stack.clear();
     turn.emit(EventKind::Action { name: ActionName::from(SESSION_START) });
     turn.emit(EventKind::SessionStarted);

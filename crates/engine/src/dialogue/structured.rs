@@ -97,8 +97,17 @@ fn pairs(payload: &str) -> Vec<(&str, &str)> {
     found.into_iter().map(|(name, value)| (name.trim(), value.trim())).filter(|(name, _)| !name.is_empty()).collect()
 }
 
-/// What an intent message means: the flow or pattern that it triggers, and the slots whose mappings it feeds.
+/// What an intent message means; one that means nothing is told.
 fn intent(turn: &mut Turn<'_>, name: &str, text: &str) -> Vec<Command> {
+    let mut commands = meaning(turn, name, text, &entities(text));
+    if commands.is_empty() {
+        commands.push(Command::CannotHandle { reason: "cannot_handle_invalid_intent".to_owned() });
+    }
+    commands
+}
+
+/// What an intent means: the flow or pattern that it triggers, and the slots whose mappings it feeds.
+pub(super) fn meaning(turn: &mut Turn<'_>, name: &str, text: &str, entities: &Map<String, Json>) -> Vec<Command> {
     let project = turn.project;
     let mut commands = Vec::new();
     let triggered = project.flows.values().find(|flow| {
@@ -107,19 +116,34 @@ fn intent(turn: &mut Turn<'_>, name: &str, text: &str) -> Vec<Command> {
     if let Some(flow) = triggered {
         commands.push(command_for(&flow.id, flow.is_pattern()));
     }
-    let entities = entities(text);
     for slot in project.domain.slots.values() {
-        if let Some(value) = slot.mappings.iter().find_map(|mapping| mapped(mapping, name, text, &entities)) {
+        if let Some(value) = slot.mappings.iter().find_map(|mapping| mapped(mapping, name, text, entities)) {
             commands.push(Command::SetSlot { name: slot.name.clone(), value, extractor: FilledBy::Nlu });
         }
     }
-    if commands.is_empty() {
-        if !project.domain.intents.iter().any(|known| **known == *name) {
-            turn.note(format!("`/{name}` is no intent of this project"));
-        }
-        commands.push(Command::CannotHandle { reason: "cannot_handle_invalid_intent".to_owned() });
+    if commands.is_empty() && !project.domain.intents.iter().any(|known| **known == *name) {
+        turn.note(format!("`/{name}` is no intent of this project"));
     }
     commands
+}
+
+/// The answer to the question on top where a mapping takes any text as one (`from_text`), so that no model is needed. A mapping
+/// that wants intents is for intent messages alone: no text has one here.
+pub(super) fn whole_text(turn: &Turn<'_>, text: &str) -> Option<Command> {
+    let asked = super::collect::asked(turn)?;
+    let slot = turn.project.slot(asked.as_str())?;
+    let by_model = slot.mappings.iter().any(|mapping| matches!(mapping, Mapping::FromLlm { .. }));
+    if by_model && !turn.project.config.nlu_adapter {
+        return None;
+    }
+    let takes = slot.mappings.iter().any(|mapping| match mapping {
+        Mapping::FromText { intents, active_flows, .. } => {
+            let active = || turn.stack.iter().any(|frame| active_flows.contains(&frame.flow_id));
+            intents.is_empty() && (active_flows.is_empty() || active())
+        }
+        _ => false,
+    });
+    takes.then(|| Command::SetSlot { name: asked.clone(), value: Json::from(text.trim()), extractor: FilledBy::Nlu })
 }
 
 fn command_for(flow: &FlowId, is_pattern: bool) -> Command {

@@ -4,7 +4,7 @@ use minijinja::Value;
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next,
+    Next, rerun,
     slots::settled_for,
     turn::{Turn, Walk, step_of},
 };
@@ -26,6 +26,9 @@ pub(super) fn call(
     tool: &ToolName,
     input: &[(String, SlotName)],
 ) -> Walk {
+    if rerun::passes(turn) {
+        return Walk::On;
+    }
     if turn.floor.is_some() {
         return turn.fail("no tool is called any more: the turn's budget is spent");
     }
@@ -92,6 +95,9 @@ pub(super) fn called(turn: &mut Turn<'_>, result: ToolResult) -> Next {
         (None, ToolResult::Done { result }) => fill(turn, output, result),
         (None, _) => Ok(()),
     };
+    if outcome.is_ok() {
+        rerun::remember(turn);
+    }
     if let Err(reason) = outcome {
         let info = Map::from_iter([
             ("error_source".to_owned(), Json::from("mcp_tool")),

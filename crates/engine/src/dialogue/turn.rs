@@ -38,6 +38,8 @@ pub(super) struct Turn<'a> {
     pub(super) tripped: bool,
     /// Frames that must stay: with the turn's budget spent, only what lies above is walked, and nothing is performed.
     pub(super) floor: Option<usize>,
+    /// Whether the newest message was taken back: then the turn listens.
+    pub(super) rewound: bool,
 }
 
 impl<'a> Turn<'a> {
@@ -45,12 +47,20 @@ impl<'a> Turn<'a> {
     pub(super) fn begin(project: &'a Project, conversation: &'a mut Conversation, at: Timestamp, seed: u64) -> Self {
         let (stack, next_frame) = (conversation.stack.frames().to_vec(), conversation.next_frame);
         let (events, why) = (Vec::with_capacity(16), Vec::new());
-        Self { project, conversation, at, seed, stack, next_frame, events, why, steps: 0, tripped: false, floor: None }
-    }
-
-    /// The language of the conversation, where somebody set one.
-    pub(super) fn language(&self) -> Option<&str> {
-        self.conversation.set_value(LANGUAGE).and_then(Json::as_str)
+        Self {
+            project,
+            conversation,
+            at,
+            seed,
+            stack,
+            next_frame,
+            events,
+            why,
+            steps: 0,
+            tripped: false,
+            floor: None,
+            rewound: false,
+        }
     }
 
     /// Records the stack if it changed, and hands out what happened.
@@ -86,6 +96,11 @@ impl<'a> Turn<'a> {
     /// Applies and records an event of that frame.
     pub(super) fn emit_at(&mut self, frame: &Frame, kind: EventKind) {
         self.record(Event { at: self.at, kind, place: place_of(frame) });
+    }
+
+    /// Takes the stack as the conversation has it: an event has just put it back.
+    pub(super) fn reload_stack(&mut self) {
+        self.stack = self.conversation.stack.frames().to_vec();
     }
 
     /// Applies and records an event as it is.
@@ -134,11 +149,29 @@ impl<'a> Turn<'a> {
         self.conversation.set_value(name).or_else(|| self.project.slot(name).map(|slot| &slot.initial)).unwrap_or(&NULL)
     }
 
+    /// The readable name of a flow, in the language of the conversation.
+    pub(super) fn flow_name(&self, flow: &FlowId) -> String {
+        let project = self.project;
+        let Some(known) = project.flow(flow.as_str()) else { return flow.to_string() };
+        if known.translations.is_empty() {
+            return known.name.to_string();
+        }
+        known.name_in(self.slot(LANGUAGE).as_str().unwrap_or_default()).to_string()
+    }
+
     /// A new frame before the first step of a flow.
     pub(super) fn frame(&mut self, flow_id: &FlowId, kind: FrameKind) -> Frame {
         self.next_frame += 1;
         let frame_id = FrameId::from(self.next_frame.to_string());
-        Frame { frame_id, flow_id: flow_id.clone(), at: Position::Start, kind, trail: Vec::new() }
+        Frame {
+            frame_id,
+            flow_id: flow_id.clone(),
+            at: Position::Start,
+            kind,
+            trail: Vec::new(),
+            reach: 0,
+            ran: Vec::new(),
+        }
     }
 
     /// Puts a frame on top; false when the stack is full.

@@ -17,6 +17,8 @@ pub struct Config {
     pub additional_languages: Vec<Arc<str>>,
     /// The command generator; absent when the pipeline has none.
     pub generator: Option<GeneratorConfig>,
+    /// Whether `NLUCommandAdapter` stands in the pipeline: then mappings that need no model are asked before it.
+    pub nlu_adapter: bool,
     /// Whether `EnterpriseSearchPolicy` is listed.
     pub search: Option<Map<String, Json>>,
     /// Switches that keep older behaviour.
@@ -51,8 +53,36 @@ pub struct GeneratorConfig {
 /// Switches that keep older behaviour.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Compat {
-    /// Patterns as in this generation: `3.13`, `3.15`; absent = ours.
-    pub patterns: Option<Arc<str>>,
+    /// Whose conversation patterns run where the project brings none of its own.
+    pub patterns: Generation,
+    /// Whether actions run again whenever a correction leads past them, even when nothing they read has changed.
+    pub rerun_actions: bool,
+    /// Whether several flows in one message, while none is under way, lead to the question which of them is meant.
+    pub clarify_on_multiple_start_flows: bool,
+}
+
+/// A generation of the CALM format, as far as its built-in patterns differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Generation {
+    /// Up to 3.13: an interrupted flow goes on at once, after one sentence.
+    UpTo3_13,
+    /// 3.14 and 3.15, and ours: the user is asked what to go on with; a completed flow is followed by one sentence.
+    #[default]
+    From3_14,
+    /// From 3.16: after a completed flow the user is asked whether to go on, and how it was.
+    From3_16,
+}
+
+impl Generation {
+    /// The generation of a version such as `3.13`.
+    pub fn of(version: &str) -> Option<Self> {
+        match version {
+            "3.13" => Some(Self::UpTo3_13),
+            "3.14" | "3.15" => Some(Self::From3_14),
+            "3.16" | "3.17" => Some(Self::From3_16),
+            _ => None,
+        }
+    }
 }
 
 impl Default for Config {
@@ -62,6 +92,7 @@ impl Default for Config {
             language: "en".into(),
             additional_languages: Vec::new(),
             generator: Some(GeneratorConfig::default()),
+            nlu_adapter: false,
             search: None,
             compat: Compat::default(),
             shortcuts: true,

@@ -51,6 +51,8 @@ impl Default for SessionConfig {
 pub struct ActionDef {
     /// Whether the action server wants the domain with it.
     pub send_domain: bool,
+    /// The slots it reads, where the author says so: a correction that changes none of them does not run it again.
+    pub inputs: Option<Vec<SlotName>>,
 }
 
 /// A slot.
@@ -66,6 +68,8 @@ pub struct SlotDef {
     pub mappings: Vec<Mapping>,
     /// Checks at the moment a command fills it.
     pub validation: Option<Validation>,
+    /// Whether `action_reset_routing` leaves its value alone.
+    pub shared: bool,
     /// Whether it came with the runtime, not with the project.
     pub builtin: bool,
     /// Where it stands.

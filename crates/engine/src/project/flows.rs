@@ -19,7 +19,7 @@ pub struct Flow {
     pub id: FlowId,
     /// Its readable name.
     pub name: Arc<str>,
-    /// Its readable name in other languages.
+    /// Readable names in other languages.
     pub translations: Vec<(Arc<str>, Arc<str>)>,
     /// What it does, for the model.
     pub description: Arc<str>,
@@ -41,14 +41,6 @@ pub struct Flow {
     pub place: Place,
     /// A hash over everything in it that changes what it does.
     pub fingerprint: u64,
-}
-
-impl Flow {
-    /// Its readable name in a language, where the author gave one; else its name.
-    pub fn name_in(&self, language: Option<&str>) -> &Arc<str> {
-        let translated = |wanted: &str| self.translations.iter().find(|(language, _)| **language == *wanted);
-        language.and_then(translated).map_or(&self.name, |(_, name)| name)
-    }
 }
 
 /// An intent that starts a flow.
@@ -73,6 +65,8 @@ pub struct Step {
     pub place: Place,
     /// What the author says about it.
     pub description: Option<Arc<str>>,
+    /// A hash over what this step and all that can follow it in the flow do, whatever their ids are.
+    pub reach: u32,
 }
 
 /// What a step does.
@@ -120,6 +114,9 @@ pub struct Collect {
     pub rejections: Vec<Rejection>,
     /// Only a value for this slot counts while it is asked.
     pub force_slot_filling: bool,
+    /// Voice: seconds of silence after the question, where the step says so; the last entry, without a channel, is for all
+    /// others.
+    pub silence: Vec<(Option<Arc<str>>, f64)>,
 }
 
 /// Where a call goes.
@@ -191,6 +188,10 @@ impl Flow {
             None => self.index.get(format!("{}_{id}", self.id).as_str())?,
         };
         self.steps.get(*at)
+    }
+    /// The readable name in a language.
+    pub fn name_in(&self, language: &str) -> &Arc<str> {
+        self.translations.iter().find(|(of, _)| **of == *language).map_or(&self.name, |(_, name)| name)
     }
     /// The entry.
     pub fn first(&self) -> Option<&Step> {

@@ -1,11 +1,14 @@
-//! Conversations as data. A case is a list of turns:
+//! Conversations as data. A file names a project; a case may put `config`, `domain` and `flows` of its own over it (`with`). A
+//! case is a list of turns:
 //!
+//! * `deploys`: such a map again, for a new version of the project that comes before the turn;
+//! * `trigger` in place of `user`: `intent` or `flow`, `values`, `reminder`;
 //! * `user`: what is written; `channel`, `metadata`, `wait` (minutes before it);
 //! * `do`: what the runtime answers to each thing asked for, in order: `commands: […]`, `act: name` with `slots`, `says`,
-//!   `followup`, `fails`; `tool: name` with `result`, `fails`, `unknown`, and `arguments` to compare; `agent: name` with
+//!   `followup`, `events` as JSON, `fails`; `tool: name` with `result`, `fails`, `unknown`, and `arguments` to compare; `agent: name` with
 //!   `status`, `says`, `slots` and `call` to compare; `exhausted: what`;
 //! * then what must have come of it: `says` (response names, or texts), `texts`, `slots`, `stack`, `events` (in this order,
-//!   others between them), `no_events`, `why` (parts of its JSON), `ends` when the session is over.
+//!   others between them), `all_events` (these and no others), `no_events`, `why` (parts of its JSON), `reminders` (names of those that wait), `ends` when the session is over.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -40,8 +43,13 @@ fn conversations_go_as_written() {
                 continue;
             }
             count += 1;
-            let mut driver = Driver::new(project.clone());
+            let own = |with: &Json| project::variant(file["project"].as_str().unwrap(), with);
+            let project = if case["with"].is_null() { project.clone() } else { own(&case["with"]) };
+            let mut driver = Driver::new(project);
             for (at, turn) in case["turns"].as_array().unwrap().iter().enumerate() {
+                if !turn["deploys"].is_null() {
+                    driver.project = own(&turn["deploys"]);
+                }
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play(&mut driver, turn)));
                 let kinds = driver.why.iter().map(|why| serde_json::to_value(why).unwrap()["reason"].to_string());
                 reasons.extend(kinds);
@@ -59,8 +67,12 @@ fn conversations_go_as_written() {
 }
 
 fn play(driver: &mut Driver, turn: &Json) {
-    const KEYS: [&str; 14] = [
+    const KEYS: [&str; 18] = [
+        "all_events",
         "user",
+        "deploys",
+        "trigger",
+        "reminders",
         "channel",
         "metadata",
         "wait",
@@ -80,7 +92,11 @@ fn play(driver: &mut Driver, turn: &Json) {
     }
     driver.wait(turn["wait"].as_f64().unwrap_or(0.0));
     let metadata = turn["metadata"].as_object().cloned().unwrap_or_default();
-    driver.user_with(turn["user"].as_str().unwrap(), turn["channel"].as_str().unwrap_or("rest"), metadata);
+    if turn["trigger"].is_null() {
+        driver.user_with(turn["user"].as_str().unwrap(), turn["channel"].as_str().unwrap_or("rest"), metadata);
+    } else {
+        driver.trigger(serde_json::from_value(turn["trigger"].clone()).unwrap());
+    }
     for answer in turn["do"].as_array().unwrap_or(&Vec::new()) {
         give(driver, answer);
     }
@@ -160,6 +176,9 @@ fn events_of(answer: &Json, agent: Option<AgentName>) -> Vec<Event> {
     if answer["ends_session"] == true {
         kinds.push(EventKind::SessionEnded { reason: None });
     }
+    for json in answer["events"].as_array().unwrap_or(&Vec::new()) {
+        kinds.push(serde_json::from_value(json.clone()).unwrap());
+    }
     let at = Timestamp::from_micros(1);
     kinds.into_iter().map(|kind| Event { at, kind, place: Default::default() }).collect()
 }
@@ -190,6 +209,9 @@ fn expect(driver: &Driver, turn: &Json) {
             assert!(rest.any(|event| *event == wanted), "`{wanted}` is missing or out of order in {happened:#?}");
         }
     }
+    if !turn["all_events"].is_null() {
+        assert_eq!(happened, texts(&turn["all_events"]), "all events");
+    }
     if !turn["no_events"].is_null() {
         for unwanted in texts(&turn["no_events"]) {
             assert!(!happened.iter().any(|event| event.starts_with(&unwanted)), "`{unwanted}` in {happened:#?}");
@@ -200,6 +222,10 @@ fn expect(driver: &Driver, turn: &Json) {
         for part in texts(&turn["why"]) {
             assert!(why.contains(&part), "`{part}` is not in {why}");
         }
+    }
+    if !turn["reminders"].is_null() {
+        let waiting: Vec<String> = driver.conversation.reminders.iter().map(|one| one.name.to_string()).collect();
+        assert_eq!(waiting, texts(&turn["reminders"]));
     }
     if !turn["buttons"].is_null() {
         let titles = driver.events.iter().filter_map(|event| match &event.kind {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use segue_engine::{
-    conversation::{Command, Conversation, Event, EventKind, FilledBy, Frame, FrameKind, Position, UserMessage},
+    conversation::{
+        Command, Conversation, Event, EventKind, FilledBy, Frame, FrameKind, Position, Trigger, UserMessage,
+    },
     dialogue::{Input, InputKind, Next, Reason, advance},
     ids::{AgentName, ConversationId, FlowId, MessageId, SlotName},
     project::Project,
@@ -71,6 +73,13 @@ impl Driver {
         let message_id = MessageId::from(format!("m{}", self.clock));
         let message = UserMessage { text: text.into(), message_id, input_channel: channel.into(), metadata };
         self.input(InputKind::Message(message))
+    }
+
+    /// Something comes that no user wrote.
+    pub(crate) fn trigger(&mut self, trigger: Trigger) -> &Next {
+        self.events.clear();
+        self.why.clear();
+        self.input(InputKind::Trigger(trigger))
     }
 
     /// The answer of the command generator, one command a line.

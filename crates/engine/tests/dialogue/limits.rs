@@ -110,3 +110,61 @@ fn the_history_keeps_its_latest_entries() {
     let first = conversation.history.iter().next().unwrap();
     assert!(matches!(first, HistoryItem::User { text, .. } if &**text == "5"), "{first:?}");
 }
+
+#[test]
+fn a_flow_remembers_only_so_many_actions_that_ran() {
+    let many = limits::RAN_STEPS + 8;
+    let mut flows = String::from("flows:\n  f:\n    description: acts\n    steps:\n      - collect: a\n");
+    let mut domain = String::from(
+        "slots: {a: {type: text}, b: {type: text}}\nresponses: {utter_ask_a: [{text: A?}], utter_ask_b: [{text: B?}]}\nactions:\n",
+    );
+    for n in 0..many {
+        writeln!(flows, "      - action: action_{n}").unwrap();
+        writeln!(domain, "  - action_{n}: {{inputs: []}}").unwrap();
+    }
+    flows.push_str("      - collect: b\n");
+    let endpoints = "mcp_servers: [{name: s, url: http://localhost:1/mcp, type: http}]\n";
+    let agent = "agent: {name: helper, protocol: RASA, description: helps}\nconnections: {mcp_servers: [{name: s}]}\n";
+    let mut driver = Driver::new(project::of_parts(&domain, &flows, endpoints, agent));
+    let acts = |driver: &mut Driver, command: &str| {
+        driver.user("go");
+        driver.understood(&command.split(", ").collect::<Vec<_>>());
+        let mut acts = 0;
+        while let Next::Act(_) = &driver.next {
+            acts += 1;
+            driver.input(InputKind::Acted(ActionOutcome::Done { events: Vec::new() }));
+        }
+        assert!(driver.conversation.stack.frames()[0].ran.len() <= limits::RAN_STEPS);
+        acts
+    };
+    assert_eq!(acts(&mut driver, "start flow f, set slot a x"), many);
+    assert_eq!(acts(&mut driver, "set slot a y"), 8);
+    assert_eq!(acts(&mut driver, "set slot a z"), 8, "the same ones again");
+}
+
+#[test]
+fn only_so_many_changes_of_slots_are_taken_back() {
+    let mut conversation = Conversation::new(ConversationId::from("c"));
+    let mut apply = |kind| {
+        conversation.apply(&Event { at: Timestamp::default(), kind, place: EventPlace::default() });
+    };
+    let slot = |name: &str, value: usize| EventKind::Slot {
+        name: name.into(),
+        value: value.into(),
+        filled_by: None,
+        reset: false,
+    };
+    apply(slot("a", 7));
+    apply(EventKind::User(UserMessage {
+        text: "go".into(),
+        message_id: "m".into(),
+        input_channel: "rest".into(),
+        metadata: Map::new(),
+    }));
+    (0..limits::UNDO_SLOTS).for_each(|n| apply(slot("a", n)));
+    apply(slot("b", 1));
+    apply(EventKind::Rewind);
+    assert_eq!(conversation.set_value("a"), Some(&json!(7)));
+    assert_eq!(conversation.set_value("b"), Some(&json!(1)), "one change more than is kept");
+    assert_eq!((conversation.history.len(), &conversation.latest_message), (0, &None));
+}

@@ -7,3 +7,4 @@ mod driver;
 mod limits;
 mod project;
 mod properties;
+mod rows;

@@ -6,6 +6,7 @@ use segue_engine::{
     finding::Severity,
     project::{Project, SourceFile, Sources},
 };
+use serde_json::{Value as Json, json};
 
 fn files(folder: &Path) -> Vec<SourceFile> {
     let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -25,6 +26,53 @@ pub(crate) fn patterns() -> Vec<SourceFile> {
 
 /// A project of the tests, by folder. Nothing may be found wrong with it.
 pub(crate) fn load(name: &str) -> Arc<Project> {
+    from(sources(name))
+}
+
+/// The same with parts of its own: `config`, `domain` and `flows` as maps, put over those of the folder; a flow, slot or
+/// response that is null is taken out.
+pub(crate) fn variant(name: &str, with: &Json) -> Arc<Project> {
+    let mut sources = sources(name);
+    let text = |json: &Json| serde_json::to_string_pretty(json).unwrap().into();
+    let of = |file: &SourceFile| serde_yaml::from_str::<Json>(&file.text).unwrap();
+    if !with["config"].is_null() {
+        let mut config = sources.config.as_ref().map_or_else(|| json!({"recipe": "default.v1"}), of);
+        put_over(&mut config, &with["config"]);
+        sources.config = Some(SourceFile { path: "config.yml".into(), text: text(&config) });
+    }
+    if let Some(domain) = sources.domain.first_mut().filter(|_| !with["domain"].is_null()) {
+        let mut json = of(domain);
+        put_over(&mut json, &with["domain"]);
+        domain.text = text(&json);
+    }
+    if let Some(flows) = sources.data.first_mut().filter(|_| !with["flows"].is_null()) {
+        let mut json = of(flows);
+        put_over(&mut json, &json!({"flows": with["flows"]}));
+        flows.text = text(&json);
+    }
+    from(sources)
+}
+
+/// Two levels of maps are united; lists grow; null takes out.
+fn put_over(base: &mut Json, over: &Json) {
+    for (key, value) in over.as_object().unwrap() {
+        match (&mut base[key], value) {
+            (Json::Object(old), Json::Object(new)) => {
+                for (name, value) in new {
+                    if value.is_null() {
+                        old.shift_remove(name);
+                    } else {
+                        old.insert(name.clone(), value.clone());
+                    }
+                }
+            }
+            (Json::Array(old), Json::Array(new)) => old.extend(new.iter().cloned()),
+            (old, new) => *old = new.clone(),
+        }
+    }
+}
+
+fn sources(name: &str) -> Sources {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dialogue/projects").join(name);
     let mut sources = Sources { patterns: patterns(), ..Sources::default() };
     for file in files(&folder) {
@@ -36,7 +84,7 @@ pub(crate) fn load(name: &str) -> Arc<Project> {
             _ => sources.data.push(file),
         }
     }
-    from(sources)
+    sources
 }
 
 /// A project of texts.

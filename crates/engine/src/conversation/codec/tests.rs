@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     conversation::{
         AgentFrame, AgentState, BotKind, BotMessage, Button, Command, EventKind, EventPlace, FilledBy, FlowFrameType,
-        Frame, FrameKind, PatternFrame, Position, Reply, UserMessage,
+        Frame, FrameKind, PatternFrame, Position, RanStep, Reply, Trigger, TriggerKind, UserMessage,
     },
     time::Timestamp,
 };
@@ -68,6 +68,17 @@ fn frame() -> impl Strategy<Value = Frame> {
         flow_id: name.clone().into(),
         at: Position::Before(name.into()),
         kind,
+        reach: u32::try_from(trail.len()).unwrap(),
+        ran: trail
+            .iter()
+            .map(|step| RanStep {
+                flow: step.as_str().into(),
+                step: step.as_str().into(),
+                inputs: 7,
+                after: 1,
+                passed: trail.len() > 1,
+            })
+            .collect(),
         trail: trail.into_iter().map(Into::into).collect(),
     })
 }
@@ -126,6 +137,25 @@ fn other() -> impl Strategy<Value = EventKind> {
         Just(EventKind::ResetSlots),
         Just(EventKind::SessionStarted),
         Just(EventKind::Restart),
+        Just(EventKind::Rewind),
+        Just(EventKind::Undo),
+        (word(), word(), json_value(), any::<bool>()).prop_map(|(name, intent, entities, kill_on_user_msg)| {
+            EventKind::Reminder {
+                name: Some(name.into()),
+                intent: intent.into(),
+                entities,
+                date_time: "2026-11-03T08:00:00Z".into(),
+                kill_on_user_msg,
+            }
+        }),
+        (option::of(word()), option::of(word())).prop_map(|(name, intent)| EventKind::CancelReminder {
+            name: name.map(Into::into),
+            intent: intent.map(Into::into),
+            entities: Json::Null,
+        }),
+        (word(), map(), option::of(word())).prop_map(|(intent, values, reminder)| EventKind::External {
+            trigger: Trigger { what: TriggerKind::Intent(intent.into()), values, reminder: reminder.map(Into::into) },
+        }),
         Just(EventKind::Followup { name: None }),
         (vec(frame(), 0..3), any::<u64>()).prop_map(|(frames, next_frame)| EventKind::Stack { frames, next_frame }),
         (word(), any::<u64>(), json_value()).prop_map(|(flow, fingerprint, context)| EventKind::FlowStarted {

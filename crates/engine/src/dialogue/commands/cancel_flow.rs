@@ -24,6 +24,6 @@ pub(super) fn run(turn: &mut Turn<'_>, scene: &Scene) {
     let frames = turn.stack.get(interrupt::chain(&turn.stack, base)).unwrap_or_default();
     let canceled_frames = frames.iter().map(|frame| frame.frame_id.clone()).collect();
     let flow = frames.first().map(|frame| frame.flow_id.clone());
-    let canceled_name = flow.map(|flow| interrupt::name_of(turn, &flow)).unwrap_or_default();
+    let canceled_name = flow.map(|flow| turn.flow_name(&flow)).unwrap_or_default();
     turn.push_pattern(patterns::CANCEL_FLOW, PatternFrame::CancelFlow { canceled_name, canceled_frames });
 }

@@ -26,7 +26,7 @@ pub(super) fn clean(turn: &Turn<'_>, kept: &[Command], all: &[Command], options:
 pub(super) fn run(turn: &mut Turn<'_>, options: Vec<FlowId>) {
     interrupt::leave_questions(turn);
     let options = known(turn, &options);
-    let names = options.iter().map(|flow| interrupt::name_of(turn, flow)).collect();
+    let names = options.iter().map(|flow| turn.flow_name(flow)).collect();
     let context = PatternFrame::Clarification { names, options, clarification_options: String::new() };
     turn.push_pattern(patterns::CLARIFICATION, context);
 }

@@ -31,6 +31,10 @@ pub(super) enum Source {
     Shortcut,
     /// A check of the message itself.
     Check,
+    /// The whole text, taken by a mapping that needs no model.
+    Mapping,
+    /// A reminder, or a program: no user wrote.
+    External,
 }
 
 impl Source {
@@ -41,6 +45,8 @@ impl Source {
             Self::Intent => "intent",
             Self::Shortcut => "shortcut",
             Self::Check => "check",
+            Self::Mapping => "mapping",
+            Self::External => "external",
         }
     }
 }
@@ -67,7 +73,11 @@ pub(super) fn execute(turn: &mut Turn<'_>, commands: Vec<Command>, source: Sourc
     let mut scene = Scene::of(turn);
     let commands = clean::clean(turn, &scene, commands, source);
     scene.started = commands.iter().filter_map(started).collect();
-    let silent = commands.iter().any(|command| matches!(command, Command::Noop));
+    if source == Source::External && commands.is_empty() {
+        turn.note("nothing of it can be done here, and nobody is told");
+        return turn.listen();
+    }
+    let silent = source == Source::External || commands.iter().any(|command| matches!(command, Command::Noop));
     let mut validated = Vec::new();
     for command in commands {
         run(turn, &scene, command, &mut validated);

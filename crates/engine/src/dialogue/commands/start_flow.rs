@@ -22,7 +22,7 @@ pub(super) fn clean(turn: &mut Turn<'_>, scene: &Scene, kept: &[Command], flow: 
     }
     // An intent message starts a flow whatever its guard says (dialogue.md 2.9).
     match &definition.guard {
-        Some(guard) if source != Source::Intent && !turn.holds(guard) => {
+        Some(guard) if !matches!(source, Source::Intent | Source::External) && !turn.holds(guard) => {
             Verdict::Drop("the flow's guard does not hold")
         }
         _ => Verdict::Keep,

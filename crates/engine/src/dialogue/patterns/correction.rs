@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use crate::{
     conversation::{EventKind, FilledBy, Frame, FrameKind, PatternFrame, Position},
-    dialogue::{commands, ending::each_step, interrupt, turn::Turn},
+    dialogue::{commands, ending::each_step, interrupt, rerun, turn::Turn},
     ids::{FlowId, SlotName, StepId},
     project::{Call, Project, StepKind},
 };
@@ -84,11 +84,14 @@ fn go_back(turn: &mut Turn<'_>, flow: &FlowId, step: StepId) {
                 _ => turn.take_down(frame, "the user corrected an earlier answer"),
             }
         }
+        let reach = turn.project.flow(flow.as_str()).and_then(|flow| flow.step(step.as_str())).map(|step| step.reach);
         if let Some(frame) = turn.stack.last_mut() {
             if let Some(visited) = frame.trail.iter().position(|one| *one == step) {
+                rerun::went_back(frame, visited, &above);
                 frame.trail.truncate(visited);
             }
             frame.at = Position::Before(step);
+            frame.reach = reach.unwrap_or(0);
         }
     } else {
         turn.note(format!("`{flow}` is not under way any more, so it does not go back"));

@@ -11,8 +11,7 @@ mod correction;
 mod repeat;
 
 pub(super) use self::correction::{new_values, reset_point};
-use super::turn::Turn;
-use crate::conversation::Position;
+use super::{code_change, turn::Turn};
 
 pub(super) const CANCEL_FLOW: &str = "pattern_cancel_flow";
 pub(super) const CANNOT_HANDLE: &str = "pattern_cannot_handle";
@@ -22,6 +21,7 @@ pub(super) const CODE_CHANGE: &str = "pattern_code_change";
 pub(super) const COLLECT_INFORMATION: &str = "pattern_collect_information";
 pub(super) const COMPLETED: &str = "pattern_completed";
 pub(super) const CONTINUE_INTERRUPTED: &str = "pattern_continue_interrupted";
+pub(super) const CUSTOMER_SATISFACTION: &str = "pattern_customer_satisfaction";
 pub(super) const CORRECTION: &str = "pattern_correction";
 pub(super) const HUMAN_HANDOFF: &str = "pattern_human_handoff";
 pub(super) const INTERNAL_ERROR: &str = "pattern_internal_error";
@@ -39,13 +39,8 @@ pub(super) fn run(turn: &mut Turn<'_>, action: &str) -> bool {
         "action_continue_interrupted_flow" => continue_interrupted::go_on(turn),
         "action_cancel_interrupted_flows" => continue_interrupted::give_up(turn),
         "action_repeat_bot_messages" => repeat::run(turn),
-        "action_clean_stack" => clean_stack(turn),
+        "action_clean_stack" => code_change::clean_stack(turn),
         _ => return false,
     }
     true
-}
-
-/// Every frame ends; slots are reset as they do.
-fn clean_stack(turn: &mut Turn<'_>) {
-    turn.stack.iter_mut().for_each(|frame| frame.at = Position::End);
 }

@@ -83,6 +83,22 @@ pub(crate) static USER_INPUT: Shape = Shape {
 pub(crate) static COMPAT: Shape = Shape {
     name: "compat",
     file: FILE,
-    keys: &[key("patterns", Takes::OneOf(&["3.13", "3.15"]), "Conversation patterns as in this generation.")],
+    keys: &[
+        key(
+            "patterns",
+            Takes::OneOf(&["3.13", "3.14", "3.15", "3.16", "3.17"]),
+            "Built-in conversation patterns as in this generation; `3.15` unless set.",
+        ),
+        key(
+            "rerun_actions",
+            Takes::Bool,
+            "Whether actions run again after a correction even if nothing they read has changed; `false` unless set.",
+        ),
+        key(
+            "clarify_on_multiple_start_flows",
+            Takes::Bool,
+            "Whether several flows in one message lead to the question which is meant; `false` unless set.",
+        ),
+    ],
     unknown: Unknown::Refused,
 };

@@ -24,6 +24,21 @@ pub(crate) static DOMAIN: Shape = Shape {
     unknown: Unknown::Refused,
 };
 
+/// Settings of a custom action.
+pub(crate) static ACTION: Shape = Shape {
+    name: "action",
+    file: FILE,
+    keys: &[
+        key("send_domain", Takes::Bool, "Whether the action server gets the domain with it."),
+        key(
+            "inputs",
+            Takes::Texts,
+            "The slots it reads; a correction that changes none of them does not run it again. All of the flow unless set.",
+        ),
+    ],
+    unknown: Unknown::Warned,
+};
+
 /// A slot.
 pub(crate) static SLOT: Shape = Shape {
     name: "slot",
@@ -37,7 +52,7 @@ pub(crate) static SLOT: Shape = Shape {
         key("mappings", Takes::List, "Who may fill it; the language model unless set."),
         key("validation", Takes::Map, "Checks at the moment a value comes in."),
         key("influence_conversation", Takes::Bool, "Featurization for trained policies.").quiet(),
-        key("shared_for_coexistence", Takes::Bool, "For assistants with two engines.").quiet(),
+        key("shared_for_coexistence", Takes::Bool, "Whether `action_reset_routing` leaves its value alone."),
         key("auto_fill", Takes::Bool, "From before version 3.").warned("It has no effect; list `mappings` instead"),
     ],
     unknown: Unknown::Refused,

@@ -19,6 +19,9 @@ pub(crate) static FLOW_FILE: Shape = Shape {
     unknown: Unknown::Refused,
 };
 
+const NO_DIGRESSIONS: &str = "It has no effect; `force_slot_filling: true` keeps a question open, and after a digression the user \
+                              is asked whether to go on";
+
 /// A flow.
 pub(crate) static FLOW: Shape = Shape {
     name: "flow",
@@ -34,6 +37,8 @@ pub(crate) static FLOW: Shape = Shape {
         key("translation", Takes::Map, "Readable names by language."),
         key("steps", Takes::List, "What it does, at least one step.").required(),
         key("file_path", Takes::Text, "Written by tools.").quiet(),
+        key("ask_confirm_digressions", Takes::Any, "Of a release that never came.").warned(NO_DIGRESSIONS),
+        key("block_digressions", Takes::Any, "Of a release that never came.").warned(NO_DIGRESSIONS),
     ],
     unknown: Unknown::Refused,
 };
@@ -108,6 +113,8 @@ pub(crate) static STEP: Shape = Shape {
         key("force_slot_filling", Takes::Bool, "While it is asked, only a value for this slot counts."),
         key("silence_timeout", Takes::Any, "Voice: seconds of silence, or a map from channel to seconds."),
         key("dtmf", Takes::Map, "Voice: entry by keys of the phone."),
+        key("ask_confirm_digressions", Takes::Any, "Of a release that never came.").warned(NO_DIGRESSIONS),
+        key("block_digressions", Takes::Any, "Of a release that never came.").warned(NO_DIGRESSIONS),
         key("call", Takes::Text, "A flow, an agent, or with `mcp_server` a tool."),
         key("mcp_server", Takes::Text, "The server of the tool that `call` names."),
         key("mapping", Takes::Map, "Which slots go into the tool and which come out."),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::{
-    Compat, Config, Folders, GeneratorConfig,
+    Compat, Config, Folders, Generation, GeneratorConfig,
     keys::{COMPAT, CONFIG, GENERATOR, RETRIEVAL, USER_INPUT},
     reader::{Fields, Reader},
     yaml::Node,
@@ -36,11 +36,19 @@ pub(super) fn load(reader: &mut Reader<'_>) -> (Config, Option<Template>) {
     config.folders = Folders::of(&root);
     config.shortcuts = fields.bool("shortcuts").unwrap_or(true);
     if let Some(compat) = fields.node("compat").and_then(|node| reader.fields(node, &COMPAT)) {
-        config.compat = Compat { patterns: compat.shared("patterns") };
+        config.compat = Compat {
+            patterns: compat.text("patterns").and_then(Generation::of).unwrap_or_default(),
+            rerun_actions: compat.bool("rerun_actions").unwrap_or(false),
+            clarify_on_multiple_start_flows: compat.bool("clarify_on_multiple_start_flows").unwrap_or(false),
+        };
     }
     let mut prompt = None;
     if fields.node("pipeline").is_some() {
         config.generator = None;
+        config.nlu_adapter = fields
+            .list("pipeline")
+            .iter()
+            .any(|node| node.get("name").unwrap_or(node).text() == Some("NLUCommandAdapter"));
         (config.generator, prompt) = pipeline(reader, &fields);
     }
     config.search = policies(reader, &fields);

@@ -8,8 +8,9 @@ use serde_json::{Map, Value as Json, json};
 use super::{
     super::{
         ActionDef, Config, Domain, ResponseDef, SessionConfig, SlotDef, SourceFile,
-        keys::{DOMAIN, SESSION},
+        keys::{ACTION, DOMAIN, SESSION},
         reader::{Fields, Reader, said},
+        uses::Used,
         yaml::{Entry, Node},
     },
     responses, slots,
@@ -90,14 +91,11 @@ impl Merge {
         }
     }
 
-    /// `action_x`, or `action_x: {send_domain: true}`.
+    /// `action_x`, or `action_x: {send_domain: true, inputs: [slot]}`.
     fn action(&mut self, reader: &mut Reader<'_>, node: &Node) {
-        let (name, send_domain) = match (node.text(), node.map()) {
-            (Some(name), _) => (name, false),
-            (None, Some([entry])) => {
-                let send = entry.node.get("send_domain").and_then(Node::bool).unwrap_or(false);
-                (entry.key.as_str(), send)
-            }
+        let (name, more) = match (node.text(), node.map()) {
+            (Some(name), _) => (name, ActionDef::default()),
+            (None, Some([entry])) => (entry.key.as_str(), action_settings(reader, &entry.node)),
             _ => {
                 let message = format!("an action is a name, but here stands {}", said(node));
                 reader.error("F0108", node, message, "Write `- action_name`, or `- action_name: {send_domain: true}`.");
@@ -105,7 +103,8 @@ impl Merge {
             }
         };
         let action = self.actions.entry(ActionName::from(name)).or_default();
-        action.send_domain |= send_domain;
+        action.send_domain |= more.send_domain;
+        action.inputs = action.inputs.take().or(more.inputs);
     }
 
     fn intent(&mut self, reader: &mut Reader<'_>, node: &Node) {
@@ -198,6 +197,19 @@ impl Merge {
             as_json: Json::Object(json),
         }
     }
+}
+
+fn action_settings(reader: &mut Reader<'_>, node: &Node) -> ActionDef {
+    if node.map().is_none() {
+        return ActionDef::default();
+    }
+    let Some(fields) = reader.fields(node, &ACTION) else { return ActionDef::default() };
+    let inputs = fields.has("inputs").then(|| {
+        let nodes = fields.texts("inputs");
+        nodes.iter().for_each(|node| reader.uses(Used::Slot, node));
+        nodes.into_iter().filter_map(Node::text).map(SlotName::from).collect()
+    });
+    ActionDef { send_domain: fields.bool("send_domain").unwrap_or(false), inputs }
 }
 
 /// Within the author's files a name that stands twice is told; a built-in one just gives way.

@@ -97,8 +97,8 @@ impl Found {
         let (steps, index) = Draft::new(&id, &self.agents).read(reader, steps);
         Some(Flow {
             name: fields.shared("name").unwrap_or_else(|| entry.key.replace(['_', '-'], " ").into()),
-            description: fields.shared("description").unwrap_or_default(),
             translations: translations(reader, &fields),
+            description: fields.shared("description").unwrap_or_default(),
             guard,
             always_include_in_prompt: fields.bool("always_include_in_prompt").unwrap_or(false),
             nlu_triggers,

@@ -11,6 +11,7 @@ mod environment;
 mod flows;
 mod next;
 mod nlg;
+mod reach;
 mod responses;
 mod secrets;
 mod slots;
@@ -21,7 +22,7 @@ use std::collections::HashSet;
 use indexmap::IndexMap;
 use sha2::{Digest, Sha256};
 
-use super::{Domain, Loaded, Project, SourceFile, Sources, check, reader::Reader, yaml};
+use super::{Domain, Generation, Loaded, Project, SourceFile, Sources, check, reader::Reader, yaml};
 use crate::finding::Place;
 
 pub use self::environment::variables;
@@ -64,7 +65,7 @@ fn load(sources: &Sources) -> (Project, crate::finding::Findings) {
         }
     }
     reader.builtin = true;
-    for file in &sources.patterns {
+    for file in patterns(sources, config.compat.patterns) {
         let Some(root) = reader.open(file) else { continue };
         if root.get("flows").is_some() {
             flows.file(&mut reader, &root);
@@ -95,6 +96,21 @@ fn load(sources: &Sources) -> (Project, crate::finding::Findings) {
     };
     check::run(&project, sources, &uses, &conditions, &mut findings);
     (project, findings)
+}
+
+/// The files of the built-in patterns in the order in which they fill gaps. A file that is called `before-<version>` or
+/// `since-<version>` holds what is different in those generations: it goes first where it applies and is left out elsewhere.
+fn patterns(sources: &Sources, generation: Generation) -> Vec<&SourceFile> {
+    let applies = |file: &SourceFile| {
+        let name = file.path.rsplit('/').next().unwrap_or_default().trim_end_matches(".yml");
+        match name.split_once('-') {
+            Some(("before", version)) => Generation::of(version).map(|limit| generation < limit),
+            Some(("since", version)) => Generation::of(version).map(|least| generation >= least),
+            _ => None,
+        }
+    };
+    let (always, some): (Vec<_>, Vec<_>) = sources.patterns.iter().partition(|file| applies(file).is_none());
+    some.into_iter().filter(|file| applies(file) == Some(true)).chain(always).collect()
 }
 
 impl Reader<'_> {

@@ -10,6 +10,7 @@ use super::{
         uses::Role,
         yaml::Node,
     },
+    reach,
     steps::{Draft, Position},
 };
 use crate::{
@@ -180,9 +181,11 @@ impl Draft<'_> {
                 next,
                 place: draft.place,
                 description: draft.description,
+                reach: draft.own,
             });
         }
         unreachable_steps(reader, &steps, &index);
+        reach::fill(&mut steps, &index);
         (steps, index)
     }
 }

@@ -33,7 +33,8 @@ pub(super) fn slot(reader: &mut Reader<'_>, entry: &Entry) -> Option<SlotDef> {
     let mappings = fields.list("mappings").iter().filter_map(|node| mapping(reader, node)).collect();
     let validation = fields.node("validation").and_then(|node| validation(reader, node, &name));
     let place = reader.place(&entry.at);
-    Some(SlotDef { name, kind, initial, mappings, validation, builtin: reader.builtin, place })
+    let shared = fields.bool("shared_for_coexistence").unwrap_or(false);
+    Some(SlotDef { name, kind, initial, mappings, validation, shared, builtin: reader.builtin, place })
 }
 
 fn slot_type(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<SlotType> {
@@ -278,6 +279,7 @@ pub(super) fn add_builtin(slots: &mut IndexMap<SlotName, SlotDef>, config: &Conf
             initial,
             mappings: vec![mapping],
             validation: None,
+            shared: true,
             builtin: true,
             place: Place::default(),
         });

@@ -12,7 +12,7 @@ use super::{
         yaml::{Entry, Node},
     },
     next::{Dest, Follow},
-    slots,
+    reach, slots,
 };
 use crate::{
     finding::{Place, did_you_mean},
@@ -71,6 +71,8 @@ pub(super) struct DraftStep {
     pub(super) follow: Follow,
     pub(super) place: Place,
     pub(super) description: Option<Arc<str>>,
+    /// A hash over what it does by itself.
+    pub(super) own: u32,
 }
 
 /// The steps of one flow while they are read.
@@ -148,7 +150,15 @@ impl<'a> Draft<'a> {
             let help = "Remove `next`: the flow that is linked to goes on from here.";
             reader.error("F0208", fields.at("next"), "a `link` has no `next`", help);
         }
-        self.steps.push(DraftStep { id, named, kind, follow: Follow::Unsaid, place, description });
+        self.steps.push(DraftStep {
+            id,
+            named,
+            kind,
+            follow: Follow::Unsaid,
+            place,
+            description,
+            own: reach::own(node),
+        });
         let follow = self.next(reader, fields.node("next"));
         if let Some(step) = self.steps.get_mut(at) {
             step.follow = follow;
@@ -288,8 +298,29 @@ fn collect(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Collect> {
         action: ActionName::from(format!("action_ask_{slot}")),
         rejections,
         force_slot_filling: fields.bool("force_slot_filling").unwrap_or(false),
+        silence: silence(reader, fields),
         slot,
     })
+}
+
+/// `silence_timeout: 5`, or a map from channel to seconds.
+fn silence(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<(Option<Arc<str>>, f64)> {
+    let Some(node) = fields.node("silence_timeout") else { return Vec::new() };
+    let pairs: Vec<(Option<Arc<str>>, &Node)> = match node.map() {
+        Some(entries) => entries.iter().map(|entry| (Some(entry.key.as_str().into()), &entry.node)).collect(),
+        None => vec![(None, node)],
+    };
+    let mut seconds = Vec::with_capacity(pairs.len());
+    for (channel, node) in pairs {
+        match node.number().and_then(|number| number.as_f64()).filter(|number| *number > 0.0) {
+            Some(number) => seconds.push((channel, number)),
+            None => {
+                let message = format!("`silence_timeout` takes seconds, but here stands {}", said(node));
+                reader.error("F0108", node, message, "Write seconds, or a map from channel to seconds.");
+            }
+        }
+    }
+    seconds
 }
 
 /// A list of maps, or one map.

@@ -71,7 +71,8 @@ fn config_is_read() {
     assert_eq!((&*generator.name, generator.model_group.as_deref()), ("SearchReadyLLMCommandGenerator", Some("main")));
     assert_eq!((generator.max_characters, generator.retrieval, generator.retrieval_flows), (None, true, 5));
     assert!(!generator.include_date_time && !project.config.shortcuts && project.command_prompt.is_some());
-    assert_eq!(project.config.compat.patterns.as_deref(), Some("3.13"));
+    assert_eq!(project.config.compat.patterns, Generation::UpTo3_13);
+    assert!(project.config.nlu_adapter);
     assert_eq!(project.config.folders.docs, Some(Vec::new()));
     assert_eq!(project.config.folders.data.unwrap().len(), 2);
     assert!(project.config.search.unwrap().contains_key("vector_store"));
@@ -128,7 +129,12 @@ fn an_agent_is_read() {
 fn the_domain_is_merged_and_keeps_what_was_written() {
     let one = "slots:\n  code: {type: text, initial_value: 007}\n  size: {type: categorical, values: [1, Large], initial_value: large}\n  picked:\n    type: bool\n    mappings: [{type: controlled, run_action_every_turn: action_look}]\n    validation: {rejections: [{if: slots.picked is false, utter: utter_a}], refill_utter: utter_a}\nactions: [action_look, {action_send: {send_domain: true}}]\nsession_config: {session_expiration_time: 0}\n";
     let two = "responses:\n  utter_a:\n    - text: 'Pay ${code}'\n      condition: slots.picked is true\n      buttons: [{title: Yes, payload: '/SetSlots(picked=true)', type: web}]\n    - text: 'Other'\n      channel: slack\n      condition: [{type: slot, name: code, value: 007}]\n      custom: {blocks: [1]}\n      metadata: {rephrase: true}\nactions: [action_look]\nintents: [greet, {bye: {use_entities: true}}]\n";
-    let project = clean(&[("config.yml", ""), ("endpoints.yml", "nlg: {type: rephrase}\n"), ("domain/a.yml", one), ("domain/b.yml", two)]);
+    let project = clean(&[
+        ("config.yml", ""),
+        ("endpoints.yml", "nlg: {type: rephrase}\n"),
+        ("domain/a.yml", one),
+        ("domain/b.yml", two),
+    ]);
     assert_eq!(project.slot("code").unwrap().initial, "007");
     assert_eq!(project.slot("size").unwrap().initial, "Large");
     assert!(project.domain.actions["action_send"].send_domain && !project.domain.actions["action_look"].send_domain);

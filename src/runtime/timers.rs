@@ -1,0 +1,154 @@
+//! What happens without a user: reminders at their times, and triggers of programs.
+//!
+//! A trigger is accepted, walked and stored like a message, on a channel that no user can write to: so it is not lost, not
+//! done twice, and comes out the same in a replay. Which reminders wait, the conversation knows; the store keeps the earliest
+//! time of each conversation, written in the transaction of the turn that changed it. So reminders survive a restart, and of
+//! several processes on one store only one fires each.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::{BoxFuture, join_all, ready};
+use segue_engine::{
+    conversation::{Reminder, Trigger, TriggerKind, UserMessage},
+    dialogue::InputKind,
+    ids::{ConversationId, MessageId},
+    time::Timestamp,
+};
+use serde_json::{Map, Value as Json};
+
+use super::{Assistant, Incoming, ReceiveError, Report};
+use crate::{
+    conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
+    cx::Cx,
+    limits,
+    store::{Inbound, StoreError},
+};
+
+/// The channel of triggers in the store.
+const CHANNEL: &str = "(trigger)";
+/// Where the trigger stands in the metadata of its message.
+const KEY: &str = "trigger";
+
+/// Makes the sink for what a reminder says: given the conversation and the channel its user last wrote on.
+pub type Outlet<'a> = dyn Fn(&ConversationId, &str) -> Box<dyn ReplySink> + Send + Sync + 'a;
+
+/// A sink that leaves every reply in the outbox, for channels that call [`Assistant::flush`] later.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outbox;
+
+impl ReplySink for Outbox {
+    fn streams(&self) -> bool {
+        false
+    }
+    fn send<'a>(&'a mut self, _: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        Box::pin(ready(Err(DeliveryError::Temporary("nobody reaches this user now".into()))))
+    }
+}
+
+/// The first input of a turn.
+pub(super) fn first_input(inbound: &Inbound) -> InputKind {
+    let trigger = (*inbound.message.input_channel == *CHANNEL).then(|| inbound.message.metadata.get(KEY)).flatten();
+    match trigger.and_then(|trigger| serde_json::from_value(trigger.clone()).ok()) {
+        Some(trigger) => InputKind::Trigger(trigger),
+        None => InputKind::Message(inbound.message.clone()),
+    }
+}
+
+/// The channel of a message from outside: that of triggers is none of them.
+pub(super) fn outer_channel(channel: Arc<str>) -> Arc<str> {
+    if *channel == *CHANNEL { "".into() } else { channel }
+}
+
+impl Assistant {
+    /// Lets something happen that no user wrote: an intent, or a flow with values for its slots. Guards do not hold it back;
+    /// what leads to nothing says nothing. `id` is the key against repetitions; empty when there is none.
+    ///
+    /// # Errors
+    /// As [`Assistant::receive`].
+    pub async fn trigger(
+        &self,
+        conversation: ConversationId,
+        trigger: Trigger,
+        id: MessageId,
+        sink: Box<dyn ReplySink>,
+    ) -> Result<Report, ReceiveError> {
+        let text = match &trigger.what {
+            TriggerKind::Intent(intent) => format!("EXTERNAL: {intent}"),
+            TriggerKind::Flow(flow) => format!("EXTERNAL: start flow {flow}"),
+        };
+        let metadata = Map::from_iter([(KEY.to_owned(), serde_json::to_value(trigger).unwrap_or(Json::Null))]);
+        let message = UserMessage { text: text.into(), message_id: id, input_channel: CHANNEL.into(), metadata };
+        self.take(Incoming { conversation, message, tenant: "".into(), account: "".into() }, sink).await
+    }
+
+    /// Fires reminders at their times; never ends. One call for each process is enough. Dropping the future stops it; turns
+    /// that have begun go on.
+    pub async fn timers(&self, outlet: &Outlet<'_>) {
+        let clock = self.clock().clone();
+        loop {
+            let pause = match self.fire_due(outlet).await {
+                Ok(next) => until(clock.now(), next),
+                Err(error) => {
+                    tracing::warn!(code = error.code(), "due reminders cannot be read: {error}");
+                    limits::TIMER_PACE
+                }
+            };
+            tokio::select! {
+                () = clock.sleep(clock.deadline(pause)) => {}
+                () = self.0.timer_set.notified() => {}
+            }
+        }
+    }
+
+    /// Fires every reminder that is due, and tells when the next one is.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot say what is due. A reminder that cannot be fired is logged and tried again later.
+    pub async fn fire_due(&self, outlet: &Outlet<'_>) -> Result<Option<Timestamp>, StoreError> {
+        loop {
+            let waiting = self.store().timers(limits::TIMERS_AT_ONCE).await?;
+            let now = self.clock().now();
+            let next = waiting.iter().map(|(_, due)| *due).find(|due| *due > now);
+            let due = waiting.into_iter().filter(|(_, due)| *due <= now);
+            let fired: usize = join_all(due.map(|(id, _)| self.fire(id, now, outlet))).await.into_iter().sum();
+            if fired == 0 {
+                return Ok(next);
+            }
+        }
+    }
+
+    /// Fires what is due in one conversation; how many reminders.
+    async fn fire(&self, id: ConversationId, now: Timestamp, outlet: &Outlet<'_>) -> usize {
+        let (due, channel) = match self.conversation(&id).await {
+            Ok(conversation) => {
+                let due: Vec<Reminder> =
+                    conversation.reminders.iter().take_while(|one| one.due <= now).cloned().collect();
+                (due, conversation.latest_message.map_or_else(|| "".into(), |message| message.input_channel))
+            }
+            Err(error) => {
+                tracing::warn!(conversation = %id, code = error.code(), "a due reminder cannot be read: {error}");
+                return 0;
+            }
+        };
+        let mut fired = 0;
+        for reminder in due {
+            // One setting of a reminder is one message: a second process, or a second try, finds it done.
+            let key = MessageId::from(format!("reminder/{}", reminder.set));
+            let sink = outlet(&id, &channel);
+            match self.trigger(id.clone(), Trigger::of(&reminder), key, sink).await {
+                Ok(report) => fired += usize::from(!report.repeated),
+                Err(error) => {
+                    tracing::warn!(conversation = %id, code = error.code(), "reminder `{}` waits: {error}", reminder.name);
+                    break;
+                }
+            }
+        }
+        fired
+    }
+}
+
+/// How long to wait for `next`; never long enough to miss what another process sets, or a clock that jumps.
+fn until(now: Timestamp, next: Option<Timestamp>) -> Duration {
+    let micros = next.and_then(|next| u64::try_from(next.since(now)).ok());
+    micros.map_or(limits::TIMER_PACE, Duration::from_micros).min(limits::TIMER_PACE)
+}
