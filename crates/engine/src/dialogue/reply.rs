@@ -55,7 +55,8 @@ pub(super) fn compose(
     let wording = wording(view, response, chosen, arguments);
     let text = Texts { view, arguments };
     let reply = Reply {
-        text: text.of_variation(chosen, notes).map(Into::into),
+        // An author who writes an empty text wants nothing said.
+        text: text.of_variation(chosen, notes).filter(|text| !text.trim().is_empty()).map(Into::into),
         buttons: chosen.buttons.iter().map(|button| text.button(button, notes)).collect(),
         image: chosen.image.as_ref().map(|image| text.text(image, notes)),
         attachment: chosen.attachment.as_ref().map(|value| text.json(value, notes)),

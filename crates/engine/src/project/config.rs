@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value as Json};
 
 use super::Folders;
+use crate::pattern::Pattern;
 
 /// `config.yml`.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,10 +45,27 @@ pub struct GeneratorConfig {
     pub include_date_time: bool,
     /// IANA name; checked.
     pub timezone: Arc<str>,
+    /// Lines of the model's answer that stand for a command of ours, in order.
+    pub aliases: Vec<CommandAlias>,
     /// Whether flows are chosen by retrieval.
     pub retrieval: bool,
     /// How many retrieval may choose.
     pub retrieval_flows: usize,
+}
+
+/// What a project's own prompt calls a command.
+#[derive(Clone, Debug)]
+pub struct CommandAlias {
+    /// Found in a line of the answer.
+    pub line: Pattern,
+    /// Read in its place.
+    pub command: Arc<str>,
+}
+
+impl PartialEq for CommandAlias {
+    fn eq(&self, other: &Self) -> bool {
+        (self.line.source(), &self.command) == (other.line.source(), &other.command)
+    }
 }
 
 /// Switches that keep older behaviour.
@@ -110,6 +128,7 @@ impl Default for GeneratorConfig {
             max_characters: Some(crate::limits::MESSAGE_CHARACTERS),
             include_date_time: true,
             timezone: "UTC".into(),
+            aliases: Vec::new(),
             retrieval: false,
             retrieval_flows: 20,
         }

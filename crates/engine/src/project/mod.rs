@@ -25,7 +25,7 @@ use serde_json::Value as Json;
 
 pub use self::{
     agents::{AgentConnection, AgentDef, OnToolError, Protocol},
-    config::{Compat, Config, Generation, GeneratorConfig},
+    config::{CommandAlias, Compat, Config, Generation, GeneratorConfig},
     domain::{
         ActionDef, Domain, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType, Validation,
         Variation,

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use super::super::{
-    Compat, Config, Folders, Generation, GeneratorConfig,
+    CommandAlias, Compat, Config, Folders, Generation, GeneratorConfig,
     keys::{COMPAT, CONFIG, GENERATOR, RETRIEVAL, USER_INPUT},
-    reader::{Fields, Reader},
+    reader::{Fields, Reader, said},
     yaml::Node,
 };
-use crate::template::Template;
+use crate::{
+    pattern::{Flags, Pattern},
+    template::Template,
+};
 
 /// Components that read commands out of a model's answer.
 const GENERATORS: [&str; 5] = [
@@ -73,7 +76,7 @@ fn pipeline(reader: &mut Reader<'_>, fields: &Fields<'_>) -> (Option<GeneratorCo
     for node in fields.list("pipeline") {
         let Some((written, at)) = component(reader, node) else { continue };
         let name = meant(written);
-        if name != written && !written.starts_with("rasa.") {
+        if name != written && !is_vendors(written) {
             let message = format!("`{written}` is a Python component, which is not run here; `{name}` takes its place");
             reader.warning("F0707", at, message, format!("Write `{name}`; custom steps are written in Rust."));
         }
@@ -108,7 +111,7 @@ fn pipeline(reader: &mut Reader<'_>, fields: &Fields<'_>) -> (Option<GeneratorCo
 /// replaced by the built-in one that it most likely extends; its settings stay.
 fn meant(written: &str) -> &str {
     let Some((_, class)) = written.rsplit_once('.') else { return written };
-    if written.starts_with("rasa.") || GENERATORS.contains(&class) {
+    if is_vendors(written) || GENERATORS.contains(&class) {
         return class;
     }
     match class.contains("CommandGenerator") {
@@ -116,6 +119,11 @@ fn meant(written: &str) -> &str {
         true => "CompactLLMCommandGenerator",
         false => written,
     }
+}
+
+/// Whether a dotted path is one of the vendor's own.
+fn is_vendors(written: &str) -> bool {
+    written.starts_with("rasa.") || written.starts_with("rasa_plus.")
 }
 
 /// The name of a component: an item is `name: …` with settings, or a bare name.
@@ -159,6 +167,20 @@ fn generator_config(reader: &mut Reader<'_>, own: &Fields<'_>, name: &str) -> Ge
     }
     config.include_date_time = own.bool("include_date_time").unwrap_or(true);
     config.timezone = reader.timezone(own.node("timezone"), "F0705");
+    for entry in own.map("command_aliases") {
+        let Some(command) = entry.node.text() else {
+            let message = format!("a command is a text, but here stands {}", said(&entry.node));
+            reader.error("F0108", &entry.node, message, "Write for example `'^escalate$': hand over`.");
+            continue;
+        };
+        match Pattern::new(&entry.key, Flags::default()) {
+            Ok(line) => config.aliases.push(CommandAlias { line, command: command.into() }),
+            Err(error) => {
+                let message = format!("`{}` cannot be searched for: {error}", entry.key);
+                reader.error("F0712", &entry.at, message, "Write a pattern of Python's dialect, such as `^escalate$`.");
+            }
+        }
+    }
     if let Some(input) = own.node("user_input").and_then(|node| reader.fields(node, &USER_INPUT))
         && let Some(most) = input.number("max_characters")
     {
