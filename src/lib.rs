@@ -26,8 +26,8 @@
 //! | 6 porch | [`server`] | routes, limits, the end of the process |
 //! | 5 hall | [`channels`], [`import`] | wires to users, both directions; conversations of another store |
 //! | 4 engine room | [`runtime`] | one turn, from message to replies |
-//! | 3 actors | [`understanding`], [`agents`], [`wording`] | from words to commands; loops with a goal; responses in other words |
-//! | 2 instruments | [`llm`], [`tools`], [`store`], [`prompts`] | models; tools and MCP; everything durable; texts for models |
+//! | 3 actors | [`understanding`], [`knowledge`], [`wording`], [`agents`] | from words to commands; answers from documents; responses in other words; loops with a goal |
+//! | 2 instruments | [`llm`], [`tools`], [`actions`], [`store`], [`search`], [`prompts`] | models; tools and MCP; action servers; everything durable; finding texts; texts for models |
 //! | 1 vocabulary | [`project`], [`conversation`] | what the author wrote; what happened |
 //! | 0 ground | [`clock`], [`cx`], [`effect`], [`limits`], [`secret`], [`http`], [`environment`] | words everybody uses |
 //!
@@ -46,23 +46,28 @@
 //! 9. When the brain listens, events, replies and the mark "answered" are committed as one.
 //! 10. Replies go to the channel's [`ReplySink`]; streamed pieces may have left before, announced.
 
+pub mod actions;
 pub mod agents;
 pub mod channels;
+mod child;
 pub mod clock;
 pub mod conversation;
 pub mod cx;
 #[cfg(feature = "mcp")]
 pub mod demo;
+pub mod e2e;
 pub mod effect;
 pub mod environment;
 pub mod failpoint;
 pub mod http;
 pub mod import;
+pub mod knowledge;
 pub mod limits;
 pub mod llm;
 pub mod project;
 pub mod prompts;
 pub mod runtime;
+pub mod search;
 pub mod secret;
 pub mod server;
 pub mod store;
@@ -81,16 +86,18 @@ pub use segue_engine::{
 };
 
 pub use crate::{
+    actions::{ActionRequest, ActionServer},
     agents::{Agent, AgentCard, AgentTask},
     channels::{Arrival, Channel, Inbox, Rest},
     clock::{Clock, SystemClock},
     conversation::{
-        ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Button, Conversation, DeliveryError, Event,
-        EventKind, EventPlace, NoSink, Receipt, Reply, ReplyKind, ReplyPiece, ReplySink, UserMessage,
+        ActionAnswer, ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Button, Conversation,
+        DeliveryError, Event, EventKind, EventPlace, NoSink, Receipt, Reply, ReplyKind, ReplyPiece, ReplySink,
+        StepError, UserMessage,
     },
     cx::Cx,
     effect::Effect,
-    llm::{Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, ModelProfile},
+    llm::{Answer, ChatRequest, ChatStream, Delta, Embedder, Embedding, Llm, LlmError, ModelProfile},
     project::Project,
     runtime::{Action, Assistant, AssistantBuilder, Failure, Incoming, LoadError, ReceiveError, Report},
     store::{MemoryStore, Store, StoreError},

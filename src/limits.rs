@@ -101,6 +101,46 @@ pub const COMMAND_MISTAKES: usize = 8;
 pub const COMMAND_PROMPTS: usize = 64;
 /// Commands: flows that call one another, followed this deep to find their slots.
 pub const COMMAND_CALL_DEPTH: usize = 16;
+/// Embeddings: texts in one request.
+pub const EMBED_BATCH: usize = 128;
+/// Embeddings: bytes of one text that are sent; models read about 8,000 tokens.
+pub const EMBED_TEXT: usize = 16 * 1024;
+/// Embeddings: bytes of one answer.
+pub const EMBED_ANSWER: usize = 32 * 1024 * 1024;
+/// Embeddings: numbers in one vector.
+pub const EMBED_DIMENSIONS: usize = 8_192;
+/// Embeddings: vectors kept in memory by the content of their text; 4,096 numbers each make 32 MiB.
+pub const EMBED_CACHE: usize = 2_048;
+/// Embeddings: time for one request, when the model's entry sets none.
+pub const EMBED_WAIT: Duration = Duration::from_secs(10);
+/// Embeddings: after a failure, words are compared for so long before the service is asked again.
+pub const EMBED_PAUSE: Duration = Duration::from_secs(30);
+/// Flow retrieval: characters of one flow that are compared.
+pub const RETRIEVAL_FLOW: usize = 4_000;
+/// Flow retrieval: characters of the text that flows are compared with, the newest.
+pub const RETRIEVAL_QUERY: usize = 4_000;
+/// Knowledge: documents read from a folder.
+pub const KNOWLEDGE_FILES: usize = 2_000;
+/// Knowledge: levels of folders below the one that is named.
+pub const KNOWLEDGE_DEPTH: usize = 16;
+/// Knowledge: bytes of one document.
+pub const KNOWLEDGE_FILE: usize = 4 * 1024 * 1024;
+/// Knowledge: passages of all documents.
+pub const KNOWLEDGE_PASSAGES: usize = 20_000;
+/// Knowledge: characters of one passage.
+pub const KNOWLEDGE_PASSAGE: usize = 1_000;
+/// Knowledge: passages that an answer is made from.
+pub const KNOWLEDGE_SHOWN: usize = 4;
+/// Knowledge: characters of the question that documents are compared with, the newest.
+pub const KNOWLEDGE_QUERY: usize = 2_000;
+/// Knowledge: characters of one slot's value that the model is shown.
+pub const KNOWLEDGE_VALUE: usize = 500;
+/// Knowledge: tokens of one answer, where the model's entry says nothing.
+pub const KNOWLEDGE_TOKENS: u32 = 512;
+/// Knowledge: time for one request to a vector store, when its entry sets none.
+pub const KNOWLEDGE_WAIT: Duration = Duration::from_secs(10);
+/// Knowledge: bytes of one answer of a vector store.
+pub const KNOWLEDGE_ANSWER: usize = 4 * 1024 * 1024;
 /// Tool: time for one call, when the agent sets no `tool_timeout`.
 pub const TOOL_DEADLINE: Duration = Duration::from_secs(10);
 /// Tool: bytes of one result shown to the model.
@@ -113,6 +153,24 @@ pub const TOOL_GRACE: Duration = Duration::from_secs(1);
 pub const TOOL_PROBLEMS: usize = 8;
 /// Tool: bytes of a name; models take no longer ones.
 pub const TOOL_NAME: usize = 64;
+/// Action server: time for one action, where `timeout` of the endpoint sets none; half of what a turn may take, so that the flow
+/// can still say something afterwards.
+pub const ACTION_DEADLINE: Duration = Duration::from_secs(30);
+/// Action server: bytes of one request before they are compressed.
+pub const ACTION_REQUEST: usize = 16 * 1024 * 1024;
+/// Action server: bytes of one answer.
+pub const ACTION_ANSWER: usize = 4 * 1024 * 1024;
+/// Action server: time for an answer about its health or its actions.
+pub const ACTION_HEALTH: Duration = Duration::from_secs(5);
+/// Module of actions: time from the start of the child to its first answer.
+pub const ACTION_START: Duration = Duration::from_secs(45);
+/// Module of actions: pause between two looks whether the child answers.
+pub const ACTION_POLL: Duration = Duration::from_millis(50);
+/// Module of actions: pauses before the first, second, … new start; the last holds for all further ones.
+pub const ACTION_BACKOFF: [Duration; 5] =
+    [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30), Duration::from_secs(120)];
+/// Module of actions: a child that lived this long had a good life: the pauses begin anew.
+pub const ACTION_STABLE: Duration = Duration::from_secs(60);
 /// MCP: time to connect and initialise one server.
 pub const MCP_INITIALISE: Duration = Duration::from_secs(10);
 /// MCP: tools listed by one server.
@@ -199,6 +257,14 @@ pub const CONVERSATIONS_LISTED: usize = 10_000;
 pub const CACHED_CONVERSATIONS: usize = 512;
 /// Store: batches between two snapshots of a conversation.
 pub const SNAPSHOT_EVERY: u64 = 16;
+/// Tests: cases that run at the same time unless the command line says otherwise.
+pub const TEST_JOBS: usize = 4;
+/// Tests: cases that may run at the same time, whatever the command line says.
+pub const TEST_JOBS_MOST: usize = 64;
+/// Tests: bytes of one recording.
+pub const TEST_TAPE: usize = 64 * 1024 * 1024;
+/// Tests: characters of one line in a report of a failure.
+pub const TEST_LINE: usize = 400;
 /// Closing tool sources at the end of the process.
 pub const CLOSE: Duration = Duration::from_secs(5);
 /// Channel: pieces of an answer that wait for a client to read them.

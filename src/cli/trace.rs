@@ -2,10 +2,7 @@
 
 use std::fmt::Write as _;
 
-use segue::{
-    dialogue::Reason,
-    runtime::{Seen, TurnTrace},
-};
+use segue::runtime::{Seen, TurnTrace};
 use serde_json::Value as Json;
 
 use super::{
@@ -53,7 +50,7 @@ fn text(trace: &TurnTrace) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "turn {}: {}", trace.turn, trace.message);
     for reason in &trace.why {
-        let _ = writeln!(text, "  why     {}", why(reason));
+        let _ = writeln!(text, "  why     {reason}");
     }
     for seen in &trace.seen {
         let _ = writeln!(text, "  {}", effect(seen));
@@ -72,19 +69,6 @@ fn text(trace: &TurnTrace) -> String {
     out::plain(&text).into_owned()
 }
 
-fn why(reason: &Reason) -> String {
-    match reason {
-        Reason::Dropped { command, rule } => format!("dropped {} ({rule})", json(command)),
-        Reason::Replaced { command, by, rule } => format!("replaced {} by {} ({rule})", json(command), json(by)),
-        Reason::Branch { flow, step, taken } => format!("{flow}/{step}: took {taken}"),
-        Reason::Condition { condition, trouble } => format!("`{condition}` counts as false: {trouble}"),
-        Reason::Shortcut { slot, value, rule } => format!("{slot} is {value}, without a model ({rule})"),
-        Reason::Rejected { slot, because } => format!("refused a value of {slot}: {because}"),
-        Reason::Failed { flow, because } => format!("{flow} ended by a failure: {because}"),
-        Reason::Note { text } => text.clone(),
-    }
-}
-
 fn effect(seen: &Seen) -> String {
     match seen {
         Seen::Asked { key, purpose, messages, tools } => {
@@ -101,10 +85,29 @@ fn effect(seen: &Seen) -> String {
             text
         }
         Seen::Heard { key, answer } => format!("heard   {key}: {answer}"),
+        Seen::Chose { key, by_meaning, flows_from_semantic_search, flows_in_prompt, trouble } => {
+            let mut text = format!("chose   {key}: {}", nearest(flows_from_semantic_search, *by_meaning));
+            let _ = write!(text, "\n          in the prompt: {}", flows_in_prompt.join(", "));
+            if let Some(trouble) = trouble {
+                let _ = write!(text, "\n          {trouble}");
+            }
+            text
+        }
+        Seen::Looked { key, question, by_meaning, found, notes } => {
+            let mut text = format!("looked  {key}: {}", nearest(found, *by_meaning));
+            let _ = write!(text, "\n          for: {}", question.replace('\n', "\n          | "));
+            for note in notes {
+                let _ = write!(text, "\n          {note}");
+            }
+            text
+        }
         Seen::Called { key, tool, arguments } => format!("called  {key}: {tool} {arguments}"),
     }
 }
 
-fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_default()
+/// What was found, best first, with how near it is.
+fn nearest(found: &[(String, f32)], by_meaning: bool) -> String {
+    let by = if by_meaning { "by meaning and words" } else { "by words" };
+    let found: Vec<String> = found.iter().map(|(name, near)| format!("{name} {near:.2}")).collect();
+    format!("{by}: {}", if found.is_empty() { "nothing".to_owned() } else { found.join(", ") })
 }

@@ -12,11 +12,13 @@
 //! | [`profile`] | facts about model families |
 //! | `assemble`, `sse`, `pump` | bytes to events, events to a whole answer, within deadlines |
 //! | [`retry`], [`router`] | what is tried again, and what is tried next |
-//! | [`openai`] | the chat completions wire |
+//! | [`openai`] | the chat completions wire, and that of embeddings |
+//! | [`embeddings`] | texts to vectors |
 //! | [`scripted`], [`cassette`] | models without a network |
 
 mod assemble;
 pub mod cassette;
+pub mod embeddings;
 pub mod error;
 pub mod message;
 pub mod openai;
@@ -36,6 +38,7 @@ use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
+pub use embeddings::{Embedder, Embedding};
 pub use error::{Fault, LlmError, LlmErrorKind};
 pub use message::{Answer, Arguments, ChatMessage, Finish, ToolCall, Usage};
 pub use profile::{Effort, ModelProfile};

@@ -5,17 +5,19 @@
 //! No file outside the project's folder is read, whatever links lead out of it, unless the operator names it in [`Places`].
 
 mod builtin;
+mod documents;
 mod files;
 mod given;
 
 use std::{io, path::Path};
 
 pub use segue_engine::{
-    finding::{Finding, Place, Severity},
+    finding::{Finding, Place, Severity, did_you_mean},
     project::*,
 };
 
 pub use self::files::Places;
+pub(crate) use self::files::bounded as read_bounded;
 
 /// All texts that were read; [`render`] shows lines of them.
 pub type Texts = Sources;
@@ -40,7 +42,13 @@ pub fn load(root: &Path, places: &Places) -> io::Result<LoadedProject> {
     let loaded = Project::load(&texts);
     let readable = !findings.iter().any(|finding| finding.severity == Severity::Error);
     findings.extend(loaded.findings);
-    Ok(LoadedProject { project: loaded.project.filter(|_| readable), findings, texts })
+    let mut project = loaded.project.filter(|_| readable);
+    let documents = project.as_ref().map(|project| documents::check(root, project)).unwrap_or_default();
+    if documents.iter().any(|finding| finding.severity == Severity::Error) {
+        project = None;
+    }
+    findings.extend(documents);
+    Ok(LoadedProject { project, findings, texts })
 }
 
 /// Checks a project whose files are handed in, as (path from the project's folder, text). The environment is not read.

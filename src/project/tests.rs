@@ -1,5 +1,7 @@
 //! Whole projects of this repository: the planted faults, and the starter.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::{Path, PathBuf};
 
 use super::*;
@@ -59,4 +61,29 @@ fn the_repository_itself_is_an_assistant() {
     assert!(project.user_flows().count() > 2);
     assert!(project.flow("pattern_collect_information").is_some_and(|flow| flow.place.file.starts_with("(built in)")));
     assert_eq!(loaded.findings.len(), 0, "{}", render::all(&loaded.findings, &loaded.texts));
+}
+
+#[test]
+fn a_folder_of_documents_must_be_there_and_inside() {
+    let root = tempfile::tempdir().unwrap();
+    let write = |source: &str| {
+        let policy = format!("  - name: EnterpriseSearchPolicy\n    vector_store: {{source: '{source}'}}\n");
+        std::fs::write(root.path().join("config.yml"), format!("policies:\n{policy}")).unwrap();
+        let steps = "flows:\n  pattern_search:\n    description: x\n    steps: [{action: action_trigger_search}]\n";
+        std::fs::create_dir_all(root.path().join("data")).unwrap();
+        std::fs::write(root.path().join("data/search.yml"), steps).unwrap();
+        load(root.path(), &Places::default()).unwrap()
+    };
+    let missing = write("./manuals/");
+    let found: Vec<_> = missing.findings.iter().map(|finding| (finding.code, finding.severity)).collect();
+    assert_eq!(found, [("F0725", Severity::Warning)]);
+    assert!(missing.project.is_some(), "what needs no document works");
+    std::fs::create_dir(root.path().join("manuals")).unwrap();
+    assert!(write("manuals").findings.is_empty());
+    let outside = write("..");
+    assert_eq!(
+        outside.findings.last().map(|finding| (finding.code, finding.severity)),
+        Some(("F0725", Severity::Error))
+    );
+    assert!(outside.project.is_none());
 }

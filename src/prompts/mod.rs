@@ -51,6 +51,10 @@ prompts! {
     rephrase = "rephrase.j2",
     /// The rephraser: history, message and text; new at every response.
     rephrase_turn = "rephrase_turn.j2",
+    /// Answers from documents: task and rules; stable for a project.
+    knowledge = "knowledge.j2",
+    /// Answers from documents: passages, history and question; new at every question.
+    knowledge_turn = "knowledge_turn.j2",
     /// An open agent: stable for the agent.
     agent_open = "agent_open.j2",
     /// A task agent: stable for the agent.
@@ -73,6 +77,10 @@ prompts! {
     agent_slot_results = "agent_slot_results.j2",
     /// What a call answers that reached no tool.
     agent_tool_results = "agent_tool_results.j2",
+    /// Tests: is everything that a text says supported?
+    judge_grounded = "judge_grounded.j2",
+    /// Tests: does a text answer what was said?
+    judge_relevant = "judge_relevant.j2",
 }
 
 impl PromptSet {

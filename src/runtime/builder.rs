@@ -6,23 +6,26 @@ use indexmap::IndexMap;
 use segue_engine::{
     finding::Finding,
     ids::ServerName,
-    project::{Nlg, Project},
+    project::{DocumentStore, ModelChoice, Nlg, Project},
     template::TemplateError,
 };
-use serde_json::Map;
+use serde_json::{Map, Value as Json};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use super::{Assistant, Inner, hash, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts};
+use super::{Around, Assistant, Inner, hash, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts};
 use crate::{
+    actions::{self, ActionServer},
     agents::Agent,
     clock::{Clock, SystemClock},
     http::Outbound,
+    knowledge::Knowledge,
     limits,
-    llm::{Llm, OpenError},
+    llm::{Embedder, Llm, OpenError},
     project::LoadedProject,
     prompts::PromptSet,
-    store::{MemoryStore, Store, StoreError},
+    search::QdrantError,
+    store::{Journal, MemoryStore, Store, StoreError},
     tools::{Tool, ToolSource},
     understanding::Understander,
     wording::Wording,
@@ -45,6 +48,9 @@ pub enum LoadError {
         /// What is the matter.
         problem: OpenError,
     },
+    /// The documents of the project cannot be searched as it says.
+    #[error("{0}")]
+    Knowledge(#[from] QdrantError),
     /// A prompt of the project has an error.
     #[error("{0}")]
     Prompt(Box<TemplateError>),
@@ -61,13 +67,16 @@ pub struct AssistantBuilder {
     clock: Arc<dyn Clock>,
     outbound: Outbound,
     model: Option<Arc<dyn Llm>>,
+    embedder: Option<Arc<dyn Embedder>>,
     agents: HashMap<String, Arc<dyn Agent>>,
     tools: HashMap<String, Vec<Arc<dyn Tool>>>,
     actions: HashMap<String, Arc<dyn Action>>,
+    action_server: Option<Arc<dyn ActionServer>>,
     sources: IndexMap<ServerName, Arc<dyn ToolSource>>,
     turn_wall: Duration,
     seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
     offline: bool,
+    around: Option<Around>,
 }
 
 impl Assistant {
@@ -120,13 +129,16 @@ impl AssistantBuilder {
             clock: Arc::new(SystemClock),
             outbound: Outbound::new(),
             model: None,
+            embedder: None,
             agents: HashMap::new(),
             tools: HashMap::new(),
             actions: HashMap::new(),
+            action_server: None,
             sources: IndexMap::new(),
             turn_wall: limits::TURN_WALL,
             seeds: Arc::new(random_seed),
             offline: false,
+            around: None,
         }
     }
     /// Keeps conversations here.
@@ -147,6 +159,12 @@ impl AssistantBuilder {
         self.model = Some(model);
         self
     }
+    /// Compares meanings by this model, of flows and of documents, whatever the project names.
+    #[must_use]
+    pub fn embedder(mut self, embedder: Arc<dyn Embedder>) -> Self {
+        self.embedder = Some(embedder);
+        self
+    }
     /// Runs this agent where a flow calls its name, or where an agent's `configuration.module` says `name`.
     #[must_use]
     pub fn agent(mut self, name: impl Into<String>, agent: Arc<dyn Agent>) -> Self {
@@ -165,6 +183,12 @@ impl AssistantBuilder {
         self.actions.insert(name.into(), action);
         self
     }
+    /// Runs all custom actions that are not registered, in place of the server that `action_endpoint` names.
+    #[must_use]
+    pub fn action_server(mut self, server: Arc<dyn ActionServer>) -> Self {
+        self.action_server = Some(server);
+        self
+    }
     /// Stands for the MCP server of this name.
     #[must_use]
     pub fn source(mut self, source: Arc<dyn ToolSource>) -> Self {
@@ -175,6 +199,13 @@ impl AssistantBuilder {
     #[must_use]
     pub fn seeds(mut self, seeds: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.seeds = Arc::new(seeds);
+        self
+    }
+    /// Stands before the journal of every turn: sees each effect before it leaves and each outcome, and may answer in place of
+    /// the world. For recordings.
+    #[must_use]
+    pub fn journal(mut self, around: impl Fn(Arc<dyn Journal>) -> Arc<dyn Journal> + Send + Sync + 'static) -> Self {
+        self.around = Some(Arc::new(around));
         self
     }
     /// Lets nothing out: for replaying records. Models and servers are not needed and not opened.
@@ -192,13 +223,17 @@ impl AssistantBuilder {
         let prompts =
             PromptSet::new(|name| self.replacement(name)).map_err(|error| LoadError::Prompt(Box::new(error)))?;
         let prompts = Arc::new(prompts);
-        let (generator, agent_models, wording_model) = self.models()?;
+        let Opened { generator, agents: agent_models, answers, words: wording_model, flows_by, documents_by } =
+            self.models()?;
         let wording = Wording::new(&self.project, prompts.clone(), self.outbound.clone()).map(Arc::new);
+        let knowledge = self.knowledge(documents_by, prompts.clone())?;
         let turn_wall = self.wall();
         let build = hash::number(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
         let sources = self.sources();
+        let action_server = self.served();
+        let store: Arc<dyn Store> = self.store.unwrap_or_else(|| Arc::new(MemoryStore::default()));
         let parts = Parts {
-            understander: Arc::new(Understander::new(prompts.clone())),
+            understander: Arc::new(Understander::new(prompts.clone()).with_embedder(flows_by)),
             project: self.project,
             prompts,
             generator,
@@ -207,13 +242,17 @@ impl AssistantBuilder {
             agents: self.agents,
             tools: self.tools,
             actions: self.actions,
+            action_server,
+            store: store.clone(),
+            knowledge,
+            knowledge_model: answers,
             wording,
             wording_model,
             offline: self.offline,
         };
         Ok(Assistant(Arc::new(Inner {
             parts: Arc::new(parts),
-            store: self.store.unwrap_or_else(|| Arc::new(MemoryStore::default())),
+            store,
             clock: self.clock,
             mailboxes: Mailboxes::default(),
             permits: Arc::new(Semaphore::new(limits::TURNS_IN_FLIGHT)),
@@ -222,7 +261,20 @@ impl AssistantBuilder {
             turn_wall,
             timer_set: tokio::sync::Notify::new(),
             seeds: self.seeds,
+            around: self.around,
         })))
+    }
+
+    /// A model of the project that no flow and no agent asks, such as one that judges: a group by name, settings of its own, or
+    /// without both the model that a component without settings has.
+    ///
+    /// # Errors
+    /// [`OpenError`] when its entry lacks something.
+    pub fn open_model(&self, group: Option<&str>, own: &Map<String, Json>) -> Result<Arc<dyn Llm>, OpenError> {
+        match &self.model {
+            Some(model) => Ok(model.clone()),
+            None => Models::new(&self.project, &self.root, self.outbound.clone(), (self.seeds)()).open(group, own),
+        }
     }
 
     /// The project's own text for one of our prompts.
@@ -232,21 +284,37 @@ impl AssistantBuilder {
 
     fn models(&self) -> Result<Opened, LoadError> {
         if self.offline {
-            let nobody: Arc<dyn Llm> = Arc::new(super::models::Nobody::default());
-            return Ok((nobody.clone(), HashMap::new(), nobody));
+            return Ok(Opened::of(Arc::new(super::models::Nobody::default())));
         }
         if let Some(model) = &self.model {
-            return Ok((model.clone(), HashMap::new(), model.clone()));
+            let by = self.embedder.clone();
+            return Ok(Opened { flows_by: by.clone(), documents_by: by, ..Opened::of(model.clone()) });
         }
         let models = Models::new(&self.project, &self.root, self.outbound.clone(), (self.seeds)());
+        // A pipeline without a generator asks no model.
         let generator = self.project.config.generator.as_ref();
-        let (group, own) = generator.map_or((None, Map::new()), |g| (g.model_group.clone(), g.llm.clone()));
-        let place = |place: &str| place.to_owned();
-        let opened = match models.open(group.as_deref(), &own) {
-            Ok(opened) => opened,
-            // A pipeline without a generator asks no model, so it needs none.
-            Err(_) if generator.is_none() => Arc::new(super::models::Nobody::default()),
-            Err(problem) => return Err(LoadError::Model { place: place("the command generator"), problem }),
+        let opened: Arc<dyn Llm> = match generator {
+            None => Arc::new(super::models::Nobody::default()),
+            Some(generator) => models
+                .open(generator.model_group.as_deref(), &generator.llm)
+                .map_err(|problem| LoadError::Model { place: "the command generator".to_owned(), problem })?,
+        };
+        let retrieval = generator.map(|generator| &generator.retrieval).filter(|retrieval| retrieval.active);
+        let flows_by =
+            self.opened(&models, "flow_retrieval", retrieval.and_then(|retrieval| retrieval.embeddings.as_ref()))?;
+        let search = self.project.config.search.as_ref();
+        let default = ModelChoice::default();
+        let documents = search.and_then(|search| match search.store {
+            // A vector store is asked by vectors or not at all.
+            DocumentStore::Qdrant => Some(search.embeddings.as_ref().unwrap_or(&default)),
+            DocumentStore::Folder { .. } => search.embeddings.as_ref(),
+        });
+        let documents_by = self.opened(&models, "EnterpriseSearchPolicy", documents)?;
+        let answers = match search.filter(|search| search.generative) {
+            Some(search) => models
+                .open(search.llm.group.as_deref(), &search.llm.own)
+                .map_err(|problem| LoadError::Model { place: "EnterpriseSearchPolicy".to_owned(), problem })?,
+            None => opened.clone(),
         };
         let mut agents = HashMap::new();
         for (name, agent) in &self.project.agents {
@@ -255,19 +323,65 @@ impl AssistantBuilder {
                 .map_err(|problem| LoadError::Model { place: format!("the agent {name}"), problem })?;
             agents.insert(name.to_string(), model);
         }
-        let wording = match &self.project.endpoints.nlg {
+        let words = match &self.project.endpoints.nlg {
             Some(Nlg::Rephraser(rephraser)) => models
                 .open(rephraser.model_group.as_deref(), &rephraser.llm)
-                .map_err(|problem| LoadError::Model { place: place("the rephraser"), problem })?,
+                .map_err(|problem| LoadError::Model { place: "the rephraser".to_owned(), problem })?,
             _ => opened.clone(),
         };
-        Ok((opened, agents, wording))
+        Ok(Opened { generator: opened, agents, answers, words, flows_by, documents_by })
+    }
+
+    /// The embedding model of a component, where it names one or the program brought its own.
+    fn opened(
+        &self,
+        models: &Models<'_>,
+        place: &str,
+        choice: Option<&ModelChoice>,
+    ) -> Result<Option<Arc<dyn Embedder>>, LoadError> {
+        match (&self.embedder, choice) {
+            (Some(own), _) => Ok(Some(own.clone())),
+            (None, None) => Ok(None),
+            (None, Some(choice)) => {
+                let opened = models.embedder(choice);
+                opened.map(Some).map_err(|problem| LoadError::Model { place: format!("{place}: embeddings"), problem })
+            }
+        }
+    }
+
+    fn knowledge(
+        &self,
+        embedder: Option<Arc<dyn Embedder>>,
+        prompts: Arc<PromptSet>,
+    ) -> Result<Option<Arc<Knowledge>>, LoadError> {
+        let Some(config) = &self.project.config.search else { return Ok(None) };
+        let outbound = self.outbound.clone();
+        let knowledge = Knowledge::new(config, &self.project, &self.root, embedder, prompts, outbound)?;
+        Ok(Some(Arc::new(knowledge)))
     }
 
     /// The longest turn: ours, or what configured timeouts need, within [`limits::TURN_WALL_MOST`] (decisions.md 13.11).
     fn wall(&self) -> Duration {
         let agents = self.project.agents.values().filter_map(|agent| agent.timeout);
-        agents.fold(self.turn_wall, Duration::max).min(limits::TURN_WALL_MOST)
+        let action = self.project.endpoints.action_endpoint.as_ref().and_then(|endpoint| endpoint.timeout);
+        // After a late action the flow still has something to say.
+        let action = action.map(|timeout| timeout.saturating_add(limits::ACTION_DEADLINE));
+        agents.chain(action).fold(self.turn_wall, Duration::max).min(limits::TURN_WALL_MOST)
+    }
+
+    /// The action server: the one that was handed in, else the one of the project.
+    fn served(&self) -> Option<Arc<dyn ActionServer>> {
+        if self.offline || self.action_server.is_some() {
+            return self.action_server.clone();
+        }
+        let def = self.project.endpoints.action_endpoint.as_ref()?;
+        let around = actions::Surroundings {
+            clock: self.clock.clone(),
+            http: self.outbound.clone(),
+            directory: self.root.clone(),
+            environment: crate::environment::all().into(),
+        };
+        Some(actions::open(def, &self.project, around))
     }
 
     #[cfg(feature = "mcp")]
@@ -300,8 +414,29 @@ impl AssistantBuilder {
     }
 }
 
-/// The model of the command generator, those of agents by name, and the one that says responses in other words.
-type Opened = (Arc<dyn Llm>, HashMap<String, Arc<dyn Llm>>, Arc<dyn Llm>);
+/// The models of a project.
+struct Opened {
+    /// The command generator's.
+    generator: Arc<dyn Llm>,
+    /// Those of agents, by name.
+    agents: HashMap<String, Arc<dyn Llm>>,
+    /// The one that answers from documents.
+    answers: Arc<dyn Llm>,
+    /// The one that says responses in other words.
+    words: Arc<dyn Llm>,
+    /// The one that compares flows.
+    flows_by: Option<Arc<dyn Embedder>>,
+    /// The one that compares documents.
+    documents_by: Option<Arc<dyn Embedder>>,
+}
+
+impl Opened {
+    /// One model for everything.
+    fn of(model: Arc<dyn Llm>) -> Self {
+        let (answers, words) = (model.clone(), model.clone());
+        Self { generator: model, agents: HashMap::new(), answers, words, flows_by: None, documents_by: None }
+    }
+}
 
 fn random_seed() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0

@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use segue_engine::{
-    conversation::{
-        ActionCall, ActionOutcome, AgentCall, AgentOutcome, AgentStatus, Conversation, ToolCallStep, ToolResult,
-    },
+    conversation::{AgentCall, AgentOutcome, AgentStatus, Conversation, Event, ToolCallStep, ToolResult},
     dialogue::{InputKind, Next},
     project::{AgentDef, Protocol},
 };
 use serde_json::{Map, Value as Json};
 
 use super::{
-    catalogue,
+    actions::{self, Past},
+    catalogue, hash, knowledge,
     parts::Parts,
     recorded::{Door, RecordedLlm, RecordedTool, Shut},
     replies::TurnSink,
@@ -25,6 +24,7 @@ use crate::{
     llm::Llm,
     store::TurnNumber,
     tools::{Caller, Tool, ToolCx, direct, invoke, registry::ToolSet},
+    understanding::Choice,
 };
 
 /// What an operator should know: a code and a reason.
@@ -36,6 +36,7 @@ pub(super) async fn perform(
     next: Next,
     parts: &Parts,
     conversation: &Conversation,
+    past: (&Past, &[Event]),
     number: TurnNumber,
     door: &Door,
     sink: &mut TurnSink<'_>,
@@ -45,8 +46,13 @@ pub(super) async fn perform(
     match next {
         Next::Listen | Next::EndSession => InputKind::Understood(Vec::new()),
         Next::Understand => understand(parts, conversation, door, failures, cx).await,
-        Next::Act(call) => InputKind::Acted(act(call, parts, conversation, door, failures, cx).await),
+        Next::Act(call) => {
+            InputKind::Acted(actions::act(call, parts, conversation, past, number, door, failures, cx).await)
+        }
         Next::Tool(call) => InputKind::Called(call_tool(call, parts, conversation, number, door, failures, cx).await),
+        Next::Search(call) => {
+            InputKind::Searched(knowledge::search(&call, parts, conversation, door, sink, failures, cx).await)
+        }
         Next::Agent(call) => {
             let outcome = run_agent(&call, parts, conversation, door, sink, cx).await;
             if let AgentStatus::Failed { code, reason } = &outcome.status {
@@ -69,50 +75,36 @@ async fn understand(
         return InputKind::Understood(Vec::new());
     }
     let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.generator.clone(), door: door.clone() });
+    let step = cx.step("flows");
+    let choice = choose(parts, conversation, door, &step).await;
+    if let Some(choice) = &choice {
+        door.meter
+            .chose(&step.key, choice, || parts.understander.flows_in_prompt(choice, &parts.project, conversation));
+    }
     let at = cx.clock.now();
+    let step = cx.step("understand");
     let understanding =
-        parts.understander.understand(&parts.project, conversation, at, &llm, &cx.step("understand")).await;
+        parts.understander.understand_among(choice.as_ref(), &parts.project, conversation, at, &llm, &step).await;
     for trouble in understanding.failures {
         failures.push(("U0501".into(), trouble));
     }
     InputKind::Understood(understanding.commands)
 }
 
-async fn act(
-    call: ActionCall,
-    parts: &Parts,
-    conversation: &Conversation,
-    door: &Door,
-    failures: &mut Failures,
-    cx: &Cx,
-) -> ActionOutcome {
-    let cx = cx.step("action");
-    let outcome = match door.begin::<ActionOutcome>(&cx, "action", Effect::Write, call.name.as_str()).await {
-        Ok(Some(outcome)) => outcome,
-        Ok(None) => {
-            let outcome = match parts.actions.get(call.name.as_str()) {
-                Some(action) => in_time(action.run(conversation, &cx), &cx).await.unwrap_or_else(|stopped| {
-                    let reason = format!("{}: {stopped}; whether it did anything is not known", call.name);
-                    ActionOutcome::Failed { reason }
-                }),
-                None => ActionOutcome::Failed {
-                    reason: format!(
-                        "nobody runs the action {}: no action server is configured and none is registered",
-                        call.name
-                    ),
-                },
-            };
-            match door.finish(&cx, &outcome).await {
-                Ok(()) => outcome,
-                Err(shut) => ActionOutcome::Failed { reason: shut.to_string() },
-            }
-        }
-        Err(shut) => ActionOutcome::Failed { reason: shut.to_string() },
-    };
-    if let ActionOutcome::Failed { reason } = &outcome {
-        failures.push(("R0501".into(), reason.clone()));
+/// The flows that fit the message, when there are more than the prompt may show. Recorded: a replay asks no service.
+async fn choose(parts: &Parts, conversation: &Conversation, door: &Door, cx: &Cx) -> Option<Choice> {
+    if !parts.understander.must_choose(&parts.project, conversation) {
+        return None;
     }
-    outcome
+    match door.begin::<Choice>(cx, "flows", Effect::Read, "").await {
+        Ok(Some(choice)) => Some(choice),
+        Ok(None) => {
+            let choice = parts.understander.choose(&parts.project, conversation, cx).await;
+            door.finish(cx, &choice).await.ok().map(|()| choice)
+        }
+        // The call of the model that follows stops at the same door.
+        Err(_) => None,
+    }
 }
 
 async fn call_tool(
@@ -147,7 +139,9 @@ async fn call_tool(
         Arc::new(RecordedTool { spec, inner: Some(tool), door: door.clone() }) as Arc<dyn Tool>
     };
     // The tool's own record says whether it ran; this one says what the flow was told, and needs no server to be read again.
-    let result = match door.begin::<ToolResult>(&record, "result", Effect::Read, call.tool.as_str()).await {
+    let arguments = serde_json::to_string(&call.arguments).unwrap_or_default();
+    let request = format!("{}.{}:{}", call.server, call.tool, hash::text(&arguments));
+    let result = match door.begin::<ToolResult>(&record, "result", Effect::Read, &request).await {
         Ok(Some(result)) => result,
         Ok(None) => {
             let result = direct::call_step(&**source, &call, &tool_cx, None, &wrap).await;

@@ -5,15 +5,18 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
+use segue_engine::ids::FlowId;
 use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::{
     cx::StepKey,
+    knowledge::Looked,
     limits,
     llm::{Answer, ChatRequest, LlmError, LlmErrorKind},
     store::StoreError,
     tools::ToolSpec,
+    understanding::Choice,
 };
 
 /// One effect, for the trace.
@@ -37,6 +40,33 @@ pub enum Seen {
         key: String,
         /// Text, calls, usage; or the error.
         answer: Json,
+    },
+    /// Flows were chosen for the prompt, since there are more than it may show.
+    Chose {
+        /// The step.
+        key: String,
+        /// Whether meanings were compared beside words.
+        by_meaning: bool,
+        /// Those that fit the message best, with how near each is.
+        flows_from_semantic_search: Vec<(String, f32)>,
+        /// Those that the prompt showed.
+        flows_in_prompt: Vec<String>,
+        /// Why meanings were not compared, although a service is configured.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        trouble: Option<String>,
+    },
+    /// Documents were searched.
+    Looked {
+        /// The step.
+        key: String,
+        /// What was looked for.
+        question: String,
+        /// Whether meanings were compared beside words.
+        by_meaning: bool,
+        /// Sources and how near each is, best first.
+        found: Vec<(String, f32)>,
+        /// What else an operator should know.
+        notes: Vec<String>,
     },
     /// A tool was called.
     Called {
@@ -86,6 +116,27 @@ impl Meter {
                 Ok(answer) => serde_json::to_value(answer).unwrap_or(Json::Null),
                 Err(error) => serde_json::to_value(error).unwrap_or(Json::Null),
             },
+        });
+    }
+    /// Notes which flows the prompt showed.
+    pub(super) fn chose(&self, key: &StepKey, choice: &Choice, shown: impl FnOnce() -> Vec<FlowId>) {
+        self.note(|| Seen::Chose {
+            key: key.to_string(),
+            by_meaning: choice.by_meaning,
+            flows_from_semantic_search: choice.flows.iter().map(|(flow, near)| (flow.to_string(), *near)).collect(),
+            flows_in_prompt: shown().iter().map(ToString::to_string).collect(),
+            trouble: choice.trouble.clone(),
+        });
+    }
+    /// Notes what was found in documents.
+    pub(super) fn looked(&self, key: &StepKey, looked: &Looked) {
+        let found = looked.found.iter().map(|found| (found.passage.source().to_owned(), found.score));
+        self.note(|| Seen::Looked {
+            key: key.to_string(),
+            question: looked.question.clone(),
+            by_meaning: looked.by_meaning,
+            found: found.collect(),
+            notes: looked.notes.clone(),
         });
     }
     /// Notes a tool call.

@@ -2,18 +2,21 @@
 
 use std::{cell::RefCell, collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
-use segue_engine::project::{ModelDef, Project};
+use segue_engine::project::{ModelChoice, ModelDef, Project};
 use serde_json::{Map, Value as Json};
 
 use crate::{
     environment,
     http::Outbound,
-    llm::{self, Llm, ModelConfig, OpenError, Source, Surroundings},
+    llm::{self, Embedder, Llm, ModelConfig, OpenError, Source, Surroundings},
     secret::Secret,
 };
 
 /// The model that is asked where a project names none (agents.md 10.4).
 const DEFAULT_MODEL: &str = "gpt-5.1-2025-11-13";
+
+/// The embedding model that is asked where a project names none (dialogue.md 4.3).
+const DEFAULT_EMBEDDINGS: &str = "text-embedding-3-large";
 
 /// Opens models as the project names them.
 pub(super) struct Models<'a> {
@@ -22,6 +25,8 @@ pub(super) struct Models<'a> {
     around: Surroundings,
     /// Groups that are open, by id: components that name one group share its connections and what it knows of failures.
     opened: RefCell<BTreeMap<Arc<str>, Arc<dyn Llm>>>,
+    /// The same for embedding models.
+    embedders: RefCell<BTreeMap<Arc<str>, Arc<dyn Embedder>>>,
 }
 
 impl<'a> Models<'a> {
@@ -46,7 +51,7 @@ impl<'a> Models<'a> {
             outbound,
             seed,
         };
-        Self { project, root, around, opened: RefCell::default() }
+        Self { project, root, around, opened: RefCell::default(), embedders: RefCell::default() }
     }
 
     /// The model of a component: its group, its own settings, else the first group, else the format's default.
@@ -62,16 +67,32 @@ impl<'a> Models<'a> {
         }
         let defs: Vec<ModelDef> = match (group, own.is_empty()) {
             (Some(id), _) => groups.get(id).map(|group| group.models.clone()).unwrap_or_default(),
-            (None, false) => vec![from_map(own)],
+            (None, false) => vec![from_map(own, DEFAULT_MODEL)],
             (None, true) => groups.values().next().map(|group| group.models.clone()).unwrap_or_default(),
         };
-        let defs = if defs.is_empty() { vec![from_map(&Map::new())] } else { defs };
+        let defs = if defs.is_empty() { vec![from_map(&Map::new(), DEFAULT_MODEL)] } else { defs };
         let configs: Vec<ModelConfig> = defs.iter().map(|def| self.config(def)).collect();
         let model = llm::open(&configs, &self.around)?;
         if let Some(id) = named {
             self.opened.borrow_mut().insert(id, model.clone());
         }
         Ok(model)
+    }
+
+    /// The embedding model of a component: its group, or its own settings.
+    pub(super) fn embedder(&self, choice: &ModelChoice) -> Result<Arc<dyn Embedder>, OpenError> {
+        if let Some(open) = choice.group.as_ref().and_then(|id| self.embedders.borrow().get(id).cloned()) {
+            return Ok(open);
+        }
+        let group = choice.group.as_ref().and_then(|id| self.project.endpoints.model_groups.get(id));
+        let defs = group.map(|group| group.models.clone());
+        let defs = defs.unwrap_or_else(|| vec![from_map(&choice.own, DEFAULT_EMBEDDINGS)]);
+        let configs: Vec<ModelConfig> = defs.iter().map(|def| self.config(def)).collect();
+        let embedder = llm::embeddings::open(&configs, &self.around)?;
+        if let Some(id) = &choice.group {
+            self.embedders.borrow_mut().insert(id.clone(), embedder.clone());
+        }
+        Ok(embedder)
     }
 
     fn config(&self, def: &ModelDef) -> ModelConfig {
@@ -116,14 +137,14 @@ impl<'a> Models<'a> {
     }
 }
 
-fn from_map(own: &Map<String, Json>) -> ModelDef {
+fn from_map(own: &Map<String, Json>, default: &str) -> ModelDef {
     let mut settings = own.clone();
     let mut take = |key: &str| settings.shift_remove(key).and_then(|value| value.as_str().map(str::to_owned));
     let (provider, model) = (take("provider"), take("model"));
     let model = take("model_name").filter(|_| model.is_none()).or(model);
     ModelDef {
         provider: provider.unwrap_or_else(|| "openai".into()).into(),
-        model: model.unwrap_or_else(|| DEFAULT_MODEL.into()).into(),
+        model: model.unwrap_or_else(|| default.into()).into(),
         settings,
     }
 }

@@ -11,10 +11,13 @@ use segue_engine::{
 use serde_json::{Map, Value as Json};
 
 use crate::{
+    actions::ActionServer,
     agents::{Agent, AgentCard, ReactAgent},
     cx::Cx,
+    knowledge::Knowledge,
     llm::Llm,
     prompts::PromptSet,
+    store::Store,
     tools::{SourceStatus, Tool, ToolSource},
     understanding::Understander,
     wording::Wording,
@@ -49,6 +52,14 @@ pub(super) struct Parts {
     pub(super) wording: Option<Arc<Wording>>,
     /// The model that says them in other words.
     pub(super) wording_model: Arc<dyn Llm>,
+    /// Runs the other custom actions.
+    pub(super) action_server: Option<Arc<dyn ActionServer>>,
+    /// Where the events of earlier turns are.
+    pub(super) store: Arc<dyn Store>,
+    /// Documents to answer from, where the project has a policy for them.
+    pub(super) knowledge: Option<Arc<Knowledge>>,
+    /// The model that writes such answers.
+    pub(super) knowledge_model: Arc<dyn Llm>,
     /// True while a record is replayed: nothing may leave.
     pub(super) offline: bool,
 }

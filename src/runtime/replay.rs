@@ -172,6 +172,10 @@ impl Assistant {
             actions: parts.actions.clone(),
             wording: parts.wording.clone(),
             wording_model: parts.wording_model.clone(),
+            action_server: None,
+            store: parts.store.clone(),
+            knowledge: parts.knowledge.clone(),
+            knowledge_model: parts.knowledge_model.clone(),
             offline: true,
         }
     }

@@ -20,7 +20,7 @@ use crate::{
     prompts::PromptSet,
 };
 
-/// Which project, and which of its flows can be started.
+/// Which project, and which of its flows are shown.
 type Stable = (u64, Vec<u64>);
 
 /// Makes the requests of the command generator.

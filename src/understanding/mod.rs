@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | `view` | what of project and conversation matters: startable flows, the flow under way, the open question |
 //! | `state`, `own` | how it is shown: to our prompt, to a template of the project |
+//! | `retrieval` | which flows are shown when there are many |
 //! | `generator` | the requests; the stable part is rendered once |
 //! | `grammar` | text forms to commands |
 //! | `repair` | what to do with answers that are not quite commands |
@@ -20,6 +21,7 @@ mod generator;
 mod grammar;
 mod own;
 mod repair;
+mod retrieval;
 mod sift;
 mod state;
 #[cfg(test)]
@@ -30,16 +32,18 @@ use std::sync::Arc;
 
 use segue_engine::{
     conversation::{Command, Conversation},
+    ids::FlowId,
     project::Project,
     time::Timestamp,
 };
 use serde_json::Map;
 
-use self::{generator::Generator, grammar::Grammar, view::View};
+pub use self::retrieval::Choice;
+use self::{generator::Generator, grammar::Grammar, retrieval::Retrieval, view::View};
 use crate::{
     cx::Cx,
     limits,
-    llm::{Answer, ChatRequest, Llm, LlmError},
+    llm::{Answer, ChatRequest, Embedder, Llm, LlmError},
     prompts::PromptSet,
 };
 
@@ -65,12 +69,40 @@ pub struct Understanding {
 #[derive(Debug)]
 pub struct Understander {
     generator: Generator,
+    retrieval: Retrieval,
 }
 
 impl Understander {
     /// An understander that asks with these prompts.
     pub fn new(prompts: Arc<PromptSet>) -> Self {
-        Self { generator: Generator::new(prompts) }
+        Self { generator: Generator::new(prompts), retrieval: Retrieval::default() }
+    }
+
+    /// The same, which compares the meanings of flows and messages by this model.
+    #[must_use]
+    pub fn with_embedder(mut self, embedder: Option<Arc<dyn Embedder>>) -> Self {
+        self.retrieval = Retrieval::new(embedder);
+        self
+    }
+
+    /// Whether flows must be chosen for the prompt: there are more to start than it may show.
+    pub fn must_choose(&self, project: &Project, conversation: &Conversation) -> bool {
+        Retrieval::is_needed(project, conversation)
+    }
+
+    /// Chooses the flows that fit the newest message. Never fails: without an embedding service, or when it fails, words decide.
+    ///
+    /// # Cancellation
+    /// Dropping the future closes the connection to the embedding service; nothing else is held.
+    pub async fn choose(&self, project: &Project, conversation: &Conversation, cx: &Cx) -> Choice {
+        self.retrieval.choose(project, conversation, cx).await
+    }
+
+    /// The flows that the prompt shows with a choice, in the order of the project.
+    pub fn flows_in_prompt(&self, choice: &Choice, project: &Project, conversation: &Conversation) -> Vec<FlowId> {
+        let mut view = View::new(project, conversation);
+        view.choose(&choice.flows);
+        view.shown.iter().map(|flow| flow.id.clone()).collect()
     }
 
     /// Finds the commands in the newest message of `conversation`. `at` is what prompts show as the present time.
@@ -89,8 +121,24 @@ impl Understander {
         llm: &Arc<dyn Llm>,
         cx: &Cx,
     ) -> Understanding {
-        let view = View::new(project, conversation);
+        self.understand_among(None, project, conversation, at, llm, cx).await
+    }
+
+    /// The same, with the flows of a choice in the prompt in place of all that can be started.
+    pub async fn understand_among(
+        &self,
+        choice: Option<&Choice>,
+        project: &Arc<Project>,
+        conversation: &Conversation,
+        at: Timestamp,
+        llm: &Arc<dyn Llm>,
+        cx: &Cx,
+    ) -> Understanding {
+        let mut view = View::new(project, conversation);
         let mut result = Understanding::default();
+        if let Some(choice) = choice {
+            view.choose(&choice.flows);
+        }
         let is_silent = view.message().trim().is_empty();
         let has_nothing = view.startable.is_empty() && conversation.stack.is_empty() && project.config.search.is_none();
         if is_silent || has_nothing {

@@ -27,7 +27,7 @@ pub(super) fn variables(view: &View<'_>, now: Option<&ZonedTime>) -> Value {
     let kind = asked.and_then(|asked| view.project.slot(asked.slot.as_str())).map(|slot| &slot.kind);
     let description = asked.and_then(|asked| asked.collect).and_then(|collect| collect.description.as_deref());
     context! {
-        available_flows => view.startable.iter().map(|flow| flow_shown(view, flow, &agent)).collect::<Vec<_>>(),
+        available_flows => view.shown.iter().map(|flow| flow_shown(view, flow, &agent)).collect::<Vec<_>>(),
         current_conversation => state::history(view),
         flow_slots,
         current_flow => current.map(|id| id.as_str()),

@@ -13,11 +13,11 @@ use serde_json::Value as Json;
 use super::view::{Asked, View, allowed_values, is_for_models};
 use crate::limits;
 
-/// The flows that can be started, one JSON object per line. Depends on the project and the set of flows alone, so that the
+/// The flows that are shown, one JSON object per line. Depends on the project and the set of flows alone, so that the
 /// text stays the same from turn to turn: a slot that is only filled when asked for is left to the state.
 pub(super) fn flows(view: &View<'_>) -> String {
     let mut out = String::new();
-    for flow in &view.startable {
+    for flow in &view.shown {
         let slots = Slots {
             view,
             collects: view.collects(flow, |collect| !collect.ask_before_filling && fillable(view, collect)),

@@ -23,7 +23,9 @@ pub(super) struct View<'a> {
     pub(super) conversation: &'a Conversation,
     /// The author's flows whose guards hold, in the order of the project.
     pub(super) startable: Vec<&'a Flow>,
-    /// Which of the author's flows these are, as bits in the order of the project: the key of the stable prompt.
+    /// Those of them that the prompt shows, in the same order.
+    pub(super) shown: Vec<&'a Flow>,
+    /// Which of the author's flows are shown, as bits in the order of the project: the key of the stable prompt.
     pub(super) mask: Vec<u64>,
     /// The question that is open.
     pub(super) asked: Option<Asked<'a>>,
@@ -42,19 +44,23 @@ impl<'a> View<'a> {
     /// Looks at a conversation: guards are evaluated with its slots as they are now.
     pub(super) fn new(project: &'a Project, conversation: &'a Conversation) -> Self {
         let scope = Facts { project, conversation, context: OnceCell::new() };
-        let (mut startable, mut mask) = (Vec::new(), Vec::new());
-        for (at, flow) in project.user_flows().enumerate() {
-            if at % 64 == 0 {
-                mask.push(0_u64);
-            }
-            if flow.guard.as_ref().is_none_or(|guard| scope.holds(guard)) {
-                startable.push(&**flow);
-                if let Some(last) = mask.last_mut() {
-                    *last |= 1 << (at % 64);
-                }
-            }
-        }
-        Self { project, conversation, startable, mask, asked: asked(project, conversation) }
+        let holds = |flow: &&'a Flow| flow.guard.as_ref().is_none_or(|guard| scope.holds(guard));
+        let startable: Vec<&Flow> = project.user_flows().map(|flow| &**flow).filter(holds).collect();
+        let (shown, mask) = (startable.clone(), mask_of(project, &startable));
+        Self { project, conversation, startable, shown, mask, asked: asked(project, conversation) }
+    }
+
+    /// Shows these flows alone, those that were started before or are under way, and those that are always shown.
+    pub(super) fn choose(&mut self, chosen: &[(FlowId, f32)]) {
+        let under_way: Vec<&FlowId> = self.flows_under_way().collect();
+        let conversation = self.conversation;
+        self.shown.retain(|flow| {
+            flow.always_include_in_prompt
+                || conversation.started_flows.contains(&flow.id)
+                || under_way.contains(&&flow.id)
+                || chosen.iter().any(|(id, _)| *id == flow.id)
+        });
+        self.mask = mask_of(self.project, &self.shown);
     }
 
     /// The newest message.
@@ -155,6 +161,36 @@ impl<'a> View<'a> {
         let agent: Option<&AgentDef> = self.project.agent(name.as_str()).map(|agent| &**agent);
         agent.map_or("", |agent| &agent.description)
     }
+}
+
+/// Flows as bits in the order of the project.
+fn mask_of(project: &Project, flows: &[&Flow]) -> Vec<u64> {
+    let mut mask = Vec::new();
+    let mut rest = flows.iter().peekable();
+    for (at, flow) in project.user_flows().enumerate() {
+        if at % 64 == 0 {
+            mask.push(0_u64);
+        }
+        if rest.next_if(|next| next.id == flow.id).is_some()
+            && let Some(last) = mask.last_mut()
+        {
+            *last |= 1 << (at % 64);
+        }
+    }
+    mask
+}
+
+/// The collect steps of a flow and of those it calls, one for each slot.
+pub(super) fn collects_of<'a>(project: &'a Project, flow: &'a Flow) -> Vec<&'a Collect> {
+    let mut found: Vec<&Collect> = Vec::new();
+    walk(project, flow, &mut Vec::new(), &mut |step| {
+        if let StepKind::Collect(collect) = step
+            && !found.iter().any(|known| known.slot == collect.slot)
+        {
+            found.push(collect);
+        }
+    });
+    found
 }
 
 /// Whether the mappings of a slot let a model fill it at all.

@@ -3,9 +3,12 @@
 #![cfg(feature = "foreign")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod actions;
+mod cases;
 mod mcp;
 mod parts;
 mod starter;
+mod vectors;
 
 use parts::{Part, aimock, everything, fastmcp, pypred};
 

@@ -17,7 +17,7 @@ responses:
 ";
 
 /// Codes of reading files from disk, which this package does not do.
-const ON_DISK: [&str; 4] = ["F0101", "F0112", "F0113", "F0118"];
+const ON_DISK: [&str; 5] = ["F0101", "F0112", "F0113", "F0118", "F0725"];
 
 /// The first block of a page: files, each after a line `# <path>`.
 fn files(page: &str) -> Vec<(String, String)> {

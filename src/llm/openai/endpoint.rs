@@ -39,15 +39,32 @@ const VENDORS: &[(&str, &str)] = &[
 ];
 
 const OPENAI: &str = "https://api.openai.com/v1";
-const PATH: &str = "/chat/completions";
 
-impl Endpoint {
-    pub(crate) fn of(config: &ModelConfig, around: &Surroundings) -> Result<Self, OpenError> {
-        if config.provider == "azure" { azure(config, around) } else { plain(config, around) }
+/// What is asked for at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Service {
+    /// Answers.
+    Chat,
+    /// Vectors.
+    Embeddings,
+}
+
+impl Service {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "/chat/completions",
+            Self::Embeddings => "/embeddings",
+        }
     }
 }
 
-fn plain(config: &ModelConfig, around: &Surroundings) -> Result<Endpoint, OpenError> {
+impl Endpoint {
+    pub(crate) fn of(config: &ModelConfig, around: &Surroundings, service: Service) -> Result<Self, OpenError> {
+        if config.provider == "azure" { azure(config, around, service) } else { plain(config, around, service) }
+    }
+}
+
+fn plain(config: &ModelConfig, around: &Surroundings, service: Service) -> Result<Endpoint, OpenError> {
     let provider = config.provider.as_str();
     let from_outside = match provider {
         "openai" => around.openai_base_url.as_deref().or(around.openai_api_base.as_deref()).or(Some(OPENAI)),
@@ -72,10 +89,10 @@ fn plain(config: &ModelConfig, around: &Surroundings) -> Result<Endpoint, OpenEr
         Some(key) => Some((AUTHORIZATION, header(config, &format!("Bearer {}", key.expose()))?)),
         None => None,
     };
-    Ok(Endpoint { url: address(config, base, "")?, proof, key, azure_version: None })
+    Ok(Endpoint { url: address(config, base, "", service)?, proof, key, azure_version: None })
 }
 
-fn azure(config: &ModelConfig, around: &Surroundings) -> Result<Endpoint, OpenError> {
+fn azure(config: &ModelConfig, around: &Surroundings, service: Service) -> Result<Endpoint, OpenError> {
     let missing =
         |key, variable| OpenError::new(config, key, format_args!("missing; set it, or the variable {variable}"));
     let base = filled(config.api_base.as_deref()).or(filled(around.azure_api_base.as_deref()));
@@ -85,7 +102,7 @@ fn azure(config: &ModelConfig, around: &Surroundings) -> Result<Endpoint, OpenEr
     let proof = Some((HeaderName::from_static("api-key"), header(config, key.expose())?));
     // The newer door of Azure has OpenAI's own paths and no version.
     if base.ends_with("/openai/v1") {
-        return Ok(Endpoint { url: address(config, base, "")?, proof, key: Some(key), azure_version: None });
+        return Ok(Endpoint { url: address(config, base, "", service)?, proof, key: Some(key), azure_version: None });
     }
     let version = filled(config.api_version.as_deref()).or(filled(around.azure_api_version.as_deref()));
     let version = version.ok_or_else(|| missing("api_version", "AZURE_API_VERSION"))?;
@@ -93,9 +110,13 @@ fn azure(config: &ModelConfig, around: &Surroundings) -> Result<Endpoint, OpenEr
     if deployment.is_empty() {
         return Err(OpenError::new(config, "deployment", "missing; set it to the name of the deployment"));
     }
-    let mut url = address(config, base, "/openai/deployments")?;
+    let mut url = address(config, base, "/openai/deployments", service)?;
     if let Ok(mut path) = url.path_segments_mut() {
-        path.pop().pop().push(deployment).push("chat").push("completions");
+        let parts: Vec<&str> = service.path().split('/').filter(|part| !part.is_empty()).collect();
+        parts.iter().for_each(|_| {
+            path.pop();
+        });
+        path.push(deployment).extend(parts);
     }
     url.query_pairs_mut().append_pair("api-version", version);
     Ok(Endpoint { url, proof, key: Some(key), azure_version: Some(version.into()) })
@@ -105,10 +126,11 @@ fn filled(text: Option<&str>) -> Option<&str> {
     text.map(str::trim).filter(|text| !text.is_empty())
 }
 
-fn address(config: &ModelConfig, base: &str, prefix: &str) -> Result<Url, OpenError> {
+fn address(config: &ModelConfig, base: &str, prefix: &str, service: Service) -> Result<Url, OpenError> {
     let base = base.trim_end_matches('/');
-    let base = base.strip_suffix(PATH).unwrap_or(base);
-    http::destination(&format!("{base}{prefix}{PATH}")).map_err(|error| OpenError::new(config, "api_base", error))
+    let path = service.path();
+    let base = base.strip_suffix(path).unwrap_or(base);
+    http::destination(&format!("{base}{prefix}{path}")).map_err(|error| OpenError::new(config, "api_base", error))
 }
 
 fn header(config: &ModelConfig, text: &str) -> Result<HeaderValue, OpenError> {
@@ -155,17 +177,38 @@ mod tests {
             ),
             ("azure", Some("https://x.example/openai/v1/"), &none, "https://x.example/openai/v1/chat/completions"),
         ] {
-            assert_eq!(Endpoint::of(&config(provider, base), around).unwrap().url.as_str(), url, "{provider} {base:?}");
+            assert_eq!(
+                Endpoint::of(&config(provider, base), around, Service::Chat).unwrap().url.as_str(),
+                url,
+                "{provider} {base:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn embeddings_have_an_address_of_their_own() {
+        let none = Surroundings::default();
+        for (provider, base, url) in [
+            ("openai", None, "https://api.openai.com/v1/embeddings"),
+            ("self-hosted", Some("http://c/v1/embeddings"), "http://c/v1/embeddings"),
+            (
+                "azure",
+                Some("https://x.example"),
+                "https://x.example/openai/deployments/m/embeddings?api-version=2024-10-21",
+            ),
+        ] {
+            let endpoint = Endpoint::of(&config(provider, base), &none, Service::Embeddings).unwrap();
+            assert_eq!(endpoint.url.as_str(), url, "{provider} {base:?}");
         }
     }
 
     #[test]
     fn proofs() {
         let none = Surroundings::default();
-        let endpoint = Endpoint::of(&config("azure", Some("https://x.example")), &none).unwrap();
+        let endpoint = Endpoint::of(&config("azure", Some("https://x.example")), &none, Service::Chat).unwrap();
         let (name, value) = endpoint.proof.unwrap();
         assert_eq!((name.as_str(), value.to_str().unwrap(), value.is_sensitive()), ("api-key", "k", true));
-        let endpoint = Endpoint::of(&config("self-hosted", Some("http://x")), &none).unwrap();
+        let endpoint = Endpoint::of(&config("self-hosted", Some("http://x")), &none, Service::Chat).unwrap();
         assert_eq!(endpoint.proof.unwrap().1.to_str().unwrap(), "Bearer k");
     }
 
@@ -179,13 +222,13 @@ mod tests {
             ("self-hosted", "api_base", "http://localhost:8000/v1"),
             ("azure", "api_base", "AZURE_API_BASE"),
         ] {
-            let error = Endpoint::of(&bare(provider), &none).err().unwrap();
+            let error = Endpoint::of(&bare(provider), &none, Service::Chat).err().unwrap();
             assert_eq!(error.key, key);
             assert!(error.to_string().contains(cure), "{error}");
         }
-        let error = Endpoint::of(&config("self-hosted", Some("not an address")), &none).err().unwrap();
+        let error = Endpoint::of(&config("self-hosted", Some("not an address")), &none, Service::Chat).err().unwrap();
         assert_eq!(error.key, "api_base");
         let newline = ModelConfig { api_key: Some(Secret::new("a\nb")), ..config("openai", None) };
-        assert!(!Endpoint::of(&newline, &none).err().unwrap().to_string().contains("a\nb"));
+        assert!(!Endpoint::of(&newline, &none, Service::Chat).err().unwrap().to_string().contains("a\nb"));
     }
 }

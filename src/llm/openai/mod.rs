@@ -4,8 +4,9 @@
 //! redirect, and shows its key to nobody.
 //!
 //! `endpoint` says where and with which proof, `request` builds the body, `stream` decodes the answer,
-//! `response` names the failures.
+//! `response` names the failures. `embeddings` is the vendor's other wire: texts to vectors.
 
+pub(crate) mod embeddings;
 pub(crate) mod endpoint;
 mod request;
 mod response;
@@ -19,7 +20,10 @@ use futures::{StreamExt, TryStreamExt, future::BoxFuture};
 use reqwest::header;
 use serde_json::{Map, Value};
 
-use self::{endpoint::Endpoint, stream::ChunkDecoder};
+use self::{
+    endpoint::{Endpoint, Service},
+    stream::ChunkDecoder,
+};
 use super::{
     ChatRequest, ChatStream, Llm, LlmError, LlmErrorKind, ModelConfig, ModelProfile, OpenError, Surroundings,
     profile::TokenLimit,
@@ -49,7 +53,7 @@ impl OpenAi {
     /// # Errors
     /// [`OpenError`] when the entry lacks what its provider needs.
     pub fn new(config: &ModelConfig, around: &Surroundings) -> Result<Self, OpenError> {
-        let endpoint = Endpoint::of(config, around)?;
+        let endpoint = Endpoint::of(config, around, Service::Chat)?;
         let mut profile = ModelProfile::of(&config.provider, &config.model);
         if let Some(version) = &endpoint.azure_version {
             // Azure refuses `stream_options` before this version and `max_completion_tokens` before the next.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::Event;
+use super::{BotMessage, Event};
 use crate::{
     ids::{ActionName, AgentName, FlowId, ServerName, StepId, ToolName},
     time::Timestamp,
@@ -26,11 +26,56 @@ pub enum ActionOutcome {
         /// Events to apply, in order.
         events: Vec<Event>,
     },
-    /// It failed; the reason is for operators.
-    Failed {
-        /// Why.
+    /// An action server ran it and answered in the tracker format.
+    Answered(ActionAnswer),
+    /// It refuses to run now; the flow goes on.
+    Rejected {
+        /// Why, for operators.
         reason: String,
     },
+    /// It failed: the flow branches by `on_error`, or ends.
+    Failed(StepError),
+}
+
+impl ActionOutcome {
+    /// It failed, for reasons that have no code of their own, and did nothing.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::Failed(StepError::new("failed", message))
+    }
+}
+
+/// What an action server answers (dialogue.md 9.2), as it came: the brain makes messages and events of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ActionAnswer {
+    /// Messages to the user, in order; they come before the events.
+    #[serde(default)]
+    pub responses: Vec<Map<String, Json>>,
+    /// Events of the tracker format, in order.
+    #[serde(default)]
+    pub events: Vec<Map<String, Json>>,
+}
+
+/// Why a step failed: `context.error` in the conditions and texts that follow it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepError {
+    /// Short and for branching: `timeout`, `unreachable`, `not_found`, `server_error`, `failed` and others.
+    pub code: String,
+    /// In words, for operators.
+    pub message: String,
+    /// Whether what the step asks for may have happened nevertheless.
+    #[serde(default)]
+    pub may_have_run: bool,
+}
+
+impl StepError {
+    /// An error after which it is certain that nothing happened.
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into(), may_have_run: false }
+    }
+    /// An error after which it is not known whether anything happened.
+    pub fn in_doubt(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into(), may_have_run: true }
+    }
 }
 
 /// Call one MCP tool for a call step.
@@ -59,13 +104,46 @@ pub enum ToolResult {
     },
     /// It failed, or did not answer in time.
     Failed {
-        /// Why, for operators.
+        /// Why, for operators; may begin with a code and a colon, as in `timeout: …`.
         reason: String,
     },
     /// It may have run; nobody knows.
     Unknown {
         /// Why, for operators.
         reason: String,
+    },
+}
+
+/// Answer the newest question from documents; what it is asked with is read from the conversation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SearchCall {
+    /// The flow whose step asked.
+    pub flow_id: FlowId,
+    /// The time of the input that led here; dates in prompts show it.
+    pub at: Timestamp,
+}
+
+/// What came of a search.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchOutcome {
+    /// Documents answer the question.
+    Answered {
+        /// The answer, complete, with where it comes from.
+        message: Box<BotMessage>,
+    },
+    /// Nothing that was found answers it.
+    NoAnswer {
+        /// Why, for operators.
+        reason: String,
+    },
+    /// The search failed.
+    Failed {
+        /// Why, for operators.
+        reason: String,
+        /// What the user saw of an answer that broke off.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        said: Option<Box<BotMessage>>,
     },
 }
 

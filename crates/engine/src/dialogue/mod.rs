@@ -13,12 +13,14 @@
 
 mod actions;
 mod agent_frame;
+mod answers;
 mod clean;
 mod code_change;
 mod collect;
 mod commands;
 mod context;
 mod ending;
+mod failure;
 mod flow;
 mod interrupt;
 mod patterns;
@@ -26,6 +28,7 @@ mod rejections;
 mod reminder;
 mod reply;
 mod rerun;
+mod search;
 mod session;
 mod shortcuts;
 mod slots;
@@ -42,7 +45,7 @@ pub use self::{slots::coerced, why::Reason};
 use crate::{
     conversation::{
         ActionCall, ActionOutcome, AgentCall, AgentOutcome, BotMessage, Command, Conversation, Event, EventKind,
-        ToolCallStep, ToolResult, Trigger, UserMessage,
+        SearchCall, SearchOutcome, ToolCallStep, ToolResult, Trigger, UserMessage,
     },
     project::Project,
     time::Timestamp,
@@ -75,6 +78,8 @@ pub enum InputKind {
     Called(ToolResult),
     /// The answer to [`Next::Agent`].
     Agent(AgentOutcome),
+    /// The answer to [`Next::Search`].
+    Searched(SearchOutcome),
     /// Another version of the program or the project takes the turn over from one that died: nothing of it is decided again.
     Upgraded {
         /// What its effects had come to.
@@ -103,6 +108,8 @@ pub enum Next {
     Tool(ToolCallStep),
     /// Run an agent.
     Agent(AgentCall),
+    /// Answer from documents.
+    Search(SearchCall),
 }
 
 /// What the brain answers.
@@ -130,6 +137,7 @@ pub fn advance(project: &Project, conversation: &mut Conversation, input: Input)
         InputKind::Acted(outcome) => actions::acted(&mut turn, outcome),
         InputKind::Called(result) => tool_call::called(&mut turn, result),
         InputKind::Agent(outcome) => agent_frame::came_back(&mut turn, outcome),
+        InputKind::Searched(outcome) => search::searched(&mut turn, outcome),
         InputKind::Upgraded { outcomes } => ending::upgraded(&mut turn, outcomes),
         InputKind::Exhausted { budget } => ending::exhausted(&mut turn, &budget),
     };

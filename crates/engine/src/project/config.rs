@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value as Json};
 
-use super::Folders;
+use super::{Folders, RetrievalConfig, SearchConfig};
 use crate::pattern::Pattern;
 
 /// `config.yml`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Put on events for others.
     pub assistant_id: Arc<str>,
@@ -20,8 +20,8 @@ pub struct Config {
     pub generator: Option<GeneratorConfig>,
     /// Whether `NLUCommandAdapter` stands in the pipeline: then mappings that need no model are asked before it.
     pub nlu_adapter: bool,
-    /// Whether `EnterpriseSearchPolicy` is listed.
-    pub search: Option<Map<String, Json>>,
+    /// `EnterpriseSearchPolicy`, where it is listed: answers from documents.
+    pub search: Option<SearchConfig>,
     /// Switches that keep older behaviour.
     pub compat: Compat,
     /// Whether texts that need no model are taken without one: titles, yes and no, numbers. On by default.
@@ -45,12 +45,10 @@ pub struct GeneratorConfig {
     pub include_date_time: bool,
     /// IANA name; checked.
     pub timezone: Arc<str>,
+    /// How flows are chosen for the prompt when there are many.
+    pub retrieval: RetrievalConfig,
     /// Lines of the model's answer that stand for a command of ours, in order.
     pub aliases: Vec<CommandAlias>,
-    /// Whether flows are chosen by retrieval.
-    pub retrieval: bool,
-    /// How many retrieval may choose.
-    pub retrieval_flows: usize,
 }
 
 /// What a project's own prompt calls a command.
@@ -77,6 +75,8 @@ pub struct Compat {
     pub rerun_actions: bool,
     /// Whether several flows in one message, while none is under way, lead to the question which of them is meant.
     pub clarify_on_multiple_start_flows: bool,
+    /// Whether a flow goes on after a custom action that failed, as if it had done nothing; absent = it ends.
+    pub failed_actions_continue: bool,
 }
 
 /// A generation of the CALM format, as far as its built-in patterns differ.
@@ -128,9 +128,8 @@ impl Default for GeneratorConfig {
             max_characters: Some(crate::limits::MESSAGE_CHARACTERS),
             include_date_time: true,
             timezone: "UTC".into(),
+            retrieval: RetrievalConfig::default(),
             aliases: Vec::new(),
-            retrieval: false,
-            retrieval_flows: 20,
         }
     }
 }

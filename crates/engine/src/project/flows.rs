@@ -61,6 +61,8 @@ pub struct Step {
     pub kind: StepKind,
     /// What follows.
     pub next: NextStep,
+    /// What follows when it fails; without it the flow ends.
+    pub on_error: Option<NextStep>,
     /// Where it stands.
     pub place: Place,
     /// What the author says about it.
@@ -176,10 +178,32 @@ pub enum Target {
     End,
 }
 
+impl NextStep {
+    /// Every way it may lead, in order.
+    pub fn targets(&self) -> impl Iterator<Item = &Target> {
+        let (one, branches, otherwise) = match self {
+            Self::Go(target) => (Some(target), &[][..], None),
+            Self::Branch { branches, otherwise } => (None, branches.as_slice(), otherwise.as_ref()),
+        };
+        one.into_iter().chain(branches.iter().map(|branch| &branch.target)).chain(otherwise)
+    }
+}
+
+impl Step {
+    /// Every way out of it: by `next`, then by `on_error`.
+    pub fn exits(&self) -> impl Iterator<Item = &Target> {
+        self.next.targets().chain(self.on_error.iter().flat_map(NextStep::targets))
+    }
+}
+
 impl Flow {
     /// Whether this is one of the conversation patterns.
     pub fn is_pattern(&self) -> bool {
         self.id.as_str().starts_with("pattern_")
+    }
+    /// Whether only other flows may start it: its guard is literally false. Nobody needs to find it.
+    pub fn is_link_only(&self) -> bool {
+        self.guard.as_ref().and_then(Condition::as_constant) == Some(false)
     }
     /// A step by id. An id of an older generation, without the flow's name in front, is found as well (dialogue.md 2.2).
     pub fn step(&self, id: &str) -> Option<&Step> {

@@ -4,9 +4,12 @@
 //! once. This room reads no file and no environment: texts and variables are handed in.
 
 mod agents;
+mod analysis;
+pub mod cases;
 mod check;
 mod config;
 mod domain;
+pub mod drawing;
 mod endpoints;
 mod flows;
 mod folders;
@@ -15,6 +18,7 @@ mod load;
 mod nlg;
 mod reader;
 pub mod render;
+mod search;
 mod uses;
 mod yaml;
 
@@ -30,12 +34,13 @@ pub use self::{
         ActionDef, Domain, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType, Validation,
         Variation,
     },
-    endpoints::{Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup},
+    endpoints::{ActionEndpointDef, Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup, TrackerEvents},
     flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Step, StepKind, Target},
     folders::{Folders, named_files},
     keys::{Key, SHAPES, Shape, Support, Takes, Unknown, reference},
     load::variables,
     nlg::{Nlg, NlgServer, Rephraser},
+    search::{DocumentStore, ModelChoice, QdrantDef, RetrievalConfig, SearchConfig},
 };
 use crate::{
     finding::Finding,

@@ -7,7 +7,7 @@ use proptest::{prelude::*, strategy::ValueTree as _};
 use segue_engine::{
     conversation::{
         ActionOutcome, AgentOutcome, AgentStatus, BotMessage, Command, Conversation, Event, EventKind, FrameKind,
-        PatternFrame, Position, Reply, ToolResult,
+        PatternFrame, Position, Reply, SearchOutcome, ToolResult,
     },
     dialogue::{InputKind, Next},
     ids::{ActionName, ConversationId, SlotName},
@@ -226,6 +226,7 @@ fn play(driver: &mut Driver, turn: &Move) -> usize {
             Next::Act(_) => driver.input(InputKind::Acted(acted(luck))),
             Next::Tool(_) => driver.input(InputKind::Called(called(luck))),
             Next::Agent(_) => driver.input(InputKind::Agent(ran(luck))),
+            Next::Search(_) => driver.input(InputKind::Searched(SearchOutcome::NoAnswer { reason: "none".into() })),
             Next::Listen | Next::EndSession => unreachable!(),
         };
         one_stack_event(driver);
@@ -249,7 +250,7 @@ fn slot(name: &str, value: Json) -> Event {
 
 fn acted(luck: u8) -> ActionOutcome {
     let events = match luck % 16 {
-        0 => return ActionOutcome::Failed { reason: "x".into() },
+        0 => return ActionOutcome::failed("x"),
         1 => vec![slot("a", json!("z")), slot("nowhere", json!(1))],
         2 => vec![slot("b", Json::Null)],
         3 => vec![event(EventKind::Followup { name: Some(ActionName::from("action_one")) })],

@@ -80,6 +80,7 @@ fn frame() -> impl Strategy<Value = Frame> {
             })
             .collect(),
         trail: trail.into_iter().map(Into::into).collect(),
+        error: None,
     })
 }
 
@@ -113,6 +114,8 @@ fn bot() -> impl Strategy<Value = EventKind> {
                     custom: custom.filter(|custom| !custom.is_null()),
                     ..Reply::default()
                 },
+                utter_source: Some("EnterpriseSearchPolicy".into()),
+                search_results: vec![serde_json::json!({"source": "a.md"})],
                 utter_action: Some("utter_x".into()),
                 kind: BotKind::Filler,
                 agent: None,

@@ -6,10 +6,12 @@ mod calls;
 mod collects;
 mod conditions;
 mod names;
+mod search;
 #[cfg(test)]
 mod tests;
 mod wording;
 
+pub(crate) use self::calls::with_called;
 use super::{
     Project, Sources,
     uses::{ConditionUse, Use},
@@ -29,6 +31,7 @@ pub(crate) fn run(
     calls::check(project, findings);
     collects::check(project, findings);
     wording::check(project, findings);
+    search::check(project, findings);
     if sources.config.is_none() && !sources.data.is_empty() {
         let place = crate::finding::Place { file: "config.yml".into(), line: 0, column: 0, width: 1 };
         let help = "Add `config.yml` with `recipe: default.v1` and a `pipeline` to choose the model.";

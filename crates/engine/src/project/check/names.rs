@@ -24,8 +24,11 @@ pub(super) fn check(project: &Project, uses: &[Use], findings: &mut Findings) {
             Used::Server | Used::AgentServer => server(project, used, findings),
             Used::ModelGroup => model_group(project, used, findings),
             Used::Intent => intent(project, used, findings),
+            Used::DoubleBraces | Used::SingleBraces => braces(project, used, findings),
+            Used::ButtonIntent => button_intent(project, used, findings),
         }
     }
+    nobody_runs(project, uses, findings);
     for slot in project.domain.slots.values() {
         let Some(validation) = &slot.validation else { continue };
         let asks = format!("action_ask_{}", slot.name);
@@ -99,6 +102,23 @@ fn action(project: &Project, used: &Use, findings: &mut Findings) {
     findings.error("F0222", &used.place, format!("there is no action `{name}`"), help);
 }
 
+/// Custom actions are used, and nothing says where they run: told once, at the first of them.
+fn nobody_runs(project: &Project, uses: &[Use], findings: &mut Findings) {
+    let is_custom = |used: &&Use| {
+        let as_action = matches!(used.used, Used::Action | Used::CustomAction);
+        as_action && project.lists_action(&used.name) && project.response(&used.name).is_none()
+    };
+    if project.endpoints.action_endpoint.is_some() {
+        return;
+    }
+    if let Some(first) = uses.iter().find(is_custom) {
+        let message = format!("`{}` is a custom action, and nothing says where custom actions run", first.name);
+        let help = "Add `action_endpoint: {url: \"http://localhost:5055/webhook\"}` to `endpoints.yml`; \
+                    fine if the program that embeds the assistant registers them.";
+        findings.warning("F0624", &first.place, message, help);
+    }
+}
+
 fn flow(project: &Project, used: &Use, findings: &mut Findings) {
     let name = &used.name;
     if project.flow(name).is_none() {
@@ -146,4 +166,36 @@ fn intent(project: &Project, used: &Use, findings: &mut Findings) {
     let help =
         cure(name, listed.iter().map(|intent| &**intent), || format!("Add `{name}` under `intents` of the domain."));
     findings.warning("F0318", &used.place, format!("the domain lists no intent `{name}`"), help);
+}
+
+/// A button may send the intents of triggers as well; one that nobody knows ends in "cannot handle".
+fn button_intent(project: &Project, used: &Use, findings: &mut Findings) {
+    let name = &*used.name;
+    let listed = &project.domain.intents;
+    let triggers = || project.flows.values().flat_map(|flow| &flow.nlu_triggers).map(|trigger| &*trigger.intent);
+    let known = || listed.iter().map(|intent| &**intent).chain(triggers());
+    if used.builtin || BUILTIN_INTENTS.contains(&name) || known().any(|intent| intent == name) {
+        return;
+    }
+    let help = cure(name, known(), || {
+        format!("Write `nlu_trigger: [{{intent: {name}}}]` in a flow, or let the button send a text or `/SetSlots(…)`.")
+    });
+    findings.warning("F0322", &used.place, format!("the button sends the intent `{name}`, which nothing knows"), help);
+}
+
+/// A slot in the braces of the other format: it would be said as it is written.
+fn braces(project: &Project, used: &Use, findings: &mut Findings) {
+    let is_double = used.used == Used::DoubleBraces;
+    let slot = used.name.strip_prefix("slots.").filter(|_| is_double).unwrap_or(&used.name);
+    if used.builtin || project.slot(slot).is_none() {
+        return;
+    }
+    let (written, help) = if is_double {
+        let help = format!("Write `{{{slot}}}`, or add `metadata: {{template: jinja}}` to the variation.");
+        (format!("{{{{{}}}}}", used.name), help)
+    } else {
+        (format!("{{{slot}}}"), format!("Write `{{{{ slots.{slot} }}}}`: this variation is a template."))
+    };
+    let message = format!("`{written}` is said as it is written here, not filled with the slot");
+    findings.warning("F0325", &used.place, message, help);
 }

@@ -67,11 +67,47 @@ pub(crate) static RETRIEVAL: Shape = Shape {
     keys: &[
         key("active", Takes::Bool, "Whether flows are chosen by similarity; `true` unless set."),
         key("num_flows", Takes::Number, "How many are chosen; 20 unless set."),
-        key("turns_to_embed", Takes::Number, "How many turns are compared.").quiet(),
-        key("should_embed_slots", Takes::Bool, "Whether slots count in the comparison.").quiet(),
-        key("embeddings", Takes::Map, "The model that compares."),
+        key("turns_to_embed", Takes::Number, "How many turns are compared with the flows; 1 unless set."),
+        key("should_embed_slots", Takes::Bool, "Whether slots count in the comparison; `true` unless set."),
+        key("embeddings", Takes::Map, "The model that compares meanings; without one, words are compared."),
     ],
     unknown: Unknown::Refused,
+};
+
+/// `EnterpriseSearchPolicy`.
+pub(crate) static SEARCH: Shape = Shape {
+    name: "search policy",
+    file: FILE,
+    keys: &[
+        key("name", Takes::Text, "The policy.").required(),
+        key("llm", Takes::Map, "The model that writes answers."),
+        key("embeddings", Takes::Map, "The model that compares meanings; without one, words are compared."),
+        key("vector_store", Takes::Map, "Where the documents are."),
+        key("use_generative_llm", Takes::Bool, "Whether a model writes the answer; `true` unless set."),
+        key("citation_enabled", Takes::Bool, "Whether answers name their sources; `false` unless set."),
+        key("check_relevancy", Takes::Bool, "Whether the model may find that nothing answers; `false` unless set."),
+        key("max_messages_in_query", Takes::Whole, "How many utterances make the question; 2 unless set."),
+        key("max_history", Takes::Whole, "How many utterances the model is shown; 20 unless set."),
+        key("include_date_time", Takes::Bool, "Whether the prompt shows the date; `true` unless set."),
+        key("timezone", Takes::Text, "IANA time zone of that date; `UTC` unless set."),
+        key("prompt_template", Takes::Text, "A template of the project's own."),
+        key("prompt", Takes::Text, "Older name of `prompt_template`."),
+        key("priority", Takes::Number, "The order of policies; there is one order here.").quiet(),
+        key("trace_prompt_tokens", Takes::Bool, "Whether traces count tokens; they always do.").quiet(),
+    ],
+    unknown: Unknown::Warned,
+};
+
+/// `vector_store` of the search policy.
+pub(crate) static DOCUMENTS: Shape = Shape {
+    name: "`vector_store` of a policy",
+    file: FILE,
+    keys: &[
+        key("type", Takes::Text, "`faiss`, the folder's own index; or `qdrant`. `faiss` unless set."),
+        key("source", Takes::Text, "The folder with the documents; `docs` unless set."),
+        key("threshold", Takes::Number, "What a passage must score to count as found; 0 unless set."),
+    ],
+    unknown: Unknown::Warned,
 };
 
 /// `user_input`.
@@ -105,6 +141,11 @@ pub(crate) static COMPAT: Shape = Shape {
             "clarify_on_multiple_start_flows",
             Takes::Bool,
             "Whether several flows in one message lead to the question which is meant; `false` unless set.",
+        ),
+        key(
+            "failed_actions",
+            Takes::OneOf(&["continue"]),
+            "`continue`: after an action that failed the flow goes on as if it had done nothing, unless `on_error` says otherwise.",
         ),
     ],
     unknown: Unknown::Refused,

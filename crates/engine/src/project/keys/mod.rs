@@ -4,6 +4,7 @@
 //! editors are made from [`SHAPES`].
 
 mod agents;
+mod cases;
 mod channels;
 mod config;
 mod domain;
@@ -15,10 +16,18 @@ mod services;
 pub use self::reference::reference;
 pub(crate) use self::{
     agents::{AGENT, AGENT_FILE, AUTH, CONFIGURATION, CONNECTION, CONNECTIONS},
+    cases::{
+        ASSERTION, CONFTEST, FLOW_ASSERTION, FLOWS_ASSERTION, GENERATIVE, JUDGE_SHAPE, SLOT_ASSERTION, STUB_ACTION,
+        STUB_AGENT, STUB_TOOL, TEST_CASE, TEST_FILE, TEST_STEP, TEST_STEP_KINDS, TOOL_ASSERTION, UTTERED,
+        UTTERED_BUTTON,
+    },
     channels::CREDENTIALS,
-    config::{COMPAT, CONFIG, GENERATOR, RETRIEVAL, USER_INPUT},
+    config::{COMPAT, CONFIG, DOCUMENTS, GENERATOR, RETRIEVAL, SEARCH, USER_INPUT},
     domain::{ACTION, BUTTON, DOMAIN, MAPPING, REJECTION, RESPONSE_METADATA, SESSION, SLOT, VALIDATION, VARIATION},
-    endpoints::{ENDPOINTS, MCP_META, MCP_META_SLOT, MCP_SERVER, MODEL, MODEL_GROUP, OAUTH},
+    endpoints::{
+        ACTION_ENDPOINT, BASIC_AUTH, ENDPOINTS, MCP_META, MCP_META_SLOT, MCP_SERVER, MODEL, MODEL_GROUP, OAUTH,
+        VECTOR_STORE,
+    },
     flows::{
         BRANCH, DTMF, FLOW, FLOW_FILE, FLOW_TRANSLATION, STEP, STEP_KINDS, TOOL_INPUT, TOOL_MAPPING, TOOL_OUTPUT,
         TRIGGER, TRIGGER_INTENT, belongs,
@@ -177,6 +186,8 @@ pub static SHAPES: &[&Shape] = &[
     &GENERATOR,
     &RETRIEVAL,
     &USER_INPUT,
+    &SEARCH,
+    &DOCUMENTS,
     &COMPAT,
     &DOMAIN,
     &SLOT,
@@ -200,6 +211,8 @@ pub static SHAPES: &[&Shape] = &[
     &TOOL_INPUT,
     &TOOL_OUTPUT,
     &ENDPOINTS,
+    &ACTION_ENDPOINT,
+    &BASIC_AUTH,
     &MODEL_GROUP,
     &MODEL,
     &ROUTER,
@@ -207,6 +220,7 @@ pub static SHAPES: &[&Shape] = &[
     &OAUTH,
     &MCP_META,
     &MCP_META_SLOT,
+    &VECTOR_STORE,
     &NLG,
     &TRACKER_STORE,
     &LOCK_STORE,
@@ -222,6 +236,22 @@ pub static SHAPES: &[&Shape] = &[
     &AUTH,
     &CONNECTIONS,
     &CONNECTION,
+    &TEST_FILE,
+    &CONFTEST,
+    &JUDGE_SHAPE,
+    &TEST_CASE,
+    &TEST_STEP,
+    &ASSERTION,
+    &FLOWS_ASSERTION,
+    &FLOW_ASSERTION,
+    &SLOT_ASSERTION,
+    &UTTERED,
+    &UTTERED_BUTTON,
+    &GENERATIVE,
+    &TOOL_ASSERTION,
+    &STUB_ACTION,
+    &STUB_TOOL,
+    &STUB_AGENT,
 ];
 
 #[cfg(test)]

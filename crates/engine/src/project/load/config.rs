@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::super::{
-    CommandAlias, Compat, Config, Folders, Generation, GeneratorConfig,
-    keys::{COMPAT, CONFIG, GENERATOR, RETRIEVAL, USER_INPUT},
+    CommandAlias, Compat, Config, Folders, Generation, GeneratorConfig, SearchConfig,
+    keys::{COMPAT, CONFIG, GENERATOR, USER_INPUT},
     reader::{Fields, Reader, said},
     yaml::Node,
 };
+use super::search;
 use crate::{
     pattern::{Flags, Pattern},
     template::Template,
@@ -43,6 +44,7 @@ pub(super) fn load(reader: &mut Reader<'_>) -> (Config, Option<Template>) {
             patterns: compat.text("patterns").and_then(Generation::of).unwrap_or_default(),
             rerun_actions: compat.bool("rerun_actions").unwrap_or(false),
             clarify_on_multiple_start_flows: compat.bool("clarify_on_multiple_start_flows").unwrap_or(false),
+            failed_actions_continue: compat.text("failed_actions") == Some("continue"),
         };
     }
     let mut prompt = None;
@@ -187,38 +189,20 @@ fn generator_config(reader: &mut Reader<'_>, own: &Fields<'_>, name: &str) -> Ge
         // A negative number means no limit; the cast of a positive one saturates.
         config.max_characters = (most >= 0.0).then_some(most as usize);
     }
-    if let Some(retrieval) = own.node("flow_retrieval").and_then(|node| reader.fields(node, &RETRIEVAL)) {
-        config.retrieval = retrieval.bool("active").unwrap_or(true);
-        if let Some(embeddings) = retrieval.node("embeddings") {
-            reader.model(embeddings);
-        }
-        match retrieval.number("num_flows") {
-            Some(n) if n < 1.0 => {
-                let help = "Write how many flows the model may see, such as 20.";
-                reader.error("F0108", retrieval.at("num_flows"), "`num_flows` is 1 or more", help);
-            }
-            Some(n) => config.retrieval_flows = n as usize,
-            None => {}
-        }
+    if let Some(node) = own.node("flow_retrieval") {
+        config.retrieval = search::retrieval(reader, node);
     }
     config
 }
 
-fn policies(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<serde_json::Map<String, serde_json::Value>> {
-    let mut search = None;
+fn policies(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<SearchConfig> {
+    let mut found = None;
     for node in fields.list("policies") {
         let Some((written, at)) = component(reader, node) else { continue };
         let name = meant(written);
         match name {
             "FlowPolicy" => {}
-            "EnterpriseSearchPolicy" => {
-                for key in ["llm", "embeddings"] {
-                    if let Some(model) = node.get(key) {
-                        reader.model(model);
-                    }
-                }
-                search = Some(node.json_map());
-            }
+            "EnterpriseSearchPolicy" => found = search::policy(reader, node),
             _ if name.contains('.') => {
                 let message = format!("`{name}` is a Python policy, which is not run here and is left out");
                 reader.warning("F0707", at, message, "Use `FlowPolicy`; custom steps are written in Rust.");
@@ -229,5 +213,5 @@ fn policies(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<serde_json::
             }
         }
     }
-    search
+    found
 }

@@ -1,8 +1,11 @@
 //! From texts to a project. Order matters: endpoints and agents first, since a `call` step is understood by their names; the
 //! author's flows before the built-in ones, which only fill gaps; the checks across files last, when every name is known.
 
+mod action_endpoint;
 mod agents;
+mod assertions;
 mod buttons;
+mod cases;
 mod config;
 mod credentials;
 mod domain;
@@ -13,6 +16,7 @@ mod next;
 mod nlg;
 mod reach;
 mod responses;
+mod search;
 mod secrets;
 mod slots;
 mod steps;
@@ -22,11 +26,17 @@ use std::collections::HashSet;
 use indexmap::IndexMap;
 use sha2::{Digest, Sha256};
 
-use super::{Domain, Generation, Loaded, Project, SourceFile, Sources, check, reader::Reader, yaml};
+use super::{
+    Domain, Generation, Loaded, Project, SourceFile, Sources,
+    analysis::{self, Noted},
+    check,
+    reader::Reader,
+    yaml,
+};
 use crate::finding::Place;
 
 pub use self::environment::variables;
-pub(crate) use self::steps::BUILTIN_ACTIONS;
+pub(crate) use self::{responses::placeholders, steps::BUILTIN_ACTIONS};
 
 impl Project {
     /// Loads a project from its texts, with every finding about it at once.
@@ -78,7 +88,7 @@ fn load(sources: &Sources) -> (Project, crate::finding::Findings) {
     let flows = flows.finish();
     let hash = hash(sources);
     let engine = std::mem::take(&mut reader.engine);
-    let Reader { mut findings, uses, conditions, .. } = reader;
+    let Reader { mut findings, uses, conditions, fills, listed, elses, .. } = reader;
     let own = |path: &str| path.starts_with("prompts/");
     let prompts =
         sources.texts.iter().filter(|(path, _)| own(path)).map(|(p, text)| (p.clone(), text.clone())).collect();
@@ -95,6 +105,8 @@ fn load(sources: &Sources) -> (Project, crate::finding::Findings) {
         hash,
     };
     check::run(&project, sources, &uses, &conditions, &mut findings);
+    let noted = Noted { uses: &uses, conditions: &conditions, fills: &fills, listed: &listed, elses: &elses };
+    analysis::run(&project, sources, &noted, &mut findings);
     (project, findings)
 }
 

@@ -1,0 +1,162 @@
+//! `flow_retrieval`, `EnterpriseSearchPolicy` and `vector_store`: everything about finding things.
+
+use super::super::{
+    DocumentStore, ModelChoice, QdrantDef, RetrievalConfig, SearchConfig,
+    keys::{DOCUMENTS, RETRIEVAL, SEARCH, VECTOR_STORE},
+    reader::{Fields, Reader},
+    yaml::Node,
+};
+
+/// The folder of documents where none is named.
+const FOLDER: &str = "docs";
+/// Utterances that make a question, where the project sets none (dialogue.md 7.4).
+const MESSAGES: usize = 2;
+
+/// Reads `flow_retrieval`.
+pub(super) fn retrieval(reader: &mut Reader<'_>, node: &Node) -> RetrievalConfig {
+    let mut config = RetrievalConfig::default();
+    let Some(fields) = reader.fields(node, &RETRIEVAL) else { return config };
+    config.active = fields.bool("active").unwrap_or(true);
+    config.slots = fields.bool("should_embed_slots").unwrap_or(true);
+    config.embeddings = fields.node("embeddings").map(|node| choice(reader, node));
+    match fields.number("num_flows") {
+        Some(n) if n < 1.0 => {
+            let message = format!("`num_flows` is 1 or more; {} is taken", config.flows);
+            reader.warning(
+                "F0728",
+                fields.at("num_flows"),
+                message,
+                "Write how many flows the model may see, such as 20.",
+            );
+        }
+        Some(n) => config.flows = n as usize,
+        None => {}
+    }
+    if let Some(turns) = fields.number("turns_to_embed") {
+        // Less than one turn is one; the cast of a large number saturates.
+        config.turns = (turns as usize).max(1);
+    }
+    config
+}
+
+/// Reads the policy.
+pub(super) fn policy(reader: &mut Reader<'_>, node: &Node) -> Option<SearchConfig> {
+    let place = reader.place(node.get("name").unwrap_or(node));
+    if node.map().is_none() {
+        return Some(SearchConfig { place, ..defaults() });
+    }
+    let fields = reader.fields(node, &SEARCH)?;
+    let mut config = SearchConfig { place, ..defaults() };
+    if let Some(llm) = fields.node("llm") {
+        config.llm = choice(reader, llm);
+    }
+    config.embeddings = fields.node("embeddings").map(|node| choice(reader, node));
+    if let Some(store) = fields.node("vector_store") {
+        documents(reader, store, &mut config);
+    }
+    config.generative = fields.bool("use_generative_llm").unwrap_or(true);
+    config.citations = fields.bool("citation_enabled").unwrap_or(false);
+    config.check_relevancy = fields.bool("check_relevancy").unwrap_or(false);
+    let count = |key: &str| fields.whole(key).map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+    config.messages_in_query = count("max_messages_in_query").unwrap_or(MESSAGES).max(1);
+    config.max_history = count("max_history");
+    config.include_date_time = fields.bool("include_date_time").unwrap_or(true);
+    config.timezone = reader.timezone(fields.node("timezone"), "F0705");
+    let file = fields.node("prompt_template").or(fields.node("prompt"));
+    config.prompt = file.and_then(|node| reader.template_file(node));
+    Some(config)
+}
+
+fn defaults() -> SearchConfig {
+    SearchConfig {
+        llm: ModelChoice::default(),
+        embeddings: None,
+        store: DocumentStore::Folder { path: FOLDER.into(), named: false },
+        threshold: 0.0,
+        generative: true,
+        citations: false,
+        check_relevancy: false,
+        messages_in_query: MESSAGES,
+        max_history: None,
+        include_date_time: true,
+        timezone: "UTC".into(),
+        prompt: None,
+        place: crate::finding::Place::default(),
+    }
+}
+
+fn documents(reader: &mut Reader<'_>, node: &Node, config: &mut SearchConfig) {
+    let Some(fields) = reader.fields(node, &DOCUMENTS) else { return };
+    config.threshold = fields.number("threshold").unwrap_or(0.0);
+    let source = fields.text("source").map(|path| path.trim_start_matches("./").trim_end_matches('/'));
+    config.store = match fields.text("type").map(str::to_lowercase).as_deref() {
+        None | Some("faiss") => DocumentStore::Folder {
+            path: source.filter(|path| !path.is_empty()).unwrap_or(FOLDER).into(),
+            named: source.is_some(),
+        },
+        Some("qdrant") => DocumentStore::Qdrant,
+        Some(other) => {
+            not_spoken(reader, fields.node("type").unwrap_or(node), other);
+            return;
+        }
+    };
+}
+
+fn not_spoken(reader: &mut Reader<'_>, node: &Node, store: &str) {
+    let cure = "Write `faiss` to search the files of a folder, or `qdrant`.";
+    let help = match crate::finding::did_you_mean(store, ["faiss", "qdrant"]) {
+        Some(near) => format!("Did you mean `{near}`?"),
+        None if store.contains('.') => format!("It is a Python class, which is not run here. {cure}"),
+        None => cure.to_owned(),
+    };
+    reader.error("F0720", node, format!("the vector store `{store}` is not spoken"), help);
+}
+
+/// Reads `vector_store` of `endpoints.yml`.
+pub(super) fn vector_store(reader: &mut Reader<'_>, node: &Node) -> Option<QdrantDef> {
+    let fields = reader.fields(node, &VECTOR_STORE)?;
+    match fields.text("type").map(str::to_lowercase).as_deref()? {
+        "qdrant" => qdrant(reader, &fields),
+        "faiss" => None,
+        other => {
+            not_spoken(reader, fields.node("type").unwrap_or(node), other);
+            None
+        }
+    }
+}
+
+fn qdrant(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<QdrantDef> {
+    reader.secret(fields, "api_key");
+    reader.address(fields.node("url"));
+    let Some(collection) = fields.text("collection") else {
+        let message = "a Qdrant store needs `collection`";
+        reader.error("F0109", fields.at("type"), message, "Add `collection: …` with the name of the collection.");
+        return None;
+    };
+    let mut url = match fields.text("url") {
+        Some(url) => url.trim_end_matches('/').to_owned(),
+        None => {
+            let host = fields.text("host").unwrap_or("localhost").trim_end_matches('/');
+            let scheme = if fields.bool("https").unwrap_or(false) { "https" } else { "http" };
+            let base = if host.contains("://") { host.to_owned() } else { format!("{scheme}://{host}") };
+            format!("{base}:{}", fields.whole("port").unwrap_or(6333))
+        }
+    };
+    if let Some(prefix) = fields.text("prefix").map(|prefix| prefix.trim_matches('/')).filter(|p| !p.is_empty()) {
+        url = format!("{url}/{prefix}");
+    }
+    Some(QdrantDef {
+        url,
+        collection: collection.to_owned(),
+        api_key: fields.text("api_key").map(str::to_owned),
+        vector_name: fields.text("vector_name").map(str::to_owned).filter(|name| !name.is_empty()),
+        content_key: fields.text("content_payload_key").map(str::to_owned),
+        metadata_key: fields.text("metadata_payload_key").unwrap_or("metadata").to_owned(),
+        timeout: fields.seconds("timeout"),
+    })
+}
+
+fn choice(reader: &mut Reader<'_>, node: &Node) -> ModelChoice {
+    let (group, own) = reader.model(node);
+    ModelChoice { group, own }
+}

@@ -1,0 +1,225 @@
+//! Documents cut into passages: pieces of one subject that fit into a prompt.
+
+use std::sync::Arc;
+
+use segue_engine::text::{Keep, truncate};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use crate::limits;
+
+/// A piece of a document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Passage {
+    /// The text.
+    pub text: Arc<str>,
+    /// What is known about it: `source`, `title`, `answer`, and whatever a store of others keeps.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Json>,
+}
+
+/// A passage that was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// The passage.
+    #[serde(flatten)]
+    pub passage: Passage,
+    /// How near it is to the question.
+    pub score: f32,
+}
+
+impl Passage {
+    fn new(source: &str, title: &str, text: &str) -> Self {
+        let mut metadata = Map::new();
+        metadata.insert("source".into(), source.into());
+        if !title.is_empty() {
+            metadata.insert("title".into(), title.into());
+        }
+        Self { text: text.into(), metadata }
+    }
+
+    /// Where it comes from, for people.
+    pub fn source(&self) -> &str {
+        let known = ["source", "url", "file", "title"].iter().find_map(|key| self.metadata.get(*key)?.as_str());
+        known.unwrap_or("document")
+    }
+
+    /// The answer that goes with it, in a list of questions and answers.
+    pub fn answer(&self) -> Option<&str> {
+        self.metadata.get("answer")?.as_str().map(str::trim).filter(|answer| !answer.is_empty())
+    }
+
+    /// What is compared with a question: the text, and the headings above it.
+    pub fn searched(&self) -> String {
+        match self.metadata.get("title").and_then(Json::as_str) {
+            Some(title) => format!("{title}\n{}", self.text),
+            None => self.text.to_string(),
+        }
+    }
+}
+
+/// Cuts a document: lists of questions and answers (`Q: …`, `A: …`) at their questions, everything else at headings and
+/// paragraphs. No passage is longer than [`limits::KNOWLEDGE_PASSAGE`] characters, but for an answer of a list, which stays whole up to
+/// four times that.
+pub fn passages(source: &str, text: &str) -> Vec<Passage> {
+    let pairs = questions(text);
+    if !pairs.is_empty() {
+        return pairs.into_iter().map(|(question, answer)| faq(source, &question, &answer)).collect();
+    }
+    let mut found = Vec::new();
+    let mut titles: Vec<(usize, String)> = Vec::new();
+    let mut open = String::new();
+    for block in blocks(text) {
+        if let Some((level, title)) = heading(block) {
+            close(source, &titles, &mut open, &mut found);
+            titles.retain(|(above, _)| *above < level);
+            titles.push((level, title.to_owned()));
+            continue;
+        }
+        for piece in pieces(block) {
+            if !open.is_empty() && open.chars().count() + piece.chars().count() + 1 > limits::KNOWLEDGE_PASSAGE {
+                close(source, &titles, &mut open, &mut found);
+            }
+            if !open.is_empty() {
+                open.push('\n');
+            }
+            open.push_str(piece);
+        }
+    }
+    close(source, &titles, &mut open, &mut found);
+    found
+}
+
+fn close(source: &str, titles: &[(usize, String)], open: &mut String, found: &mut Vec<Passage>) {
+    if !open.trim().is_empty() {
+        let title = titles.iter().map(|(_, title)| title.as_str()).collect::<Vec<_>>().join(" / ");
+        found.push(Passage::new(source, &title, open.trim()));
+    }
+    open.clear();
+}
+
+fn faq(source: &str, question: &str, answer: &str) -> Passage {
+    let answer = truncate(answer, Keep::Chars(limits::KNOWLEDGE_PASSAGE * 4), "");
+    let mut passage = Passage::new(source, "", &format!("{question}\n{answer}"));
+    passage.metadata.insert("answer".into(), Json::from(&*answer));
+    passage
+}
+
+/// Blocks between empty lines and around headings.
+fn blocks(text: &str) -> Vec<&str> {
+    let mut blocks = Vec::new();
+    let (mut begins, mut at) = (None, 0);
+    for line in text.split_inclusive('\n') {
+        let ends = line.trim().is_empty() || heading(line).is_some();
+        if ends {
+            blocks.extend(begins.take().and_then(|begins: usize| text.get(begins..at)));
+            if !line.trim().is_empty() {
+                blocks.push(line);
+            }
+        } else {
+            begins.get_or_insert(at);
+        }
+        at += line.len();
+    }
+    blocks.extend(begins.and_then(|begins| text.get(begins..)));
+    blocks
+}
+
+/// Level and text of a heading in Markdown.
+fn heading(block: &str) -> Option<(usize, &str)> {
+    let line = block.trim();
+    let rest = line.trim_start_matches('#');
+    let level = line.len() - rest.len();
+    let is_heading = (1..=6).contains(&level) && rest.starts_with([' ', '\t']) && !line.contains('\n');
+    is_heading.then(|| (level, rest.trim().trim_end_matches('#').trim_end()))
+}
+
+/// A block in pieces that fit into a passage: at sentences or lines where there are any, else at words, else anywhere.
+fn pieces(block: &str) -> Vec<&str> {
+    let most = limits::KNOWLEDGE_PASSAGE;
+    let mut pieces = Vec::new();
+    let mut rest = block.trim();
+    while let Some((limit, _)) = rest.char_indices().nth(most) {
+        let head = rest.get(..limit).unwrap_or(rest);
+        let sentence = [". ", "! ", "? ", "\n", "。"].iter().filter_map(|end| Some(head.rfind(end)? + end.len())).max();
+        let word = head.rfind(char::is_whitespace).map(|at| at + 1);
+        let cut = sentence.filter(|at| *at > limit / 3).or(word.filter(|at| *at > limit / 3)).unwrap_or(limit);
+        let (piece, tail) = rest.split_at_checked(cut).unwrap_or((rest, ""));
+        pieces.push(piece.trim());
+        rest = tail.trim_start();
+    }
+    if !rest.is_empty() {
+        pieces.push(rest);
+    }
+    pieces
+}
+
+/// Questions with their answers, where a document is a list of them.
+fn questions(text: &str) -> Vec<(String, String)> {
+    let mut pairs: Vec<(String, Option<String>)> = Vec::new();
+    for line in text.lines() {
+        let trimmed = line.trim();
+        let begins = |mark: &str| trimmed.strip_prefix(mark).map(str::trim);
+        if let Some(question) = begins("Q:") {
+            pairs.push((question.to_owned(), None));
+        } else if let Some((answer, (_, open))) = begins("A:").zip(pairs.last_mut().filter(|(_, open)| open.is_none()))
+        {
+            *open = Some(answer.to_owned());
+        } else if let Some((question, open)) = pairs.last_mut() {
+            let target = open.as_mut().unwrap_or(question);
+            target.push('\n');
+            target.push_str(trimmed);
+        }
+    }
+    let whole = |(question, answer): (String, Option<String>)| {
+        let (question, answer) = (question.trim().to_owned(), answer?.trim().to_owned());
+        (!question.is_empty() && !answer.is_empty()).then_some((question, answer))
+    };
+    pairs.into_iter().filter_map(whole).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+
+    #[test]
+    fn headings_set_passages_apart_and_stand_above_them() {
+        let text = "Intro.\n\n# Luggage\n\nTwo bags.\n\n## Bikes\nA bike costs 5.\n# Pets\nDogs travel free.\n";
+        let found = passages("docs/faq.md", text);
+        let seen: Vec<(&str, String)> = found.iter().map(|one| (&*one.text, one.searched())).collect();
+        let expected = [
+            ("Intro.", "Intro."),
+            ("Two bags.", "Luggage\nTwo bags."),
+            ("A bike costs 5.", "Luggage / Bikes\nA bike costs 5."),
+            ("Dogs travel free.", "Pets\nDogs travel free."),
+        ];
+        assert_eq!(seen, expected.map(|(text, searched)| (text, searched.to_owned())));
+        assert!(found.iter().all(|one| one.source() == "docs/faq.md" && one.answer().is_none()));
+    }
+
+    #[test]
+    fn no_passage_is_longer_than_allowed() {
+        let sentence = "Every boat of ours carries bikes at a price. ";
+        for text in [sentence.repeat(200), "x".repeat(5_000), "\u{1F6F3} ".repeat(3_000), "a line\n".repeat(900)] {
+            let found = passages("d.txt", &text);
+            assert!(found.len() > 1);
+            for one in &found {
+                assert!(one.text.chars().count() <= limits::KNOWLEDGE_PASSAGE, "{}", one.text.chars().count());
+                assert!(!one.text.trim().is_empty());
+            }
+            let kept: usize = found.iter().map(|one| one.text.chars().filter(|c| !c.is_whitespace()).count()).sum();
+            assert_eq!(kept, text.chars().filter(|c| !c.is_whitespace()).count(), "nothing is lost");
+        }
+        assert!(passages("d.txt", &sentence.repeat(200))[0].text.ends_with("price."), "it is cut at a sentence");
+    }
+
+    #[test]
+    fn questions_with_answers_stay_together() {
+        let text = "Our list\nQ: May I bring a dog?\nA: Yes,\non a lead.\n\nQ: And a horse?\nA:\nQ: A cat?\nA: Yes.";
+        let found = passages("faq.txt", text);
+        assert_eq!(found.len(), 2, "a question without an answer is none: {found:?}");
+        assert_eq!(found[0].answer(), Some("Yes,\non a lead."));
+        assert_eq!(&*found[1].text, "A cat?\nYes.");
+    }
+}
