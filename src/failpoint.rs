@@ -31,6 +31,18 @@ pub async fn while_waiting(name: &str, after: std::time::Duration) {
     std::future::pending().await
 }
 
+/// Whether the point `name` is the one that is set; never in a release.
+pub fn is_set(name: &str) -> bool {
+    #[cfg(any(feature = "failpoints", debug_assertions))]
+    let set = armed::named(name);
+    #[cfg(not(any(feature = "failpoints", debug_assertions)))]
+    let set = {
+        let _ = name;
+        false
+    };
+    set
+}
+
 /// A pipe that, when the point `name` is armed, takes half of the first write that holds `mark` and dies there: "the request is half
 /// written". Otherwise the pipe as it is.
 pub fn torn<W: tokio::io::AsyncWrite + Unpin>(

@@ -27,7 +27,7 @@
 //! | 5 hall | [`channels`] | wires to users, both directions |
 //! | 4 engine room | [`runtime`] | one turn, from message to replies |
 //! | 3 actors | [`understanding`], [`knowledge`], [`agents`] | from words to commands; answers from documents; loops with a goal |
-//! | 2 instruments | [`llm`], [`tools`], [`store`], [`search`], [`prompts`] | models; tools and MCP; everything durable; finding texts; texts for models |
+//! | 2 instruments | [`llm`], [`tools`], [`actions`], [`store`], [`search`], [`prompts`] | models; tools and MCP; action servers; everything durable; finding texts; texts for models |
 //! | 1 vocabulary | [`project`], [`conversation`] | what the author wrote; what happened |
 //! | 0 ground | [`clock`], [`cx`], [`effect`], [`limits`], [`secret`], [`http`], [`environment`] | words everybody uses |
 //!
@@ -46,13 +46,16 @@
 //! 9. When the brain listens, events, replies and the mark "answered" are committed as one.
 //! 10. Replies go to the channel's [`ReplySink`]; streamed pieces may have left before, announced.
 
+pub mod actions;
 pub mod agents;
 pub mod channels;
+mod child;
 pub mod clock;
 pub mod conversation;
 pub mod cx;
 #[cfg(feature = "mcp")]
 pub mod demo;
+pub mod e2e;
 pub mod effect;
 pub mod environment;
 pub mod failpoint;
@@ -81,12 +84,14 @@ pub use segue_engine::{
 };
 
 pub use crate::{
+    actions::{ActionRequest, ActionServer},
     agents::{Agent, AgentCard, AgentTask},
     channels::{Arrival, Channel, Inbox, Rest},
     clock::{Clock, SystemClock},
     conversation::{
-        ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Button, Conversation, DeliveryError, Event,
-        EventKind, EventPlace, NoSink, Receipt, Reply, ReplyKind, ReplyPiece, ReplySink, UserMessage,
+        ActionAnswer, ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Button, Conversation,
+        DeliveryError, Event, EventKind, EventPlace, NoSink, Receipt, Reply, ReplyKind, ReplyPiece, ReplySink,
+        StepError, UserMessage,
     },
     cx::Cx,
     effect::Effect,

@@ -135,6 +135,24 @@ pub const TOOL_GRACE: Duration = Duration::from_secs(1);
 pub const TOOL_PROBLEMS: usize = 8;
 /// Tool: bytes of a name; models take no longer ones.
 pub const TOOL_NAME: usize = 64;
+/// Action server: time for one action, where `timeout` of the endpoint sets none; half of what a turn may take, so that the flow
+/// can still say something afterwards.
+pub const ACTION_DEADLINE: Duration = Duration::from_secs(30);
+/// Action server: bytes of one request before they are compressed.
+pub const ACTION_REQUEST: usize = 16 * 1024 * 1024;
+/// Action server: bytes of one answer.
+pub const ACTION_ANSWER: usize = 4 * 1024 * 1024;
+/// Action server: time for an answer about its health or its actions.
+pub const ACTION_HEALTH: Duration = Duration::from_secs(5);
+/// Module of actions: time from the start of the child to its first answer.
+pub const ACTION_START: Duration = Duration::from_secs(45);
+/// Module of actions: pause between two looks whether the child answers.
+pub const ACTION_POLL: Duration = Duration::from_millis(50);
+/// Module of actions: pauses before the first, second, … new start; the last holds for all further ones.
+pub const ACTION_BACKOFF: [Duration; 5] =
+    [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30), Duration::from_secs(120)];
+/// Module of actions: a child that lived this long had a good life: the pauses begin anew.
+pub const ACTION_STABLE: Duration = Duration::from_secs(60);
 /// MCP: time to connect and initialise one server.
 pub const MCP_INITIALISE: Duration = Duration::from_secs(10);
 /// MCP: tools listed by one server.
@@ -221,6 +239,14 @@ pub const CONVERSATIONS_LISTED: usize = 10_000;
 pub const CACHED_CONVERSATIONS: usize = 512;
 /// Store: batches between two snapshots of a conversation.
 pub const SNAPSHOT_EVERY: u64 = 16;
+/// Tests: cases that run at the same time unless the command line says otherwise.
+pub const TEST_JOBS: usize = 4;
+/// Tests: cases that may run at the same time, whatever the command line says.
+pub const TEST_JOBS_MOST: usize = 64;
+/// Tests: bytes of one recording.
+pub const TEST_TAPE: usize = 64 * 1024 * 1024;
+/// Tests: characters of one line in a report of a failure.
+pub const TEST_LINE: usize = 400;
 /// Closing tool sources at the end of the process.
 pub const CLOSE: Duration = Duration::from_secs(5);
 /// Channel: pieces of an answer that wait for a client to read them.

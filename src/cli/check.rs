@@ -1,7 +1,11 @@
 //! `segue check`: everything that is wrong with a project, at once.
 
+use std::path::Path;
+
 use clap::ValueEnum;
 use segue::{
+    actions, environment,
+    http::Outbound,
     limits,
     project::{Finding, Place as At, Severity, Texts, render},
     runtime::{Assistant, AssistantBuilder, LoadError},
@@ -33,7 +37,7 @@ pub(super) struct Args {
     /// Also fail on warnings
     #[arg(long)]
     strict: bool,
-    /// Also ask the tool servers
+    /// Also ask the tool servers and the action server
     #[arg(long)]
     online: bool,
 }
@@ -45,7 +49,7 @@ pub(super) fn check(args: &Args) -> Done {
     if let Some(project) = loaded.project {
         match AssistantBuilder::new(project.into(), args.place.project.clone()).build() {
             Ok(assistant) if args.online => findings.extend(online(&assistant)?),
-            Ok(_) => {}
+            Ok(assistant) => findings.extend(offline(&assistant, &args.place.project)?),
             Err(error) => findings.push(unopened(&error)),
         }
     }
@@ -71,6 +75,56 @@ fn unopened(error: &LoadError) -> Finding {
     }
 }
 
+/// What can be found out on this machine alone: whether a module of actions could be served.
+fn offline(assistant: &Assistant, root: &Path) -> anyhow::Result<Option<Finding>> {
+    let Some(def) = assistant.project().endpoints.action_endpoint.as_ref().filter(|def| def.url.is_none()) else {
+        return Ok(None);
+    };
+    let around = actions::Surroundings {
+        clock: assistant.clock().clone(),
+        http: Outbound::new(),
+        directory: root.to_path_buf(),
+        environment: environment::all().into(),
+    };
+    let trouble = wait(async { Ok(actions::python_trouble(def, &around).await) })?;
+    let at = At { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 };
+    Ok(trouble.map(|trouble| Finding {
+        code: "T0603",
+        severity: Severity::Warning,
+        place: def.place.clone().unwrap_or(at),
+        message: format!("the module of actions cannot be served here: {trouble}"),
+        help: "Actions of this project would fail on this machine.".to_owned(),
+    }))
+}
+
+/// What the action server says to the actions that the project lists.
+async fn served(assistant: &Assistant) -> Vec<Finding> {
+    let Some(served) = assistant.served_actions().await else { return Vec::new() };
+    let project = assistant.project();
+    let place = project.endpoints.action_endpoint.as_ref().and_then(|def| def.place.clone());
+    let place = place.unwrap_or(At { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 });
+    let finding = |code, message, help: &str| Finding {
+        code,
+        severity: Severity::Error,
+        place: place.clone(),
+        message,
+        help: help.to_owned(),
+    };
+    match served {
+        Err(reason) => {
+            let message = format!("the action server does not answer: {reason}");
+            vec![finding("T0601", message, "Start it, or mend `action_endpoint`.")]
+        }
+        Ok(names) => {
+            let listed = project.domain.actions.keys().map(|name| name.as_str());
+            let missing =
+                listed.filter(|name| project.response(name).is_none() && !names.iter().any(|has| has == name));
+            let help = "Add it to the action server, correct its name, or take it out of `actions` of the domain.";
+            missing.map(|name| finding("T0602", format!("the action server has no action `{name}`"), help)).collect()
+        }
+    }
+}
+
 /// One error for each tool server that does not answer.
 fn online(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
     wait(async {
@@ -85,7 +139,8 @@ fn online(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
             }),
             SourceStatus::Up | SourceStatus::Unknown => None,
         });
-        let down = down.collect();
+        let mut down: Vec<Finding> = down.collect();
+        down.extend(served(assistant).await);
         assistant.close(limits::CLOSE).await;
         Ok(down)
     })

@@ -14,6 +14,7 @@ pub(crate) mod out;
 mod place;
 mod replay;
 mod serve;
+mod test;
 mod trace;
 
 use std::{io, process::ExitCode};
@@ -48,6 +49,8 @@ enum Command {
     Chat(chat::Args),
     /// Serve the channels of credentials.yml and GET /health
     Run(serve::Args),
+    /// Run end-to-end cases and check what they demand
+    Test(test::Args),
     /// Show why the turns of a conversation went as they did
     Trace(trace::Args),
     /// Run a stored conversation again from its record and compare every event
@@ -78,6 +81,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Graph(args) => graph::graph(args),
         Command::Chat(args) => wait(chat::chat(args)),
         Command::Run(args) => wait(serve::serve(args)),
+        Command::Test(args) => wait(test::test(args)),
         Command::Trace(args) => wait(trace::trace(args)),
         Command::Replay(args) => wait(replay::replay(args)),
         Command::Explain(args) => explain::explain(&args),

@@ -3,6 +3,7 @@
 use std::{io, net::IpAddr};
 
 use segue::{
+    actions::Health,
     channels, environment, limits,
     runtime::Outbox,
     server,
@@ -80,6 +81,10 @@ pub(super) async fn serve(args: Args) -> Done {
         let down = |(_, status): &(String, SourceStatus)| matches!(status, SourceStatus::Down { .. });
         if let Some((name, status)) = assistant.sources().into_iter().find(down) {
             out::note(&format!("the tool server {name} does not answer: {status:?}"));
+            return Ok(COULD_NOT_RUN);
+        }
+        if let Some(Health::Down { reason }) = assistant.action_server() {
+            out::note(&format!("the action server does not answer: {reason}"));
             return Ok(COULD_NOT_RUN);
         }
     }

@@ -17,6 +17,7 @@ pub use segue_engine::{
 };
 
 pub use self::files::Places;
+pub(crate) use self::files::bounded as read_bounded;
 
 /// All texts that were read; [`render`] shows lines of them.
 pub type Texts = Sources;

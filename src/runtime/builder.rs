@@ -9,12 +9,13 @@ use segue_engine::{
     project::{DocumentStore, ModelChoice, Project},
     template::TemplateError,
 };
-use serde_json::Map;
+use serde_json::{Map, Value as Json};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use super::{Assistant, Inner, hash, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts};
+use super::{Around, Assistant, Inner, hash, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts};
 use crate::{
+    actions::{self, ActionServer},
     agents::Agent,
     clock::{Clock, SystemClock},
     http::Outbound,
@@ -24,7 +25,7 @@ use crate::{
     project::LoadedProject,
     prompts::PromptSet,
     search::QdrantError,
-    store::{MemoryStore, Store, StoreError},
+    store::{Journal, MemoryStore, Store, StoreError},
     tools::{Tool, ToolSource},
     understanding::Understander,
 };
@@ -69,10 +70,12 @@ pub struct AssistantBuilder {
     agents: HashMap<String, Arc<dyn Agent>>,
     tools: HashMap<String, Vec<Arc<dyn Tool>>>,
     actions: HashMap<String, Arc<dyn Action>>,
+    action_server: Option<Arc<dyn ActionServer>>,
     sources: IndexMap<ServerName, Arc<dyn ToolSource>>,
     turn_wall: Duration,
     seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
     offline: bool,
+    around: Option<Around>,
 }
 
 impl Assistant {
@@ -129,10 +132,12 @@ impl AssistantBuilder {
             agents: HashMap::new(),
             tools: HashMap::new(),
             actions: HashMap::new(),
+            action_server: None,
             sources: IndexMap::new(),
             turn_wall: limits::TURN_WALL,
             seeds: Arc::new(random_seed),
             offline: false,
+            around: None,
         }
     }
     /// Keeps conversations here.
@@ -177,6 +182,12 @@ impl AssistantBuilder {
         self.actions.insert(name.into(), action);
         self
     }
+    /// Runs all custom actions that are not registered, in place of the server that `action_endpoint` names.
+    #[must_use]
+    pub fn action_server(mut self, server: Arc<dyn ActionServer>) -> Self {
+        self.action_server = Some(server);
+        self
+    }
     /// Stands for the MCP server of this name.
     #[must_use]
     pub fn source(mut self, source: Arc<dyn ToolSource>) -> Self {
@@ -187,6 +198,13 @@ impl AssistantBuilder {
     #[must_use]
     pub fn seeds(mut self, seeds: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.seeds = Arc::new(seeds);
+        self
+    }
+    /// Stands before the journal of every turn: sees each effect before it leaves and each outcome, and may answer in place of
+    /// the world. For recordings.
+    #[must_use]
+    pub fn journal(mut self, around: impl Fn(Arc<dyn Journal>) -> Arc<dyn Journal> + Send + Sync + 'static) -> Self {
+        self.around = Some(Arc::new(around));
         self
     }
     /// Lets nothing out: for replaying records. Models and servers are not needed and not opened.
@@ -209,6 +227,8 @@ impl AssistantBuilder {
         let turn_wall = self.wall();
         let build = hash::number(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
         let sources = self.sources();
+        let action_server = self.served();
+        let store: Arc<dyn Store> = self.store.unwrap_or_else(|| Arc::new(MemoryStore::default()));
         let parts = Parts {
             understander: Arc::new(Understander::new(prompts.clone()).with_embedder(flows_by)),
             project: self.project,
@@ -219,13 +239,15 @@ impl AssistantBuilder {
             agents: self.agents,
             tools: self.tools,
             actions: self.actions,
+            action_server,
+            store: store.clone(),
             knowledge,
             knowledge_model: answers,
             offline: self.offline,
         };
         Ok(Assistant(Arc::new(Inner {
             parts: Arc::new(parts),
-            store: self.store.unwrap_or_else(|| Arc::new(MemoryStore::default())),
+            store,
             clock: self.clock,
             mailboxes: Mailboxes::default(),
             permits: Arc::new(Semaphore::new(limits::TURNS_IN_FLIGHT)),
@@ -234,7 +256,20 @@ impl AssistantBuilder {
             turn_wall,
             timer_set: tokio::sync::Notify::new(),
             seeds: self.seeds,
+            around: self.around,
         })))
+    }
+
+    /// A model of the project that no flow and no agent asks, such as one that judges: a group by name, settings of its own, or
+    /// without both the model that a component without settings has.
+    ///
+    /// # Errors
+    /// [`OpenError`] when its entry lacks something.
+    pub fn open_model(&self, group: Option<&str>, own: &Map<String, Json>) -> Result<Arc<dyn Llm>, OpenError> {
+        match &self.model {
+            Some(model) => Ok(model.clone()),
+            None => Models::new(&self.project, &self.root, self.outbound.clone(), (self.seeds)()).open(group, own),
+        }
     }
 
     /// The project's own text for one of our prompts.
@@ -251,12 +286,14 @@ impl AssistantBuilder {
             return Ok(Opened { flows_by: by.clone(), documents_by: by, ..Opened::of(model.clone()) });
         }
         let models = Models::new(&self.project, &self.root, self.outbound.clone(), (self.seeds)());
+        // A pipeline without a generator asks no model.
         let generator = self.project.config.generator.as_ref();
-        let (group, own) = generator.map_or((None, Map::new()), |g| (g.model_group.clone(), g.llm.clone()));
-        let place = |place: &str| place.to_owned();
-        let opened = models
-            .open(group.as_deref(), &own)
-            .map_err(|problem| LoadError::Model { place: place("the command generator"), problem })?;
+        let opened: Arc<dyn Llm> = match generator {
+            None => Arc::new(super::models::Nobody::default()),
+            Some(generator) => models
+                .open(generator.model_group.as_deref(), &generator.llm)
+                .map_err(|problem| LoadError::Model { place: "the command generator".to_owned(), problem })?,
+        };
         let retrieval = generator.map(|generator| &generator.retrieval).filter(|retrieval| retrieval.active);
         let flows_by =
             self.opened(&models, "flow_retrieval", retrieval.and_then(|retrieval| retrieval.embeddings.as_ref()))?;
@@ -271,7 +308,7 @@ impl AssistantBuilder {
         let answers = match search.filter(|search| search.generative) {
             Some(search) => models
                 .open(search.llm.group.as_deref(), &search.llm.own)
-                .map_err(|problem| LoadError::Model { place: place("EnterpriseSearchPolicy"), problem })?,
+                .map_err(|problem| LoadError::Model { place: "EnterpriseSearchPolicy".to_owned(), problem })?,
             None => opened.clone(),
         };
         let mut agents = HashMap::new();
@@ -315,7 +352,25 @@ impl AssistantBuilder {
     /// The longest turn: ours, or what configured timeouts need, within [`limits::TURN_WALL_MOST`] (decisions.md 13.11).
     fn wall(&self) -> Duration {
         let agents = self.project.agents.values().filter_map(|agent| agent.timeout);
-        agents.fold(self.turn_wall, Duration::max).min(limits::TURN_WALL_MOST)
+        let action = self.project.endpoints.action_endpoint.as_ref().and_then(|endpoint| endpoint.timeout);
+        // After a late action the flow still has something to say.
+        let action = action.map(|timeout| timeout.saturating_add(limits::ACTION_DEADLINE));
+        agents.chain(action).fold(self.turn_wall, Duration::max).min(limits::TURN_WALL_MOST)
+    }
+
+    /// The action server: the one that was handed in, else the one of the project.
+    fn served(&self) -> Option<Arc<dyn ActionServer>> {
+        if self.offline || self.action_server.is_some() {
+            return self.action_server.clone();
+        }
+        let def = self.project.endpoints.action_endpoint.as_ref()?;
+        let around = actions::Surroundings {
+            clock: self.clock.clone(),
+            http: self.outbound.clone(),
+            directory: self.root.clone(),
+            environment: crate::environment::all().into(),
+        };
+        Some(actions::open(def, &self.project, around))
     }
 
     #[cfg(feature = "mcp")]

@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use segue_engine::{
-    conversation::{
-        ActionCall, ActionOutcome, AgentCall, AgentOutcome, AgentStatus, Conversation, ToolCallStep, ToolResult,
-    },
+    conversation::{AgentCall, AgentOutcome, AgentStatus, Conversation, Event, ToolCallStep, ToolResult},
     dialogue::{InputKind, Next},
     project::{AgentDef, Protocol},
 };
 use serde_json::{Map, Value as Json};
 
 use super::{
-    catalogue, knowledge,
+    actions::{self, Past},
+    catalogue, hash, knowledge,
     parts::Parts,
     recorded::{Door, RecordedLlm, RecordedTool, Shut},
     replies::TurnSink,
@@ -37,6 +36,7 @@ pub(super) async fn perform(
     next: Next,
     parts: &Parts,
     conversation: &Conversation,
+    past: (&Past, &[Event]),
     number: TurnNumber,
     door: &Door,
     sink: &mut TurnSink<'_>,
@@ -46,7 +46,9 @@ pub(super) async fn perform(
     match next {
         Next::Listen | Next::EndSession => InputKind::Understood(Vec::new()),
         Next::Understand => understand(parts, conversation, door, failures, cx).await,
-        Next::Act(call) => InputKind::Acted(act(call, parts, conversation, door, failures, cx).await),
+        Next::Act(call) => {
+            InputKind::Acted(actions::act(call, parts, conversation, past, number, door, failures, cx).await)
+        }
         Next::Tool(call) => InputKind::Called(call_tool(call, parts, conversation, number, door, failures, cx).await),
         Next::Search(call) => {
             InputKind::Searched(knowledge::search(&call, parts, conversation, door, sink, failures, cx).await)
@@ -105,43 +107,6 @@ async fn choose(parts: &Parts, conversation: &Conversation, door: &Door, cx: &Cx
     }
 }
 
-async fn act(
-    call: ActionCall,
-    parts: &Parts,
-    conversation: &Conversation,
-    door: &Door,
-    failures: &mut Failures,
-    cx: &Cx,
-) -> ActionOutcome {
-    let cx = cx.step("action");
-    let outcome = match door.begin::<ActionOutcome>(&cx, "action", Effect::Write, call.name.as_str()).await {
-        Ok(Some(outcome)) => outcome,
-        Ok(None) => {
-            let outcome = match parts.actions.get(call.name.as_str()) {
-                Some(action) => in_time(action.run(conversation, &cx), &cx).await.unwrap_or_else(|stopped| {
-                    let reason = format!("{}: {stopped}; whether it did anything is not known", call.name);
-                    ActionOutcome::Failed { reason }
-                }),
-                None => ActionOutcome::Failed {
-                    reason: format!(
-                        "nobody runs the action {}: no action server is configured and none is registered",
-                        call.name
-                    ),
-                },
-            };
-            match door.finish(&cx, &outcome).await {
-                Ok(()) => outcome,
-                Err(shut) => ActionOutcome::Failed { reason: shut.to_string() },
-            }
-        }
-        Err(shut) => ActionOutcome::Failed { reason: shut.to_string() },
-    };
-    if let ActionOutcome::Failed { reason } = &outcome {
-        failures.push(("R0501".into(), reason.clone()));
-    }
-    outcome
-}
-
 async fn call_tool(
     call: ToolCallStep,
     parts: &Parts,
@@ -174,7 +139,9 @@ async fn call_tool(
         Arc::new(RecordedTool { spec, inner: Some(tool), door: door.clone() }) as Arc<dyn Tool>
     };
     // The tool's own record says whether it ran; this one says what the flow was told, and needs no server to be read again.
-    let result = match door.begin::<ToolResult>(&record, "result", Effect::Read, call.tool.as_str()).await {
+    let arguments = serde_json::to_string(&call.arguments).unwrap_or_default();
+    let request = format!("{}.{}:{}", call.server, call.tool, hash::text(&arguments));
+    let result = match door.begin::<ToolResult>(&record, "result", Effect::Read, &request).await {
         Ok(Some(result)) => result,
         Ok(None) => {
             let result = direct::call_step(&**source, &call, &tool_cx, None, &wrap).await;

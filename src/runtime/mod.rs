@@ -5,6 +5,7 @@
 //! turn is one transaction; every effect leaves through the recorded door; a reply leaves after it is stored, except streamed
 //! pieces, which are announced first.
 
+mod actions;
 mod bodies;
 mod builder;
 mod catalogue;
@@ -43,11 +44,12 @@ pub use self::{
 };
 use self::{mailbox::Mailboxes, parts::Parts};
 use crate::{
+    actions::Health,
     clock::Clock,
     conversation::ReplySink,
     cx::Cx,
     failpoint, limits,
-    store::{Accepted, Inbound, Store, StoreError, StoredReply, TurnNumber},
+    store::{Accepted, Inbound, Journal, Store, StoreError, StoredReply, TurnNumber},
     tools::SourceStatus,
 };
 
@@ -70,7 +72,12 @@ struct Inner {
     /// Rings when a turn has changed when the next reminder is due.
     timer_set: tokio::sync::Notify,
     seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// Goes around the journal of every turn, where somebody records or plays back.
+    around: Option<Around>,
 }
+
+/// Makes of a turn's journal another one that stands before it.
+pub(crate) type Around = Arc<dyn Fn(Arc<dyn Journal>) -> Arc<dyn Journal> + Send + Sync>;
 
 /// A message at the assistant's door.
 #[derive(Clone, Debug)]
@@ -195,24 +202,38 @@ impl Assistant {
     pub fn sources(&self) -> BTreeMap<String, SourceStatus> {
         self.0.parts.sources.iter().map(|(name, source)| (name.to_string(), source.status())).collect()
     }
-    /// Connects to every tool source, all at once; none that fails stops the others.
+    /// Whether the action server answers, for `/health`; `None` when the project has none.
+    pub fn action_server(&self) -> Option<Health> {
+        self.0.parts.action_server.as_ref().map(|server| server.status())
+    }
+    /// The actions that the action server has, asked now; a module of actions is started for it. `None` when the project has no
+    /// action server; the error is for operators.
+    pub async fn served_actions(&self) -> Option<Result<Vec<String>, String>> {
+        let server = self.0.parts.action_server.as_ref()?;
+        let cx = Cx::new(self.0.clock.clone(), limits::ACTION_START);
+        Some(server.names(&cx).await)
+    }
+    /// Connects to every tool source and the action server, all at once; none that fails stops the others.
     pub async fn connect(&self) {
         let cx = Cx::new(self.0.clock.clone(), limits::MCP_INITIALISE);
         let listing = self.0.parts.sources.values().map(|source| source.list(&cx));
-        for outcome in futures::future::join_all(listing).await {
-            if let Err(error) = outcome {
-                tracing::warn!(code = "T0101", "a tool source does not answer: {error}");
-            }
+        let (listed, served) = tokio::join!(futures::future::join_all(listing), self.served_actions());
+        for error in listed.into_iter().filter_map(Result::err) {
+            tracing::warn!(code = "T0101", "a tool source does not answer: {error}");
+        }
+        if let Some(Err(reason)) = served {
+            tracing::warn!(code = "T0601", "the action server does not answer: {reason}");
         }
     }
-    /// Takes no more messages, waits for running turns at most `patience`, then closes tool sources.
+    /// Takes no more messages, waits for running turns at most `patience`, then closes tool sources and the action server.
     pub async fn close(&self, patience: Duration) {
         self.0.tasks.close();
         let cx = Cx::new(self.0.clock.clone(), patience);
         let _ = cx.wait(self.0.tasks.wait()).await;
         let cx = Cx::new(self.0.clock.clone(), limits::CLOSE);
         let closing = self.0.parts.sources.values().map(|source| source.close(&cx));
-        let _ = cx.wait(futures::future::join_all(closing)).await;
+        let serving = self.0.parts.action_server.iter().map(|server| server.close(&cx));
+        let _ = cx.wait(futures::future::join_all(closing.chain(serving))).await;
     }
 }
 

@@ -11,11 +11,13 @@ use segue_engine::{
 use serde_json::{Map, Value as Json};
 
 use crate::{
+    actions::ActionServer,
     agents::{Agent, AgentCard, ReactAgent},
     cx::Cx,
     knowledge::Knowledge,
     llm::Llm,
     prompts::PromptSet,
+    store::Store,
     tools::{SourceStatus, Tool, ToolSource},
     understanding::Understander,
 };
@@ -45,6 +47,10 @@ pub(super) struct Parts {
     pub(super) tools: HashMap<String, Vec<Arc<dyn Tool>>>,
     /// Actions that were registered, by name.
     pub(super) actions: HashMap<String, Arc<dyn Action>>,
+    /// Runs the other custom actions.
+    pub(super) action_server: Option<Arc<dyn ActionServer>>,
+    /// Where the events of earlier turns are.
+    pub(super) store: Arc<dyn Store>,
     /// Documents to answer from, where the project has a policy for them.
     pub(super) knowledge: Option<Arc<Knowledge>>,
     /// The model that writes such answers.

@@ -170,6 +170,8 @@ impl Assistant {
             agents: parts.agents.clone(),
             tools: parts.tools.clone(),
             actions: parts.actions.clone(),
+            action_server: None,
+            store: parts.store.clone(),
             knowledge: parts.knowledge.clone(),
             knowledge_model: parts.knowledge_model.clone(),
             offline: true,

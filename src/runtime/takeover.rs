@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use segue_engine::{conversation::EventKind, ids::ToolName};
+use segue_engine::{
+    conversation::{ActionOutcome, EventKind, StepError, tracker},
+    ids::{ActionName, ToolName},
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 
@@ -63,11 +66,32 @@ fn remembered<T: DeserializeOwned>(records: &[JournalRecord], kind: &str) -> Opt
     serde_json::from_str(record.outcome.as_deref()?).ok()
 }
 
-/// Tool calls as events: a finished one with its outcome, a `write` without one as unknown.
+/// Tool calls and actions as events: a finished one with its outcome, a `write` without one as unknown.
 fn outcomes(recorded: &[JournalRecord]) -> Vec<EventKind> {
-    let calls: BTreeMap<_, _> =
-        recorded.iter().filter(|record| &*record.kind == "tool").map(|record| (&record.key, record)).collect();
-    calls.into_values().map(executed).collect()
+    let is_call = |record: &&JournalRecord| matches!(&*record.kind, "tool" | "action");
+    let calls: BTreeMap<_, _> = recorded.iter().filter(is_call).map(|record| (&record.key, record)).collect();
+    let events = |record: &JournalRecord| if &*record.kind == "tool" { vec![executed(record)] } else { acted(record) };
+    calls.into_values().flat_map(events).collect()
+}
+
+/// An action that ran keeps the values that it set; nothing else of it can be carried into another version.
+fn acted(record: &JournalRecord) -> Vec<EventKind> {
+    let name = ActionName::from(&*record.request);
+    let outcome = record.outcome.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let kinds = match outcome {
+        None => {
+            let error = StepError::in_doubt("unknown", "it may have run before the program or the project changed");
+            return vec![EventKind::ActionFailed { name, error }];
+        }
+        Some(ActionOutcome::Failed(error)) => return vec![EventKind::ActionFailed { name, error }],
+        Some(ActionOutcome::Rejected { .. }) => return vec![EventKind::ActionExecutionRejected { name }],
+        Some(ActionOutcome::Done { events }) => events.into_iter().map(|event| event.kind).collect(),
+        Some(ActionOutcome::Answered(answer)) => {
+            answer.events.into_iter().filter_map(|fields| tracker::read(fields, &name)).collect::<Vec<_>>()
+        }
+    };
+    let slots = kinds.into_iter().filter(|kind| matches!(kind, EventKind::Slot { .. }));
+    std::iter::once(EventKind::Action { name: name.clone() }).chain(slots).collect()
 }
 
 fn executed(record: &JournalRecord) -> EventKind {

@@ -10,7 +10,7 @@ use segue_engine::{
     dialogue::{self, Input, InputKind, Next, Reason},
 };
 
-use super::{effects, hash, parts::Parts, recorded::Door, replies::TurnSink, timers};
+use super::{actions::Past, effects, hash, parts::Parts, recorded::Door, replies::TurnSink, timers};
 use crate::{
     cx::Cx,
     limits,
@@ -58,6 +58,7 @@ pub(super) async fn walk(
         conversation.apply(&event);
         walked.events.push(event);
     }
+    let past = Past::default();
     let mut upgraded = inheritance.upgraded;
     let mut kind = timers::first_input(inbound);
     for effect in 0.. {
@@ -83,7 +84,8 @@ pub(super) async fn walk(
             (next, None) => {
                 sink.catch_up(&walked.replies, cx).await;
                 let cx = cx.step(effect);
-                effects::perform(next, parts, conversation, number, door, sink, &mut walked.failures, &cx).await
+                let (past, failures) = ((&past, &*walked.events), &mut walked.failures);
+                effects::perform(next, parts, conversation, past, number, door, sink, failures, &cx).await
             }
         };
     }

@@ -1,11 +1,11 @@
-//! `GET /health`: whether the store answers, and which tool sources do. Says no causes: those stand in the log.
+//! `GET /health`: whether the store answers, which tool sources do, and whether the action server does. Says no causes: those stand in the log.
 
 use std::collections::BTreeMap;
 
 use axum::{Json, extract::State, http::StatusCode};
 use serde_json::{Value, json};
 
-use crate::{cx::Cx, limits, runtime::Assistant, tools::SourceStatus};
+use crate::{actions::Health, cx::Cx, limits, runtime::Assistant, tools::SourceStatus};
 
 /// 200 while messages can be answered, 503 when the store is down.
 pub(super) async fn answer(State(assistant): State<Assistant>) -> (StatusCode, Json<Value>) {
@@ -23,12 +23,20 @@ pub(super) async fn answer(State(assistant): State<Assistant>) -> (StatusCode, J
             (name, status)
         })
         .collect();
-    let is_whole = store_is_up && sources.values().all(|status| *status != "down");
-    let body = json!({
+    let actions = assistant.action_server().map(|health| match health {
+        Health::Unknown => "unknown",
+        Health::Up => "up",
+        Health::Down { .. } => "down",
+    });
+    let is_whole = store_is_up && sources.values().chain(&actions).all(|status| *status != "down");
+    let mut body = json!({
         "status": if !store_is_up { "down" } else if is_whole { "ok" } else { "degraded" },
         "version": env!("CARGO_PKG_VERSION"),
         "store": if store_is_up { "up" } else { "down" },
         "sources": sources,
     });
+    if let (Some(actions), Some(body)) = (actions, body.as_object_mut()) {
+        body.insert("actions".into(), actions.into());
+    }
     (if store_is_up { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, Json(body))
 }

@@ -318,6 +318,13 @@ async fn turns_and_lists(store: &dyn Store) {
     assert_eq!(store.conversations(9).await.unwrap(), ["d", "c"], "newest first");
     talk(store, "c", "m3", 4).await;
     assert_eq!(store.conversations(1).await.unwrap(), ["c"]);
+    let all: Vec<_> = store.turns(&id).await.unwrap().into_iter().flat_map(|turn| turn.events).collect();
+    assert_eq!(store.latest_events(&id, usize::MAX).await.unwrap(), all);
+    for most in [0, 1, all.len() - 1, all.len()] {
+        let latest = store.latest_events(&id, most).await.unwrap();
+        assert_eq!(latest, all[all.len() - most..], "the latest {most} events, oldest first");
+    }
+    assert_eq!(store.latest_events(&"nobody".into(), 5).await.unwrap(), []);
     let nothing = store.load(&"nobody".into()).await.unwrap();
     assert_eq!((nothing.version, nothing.tail.len(), nothing.snapshot), (Version(0), 0, None));
     assert_eq!(store.turns(&"nobody".into()).await.unwrap(), []);

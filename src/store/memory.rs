@@ -17,6 +17,7 @@ use std::{
 
 use futures::future::{BoxFuture, FutureExt, ready};
 use segue_engine::{
+    conversation::Event,
     ids::{ConversationId, MessageId},
     time::Timestamp,
 };
@@ -210,6 +211,13 @@ impl Store for MemoryStore {
             talk.delivered(&replies);
         }
         now(Ok(()))
+    }
+    fn latest_events<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<Event>, StoreError>> {
+        now(self.read(id, |talk| talk.latest_events(id, most)))
     }
     fn turns<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredTurn>, StoreError>> {
         now(self.read(id, |talk| talk.all_turns(id)))

@@ -152,6 +152,13 @@ pub(crate) fn merge_journal(into: &mut Vec<JournalRecord>, records: Vec<JournalR
     }
 }
 
+/// The newest events of batches that were read newest first, oldest first, at most `most`.
+pub(crate) fn newest(batches: Vec<Vec<Event>>, most: usize) -> Vec<Event> {
+    let mut events: Vec<Event> = batches.into_iter().rev().flatten().collect();
+    events.drain(..events.len().saturating_sub(most));
+    events
+}
+
 /// A message that was accepted and not answered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unfinished {
@@ -306,6 +313,18 @@ pub trait Store: Send + Sync {
     -> BoxFuture<'a, Result<(), StoreError>>;
     /// The turns of a conversation, oldest first.
     fn turns<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredTurn>, StoreError>>;
+    /// The newest events of a conversation, oldest first, at most `most`.
+    fn latest_events<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<Event>, StoreError>> {
+        Box::pin(async move {
+            let mut events: Vec<Event> = self.turns(id).await?.into_iter().flat_map(|turn| turn.events).collect();
+            events.drain(..events.len().saturating_sub(most));
+            Ok(events)
+        })
+    }
     /// Ids of the conversations, newest first, at most `limit`.
     fn conversations(&self, limit: usize) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>>;
     /// Forgets a conversation, bodies included.

@@ -28,6 +28,7 @@ use rusqlite::{
     types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef},
 };
 use segue_engine::{
+    conversation::Event,
     conversation::codec,
     ids::{ConversationId, MessageId},
     time::Timestamp,
@@ -321,6 +322,14 @@ impl Store for SqliteStore {
         replies: Vec<Arc<str>>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(self.mark_delivered(id, replies))
+    }
+    fn latest_events<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<Event>, StoreError>> {
+        let id = id.clone();
+        Box::pin(self.read(move |connection| read::latest_events(connection, &id, most)))
     }
     fn turns<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredTurn>, StoreError>> {
         let id = id.clone();

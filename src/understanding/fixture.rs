@@ -55,6 +55,7 @@ pub(super) fn flow(id: &str, description: &str, kinds: Vec<StepKind>) -> Flow {
             },
             kind,
             next: NextStep::Go(Target::End),
+            on_error: None,
             place: Place::default(),
             description: None,
             reach: 0,
@@ -234,6 +235,7 @@ impl Talk {
             trail: Vec::new(),
             reach: 0,
             ran: Vec::new(),
+            error: None,
         });
         self
     }

@@ -3,6 +3,8 @@
 #![cfg(feature = "foreign")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod actions;
+mod cases;
 mod mcp;
 mod parts;
 mod starter;

@@ -26,6 +26,19 @@ fn python() -> Command {
     Command::new(home().join("venv/bin/python"))
 }
 
+/// The interpreter that has the library of action servers.
+pub(crate) fn actions_python() -> PathBuf {
+    home().join("venv-actions/bin/python")
+}
+
+/// An action server on the genuine library, over the module `actions` of a folder; it says on standard error that it runs.
+pub(crate) fn action_server(folder: &Path, port: u16) -> Command {
+    let mut command = Command::new(actions_python());
+    command.args(["-m", "rasa_sdk", "--actions", "actions", "--port", &port.to_string()]);
+    command.current_dir(folder).env("SANIC_HOST", "127.0.0.1");
+    command
+}
+
 fn node(script: &str) -> Command {
     let mut node = Command::new("node");
     node.arg(home().join("node_modules").join(script));

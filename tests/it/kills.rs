@@ -11,11 +11,11 @@ use std::{
 use serde_json::{Value as Json, json};
 
 /// A project folder of its own, and a server on it.
-struct Ground {
+pub(crate) struct Ground {
     folder: tempfile::TempDir,
 }
 
-struct Server {
+pub(crate) struct Server {
     child: Child,
     address: String,
 }
@@ -29,15 +29,19 @@ impl Drop for Server {
 
 impl Ground {
     fn new() -> Self {
+        Self::of("kills")
+    }
+    /// On a project of `tests/projects`.
+    pub(crate) fn of(project: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        copy(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/projects/kills")), folder.path());
+        copy(Path::new(&crate::project(project)), folder.path());
         Self { folder }
     }
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
     /// Starts a server; `None` when it died before it listened.
-    fn server(&self, point: Option<&str>) -> Option<Server> {
+    pub(crate) fn server(&self, point: Option<&str>) -> Option<Server> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
         command
             .args(["run", "--port", "0", "--store"])
@@ -69,7 +73,7 @@ impl Ground {
         Some(server)
     }
     /// Whether the point was reached: its name stands in the proof.
-    fn proof(&self) -> Option<String> {
+    pub(crate) fn proof(&self) -> Option<String> {
         fs::read_to_string(self.path("proof")).ok()
     }
     fn bookings(&self) -> usize {
@@ -78,7 +82,7 @@ impl Ground {
         let list = json.get("bookings").unwrap_or(&json);
         list.as_array().map(Vec::len).or_else(|| list.as_object().map(|map| map.len())).unwrap()
     }
-    fn segue(&self, arguments: &[&str]) -> (i32, String) {
+    pub(crate) fn segue(&self, arguments: &[&str]) -> (i32, String) {
         let store = format!("sqlite:{}", self.path("talks.db").display());
         let output = Command::new(env!("CARGO_BIN_EXE_segue"))
             .args(arguments)
@@ -106,7 +110,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Posts a message; `None` when the server died before it answered.
-async fn post(server: &Server, text: &str) -> Option<Vec<String>> {
+pub(crate) async fn post(server: &Server, text: &str) -> Option<Vec<String>> {
     post_to(server, text, "").await
 }
 

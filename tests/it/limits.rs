@@ -37,7 +37,7 @@ flows:
   work: {description: works, steps: [{action: action_work}, {action: utter_done}]}
   circle:
     description: works without end
-    steps: [{id: again, action: action_work, next: again}]
+    steps: [{id: again, action: action_work, next: again, on_error: again}]
   ask: {description: asks the clerk, steps: [{call: clerk}, {action: utter_done}]}
   ask_often:
     description: asks the clerk four times

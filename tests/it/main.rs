@@ -2,8 +2,12 @@
 //! one file per subject. Models are scripted, nothing leaves the machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+mod action_kills;
+mod action_server;
+mod actions;
 mod cli;
 mod conversations;
+mod e2e;
 mod kills;
 mod knowledge;
 mod limits;

@@ -1,6 +1,7 @@
 //! The parts of other people: installed by exact version into `target/foreign/`, then tested against.
 //!
-//! The lists are `tests/foreign/package.json` with its lock (npm) and `tests/foreign/requirements.txt` (PyPI). What is
+//! The lists are `tests/foreign/package.json` with its lock (npm), and `tests/foreign/requirements.txt` and
+//! `requirements-actions.txt` (PyPI, an environment for each: their parts want different versions of the same). What is
 //! installed is remembered in a stamp, written last: an interrupted installation starts anew, a finished one costs nothing.
 
 use std::fs;
@@ -12,7 +13,9 @@ use anyhow::{Context, Result, bail};
 use crate::place;
 
 /// The lists, as they are copied into the stamp.
-const LISTS: [&str; 3] = ["package.json", "package-lock.json", "requirements.txt"];
+const LISTS: [&str; 4] = ["package.json", "package-lock.json", "requirements.txt", "requirements-actions.txt"];
+/// The environments of Python, and the list of each.
+const ENVIRONMENTS: [(&str, &str); 2] = [("venv", "requirements.txt"), ("venv-actions", "requirements-actions.txt")];
 /// The oldest Node.js that the npm parts run on.
 const NODE: u32 = 20;
 
@@ -59,11 +62,13 @@ fn install(lists: &Path, home: &Path) -> Result<()> {
     npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"]).arg(home);
     place::must(&mut npm, "npm")?;
     println!("foreign parts: installing from PyPI with {python}");
-    let venv = home.join("venv");
-    place::must(Command::new("python3").args(["-m", "venv"]).arg(&venv), "python3 -m venv")?;
-    let mut pip = Command::new(venv.join("bin/python"));
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]);
-    place::must(pip.arg(lists.join("requirements.txt")), "pip")?;
+    for (name, list) in ENVIRONMENTS {
+        let venv = home.join(name);
+        place::must(Command::new("python3").args(["-m", "venv"]).arg(&venv), "python3 -m venv")?;
+        let mut pip = Command::new(venv.join("bin/python"));
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]);
+        place::must(pip.arg(lists.join(list)), "pip")?;
+    }
     fs::write(&stamp, wanted).context("cannot write the stamp")
 }
 

@@ -260,6 +260,24 @@ impl Talk {
         }
     }
 
+    /// The newest events, oldest first; batches are read from the newest until there are enough.
+    pub(super) fn latest_events(
+        &self,
+        id: &ConversationId,
+        most: usize,
+    ) -> Result<Vec<segue_engine::conversation::Event>, StoreError> {
+        let (mut batches, mut count) = (Vec::new(), 0);
+        for number in (1..=self.version()).rev() {
+            if count >= most {
+                break;
+            }
+            let events = self.events(id, number)?;
+            count += events.len();
+            batches.push(events);
+        }
+        Ok(super::super::newest(batches, most))
+    }
+
     pub(super) fn all_turns(&self, id: &ConversationId) -> Result<Vec<StoredTurn>, StoreError> {
         let numbered = (1..).zip(&self.batches);
         numbered

@@ -18,7 +18,7 @@ use crate::{
     limits,
     store::{
         Inbound, JournalRecord, StoreError, Stored, StoredReply, StoredTurn, TurnNumber, Unfinished, Version, inbox,
-        merge_journal,
+        merge_journal, newest,
     },
 };
 
@@ -113,6 +113,26 @@ pub(super) fn load(connection: &Connection, id: &ConversationId) -> Read<Stored>
 
 fn events(id: &ConversationId, number: u64, record: &[u8]) -> Read<Vec<Event>> {
     codec::decode_events(id, number, record).map_err(|e| StoreError::damaged(id, format!("batch {number}: {e}")))
+}
+
+/// The newest events, oldest first; batches are read from the newest until there are enough.
+pub(super) fn latest_events(connection: &Connection, id: &ConversationId, most: usize) -> Read<Vec<Event>> {
+    at_once(connection, || {
+        let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };
+        let sql = "SELECT version, events FROM batches WHERE conversation = ?1 ORDER BY version DESC";
+        let mut statement = connection.prepare_cached(sql).map_err(driver)?;
+        let mut rows = statement.query([head.number]).map_err(driver)?;
+        let (mut batches, mut count) = (Vec::new(), 0);
+        while count < most {
+            let Some(row) = rows.next().map_err(driver)? else { break };
+            let read = |row: &Row<'_>| Ok((row.get::<_, Unsigned>(0)?.0, row.get_ref(1)?.as_blob()?.to_vec()));
+            let (number, record) = read(row).map_err(|error| row_error(id, error))?;
+            let events = events(id, number, &record)?;
+            count += events.len();
+            batches.push(events);
+        }
+        Ok(newest(batches, most))
+    })
 }
 
 /// A list that is stored as nothing when it is empty.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Map, Value as Json};
 
-use super::{Command, Frame, Reply, Trigger, UserMessage};
+use super::{Command, Frame, Reply, StepError, Trigger, UserMessage};
 use crate::{
     ids::{ActionName, AgentName, FlowId, ServerName, SlotName, StepId, ToolName},
     time::Timestamp,
@@ -413,6 +413,30 @@ pub enum EventKind {
         /// What it said, capped.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         summary: Option<String>,
+    },
+    /// An action refused to run.
+    ActionExecutionRejected {
+        /// Its name.
+        name: ActionName,
+    },
+    /// Ours: an action failed.
+    ActionFailed {
+        /// Its name.
+        name: ActionName,
+        /// Why.
+        error: StepError,
+    },
+    /// A loop of the older dialogue engine began, or ended.
+    ActiveLoop {
+        /// Its name; null when it ended.
+        name: Option<String>,
+    },
+    /// Ours: an action reported an event that only the brain may write. It stands here as it came and changes nothing.
+    Reported {
+        /// The action.
+        by: ActionName,
+        /// The event in the tracker format.
+        reported: Map<String, Json>,
     },
     /// Ours: what was understood of the newest message.
     Understood {

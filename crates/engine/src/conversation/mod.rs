@@ -12,6 +12,7 @@ mod outcome;
 mod reminder;
 mod slots;
 mod stack;
+pub mod tracker;
 mod undo;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,8 +26,8 @@ pub use self::{
     history::{History, HistoryItem},
     message::{Button, Reply, UserMessage},
     outcome::{
-        ActionCall, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus, SearchCall, SearchOutcome,
-        ToolCallStep, ToolResult,
+        ActionAnswer, ActionCall, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus, SearchCall,
+        SearchOutcome, StepError, ToolCallStep, ToolResult,
     },
     reminder::{Reminder, Reminders, Trigger, TriggerKind},
     slots::{SlotState, Slots},
@@ -61,6 +62,9 @@ pub struct Conversation {
     pub started_flows: BTreeSet<FlowId>,
     /// An action that must run next, set by a `followup` event.
     pub followup: Option<crate::ids::ActionName>,
+    /// The loop of the older dialogue engine that an action says is active; only action servers are told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_loop: Option<String>,
     /// While true, messages are recorded and nothing is said.
     pub paused: bool,
     /// How many events were applied.
@@ -134,6 +138,7 @@ impl Conversation {
             flow_hashes: BTreeMap::new(),
             started_flows: BTreeSet::new(),
             followup: None,
+            active_loop: None,
             paused: false,
             events: 0,
             turns: 0,
@@ -162,7 +167,8 @@ impl Conversation {
                     self.agents.entry(agent.clone()).or_default().last_text = bot.reply.text.as_deref().map(Into::into);
                 }
                 self.turn.spoke = true;
-                self.undo.said += usize::from(self.history.bot(bot, event.at));
+                let said = usize::from(self.history.bot(bot, event.at));
+                self.undo.said(said);
             }
             EventKind::Slot { name, value, filled_by, reset } => {
                 let before = if *reset {
@@ -187,6 +193,7 @@ impl Conversation {
                 self.started_flows.clear();
                 self.flow_hashes.clear();
                 self.followup = None;
+                self.active_loop = None;
                 self.undo = Undo::default();
             }
             EventKind::SessionEnded { .. } => self.session.ended = true,
@@ -207,6 +214,18 @@ impl Conversation {
             EventKind::FlowStarted { flow_id, fingerprint, .. } => {
                 self.started_flows.insert(flow_id.clone());
                 self.flow_hashes.insert(flow_id.clone(), *fingerprint);
+            }
+            EventKind::ActionFailed { .. } | EventKind::ActionExecutionRejected { .. } => {
+                self.turn.acts += 1;
+                self.undo.action();
+            }
+            EventKind::ActiveLoop { name } => self.active_loop.clone_from(name),
+            EventKind::Reported { reported, .. } => {
+                // What an action says the user said belongs to the talk, though it begins no turn.
+                if let (Some("user"), Some(text)) = (tracker::text(reported, "event"), tracker::text(reported, "text"))
+                {
+                    self.history.user(&text.into(), event.at);
+                }
             }
             EventKind::Action { name } => {
                 self.turn.acts += 1;

@@ -26,11 +26,56 @@ pub enum ActionOutcome {
         /// Events to apply, in order.
         events: Vec<Event>,
     },
-    /// It failed; the reason is for operators.
-    Failed {
-        /// Why.
+    /// An action server ran it and answered in the tracker format.
+    Answered(ActionAnswer),
+    /// It refuses to run now; the flow goes on.
+    Rejected {
+        /// Why, for operators.
         reason: String,
     },
+    /// It failed: the flow branches by `on_error`, or ends.
+    Failed(StepError),
+}
+
+impl ActionOutcome {
+    /// It failed, for reasons that have no code of their own, and did nothing.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::Failed(StepError::new("failed", message))
+    }
+}
+
+/// What an action server answers (dialogue.md 9.2), as it came: the brain makes messages and events of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ActionAnswer {
+    /// Messages to the user, in order; they come before the events.
+    #[serde(default)]
+    pub responses: Vec<Map<String, Json>>,
+    /// Events of the tracker format, in order.
+    #[serde(default)]
+    pub events: Vec<Map<String, Json>>,
+}
+
+/// Why a step failed: `context.error` in the conditions and texts that follow it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepError {
+    /// Short and for branching: `timeout`, `unreachable`, `not_found`, `server_error`, `failed` and others.
+    pub code: String,
+    /// In words, for operators.
+    pub message: String,
+    /// Whether what the step asks for may have happened nevertheless.
+    #[serde(default)]
+    pub may_have_run: bool,
+}
+
+impl StepError {
+    /// An error after which it is certain that nothing happened.
+    pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into(), may_have_run: false }
+    }
+    /// An error after which it is not known whether anything happened.
+    pub fn in_doubt(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into(), may_have_run: true }
+    }
 }
 
 /// Call one MCP tool for a call step.
@@ -59,7 +104,7 @@ pub enum ToolResult {
     },
     /// It failed, or did not answer in time.
     Failed {
-        /// Why, for operators.
+        /// Why, for operators; may begin with a code and a colon, as in `timeout: …`.
         reason: String,
     },
     /// It may have run; nobody knows.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+use super::StepError;
 use crate::ids::{ActionName, AgentName, FlowId, FrameId, ResponseName, SlotName, StepId};
 
 /// The frames of a conversation, bottom first.
@@ -34,6 +35,9 @@ pub struct Frame {
     /// does not run them again unless what they read has changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ran: Vec<RanStep>,
+    /// Why the latest step of it that failed did so, for conditions and texts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Box<StepError>>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // the form that serde asks for

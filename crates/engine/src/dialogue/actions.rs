@@ -3,12 +3,12 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, flow, patterns, rejections, reminder, rerun, search, session,
+    Next, answers, flow, patterns, rejections, reminder, rerun, search, session,
     slots::settled_for,
     turn::{Turn, Walk},
 };
 use crate::{
-    conversation::{ActionCall, ActionOutcome, Event, EventKind, FilledBy, PatternFrame},
+    conversation::{ActionCall, ActionOutcome, Event, EventKind, EventPlace, FilledBy, PatternFrame, StepError},
     ids::{ActionName, SlotName},
     project::{NameText, StepKind},
 };
@@ -183,10 +183,10 @@ pub(super) fn acted(turn: &mut Turn<'_>, outcome: ActionOutcome) -> Next {
     if by_followup {
         turn.emit(EventKind::Followup { name: None });
     }
-    turn.emit_here(EventKind::Action { name: name.clone() });
     let waits = !early && !by_followup;
     match outcome {
         ActionOutcome::Done { events } => {
+            turn.emit_here(EventKind::Action { name: name.clone() });
             let opens_session = name == *"action_session_start";
             for event in events {
                 // The session has begun already; an action that greets says so once more.
@@ -194,12 +194,19 @@ pub(super) fn acted(turn: &mut Turn<'_>, outcome: ActionOutcome) -> Next {
                     accept(turn, event, FilledBy::Custom);
                 }
             }
-            if waits && pending(turn).as_ref() == Some(&name) {
-                rerun::remember(turn);
-            }
+            ran(turn, &name, waits);
         }
-        // As in the CALM format the flow goes on; what it needs from the action, it must check (dialogue.md 5.10).
-        ActionOutcome::Failed { reason } => turn.note(format!("`{name}` failed, the flow goes on: {reason}")),
+        ActionOutcome::Answered(answer) => {
+            turn.emit_here(EventKind::Action { name: name.clone() });
+            answers::take(turn, &name, answer);
+            ran(turn, &name, waits);
+        }
+        // An action that does not want to run is no failure: whoever needs what it does must look.
+        ActionOutcome::Rejected { reason } => {
+            turn.emit_here(EventKind::ActionExecutionRejected { name: name.clone() });
+            turn.note(format!("`{name}` refused to run, the flow goes on: {reason}"));
+        }
+        ActionOutcome::Failed(error) => failed(turn, &name, error, early),
     }
     if turn.conversation().session.ended {
         return Next::EndSession;
@@ -210,6 +217,35 @@ pub(super) fn acted(turn: &mut Turn<'_>, outcome: ActionOutcome) -> Next {
     if early { session::before_understanding(turn) } else { turn.walk() }
 }
 
+/// An action that a step asked for has run: a correction need not run it again.
+fn ran(turn: &mut Turn<'_>, name: &ActionName, waits: bool) {
+    if waits && pending(turn).as_ref() == Some(name) {
+        rerun::remember(turn);
+    }
+}
+
+/// A custom action failed. Never taken for success, but where no flow asked for it: what runs before a message is understood
+/// stops no message.
+fn failed(turn: &mut Turn<'_>, name: &ActionName, error: StepError, early: bool) {
+    turn.emit_here(EventKind::ActionFailed { name: name.clone(), error: error.clone() });
+    let because = format!("action `{name}` failed ({}): {}", error.code, error.message);
+    if early {
+        return turn.note(format!("{because}; the message is read nevertheless"));
+    }
+    if turn.project.config.compat.failed_actions_continue {
+        if !turn.caught(&error) {
+            turn.note(format!("{because}; the flow goes on, as `compat` says"));
+        }
+        return;
+    }
+    let info = [
+        ("error_source", Json::from("action")),
+        ("action_name", Json::from(name.as_str())),
+        ("error_message", Json::from(error.message.as_str())),
+    ];
+    turn.step_failed(&because, error, info.into_iter().map(|(key, value)| (key.to_owned(), value)).collect());
+}
+
 /// The custom action that the frame on top waits for.
 fn pending(turn: &Turn<'_>) -> Option<ActionName> {
     let top = turn.stack.last()?;
@@ -218,6 +254,11 @@ fn pending(turn: &Turn<'_>) -> Option<ActionName> {
         StepKind::Action(name) => resolve(turn, name).ok().filter(|name| turn.project.lists_action(name.as_str())),
         _ => None,
     }
+}
+
+/// Takes in an event from outside that happens now.
+pub(super) fn accept_kind(turn: &mut Turn<'_>, kind: EventKind, by: FilledBy) {
+    accept(turn, Event { at: turn.at, kind, place: EventPlace::default() }, by);
 }
 
 /// Takes in an event from outside. What would break the brain's own books is left out: the stack, and what is counted here.
@@ -253,7 +294,7 @@ pub(super) fn accept(turn: &mut Turn<'_>, mut event: Event, by: FilledBy) {
         EventKind::SessionStarted | EventKind::Restart => turn.stack.clear(),
         _ => {}
     }
-    if event.place == crate::conversation::EventPlace::default()
+    if event.place == EventPlace::default()
         && let Some(top) = turn.stack.last()
     {
         event.place = super::turn::place_of(top);

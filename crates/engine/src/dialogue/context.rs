@@ -169,6 +169,9 @@ pub(super) fn facts_of(frame: &Frame) -> Map<String, Json> {
         FrameKind::Agent(agent) => Map::from_iter([("agent_id".to_owned(), agent.agent_id.as_str().into())]),
         FrameKind::Flow { .. } => Map::new(),
     };
+    if let Some(error) = &frame.error {
+        facts.insert("error".into(), serde_json::to_value(error).unwrap_or_default());
+    }
     facts.insert("flow_id".into(), frame.flow_id.as_str().into());
     facts.insert("frame_id".into(), frame.frame_id.as_str().into());
     facts

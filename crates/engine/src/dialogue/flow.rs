@@ -70,6 +70,7 @@ impl Turn<'_> {
         let begins = top.at == Position::Start;
         match self.upcoming(flow) {
             Upcoming::Step(step) => {
+                self.because(Reason::Step { flow: flow.id.clone(), step: step.id.clone() });
                 if let Some(top) = self.stack.last_mut() {
                     top.at = Position::At(step.id.clone());
                     if matches!(top.kind, FrameKind::Flow { .. }) {
@@ -114,7 +115,16 @@ impl Turn<'_> {
     }
 
     fn after<'f>(&mut self, flow: &'f Flow, step: &'f Step) -> Upcoming<'f> {
-        let target = match &step.next {
+        match self.choose(flow, step, &step.next) {
+            Some(Target::Step(id)) => flow.step(id.as_str()).map_or(Upcoming::Lost, Upcoming::Step),
+            Some(Target::End) => Upcoming::End,
+            None => Upcoming::Stuck,
+        }
+    }
+
+    /// Where `next` of a step leads now; `None` when no branch holds and there is no `else`.
+    pub(super) fn choose<'f>(&mut self, flow: &Flow, step: &Step, next: &'f NextStep) -> Option<&'f Target> {
+        match next {
             NextStep::Go(target) => Some(target),
             NextStep::Branch { branches, otherwise } => {
                 let taken = branches.iter().find(|branch| self.holds(&branch.condition));
@@ -130,11 +140,6 @@ impl Turn<'_> {
                 });
                 taken.map(|branch| &branch.target).or(otherwise.as_ref())
             }
-        };
-        match target {
-            Some(Target::Step(id)) => flow.step(id.as_str()).map_or(Upcoming::Lost, Upcoming::Step),
-            Some(Target::End) => Upcoming::End,
-            None => Upcoming::Stuck,
         }
     }
 
@@ -174,6 +179,12 @@ impl Turn<'_> {
             Some(flow) if flow.is_pattern() => FrameKind::Pattern { context: PatternFrame::Plain },
             _ => FrameKind::Flow { frame_type: FlowFrameType::Link },
         };
+        // What a pattern leads to comes between the flow under way and the user, as any other digression does.
+        let digresses = matches!(kind, FrameKind::Flow { .. })
+            && self.stack.last().is_some_and(|top| matches!(top.kind, FrameKind::Pattern { .. }));
+        if digresses {
+            interrupt::step_aside(self);
+        }
         let frame = self.frame(target, kind);
         if let Some(top) = self.stack.last_mut() {
             top.at = Position::End;

@@ -13,12 +13,14 @@
 
 mod actions;
 mod agent_frame;
+mod answers;
 mod clean;
 mod code_change;
 mod collect;
 mod commands;
 mod context;
 mod ending;
+mod failure;
 mod flow;
 mod interrupt;
 mod patterns;

@@ -9,7 +9,7 @@ use super::{
     turn::{Turn, Walk, step_of},
 };
 use crate::{
-    conversation::{EventKind, FilledBy, Position, ToolCallStep, ToolResult},
+    conversation::{EventKind, FilledBy, Position, StepError, ToolCallStep, ToolResult},
     ids::{ServerName, SlotName, ToolName},
     limits,
     project::{Call, Flow, SlotType, Step, StepKind},
@@ -76,7 +76,7 @@ pub(super) fn called(turn: &mut Turn<'_>, result: ToolResult) -> Next {
         ToolResult::Failed { reason } => Some(("failed", reason.clone())),
         ToolResult::Unknown { reason } => Some(("unknown", format!("whether it ran is not known: {reason}"))),
     };
-    let (status, summary) = match (&failed, &result) {
+    let (status, summary): (&str, _) = match (&failed, &result) {
         (Some((status, reason)), _) => (*status, Some(capped(reason))),
         (None, ToolResult::Done { result }) => ("done", summary(result)),
         (None, _) => ("done", None),
@@ -103,9 +103,19 @@ pub(super) fn called(turn: &mut Turn<'_>, result: ToolResult) -> Next {
             ("error_source".to_owned(), Json::from("mcp_tool")),
             ("tool_name".to_owned(), Json::from(tool.as_str())),
         ]);
-        turn.fail_with(&format!("tool `{tool}` of `{server}`: {reason}"), info);
+        let (code, message) = coded(&reason);
+        let in_doubt = status == "unknown";
+        let code = if in_doubt { "unknown" } else { code };
+        let error = StepError { code: code.to_owned(), message: message.to_owned(), may_have_run: in_doubt };
+        turn.step_failed(&format!("tool `{tool}` of `{server}`: {reason}"), error, info);
     }
     turn.walk()
+}
+
+/// The code that a reason begins with, and the rest; `failed` where there is none.
+fn coded(reason: &str) -> (&str, &str) {
+    let is_code = |code: &str| !code.is_empty() && code.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    reason.split_once(": ").filter(|(code, _)| is_code(code)).unwrap_or(("failed", reason))
 }
 
 /// Evaluates every mapping before the first slot is set: half a result is none.

@@ -171,6 +171,7 @@ impl<'a> Turn<'a> {
             trail: Vec::new(),
             reach: 0,
             ran: Vec::new(),
+            error: None,
         }
     }
 

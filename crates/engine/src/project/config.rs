@@ -57,6 +57,8 @@ pub struct Compat {
     pub rerun_actions: bool,
     /// Whether several flows in one message, while none is under way, lead to the question which of them is meant.
     pub clarify_on_multiple_start_flows: bool,
+    /// Whether a flow goes on after a custom action that failed, as if it had done nothing; absent = it ends.
+    pub failed_actions_continue: bool,
 }
 
 /// A generation of the CALM format, as far as its built-in patterns differ.

@@ -17,8 +17,8 @@ pub struct Endpoints {
     pub model_groups: IndexMap<Arc<str>, ModelGroup>,
     /// MCP servers by name.
     pub mcp_servers: IndexMap<ServerName, McpServerDef>,
-    /// `action_endpoint`, as written.
-    pub action_endpoint: Option<Map<String, Json>>,
+    /// Where custom actions run.
+    pub action_endpoint: Option<ActionEndpointDef>,
     /// `nlg`, as written.
     pub nlg: Option<Map<String, Json>>,
     /// `tracker_store`, as written.
@@ -29,6 +29,53 @@ pub struct Endpoints {
     pub lock_store: Option<Map<String, Json>>,
     /// Sections that are read by later rooms or only accepted, as written.
     pub other: IndexMap<String, Json>,
+}
+
+/// `action_endpoint`: where custom actions run (dialogue.md 1.3, 9).
+#[derive(Clone, Default, PartialEq)]
+pub struct ActionEndpointDef {
+    /// Address of an action server, the webhook itself.
+    pub url: Option<String>,
+    /// Python module that is served by a child of this program; counts where there is no `url`.
+    pub module: Option<String>,
+    /// Headers of every request. May hold secrets: never print them.
+    pub headers: Vec<(String, String)>,
+    /// Parameters added to the address, a `token` among them. May hold secrets: never print them.
+    pub params: Vec<(String, String)>,
+    /// User name and password. Never print them.
+    pub basic_auth: Option<(String, String)>,
+    /// File with the certificates that the server may show, from the project's folder.
+    pub cafile: Option<String>,
+    /// Whether the domain is sent only to actions that ask for it by `send_domain`.
+    pub selective_domain: bool,
+    /// How much of the conversation is sent.
+    pub tracker_events: TrackerEvents,
+    /// Time for one action, where set.
+    pub timeout: Option<Duration>,
+    /// Whether requests are compressed; absent: as the environment says.
+    pub compress: Option<bool>,
+    /// Effect classes by action, as the author states them: `read`, `idempotent`, `write`.
+    pub effects: IndexMap<String, String>,
+    /// Where it stands.
+    pub place: Option<Place>,
+}
+
+impl fmt::Debug for ActionEndpointDef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ActionEndpointDef").field("module", &self.module).finish_non_exhaustive()
+    }
+}
+
+/// How much of a conversation is sent to an action server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TrackerEvents {
+    /// Every event, as the protocol has it.
+    #[default]
+    All,
+    /// Events of the present session.
+    Session,
+    /// The latest so many events.
+    Latest(usize),
 }
 
 /// Models that stand for one another.

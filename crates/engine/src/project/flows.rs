@@ -61,6 +61,8 @@ pub struct Step {
     pub kind: StepKind,
     /// What follows.
     pub next: NextStep,
+    /// What follows when it fails; without it the flow ends.
+    pub on_error: Option<NextStep>,
     /// Where it stands.
     pub place: Place,
     /// What the author says about it.
@@ -174,6 +176,24 @@ pub enum Target {
     Step(StepId),
     /// To the end of the flow.
     End,
+}
+
+impl NextStep {
+    /// Every way it may lead, in order.
+    pub fn targets(&self) -> impl Iterator<Item = &Target> {
+        let (one, branches, otherwise) = match self {
+            Self::Go(target) => (Some(target), &[][..], None),
+            Self::Branch { branches, otherwise } => (None, branches.as_slice(), otherwise.as_ref()),
+        };
+        one.into_iter().chain(branches.iter().map(|branch| &branch.target)).chain(otherwise)
+    }
+}
+
+impl Step {
+    /// Every way out of it: by `next`, then by `on_error`.
+    pub fn exits(&self) -> impl Iterator<Item = &Target> {
+        self.next.targets().chain(self.on_error.iter().flat_map(NextStep::targets))
+    }
 }
 
 impl Flow {

@@ -5,6 +5,7 @@
 
 mod agents;
 mod analysis;
+pub mod cases;
 mod check;
 mod config;
 mod domain;
@@ -32,7 +33,7 @@ pub use self::{
         ActionDef, Domain, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType, Validation,
         Variation,
     },
-    endpoints::{Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup},
+    endpoints::{ActionEndpointDef, Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup, TrackerEvents},
     flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Step, StepKind, Target},
     folders::{Folders, named_files},
     keys::{Key, SHAPES, Shape, Support, Takes, Unknown},

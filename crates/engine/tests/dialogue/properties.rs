@@ -250,7 +250,7 @@ fn slot(name: &str, value: Json) -> Event {
 
 fn acted(luck: u8) -> ActionOutcome {
     let events = match luck % 16 {
-        0 => return ActionOutcome::Failed { reason: "x".into() },
+        0 => return ActionOutcome::failed("x"),
         1 => vec![slot("a", json!("z")), slot("nowhere", json!(1))],
         2 => vec![slot("b", Json::Null)],
         3 => vec![event(EventKind::Followup { name: Some(ActionName::from("action_one")) })],

@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
+use std::sync::Arc;
+
 use super::*;
-use crate::{clock::SystemClock, http::Outbound};
+use crate::{clock::SystemClock, http::Outbound, limits};
 
 fn around(environment: &[(&str, &str)]) -> Surroundings {
     let path = std::env::var_os("PATH").unwrap().into_string().unwrap();

@@ -80,6 +80,7 @@ fn frame() -> impl Strategy<Value = Frame> {
             })
             .collect(),
         trail: trail.into_iter().map(Into::into).collect(),
+        error: None,
     })
 }
 

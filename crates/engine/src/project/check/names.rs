@@ -28,6 +28,7 @@ pub(super) fn check(project: &Project, uses: &[Use], findings: &mut Findings) {
             Used::ButtonIntent => button_intent(project, used, findings),
         }
     }
+    nobody_runs(project, uses, findings);
     for slot in project.domain.slots.values() {
         let Some(validation) = &slot.validation else { continue };
         let asks = format!("action_ask_{}", slot.name);
@@ -99,6 +100,23 @@ fn action(project: &Project, used: &Use, findings: &mut Findings) {
         }
     });
     findings.error("F0222", &used.place, format!("there is no action `{name}`"), help);
+}
+
+/// Custom actions are used, and nothing says where they run: told once, at the first of them.
+fn nobody_runs(project: &Project, uses: &[Use], findings: &mut Findings) {
+    let is_custom = |used: &&Use| {
+        let as_action = matches!(used.used, Used::Action | Used::CustomAction);
+        as_action && project.lists_action(&used.name) && project.response(&used.name).is_none()
+    };
+    if project.endpoints.action_endpoint.is_some() {
+        return;
+    }
+    if let Some(first) = uses.iter().find(is_custom) {
+        let message = format!("`{}` is a custom action, and nothing says where custom actions run", first.name);
+        let help = "Add `action_endpoint: {url: \"http://localhost:5055/webhook\"}` to `endpoints.yml`; \
+                    fine if the program that embeds the assistant registers them.";
+        findings.warning("F0624", &first.place, message, help);
+    }
 }
 
 fn flow(project: &Project, used: &Use, findings: &mut Findings) {

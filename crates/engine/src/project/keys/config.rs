@@ -135,6 +135,11 @@ pub(crate) static COMPAT: Shape = Shape {
             Takes::Bool,
             "Whether several flows in one message lead to the question which is meant; `false` unless set.",
         ),
+        key(
+            "failed_actions",
+            Takes::OneOf(&["continue"]),
+            "`continue`: after an action that failed the flow goes on as if it had done nothing, unless `on_error` says otherwise.",
+        ),
     ],
     unknown: Unknown::Refused,
 };

@@ -31,6 +31,51 @@ pub(crate) static ENDPOINTS: Shape = Shape {
     unknown: Unknown::Warned,
 };
 
+/// `action_endpoint`.
+pub(crate) static ACTION_ENDPOINT: Shape = Shape {
+    name: "action endpoint",
+    file: FILE,
+    keys: &[
+        key("url", Takes::Text, "Address of an action server, its webhook: `http://localhost:5055/webhook`."),
+        key("actions_module", Takes::Text, "Python module that is served beside this program; `url` wins over it."),
+        key("token", Takes::Text, "Added to the address as a parameter, as `${NAME}`."),
+        key("token_name", Takes::Text, "Name of that parameter; `token` unless set."),
+        key("basic_auth", Takes::Map, "User name and password."),
+        key("headers", Takes::Map, "Headers of every request."),
+        key("params", Takes::Map, "Parameters added to the address."),
+        key("cafile", Takes::Text, "Certificates that the server may show."),
+        key(
+            "enable_selective_domain",
+            Takes::Bool,
+            "Whether the domain is sent only to actions with `send_domain: true`; `false` unless set.",
+        ),
+        key(
+            "tracker_events",
+            Takes::Any,
+            "How much of the conversation is sent: `all` unless set, `session`, or a number.",
+        ),
+        key("timeout", Takes::Seconds, "Longest time of one action."),
+        key(
+            "compress",
+            Takes::Bool,
+            "Whether requests are compressed; as `COMPRESS_ACTION_SERVER_REQUEST` unless set.",
+        ),
+        key("effects", Takes::Map, "What each action does: `read`, `idempotent` or `write`."),
+    ],
+    unknown: Unknown::Warned,
+};
+
+/// `basic_auth`.
+pub(crate) static BASIC_AUTH: Shape = Shape {
+    name: "`basic_auth`",
+    file: FILE,
+    keys: &[
+        key("username", Takes::Text, "The user.").required(),
+        key("password", Takes::Text, "The password, as `${NAME}`.").required(),
+    ],
+    unknown: Unknown::Refused,
+};
+
 /// An item of `model_groups`.
 pub(crate) static MODEL_GROUP: Shape = Shape {
     name: "model group",

@@ -79,6 +79,11 @@ pub(crate) static STEP: Shape = Shape {
             Takes::Any,
             "A step id, `END`, a list of branches or a list of steps; the following step unless set.",
         ),
+        key(
+            "on_error",
+            Takes::Any,
+            "What follows when an action, a call or a question's action fails, in the forms of `next`; `context.error` says why.",
+        ),
         key("metadata", Takes::Map, "Anything; kept for editors.").quiet(),
         key("description", Takes::Text, "What the step or the value is about; for `collect` the model reads it."),
         key("action", Takes::Text, "A response, a custom action or a built-in action."),
@@ -127,6 +132,7 @@ pub(crate) fn belongs(key: &str, kind: &str) -> bool {
         | "force_slot_filling"
         | "silence_timeout"
         | "dtmf" => kind == "collect",
+        "on_error" => matches!(kind, "action" | "call" | "collect"),
         "mcp_server" | "mapping" | "exit_if" => kind == "call",
         _ => key == kind || !STEP_KINDS.contains(&key),
     }

@@ -41,6 +41,7 @@ pub(super) fn load(reader: &mut Reader<'_>) -> (Config, Option<Template>) {
             patterns: compat.text("patterns").and_then(Generation::of).unwrap_or_default(),
             rerun_actions: compat.bool("rerun_actions").unwrap_or(false),
             clarify_on_multiple_start_flows: compat.bool("clarify_on_multiple_start_flows").unwrap_or(false),
+            failed_actions_continue: compat.text("failed_actions") == Some("continue"),
         };
     }
     let mut prompt = None;

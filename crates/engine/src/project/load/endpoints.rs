@@ -13,7 +13,7 @@ use super::{
         uses::Used,
         yaml::Node,
     },
-    first_place,
+    action_endpoint, first_place,
 };
 use crate::ids::ServerName;
 
@@ -62,19 +62,7 @@ fn sections(reader: &mut Reader<'_>, fields: &Fields<'_>, endpoints: &mut Endpoi
             model_reference(reader, node);
         }
     }
-    if let Some(node) = fields.node("action_endpoint") {
-        if node.get("url").is_none()
-            && let Some(module) = node.get("actions_module")
-        {
-            let message = "`actions_module` runs Python code beside this program";
-            let help = "It needs `python3` with `rasa-sdk`; give the `url` of a running action server to do without.";
-            reader.warning("F0609", module, message, help);
-        }
-        if let Some(url) = node.get("url").filter(|url| url.text().is_none_or(|text| !text.starts_with("grpc"))) {
-            reader.address(Some(url));
-        }
-    }
-    endpoints.action_endpoint = fields.json_map("action_endpoint");
+    endpoints.action_endpoint = fields.node("action_endpoint").and_then(|node| action_endpoint::read(reader, node));
     endpoints.nlg = fields.json_map("nlg");
     endpoints.tracker_store = fields.json_map("tracker_store");
     endpoints.lock_store = fields.json_map("lock_store");
@@ -177,22 +165,7 @@ fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {
     let (meta_static, meta_slots) = meta(reader, &fields);
     let mut headers = pairs(reader, &fields, "headers");
     headers.extend(reader.auth_headers(&fields));
-    let mut effects = IndexMap::new();
-    for entry in fields.map("effects") {
-        match entry.node.text() {
-            Some(effect @ ("read" | "idempotent" | "write")) => {
-                effects.insert(entry.key.clone(), effect.to_owned());
-            }
-            _ => {
-                let message = format!(
-                    "the effect of a tool is `read`, `idempotent` or `write`, but here stands {}",
-                    said(&entry.node)
-                );
-                let help = "`read` may be repeated freely, `idempotent` with the same key, `write` never.";
-                reader.error("F0613", &entry.node, message, help);
-            }
-        }
-    }
+    let effects = effects(reader, &fields, "a tool");
     Some(McpServerDef {
         name: ServerName::new(fields.shared("name")?),
         transport: transport?,
@@ -235,7 +208,28 @@ fn transport(reader: &mut Reader<'_>, node: &Node, fields: &Fields<'_>) -> Optio
     }
 }
 
-fn pairs(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &str) -> Vec<(String, String)> {
+/// `effects`: what may be repeated, by the name of a tool or an action.
+pub(super) fn effects(reader: &mut Reader<'_>, fields: &Fields<'_>, of: &str) -> IndexMap<String, String> {
+    let mut effects = IndexMap::new();
+    for entry in fields.map("effects") {
+        match entry.node.text() {
+            Some(effect @ ("read" | "idempotent" | "write")) => {
+                effects.insert(entry.key.clone(), effect.to_owned());
+            }
+            _ => {
+                let message = format!(
+                    "the effect of {of} is `read`, `idempotent` or `write`, but here stands {}",
+                    said(&entry.node)
+                );
+                let help = "`read` may be repeated freely, `idempotent` with the same key, `write` never.";
+                reader.error("F0613", &entry.node, message, help);
+            }
+        }
+    }
+    effects
+}
+
+pub(super) fn pairs(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &str) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     for entry in fields.map(key) {
         match entry.node.text() {

@@ -42,24 +42,21 @@ pub(super) enum Dest {
 }
 
 impl Draft<'_> {
-    /// Reads the `next` of a step.
-    pub(super) fn next(&mut self, reader: &mut Reader<'_>, node: Option<&Node>) -> Follow {
+    /// Reads the `next` of a step, or its `on_error`, which has the same forms.
+    pub(super) fn next(&mut self, reader: &mut Reader<'_>, node: Option<&Node>, key: &str) -> Follow {
         let Some(node) = node.filter(|node| !node.is_null()) else { return Follow::Unsaid };
         if let Some(text) = node.text() {
             return Follow::Go(dest(reader, text, node));
         }
         let Some(items) = node.list() else {
-            let message = format!("`next` is a step id, `END`, or a list, but here stands {}", said(node));
-            reader.error(
-                "F0108",
-                node,
-                message,
-                "Write branches as a list: `- if: …` on a line of its own, below `next:`.",
-            );
+            let message = format!("`{key}` is a step id, `END`, or a list, but here stands {}", said(node));
+            let help = format!("Write branches as a list: `- if: …` on a line of its own, below `{key}:`.");
+            reader.error("F0108", node, message, help);
             return Follow::Go(Dest::End);
         };
         if items.is_empty() {
-            reader.error("F0203", node, "the list under `next` is empty", "Write branches or steps, or a step id.");
+            let message = format!("the list under `{key}` is empty");
+            reader.error("F0203", node, message, "Write branches or steps, or a step id.");
             return Follow::Go(Dest::End);
         }
         let is_branch = |item: &Node| ["if", "then", "else"].iter().any(|key| item.get(key).is_some());
@@ -168,21 +165,13 @@ impl Draft<'_> {
         };
         let mut steps = Vec::with_capacity(self.steps.len());
         for draft in self.steps {
-            let next = match draft.follow {
-                Follow::Unsaid => NextStep::Go(Target::End),
-                Follow::Go(dest) => NextStep::Go(resolve(dest)),
-                Follow::Branch(branches, otherwise) => NextStep::Branch {
-                    branches: branches
-                        .into_iter()
-                        .map(|(condition, dest)| Branch { condition, target: resolve(dest) })
-                        .collect(),
-                    otherwise: otherwise.map(&mut resolve),
-                },
-            };
+            let next = resolved(draft.follow, &mut resolve);
+            let on_error = draft.on_error.map(|follow| resolved(follow, &mut resolve));
             steps.push(Step {
                 id: draft.id,
                 kind: draft.kind,
                 next,
+                on_error,
                 place: draft.place,
                 description: draft.description,
                 reach: draft.own,
@@ -191,6 +180,20 @@ impl Draft<'_> {
         unreachable_steps(reader, &steps, &index);
         reach::fill(&mut steps, &index);
         (steps, index)
+    }
+}
+
+fn resolved(follow: Follow, resolve: &mut impl FnMut(Dest) -> Target) -> NextStep {
+    match follow {
+        Follow::Unsaid => NextStep::Go(Target::End),
+        Follow::Go(dest) => NextStep::Go(resolve(dest)),
+        Follow::Branch(branches, otherwise) => NextStep::Branch {
+            branches: branches
+                .into_iter()
+                .map(|(condition, dest)| Branch { condition, target: resolve(dest) })
+                .collect(),
+            otherwise: otherwise.map(resolve),
+        },
     }
 }
 
@@ -203,18 +206,10 @@ fn unreachable_steps(reader: &mut Reader<'_>, steps: &[Step], index: &HashMap<St
     let mut open: Vec<usize> = if steps.is_empty() { Vec::new() } else { vec![0] };
     while let Some(at) = open.pop() {
         let Some(step) = steps.get(at).filter(|_| reached.insert(at)) else { continue };
-        let mut visit = |target: &Target| {
-            if let Target::Step(id) = target {
-                open.extend(index.get(id));
-            }
-        };
-        match &step.next {
-            NextStep::Go(target) => visit(target),
-            NextStep::Branch { branches, otherwise } => {
-                branches.iter().for_each(|branch| visit(&branch.target));
-                otherwise.iter().for_each(visit);
-            }
-        }
+        open.extend(step.exits().filter_map(|target| match target {
+            Target::Step(id) => index.get(id),
+            Target::End => None,
+        }));
     }
     for (at, step) in steps.iter().enumerate().filter(|(at, _)| !reached.contains(at)) {
         // One finding for a chain of steps: those behind an unreachable one are its consequence.

@@ -11,7 +11,7 @@ use crate::ids::StepId;
 const STEPS: usize = 400;
 
 /// Keys of a step that do not change what it does, or are told by what follows it.
-const OUTSIDE: [&str; 4] = ["id", "next", "metadata", "description"];
+const OUTSIDE: [&str; 5] = ["id", "next", "on_error", "metadata", "description"];
 
 /// A hash over what one step does by itself.
 pub(super) fn own(node: &Node) -> u32 {
@@ -44,15 +44,12 @@ impl Way {
             Target::End => None,
         };
         let mut own = Fnv(step.reach);
-        let to = match &step.next {
-            NextStep::Go(target) => vec![place(target)],
-            NextStep::Branch { branches, otherwise } => {
+        for next in std::iter::once(&step.next).chain(&step.on_error) {
+            if let NextStep::Branch { branches, .. } = next {
                 branches.iter().for_each(|branch| own.text(branch.condition.text()));
-                let targets = branches.iter().map(|branch| &branch.target).chain(otherwise);
-                targets.map(place).collect()
             }
-        };
-        Self { own: own.0, to }
+        }
+        Self { own: own.0, to: step.exits().map(place).collect() }
     }
 }
 

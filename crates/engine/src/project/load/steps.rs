@@ -69,6 +69,7 @@ pub(super) struct DraftStep {
     pub(super) named: bool,
     pub(super) kind: StepKind,
     pub(super) follow: Follow,
+    pub(super) on_error: Option<Follow>,
     pub(super) place: Place,
     pub(super) description: Option<Arc<str>>,
     /// A hash over what it does by itself.
@@ -155,13 +156,16 @@ impl<'a> Draft<'a> {
             named,
             kind,
             follow: Follow::Unsaid,
+            on_error: None,
             place,
             description,
             own: reach::own(node),
         });
-        let follow = self.next(reader, fields.node("next"));
+        let follow = self.next(reader, fields.node("next"), "next");
+        let on_error = self.next(reader, fields.node("on_error"), "on_error");
         if let Some(step) = self.steps.get_mut(at) {
             step.follow = follow;
+            step.on_error = Some(on_error).filter(|follow| !matches!(follow, Follow::Unsaid));
         }
         Some(at)
     }

@@ -1,6 +1,8 @@
 //! Loading whole projects from texts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use std::time::Duration;
+
 use super::super::*;
 use crate::finding::Finding;
 
@@ -143,7 +145,7 @@ fn endpoints_are_read_and_filled_from_the_environment() {
     let McpTransport::Stdio { args, env, .. } = &project.endpoints.mcp_servers["near"].transport else { panic!() };
     assert_eq!((args.join(" "), env.len()), ("demo 7".to_owned(), 1));
     assert!(project.endpoints.mcp_servers["near"].trust_annotations);
-    assert_eq!(project.endpoints.action_endpoint.unwrap()["url"], "http://localhost:5055/webhook");
+    assert_eq!(project.endpoints.action_endpoint.unwrap().url.as_deref(), Some("http://localhost:5055/webhook"));
     assert!(project.endpoints.other.contains_key("interaction_handling"));
 }
 
@@ -169,10 +171,62 @@ fn an_agent_is_read() {
 }
 
 #[test]
+fn an_action_endpoint_is_read_with_all_its_keys() {
+    let text = "action_endpoint:\n  url: http://localhost:5055/webhook\n  actions_module: a.b\n  token: '${KEY}'\n  token_name: t\n  basic_auth: {username: u, password: '${KEY}'}\n  headers: {X-A: b}\n  params: {p: q}\n  cafile: ca.pem\n  enable_selective_domain: true\n  tracker_events: 25\n  timeout: 2.5\n  compress: true\n  effects: {action_look: read}\n";
+    let domain = "actions: [action_look]\n";
+    let project = clean(&[("config.yml", ""), ("domain.yml", domain), ("endpoints.yml", text)]);
+    let endpoint = project.endpoints.action_endpoint.unwrap();
+    let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+    assert_eq!(endpoint.params, [pair("p", "q"), pair("t", "hidden")]);
+    assert_eq!((endpoint.basic_auth.clone(), &endpoint.headers), (Some(pair("u", "hidden")), &vec![pair("X-A", "b")]));
+    assert_eq!(
+        (endpoint.tracker_events, endpoint.timeout),
+        (TrackerEvents::Latest(25), Some(Duration::from_millis(2500)))
+    );
+    assert_eq!(
+        (endpoint.selective_domain, endpoint.compress, endpoint.effects["action_look"].as_str()),
+        (true, Some(true), "read")
+    );
+    assert_eq!((endpoint.module.as_deref(), endpoint.cafile.as_deref()), (Some("a.b"), Some("ca.pem")));
+    assert!(!format!("{endpoint:?}").contains("hidden"), "secrets are not printed");
+    for (wrong, code) in [
+        ("url: ftp://x", "F0612"),
+        ("timeout: 3", "F0109"),
+        ("{url: 'http://x', tracker_events: 0}", "F0623"),
+        ("{url: 'http://x', effects: {action_x: read}}", "F0222"),
+        ("{url: 'http://x', effects: {action_look: often}}", "F0613"),
+        ("{url: 'http://x', basic_auth: {username: a}}", "F0109"),
+    ] {
+        let text = if wrong.starts_with('{') {
+            format!("action_endpoint: {wrong}")
+        } else {
+            format!("action_endpoint:\n  {wrong}")
+        };
+        let findings = load(&[("config.yml", ""), ("domain.yml", domain), ("endpoints.yml", &text)]).findings;
+        assert!(findings.iter().any(|finding| finding.code == code), "{wrong}: {findings:?}");
+    }
+    assert!(clean(&[("config.yml", ""), ("endpoints.yml", "action_endpoint:")]).endpoints.action_endpoint.is_none());
+}
+
+#[test]
+fn on_error_has_the_forms_of_next() {
+    let flow = "flows:\n  a:\n    description: x\n    steps:\n      - action: utter_ok\n        on_error:\n          - if: context.error.code is \"timeout\"\n            then: END\n          - else:\n              - action: utter_ok\n                next: END\n      - action: utter_ok\n        on_error: last\n        next: END\n      - id: last\n        action: utter_ok";
+    let project = clean(&[("config.yml", ""), ("domain.yml", DOMAIN), ("data/a.yml", flow)]);
+    let flow = project.flow("a").unwrap();
+    let exits: Vec<usize> = flow.steps.iter().map(|step| step.exits().count()).collect();
+    assert_eq!(exits, [3, 1, 2, 1]);
+    let wrong = "flows:\n  a:\n    description: x\n    steps:\n      - action: utter_ok\n        on_error: nowhere\n      - noop: true\n        on_error: END\n        next: END";
+    let findings = load(&[("config.yml", ""), ("domain.yml", DOMAIN), ("data/a.yml", wrong)]).findings;
+    assert_eq!(places(&findings), ["F0205 data/a.yml:6:19", "F0236 data/a.yml:8:9"]);
+}
+
+#[test]
 fn the_domain_is_merged_and_keeps_what_was_written() {
     let one = "slots:\n  code: {type: text, initial_value: 007}\n  size: {type: categorical, values: [1, Large], initial_value: large}\n  picked:\n    type: bool\n    mappings: [{type: controlled, run_action_every_turn: action_look}]\n    validation: {rejections: [{if: slots.picked is false, utter: utter_a}], refill_utter: utter_a}\nactions: [action_look, {action_send: {send_domain: true}}]\nsession_config: {session_expiration_time: 0}\n";
     let two = "responses:\n  utter_a:\n    - text: 'Pay ${code}'\n      condition: slots.picked is true\n      buttons: [{title: Yes, payload: '/SetSlots(picked=true)', type: web}]\n    - text: 'Other'\n      channel: slack\n      condition: [{type: slot, name: code, value: 007}]\n      custom: {blocks: [1]}\n      metadata: {rephrase: true}\nactions: [action_look]\nintents: [greet, {bye: {use_entities: true}}]\n";
-    let project = clean(&[("config.yml", ""), ("domain/a.yml", one), ("domain/b.yml", two)]);
+    let endpoints = "action_endpoint: {url: 'http://localhost/webhook'}";
+    let project =
+        clean(&[("config.yml", ""), ("domain/a.yml", one), ("domain/b.yml", two), ("endpoints.yml", endpoints)]);
     assert_eq!(project.slot("code").unwrap().initial, "007");
     assert_eq!(project.slot("size").unwrap().initial, "Large");
     assert!(project.domain.actions["action_send"].send_domain && !project.domain.actions["action_look"].send_domain);

@@ -1,0 +1,134 @@
+//! What an action server answers: a status and a body become an outcome (dialogue.md 9.2).
+
+use segue_engine::{
+    conversation::{ActionAnswer, ActionOutcome, StepError},
+    text::{CUT_MARK, Keep, cleaned, truncate},
+};
+use serde_json::{Map, Value as Json};
+
+/// Characters of a server's own words that are kept.
+const WORDS: usize = 500;
+
+/// What a status and a body mean.
+#[derive(Debug, PartialEq)]
+pub(super) enum Answer {
+    /// The action came to this.
+    Outcome(ActionOutcome),
+    /// The server wants the domain first.
+    WantsDomain,
+}
+
+/// Reads an answer to the action `name`, whose request was `compressed` or not.
+pub(super) fn read(name: &str, status: u16, body: &[u8], compressed: bool) -> Answer {
+    let json: Option<Json> =
+        if body.trim_ascii().is_empty() { Some(Json::Null) } else { serde_json::from_slice(body).ok() };
+    // Errors that a library made name the action; those of a proxy in between do not.
+    let names_action = json.as_ref().is_some_and(|json| json.get("action_name").is_some());
+    let words = || words(json.as_ref(), body);
+    Answer::Outcome(match status {
+        200 | 204 => match json {
+            Some(Json::Null) => ActionOutcome::Answered(ActionAnswer::default()),
+            Some(Json::Object(map)) => ActionOutcome::Answered(answer(map)),
+            _ => in_doubt("bad_answer", "it answered with something that is no JSON object"),
+        },
+        400 if names_action => ActionOutcome::Rejected { reason: words() },
+        404 if names_action => failed("not_found", format!("the action server has no action `{name}`")),
+        404 => failed("not_found", "there is no action server at this address: `url` ends with `/webhook` as a rule"),
+        449 => return Answer::WantsDomain,
+        // When an action raises, the library wants to repeat the request in its answer and cannot read a compressed one.
+        400 if compressed => in_doubt("server_error", format!("it failed ({status}): {}", words())),
+        400 | 413 | 415 | 422 => failed("bad_request", format!("it refused the request ({status}): {}", words())),
+        401 | 403 => failed("refused", format!("it does not let us in ({status}): {}", words())),
+        500.. => in_doubt("server_error", format!("it failed ({status}): {}", words())),
+        _ => in_doubt("bad_answer", format!("it answered with the status {status}: {}", words())),
+    })
+}
+
+fn failed(code: &str, message: impl Into<String>) -> ActionOutcome {
+    ActionOutcome::Failed(StepError::new(code, message))
+}
+
+fn in_doubt(code: &str, message: impl Into<String>) -> ActionOutcome {
+    ActionOutcome::Failed(StepError::in_doubt(code, message))
+}
+
+fn answer(mut map: Map<String, Json>) -> ActionAnswer {
+    let mut maps = |key: &str| -> Vec<Map<String, Json>> {
+        let Some(Json::Array(items)) = map.shift_remove(key) else { return Vec::new() };
+        let maps = items.into_iter().filter_map(|item| match item {
+            Json::Object(map) => Some(map),
+            _ => None,
+        });
+        maps.collect()
+    };
+    ActionAnswer { responses: maps("responses"), events: maps("events") }
+}
+
+/// What a server says about an error, for operators.
+fn words(json: Option<&Json>, body: &[u8]) -> String {
+    let said = json.and_then(|json| json.get("error")?.as_str());
+    let text = said.map_or_else(|| String::from_utf8_lossy(body), Into::into);
+    truncate(cleaned(&text).trim(), Keep::Chars(WORDS), CUT_MARK).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn code(status: u16, body: &str) -> (String, bool) {
+        match read("action_a", status, body.as_bytes(), false) {
+            Answer::Outcome(ActionOutcome::Failed(error)) => (error.code, error.may_have_run),
+            other => panic!("{status} {body}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_status_means_what_the_protocol_says() {
+        let named = r#"{"error": "no", "action_name": "action_a"}"#;
+        for (status, body, wanted) in [
+            (200, "[1]", ("bad_answer", true)),
+            (200, "<html>", ("bad_answer", true)),
+            (302, "", ("bad_answer", true)),
+            (400, r#"{"error": "Invalid body request"}"#, ("bad_request", false)),
+            (401, "", ("refused", false)),
+            (404, named, ("not_found", false)),
+            (404, "<html>not here</html>", ("not_found", false)),
+            (413, "", ("bad_request", false)),
+            (500, r#"{"error": "boom", "request_body": {}}"#, ("server_error", true)),
+            (502, "bad gateway", ("server_error", true)),
+        ] {
+            let (code, in_doubt) = code(status, body);
+            assert_eq!((code.as_str(), in_doubt), wanted, "{status} {body}");
+        }
+        assert_eq!(read("a", 449, b"{}", true), Answer::WantsDomain);
+        let rejected = ActionOutcome::Rejected { reason: "no".into() };
+        assert_eq!(read("a", 400, named.as_bytes(), true), Answer::Outcome(rejected));
+        let Answer::Outcome(ActionOutcome::Failed(error)) = read("a", 400, b"cannot parse", true) else { panic!() };
+        assert_eq!((error.code.as_str(), error.may_have_run), ("server_error", true));
+    }
+
+    #[test]
+    fn empty_answers_are_answers_and_odd_items_are_left_out() {
+        let empty = Answer::Outcome(ActionOutcome::Answered(ActionAnswer::default()));
+        for body in ["", " \n", "null", "{}", r#"{"events": null, "responses": [null, 1]}"#] {
+            assert_eq!(read("a", 200, body.as_bytes(), false), empty, "{body}");
+        }
+        let body = r#"{"events": [{"event": "slot"}, 7], "responses": [{"text": "hi"}]}"#;
+        let Answer::Outcome(ActionOutcome::Answered(answer)) = read("a", 200, body.as_bytes(), false) else { panic!() };
+        assert_eq!((answer.events.len(), &answer.responses[0]["text"]), (1, &json!("hi")));
+    }
+
+    #[test]
+    fn long_words_of_a_server_are_cut() {
+        let body = json!({"error": "é\u{1b}".repeat(10_000)}).to_string();
+        let Answer::Outcome(ActionOutcome::Failed(error)) = read("a", 500, body.as_bytes(), false) else { panic!() };
+        assert!(
+            error.message.chars().count() < WORDS + 50 && !error.message.contains('\u{1b}'),
+            "{}",
+            error.message.len()
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! Modules of actions: a shell script stands for Python. It says on which port it should listen, and the test listens there.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// A folder with an interpreter that does what `script` says; `$4` is the port.
+fn place(script: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let python = folder.path().join("python");
+    fs::write(&python, format!("#!/bin/sh\ncd {}\n{script}\n", folder.path().display())).unwrap();
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+fn module(python: &Path, clock: &Paced) -> Arc<dyn ActionServer> {
+    let path = crate::environment::variable("PATH").unwrap();
+    let around = around(clock, &[("SEGUE_PYTHON", python.to_str().unwrap()), ("PATH", &path)]);
+    let def = ActionEndpointDef { module: Some("actions".to_owned()), ..ActionEndpointDef::default() };
+    open(&def, &project(), around)
+}
+
+fn lines(folder: &TempDir, name: &str) -> Vec<String> {
+    let text = fs::read_to_string(folder.path().join(name)).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Lets the other tasks run until this holds.
+async fn until(mut holds: impl FnMut() -> bool) {
+    while !holds() {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A child that tells its port and lives until a file says otherwise.
+const LIVES: &str = "echo \"$4\" >> ports; echo started >&2; while [ ! -e \"die-$4\" ]; do read line || exit 0; done";
+
+/// Answers as the child would on the port it told last.
+async fn serve(folder: &TempDir, lives: usize) -> (Server, String) {
+    until(|| lines(folder, "ports").len() >= lives).await;
+    let port = lines(folder, "ports").pop().unwrap();
+    let answers = |heard: &Heard| {
+        let health = heard.line.starts_with("GET /health");
+        if health { Some(answer(200, r#"{"status": "ok"}"#)) } else { fine(heard) }
+    };
+    (Server::on(&format!("127.0.0.1:{port}"), Some(Arc::new(answers))).await, port)
+}
+
+#[tokio::test]
+async fn a_module_is_started_at_first_need_and_ends_with_us() {
+    let folder = place(&format!("{LIVES}; echo ended >> end"));
+    let clock = Paced::default();
+    let server = module(&folder.path().join("python"), &clock);
+    assert_eq!(
+        (server.status(), lines(&folder, "ports").len()),
+        (Health::Unknown, 0),
+        "nothing runs before it is needed"
+    );
+    let (outcome, (_serving, _)) = tokio::join!(run(&*server, &clock, "action_a"), serve(&folder, 1));
+    assert!(matches!(outcome, ActionOutcome::Answered(_)), "{outcome:?}");
+    assert_eq!(server.status(), Health::Up);
+    run(&*server, &clock, "action_a").await;
+    assert_eq!(lines(&folder, "ports").len(), 1, "one child for all calls");
+    server.close(&clock.0.cx(Duration::from_secs(60))).await;
+    assert!(matches!(server.status(), Health::Down { .. }));
+    let error = error(run(&*server, &clock, "action_a").await);
+    assert_eq!((error.code.as_str(), error.may_have_run), ("unreachable", false));
+}
+
+#[tokio::test]
+async fn a_child_that_dies_is_started_again_at_once_and_then_later_and_later() {
+    // It dies when it reads a line; nobody writes one, so the script watches for a file instead.
+    let folder = place("echo \"$4\" >> ports; while [ ! -e \"die-$4\" ]; do :; done; echo the last words >&2; exit 3");
+    let clock = Paced::default();
+    let server = module(&folder.path().join("python"), &clock);
+    let (_, (first, port)) = tokio::join!(run(&*server, &clock, "action_a"), serve(&folder, 1));
+    let die = |port: &str| fs::write(folder.path().join(format!("die-{port}")), "").unwrap();
+    die(&port);
+    drop(first);
+    // The first new start has no pause.
+    let (_second, port) = serve(&folder, 2).await;
+    until(|| server.status() == Health::Up).await;
+    die(&port);
+    until(|| matches!(server.status(), Health::Down { .. })).await;
+    let error = error(run(&*server, &clock, "action_a").await);
+    assert!(error.code == "unreachable" && error.message.contains("the last words"), "{error:?}");
+    assert_eq!(lines(&folder, "ports").len(), 2, "a pause begins");
+    clock.0.advance(limits::ACTION_BACKOFF[1]);
+    let (_third, port) = serve(&folder, 3).await;
+    until(|| server.status() == Health::Up).await;
+    // After a good life the pauses begin anew.
+    clock.0.advance(limits::ACTION_STABLE);
+    die(&port);
+    let (_fourth, port) = serve(&folder, 4).await;
+    until(|| server.status() == Health::Up).await;
+    die(&port);
+    server.close(&clock.0.cx(Duration::from_secs(60))).await;
+}
+
+#[tokio::test]
+async fn what_is_missing_is_named_with_the_cure() {
+    let lacks = place("echo started >> starts; echo \"python: No module named rasa_sdk\" >&2; exit 1");
+    let clock = Paced::default();
+    for (python, cure) in
+        [(lacks.path().join("nowhere"), "SEGUE_PYTHON"), (lacks.path().join("python"), "-m pip install rasa-sdk")]
+    {
+        let server = module(&python, &clock);
+        let error = error(run(&*server, &clock, "action_a").await);
+        assert_eq!((error.code.as_str(), error.may_have_run), ("unreachable", false));
+        assert!(error.message.contains(cure) && error.message.contains("url"), "{}", error.message);
+        server.close(&clock.0.cx(Duration::from_secs(60))).await;
+    }
+}
+
+#[tokio::test]
+async fn a_child_that_never_came_up_is_tried_again_when_somebody_needs_it() {
+    let folder = place("echo started >> starts; exit 1");
+    let clock = Paced::default();
+    let server = module(&folder.path().join("python"), &clock);
+    assert_eq!(error(run(&*server, &clock, "action_a").await).code, "unreachable");
+    until(|| server.status() == Health::Unknown).await; // the first pause is none
+    assert_eq!(lines(&folder, "starts").len(), 1, "nobody needs it");
+    assert_eq!(error(run(&*server, &clock, "action_a").await).code, "unreachable");
+    assert_eq!(lines(&folder, "starts").len(), 2);
+    assert_eq!(error(run(&*server, &clock, "action_a").await).code, "unreachable");
+    assert_eq!(lines(&folder, "starts").len(), 2, "during the pause it fails at once");
+    server.close(&clock.0.cx(Duration::from_secs(60))).await;
+}
+
+#[tokio::test]
+async fn a_child_that_does_not_answer_is_given_up() {
+    let folder = place(LIVES);
+    let clock = Paced::default();
+    let server = module(&folder.path().join("python"), &clock);
+    let mut running = std::pin::pin!(run(&*server, &clock, "action_a"));
+    until(|| {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(running.as_mut().poll(&mut context).is_pending());
+        !lines(&folder, "ports").is_empty()
+    })
+    .await;
+    clock.0.advance(limits::ACTION_START);
+    let error = error(running.await);
+    assert_eq!(error.code, "unreachable", "{error:?}");
+    until(|| server.status() != Health::Up && lines(&folder, "ports").len() == 1).await;
+    server.close(&clock.0.cx(Duration::from_secs(60))).await;
+}
+
+#[tokio::test]
+async fn a_check_finds_out_whether_python_can_serve() {
+    let clock = Paced::default();
+    let def = ActionEndpointDef { module: Some("actions".to_owned()), ..ActionEndpointDef::default() };
+    for (script, wanted) in [("exit 0", None), ("exit 1", Some("pip install rasa-sdk"))] {
+        let folder = place(script);
+        let around = around(&clock, &[("SEGUE_PYTHON", folder.path().join("python").to_str().unwrap())]);
+        let trouble = python_trouble(&def, &around).await;
+        assert_eq!(trouble.is_some(), wanted.is_some(), "{trouble:?}");
+        assert!(wanted.is_none_or(|wanted| trouble.unwrap().contains(wanted)));
+        let elsewhere = ActionEndpointDef { url: Some("http://x".to_owned()), ..def.clone() };
+        assert_eq!(python_trouble(&elsewhere, &around).await, None, "a `url` needs no Python");
+    }
+    assert!(python_trouble(&def, &around(&clock, &[("SEGUE_PYTHON", "/nowhere")])).await.is_some());
+}
