@@ -46,7 +46,8 @@ fn foreign_buttons(survey: &Survey<'_>, findings: &mut Findings) {
     let mut questions: BTreeMap<&str, Vec<&Fill>> = BTreeMap::new();
     for fill in survey.fills.iter().filter(|fill| !fill.builtin) {
         let asked = fill.button_of.as_deref().and_then(|response| response.strip_prefix("utter_ask_"));
-        if let Some(slot) = asked.filter(|slot| survey.collected.contains(slot)) {
+        let is_known = survey.project.slot(&fill.slot).is_some();
+        if let Some(slot) = asked.filter(|slot| survey.collected.contains(slot) && is_known) {
             questions.entry(slot).or_default().push(fill);
         }
     }

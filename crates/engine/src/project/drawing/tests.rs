@@ -136,7 +136,7 @@ fn tangle() -> Drawing {
     let edge = |at: usize| Edge {
         from: at * 7 % 30,
         to: at * at % 30,
-        lines: if at % 3 == 0 { vec![format!("label {at}")] } else { Vec::new() },
+        lines: if at.is_multiple_of(3) { vec![format!("label {at}")] } else { Vec::new() },
         line: Line::Next,
     };
     let nodes = (0..40).map(node).collect();
