@@ -55,6 +55,7 @@ pub mod conversation;
 pub mod cx;
 #[cfg(feature = "mcp")]
 pub mod demo;
+pub mod e2e;
 pub mod effect;
 pub mod environment;
 pub mod failpoint;

@@ -239,6 +239,14 @@ pub const CONVERSATIONS_LISTED: usize = 10_000;
 pub const CACHED_CONVERSATIONS: usize = 512;
 /// Store: batches between two snapshots of a conversation.
 pub const SNAPSHOT_EVERY: u64 = 16;
+/// Tests: cases that run at the same time unless the command line says otherwise.
+pub const TEST_JOBS: usize = 4;
+/// Tests: cases that may run at the same time, whatever the command line says.
+pub const TEST_JOBS_MOST: usize = 64;
+/// Tests: bytes of one recording.
+pub const TEST_TAPE: usize = 64 * 1024 * 1024;
+/// Tests: characters of one line in a report of a failure.
+pub const TEST_LINE: usize = 400;
 /// Closing tool sources at the end of the process.
 pub const CLOSE: Duration = Duration::from_secs(5);
 /// Channel: pieces of an answer that wait for a client to read them.

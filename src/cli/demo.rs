@@ -22,6 +22,9 @@ pub(super) struct Args {
     /// The file with the bookings
     #[arg(long, value_name = "FILE", default_value = demo::DATA)]
     data: PathBuf,
+    /// Keep bookings in memory alone, for tests
+    #[arg(long)]
+    forget: bool,
     /// How long every tool waits before it answers, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     slow: u64,
@@ -32,7 +35,7 @@ pub(super) struct Args {
 
 /// Serves until the client hangs up.
 pub(super) async fn demo(args: Args) -> Done {
-    let Args { which: Which::Ferries, data, slow, today } = args;
+    let Args { which: Which::Ferries, data, forget, slow, today } = args;
     let today = match today.map(|day| day.parse()).transpose() {
         Ok(today) => today,
         Err(_) => {
@@ -40,6 +43,6 @@ pub(super) async fn demo(args: Args) -> Done {
             return Ok(USAGE);
         }
     };
-    demo::serve(demo::Options { data: Some(data), slow: Duration::from_millis(slow), today }).await?;
+    demo::serve(demo::Options { data: Some(data), forget, slow: Duration::from_millis(slow), today }).await?;
     Ok(0)
 }

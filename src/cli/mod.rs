@@ -8,11 +8,13 @@ mod check;
 #[cfg(feature = "mcp")]
 mod demo;
 mod explain;
+mod graph;
 mod init;
 pub(crate) mod out;
 mod place;
 mod replay;
 mod serve;
+mod test;
 mod trace;
 
 use std::{io, process::ExitCode};
@@ -41,10 +43,14 @@ enum Command {
     Init(init::Args),
     /// Load a project and cross-check everything in it
     Check(check::Args),
+    /// Draw flows: their steps, or how they hang together
+    Graph(graph::Args),
     /// Talk to the assistant in the terminal; without one, each input line is a message
     Chat(chat::Args),
     /// Serve the channels of credentials.yml and GET /health
     Run(serve::Args),
+    /// Run end-to-end cases and check what they demand
+    Test(test::Args),
     /// Show why the turns of a conversation went as they did
     Trace(trace::Args),
     /// Run a stored conversation again from its record and compare every event
@@ -72,8 +78,10 @@ pub(crate) fn run() -> ExitCode {
     let done = match cli.command {
         Command::Init(args) => init::init(&args),
         Command::Check(args) => check::check(&args),
+        Command::Graph(args) => graph::graph(args),
         Command::Chat(args) => wait(chat::chat(args)),
         Command::Run(args) => wait(serve::serve(args)),
+        Command::Test(args) => wait(test::test(args)),
         Command::Trace(args) => wait(trace::trace(args)),
         Command::Replay(args) => wait(replay::replay(args)),
         Command::Explain(args) => explain::explain(&args),

@@ -22,7 +22,7 @@ pub(super) struct Place {
 }
 
 /// Other places than the usual ones.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(super) struct Parts {
     /// In place of config.yml; paths begin in the project's folder
     #[arg(long, value_name = "FILE", help_heading = "Places")]
@@ -47,21 +47,25 @@ pub(super) struct Parts {
 impl Place {
     /// Reads and checks the project.
     pub(super) fn read(&self) -> anyhow::Result<LoadedProject> {
+        project::load(&self.project, &self.places()).map_err(|error| {
+            anyhow!(
+                "the project's folder {} cannot be read: {error}; name another one, or begin one with `segue init`",
+                self.project.display()
+            )
+        })
+    }
+
+    /// Where the parts are.
+    pub(super) fn places(&self) -> Places {
         let parts = &self.parts;
-        let places = Places {
+        Places {
             config: parts.config.clone(),
             domain: parts.domain.clone(),
             data: parts.data.clone(),
             endpoints: parts.endpoints.clone(),
             credentials: parts.credentials.clone(),
             sub_agents: parts.sub_agents.clone(),
-        };
-        project::load(&self.project, &places).map_err(|error| {
-            anyhow!(
-                "the project's folder {} cannot be read: {error}; name another one, or begin one with `segue init`",
-                self.project.display()
-            )
-        })
+        }
     }
 
     /// The project, ready to be given parts. `None`: it has errors, and they were shown.

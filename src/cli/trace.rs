@@ -2,10 +2,7 @@
 
 use std::fmt::Write as _;
 
-use segue::{
-    dialogue::Reason,
-    runtime::{Seen, TurnTrace},
-};
+use segue::runtime::{Seen, TurnTrace};
 use serde_json::Value as Json;
 
 use super::{
@@ -53,7 +50,7 @@ fn text(trace: &TurnTrace) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "turn {}: {}", trace.turn, trace.message);
     for reason in &trace.why {
-        let _ = writeln!(text, "  why     {}", why(reason));
+        let _ = writeln!(text, "  why     {reason}");
     }
     for seen in &trace.seen {
         let _ = writeln!(text, "  {}", effect(seen));
@@ -70,19 +67,6 @@ fn text(trace: &TurnTrace) -> String {
     }
     text.push('\n');
     out::plain(&text).into_owned()
-}
-
-fn why(reason: &Reason) -> String {
-    match reason {
-        Reason::Dropped { command, rule } => format!("dropped {} ({rule})", json(command)),
-        Reason::Replaced { command, by, rule } => format!("replaced {} by {} ({rule})", json(command), json(by)),
-        Reason::Branch { flow, step, taken } => format!("{flow}/{step}: took {taken}"),
-        Reason::Condition { condition, trouble } => format!("`{condition}` counts as false: {trouble}"),
-        Reason::Shortcut { slot, value, rule } => format!("{slot} is {value}, without a model ({rule})"),
-        Reason::Rejected { slot, because } => format!("refused a value of {slot}: {because}"),
-        Reason::Failed { flow, because } => format!("{flow} ended by a failure: {because}"),
-        Reason::Note { text } => text.clone(),
-    }
 }
 
 fn effect(seen: &Seen) -> String {
@@ -126,8 +110,4 @@ fn nearest(found: &[(String, f32)], by_meaning: bool) -> String {
     let by = if by_meaning { "by meaning and words" } else { "by words" };
     let found: Vec<String> = found.iter().map(|(name, near)| format!("{name} {near:.2}")).collect();
     format!("{by}: {}", if found.is_empty() { "nothing".to_owned() } else { found.join(", ") })
-}
-
-fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_default()
 }

@@ -7,7 +7,7 @@ use std::{
     fs::{self, File, TryLockError},
     io::Write as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -45,7 +45,7 @@ pub(super) enum Status {
 }
 
 /// The file.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Bookings {
     /// Bookings made so far; with the crossing it makes the next reference.
     #[serde(default)]
@@ -116,6 +116,8 @@ fn plain(reference: &str) -> String {
 /// The file with the bookings.
 pub(super) struct Ledger {
     path: PathBuf,
+    /// In place of the file, where nothing is to be kept.
+    memory: Option<Mutex<Bookings>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -125,11 +127,19 @@ const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 impl Ledger {
     pub(super) fn new(path: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        Self { path, clock }
+        Self { path, memory: None, clock }
+    }
+
+    /// One without a file.
+    pub(super) fn forgetful(clock: Arc<dyn Clock>) -> Self {
+        Self { path: PathBuf::new(), memory: Some(Mutex::default()), clock }
     }
 
     /// The bookings as they are now. A file that is not there holds none.
     pub(super) fn read(&self) -> Result<Bookings, String> {
+        if let Some(memory) = &self.memory {
+            return Ok(memory.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        }
         match fs::read(&self.path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
                 format!("{} does not hold bookings ({error}). Move it away to start afresh.", self.path.display())
@@ -143,6 +153,9 @@ impl Ledger {
     ///
     /// *Cancellation*: before the change nothing has happened; change and writing run without a pause.
     pub(super) async fn change<T>(&self, change: impl FnOnce(&mut Bookings) -> Result<T, String>) -> Result<T, String> {
+        if let Some(memory) = &self.memory {
+            return change(&mut memory.lock().unwrap_or_else(PoisonError::into_inner));
+        }
         let _lock = self.lock().await?;
         let mut bookings = self.read()?;
         let result = change(&mut bookings)?;

@@ -34,7 +34,8 @@ type Answer = Result<Value, String>;
 impl Ferries {
     pub(super) fn new(options: Options, clock: Arc<dyn Clock>) -> Self {
         let path = options.data.clone().unwrap_or_else(|| PathBuf::from(DATA));
-        Self { options, ledger: Ledger::new(path, clock.clone()), clock }
+        let ledger = if options.forget { Ledger::forgetful(clock.clone()) } else { Ledger::new(path, clock.clone()) };
+        Self { options, ledger, clock }
     }
 
     fn now(&self) -> DateTime<Utc> {

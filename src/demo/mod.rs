@@ -25,6 +25,8 @@ pub const DATA: &str = ".segue/ferries.json";
 pub struct Options {
     /// The file with the bookings; [`DATA`] unless set. It is made at the first booking.
     pub data: Option<PathBuf>,
+    /// Keeps bookings in memory alone: each server has its own, and they end with it.
+    pub forget: bool,
     /// How long every tool waits before it answers, so that one sees what an assistant says meanwhile.
     pub slow: Duration,
     /// The day that the server takes for today, at its first minute in UTC; the machine's clock unless set.

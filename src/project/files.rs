@@ -245,7 +245,8 @@ impl Disk {
     }
 }
 
-fn bounded(path: &Path, most: usize) -> io::Result<String> {
+/// Reads a text of at most `most` bytes.
+pub(crate) fn bounded(path: &Path, most: usize) -> io::Result<String> {
     use io::Read as _;
     let mut bytes = Vec::new();
     let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);

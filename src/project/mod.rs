@@ -12,11 +12,12 @@ mod given;
 use std::{io, path::Path};
 
 pub use segue_engine::{
-    finding::{Finding, Place, Severity},
+    finding::{Finding, Place, Severity, did_you_mean},
     project::*,
 };
 
 pub use self::files::Places;
+pub(crate) use self::files::bounded as read_bounded;
 
 /// All texts that were read; [`render`] shows lines of them.
 pub type Texts = Sources;

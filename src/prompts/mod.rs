@@ -73,6 +73,10 @@ prompts! {
     agent_slot_results = "agent_slot_results.j2",
     /// What a call answers that reached no tool.
     agent_tool_results = "agent_tool_results.j2",
+    /// Tests: is everything that a text says supported?
+    judge_grounded = "judge_grounded.j2",
+    /// Tests: does a text answer what was said?
+    judge_relevant = "judge_relevant.j2",
 }
 
 impl PromptSet {

@@ -9,10 +9,11 @@ use segue_engine::{
     project::{DocumentStore, ModelChoice, Project},
     template::TemplateError,
 };
+use serde_json::{Map, Value as Json};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use super::{Assistant, Inner, hash, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts};
+use super::{Around, Assistant, Inner, hash, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts};
 use crate::{
     actions::{self, ActionServer},
     agents::Agent,
@@ -24,7 +25,7 @@ use crate::{
     project::LoadedProject,
     prompts::PromptSet,
     search::QdrantError,
-    store::{MemoryStore, Store, StoreError},
+    store::{Journal, MemoryStore, Store, StoreError},
     tools::{Tool, ToolSource},
     understanding::Understander,
 };
@@ -74,6 +75,7 @@ pub struct AssistantBuilder {
     turn_wall: Duration,
     seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
     offline: bool,
+    around: Option<Around>,
 }
 
 impl Assistant {
@@ -135,6 +137,7 @@ impl AssistantBuilder {
             turn_wall: limits::TURN_WALL,
             seeds: Arc::new(random_seed),
             offline: false,
+            around: None,
         }
     }
     /// Keeps conversations here.
@@ -197,6 +200,13 @@ impl AssistantBuilder {
         self.seeds = Arc::new(seeds);
         self
     }
+    /// Stands before the journal of every turn: sees each effect before it leaves and each outcome, and may answer in place of
+    /// the world. For recordings.
+    #[must_use]
+    pub fn journal(mut self, around: impl Fn(Arc<dyn Journal>) -> Arc<dyn Journal> + Send + Sync + 'static) -> Self {
+        self.around = Some(Arc::new(around));
+        self
+    }
     /// Lets nothing out: for replaying records. Models and servers are not needed and not opened.
     #[must_use]
     pub fn offline(mut self) -> Self {
@@ -246,7 +256,20 @@ impl AssistantBuilder {
             turn_wall,
             timer_set: tokio::sync::Notify::new(),
             seeds: self.seeds,
+            around: self.around,
         })))
+    }
+
+    /// A model of the project that no flow and no agent asks, such as one that judges: a group by name, settings of its own, or
+    /// without both the model that a component without settings has.
+    ///
+    /// # Errors
+    /// [`OpenError`] when its entry lacks something.
+    pub fn open_model(&self, group: Option<&str>, own: &Map<String, Json>) -> Result<Arc<dyn Llm>, OpenError> {
+        match &self.model {
+            Some(model) => Ok(model.clone()),
+            None => Models::new(&self.project, &self.root, self.outbound.clone(), (self.seeds)()).open(group, own),
+        }
     }
 
     /// The project's own text for one of our prompts.

@@ -80,17 +80,23 @@ async fn attempt(
     let recorded = if inherited.upgraded.is_some() { Vec::new() } else { recorded };
     let journal =
         Arc::new(TurnJournal::new(inner.store.clone(), id.clone(), number, inner.build, real.clone(), recorded));
+    // A recording is read without this conversation's store: every text stands in it whole.
+    let known = if inner.around.is_some() { Default::default() } else { std::mem::take(&mut cached.bodies) };
+    let outer = match &inner.around {
+        Some(around) => around(journal.clone()),
+        None => journal.clone() as Arc<dyn Journal>,
+    };
     let door = Door {
-        journal: journal.clone(),
+        journal: outer.clone(),
         clock: Arc::new(RecordedClock::new(real, inbound.at)),
         meter: Arc::new(Meter::default()),
-        bodies: Arc::new(Bodies::new(inner.store.clone(), id.clone(), std::mem::take(&mut cached.bodies))),
+        bodies: Arc::new(Bodies::new(inner.store.clone(), id.clone(), known)),
     };
     let mut cx = Cx::new(door.clock.clone(), inner.turn_wall);
     cx.key = StepKey::new(number.0.to_string());
     takeover::note(&inherited, &door, &cx).await;
     let due = next_due(&cached.conversation);
-    let mut sink = TurnSink::new(sink, journal.clone() as Arc<dyn Journal>);
+    let mut sink = TurnSink::new(sink, outer);
     let walked =
         turn::walk(&inner.parts, &mut cached.conversation, (number, inbound), inherited, &door, &mut sink, &cx).await;
     if let Some(error) = door.meter.take_broken() {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     actions::{self, Past},
-    catalogue, knowledge,
+    catalogue, hash, knowledge,
     parts::Parts,
     recorded::{Door, RecordedLlm, RecordedTool, Shut},
     replies::TurnSink,
@@ -139,7 +139,9 @@ async fn call_tool(
         Arc::new(RecordedTool { spec, inner: Some(tool), door: door.clone() }) as Arc<dyn Tool>
     };
     // The tool's own record says whether it ran; this one says what the flow was told, and needs no server to be read again.
-    let result = match door.begin::<ToolResult>(&record, "result", Effect::Read, call.tool.as_str()).await {
+    let arguments = serde_json::to_string(&call.arguments).unwrap_or_default();
+    let request = format!("{}.{}:{}", call.server, call.tool, hash::text(&arguments));
+    let result = match door.begin::<ToolResult>(&record, "result", Effect::Read, &request).await {
         Ok(Some(result)) => result,
         Ok(None) => {
             let result = direct::call_step(&**source, &call, &tool_cx, None, &wrap).await;

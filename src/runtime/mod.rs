@@ -49,7 +49,7 @@ use crate::{
     conversation::ReplySink,
     cx::Cx,
     failpoint, limits,
-    store::{Accepted, Inbound, Store, StoreError, StoredReply, TurnNumber},
+    store::{Accepted, Inbound, Journal, Store, StoreError, StoredReply, TurnNumber},
     tools::SourceStatus,
 };
 
@@ -72,7 +72,12 @@ struct Inner {
     /// Rings when a turn has changed when the next reminder is due.
     timer_set: tokio::sync::Notify,
     seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// Goes around the journal of every turn, where somebody records or plays back.
+    around: Option<Around>,
 }
+
+/// Makes of a turn's journal another one that stands before it.
+pub(crate) type Around = Arc<dyn Fn(Arc<dyn Journal>) -> Arc<dyn Journal> + Send + Sync>;
 
 /// A message at the assistant's door.
 #[derive(Clone, Debug)]

@@ -7,6 +7,7 @@ mod action_server;
 mod actions;
 mod cli;
 mod conversations;
+mod e2e;
 mod kills;
 mod knowledge;
 mod limits;

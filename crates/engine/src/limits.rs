@@ -72,3 +72,19 @@ pub const PATTERN_BACKTRACKS: usize = 1_000_000;
 pub const CONDITION_TEXT: usize = 16 << 10;
 /// Deepest nesting of parentheses, sets and `not` in a condition; chains of `and` and `or` do not count.
 pub const CONDITION_DEPTH: usize = 32;
+
+// ---- flow analysis ----
+
+/// Cases of slots gone through for one question about conditions; a slot that would pass it counts as unknown, so that less is
+/// found and nothing wrongly. Sixteen booleans, or three choices of sixteen values.
+pub const ANALYSIS_CASES: u64 = 4_096;
+/// Cases of one slot: the literals it is compared with, what lies between them, and null. They are bits of a word.
+pub const ANALYSIS_CELLS: usize = 64;
+/// Visits to each step, on average over a flow, until the facts about slots are settled; past it everything counts as possible.
+pub const ANALYSIS_VISITS: usize = 32;
+/// Parts of a way through a flow that a finding shows; the middle of a longer one is left out.
+pub const PATH_STEPS: usize = 14;
+/// Characters of one line of text in a picture of flows.
+pub const PICTURE_LINE: usize = 38;
+/// Lines of one text in a picture of flows.
+pub const PICTURE_LINES: usize = 3;

@@ -125,6 +125,32 @@ impl Condition {
         found.into_iter()
     }
 
+    /// Comparisons of one slot with another by `=` or by order.
+    pub fn slot_pairs(&self) -> impl Iterator<Item = (&str, Operator, &str)> {
+        let mut found = Vec::new();
+        self.visit(&mut |node| {
+            if let Node::Compare { left, operator, right } = node
+                && let (Some(left), Some(right)) = (slot_of(left), slot_of(right))
+            {
+                found.push((left, Operator::from(*operator), right));
+            }
+        });
+        found.into_iter()
+    }
+
+    /// Slots whose value counts, not just whether there is one: those that are compared with a literal other than null, matched,
+    /// or looked through.
+    pub fn compared_slots(&self) -> impl Iterator<Item = &str> {
+        let mut found = Vec::new();
+        for comparison in self.comparisons() {
+            let is_presence = matches!(comparison.literal, Literal::Null | Literal::Undefined | Literal::Empty);
+            if !is_presence && !found.contains(&comparison.slot) {
+                found.push(comparison.slot);
+            }
+        }
+        found.into_iter()
+    }
+
     /// The condition as it is understood: comparisons spelled plainly, parentheses where `and` meets `or`. `None` for a template.
     pub fn reading(&self) -> Option<String> {
         let Some(node) = self.node() else { return self.as_constant().map(|holds| holds.to_string()) };
@@ -153,7 +179,7 @@ impl Condition {
     }
 }
 
-fn walk<'a>(node: &'a Node, see: &mut dyn FnMut(&'a Node)) {
+pub(super) fn walk<'a>(node: &'a Node, see: &mut dyn FnMut(&'a Node)) {
     see(node);
     match node {
         Node::Chain { links, last } => {
@@ -217,7 +243,7 @@ fn slot_of(node: &Node) -> Option<&str> {
     }
 }
 
-fn literal_of(node: &Node) -> Option<Literal<'_>> {
+pub(super) fn literal_of(node: &Node) -> Option<Literal<'_>> {
     Some(match node {
         Node::Text(text) => Literal::Text(text),
         Node::Number(number) => Literal::Number(*number),

@@ -16,6 +16,7 @@ mod inspect;
 mod lexer;
 mod parser;
 mod serial;
+mod suppose;
 mod syntax;
 mod value;
 
@@ -24,6 +25,7 @@ use std::{fmt, sync::Arc};
 use serde_json::Value as Json;
 
 pub use inspect::{Comparison, Literal, Operator};
+pub use suppose::{Possible, Suppose, Supposed};
 
 use crate::limits::CONDITION_TEXT;
 use syntax::Node;

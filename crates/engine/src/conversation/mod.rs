@@ -167,7 +167,8 @@ impl Conversation {
                     self.agents.entry(agent.clone()).or_default().last_text = bot.reply.text.as_deref().map(Into::into);
                 }
                 self.turn.spoke = true;
-                self.undo.said += usize::from(self.history.bot(bot, event.at));
+                let said = usize::from(self.history.bot(bot, event.at));
+                self.undo.said(said);
             }
             EventKind::Slot { name, value, filled_by, reset } => {
                 let before = if *reset {

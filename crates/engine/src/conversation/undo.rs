@@ -40,6 +40,11 @@ impl Undo {
             self.slots.push((name.clone(), before));
         }
     }
+    pub(super) fn said(&mut self, count: usize) {
+        if self.open {
+            self.said += count;
+        }
+    }
     pub(super) fn action(&mut self) {
         self.action = (self.slots.len(), self.said);
     }

@@ -157,6 +157,15 @@ pub(super) fn cut(turn: &mut Turn<'_>) {
     }
 }
 
+/// The turn ends while an agent runs that has no frame yet: nobody waits for it any more.
+pub(super) fn give_up(turn: &mut Turn<'_>, reason: &str) {
+    if matches!(turn.stack.last().map(|frame| &frame.kind), Some(FrameKind::Flow { .. }))
+        && let Some((flow_id, _, agent_id)) = running(turn)
+    {
+        turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason: Some(reason.to_owned()) });
+    }
+}
+
 /// `continue agent`: the agent that waits gets the message, once the walk comes to it.
 pub(super) fn go_on(turn: &mut Turn<'_>) {
     let waiting = turn.stack.iter_mut().rev().find_map(|frame| match &mut frame.kind {
@@ -168,11 +177,14 @@ pub(super) fn go_on(turn: &mut Turn<'_>) {
     }
 }
 
-/// Where the topmost chain calls this agent.
-pub(super) fn restart_point(turn: &Turn<'_>, agent: &AgentName) -> Option<(FlowId, StepId)> {
+/// Where the chain on that base calls this agent.
+pub(super) fn restart_point(turn: &Turn<'_>, base: usize, agent: &AgentName) -> Option<(FlowId, StepId)> {
     let project = turn.project;
-    let base = interrupt::top_base(&turn.stack)?;
-    let frames = turn.stack.get(base..)?.iter().filter(|frame| matches!(frame.kind, FrameKind::Flow { .. }));
+    let frames = turn
+        .stack
+        .get(interrupt::chain(&turn.stack, base))?
+        .iter()
+        .filter(|frame| matches!(frame.kind, FrameKind::Flow { .. }));
     frames.rev().find_map(|frame| {
         let flow = project.flow(frame.flow_id.as_str())?;
         let step = flow
@@ -183,13 +195,14 @@ pub(super) fn restart_point(turn: &Turn<'_>, agent: &AgentName) -> Option<(FlowI
     })
 }
 
-/// `restart agent`: a frame that begins the task anew, above everything. Another agent that waits is interrupted.
-pub(super) fn restart(turn: &mut Turn<'_>, agent: &AgentName) {
-    let Some((flow, step)) = restart_point(turn, agent) else {
+/// `restart agent`: a frame that begins the task anew, above all that the flow on that base has on the stack. Another agent
+/// that waits is interrupted. What the same message started above stays above.
+pub(super) fn restart(turn: &mut Turn<'_>, base: usize, agent: &AgentName) {
+    let Some((flow, step)) = restart_point(turn, base, agent) else {
         return turn.note(format!("no flow under way calls `{agent}`, so it does not begin anew"));
     };
-    let all = 0..turn.stack.len();
-    interrupt::interrupt_agents(turn, all);
+    let chain = interrupt::chain(&turn.stack, base);
+    interrupt::interrupt_agents(turn, chain.clone());
     let kind = FrameKind::Agent(AgentFrame {
         agent_id: agent.clone(),
         state: AgentState::Restarting,
@@ -198,7 +211,11 @@ pub(super) fn restart(turn: &mut Turn<'_>, agent: &AgentName) {
     });
     let mut frame = turn.frame(&flow, kind);
     frame.at = Position::At(step);
-    turn.push(frame);
+    if turn.push(frame)
+        && let Some(frame) = turn.stack.pop()
+    {
+        turn.stack.insert(chain.end, frame);
+    }
 }
 
 /// The agent under way: its frame on top, or the step that called it.

@@ -20,8 +20,6 @@ pub(super) struct Scene {
     pub(super) asked: Option<SlotName>,
     /// The base of the topmost chain, if a flow was under way.
     pub(super) base: Option<FrameId>,
-    /// The flow of the topmost frame that walks one, called ones included.
-    pub(super) on_top: Option<FlowId>,
     /// The flows and patterns of the topmost chain.
     pub(super) active: Vec<FlowId>,
     /// Whether an agent waited for the user.
@@ -30,6 +28,8 @@ pub(super) struct Scene {
     pub(super) asks_to_continue: bool,
     /// Flows that the surviving commands start.
     pub(super) started: Vec<FlowId>,
+    /// Whether the surviving commands answer the slot that was being asked for.
+    pub(super) answered: bool,
 }
 
 impl Scene {
@@ -37,18 +37,23 @@ impl Scene {
     pub(super) fn of(turn: &Turn<'_>) -> Self {
         let base = interrupt::top_base(&turn.stack);
         let chain = turn.stack.get(base.unwrap_or(0)..).unwrap_or_default();
-        let walks = |frame: &&crate::conversation::Frame| matches!(frame.kind, FrameKind::Flow { .. });
         Self {
             asked: collect::asked(turn).cloned(),
             base: base.and_then(|at| turn.stack.get(at)).map(|frame| frame.frame_id.clone()),
-            on_top: chain.iter().rev().find(walks).map(|frame| frame.flow_id.clone()),
             active: chain.iter().map(|frame| frame.flow_id.clone()).collect(),
             agent_waits: super::agent_frame::waits(&turn.stack),
             asks_to_continue: chain.iter().any(|frame| {
                 matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::ContinueInterrupted { .. } })
             }),
             started: Vec::new(),
+            answered: false,
         }
+    }
+
+    /// Where the base stands now, if it still does.
+    pub(super) fn base_in(&self, turn: &Turn<'_>) -> Option<usize> {
+        let id = self.base.as_ref()?;
+        turn.stack.iter().position(|frame| frame.frame_id == *id)
     }
 
     /// The flows whose slots the user may fill.
@@ -100,6 +105,11 @@ pub(super) fn clean(turn: &mut Turn<'_>, scene: &Scene, commands: Vec<Command>, 
     if kept.len() > 1 {
         drop_where(turn, &mut kept, "other commands can be handled", |command| {
             matches!(command, Command::CannotHandle { .. })
+        });
+    }
+    if kept.contains(&Command::CancelFlow) {
+        drop_where(turn, &mut kept, "the flow whose answer it would change is cancelled", |command| {
+            matches!(command, Command::CorrectSlots { .. })
         });
     }
     in_order(scene, kept)
@@ -202,7 +212,9 @@ fn drop_where(turn: &mut Turn<'_>, kept: &mut Vec<Command>, rule: &str, goes: im
 }
 
 /// With nothing under way the last flow to start comes last; then the list is turned round, so that the first flow that was
-/// named ends up on top of the stack and small talk is answered before everything.
+/// named ends up on top of the stack. "Stop" comes before everything: nothing may run to a question before the flow that was
+/// given up is gone. Then what is answered in words, then corrections of the flow under way: what the same message starts
+/// finds them made.
 fn in_order(scene: &Scene, mut kept: Vec<Command>) -> Vec<Command> {
     if scene.base.is_none()
         && let Some(at) = kept.iter().rposition(|command| matches!(command, Command::StartFlow { .. }))
@@ -210,6 +222,17 @@ fn in_order(scene: &Scene, mut kept: Vec<Command>) -> Vec<Command> {
         let start = kept.remove(at);
         kept.push(start);
     }
+    // Stable: what was named first stays first among its kind.
+    kept.sort_by_key(|command| match command {
+        Command::CancelFlow => 0,
+        Command::ChitChat
+        | Command::Search
+        | Command::RepeatBotMessages
+        | Command::SkipQuestion
+        | Command::HumanHandoff => 1,
+        Command::CorrectSlots { .. } => 2,
+        _ => 3,
+    });
     kept.reverse();
     kept
 }

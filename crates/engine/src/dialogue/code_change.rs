@@ -90,7 +90,7 @@ pub(super) fn changed(turn: &Turn<'_>) -> Option<Arc<str>> {
 /// wants all to end: then every frame does, and slots are reset as they do.
 pub(super) fn clean_stack(turn: &mut Turn<'_>) {
     if changed(turn).is_none() {
-        turn.stack.iter_mut().for_each(|frame| frame.at = Position::End);
+        turn.let_end(|_| true);
         return;
     }
     let Some(pattern) = turn.stack.pop() else { return };

@@ -3,13 +3,13 @@
 use serde_json::Value as Json;
 
 use super::{
-    patterns,
+    flow, patterns,
     turn::{Turn, Walk},
 };
 use crate::{
-    conversation::{FilledBy, FrameKind, PatternFrame},
+    conversation::{FilledBy, Frame, FrameKind, PatternFrame, Position},
     ids::SlotName,
-    project::{Collect, Step, StepKind},
+    project::{Collect, NameText, Step, StepKind},
 };
 
 /// Enters a collect step (dialogue.md 2.4): the pattern on top decides whether to ask.
@@ -57,6 +57,28 @@ fn can_ask(turn: &Turn<'_>, collect: &Collect) -> bool {
     turn.project.response(collect.utter.as_str()).is_some()
         || turn.project.lists_action(collect.action.as_str())
         || turn.project.slot(collect.slot.as_str()).is_some_and(|slot| !slot.initial.is_null())
+}
+
+/// A message came while the action that asks had not answered, or that action listened itself: the pattern looks at the answer
+/// as it does at any other.
+pub(super) fn cut(turn: &mut Turn<'_>) {
+    let project = turn.project;
+    let Some(top) = turn.stack.last_mut().filter(|top| asks(top)) else { return };
+    let Some(flow) = project.flow(top.flow_id.as_str()) else { return };
+    let Position::At(step) = &top.at else { return };
+    let listens = flow.step(step.as_str()).is_none_or(
+        |step| matches!(&step.kind, StepKind::Action(NameText::Plain(name)) if name.as_str() == flow::LISTEN),
+    );
+    if !listens && let Some(first) = flow.first() {
+        top.at = Position::Before(first.id.clone());
+    }
+}
+
+fn asks(frame: &Frame) -> bool {
+    matches!(
+        frame.kind,
+        FrameKind::Pattern { context: PatternFrame::CollectInformation { .. } | PatternFrame::ValidateSlot { .. } }
+    )
 }
 
 /// The slot that the frame on top asks for.

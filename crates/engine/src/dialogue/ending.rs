@@ -3,13 +3,13 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, Reason, interrupt, patterns,
+    Next, Reason, agent_frame, interrupt, patterns,
     reply::INTERNAL_ERROR,
     rerun, search,
     turn::{Turn, Walk, step_or_end},
 };
 use crate::{
-    conversation::{EventKind, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
+    conversation::{AgentState, EventKind, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
     ids::SlotName,
     project::{Call, Flow, Project, StepKind},
 };
@@ -39,6 +39,7 @@ impl Turn<'_> {
                 search::ended(self, &frame, flow.map(|flow| &**flow));
                 reset_slots(self, &frame, flow.map(|flow| &**flow));
             }
+            FrameKind::Agent(agent) if agent.state == AgentState::Restarting => return Walk::On,
             FrameKind::Agent(agent) => {
                 let (flow_id, agent_id) = (frame.flow_id.clone(), agent.agent_id.clone());
                 self.emit_at(&frame, EventKind::AgentCancelled { flow_id, agent_id, reason: None });
@@ -94,13 +95,16 @@ pub(super) fn upgraded(turn: &mut Turn<'_>, outcomes: Vec<EventKind>) -> Next {
         turn.emit(outcome);
     }
     turn.note("the turn was begun by another version of the program or the project");
+    agent_frame::give_up(turn, "another version took the turn over");
     turn.push_pattern(patterns::CODE_CHANGE, PatternFrame::Plain);
     turn.walk()
 }
 
 /// The turn's budget is spent: the flow under way fails, the user hears it once, and nothing further is performed.
 pub(super) fn exhausted(turn: &mut Turn<'_>, budget: &str) -> Next {
-    turn.fail_with(&format!("the turn's budget is spent: {budget}"), Map::new());
+    let reason = format!("the turn's budget is spent: {budget}");
+    agent_frame::give_up(turn, &reason);
+    turn.fail_with(&reason, Map::new());
     let has_pattern = turn.stack.last().is_some_and(|frame| frame.flow_id == *patterns::INTERNAL_ERROR);
     turn.floor = Some(turn.stack.len().saturating_sub(usize::from(has_pattern)));
     turn.walk()
@@ -167,12 +171,27 @@ impl Turn<'_> {
         self.push(frame)
     }
 
+    /// Lets those frames end: they are walked to their end as the stack comes to them. One that has not begun has no end and
+    /// goes at once.
+    pub(super) fn let_end(&mut self, ends: impl Fn(&Frame) -> bool) {
+        let (gone, kept): (Vec<Frame>, Vec<Frame>) =
+            std::mem::take(&mut self.stack).into_iter().partition(|frame| ends(frame) && frame.at == Position::Start);
+        self.stack = kept;
+        for frame in gone.iter().rev() {
+            self.note(format!("`{}` does not begin", frame.flow_id));
+            self.take_down(frame, "it has not begun");
+        }
+        self.stack.iter_mut().filter(|frame| ends(frame)).for_each(|frame| frame.at = Position::End);
+    }
+
     /// Takes down a frame that is being left, without walking it: patterns count as completed, flows as cancelled, agents
     /// too.
     pub(super) fn take_down(&mut self, frame: &Frame, reason: &str) {
         let project = self.project;
         let flow_id = frame.flow_id.clone();
         match &frame.kind {
+            // One that was to begin anew had completed, and has not begun.
+            FrameKind::Agent(agent) if agent.state == AgentState::Restarting => return,
             FrameKind::Agent(agent) => {
                 let (agent_id, reason) = (agent.agent_id.clone(), Some(reason.to_owned()));
                 self.emit_at(frame, EventKind::AgentCancelled { flow_id, agent_id, reason });

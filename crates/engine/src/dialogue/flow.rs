@@ -70,6 +70,7 @@ impl Turn<'_> {
         let begins = top.at == Position::Start;
         match self.upcoming(flow) {
             Upcoming::Step(step) => {
+                self.because(Reason::Step { flow: flow.id.clone(), step: step.id.clone() });
                 if let Some(top) = self.stack.last_mut() {
                     top.at = Position::At(step.id.clone());
                     if matches!(top.kind, FrameKind::Flow { .. }) {
@@ -178,6 +179,12 @@ impl Turn<'_> {
             Some(flow) if flow.is_pattern() => FrameKind::Pattern { context: PatternFrame::Plain },
             _ => FrameKind::Flow { frame_type: FlowFrameType::Link },
         };
+        // What a pattern leads to comes between the flow under way and the user, as any other digression does.
+        let digresses = matches!(kind, FrameKind::Flow { .. })
+            && self.stack.last().is_some_and(|top| matches!(top.kind, FrameKind::Pattern { .. }));
+        if digresses {
+            interrupt::step_aside(self);
+        }
         let frame = self.frame(target, kind);
         if let Some(top) = self.stack.last_mut() {
             top.at = Position::End;

@@ -58,6 +58,18 @@ pub(super) fn start(turn: &mut Turn<'_>, flow: &FlowId, interrupts: bool) {
     let frame_type = if interrupts { FlowFrameType::Interrupt } else { FlowFrameType::Regular };
     let frame = turn.frame(flow, FrameKind::Flow { frame_type });
     turn.push(frame);
+    // What went wrong before is told before anything new begins.
+    if let [.., below, top] = turn.stack.as_mut_slice()
+        && is_untold(below)
+    {
+        std::mem::swap(below, top);
+    }
+}
+
+/// Whether a frame has yet to tell the user that something went wrong.
+pub(super) fn is_untold(frame: &Frame) -> bool {
+    frame.at == Position::Start
+        && matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::InternalError { .. } })
 }
 
 /// Moves a chain to the top; an agent in it goes on.
@@ -82,7 +94,7 @@ pub(super) fn resume(turn: &mut Turn<'_>, chain: Range<usize>) {
 
 /// The topmost chain makes way: its flow is interrupted, and so is an agent that waits. A flow that has not begun, or that is
 /// over, has nothing to interrupt, nor has one that made way before.
-fn step_aside(turn: &mut Turn<'_>) {
+pub(super) fn step_aside(turn: &mut Turn<'_>) {
     let Some(base) = top_base(&turn.stack) else { return };
     let Some(frame) = turn.stack.get(base) else { return };
     if matches!(frame.at, Position::Start | Position::End) {
@@ -94,15 +106,19 @@ fn step_aside(turn: &mut Turn<'_>) {
     interrupt_agents(turn, range);
 }
 
-/// Interrupts every agent among those frames.
+/// Interrupts every agent among those frames. One that was about to go on, or to begin anew, has not done so yet: it waits
+/// again, and nothing happened to it.
 pub(super) fn interrupt_agents(turn: &mut Turn<'_>, range: Range<usize>) {
     let mut interrupted = Vec::new();
     for frame in turn.stack.get_mut(range).unwrap_or_default() {
-        if let FrameKind::Agent(agent) = &mut frame.kind
-            && agent.state != AgentState::Interrupted
-        {
-            agent.state = AgentState::Interrupted;
-            interrupted.push((frame.flow_id.clone(), agent.agent_id.clone()));
+        let FrameKind::Agent(agent) = &mut frame.kind else { continue };
+        match agent.state {
+            AgentState::Interrupted | AgentState::Restarting => {}
+            AgentState::Resuming => agent.state = AgentState::Interrupted,
+            AgentState::WaitingForInput | AgentState::Continuing => {
+                agent.state = AgentState::Interrupted;
+                interrupted.push((frame.flow_id.clone(), agent.agent_id.clone()));
+            }
         }
     }
     for (flow_id, agent_id) in interrupted {

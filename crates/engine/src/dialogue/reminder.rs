@@ -8,7 +8,9 @@ use std::{str::FromStr as _, sync::Arc};
 use chrono::{DateTime, NaiveDateTime, SecondsFormat};
 use serde_json::Value as Json;
 
-use super::{Next, agent_frame, code_change, commands, commands::Source, session, structured, tool_call, turn::Turn};
+use super::{
+    Next, agent_frame, code_change, collect, commands, commands::Source, session, structured, tool_call, turn::Turn,
+};
 use crate::{
     conversation::{Command, Event, EventKind, EventPlace, FilledBy, Trigger, TriggerKind},
     ids::SlotName,
@@ -76,6 +78,7 @@ pub(super) fn triggered(turn: &mut Turn<'_>, trigger: Trigger) -> Next {
     }
     agent_frame::cut(turn);
     tool_call::cut(turn);
+    collect::cut(turn);
     code_change::settle(turn);
     commands::execute(turn, commands, Source::External)
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, agent_frame, code_change, commands, commands::Source, flow, search, shortcuts, structured,
+    Next, agent_frame, code_change, collect, commands, commands::Source, flow, search, shortcuts, structured,
     structured::Parsed, tool_call, turn::Turn,
 };
 use crate::{
@@ -37,6 +37,7 @@ pub(super) fn receive(turn: &mut Turn<'_>, message: UserMessage) -> Next {
     agent_frame::cut(turn);
     tool_call::cut(turn);
     search::cut(turn);
+    collect::cut(turn);
     code_change::settle(turn);
     before_understanding(turn)
 }
@@ -96,7 +97,7 @@ fn understand(turn: &mut Turn<'_>) -> Next {
             turn.emit(EventKind::SessionEnded { reason: Some("the channel ended it".to_owned()) });
             return Next::EndSession;
         }
-        Parsed::Ignored => return turn.walk(),
+        Parsed::Ignored => return commands::none(turn, Source::Payload),
         Parsed::Text => {}
     }
     if code_change::changed(turn).is_some() {

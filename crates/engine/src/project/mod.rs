@@ -4,9 +4,12 @@
 //! once. This room reads no file and no environment: texts and variables are handed in.
 
 mod agents;
+mod analysis;
+pub mod cases;
 mod check;
 mod config;
 mod domain;
+pub mod drawing;
 mod endpoints;
 mod flows;
 mod folders;

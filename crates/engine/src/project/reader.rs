@@ -1,18 +1,19 @@
 //! Reading maps by their tables: everything wrong with a map is found at once, with its place.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value as Json};
 
 use super::{
     Sources,
     keys::{Key, Shape, Support, Takes, Unknown},
-    uses::{ConditionUse, Role, Use, Used},
+    uses::{ConditionUse, Fill, Role, Use, Used},
     yaml::{Entry, Node, Value},
 };
 use crate::{
     condition::Condition,
     finding::{Findings, Place, did_you_mean},
+    ids::{ActionName, FlowId},
     template::{Expression, Mode, Template, TemplateEngine, TemplateError, TemplateSource},
 };
 
@@ -28,6 +29,14 @@ pub(crate) struct Reader<'a> {
     pub(crate) uses: Vec<Use>,
     /// Conditions, checked when all slots are known.
     pub(crate) conditions: Vec<ConditionUse>,
+    /// The response that is read now.
+    pub(crate) response: Arc<str>,
+    /// Values that steps and buttons give to slots.
+    pub(crate) fills: Vec<Fill>,
+    /// Actions as the author lists them, with their places.
+    pub(crate) listed: Vec<(ActionName, Place)>,
+    /// Where each `else` stands, by flow and position of its step.
+    pub(crate) elses: HashMap<(FlowId, usize), Place>,
     /// Compiles templates.
     pub(crate) engine: TemplateEngine,
     /// Everything that was handed in.
@@ -49,6 +58,10 @@ impl<'a> Reader<'a> {
             findings: Findings::default(),
             uses: Vec::new(),
             conditions: Vec::new(),
+            response: "".into(),
+            fills: Vec::new(),
+            listed: Vec::new(),
+            elses: HashMap::new(),
             engine: TemplateEngine::new(),
             sources,
         }
@@ -188,10 +201,18 @@ impl<'a> Reader<'a> {
         self.uses.push(Use { used, name: name.into(), place, builtin: self.builtin });
     }
 
+    /// Notes a value that a slot is given.
+    pub(crate) fn fills_slot(&mut self, slot: &str, value: Json, button_of: Option<Arc<str>>, node: &Node) {
+        let (place, builtin) = (self.place(node), self.builtin);
+        self.fills.push(Fill { slot: slot.into(), value, button_of, place, builtin });
+    }
+
     /// A condition, either a text or a YAML boolean.
     pub(crate) fn condition(&mut self, node: &Node, role: Role) -> Option<Condition> {
         if let Value::Bool(holds) = node.value {
-            return Some(Condition::constant(holds));
+            let condition = Condition::constant(holds);
+            self.note_condition(&condition, node, role);
+            return Some(condition);
         }
         let Some(text) = node.text() else {
             let message = format!("a condition is a text, but here stands {}", said(node));
@@ -208,9 +229,7 @@ impl<'a> Reader<'a> {
                 if condition.is_template() {
                     self.template(node, text)?;
                 }
-                let at = node.clone();
-                let (file, builtin) = (self.file.clone(), self.builtin);
-                self.conditions.push(ConditionUse { condition: condition.clone(), at, file, role, builtin });
+                self.note_condition(&condition, node, role);
                 Some(condition)
             }
             Err(error) => {
@@ -219,6 +238,12 @@ impl<'a> Reader<'a> {
                 None
             }
         }
+    }
+
+    fn note_condition(&mut self, condition: &Condition, node: &Node, role: Role) {
+        let (condition, at) = (condition.clone(), node.clone());
+        let (file, builtin) = (self.file.clone(), self.builtin);
+        self.conditions.push(ConditionUse { condition, at, file, role, builtin });
     }
 
     /// A template that stands in the file that is read now.

@@ -47,6 +47,27 @@ pub(crate) enum Used {
     ModelGroup,
     /// An intent.
     Intent,
+    /// An intent that a button sends.
+    ButtonIntent,
+    /// What stands in double braces in a text that is no template.
+    DoubleBraces,
+    /// What stands in single braces in a template.
+    SingleBraces,
+}
+
+/// A value that a step or a button gives to a slot.
+#[derive(Clone, Debug)]
+pub(crate) struct Fill {
+    /// The slot.
+    pub(crate) slot: Arc<str>,
+    /// The value; from a button always a text.
+    pub(crate) value: serde_json::Value,
+    /// The response whose button gives it, by its payload; none for a step.
+    pub(crate) button_of: Option<Arc<str>>,
+    /// Where it stands.
+    pub(crate) place: Place,
+    /// Whether in a built-in pattern.
+    pub(crate) builtin: bool,
 }
 
 /// A condition and what it is for.
@@ -54,7 +75,7 @@ pub(crate) enum Used {
 pub(crate) struct ConditionUse {
     /// The condition.
     pub(crate) condition: Condition,
-    /// Its text's place.
+    /// Its text, or the YAML boolean.
     pub(crate) at: Node,
     /// Its file.
     pub(crate) file: Arc<str>,

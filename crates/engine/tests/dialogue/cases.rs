@@ -1,5 +1,6 @@
-//! Conversations as data. A file names a project; a case may put `config`, `domain` and `flows` of its own over it (`with`). A
-//! case is a list of turns:
+//! Conversations as data. A file names a project: a folder under `projects/`, or files by name; a case may put `config`,
+//! `domain` and `flows` of its own over it (`with`). Every case is held to the invariants of `sound` as well, which is how the
+//! shortest form of a storm that failed is a case. A case is a list of turns:
 //!
 //! * `deploys`: such a map again, for a new version of the project that comes before the turn;
 //! * `trigger` in place of `user`: `intent` or `flow`, `values`, `reminder`;
@@ -7,11 +8,12 @@
 //! * `do`: what the runtime answers to each thing asked for, in order: `commands: […]`, `act: name` with `slots`, `says`,
 //!   `followup`, `events` as JSON, `fails` (and `code`), `rejects`, `answers` (as an action server does); `tool: name` with `result`, `fails`, `unknown`, and `arguments` to compare; `agent: name` with
 //!   `status`, `says`, `slots` and `call` to compare; `search: answered` with `text`, `search: none`, `search: failed` with what was
-//!   `said` of it; `exhausted: what`;
+//!   `said` of it; `exhausted: what`; `upgraded: true`;
+//! * `cut: true` when the next message comes before the turn is over; `becomes` (files by name) when the project changes first;
 //! * then what must have come of it: `says` (response names, or texts), `texts`, `slots`, `stack`, `events` (in this order,
 //!   others between them), `all_events` (these and no others), `no_events`, `why` (parts of its JSON), `reminders` (names of those that wait), `ends` when the session is over.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
 
 use segue_engine::{
     conversation::{
@@ -20,6 +22,7 @@ use segue_engine::{
     },
     dialogue::{InputKind, Next},
     ids::{ActionName, AgentName, SlotName},
+    project::Project,
     time::Timestamp,
 };
 use serde_json::{Map, Value as Json};
@@ -27,6 +30,7 @@ use serde_json::{Map, Value as Json};
 use crate::{
     driver::{Driver, command},
     project,
+    sound::{self, Ledger},
 };
 
 #[test]
@@ -38,7 +42,7 @@ fn conversations_go_as_written() {
     let (mut count, mut failures, mut reasons) = (0, Vec::new(), BTreeSet::new());
     for path in files {
         let file: Json = serde_yaml::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-        let project = project::load(file["project"].as_str().unwrap());
+        let project = project_of(&file["project"]);
         for case in file["cases"].as_array().unwrap() {
             let name = format!("{}: {}", path.file_stem().unwrap().to_string_lossy(), case["case"].as_str().unwrap());
             if only.is_some_and(|only| !name.contains(only)) {
@@ -48,11 +52,16 @@ fn conversations_go_as_written() {
             let own = |with: &Json| project::variant(file["project"].as_str().unwrap(), with);
             let project = if case["with"].is_null() { project.clone() } else { own(&case["with"]) };
             let mut driver = Driver::new(project);
+            let mut ledger = Ledger::new(&driver);
             for (at, turn) in case["turns"].as_array().unwrap().iter().enumerate() {
                 if !turn["deploys"].is_null() {
                     driver.project = own(&turn["deploys"]);
                 }
-                let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play(&mut driver, turn)));
+                let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    play(&mut driver, turn);
+                    let sound = ledger.turn(&driver).and_then(|()| sound::way_out(&driver));
+                    assert_eq!(sound, Ok(()));
+                }));
                 let kinds = driver.why.iter().map(|why| serde_json::to_value(why).unwrap()["reason"].to_string());
                 reasons.extend(kinds);
                 if outcome.is_err() {
@@ -60,17 +69,30 @@ fn conversations_go_as_written() {
                     break;
                 }
             }
+            if let Err(breach) = sound::at_the_end(&driver, count * 7) {
+                failures.push(format!("{name}, at its end: {breach:?}"));
+            }
         }
     }
-    let all = ["branch", "condition", "dropped", "failed", "note", "rejected", "replaced", "shortcut"];
+    let all = ["branch", "condition", "dropped", "failed", "note", "rejected", "replaced", "shortcut", "step"];
     let seen: Vec<String> = all.iter().map(|kind| format!("\"{kind}\"")).collect();
     assert!(only.is_some() || reasons == seen.into_iter().collect(), "reasons that the cases show: {reasons:?}");
     assert!(count > 0 && failures.is_empty(), "{} of {count} cases fail: {failures:#?}", failures.len());
 }
 
+fn project_of(written: &Json) -> Arc<Project> {
+    match written {
+        Json::String(folder) => project::load(folder),
+        files => project::of_files(
+            files.as_object().unwrap().iter().map(|(path, text)| (path.as_str(), text.as_str().unwrap())),
+        ),
+    }
+}
+
 fn play(driver: &mut Driver, turn: &Json) {
-    const KEYS: [&str; 18] = [
-        "all_events",
+    const KEYS: &[&str] = &[
+        "becomes",
+        "cut",
         "user",
         "deploys",
         "trigger",
@@ -84,6 +106,7 @@ fn play(driver: &mut Driver, turn: &Json) {
         "slots",
         "stack",
         "events",
+        "all_events",
         "no_events",
         "why",
         "ends",
@@ -91,6 +114,9 @@ fn play(driver: &mut Driver, turn: &Json) {
     ];
     for key in turn.as_object().unwrap().keys() {
         assert!(KEYS.contains(&key.as_str()), "no such key: {key}");
+    }
+    if !turn["becomes"].is_null() {
+        driver.project = project_of(&turn["becomes"]);
     }
     driver.wait(turn["wait"].as_f64().unwrap_or(0.0));
     let metadata = turn["metadata"].as_object().cloned().unwrap_or_default();
@@ -103,12 +129,15 @@ fn play(driver: &mut Driver, turn: &Json) {
         give(driver, answer);
     }
     let end = if turn["ends"] == true { Next::EndSession } else { Next::Listen };
-    assert_eq!(driver.next, end, "the turn must be over");
+    assert!(driver.next == end || turn["cut"] == true, "the turn must be over, but there comes {:?}", driver.next);
     expect(driver, turn);
 }
 
-fn give(driver: &mut Driver, answer: &Json) {
-    if let Some(budget) = answer["exhausted"].as_str() {
+/// Hands in one answer of the world.
+pub(crate) fn give(driver: &mut Driver, answer: &Json) {
+    if answer["upgraded"] == true {
+        driver.input(InputKind::Upgraded { outcomes: Vec::new() });
+    } else if let Some(budget) = answer["exhausted"].as_str() {
         driver.input(InputKind::Exhausted { budget: budget.to_owned() });
     } else if let Some(commands) = answer["commands"].as_array() {
         assert_eq!(driver.next, Next::Understand, "the model is asked");
@@ -199,8 +228,17 @@ fn events_of(answer: &Json, agent: Option<AgentName>) -> Vec<Event> {
     if answer["pauses"] == true {
         kinds.push(EventKind::Pause);
     }
-    if answer["ends_session"] == true {
-        kinds.push(EventKind::SessionEnded { reason: None });
+    for (key, kind) in [
+        ("ends_session", EventKind::SessionEnded { reason: None }),
+        ("restarts", EventKind::Restart),
+        ("starts_session", EventKind::SessionStarted),
+        ("resets_slots", EventKind::ResetSlots),
+        // What only the engine may write.
+        ("moves_stack", EventKind::Stack { frames: Vec::new(), next_frame: 0 }),
+    ] {
+        if answer[key] == true {
+            kinds.push(kind);
+        }
     }
     for json in answer["events"].as_array().unwrap_or(&Vec::new()) {
         kinds.push(serde_json::from_value(json.clone()).unwrap());

@@ -1,6 +1,6 @@
 //! Drives a conversation through the engine and keeps everything that happened.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use segue_engine::{
     conversation::{
@@ -13,7 +13,22 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
+/// One input, and what came of it.
+#[derive(Clone)]
+pub(crate) struct Taken {
+    /// The project as it was then.
+    pub(crate) project: Arc<Project>,
+    pub(crate) input: Input,
+    /// The stack before it.
+    pub(crate) before: Vec<Frame>,
+    /// Its events, as places in everything since the beginning.
+    pub(crate) events: Range<usize>,
+    pub(crate) why: Vec<Reason>,
+    pub(crate) next: Next,
+}
+
 /// A conversation under test.
+#[derive(Clone)]
 pub(crate) struct Driver {
     pub(crate) project: Arc<Project>,
     pub(crate) conversation: Conversation,
@@ -24,6 +39,8 @@ pub(crate) struct Driver {
     /// Reasons of the present turn.
     pub(crate) why: Vec<Reason>,
     pub(crate) next: Next,
+    /// Every input since the beginning.
+    pub(crate) log: Vec<Taken>,
     newest: usize,
     clock: i64,
     pub(crate) seed: u64,
@@ -38,10 +55,17 @@ impl Driver {
             events: Vec::new(),
             why: Vec::new(),
             next: Next::Listen,
+            log: Vec::new(),
             newest: 0,
             clock: 1_700_000_000_000_000,
             seed: 7,
         }
+    }
+
+    /// Takes over the time, and what is awaited, of another conversation.
+    pub(crate) fn clock_like(&mut self, other: &Self) {
+        self.clock = other.clock;
+        self.next = other.next.clone();
     }
 
     /// Lets minutes pass.
@@ -53,9 +77,13 @@ impl Driver {
     pub(crate) fn input(&mut self, kind: InputKind) -> &Next {
         self.clock += 1_000_000;
         let input = Input { at: Timestamp::from_micros(self.clock), seed: self.seed, kind };
-        let done = advance(&self.project, &mut self.conversation, input);
+        let before = self.conversation.stack.frames().to_vec();
+        let done = advance(&self.project, &mut self.conversation, input.clone());
         self.newest = done.events.len();
+        let from = self.all.len();
         self.all.extend(done.events.iter().cloned());
+        let (project, events) = (self.project.clone(), from..self.all.len());
+        self.log.push(Taken { project, input, before, events, why: done.why.clone(), next: done.next.clone() });
         self.events.extend(done.events);
         self.why.extend(done.why);
         self.next = done.next;

@@ -1,6 +1,10 @@
 //! Loads the projects under `projects/`, with the built-in patterns.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 use segue_engine::{
     finding::Severity,
@@ -21,7 +25,8 @@ fn files(folder: &Path) -> Vec<SourceFile> {
 
 /// The built-in patterns and what they say.
 pub(crate) fn patterns() -> Vec<SourceFile> {
-    files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../flows/patterns"))
+    static PATTERNS: OnceLock<Vec<SourceFile>> = OnceLock::new();
+    PATTERNS.get_or_init(|| files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../flows/patterns"))).clone()
 }
 
 /// A project of the tests, by folder. Nothing may be found wrong with it.
@@ -74,8 +79,23 @@ fn put_over(base: &mut Json, over: &Json) {
 
 fn sources(name: &str) -> Sources {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dialogue/projects").join(name);
+    gathered(files(&folder))
+}
+
+/// The same; the errors that are found instead, if there are any.
+pub(crate) fn try_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Arc<Project>, String> {
+    let files = files.into_iter().map(|(path, text)| SourceFile { path: path.into(), text: text.into() });
+    let loaded = Project::load(&gathered(files));
+    let errors: Vec<_> = loaded.findings.iter().filter(|finding| finding.severity == Severity::Error).collect();
+    match loaded.project {
+        Some(project) if errors.is_empty() => Ok(Arc::new(project)),
+        _ => Err(format!("{errors:#?}")),
+    }
+}
+
+fn gathered(files: impl IntoIterator<Item = SourceFile>) -> Sources {
     let mut sources = Sources { patterns: patterns(), ..Sources::default() };
-    for file in files(&folder) {
+    for file in files {
         match &*file.path {
             "config.yml" => sources.config = Some(file),
             "endpoints.yml" => sources.endpoints = Some(file),
@@ -98,6 +118,11 @@ pub(crate) fn of_parts(domain: &str, flows: &str, endpoints: &str, agent: &str) 
         patterns: patterns(),
         ..Sources::default()
     })
+}
+
+/// A project of texts by the names of their files, as `load` reads them.
+pub(crate) fn of_files<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Arc<Project> {
+    from(gathered(files.into_iter().map(|(path, text)| SourceFile { path: path.into(), text: text.into() })))
 }
 
 /// A project of a configuration and flows.

@@ -3,7 +3,7 @@
 use super::Verdict;
 use crate::{
     conversation::Command,
-    dialogue::{agent_frame, clean::Scene, turn::Turn},
+    dialogue::{agent_frame, clean::Scene, interrupt, turn::Turn},
     ids::AgentName,
 };
 
@@ -28,7 +28,7 @@ pub(super) fn clean_restart(turn: &Turn<'_>, agent: &AgentName) -> Verdict {
         Some(record) if record.completed > 0 => {}
         _ => return cannot("the agent has completed nothing yet"),
     }
-    match agent_frame::restart_point(turn, agent) {
+    match interrupt::top_base(&turn.stack).and_then(|base| agent_frame::restart_point(turn, base, agent)) {
         Some(_) => Verdict::Keep,
         None => cannot("no flow under way calls this agent"),
     }
@@ -39,7 +39,9 @@ pub(super) fn run_continue(turn: &mut Turn<'_>) {
     agent_frame::go_on(turn);
 }
 
-/// The agent begins anew, above what is under way.
-pub(super) fn run_restart(turn: &mut Turn<'_>, agent: &AgentName) {
-    agent_frame::restart(turn, agent);
+/// The agent begins anew, in the flow that was under way when the user wrote.
+pub(super) fn run_restart(turn: &mut Turn<'_>, scene: &Scene, agent: &AgentName) {
+    if let Some(base) = scene.base_in(turn) {
+        agent_frame::restart(turn, base, agent);
+    }
 }

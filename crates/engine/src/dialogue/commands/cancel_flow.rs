@@ -19,10 +19,11 @@ pub(super) fn clean(scene: &Scene, kept: &[Command]) -> Verdict {
 
 /// Names the frames that end: the chain that was on top when the user wrote. What this message started stays.
 pub(super) fn run(turn: &mut Turn<'_>, scene: &Scene) {
-    let base = scene.base.as_ref().and_then(|id| turn.stack.iter().position(|frame| frame.frame_id == *id));
-    let Some(base) = base else { return };
+    let Some(base) = scene.base_in(turn) else { return };
     let frames = turn.stack.get(interrupt::chain(&turn.stack, base)).unwrap_or_default();
-    let canceled_frames = frames.iter().map(|frame| frame.frame_id.clone()).collect();
+    // What went wrong is still told.
+    let canceled = frames.iter().filter(|frame| !interrupt::is_untold(frame));
+    let canceled_frames = canceled.map(|frame| frame.frame_id.clone()).collect();
     let flow = frames.first().map(|frame| frame.flow_id.clone());
     let canceled_name = flow.map(|flow| turn.flow_name(&flow)).unwrap_or_default();
     turn.push_pattern(patterns::CANCEL_FLOW, PatternFrame::CancelFlow { canceled_name, canceled_frames });

@@ -1,14 +1,21 @@
 //! `clarify`: asks which of several flows is meant.
 
-use super::Verdict;
+use super::{Source, Verdict, start_flow};
 use crate::{
     conversation::{Command, PatternFrame},
-    dialogue::{interrupt, patterns, turn::Turn},
+    dialogue::{clean::Scene, interrupt, patterns, turn::Turn},
     ids::FlowId,
 };
 
 /// Only alone, only known flows; a single one is started.
-pub(super) fn clean(turn: &Turn<'_>, kept: &[Command], all: &[Command], options: &[FlowId]) -> Verdict {
+pub(super) fn clean(
+    turn: &mut Turn<'_>,
+    scene: &Scene,
+    kept: &[Command],
+    all: &[Command],
+    options: &[FlowId],
+    source: Source,
+) -> Verdict {
     if !all.iter().all(|command| matches!(command, Command::Clarify { .. })) {
         return Verdict::Drop("other commands say what is wanted");
     }
@@ -17,7 +24,11 @@ pub(super) fn clean(turn: &Turn<'_>, kept: &[Command], all: &[Command], options:
     }
     match known(turn, options).as_slice() {
         [] if !options.is_empty() => Verdict::Drop("none of the options is a flow"),
-        [only] => Verdict::Replace(Command::StartFlow { flow: only.clone() }, "there is only one option"),
+        // As if the flow had been named, with all that speaks against starting it.
+        [only] => match start_flow::clean(turn, scene, kept, only, source) {
+            Verdict::Drop(rule) => Verdict::Drop(rule),
+            _ => Verdict::Replace(Command::StartFlow { flow: only.clone() }, "there is only one option"),
+        },
         _ => Verdict::Keep,
     }
 }

@@ -3,22 +3,26 @@
 use serde_json::Value as Json;
 
 use crate::{
-    conversation::{Command, FrameKind, PatternFrame},
-    dialogue::{ending::each_step, interrupt, patterns, slots::same, turn::Turn},
+    conversation::{Command, Frame, FrameKind, PatternFrame},
+    dialogue::{clean::Scene, ending::each_step, interrupt, patterns, slots::same, turn::Turn},
     ids::SlotName,
     project::StepKind,
 };
 
-/// Puts the correction on top; one that is already there is over.
-pub(super) fn run(turn: &mut Turn<'_>, mut corrected: Vec<(SlotName, Json)>) {
+/// Puts the correction on top; one that is already on the flow is over. It concerns the flow that was under way when the user
+/// wrote, also when the same message has put another one above it.
+pub(super) fn run(turn: &mut Turn<'_>, scene: &Scene, mut corrected: Vec<(SlotName, Json)>) {
     corrected.retain(|(name, value)| !same(value, turn.slot(name.as_str())));
-    if corrected.is_empty() || interrupt::top_base(&turn.stack).is_none() {
+    let Some(base) = scene.base_in(turn).filter(|_| !corrected.is_empty()) else {
         let command = Command::CorrectSlots { corrected_slots: corrected };
         return turn.dropped(command, "there is nothing to correct");
-    }
-    leave_correction(turn);
+    };
+    leave_correction(turn, base);
     let names: Vec<SlotName> = corrected.iter().map(|(name, _)| name.clone()).collect();
-    let (reset_flow_id, reset_step_id) = patterns::reset_point(turn, &names).unzip();
+    // The step that is asked now counts too if the message answers it: going back past it would leave the answer unchecked.
+    let answered = scene.asked.clone().filter(|_| scene.answered);
+    let concerned: Vec<SlotName> = names.iter().cloned().chain(answered).collect();
+    let (reset_flow_id, reset_step_id) = patterns::reset_point(turn, base, &concerned).unzip();
     let (corrected_slots, new_slot_values) = patterns::new_values(&corrected);
     let context = PatternFrame::Correction {
         is_reset_only: is_reset_only(turn, &names),
@@ -47,14 +51,14 @@ fn is_reset_only(turn: &Turn<'_>, names: &[SlotName]) -> bool {
     any && all
 }
 
-fn leave_correction(turn: &mut Turn<'_>) {
-    let is_correction = |frame: &crate::conversation::Frame| {
-        matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::Correction { .. } })
-    };
-    let bottom = interrupt::top_base(&turn.stack).map_or(0, |base| base + 1);
-    let Some(at) = turn.stack.iter().skip(bottom).position(is_correction) else { return };
-    while turn.stack.len() > bottom + at {
-        let Some(frame) = turn.stack.pop() else { return };
-        turn.take_down(&frame, "a newer correction took its place");
+fn leave_correction(turn: &mut Turn<'_>, base: usize) {
+    let is_correction =
+        |frame: &Frame| matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::Correction { .. } });
+    let chain = interrupt::chain(&turn.stack, base);
+    let frames = turn.stack.get(chain.clone()).unwrap_or_default();
+    let Some(at) = frames.iter().position(is_correction) else { return };
+    let gone: Vec<Frame> = turn.stack.drain(chain.start + at..chain.end).collect();
+    for frame in gone.iter().rev() {
+        turn.take_down(frame, "a newer correction took its place");
     }
 }

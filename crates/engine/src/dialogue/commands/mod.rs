@@ -14,7 +14,7 @@ mod start_flow;
 
 use super::{Next, clean, clean::Scene, patterns, turn::Turn};
 use crate::{
-    conversation::{Command, EventKind, PatternFrame},
+    conversation::{Command, EventKind, Frame, FrameKind, PatternFrame, Position},
     ids::SlotName,
 };
 
@@ -73,6 +73,9 @@ pub(super) fn execute(turn: &mut Turn<'_>, commands: Vec<Command>, source: Sourc
     let mut scene = Scene::of(turn);
     let commands = clean::clean(turn, &scene, commands, source);
     scene.started = commands.iter().filter_map(started).collect();
+    scene.answered = commands
+        .iter()
+        .any(|command| matches!(command, Command::SetSlot { name, .. } if scene.asked.as_ref() == Some(name)));
     if source == Source::External && commands.is_empty() {
         turn.note("nothing of it can be done here, and nobody is told");
         return turn.listen();
@@ -82,11 +85,32 @@ pub(super) fn execute(turn: &mut Turn<'_>, commands: Vec<Command>, source: Sourc
     for command in commands {
         run(turn, &scene, command, &mut validated);
     }
-    push_validations(turn, &validated);
+    validate(turn, &scene, validated);
     if turn.stack.is_empty() && !silent {
         turn.note("nothing is under way and no command changed that");
         cannot_handle::run(turn, "cannot_handle_default");
     }
+    turn.walk()
+}
+
+/// Lets the values be checked that the commands filled. What was filled for a flow that the same message gives up is not
+/// asked for any more; what was filled for another is checked once the user knows that the first is gone.
+fn validate(turn: &mut Turn<'_>, scene: &Scene, mut filled: Vec<SlotName>) {
+    let gives_up = |frame: &Frame| {
+        frame.at == Position::Start
+            && matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::CancelFlow { .. } })
+    };
+    let cancel = turn.stack.pop_if(|frame| gives_up(frame));
+    if cancel.is_some() {
+        filled.retain(|slot| scene.collects(turn.project, &scene.started, slot, false));
+    }
+    push_validations(turn, &filled);
+    turn.stack.extend(cancel);
+}
+
+/// A message that leads to nothing: the open question is asked again.
+pub(super) fn none(turn: &mut Turn<'_>, source: Source) -> Next {
+    turn.emit(EventKind::Understood { commands: Vec::new(), source: source.name().to_owned() });
     turn.walk()
 }
 
@@ -113,7 +137,7 @@ pub(super) fn clean(
         }
         Command::CorrectSlots { .. } => Verdict::Drop("corrections are made by cleaning, nobody may ask for them"),
         Command::CancelFlow => cancel_flow::clean(scene, kept),
-        Command::Clarify { options } => clarify::clean(turn, kept, all, options),
+        Command::Clarify { options } => clarify::clean(turn, scene, kept, all, options, source),
         Command::ContinueAgent => agent::clean_continue(scene, kept),
         Command::RestartAgent { agent_id } => agent::clean_restart(turn, agent_id),
         Command::CannotHandle { .. } => cannot_handle::clean(kept),
@@ -136,11 +160,11 @@ fn run(turn: &mut Turn<'_>, scene: &Scene, command: Command, validated: &mut Vec
     match command {
         Command::StartFlow { flow } => start_flow::run(turn, scene, &flow),
         Command::SetSlot { name, value, extractor } => set_slot::run(turn, scene, name, value, extractor, validated),
-        Command::CorrectSlots { corrected_slots } => correct_slots::run(turn, corrected_slots),
+        Command::CorrectSlots { corrected_slots } => correct_slots::run(turn, scene, corrected_slots),
         Command::CancelFlow => cancel_flow::run(turn, scene),
         Command::Clarify { options } => clarify::run(turn, options),
         Command::ContinueAgent => agent::run_continue(turn),
-        Command::RestartAgent { agent_id } => agent::run_restart(turn, &agent_id),
+        Command::RestartAgent { agent_id } => agent::run_restart(turn, scene, &agent_id),
         Command::CannotHandle { reason } => cannot_handle::run(turn, &reason),
         Command::Error { error_type, info } => {
             turn.push_pattern(patterns::INTERNAL_ERROR, PatternFrame::InternalError { error_type, info });
@@ -168,6 +192,12 @@ pub(super) fn push_validations(turn: &mut Turn<'_>, slots: &[SlotName]) {
     let project = turn.project;
     for name in slots {
         let Some(validation) = project.slot(name.as_str()).and_then(|slot| slot.validation.as_ref()) else { continue };
+        // The check that asked for the value looks at it itself.
+        if matches!(&turn.stack.last().map(|frame| &frame.kind),
+            Some(FrameKind::Pattern { context: PatternFrame::ValidateSlot { validate, .. } }) if validate == name)
+        {
+            continue;
+        }
         let context = PatternFrame::ValidateSlot {
             validate: name.clone(),
             refill_utter: validation.refill_utter.clone(),

@@ -17,7 +17,7 @@ pub(super) fn clean(turn: &mut Turn<'_>, scene: &Scene, kept: &[Command], flow: 
     if kept.iter().any(|command| matches!(command, Command::StartFlow { flow: other } if other == flow)) {
         return Verdict::Drop("the flow is started once");
     }
-    if scene.on_top.as_ref() == Some(flow) && !scene.asks_to_continue {
+    if scene.active.contains(flow) && !scene.asks_to_continue {
         return Verdict::Drop("the flow is under way already");
     }
     // An intent message starts a flow whatever its guard says (dialogue.md 2.9).

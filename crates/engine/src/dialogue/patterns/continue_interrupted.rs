@@ -1,5 +1,7 @@
 //! What the user wants with flows that were interrupted: go on with one, or give them up.
 
+use std::ops::Range;
+
 use serde_json::Value as Json;
 
 use crate::{
@@ -27,8 +29,11 @@ pub(super) fn go_on(turn: &mut Turn<'_>) {
     let Some(flow) = chosen else {
         turn.note("the flow that was named is none of those that were interrupted: the question is asked again");
         turn.set_slot(&SlotName::from(CHOICE), Json::Null, FilledBy::Flow);
+        let project = turn.project;
         if let Some(top) = turn.stack.last_mut() {
-            top.at = Position::Start;
+            // It has started; it does not start twice.
+            let first = project.flow(top.flow_id.as_str()).and_then(|flow| flow.first());
+            top.at = first.map_or(Position::End, |step| Position::Before(step.id.clone()));
         }
         return;
     };
@@ -47,22 +52,28 @@ pub(super) fn give_up(turn: &mut Turn<'_>) {
         return turn.note("`action_cancel_interrupted_flows` has nothing to cancel here");
     };
     for (flow, _) in options {
-        let Some(chain) = interrupt::chain_of(&turn.stack, &flow) else { continue };
-        // The pattern itself lies above the last chain and goes on.
-        let end = turn.stack.len().saturating_sub(1).min(chain.end);
-        let frames: Vec<Frame> = turn.stack.get(chain.start..end).unwrap_or_default().to_vec();
-        for frame in &frames {
-            if matches!(frame.kind, FrameKind::Flow { .. }) {
-                let (flow_id, step_id) = (frame.flow_id.clone(), step_or_end(frame));
-                turn.emit_here(EventKind::FlowCancelled { flow_id, step_id });
-            } else if matches!(frame.kind, FrameKind::Agent(_)) {
-                turn.take_down(frame, "the user did not go on with the flow");
-            }
+        // A link may have brought a flow onto the stack that lay there already.
+        while let Some(chain) = interrupt::chain_of(&turn.stack, &flow) {
+            give_up_chain(turn, chain);
         }
-        let gone = |frame: &Frame| frames.iter().any(|one| one.frame_id == frame.frame_id);
-        turn.stack.retain(|frame| !(matches!(frame.kind, FrameKind::Agent(_)) && gone(frame)));
-        turn.stack.iter_mut().filter(|frame| gone(frame)).for_each(|frame| frame.at = Position::End);
     }
+}
+
+fn give_up_chain(turn: &mut Turn<'_>, chain: Range<usize>) {
+    // The pattern itself lies above the last chain and goes on.
+    let end = turn.stack.len().saturating_sub(1).min(chain.end);
+    let frames: Vec<Frame> = turn.stack.get(chain.start..end).unwrap_or_default().to_vec();
+    for frame in &frames {
+        if matches!(frame.kind, FrameKind::Flow { .. }) && !matches!(frame.at, Position::Start | Position::End) {
+            let (flow_id, step_id) = (frame.flow_id.clone(), step_or_end(frame));
+            turn.emit_here(EventKind::FlowCancelled { flow_id, step_id });
+        } else if matches!(frame.kind, FrameKind::Agent(_)) {
+            turn.take_down(frame, "the user did not go on with the flow");
+        }
+    }
+    let gone = |frame: &Frame| frames.iter().any(|one| one.frame_id == frame.frame_id);
+    turn.stack.retain(|frame| !(matches!(frame.kind, FrameKind::Agent(_)) && gone(frame)));
+    turn.let_end(gone);
 }
 
 fn options(turn: &Turn<'_>) -> Option<Vec<(FlowId, String)>> {

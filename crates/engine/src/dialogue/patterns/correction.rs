@@ -9,9 +9,8 @@ use crate::{
     project::{Call, Project, StepKind},
 };
 
-/// The earliest step visited in the topmost chain that asks for one of the slots, itself or through the flow it calls.
-pub(in crate::dialogue) fn reset_point(turn: &Turn<'_>, slots: &[SlotName]) -> Option<(FlowId, StepId)> {
-    let base = interrupt::top_base(&turn.stack)?;
+/// The earliest step visited in the chain on that base that asks for one of the slots, itself or through the flow it calls.
+pub(in crate::dialogue) fn reset_point(turn: &Turn<'_>, base: usize, slots: &[SlotName]) -> Option<(FlowId, StepId)> {
     let chain = turn.stack.get(interrupt::chain(&turn.stack, base))?;
     let flows = chain.iter().filter(|frame| matches!(frame.kind, FrameKind::Flow { .. }));
     flows.filter(|frame| frame.at != Position::End).find_map(|frame| {
@@ -67,14 +66,16 @@ pub(super) fn run(turn: &mut Turn<'_>) {
 }
 
 /// Puts the flow before that step. What it has on the stack above is taken down: the questions, and the flows it called, which
-/// begin anew if the flow comes there again. The correction itself stays on top.
+/// begin anew if the flow comes there again. Flows that the user turned to meanwhile stay, and so does the correction itself.
 fn go_back(turn: &mut Turn<'_>, flow: &FlowId, step: StepId) {
     let Some(correction) = turn.stack.pop() else { return };
     let walks = |frame: &Frame| {
         frame.flow_id == *flow && matches!(frame.kind, FrameKind::Flow { .. }) && frame.at != Position::End
     };
     if let Some(at) = turn.stack.iter().rposition(walks) {
-        let above: Vec<Frame> = turn.stack.drain(at + 1..).collect();
+        let base = turn.stack.iter().take(at + 1).rposition(interrupt::is_base).unwrap_or(at);
+        let end = interrupt::chain(&turn.stack, base).end;
+        let above: Vec<Frame> = turn.stack.drain(at + 1..end).collect();
         for frame in above.iter().rev() {
             match &frame.kind {
                 FrameKind::Flow { .. } if frame.at != Position::Start => {
@@ -85,7 +86,7 @@ fn go_back(turn: &mut Turn<'_>, flow: &FlowId, step: StepId) {
             }
         }
         let reach = turn.project.flow(flow.as_str()).and_then(|flow| flow.step(step.as_str())).map(|step| step.reach);
-        if let Some(frame) = turn.stack.last_mut() {
+        if let Some(frame) = turn.stack.get_mut(at) {
             if let Some(visited) = frame.trail.iter().position(|one| *one == step) {
                 rerun::went_back(frame, visited, &above);
                 frame.trail.truncate(visited);

@@ -136,7 +136,7 @@ fn callees<'p>(project: &'p Project, flow: &'p Flow) -> impl Iterator<Item = (&'
 }
 
 /// `flow` and every flow reached from it by calls.
-pub(super) fn with_called<'p>(project: &'p Project, flow: &'p Flow) -> Vec<&'p Flow> {
+pub(crate) fn with_called<'p>(project: &'p Project, flow: &'p Flow) -> Vec<&'p Flow> {
     let mut found = vec![flow];
     let mut seen: HashSet<&str> = HashSet::from([flow.id.as_str()]);
     let mut at = 0;

@@ -10,6 +10,7 @@ mod search;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::calls::with_called;
 use super::{
     Project, Sources,
     uses::{ConditionUse, Use},

@@ -24,6 +24,8 @@ pub(super) fn check(project: &Project, uses: &[Use], findings: &mut Findings) {
             Used::Server | Used::AgentServer => server(project, used, findings),
             Used::ModelGroup => model_group(project, used, findings),
             Used::Intent => intent(project, used, findings),
+            Used::DoubleBraces | Used::SingleBraces => braces(project, used, findings),
+            Used::ButtonIntent => button_intent(project, used, findings),
         }
     }
     nobody_runs(project, uses, findings);
@@ -164,4 +166,36 @@ fn intent(project: &Project, used: &Use, findings: &mut Findings) {
     let help =
         cure(name, listed.iter().map(|intent| &**intent), || format!("Add `{name}` under `intents` of the domain."));
     findings.warning("F0318", &used.place, format!("the domain lists no intent `{name}`"), help);
+}
+
+/// A button may send the intents of triggers as well; one that nobody knows ends in "cannot handle".
+fn button_intent(project: &Project, used: &Use, findings: &mut Findings) {
+    let name = &*used.name;
+    let listed = &project.domain.intents;
+    let triggers = || project.flows.values().flat_map(|flow| &flow.nlu_triggers).map(|trigger| &*trigger.intent);
+    let known = || listed.iter().map(|intent| &**intent).chain(triggers());
+    if used.builtin || BUILTIN_INTENTS.contains(&name) || known().any(|intent| intent == name) {
+        return;
+    }
+    let help = cure(name, known(), || {
+        format!("Write `nlu_trigger: [{{intent: {name}}}]` in a flow, or let the button send a text or `/SetSlots(…)`.")
+    });
+    findings.warning("F0322", &used.place, format!("the button sends the intent `{name}`, which nothing knows"), help);
+}
+
+/// A slot in the braces of the other format: it would be said as it is written.
+fn braces(project: &Project, used: &Use, findings: &mut Findings) {
+    let is_double = used.used == Used::DoubleBraces;
+    let slot = used.name.strip_prefix("slots.").filter(|_| is_double).unwrap_or(&used.name);
+    if used.builtin || project.slot(slot).is_none() {
+        return;
+    }
+    let (written, help) = if is_double {
+        let help = format!("Write `{{{slot}}}`, or add `metadata: {{template: jinja}}` to the variation.");
+        (format!("{{{{{}}}}}", used.name), help)
+    } else {
+        (format!("{{{slot}}}"), format!("Write `{{{{ slots.{slot} }}}}`: this variation is a template."))
+    };
+    let message = format!("`{written}` is said as it is written here, not filled with the slot");
+    findings.warning("F0325", &used.place, message, help);
 }

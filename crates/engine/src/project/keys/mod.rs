@@ -4,6 +4,7 @@
 //! editors are made from [`SHAPES`].
 
 mod agents;
+mod cases;
 mod config;
 mod domain;
 mod endpoints;
@@ -11,6 +12,11 @@ mod flows;
 
 pub(crate) use self::{
     agents::{AGENT, AGENT_FILE, AUTH, CONFIGURATION, CONNECTION, CONNECTIONS},
+    cases::{
+        ASSERTION, CONFTEST, FLOW_ASSERTION, FLOWS_ASSERTION, GENERATIVE, JUDGE_SHAPE, SLOT_ASSERTION, STUB_ACTION,
+        STUB_AGENT, STUB_TOOL, TEST_CASE, TEST_FILE, TEST_STEP, TEST_STEP_KINDS, TOOL_ASSERTION, UTTERED,
+        UTTERED_BUTTON,
+    },
     config::{COMPAT, CONFIG, DOCUMENTS, GENERATOR, RETRIEVAL, SEARCH, USER_INPUT},
     domain::{ACTION, BUTTON, DOMAIN, MAPPING, REJECTION, SESSION, SLOT, VALIDATION, VARIATION},
     endpoints::{
@@ -201,6 +207,22 @@ pub static SHAPES: &[&Shape] = &[
     &AUTH,
     &CONNECTIONS,
     &CONNECTION,
+    &TEST_FILE,
+    &CONFTEST,
+    &JUDGE_SHAPE,
+    &TEST_CASE,
+    &TEST_STEP,
+    &ASSERTION,
+    &FLOWS_ASSERTION,
+    &FLOW_ASSERTION,
+    &SLOT_ASSERTION,
+    &UTTERED,
+    &UTTERED_BUTTON,
+    &GENERATIVE,
+    &TOOL_ASSERTION,
+    &STUB_ACTION,
+    &STUB_TOOL,
+    &STUB_AGENT,
 ];
 
 #[cfg(test)]

@@ -102,6 +102,9 @@ impl Merge {
                 return;
             }
         };
+        if !reader.builtin {
+            reader.listed.push((ActionName::from(name), reader.place(node)));
+        }
         let action = self.actions.entry(ActionName::from(name)).or_default();
         action.send_domain |= more.send_domain;
         action.inputs = action.inputs.take().or(more.inputs);

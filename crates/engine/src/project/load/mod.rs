@@ -3,7 +3,9 @@
 
 mod action_endpoint;
 mod agents;
+mod assertions;
 mod buttons;
+mod cases;
 mod config;
 mod credentials;
 mod domain;
@@ -23,11 +25,17 @@ use std::collections::HashSet;
 use indexmap::IndexMap;
 use sha2::{Digest, Sha256};
 
-use super::{Domain, Generation, Loaded, Project, SourceFile, Sources, check, reader::Reader, yaml};
+use super::{
+    Domain, Generation, Loaded, Project, SourceFile, Sources,
+    analysis::{self, Noted},
+    check,
+    reader::Reader,
+    yaml,
+};
 use crate::finding::Place;
 
 pub use self::environment::variables;
-pub(crate) use self::steps::BUILTIN_ACTIONS;
+pub(crate) use self::{responses::placeholders, steps::BUILTIN_ACTIONS};
 
 impl Project {
     /// Loads a project from its texts, with every finding about it at once.
@@ -79,7 +87,7 @@ fn load(sources: &Sources) -> (Project, crate::finding::Findings) {
     let flows = flows.finish();
     let hash = hash(sources);
     let engine = std::mem::take(&mut reader.engine);
-    let Reader { mut findings, uses, conditions, .. } = reader;
+    let Reader { mut findings, uses, conditions, fills, listed, elses, .. } = reader;
     let own = |path: &str| path.starts_with("prompts/");
     let prompts =
         sources.texts.iter().filter(|(path, _)| own(path)).map(|(p, text)| (p.clone(), text.clone())).collect();
@@ -96,6 +104,8 @@ fn load(sources: &Sources) -> (Project, crate::finding::Findings) {
         hash,
     };
     check::run(&project, sources, &uses, &conditions, &mut findings);
+    let noted = Noted { uses: &uses, conditions: &conditions, fills: &fills, listed: &listed, elses: &elses };
+    analysis::run(&project, sources, &noted, &mut findings);
     (project, findings)
 }
 

@@ -70,6 +70,8 @@ impl Draft<'_> {
     fn branches(&mut self, reader: &mut Reader<'_>, node: &Node, items: &[Node]) -> Follow {
         let mut branches = Vec::new();
         let mut otherwise: Option<Dest> = None;
+        // The step was put down just now; the steps of its branches come after it.
+        let step = self.steps.len().saturating_sub(1);
         let mut has_else = false;
         for item in items {
             let Some(fields) = reader.fields(item, &BRANCH) else { continue };
@@ -82,6 +84,8 @@ impl Draft<'_> {
                     reader.error("F0234", fields.at("else"), "`else` stands twice", "Keep one of them.");
                 }
                 has_else = true;
+                let place = reader.place(fields.at("else"));
+                reader.elses.entry((self.flow.clone(), step)).or_insert(place);
                 let target = self.target(reader, fields.node("else"), fields.at("else"), "else");
                 otherwise = otherwise.or(target);
             }

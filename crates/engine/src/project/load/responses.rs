@@ -18,6 +18,7 @@ pub(super) fn response(reader: &mut Reader<'_>, entry: &Entry) -> Option<Respons
         let help = format!("Write `utter_{}` here and where it is used.", entry.key.trim_start_matches("utter"));
         reader.error("F0307", &entry.at, message, help.replace("utter__", "utter_"));
     }
+    reader.response = entry.key.as_str().into();
     let node = &entry.node;
     let single = std::slice::from_ref(node);
     let items = match (node.list(), node.map(), node.text()) {
@@ -56,6 +57,7 @@ fn variation(reader: &mut Reader<'_>, node: &Node) -> Option<Variation> {
             None => wrong_text(reader, &entry.node),
         }
     }
+    twin_titles(reader, fields.list("buttons"));
     let buttons = fields.list("buttons").iter().filter_map(|button| reader.button(button, jinja)).collect();
     Some(Variation {
         id: fields.shared("id"),
@@ -72,6 +74,20 @@ fn variation(reader: &mut Reader<'_>, node: &Node) -> Option<Variation> {
         metadata: with_extras(metadata, &fields),
         translations,
     })
+}
+
+/// Buttons that a user cannot tell apart.
+fn twin_titles(reader: &mut Reader<'_>, buttons: &[Node]) {
+    for (at, button) in buttons.iter().enumerate() {
+        let title = |button: &Node| button.get("title").and_then(Node::text).map(str::to_owned);
+        let payload = |button: &Node| button.get("payload").and_then(Node::text).map(str::to_owned);
+        let Some(own) = title(button) else { continue };
+        let is_twin = |other: &Node| title(other).as_ref() == Some(&own) && payload(other) != payload(button);
+        if buttons.iter().take(at).any(is_twin) {
+            let message = format!("two buttons have the title `{own}` and do different things");
+            reader.warning("F0326", button, message, "Give each button a title of its own.");
+        }
+    }
 }
 
 /// Keys that no rule knows are kept where the channel finds them.
@@ -103,6 +119,9 @@ pub(super) fn text(reader: &mut Reader<'_>, node: &Node, jinja: bool) -> Option<
                 reader.uses_name(Used::PrintedSlot, slot, reader.place(node));
             }
         }
+        for (at, name) in placeholders(text) {
+            braces(reader, node, Used::SingleBraces, (at, name));
+        }
         return Some(ResponseText::Jinja(template));
     }
     for (at, name) in placeholders(text) {
@@ -113,11 +132,39 @@ pub(super) fn text(reader: &mut Reader<'_>, node: &Node, jinja: bool) -> Option<
         );
         reader.uses_name(Used::PrintedSlot, name, place);
     }
+    for (at, name) in doubled(text) {
+        braces(reader, node, Used::DoubleBraces, (at, name));
+    }
     Some(ResponseText::Braces(text.into()))
 }
 
+/// Notes what stands in braces of the other format; whether it is a slot is known later.
+fn braces(reader: &mut Reader<'_>, node: &Node, used: Used, (at, name): (usize, &str)) {
+    let text = node.text().unwrap_or_default();
+    let offset = text.get(..at).map_or(0, |before| before.chars().count());
+    let place = node.place_at(&reader.file, offset, name.chars().count());
+    reader.uses_name(used, name, place);
+}
+
+/// The names in double braces, without what a filter adds, with their byte offsets. Quoted texts, as in payloads, are none.
+fn doubled(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    for (open, _) in text.match_indices("{{") {
+        let Some(inner) = text.get(open + 2..).and_then(|rest| rest.split_once("}}")).map(|(inner, _)| inner) else {
+            break;
+        };
+        let name = inner.split('|').next().unwrap_or_default();
+        let blanks = name.len() - name.trim_start().len();
+        let name = name.trim();
+        if !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.') {
+            found.push((open + 2 + blanks, name));
+        }
+    }
+    found
+}
+
 /// The names in single braces, with their byte offsets; doubled braces are plain ones.
-fn placeholders(text: &str) -> Vec<(usize, &str)> {
+pub(crate) fn placeholders(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(open) = text.get(at..).and_then(|rest| rest.find('{')).map(|open| at + open) {
@@ -168,5 +215,6 @@ mod tests {
         assert_eq!(placeholders("a {b} c {{d}} {e"), [(3, "b")]);
         assert_eq!(placeholders("/x{{\"a\":\"b\"}} {longer name}"), [(15, "longer name")]);
         assert_eq!(placeholders("{}"), []);
+        assert_eq!(doubled("{{ slots.a | upper }} {b} {{c}} /x{{\"a\": 1}}"), [(3, "slots.a"), (28, "c")]);
     }
 }

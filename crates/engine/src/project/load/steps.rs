@@ -333,6 +333,7 @@ fn set_slots(reader: &mut Reader<'_>, node: &Node) -> Vec<(SlotName, serde_json:
         };
         for entry in entries {
             reader.uses_name(Used::Slot, &entry.key, reader.place(&entry.at));
+            reader.fills_slot(&entry.key, entry.node.json(), None, &entry.node);
             pairs.push((SlotName::from(entry.key.as_str()), entry.node.json()));
         }
     }

@@ -1,0 +1,89 @@
+//! Values that steps and buttons give to slots that cannot have them.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
+
+use super::{
+    super::{SlotType, uses::Fill},
+    survey::Survey,
+};
+use crate::finding::{Findings, did_you_mean};
+
+/// What buttons write to empty a slot (dialogue.md 3.5).
+const NULLS: [&str; 3] = ["none", "null", "undefined"];
+
+pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
+    foreign_buttons(survey, findings);
+    for fill in survey.fills.iter().filter(|fill| !fill.builtin) {
+        let Some(slot) = survey.project.slot(&fill.slot) else { continue };
+        if fits(&slot.kind, fill) {
+            continue;
+        }
+        let said = fill.value.as_str().map_or_else(|| fill.value.to_string(), str::to_owned);
+        let help = match &slot.kind {
+            SlotType::Categorical(values) => match did_you_mean(&said, values.iter().map(|value| &**value)) {
+                Some(near) => format!("Did you mean `{near}`?"),
+                None => format!("Its values are `{}`.", values.join("`, `")),
+            },
+            SlotType::Bool => "Write `true`, `false` or `null`.".to_owned(),
+            SlotType::Float { .. } => "Write a number or `null`.".to_owned(),
+            _ => "Write a value of its type.".to_owned(),
+        };
+        let kind = slot.kind.name();
+        if fill.button_of.is_some() {
+            let message = format!("the button gives `{said}` to `{}`, a `{kind}` slot that cannot have it", slot.name);
+            findings.warning("F0321", &fill.place, message, help);
+        } else {
+            let message = format!("`{}` is a `{kind}` slot and cannot be `{said}`", slot.name);
+            findings.warning("F0320", &fill.place, message, help);
+        }
+    }
+}
+
+/// Questions whose buttons all fill something else: whoever presses one is asked again.
+fn foreign_buttons(survey: &Survey<'_>, findings: &mut Findings) {
+    let mut questions: BTreeMap<&str, Vec<&Fill>> = BTreeMap::new();
+    for fill in survey.fills.iter().filter(|fill| !fill.builtin) {
+        let asked = fill.button_of.as_deref().and_then(|response| response.strip_prefix("utter_ask_"));
+        if let Some(slot) = asked.filter(|slot| survey.collected.contains(slot)) {
+            questions.entry(slot).or_default().push(fill);
+        }
+    }
+    for (slot, fills) in questions {
+        let Some(first) = fills.first().filter(|_| fills.iter().all(|fill| &*fill.slot != slot)) else { continue };
+        let message =
+            format!("the buttons of the question for `{slot}` fill `{}`, so pressing one is no answer", first.slot);
+        findings.warning("F0327", &first.place, message, format!("Write `/SetSlots({slot}=…)`."));
+    }
+}
+
+/// Whether the slot's type takes the value, after the conversions of dialogue.md 3.2.
+fn fits(kind: &SlotType, fill: &Fill) -> bool {
+    let value = &fill.value;
+    let text = value.as_str().map(str::trim);
+    // A button's text may be filled in when it is shown.
+    if value.is_null() || text.is_some_and(|text| text.contains(['{', '}'])) {
+        return true;
+    }
+    if fill.button_of.is_some() && text.is_some_and(|text| NULLS.contains(&text.to_lowercase().as_str())) {
+        return true;
+    }
+    match kind {
+        SlotType::Text | SlotType::Any | SlotType::List => true,
+        SlotType::Bool => match text {
+            Some(text) => is_number(text) || ["true", "false", "yes", "no"].contains(&text.to_lowercase().as_str()),
+            None => value.is_boolean() || value.is_number(),
+        },
+        SlotType::Float { .. } => text.map_or(value.is_number(), is_number),
+        SlotType::Categorical(values) => {
+            let said = text.map_or_else(|| value.to_string(), str::to_owned).to_lowercase();
+            let is_whole = matches!(value, Json::Number(_)) && values.iter().any(|value| value.parse::<f64>().is_ok());
+            values.iter().any(|value| value.to_lowercase() == said) || is_whole
+        }
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    text.parse::<f64>().is_ok()
+}

@@ -1,0 +1,50 @@
+//! Flows that link to one another in a circle without ever listening.
+
+use std::collections::HashMap;
+
+use super::{
+    super::{Call, Flow, NameText, StepKind},
+    circles::knots_of,
+    graph::Graph,
+    survey::Survey,
+};
+use crate::finding::{Findings, Place};
+
+pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
+    let flows: Vec<&Flow> = survey.own_flows().collect();
+    let at: HashMap<&str, usize> = flows.iter().enumerate().map(|(at, flow)| (flow.id.as_str(), at)).collect();
+    let silent: Vec<Vec<(usize, &Place)>> = flows.iter().map(|flow| silent_links(survey, flow, &at)).collect();
+    let next = |from: usize| silent.get(from).into_iter().flatten().map(|(to, _)| *to).collect::<Vec<_>>();
+    let all: Vec<usize> = (0..flows.len()).collect();
+    for knot in knots_of(&all, flows.len(), &next).iter().filter(|knot| knot.len() > 1) {
+        let first = knot.first().copied().unwrap_or_default();
+        let inside = silent.get(first).into_iter().flatten().find(|(to, _)| knot.contains(to));
+        let Some((_, place)) = inside else { continue };
+        let names: Vec<&str> = knot.iter().filter_map(|at| flows.get(*at)).map(|flow| flow.id.as_str()).collect();
+        let message = format!("these flows link to one another and never listen: `{}`", names.join("`, `"));
+        findings.warning("F0242", place, message, "Ask for something in one of them, or take one of the links out.");
+    }
+}
+
+/// Links of a flow that are reached from its start without listening and without code that might lead elsewhere.
+fn silent_links<'p>(survey: &Survey<'_>, flow: &'p Flow, flows: &HashMap<&str, usize>) -> Vec<(usize, &'p Place)> {
+    let graph = Graph::of(flow);
+    let is_silent = |at: usize| match graph.step(at).map(|step| &step.kind) {
+        Some(StepKind::SetSlots(_) | StepKind::Noop | StepKind::Link(_) | StepKind::Call(Call::Tool { .. })) => true,
+        Some(StepKind::Action(NameText::Plain(name))) => survey.project.response(name.as_str()).is_some(),
+        Some(StepKind::Call(Call::Flow(flow))) => {
+            survey.touch_of(flow.as_str()).is_some_and(|touch| !touch.listens && !touch.anything)
+        }
+        _ => false,
+    };
+    let goes_on = |at: usize, _: usize| is_silent(at);
+    let mut reached = graph.reached(&[0], &goes_on);
+    reached.first_mut().into_iter().for_each(|first| *first = true);
+    let steps = flow.steps.iter().zip(reached).filter(|(_, reached)| *reached).map(|(step, _)| step);
+    steps
+        .filter_map(|step| match &step.kind {
+            StepKind::Link(target) => Some((*flows.get(target.as_str())?, &step.place)),
+            _ => None,
+        })
+        .collect()
+}

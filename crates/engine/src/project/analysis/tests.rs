@@ -1,0 +1,342 @@
+//! Each analysis finds what it is for at the right place, and leaves alone what may be meant.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use super::super::load::tests::load_all;
+use crate::finding::{Finding, Severity};
+
+const DOMAIN: &str = "slots:
+  amount: {type: float}
+  limit: {type: float, initial_value: 1}
+  name: {type: text}
+  size: {type: categorical, values: [small, large]}
+  ready: {type: bool}
+  state: {type: categorical, values: [open, done], mappings: [{type: controlled}]}
+  inside: {type: bool, mappings: [{type: controlled}]}
+responses:
+  utter_ask_amount: [{text: How much?}]
+  utter_ask_limit: [{text: At most?}]
+  utter_ask_name: [{text: Who?}]
+  utter_ask_size: [{text: Which?}]
+  utter_ask_ready: [{text: Ready?}]
+  utter_ok: [{text: ok}]
+  utter_all: [{text: '{amount} {limit} {name} {size} {ready} {state} {inside}'}]
+";
+const ENDPOINTS: &str = "mcp_servers: [{name: srv, url: 'http://localhost/mcp', type: http}]\n";
+const AGENT: &str = "agent: {name: helper, description: helps}\nconnections: {mcp_servers: [{name: srv}]}\n";
+
+fn findings(domain: &str, flows: &str) -> Vec<Finding> {
+    let files = [
+        ("config.yml", "recipe: default.v1\n"),
+        ("endpoints.yml", ENDPOINTS),
+        ("domain.yml", domain),
+        ("data/a.yml", flows),
+    ];
+    let with_agent = flows.contains("call: helper");
+    let agent = with_agent.then_some(("sub_agents/helper/config.yml", AGENT));
+    load_all(&files.into_iter().chain(agent).collect::<Vec<_>>()).findings
+}
+
+/// What is found in flows, as `code line`; what the domain holds beyond need is left out.
+fn found(flows: &str) -> Vec<String> {
+    let flows = flows.replace("HEAD", "description: does something useful\n    steps:");
+    let all = findings(DOMAIN, &format!("flows:\n{flows}"));
+    let told = all.iter().filter(|f| &*f.place.file == "data/a.yml" && f.code != "F0247");
+    told.map(|f| format!("{} {}", f.code, f.place.line)).collect()
+}
+
+/// The same for the steps of one flow; they begin on line 5.
+fn steps(steps: &str) -> Vec<String> {
+    found(&format!("  a:\n    HEAD\n{steps}"))
+}
+
+/// A question for `slot`, then one branch on `condition`, which stands on line 7.
+fn branch(slot: &str, condition: &str) -> Vec<String> {
+    steps(&format!(
+        "      - collect: {slot}\n        next:\n          - if: {condition}\n            then: END\n          - else: on\n      - id: on\n        action: utter_ok\n"
+    ))
+}
+
+#[test]
+fn conditions_that_cannot_or_must_hold() {
+    for (slot, condition) in [
+        ("amount", "slots.amount > 10 and slots.amount < 5"),
+        ("size", "slots.size is \"small\" and slots.size is \"large\""),
+        ("name", "slots.name is \"a\" and slots.name is null"),
+        ("amount", "not (slots.amount > 5 or slots.amount is null) and slots.amount > 7"),
+        ("ready", "slots.ready and not slots.ready"),
+    ] {
+        assert_eq!(branch(slot, condition), ["F0410 7"], "{condition}");
+    }
+    for (slot, condition) in [
+        ("size", "slots.size != \"small\" or slots.size != \"large\""),
+        ("size", "slots.size != \"huge\""),
+        ("amount", "slots.amount is null or slots.amount <= 5 or slots.amount > 5"),
+    ] {
+        assert_eq!(branch(slot, condition), ["F0411 7"], "{condition}");
+    }
+    for (slot, condition) in [
+        ("amount", "slots.amount > 5 and slots.amount < 10"),
+        ("amount", "slots.amount > 5 and slots.limit < 4"),
+        ("amount", "slots.amount > slots.limit and slots.amount < slots.limit"),
+        ("name", "slots.name matches \"a\" and slots.name matches \"b\""),
+        ("name", "slots.name contains \"a\" and slots.name != \"a\""),
+        ("size", "slots.size is not \"small\""),
+        ("ready", "slots.ready"),
+    ] {
+        assert_eq!(branch(slot, condition), [""; 0], "{condition}");
+    }
+}
+
+#[test]
+fn what_was_said_on_the_way_is_known() {
+    // The question was answered; a rejection took the rest.
+    assert_eq!(branch("name", "slots.name is null"), ["F0413 7"]);
+    let limited = "      - collect: amount\n        rejections: [{if: slots.amount > 9, utter: utter_ok}]\n        next:\n          - if: slots.amount > 50\n            then: END\n          - else: END\n";
+    assert_eq!(steps(limited), ["F0413 8"]);
+    let state = |then: &str| {
+        format!(
+            "      - set_slots: [{{state: open}}]\n      - {then}\n        next:\n          - if: slots.state is \"done\"\n            then: END\n          - else: END\n"
+        )
+    };
+    assert_eq!(steps(&state("action: utter_ok")), ["F0413 8"]);
+    // A tool may have changed it, and so may whatever the user does meanwhile in a flow that sets it.
+    let call =
+        "call: t\n        mcp_server: srv\n        mapping: {input: [], output: [{slot: state, value: result.x}]}";
+    assert_eq!(steps(&state(call)), [""; 0]);
+    let other = "  b:\n    description: something else entirely\n    steps:\n      - set_slots: [{state: done}]\n      - action: utter_all\n";
+    assert_eq!(found(&format!("{other}  a:\n    HEAD\n{}", state("collect: name"))), [""; 0]);
+    assert_eq!(found(&format!("  a:\n    HEAD\n{}", state("collect: name"))), ["F0413 8"]);
+}
+
+#[test]
+fn branches_that_others_take() {
+    let two = |slot: &str, first: &str, second: &str| {
+        steps(&format!(
+            "      - collect: {slot}\n        next:\n          - if: {first}\n            then: END\n          - if: {second}\n            then: END\n          - else: END\n"
+        ))
+    };
+    assert_eq!(two("amount", "slots.amount > 10", "slots.amount > 100"), ["F0412 9"]);
+    assert_eq!(two("amount", "slots.amount > 100", "slots.amount > 10"), [""; 0]);
+    assert_eq!(two("name", "slots.name matches \"x\"", "slots.name matches \"x\""), ["F0412 9"]);
+    assert_eq!(two("name", "slots.name matches \"x\"", "slots.name matches \"y\""), [""; 0]);
+    // `else` must stand there: a note.
+    assert_eq!(two("ready", "slots.ready", "not slots.ready"), ["F0414 11"]);
+    assert_eq!(two("size", "slots.size is \"small\"", "slots.size is \"large\""), ["F0414 11"]);
+    assert_eq!(two("size", "slots.size is \"small\"", "slots.limit is null"), [""; 0]);
+}
+
+#[test]
+fn a_way_is_told() {
+    let flow = "flows:\n  a:\n    description: does something useful\n    steps:\n      - id: ask\n        collect: amount\n        next:\n          - if: slots.amount > 100\n            then:\n              - action: utter_ok\n                next:\n                  - if: slots.amount < 50\n                    then: END\n                  - else: END\n          - else: END\n";
+    let all = findings(DOMAIN, flow);
+    let one = all.iter().find(|f| f.code == "F0413").unwrap();
+    assert_eq!(one.message, "this cannot hold here: `amount` is more than 100");
+    assert!(
+        one.help.ends_with("Reached by: start → ask → [slots.amount > 100] → utter_ok → [slots.amount < 50]."),
+        "{}",
+        one.help
+    );
+    // A long way is cut in its middle.
+    let chain = "      - action: utter_ok\n".repeat(crate::limits::PATH_STEPS + 5);
+    let long = format!(
+        "flows:\n  a:\n    description: does something useful\n    steps:\n{chain}      - collect: amount\n        next:\n          - if: slots.amount is null\n            then: END\n          - else: END\n"
+    );
+    let all = findings(DOMAIN, &long);
+    let one = all.iter().find(|f| f.code == "F0413").unwrap();
+    assert_eq!(one.help.matches(" → ").count(), crate::limits::PATH_STEPS, "{}", one.help);
+    assert!(one.help.contains("→ … →"), "{}", one.help);
+}
+
+#[test]
+fn rejections_and_exits() {
+    let reject = |condition: &str| {
+        steps(&format!(
+            "      - collect: amount\n        rejections:\n          - if: {condition}\n            utter: utter_ok\n      - action: utter_ok\n"
+        ))
+    };
+    assert_eq!(reject("slots.amount < 1 and slots.amount > 9"), ["F0410 7"]);
+    assert_eq!(reject("slots.amount < 10 or slots.amount > 9"), ["F0416 7"]);
+    assert_eq!(reject("slots.amount < 1 or slots.amount > 9"), [""; 0]);
+    assert_eq!(reject("not (slots.amount > 0)"), [""; 0]);
+    let exit = |conditions: &str| {
+        steps(&format!("      - call: helper\n        exit_if:\n          - {conditions}\n      - action: utter_all\n"))
+    };
+    assert_eq!(exit("slots.name is null"), ["F0521 7"]);
+    assert_eq!(exit("slots.amount > 5\n          - slots.amount < 3"), ["F0520 7"]);
+    assert_eq!(exit("slots.amount > 5 and slots.amount < 3"), ["F0410 7"]);
+    assert_eq!(exit("slots.amount > 5\n          - slots.name is not null"), [""; 0]);
+}
+
+#[test]
+fn circles_that_never_listen() {
+    let retry = |back: &str| {
+        steps(&format!(
+            "      - id: ask\n        collect: amount\n        next:\n          - if: slots.amount > 10\n            then:\n              - action: utter_ok\n{back}                next: ask\n          - else: END\n"
+        ))
+    };
+    assert_eq!(retry(""), ["F0240 6"]);
+    assert_eq!(retry("              - set_slots: [{amount: null}]\n"), [""; 0]);
+    let tool = "      - id: try\n        call: t\n        mcp_server: srv\n        mapping: {input: [], output: [{slot: inside, value: result.x}]}\n        next:\n          - if: slots.inside\n            then: END\n          - else: try\n";
+    assert_eq!(steps(tool), ["F0240 6"]);
+    let forever = "      - id: one\n        collect: name\n        ask_before_filling: true\n      - action: utter_all\n        next: one\n";
+    assert_eq!(steps(forever), ["F0241 6"]);
+    // A question that waits for corrections of others.
+    let dummy = "      - collect: amount\n      - id: again\n        collect: name\n        next: again\n";
+    assert_eq!(steps(dummy), [""; 0]);
+    let state = "      - id: one\n        noop: true\n        next:\n          - if: slots.state is \"done\"\n            then: END\n          - else:\n              - set_slots: [{state: done}]\n                next: one\n";
+    assert_eq!(steps(state), [""; 0]);
+    let link = |id: &str, to: &str, ask: &str| {
+        format!("  {id}:\n    description: the way of {id}\n    steps:\n      - {ask}\n      - link: {to}\n")
+    };
+    let pair = |ask: &str| found(&(link("aa", "bb", "action: utter_ok") + &link("bb", "aa", ask)));
+    assert_eq!(pair("action: utter_ok"), ["F0242 6"]);
+    assert_eq!(pair("collect: name"), [""; 0]);
+}
+
+#[test]
+fn the_order_of_questions() {
+    assert_eq!(steps("      - collect: name\n      - action: utter_ok\n      - collect: name\n"), ["F0243 7"]);
+    let emptied = "      - collect: name\n      - set_slots: [{name: null}]\n      - collect: name\n";
+    assert_eq!(steps(emptied), [""; 0]);
+    let early = |condition: &str| {
+        steps(&format!(
+            "      - action: utter_ok\n        next:\n          - if: {condition}\n            then: END\n          - else: on\n      - id: on\n        collect: amount\n"
+        ))
+    };
+    assert_eq!(early("slots.amount > 5"), ["F0244 7"]);
+    // Whether there is a value may be asked at any time.
+    assert_eq!(early("slots.amount is not null"), [""; 0]);
+    assert_eq!(early("slots.amount is not null and slots.amount > 5"), [""; 0]);
+    let tool = "      - call: t\n        mcp_server: srv\n        mapping: {input: [{param: p, slot: name}]}\n      - collect: name\n";
+    assert_eq!(steps(tool), ["F0244 5"]);
+}
+
+#[test]
+fn slots_that_nothing_fills_or_keeps() {
+    let read = "      - action: utter_ok\n        next:\n          - if: slots.inside\n            then: END\n          - else: END\n";
+    assert!(steps(read).contains(&"F0245 7".to_owned()), "{:?}", steps(read));
+    let login = |persisted: &str| {
+        format!(
+            "  log_in:\n    description: lets somebody in\n{persisted}    steps:\n      - set_slots: [{{inside: true}}]\n      - collect: name\n  secret:\n    description: tells a secret\n    if: slots.inside\n    steps:\n      - action: utter_ok\n"
+        )
+    };
+    let gone =
+        |persisted: &str| found(&login(persisted)).into_iter().filter(|f| f.starts_with("F0246")).collect::<Vec<_>>();
+    assert_eq!(gone(""), ["F0246 9"]);
+    assert_eq!(gone("    persisted_slots: [inside]\n"), [""; 0]);
+    // Code of the author's own may do anything.
+    let own = findings(&format!("{DOMAIN}actions: [action_x]\n"), &format!("flows:\n{}", login("")));
+    assert!(own.iter().all(|f| &*f.place.file == "domain.yml"), "{own:?}");
+}
+
+#[test]
+fn flows_as_wholes() {
+    let flow = |id: &str, keys: &str| format!("  {id}:\n{keys}    steps:\n      - action: utter_ok\n");
+    let pair = |a: &str, b: &str| found(&(flow("aa", a) + &flow("bb", b)));
+    let says = |text: &str| format!("    description: {text}\n");
+    assert_eq!(pair(&says("Send money abroad"), &says("The user wants to send money abroad.")), ["F0249 6"]);
+    assert_eq!(pair(&says("Send money abroad"), &says("Send money home")), [""; 0]);
+    let guarded = |guard: &str| format!("{}    if: {guard}\n", says("Send money abroad"));
+    let apart = pair(&guarded("slots.ready"), &guarded("not slots.ready"));
+    assert!(!apart.iter().any(|f| f.starts_with("F0249")), "{apart:?}");
+    let named = |text: &str| format!("    name: pay\n{}", says(text));
+    assert_eq!(pair(&named("Send money"), &named("Settle a bill")), ["F0250 7"]);
+    assert_eq!(found(&flow("aa", &says("TBD"))), ["F0251 2"]);
+    assert_eq!(found(&flow("aa", &format!("{}    if: false\n", says("Send money")))), ["F0248 2"]);
+    let pattern = |action: &str| {
+        found(&format!("  pattern_cancel_flow:\n    description: stops\n    steps:\n      - action: {action}\n"))
+    };
+    assert_eq!(pattern("utter_ok"), ["F0252 2"]);
+    assert_eq!(pattern("action_cancel_flow"), [""; 0]);
+}
+
+#[test]
+fn values_and_responses() {
+    assert_eq!(steps("      - set_slots: [{state: closed}]\n      - action: utter_all\n"), ["F0320 5"]);
+    assert_eq!(steps("      - set_slots: [{state: DONE}, {inside: 1}]\n      - action: utter_all\n"), [""; 0]);
+    let domain = |response: &str| format!("{DOMAIN}  utter_more:\n{response}");
+    let said = |response: &str| {
+        let flows = "flows:\n  a:\n    description: x\n    steps:\n      - collect: size\n      - action: utter_more\n      - action: utter_all\n";
+        let all = findings(&domain(response), flows);
+        let told = all.iter().filter(|f| !matches!(f.code, "F0324" | "F0245") && f.severity != Severity::Error);
+        told.map(|f| format!("{} {}", f.code, f.place.line)).collect::<Vec<_>>()
+    };
+    let button = |payload: &str| said(&format!("    - text: x\n      buttons: [{{title: y, payload: {payload}}}]\n"));
+    assert_eq!(button("/SetSlots(size=huge)"), ["F0321 19"]);
+    assert_eq!(button("/SetSlots(size=Small)"), [""; 0]);
+    assert_eq!(button("/SetSlots(size=none)"), [""; 0]);
+    assert_eq!(button("'/SetSlots(amount={limit})'"), [""; 0]);
+    assert_eq!(button("/SetSlots(amount=few)"), ["F0321 19"]);
+    let when = |values: &[&str]| {
+        let line = |value: &&str| format!("    - {{text: x, condition: slots.size is \"{value}\"}}\n");
+        said(&values.iter().map(line).collect::<String>())
+    };
+    assert_eq!(when(&["small"]), ["F0323 17"]);
+    assert_eq!(when(&["small", "large"]), [""; 0]);
+    assert_eq!(said("    - {text: x, channel: slack}\n"), ["F0323 17"]);
+    assert_eq!(said("    - {text: x, channel: slack}\n    - {text: y}\n"), [""; 0]);
+    let older = "    - {text: x, condition: [{type: slot, name: size, value: small}]}\n";
+    assert_eq!(said(older), ["F0323 17"]);
+}
+
+#[test]
+fn types_and_context() {
+    let with_all = |condition: &str| branch("name", condition);
+    assert_eq!(with_all("slots.name = slots.limit"), ["F0417 7"]);
+    assert_eq!(branch("size", "slots.state = slots.size or slots.state is null"), ["F0245 7"]);
+    assert_eq!(branch("amount", "slots.amount > slots.limit"), [""; 0]);
+    assert_eq!(with_all("context.reasn is \"x\""), ["F0415 7"]);
+    assert_eq!(with_all("context.reason is \"x\""), [""; 0]);
+}
+
+#[test]
+fn limits_find_less_and_nothing_wrongly() {
+    // More cases than are gone through: the slots with the most of them count as unknown.
+    let count = 16;
+    let slots: String = (0..count).map(|n| format!("  b{n}: {{type: bool, initial_value: true}}\n")).collect();
+    let domain = DOMAIN.replace("responses:", &format!("{slots}responses:"));
+    let all: String = (0..count).map(|n| format!("slots.b{n} and ")).collect();
+    let flow = |condition: &str| {
+        format!(
+            "flows:\n  a:\n    description: x\n    steps:\n      - action: utter_ok\n        next:\n          - if: {condition}\n            then: END\n          - else: END\n"
+        )
+    };
+    let codes = |domain: &str, condition: &str| {
+        let found = findings(domain, &flow(condition));
+        found.iter().filter(|f| &*f.place.file == "data/a.yml").map(|f| f.code).collect::<Vec<_>>()
+    };
+    assert!(3_u64.pow(count) > crate::limits::ANALYSIS_CASES);
+    assert_eq!(codes(&domain, &format!("{all} not slots.b0")), ["F0410"]);
+    assert_eq!(codes(&domain, &format!("{all} not slots.b{}", count - 1)), [""; 0]);
+    // More literals than a slot may have cases.
+    let numbers = |count: usize| {
+        let any: Vec<String> = (0..count).map(|n| format!("slots.amount = {n}")).collect();
+        codes(
+            &DOMAIN.replace("{type: float}", "{type: float, initial_value: 0}"),
+            &format!("slots.amount > 1000 and ({})", any.join(" or ")),
+        )
+    };
+    assert_eq!(numbers(20), ["F0410"]);
+    assert_eq!(numbers(crate::limits::ANALYSIS_CELLS), [""; 0]);
+}
+
+#[test]
+fn facts_that_do_not_settle_are_given_up() {
+    // Each round sets one more value, and each travels down a long chain: more visits than are made.
+    let (values, chain) = (55, 300);
+    let names: Vec<String> = (0..values).map(|n| format!("v{n}")).collect();
+    let domain = DOMAIN.replace("values: [open, done]", &format!("values: [{}]", names.join(", ")));
+    let branches: String = (1..values)
+        .map(|n| format!("          - if: slots.state is \"v{}\"\n            then:\n              - set_slots: [{{state: v{n}}}]\n                next: down\n", n - 1))
+        .collect();
+    let flow = |last: &str| {
+        format!(
+            "flows:\n  a:\n    description: x\n    steps:\n      - set_slots: [{{state: v0}}]\n      - id: top\n        noop: true\n        next:\n{branches}          - else: END\n      - id: down\n        action: utter_ok\n{}      - action: utter_ok\n        next:\n          - if: slots.state is \"{last}\"\n            then: END\n          - else: top\n",
+            "      - action: utter_ok\n".repeat(chain)
+        )
+    };
+    let visits = values * chain;
+    assert!(visits > crate::limits::ANALYSIS_VISITS * (chain + values + 3));
+    let found = findings(&domain, &flow("v0"));
+    assert!(found.iter().all(|f| &*f.place.file == "domain.yml"), "{found:?}");
+}

@@ -1,0 +1,104 @@
+//! One flow: a node per step, an edge per way.
+
+use super::{
+    super::{Call, Collect, Flow, NameText, NextStep, Project, ResponseText, Step, StepKind, Target},
+    Edge, Line, Node, Part, Shape,
+    words::{cut, wrap},
+};
+use crate::limits::PICTURE_LINE;
+
+/// The start stands before the steps, the end after them.
+const START: usize = 0;
+
+pub(super) fn part(project: &Project, flow: &Flow) -> Part {
+    let mut notes = vec![format!("“{}”", cut(&flow.description, 2 * PICTURE_LINE))];
+    notes.extend(flow.guard.as_ref().map(|guard| format!("only if {guard}")));
+    let triggers: Vec<String> = flow.nlu_triggers.iter().map(|trigger| format!("/{}", trigger.intent)).collect();
+    notes.extend((!triggers.is_empty()).then(|| format!("started by {}", triggers.join(", "))));
+    let mut nodes = vec![Node { shape: Shape::Start, lines: vec![flow.id.to_string()] }];
+    nodes.extend(flow.steps.iter().map(|step| node(project, step)));
+    let end = nodes.len();
+    let mut edges = vec![Edge { from: START, to: 1.min(end), lines: Vec::new(), line: Line::Next }];
+    for (at, step) in flow.steps.iter().enumerate() {
+        ways(flow, step, at + 1, end, &mut edges);
+    }
+    if edges.iter().any(|edge| edge.to == end) {
+        nodes.push(Node { shape: Shape::End, lines: vec!["END".to_owned()] });
+    }
+    Part { title: format!("{}: {}", flow.id, flow.name), notes, nodes, edges }
+}
+
+fn ways(flow: &Flow, step: &Step, from: usize, end: usize, edges: &mut Vec<Edge>) {
+    if matches!(step.kind, StepKind::Link(_)) {
+        return;
+    }
+    let to = |target: &Target| match target {
+        Target::Step(id) => flow.index.get(id).map_or(end, |at| at + 1),
+        Target::End => end,
+    };
+    match &step.next {
+        NextStep::Go(target) => edges.push(Edge { from, to: to(target), lines: Vec::new(), line: Line::Next }),
+        NextStep::Branch { branches, otherwise } => {
+            for branch in branches {
+                let lines = wrap(branch.condition.text());
+                edges.push(Edge { from, to: to(&branch.target), lines, line: Line::Next });
+            }
+            let lines = vec!["else".to_owned()];
+            edges.extend(otherwise.as_ref().map(|target| Edge { from, to: to(target), lines, line: Line::Next }));
+        }
+    }
+}
+
+fn node(project: &Project, step: &Step) -> Node {
+    let (shape, lines) = match &step.kind {
+        StepKind::Collect(collect) => (Shape::Ask, question(collect)),
+        StepKind::Action(NameText::Plain(name)) => match project.response(name.as_str()) {
+            Some(response) => {
+                let mut lines = vec![name.to_string()];
+                let text = response.variations.first().and_then(|variation| variation.text.as_ref());
+                lines.extend(text.and_then(excerpt));
+                (Shape::Say, lines)
+            }
+            None => (Shape::Run, vec![format!("run {name}")]),
+        },
+        StepKind::Action(NameText::Template(template)) => {
+            (Shape::Run, vec![format!("run {}", cut(template.source().text(), PICTURE_LINE))])
+        }
+        StepKind::SetSlots(pairs) => {
+            let shown = pairs.iter().take(4).map(|(slot, value)| cut(&format!("{slot} = {value}"), PICTURE_LINE));
+            let more = pairs.len().saturating_sub(4);
+            (Shape::Set, shown.chain((more > 0).then(|| format!("… and {more} more"))).collect())
+        }
+        StepKind::Call(Call::Flow(flow)) => (Shape::Call, vec![format!("call {flow}")]),
+        StepKind::Call(Call::Agent { agent, exit_if }) => {
+            let until = exit_if.iter().map(|condition| condition.text().to_owned()).collect::<Vec<_>>().join(" and ");
+            let mut lines = vec![format!("agent {agent}")];
+            lines.extend((!until.is_empty()).then(|| wrap(&format!("until {until}"))).into_iter().flatten());
+            (Shape::Agent, lines)
+        }
+        StepKind::Call(Call::Tool { server, tool, .. }) => {
+            (Shape::Tool, vec![format!("tool {tool}"), format!("of {server}")])
+        }
+        StepKind::Link(flow) => (Shape::Link, vec![format!("link {flow}")]),
+        StepKind::Noop => (Shape::Fork, vec!["?".to_owned()]),
+    };
+    Node { shape, lines }
+}
+
+fn question(collect: &Collect) -> Vec<String> {
+    let mut lines = vec![format!("ask {}", collect.slot)];
+    let refused = collect.rejections.len();
+    lines.extend((refused > 0).then(|| format!("{refused} rejection{}", if refused == 1 { "" } else { "s" })));
+    lines
+}
+
+/// The beginning of what is said.
+fn excerpt(text: &ResponseText) -> Option<String> {
+    let text = match text {
+        ResponseText::Braces(text) => text,
+        ResponseText::Jinja(template) => template.source().text(),
+    };
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    let line = words.collect::<Vec<_>>().join(" ");
+    (!line.is_empty()).then(|| format!("“{}”", cut(&line, PICTURE_LINE)))
+}

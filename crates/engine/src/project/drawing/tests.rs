@@ -1,0 +1,145 @@
+//! Pictures of flows: what stands in them, that nothing breaks out of its place, that nothing lies on anything else.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use super::{super::load::tests::load, layers::lay_out, *};
+
+const DOMAIN: &str = "slots:
+  amount: {type: float}
+  name: {type: text}
+responses:
+  utter_ask_amount: [{text: How much?}]
+  utter_ask_name: [{text: Who?}]
+  utter_done: [{text: \"<b>Done</b> & \\\"well\\\" #1; {name}\"}]
+  utter_bad: [{text: No.}]
+";
+const FLOWS: &str = "flows:
+  pay:
+    description: send money
+    if: slots.name is not \"x\"
+    nlu_trigger: [{intent: pay}]
+    steps:
+      - id: ask
+        collect: amount
+        rejections: [{if: slots.amount < 1, utter: utter_bad}]
+        next:
+          - if: slots.amount > 10 and slots.name != \"a|b\"
+            then:
+              - call: who
+                next: done
+          - if: slots.amount = 5
+            then:
+              - set_slots: [{amount: null}]
+                next: ask
+          - else: done
+      - id: done
+        action: utter_done
+      - link: who
+  who:
+    description: asks for a name
+    steps:
+      - collect: name
+";
+
+fn project() -> Project {
+    let config = ("config.yml", "recipe: default.v1\n");
+    let domain = format!("{DOMAIN}intents: [pay]\n");
+    // A called flow may be linked to here: only the picture counts.
+    load(&[config, ("domain.yml", &domain), ("data/a.yml", FLOWS)]).project.unwrap()
+}
+
+fn pay() -> Drawing {
+    Drawing::of_flow(&project(), &"pay".into()).unwrap()
+}
+
+#[test]
+fn mermaid_shows_steps_branches_and_ways_back() {
+    let text = pay().write(PictureFormat::Mermaid);
+    let body: Vec<&str> = text.lines().take_while(|line| !line.starts_with("  classDef")).collect();
+    assert_eq!(
+        body.join("\n"),
+        "flowchart TD
+  subgraph part0[\"pay: pay<br/>“send money”<br/>only if slots.name is not #34;x#34;<br/>started by /pay\"]
+    p0n0([\"pay\"]):::kStart
+    p0n1[/\"ask amount<br/>1 rejection\"/]:::kAsk
+    p0n2[[\"call who\"]]:::kCall
+    p0n3(\"amount = null\"):::kSet
+    p0n4[\"utter_done<br/>“#60;b#62;Done#60;/b#62; #38; #34;well#34; #35;1; {name}”\"]:::kSay
+    p0n5>\"link who\"]:::kLink
+    p0n0 --> p0n1
+    p0n1 -->|\"slots.amount #62; 10 and slots.name !=<br/>#34;a|b#34;\"| p0n2
+    p0n1 -->|\"slots.amount = 5\"| p0n3
+    p0n1 -->|\"else\"| p0n4
+    p0n2 --> p0n4
+    p0n3 --> p0n1
+    p0n4 --> p0n5
+  end"
+    );
+}
+
+#[test]
+fn dot_shows_the_same_and_escapes_quotes() {
+    let text = pay().write(PictureFormat::Dot);
+    assert!(text.contains("p0n1 -> p0n2 [label=\"slots.amount > 10 and slots.name !=\\n\\\"a|b\\\"\"];"), "{text}");
+    assert!(text.contains("“<b>Done</b> & \\\"well\\\" #1; {name}”\", shape=box"), "{text}");
+    assert_eq!(text.matches('{').count() - text.matches("{name}").count(), 2, "{text}");
+}
+
+#[test]
+fn the_map_shows_calls_and_links() {
+    let text = Drawing::map(&project()).write(PictureFormat::Mermaid);
+    assert!(text.contains("p0n0 -.->|\"call\"| p0n1") && text.contains("p0n0 ==>|\"link\"| p0n1"), "{text}");
+    assert!(text.contains("p0n0(\"pay<br/>if slots.name is not #34;x#34;<br/>/pay\"):::kFlow"), "{text}");
+}
+
+#[test]
+fn svg_is_whole_and_holds_no_markup_of_the_author() {
+    let text = pay().write(PictureFormat::Svg);
+    assert!(!text.contains("<b>") && text.contains("&lt;b&gt;Done&lt;/b&gt; &amp; &quot;well&quot;"), "{text}");
+    // Every tag is closed in order.
+    let mut open = Vec::new();
+    for tag in text.split('<').skip(1).map(|rest| rest.split('>').next().unwrap()) {
+        match tag.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop(), Some(name.to_owned())),
+            None if tag.ends_with('/') => {}
+            None => open.push(tag.split(' ').next().unwrap().to_owned()),
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+    assert_eq!(text, pay().write(PictureFormat::Svg), "the same project gives the same bytes");
+}
+
+#[test]
+fn nothing_lies_on_anything_else() {
+    let project = project();
+    for drawing in [pay(), Drawing::map(&project), Drawing::of_all(&project), tangle()] {
+        for part in &drawing.parts {
+            let layout = lay_out(&part.nodes, &part.edges);
+            let labels = layout.routes.iter().filter_map(|route| route.label);
+            let spots: Vec<layers::Spot> = layout.nodes.iter().copied().chain(labels).collect();
+            for (at, a) in spots.iter().enumerate() {
+                assert!(a.x - a.width / 2.0 >= -0.1 && a.x + a.width / 2.0 <= layout.width + 0.1, "{a:?}");
+                assert!(a.y - a.height / 2.0 >= -0.1 && a.y + a.height / 2.0 <= layout.height + 0.1, "{a:?}");
+                for b in &spots[at + 1..] {
+                    let apart = (a.x - b.x).abs() + 0.1 >= (a.width + b.width) / 2.0
+                        || (a.y - b.y).abs() + 0.1 >= (a.height + b.height) / 2.0;
+                    assert!(apart, "{a:?} and {b:?}");
+                }
+            }
+            assert!(layout.routes.iter().all(|route| route.points.len() >= 2));
+        }
+    }
+}
+
+/// Many nodes with ways in all directions, to themselves too, and some without any.
+fn tangle() -> Drawing {
+    let node = |at: usize| Node { shape: Shape::Say, lines: vec!["word ".repeat(1 + at % 5)] };
+    let edge = |at: usize| Edge {
+        from: at * 7 % 30,
+        to: at * at % 30,
+        lines: if at % 3 == 0 { vec![format!("label {at}")] } else { Vec::new() },
+        line: Line::Next,
+    };
+    let nodes = (0..40).map(node).collect();
+    let edges = (0..60).map(edge).filter(|edge| edge.from != edge.to || edge.lines.is_empty()).collect();
+    Drawing { parts: vec![Part { nodes, edges, ..Part::default() }] }
+}

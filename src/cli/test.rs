@@ -1,0 +1,239 @@
+//! `segue test`: end-to-end cases, their results, and their recordings.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, anyhow};
+use segue::{
+    clock::{Clock, SystemClock},
+    e2e::{self, Options, Outcome, Results, RunError, Runner, Selection, TapeMode, report},
+    limits,
+    project::{Finding, Severity, Texts, render},
+};
+
+use super::{
+    COULD_NOT_RUN, Done, FINDINGS, USAGE,
+    check::Format,
+    out,
+    place::{Parts, Place},
+    serve::log,
+};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Files, folders, or `file.yml::name of a case`; the project's own folder of tests unless set
+    #[arg(value_name = "PATH")]
+    paths: Vec<String>,
+    /// The project's folder
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    project: PathBuf,
+    #[command(flatten)]
+    parts: Parts,
+    /// Begin no case after one has failed
+    #[arg(long)]
+    fail_fast: bool,
+    /// Only cases whose name holds this
+    #[arg(short = 'k', long = "keyword", value_name = "TEXT")]
+    part: Option<String>,
+    /// Cases that run at the same time
+    #[arg(short, long, value_name = "N", default_value_t = limits::TEST_JOBS)]
+    jobs: usize,
+    /// How often each case runs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    repeat: usize,
+    /// Write what models, tools and actions answer into this folder
+    #[arg(long, value_name = "FOLDER", help_heading = "Recordings", conflicts_with_all = ["replay", "repeat"])]
+    record: Option<PathBuf>,
+    /// Let this folder answer in place of models, tools and actions; nothing leaves
+    #[arg(long, value_name = "FOLDER", help_heading = "Recordings")]
+    replay: Option<PathBuf>,
+    /// How results are shown
+    #[arg(long, value_enum, default_value = "text", help_heading = "Results")]
+    format: Format,
+    /// Write the results as JUnit's XML
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    junit: Option<PathBuf>,
+    /// Write the results of all cases as YAML
+    #[arg(short = 'o', long, value_name = "PATH", num_args = 0..=1, default_missing_value = "e2e_results.yml", help_heading = "Results")]
+    e2e_results: Option<PathBuf>,
+    /// Write the cases that failed as files that can be run
+    #[arg(short = 'f', long, value_name = "PATH", num_args = 0..=1, default_missing_value = ".", help_heading = "Results")]
+    e2e_failed_tests: Option<PathBuf>,
+    /// Show which steps of the flows were walked
+    #[arg(long, alias = "coverage-report", help_heading = "Results")]
+    coverage: bool,
+    /// Write that into this folder, as coverage.txt and coverage.json
+    #[arg(long, value_name = "FOLDER", help_heading = "Results")]
+    coverage_output_path: Option<PathBuf>,
+    /// Log more
+    #[arg(long)]
+    debug: bool,
+    /// Accepted and not needed: projects are not trained
+    #[arg(short, long, value_name = "PATH", hide = true)]
+    model: Option<String>,
+    /// Accepted and not needed: projects are not trained
+    #[arg(long, value_name = "NAME", hide = true)]
+    remote_storage: Option<String>,
+}
+
+/// Runs the cases. 1 when one failed or a file of cases has errors, 3 when one could not run.
+pub(super) async fn test(mut args: Args) -> Done {
+    log(if args.debug { "debug" } else { "error" });
+    if let Some(code) = older_words(&mut args) {
+        return Ok(code);
+    }
+    let place = Place { project: args.project.clone(), parts: args.parts.clone() };
+    let Some(opened) = place.open()? else { return Ok(FINDINGS) };
+    let selection = Selection::read(&place.project, &args.paths, opened.project.config.folders.tests.as_deref());
+    let mut runner = Runner::new(opened.project.clone(), place.project.clone(), place.places());
+    let (mut findings, texts) = (selection.findings().0.to_vec(), selection.findings().1);
+    let planned = match runner.plan(&selection, args.part.as_deref()) {
+        Ok((planned, more)) => {
+            findings.extend(more);
+            findings.sort_by(|a, b| a.place.cmp(&b.place));
+            planned
+        }
+        Err(RunError::Findings(errors, texts)) => {
+            out::aside(&render::all(&errors, &texts));
+            out::note("the project has errors with the endpoints that these cases name");
+            return Ok(FINDINGS);
+        }
+        Err(error @ RunError::Folder(_)) => return Err(error.into()),
+    };
+    if findings.iter().any(|finding| finding.severity == Severity::Error) {
+        show_findings(&findings, texts, &args)?;
+        return Ok(FINDINGS);
+    }
+    if planned.is_empty() {
+        out::note("no case was found; name files or folders, or set `tests` in config.yml");
+        return Ok(USAGE);
+    }
+    if args.format == Format::Text && !findings.is_empty() {
+        out::aside(&render::all(&findings, texts));
+    }
+    if args.replay.is_none() {
+        opened.name_scripted_models();
+    }
+    let covers = args.coverage || args.coverage_output_path.is_some();
+    let shows = args.format == Format::Text;
+    let mut trouble = None;
+    let results = runner
+        .run(&planned, &options(&args), covers, |result| {
+            if shows && let Err(error) = out::raw(&out::plain(&report::text(result))) {
+                trouble.get_or_insert(error);
+            }
+        })
+        .await;
+    if let Some(error) = trouble {
+        return Err(error.into());
+    }
+    let coverage = covers.then(|| runner.coverage(&results));
+    match args.format {
+        Format::Text => {
+            if let Some(coverage) = coverage.as_ref().filter(|_| args.coverage) {
+                out::raw(&coverage_text(coverage))?;
+            }
+            out::raw(&report::summary(&results))?;
+        }
+        Format::Json => out::line(&report::json(&results, &findings, coverage.as_ref()).to_string())?,
+    }
+    write(&args, &results, coverage.as_ref())?;
+    Ok(match () {
+        () if results.count(Outcome::NotRun) > 0 => COULD_NOT_RUN,
+        () if !results.is_fine() => FINDINGS,
+        () => 0,
+    })
+}
+
+/// `test e2e PATH` as hands know it, and what is not there.
+fn older_words(args: &mut Args) -> Option<u8> {
+    match args.paths.first().map(String::as_str) {
+        Some("e2e") => drop(args.paths.remove(0)),
+        Some("du") if !Path::new("du").exists() => {
+            out::note(
+                "`test du` is not there yet; `segue test` runs end-to-end cases, and `segue trace` shows which commands a message gave",
+            );
+            return Some(USAGE);
+        }
+        Some(word @ ("nlu" | "core")) if !Path::new(word).exists() => {
+            out::note(&format!("`test {word}` is for projects with trained models; there are none here"));
+            return Some(USAGE);
+        }
+        _ => {}
+    }
+    for (given, flag) in [(&args.model, "--model"), (&args.remote_storage, "--remote-storage")] {
+        if given.is_some() {
+            out::note(&format!("{flag} is not needed: projects run as they are, without training"));
+        }
+    }
+    None
+}
+
+fn options(args: &Args) -> Options {
+    let tape = match (&args.record, &args.replay) {
+        (Some(folder), _) => TapeMode::Record(folder.clone()),
+        (None, Some(folder)) => TapeMode::Replay(folder.clone()),
+        (None, None) => TapeMode::Live,
+    };
+    Options { jobs: args.jobs, fail_fast: args.fail_fast, tape, repeat: args.repeat }
+}
+
+fn show_findings(findings: &[Finding], texts: &Texts, args: &Args) -> std::io::Result<()> {
+    match args.format {
+        Format::Text => {
+            out::aside(&render::all(findings, texts));
+            out::note("no case was run; `segue explain CODE` says more about each");
+            Ok(())
+        }
+        Format::Json => out::line(&report::json(&Results::default(), findings, None).to_string()),
+    }
+}
+
+fn coverage_text(coverage: &e2e::Coverage) -> String {
+    let mut text = format!("by {} cases that passed\n{}", coverage.passed.cases, coverage.passed.text());
+    if coverage.failed.cases > 0 {
+        text.push_str(&format!("by {} cases that did not\n{}", coverage.failed.cases, coverage.failed.text()));
+    }
+    text
+}
+
+fn write(args: &Args, results: &Results, coverage: Option<&e2e::Coverage>) -> anyhow::Result<()> {
+    if let Some(path) = &args.junit {
+        put(path, &report::junit(results))?;
+    }
+    if let Some(path) = &args.e2e_results {
+        let path = if path.is_dir() { path.join("e2e_results.yml") } else { path.clone() };
+        put(&path, &report::result_file(results))?;
+    }
+    if let Some(path) = &args.e2e_failed_tests {
+        let files = report::failed_files(results);
+        for (number, text) in files.iter().enumerate() {
+            put(&failed_path(path, number), text)?;
+        }
+    }
+    if let (Some(folder), Some(coverage)) = (&args.coverage_output_path, coverage) {
+        put(&folder.join("coverage.txt"), &coverage_text(coverage))?;
+        put(&folder.join("coverage.json"), &format!("{}\n", serde_json::to_string_pretty(coverage)?))?;
+    }
+    Ok(())
+}
+
+/// The file for the `number`th text: the one that was named, or one with a name of its own in the folder that was named.
+fn failed_path(given: &Path, number: usize) -> PathBuf {
+    let more = if number == 0 { String::new() } else { format!("_{}", number + 1) };
+    if given.extension().is_some_and(|extension| extension == "yml" || extension == "yaml") {
+        let stem = given.file_stem().unwrap_or_default().to_string_lossy();
+        return given.with_file_name(format!("{stem}{more}.yml"));
+    }
+    let at = SystemClock.now().to_utc().format("%Y%m%d-%H%M%S");
+    given.join(format!("e2e_failed_tests_{at}{more}.yml"))
+}
+
+fn put(path: &Path, text: &str) -> anyhow::Result<()> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).with_context(|| format!("the folder {} cannot be made", folder.display()))?;
+    }
+    fs::write(path, text).map_err(|error| anyhow!("{} cannot be written: {error}", path.display()))
+}

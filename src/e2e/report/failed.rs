@@ -1,0 +1,106 @@
+//! The cases that failed as files that can be run.
+
+use std::path::Path;
+
+use segue_engine::project::cases::{Named, Shared, StubAgent, StubEnd, StubTool};
+use serde_json::{Map, Value as Json, json};
+
+use super::{
+    super::{CaseResult, Outcome, Results, plan::Planned},
+    yaml,
+};
+
+/// One text for each file that has a case that failed, in order: those cases, with what they take from the file and from the
+/// `conftest.yml` above it. Paths in it are absolute, so that the file may stand anywhere.
+pub fn failed_files(results: &Results) -> Vec<String> {
+    let failed: Vec<&CaseResult> = results.cases.iter().filter(|case| case.outcome != Outcome::Passed).collect();
+    let mut files: Vec<&str> = Vec::new();
+    for case in &failed {
+        if !files.contains(&case.file.as_str()) {
+            files.push(&case.file);
+        }
+    }
+    files
+        .into_iter()
+        .map(|file| one(&failed.iter().copied().filter(|case| case.file == file).collect::<Vec<_>>()))
+        .collect()
+}
+
+fn one(cases: &[&CaseResult]) -> String {
+    let mut file = Map::new();
+    if let Some(first) = cases.first() {
+        file.extend(shared(&first.case.shared));
+    }
+    let mut written: Vec<Json> = Vec::new();
+    for case in cases {
+        let case = &case.written().written;
+        // A case that ran several times is written once.
+        if !written.contains(case) {
+            written.push(case.clone());
+        }
+    }
+    file.insert("test_cases".to_owned(), Json::Array(written));
+    yaml::write(&Json::Object(file))
+}
+
+fn single(key: &str, value: Json) -> Json {
+    Json::Object(Map::from_iter([(key.to_owned(), value)]))
+}
+
+fn shared(shared: &Shared) -> Map<String, Json> {
+    let mut out = Map::new();
+    let mut add = |key: &str, value: Json| {
+        let empty = value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
+        if !empty && !value.is_null() {
+            out.insert(key.to_owned(), value);
+        }
+    };
+    let fixtures = shared.fixtures.iter().map(|(name, fixture)| {
+        let slots = fixture.slots.iter().map(|(slot, value)| single(&slot.name, value.clone()));
+        single(name, Json::Array(slots.collect()))
+    });
+    add("fixtures", Json::Array(fixtures.collect()));
+    let metadata = shared.metadata.iter().map(|(name, values)| single(name, Json::Object(values.clone())));
+    add("metadata", Json::Array(metadata.collect()));
+    let actions = shared
+        .actions
+        .iter()
+        .map(|(name, stub)| (name.to_string(), json!({"events": stub.events, "responses": stub.responses})));
+    add("stub_custom_actions", Json::Object(actions.collect()));
+    let tools = shared
+        .tools
+        .iter()
+        .map(|(name, stub)| (name.to_string(), Json::Array(stub.answers.iter().map(tool).collect())));
+    add("stub_mcp_tools", Json::Object(tools.collect()));
+    let agents = shared
+        .agents
+        .iter()
+        .map(|(name, stub)| (name.to_string(), Json::Array(stub.answers.iter().map(agent).collect())));
+    add("stub_agents", Json::Object(agents.collect()));
+    let path = |named: &Option<Named>| named.as_ref().map_or(Json::Null, |named| absolute(&Planned::beside(named)));
+    add("stub_llm", path(&shared.llm));
+    add("endpoints", path(&shared.endpoints));
+    add("llm_judge", shared.judge.as_ref().map_or(Json::Null, |judge| json!({"llm": judge})));
+    out
+}
+
+fn absolute(path: &Path) -> Json {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    Json::from(path.display().to_string())
+}
+
+fn tool(answer: &StubTool) -> Json {
+    match answer {
+        StubTool::Result(result) => json!({"result": result}),
+        StubTool::Error(error) => json!({"error": &**error}),
+    }
+}
+
+fn agent(run: &StubAgent) -> Json {
+    let status = match run.ends {
+        StubEnd::AwaitingUser => "awaiting_user",
+        StubEnd::Finished => "finished",
+        StubEnd::Failed => "failed",
+    };
+    json!({"says": run.says.iter().map(|text| &**text).collect::<Vec<_>>(), "slots": run.slots, "status": status})
+}
