@@ -128,6 +128,12 @@ impl Mirror {
                     self.before_action = Some(Box::new((self.slots.clone(), self.said.clone())));
                 }
             }
+            EventKind::ActionFailed { .. } | EventKind::ActionExecutionRejected { .. } => {
+                self.acts += 1;
+                if self.before_message.is_some() {
+                    self.before_action = Some(Box::new((self.slots.clone(), self.said.clone())));
+                }
+            }
             EventKind::ToolExecuted { agent_id: None, .. } => self.acts += 1,
             EventKind::AgentStarted { agent_id, .. } => {
                 self.acts += 1;

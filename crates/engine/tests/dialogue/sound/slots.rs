@@ -269,6 +269,15 @@ fn is_given(taken: &Taken, events: &[Event], name: &str, value: &Json, by: Optio
 fn came_in(taken: &Taken, name: &str, fits: impl Fn(&Json) -> bool) -> bool {
     let events = match &taken.input.kind {
         InputKind::Acted(ActionOutcome::Done { events }) => events,
+        // As an action server writes it.
+        InputKind::Acted(ActionOutcome::Answered(answer)) => {
+            let is = |event: &Map<String, Json>| event.get("event") == Some(&"slot".into());
+            let named = |event: &Map<String, Json>| event.get("name").and_then(Json::as_str) == Some(name);
+            return answer
+                .events
+                .iter()
+                .any(|event| is(event) && named(event) && fits(event.get("value").unwrap_or(&Json::Null)));
+        }
         InputKind::Agent(outcome) => &outcome.events,
         _ => return false,
     };

@@ -1,7 +1,7 @@
 //! What the user hears.
 
 use segue_engine::{
-    conversation::{BotMessage, Command, EventKind, Frame, FrameKind, PatternFrame, Position},
+    conversation::{BotMessage, Command, EventKind, Frame, FrameKind, PatternFrame, Position, SearchOutcome},
     dialogue::{InputKind, Next, Reason},
     ids::{ActionName, ResponseName},
     project::{NameText, Project, Step, StepKind},
@@ -30,7 +30,7 @@ fn bots<'t>(turn: &'t Turn<'_>) -> impl DoubleEndedIterator<Item = &'t BotMessag
 
 /// A program that wants something of a conversation where it has no meaning is not the user's business.
 fn nobody_wrote(turn: &Turn<'_>) -> bool {
-    turn.notes("nobody is told") || turn.notes("does not wait any more")
+    turn.notes("nobody is told") || turn.notes("does not wait any more") || turn.notes("does not wait for now any more")
 }
 
 /// Nobody can answer a question that they have not heard, or that three other texts have pushed off the screen: when a question
@@ -92,12 +92,22 @@ pub(super) fn a_failure_is_told_once(_: &mut Ledger, turn: &Turn<'_>) -> Verdict
         _ => false,
     };
     let failed = turn.why().filter(is_failure).count();
+    let lost = |input: &InputKind| matches!(input, InputKind::Searched(SearchOutcome::Failed { .. }));
+    let failed = failed + turn.taken.iter().filter(|taken| lost(&taken.input.kind)).count();
     let refused = turn.understood().map_or(0, |(_, commands, _)| {
         commands.iter().filter(|command| matches!(command, Command::Error { .. })).count()
     });
     let told =
         bots(turn).filter(|bot| bot.utter_action.as_deref().is_some_and(|name| FAILURES.contains(&name))).count();
     let circles = usize::from(turn.notes("ran in circles"));
+    // Where the pattern that tells does more than tell, it may fail itself, or hand the word on before it has told.
+    let tells_alone = turn.project().flow("pattern_internal_error").is_none_or(|flow| {
+        let acts = |step: &Step| matches!(&step.kind, StepKind::Action(NameText::Plain(name)) if turn.project().lists_action(name.as_str()));
+        !flow.steps.iter().any(acts)
+    });
+    if !tells_alone {
+        return Ok(());
+    }
     let (least, most) = ((failed + refused).saturating_sub(circles), failed + refused + circles);
     if (least..=most).contains(&told) && (told > 0 || failed + refused == 0) {
         return Ok(());
