@@ -120,7 +120,6 @@ fn bot() -> impl Strategy<Value = EventKind> {
                 kind: BotKind::Filler,
                 agent: None,
                 reply_id: Some("r".into()),
-                utter_source: Some("EnterpriseSearchPolicy".into()),
                 wording: None,
                 in_exchange,
             })
