@@ -44,7 +44,9 @@ pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
 /// Questions whose buttons all fill something else: whoever presses one is asked again.
 fn foreign_buttons(survey: &Survey<'_>, findings: &mut Findings) {
     let mut questions: BTreeMap<&str, Vec<&Fill>> = BTreeMap::new();
-    for fill in survey.fills.iter().filter(|fill| !fill.builtin) {
+    // A slot that is not there has been told about (F0310).
+    let known = |fill: &&Fill| !fill.builtin && survey.project.slot(&fill.slot).is_some();
+    for fill in survey.fills.iter().filter(known) {
         let asked = fill.button_of.as_deref().and_then(|response| response.strip_prefix("utter_ask_"));
         let is_known = survey.project.slot(&fill.slot).is_some();
         if let Some(slot) = asked.filter(|slot| survey.collected.contains(slot) && is_known) {
