@@ -6,10 +6,12 @@
 //! | `codes` | lists every public error code with the title of its page |
 //! | `reference` | writes the pages that are made from the source: `docs/reference/keys.md` |
 //! | `foreign` | installs the parts from npm and PyPI, then runs the tests against them |
-//! | `full` | runs the test suite with its full counts and repeats the closing lines |
+//! | `full` | runs the test suite with its full counts, then the mutants, and repeats the closing lines |
+//! | `mutants` | puts seeded bugs into a copy of the engine, one at a time; its tests must catch each |
 
 mod foreign;
 mod full;
+mod mutants;
 mod place;
 mod reference;
 mod scan;
@@ -19,7 +21,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-const USAGE: &str = "usage: cargo xtask tidy | codes | reference | foreign [--install-only] [-- TEST ARGUMENTS] | full [CARGO TEST ARGUMENTS]";
+const USAGE: &str = "usage: cargo xtask tidy | codes | reference | foreign [--install-only] [-- TEST ARGUMENTS] | full [CARGO TEST ARGUMENTS] | mutants [--only NAME | --from NAME]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         "reference" => reference::write(),
         "foreign" => foreign::run(rest),
         "full" => full::run(rest),
+        "mutants" => mutants::run(rest),
         _ => {
             eprintln!("`{verb}` is no verb\n{USAGE}");
             return ExitCode::from(2);
