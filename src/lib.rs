@@ -24,9 +24,9 @@
 //! | floor | rooms | what they are for |
 //! | --- | --- | --- |
 //! | 6 porch | [`server`] | routes, limits, the end of the process |
-//! | 5 hall | [`channels`] | wires to users, both directions |
+//! | 5 hall | [`channels`], [`import`] | wires to users, both directions; conversations of another store |
 //! | 4 engine room | [`runtime`] | one turn, from message to replies |
-//! | 3 actors | [`understanding`], [`knowledge`], [`agents`] | from words to commands; answers from documents; loops with a goal |
+//! | 3 actors | [`understanding`], [`knowledge`], [`wording`], [`agents`] | from words to commands; answers from documents; responses in other words; loops with a goal |
 //! | 2 instruments | [`llm`], [`tools`], [`actions`], [`store`], [`search`], [`prompts`] | models; tools and MCP; action servers; everything durable; finding texts; texts for models |
 //! | 1 vocabulary | [`project`], [`conversation`] | what the author wrote; what happened |
 //! | 0 ground | [`clock`], [`cx`], [`effect`], [`limits`], [`secret`], [`http`], [`environment`] | words everybody uses |
@@ -60,6 +60,7 @@ pub mod effect;
 pub mod environment;
 pub mod failpoint;
 pub mod http;
+pub mod import;
 pub mod knowledge;
 pub mod limits;
 pub mod llm;
@@ -74,6 +75,7 @@ pub mod store;
 pub mod testing;
 pub mod tools;
 pub mod understanding;
+pub mod wording;
 
 /// What every trait of this crate gives back where it may wait.
 pub use futures::future::BoxFuture;

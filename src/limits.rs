@@ -69,6 +69,24 @@ pub const COMMAND_VALUE: usize = 500;
 pub const COMMAND_TOKENS: u32 = 256;
 /// Commands: the same for models that think unseen; their thoughts count.
 pub const COMMAND_TOKENS_THINKING: u32 = 4_096;
+/// Rephraser: one call, where neither the project nor the model's entry sets a timeout (dialogue.md 7.5).
+pub const REPHRASE_WAIT: Duration = Duration::from_secs(5);
+/// Rephraser: how freely it chooses words, where the project sets no temperature (dialogue.md 7.5).
+pub const REPHRASE_TEMPERATURE: f64 = 0.3;
+/// Rephraser: tokens of one answer, where the project sets no limit.
+pub const REPHRASE_TOKENS: u32 = 256;
+/// Rephraser: utterances of the conversation that are shown, whatever the project asks for.
+pub const REPHRASE_LINES: usize = 40;
+/// Import: events that are brought over at once.
+pub const IMPORT_EVENTS: usize = 1_000_000;
+/// Import: bytes of one line.
+pub const IMPORT_LINE: usize = 4 * 1024 * 1024;
+/// Import: rows that were left out and are told one by one.
+pub const IMPORT_TOLD: usize = 1_000;
+/// Response server: one answer, where the project sets no timeout.
+pub const NLG_WAIT: Duration = Duration::from_secs(5);
+/// Response server: bytes of one answer.
+pub const NLG_BODY: usize = 256 * 1024;
 /// Commands: lines of one answer that are read.
 pub const COMMAND_LINES: usize = 200;
 /// Commands: commands taken from one answer.

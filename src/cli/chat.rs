@@ -32,7 +32,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
     /// Which conversation; a new one unless set
-    #[arg(long, value_name = "ID")]
+    #[arg(long, alias = "conversation-id", value_name = "ID")]
     conversation: Option<String>,
 }
 

@@ -30,13 +30,13 @@ pub(super) enum Format {
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
+    pub(super) place: Place,
     /// How findings are shown
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
     /// Also fail on warnings
     #[arg(long)]
-    strict: bool,
+    pub(super) strict: bool,
     /// Also ask the tool servers and the action server
     #[arg(long)]
     online: bool,

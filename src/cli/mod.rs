@@ -9,9 +9,11 @@ mod check;
 mod demo;
 mod explain;
 mod graph;
+mod import;
 mod init;
 pub(crate) mod out;
 mod place;
+mod rasa;
 mod replay;
 mod serve;
 mod test;
@@ -55,11 +57,24 @@ enum Command {
     Trace(trace::Args),
     /// Run a stored conversation again from its record and compare every event
     Replay(replay::Args),
+    /// Bring conversations over from another store
+    Import(import::Args),
+    /// The same as `check`: nothing has to be trained
+    Train(rasa::Train),
+    /// The same as `chat`
+    Shell(rasa::Shell),
+    /// The same as `run`
+    Inspect(rasa::Inspect),
+    /// `data validate` is the same as `check`
+    Data(rasa::Data),
     /// Show the page of an error code; without a code, list them
     Explain(explain::Args),
     /// Serve the tools of a demonstration over MCP on standard input and output
     #[cfg(feature = "mcp")]
     Demo(demo::Args),
+    /// Anything else: some names are known from elsewhere
+    #[command(external_subcommand)]
+    Elsewhere(Vec<String>),
 }
 
 /// Deeply nested conditions and templates are walked on the stack; the main thread of some systems has 1 MiB.
@@ -85,6 +100,12 @@ pub(crate) fn run() -> ExitCode {
         Command::Trace(args) => wait(trace::trace(args)),
         Command::Replay(args) => wait(replay::replay(args)),
         Command::Explain(args) => explain::explain(&args),
+        Command::Import(args) => wait(import::import(args)),
+        Command::Train(args) => rasa::train(args),
+        Command::Shell(args) => rasa::shell(args),
+        Command::Inspect(args) => rasa::inspect(args),
+        Command::Data(args) => rasa::data(args),
+        Command::Elsewhere(words) => rasa::elsewhere(&words),
         #[cfg(feature = "mcp")]
         Command::Demo(args) => wait(demo::demo(args)),
     };

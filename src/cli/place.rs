@@ -25,10 +25,10 @@ pub(super) struct Place {
 #[derive(Clone, clap::Args)]
 pub(super) struct Parts {
     /// In place of config.yml; paths begin in the project's folder
-    #[arg(long, value_name = "FILE", help_heading = "Places")]
+    #[arg(short, long, value_name = "FILE", help_heading = "Places")]
     config: Option<PathBuf>,
     /// In place of domain.yml and domain/
-    #[arg(long, value_name = "PATH", num_args = 1.., help_heading = "Places")]
+    #[arg(short, long, value_name = "PATH", num_args = 1.., help_heading = "Places")]
     domain: Vec<PathBuf>,
     /// In place of data/ and flows/
     #[arg(long, value_name = "PATH", num_args = 1.., help_heading = "Places")]

@@ -1,10 +1,11 @@
 //! `segue run`: the server.
 
-use std::{io, net::IpAddr};
+use std::{io, net::IpAddr, sync::Arc};
 
 use segue::{
     actions::Health,
     channels, environment, limits,
+    project::Project,
     runtime::Outbox,
     server,
     server::{Settings, listen},
@@ -16,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 use super::{
     COULD_NOT_RUN, Done, FINDINGS, USAGE, out,
     place::{Place, cannot_build},
+    rasa,
 };
 
 #[derive(clap::Args)]
@@ -26,7 +28,7 @@ pub(super) struct Args {
     #[arg(short, long, default_value_t = 5005)]
     port: u16,
     /// The address to listen on; 0.0.0.0 is every one of this machine
-    #[arg(long, default_value = "127.0.0.1")]
+    #[arg(short = 'i', long, alias = "interface", default_value = "127.0.0.1")]
     host: IpAddr,
     /// Offer the HTTP API over conversations
     #[arg(long)]
@@ -40,10 +42,25 @@ pub(super) struct Args {
     /// Do not start when a tool server is down
     #[arg(long)]
     strict: bool,
+    /// Open only this channel, whatever credentials.yml lists
+    #[arg(long, value_name = "NAME")]
+    connector: Option<String>,
+    /// Accepted for scripts: browsers ask from where they are served
+    #[arg(long, value_name = "ORIGIN", num_args = 0..=1, hide = true)]
+    cors: Option<Option<String>>,
+    #[command(flatten)]
+    accepted: rasa::Accepted,
 }
 
 pub(super) async fn serve(args: Args) -> Done {
     log("info");
+    if args.place.project.as_os_str() == "actions" && !args.place.project.join("config.yml").is_file() {
+        return rasa::elsewhere(&["run".to_owned(), "actions".to_owned()]);
+    }
+    args.accepted.say();
+    if args.cors.is_some() {
+        out::note("`--cors` does nothing: this version answers no page of another origin");
+    }
     let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
     opened.name_scripted_models();
     let token = args.auth_token.clone().or_else(|| environment::variable("SEGUE_AUTH_TOKEN"));
@@ -68,7 +85,7 @@ pub(super) async fn serve(args: Args) -> Done {
     let location = args.place.location(args.store.as_deref(), &project)?;
     let store = store::open(&location)?;
     let assistant = opened.builder.store(store).build().map_err(cannot_build)?;
-    let (channels, troubles) = channels::open(&project.credentials);
+    let Some((channels, troubles)) = opened_channels(&project, args.connector.as_deref()) else { return Ok(USAGE) };
     for trouble in troubles {
         tracing::warn!(code = channels::ChannelError::CODE, "{trouble}");
     }
@@ -101,6 +118,21 @@ pub(super) async fn serve(args: Args) -> Done {
     }
     tracing::info!("stopped");
     Ok(0)
+}
+
+/// The channels of the project, or the one that was asked for.
+type Channels = (Vec<Arc<dyn channels::Channel>>, Vec<channels::ChannelError>);
+
+fn opened_channels(project: &Project, only: Option<&str>) -> Option<Channels> {
+    let Some(only) = only else { return Some(channels::open(&project.credentials)) };
+    let settings = project.credentials.get(only).cloned().unwrap_or_else(|| serde_json::json!({}));
+    let (opened, troubles) = channels::open(&[(only.to_owned(), settings)].into_iter().collect());
+    if opened.is_empty() {
+        let why = troubles.first().map(ToString::to_string).unwrap_or_else(|| format!("`{only}` has nothing to open"));
+        out::note(&format!("`--connector {only}`: {why}"));
+        return None;
+    }
+    Some((opened, troubles))
 }
 
 /// What goes on beside serving; never ends.

@@ -47,6 +47,10 @@ prompts! {
     commands_turn = "commands_turn.j2",
     /// The command generator: what was wrong with its answer.
     commands_repair = "commands_repair.j2",
+    /// The rephraser: task and rules; stable for a language.
+    rephrase = "rephrase.j2",
+    /// The rephraser: history, message and text; new at every response.
+    rephrase_turn = "rephrase_turn.j2",
     /// Answers from documents: task and rules; stable for a project.
     knowledge = "knowledge.j2",
     /// Answers from documents: passages, history and question; new at every question.

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use segue_engine::{
     finding::Finding,
     ids::ServerName,
-    project::{DocumentStore, ModelChoice, Project},
+    project::{DocumentStore, ModelChoice, Nlg, Project},
     template::TemplateError,
 };
 use serde_json::{Map, Value as Json};
@@ -28,6 +28,7 @@ use crate::{
     store::{Journal, MemoryStore, Store, StoreError},
     tools::{Tool, ToolSource},
     understanding::Understander,
+    wording::Wording,
 };
 
 /// Why an assistant could not be made.
@@ -222,7 +223,9 @@ impl AssistantBuilder {
         let prompts =
             PromptSet::new(|name| self.replacement(name)).map_err(|error| LoadError::Prompt(Box::new(error)))?;
         let prompts = Arc::new(prompts);
-        let Opened { generator, agents: agent_models, answers, flows_by, documents_by } = self.models()?;
+        let Opened { generator, agents: agent_models, answers, words: wording_model, flows_by, documents_by } =
+            self.models()?;
+        let wording = Wording::new(&self.project, prompts.clone(), self.outbound.clone()).map(Arc::new);
         let knowledge = self.knowledge(documents_by, prompts.clone())?;
         let turn_wall = self.wall();
         let build = hash::number(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
@@ -243,6 +246,8 @@ impl AssistantBuilder {
             store: store.clone(),
             knowledge,
             knowledge_model: answers,
+            wording,
+            wording_model,
             offline: self.offline,
         };
         Ok(Assistant(Arc::new(Inner {
@@ -318,7 +323,13 @@ impl AssistantBuilder {
                 .map_err(|problem| LoadError::Model { place: format!("the agent {name}"), problem })?;
             agents.insert(name.to_string(), model);
         }
-        Ok(Opened { generator: opened, agents, answers, flows_by, documents_by })
+        let words = match &self.project.endpoints.nlg {
+            Some(Nlg::Rephraser(rephraser)) => models
+                .open(rephraser.model_group.as_deref(), &rephraser.llm)
+                .map_err(|problem| LoadError::Model { place: "the rephraser".to_owned(), problem })?,
+            _ => opened.clone(),
+        };
+        Ok(Opened { generator: opened, agents, answers, words, flows_by, documents_by })
     }
 
     /// The embedding model of a component, where it names one or the program brought its own.
@@ -411,6 +422,8 @@ struct Opened {
     agents: HashMap<String, Arc<dyn Llm>>,
     /// The one that answers from documents.
     answers: Arc<dyn Llm>,
+    /// The one that says responses in other words.
+    words: Arc<dyn Llm>,
     /// The one that compares flows.
     flows_by: Option<Arc<dyn Embedder>>,
     /// The one that compares documents.
@@ -420,8 +433,8 @@ struct Opened {
 impl Opened {
     /// One model for everything.
     fn of(model: Arc<dyn Llm>) -> Self {
-        let answers = model.clone();
-        Self { generator: model, agents: HashMap::new(), answers, flows_by: None, documents_by: None }
+        let (answers, words) = (model.clone(), model.clone());
+        Self { generator: model, agents: HashMap::new(), answers, words, flows_by: None, documents_by: None }
     }
 }
 

@@ -24,6 +24,7 @@ mod replies;
 mod takeover;
 mod timers;
 mod turn;
+mod wording;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 

@@ -141,6 +141,7 @@ fn from_map(own: &Map<String, Json>, default: &str) -> ModelDef {
     let mut settings = own.clone();
     let mut take = |key: &str| settings.shift_remove(key).and_then(|value| value.as_str().map(str::to_owned));
     let (provider, model) = (take("provider"), take("model"));
+    let model = take("model_name").filter(|_| model.is_none()).or(model);
     ModelDef {
         provider: provider.unwrap_or_else(|| "openai".into()).into(),
         model: model.unwrap_or_else(|| default.into()).into(),

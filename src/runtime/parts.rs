@@ -20,6 +20,7 @@ use crate::{
     store::Store,
     tools::{SourceStatus, Tool, ToolSource},
     understanding::Understander,
+    wording::Wording,
 };
 use futures::future::BoxFuture;
 
@@ -47,6 +48,10 @@ pub(super) struct Parts {
     pub(super) tools: HashMap<String, Vec<Arc<dyn Tool>>>,
     /// Actions that were registered, by name.
     pub(super) actions: HashMap<String, Arc<dyn Action>>,
+    /// Who words responses, if not their own texts do.
+    pub(super) wording: Option<Arc<Wording>>,
+    /// The model that says them in other words.
+    pub(super) wording_model: Arc<dyn Llm>,
     /// Runs the other custom actions.
     pub(super) action_server: Option<Arc<dyn ActionServer>>,
     /// Where the events of earlier turns are.

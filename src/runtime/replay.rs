@@ -170,6 +170,8 @@ impl Assistant {
             agents: parts.agents.clone(),
             tools: parts.tools.clone(),
             actions: parts.actions.clone(),
+            wording: parts.wording.clone(),
+            wording_model: parts.wording_model.clone(),
             action_server: None,
             store: parts.store.clone(),
             knowledge: parts.knowledge.clone(),

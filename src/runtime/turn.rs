@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use segue_engine::{
-    conversation::{Conversation, Event, EventKind, EventPlace},
+    conversation::{BotMessage, Conversation, Event, EventKind, EventPlace},
     dialogue::{self, Input, InputKind, Next, Reason},
 };
 
-use super::{actions::Past, effects, hash, parts::Parts, recorded::Door, replies::TurnSink, timers};
+use super::{actions::Past, effects, hash, parts::Parts, recorded::Door, replies::TurnSink, timers, wording};
 use crate::{
     cx::Cx,
     limits,
@@ -64,7 +64,17 @@ pub(super) async fn walk(
     for effect in 0.. {
         let at = if effect == 0 { inbound.at } else { crate::clock::Clock::now(&*door.clock) };
         let input = Input { at, seed: hash::nth(inbound.seed, effect), kind };
-        let advance = dialogue::advance(&parts.project, conversation, input);
+        // Words are chosen before anybody hears them, so what happened is told again with the words that were chosen.
+        let before = parts.wording.is_some().then(|| conversation.clone());
+        let mut advance = dialogue::advance(&parts.project, conversation, input);
+        if let (Some(before), Some(wording)) = (before, &parts.wording)
+            && advance.events.iter().any(wants_words)
+        {
+            *conversation = before;
+            let scene = wording::Scene { parts, number, door, said: &walked.replies };
+            let (events, cx) = (&mut advance.events, cx.step(effect));
+            wording::reword(&scene, wording, conversation, events, sink, &mut walked.failures, &cx).await;
+        }
         walked.take(number, advance.events);
         walked.why.extend(advance.why);
         let over_budget = spent(effect, cx);
@@ -100,15 +110,21 @@ fn spent(effect: u64, cx: &Cx) -> Option<String> {
     cx.remaining().is_zero().then(|| "the time of the turn".into())
 }
 
+fn wants_words(event: &Event) -> bool {
+    matches!(&event.kind, EventKind::Bot(bot) if bot.wording.is_some())
+}
+
+/// The id of a reply on the wire: its own, or its place in the turn.
+pub(super) fn reply_id(number: TurnNumber, at: usize, bot: &BotMessage) -> Arc<str> {
+    bot.reply_id.clone().unwrap_or_else(|| format!("{}/r{at}", number.0).into())
+}
+
 impl Walked {
     /// Takes events, and the replies among them.
     fn take(&mut self, number: TurnNumber, events: Vec<Event>) {
         for event in events {
             if let EventKind::Bot(bot) = &event.kind {
-                let id = match &bot.reply_id {
-                    Some(id) => id.clone(),
-                    None => format!("{}/r{}", number.0, self.replies.len()).into(),
-                };
+                let id = reply_id(number, self.replies.len(), bot);
                 self.replies.push(StoredReply { id, reply: bot.reply.clone(), kind: bot.kind });
             }
             self.events.push(event);

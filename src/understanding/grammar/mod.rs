@@ -191,9 +191,16 @@ impl Grammar<'_> {
                 parsed.drop(at, line, Why::Cut);
                 continue;
             }
-            self.line(at, &mut parsed);
+            self.line(At { line: self.alias(line).unwrap_or(line), ..at }, &mut parsed);
         }
         parsed.without_empty_hands()
+    }
+
+    /// The command that a line stands for by the project's own word.
+    fn alias(&self, line: &str) -> Option<&str> {
+        let aliases = self.project.config.generator.as_ref().map(|generator| generator.aliases.as_slice());
+        let mut aliases = aliases.unwrap_or_default().iter();
+        aliases.find(|alias| alias.line.is_match(line).is_match()).map(|alias| &*alias.command)
     }
 
     fn line(&self, at: At<'_>, parsed: &mut Parsed) {

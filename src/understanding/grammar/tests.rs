@@ -303,6 +303,124 @@ fn what_is_dropped_says_where_and_why() {
     }
 }
 
+/// The text forms of the generations of prompts (dialogue.md 4.4).
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// Calls, `StartFlow(x)`.
+    V1,
+    /// Words, `start flow x`.
+    V2,
+    /// Words, with a search of its own.
+    V3,
+}
+
+/// A command as a model of that generation writes it; `None` where the generation has no form for it.
+fn written(command: &Command, form: Form) -> Option<String> {
+    use Form::{V1, V2, V3};
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or("None").to_owned();
+    let list = |options: &[segue_engine::ids::FlowId], between: &str| {
+        options.iter().map(ToString::to_string).collect::<Vec<_>>().join(between)
+    };
+    Some(match (command, form) {
+        (Command::StartFlow { flow }, V1) => format!("StartFlow({flow})"),
+        (Command::StartFlow { flow }, _) => format!("start flow {flow}"),
+        (Command::SetSlot { name, value, .. }, V1) => format!("SetSlot({name}, {})", text(value)),
+        (Command::SetSlot { name, value, .. }, _) => format!("set slot {name} {}", text(value)),
+        (Command::CancelFlow, V1) => "CancelFlow()".into(),
+        (Command::CancelFlow, _) => "cancel flow".into(),
+        (Command::Clarify { options }, V1) => format!("Clarify({})", list(options, ", ")),
+        (Command::Clarify { options }, _) => format!("disambiguate flows {}", list(options, " ")),
+        (Command::SkipQuestion, V1) => "SkipQuestion()".into(),
+        (Command::SkipQuestion, V2) => "skip question".into(),
+        (Command::Search, V1) => "SearchAndReply()".into(),
+        (Command::Search, V2) => "provide info".into(),
+        (Command::Search, V3) => "search and reply".into(),
+        (Command::ChitChat, V1) => "ChitChat()".into(),
+        (Command::ChitChat, V2) => "offtopic reply".into(),
+        (Command::HumanHandoff, V1) => "HumanHandoff()".into(),
+        (Command::HumanHandoff, V2) => "hand over".into(),
+        (Command::RepeatBotMessages, V1) => "RepeatLastBotMessages()".into(),
+        (Command::RepeatBotMessages, _) => "repeat message".into(),
+        (Command::ContinueAgent, V2 | V3) => "continue agent".into(),
+        (Command::RestartAgent { agent_id }, V2 | V3) => format!("restart agent {agent_id}"),
+        _ => return None,
+    })
+}
+
+fn set(name: &str, value: serde_json::Value) -> Command {
+    Command::SetSlot { name: name.into(), value, extractor: segue_engine::conversation::FilledBy::Llm }
+}
+
+fn any_command() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        prop::sample::select(vec!["transfer_money", "check-balance"])
+            .prop_map(|flow| Command::StartFlow { flow: flow.into() }),
+        "[a-zA-Z0-9][a-zA-Z0-9 .,'%/-]{0,20}[a-zA-Z0-9]".prop_map(|value| set("recipient", value.into())),
+        (0_u32..100_000).prop_map(|value| set("amount", value.to_string().into())),
+        Just(set("recipient", serde_json::Value::Null)),
+        Just(Command::Clarify { options: vec!["check-balance".into(), "transfer_money".into()] }),
+        prop::sample::select(vec!["trip_planner", "car-finder"])
+            .prop_map(|agent| Command::RestartAgent { agent_id: agent.into() }),
+        prop::sample::select(vec![
+            Command::CancelFlow,
+            Command::SkipQuestion,
+            Command::Search,
+            Command::ChitChat,
+            Command::HumanHandoff,
+            Command::RepeatBotMessages,
+            Command::ContinueAgent,
+        ]),
+    ]
+}
+
+proptest! {
+    /// What is written in a form of any generation is read as what it was, with what models put before it.
+    #[test]
+    fn every_form_comes_back_as_it_was(
+        commands in prop::collection::vec(any_command(), 1..6),
+        form in prop::sample::select(vec![Form::V1, Form::V2, Form::V3]),
+        bullet in prop::sample::select(vec!["", "- ", "* ", "  ", "1. ", "2) ", "\u{2022} "]),
+    ) {
+        let project = bank();
+        let mut wanted: Vec<Command> = Vec::new();
+        let mut lines = Vec::new();
+        for command in commands {
+            if let Some(line) = written(&command, form) {
+                lines.push(format!("{bullet}{line}"));
+                if !wanted.contains(&command) {
+                    wanted.push(command);
+                }
+            }
+        }
+        let parsed = grammar(&project).read(&lines.join("\n"), false);
+        prop_assert_eq!(short(&parsed.commands), short(&wanted), "{:?}", lines);
+        prop_assert!(parsed.dropped.iter().all(|dropped| dropped.why == Why::Again), "{:?}", parsed.dropped);
+    }
+
+    /// A line with a word in it is a command, or it is told why not.
+    #[test]
+    fn no_line_is_passed_over(line in "[^\r\n]{0,60}") {
+        let project = bank();
+        let parsed = grammar(&project).read(&line, false);
+        let has_word = !verbs::head(&line).is_empty() && !line.trim_start().starts_with("```");
+        prop_assert!(!has_word || !parsed.commands.is_empty() || !parsed.dropped.is_empty(), "{line:?}");
+    }
+}
+
+#[test]
+fn a_project_has_words_of_its_own() {
+    let mut project = bank();
+    let alias = |line: &str, command: &str| segue_engine::project::CommandAlias {
+        line: segue_engine::pattern::Pattern::new(line, segue_engine::pattern::Flags::default()).unwrap(),
+        command: command.into(),
+    };
+    let generator = project.config.generator.get_or_insert_default();
+    generator.aliases = vec![alias(r"^escalate\b", "hand over"), alias("^pay$", "start flow transfer_money")];
+    let read = |text: &str| short(&grammar(&project).read(text, false).commands);
+    assert_eq!(read("escalate (angry)\npay\nset slot amount 5"), "human | start transfer_money | set amount=\"5\"");
+    assert_eq!(read("do not pay"), "");
+}
+
 #[test]
 fn an_answer_without_end_has_an_end() {
     let project = bank();

@@ -6,6 +6,7 @@ mod dependencies;
 mod floors;
 mod links;
 mod paths;
+mod reference;
 mod size;
 mod table;
 mod wording;
@@ -132,6 +133,7 @@ const RULES: &[fn(&Tree) -> Vec<Breach>] = &[
     wording::check_prompts,
     paths::check,
     dependencies::check,
+    reference::check,
 ];
 
 /// Checks the repository and prints what is wrong. True if nothing is.

@@ -83,7 +83,10 @@ impl Around {
             EventKind::Unknown(fields) => {
                 // `shift_remove` keeps the order of the others: what is not known is written again as it came.
                 fields.shift_remove("timestamp");
-                EventPlace::default()
+                if self.place.0 != EventPlace::default() {
+                    fields.shift_remove("place");
+                }
+                self.place.0
             }
             EventKind::User(_) => self.place.0,
             _ => self.metadata.0,
@@ -200,15 +203,29 @@ pub struct BotMessage {
     /// Its id on the wire; the same after a crash, so that a channel can suppress a repetition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_id: Option<Arc<str>>,
-    /// Who made the text, where it was not written by the author: `EnterpriseSearchPolicy`.
+    /// Who made the text, where it was not written by the author: `EnterpriseSearchPolicy`, `ContextualResponseRephraser`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utter_source: Option<Arc<str>>,
     /// The passages that an answer was made from, best first: `{source, text, score, cited}`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub search_results: Vec<Json>,
+    /// What a rephraser or a response server must know to word it. Set only where the project has one, and taken away before
+    /// the message is stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wording: Option<Box<Wording>>,
     /// True when the text already stands inside a tool exchange of the same agent, so that a prompt does not show it twice.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_exchange: bool,
+}
+
+/// What a rephraser or a response server must know of a response.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Wording {
+    /// Which of its variations was chosen.
+    pub variation: usize,
+    /// Values that were handed in beside the slots.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub arguments: Map<String, Json>,
 }
 
 /// The kinds of events. Names and fields follow dialogue.md 8.1; ours beyond those are marked.

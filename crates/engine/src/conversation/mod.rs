@@ -22,7 +22,7 @@ use serde_json::Value as Json;
 
 pub use self::{
     command::Command,
-    event::{BotKind, BotMessage, Event, EventKind, EventPlace, FilledBy},
+    event::{BotKind, BotMessage, Event, EventKind, EventPlace, FilledBy, Wording},
     history::{History, HistoryItem},
     message::{Button, Reply, UserMessage},
     outcome::{

@@ -53,6 +53,12 @@ impl<'a> View<'a> {
             });
             pairs.push(("slots", Value::from_pairs(slots)));
         }
+        // Slots also go by their bare names, under which older projects print them; the names of the format come first.
+        let text = template.source().text();
+        let bare = self.project.domain.slots.keys().map(|name| name.as_str()).filter(|name| text.contains(*name));
+        for name in bare.filter(|name| !["slots", "context"].contains(name)) {
+            pairs.push((name, self.slot(name).map_or(Value::from(()), from_json)));
+        }
         pairs.push(("context", self.context().map_or_else(empty_map, from_json)));
         pairs.extend(arguments.iter().map(|(name, value)| (name.as_str(), from_json(value))));
         Value::from_pairs(pairs)

@@ -9,9 +9,9 @@ use super::{
     turn::Turn,
 };
 use crate::{
-    conversation::{BotKind, BotMessage, Button, EventKind, Reply},
+    conversation::{BotKind, BotMessage, Button, EventKind, Reply, Wording},
     ids::ActionName,
-    project::{ResponseDef, ResponseText, Variation},
+    project::{LANGUAGE, Nlg, ResponseDef, ResponseText, Variation},
     template::{fill, fill_json},
 };
 
@@ -52,9 +52,11 @@ pub(super) fn compose(
         notes.push(format!("no variation of `{name}` may be used now"));
         view.project.response(INTERNAL_ERROR).and_then(|error| error.variations.first())
     })?;
+    let wording = wording(view, response, chosen, arguments);
     let text = Texts { view, arguments };
     let reply = Reply {
-        text: text.of_variation(chosen, notes).map(Into::into),
+        // An author who writes an empty text wants nothing said.
+        text: text.of_variation(chosen, notes).filter(|text| !text.trim().is_empty()).map(Into::into),
         buttons: chosen.buttons.iter().map(|button| text.button(button, notes)).collect(),
         image: chosen.image.as_ref().map(|image| text.text(image, notes)),
         attachment: chosen.attachment.as_ref().map(|value| text.json(value, notes)),
@@ -62,7 +64,25 @@ pub(super) fn compose(
         elements: chosen.elements.iter().map(|value| text.json(value, notes)).collect(),
         quick_replies: chosen.quick_replies.iter().map(|value| text.json(value, notes)).collect(),
     };
-    Some(BotMessage { reply, utter_action: Some(Arc::from(name)), kind: BotKind::Response, ..BotMessage::default() })
+    let wording = wording.filter(|_| reply.text.as_deref().is_some_and(|text| !text.trim().is_empty()));
+    let utter_action = Some(Arc::from(name));
+    Some(BotMessage { reply, utter_action, kind: BotKind::Response, wording, ..BotMessage::default() })
+}
+
+/// What must be known to word the response anew, where the project wants that.
+fn wording(
+    view: &View<'_>,
+    response: &ResponseDef,
+    chosen: &Variation,
+    arguments: &Map<String, Json>,
+) -> Option<Box<Wording>> {
+    let wanted = match view.project.endpoints.nlg.as_ref()? {
+        Nlg::Rephraser(rephraser) => rephraser.takes(chosen),
+        Nlg::Server(_) => true,
+    };
+    // A response that stands in for one that has nothing to say is said as it is.
+    let variation = response.variations.iter().position(|variation| std::ptr::eq(variation, chosen))?;
+    wanted.then(|| Box::new(Wording { variation, arguments: arguments.clone() }))
 }
 
 /// The order of dialogue.md 3.5: conditional and channel, channel, conditional, plain; by lot within the winning class.
@@ -124,7 +144,7 @@ pub(super) struct Texts<'a> {
 impl Texts<'_> {
     fn of_variation(&self, variation: &Variation, notes: &mut Vec<String>) -> Option<String> {
         let project = self.view.project;
-        let language = self.view.conversation.set_value("language").and_then(Json::as_str);
+        let language = self.view.conversation.set_value(LANGUAGE).and_then(Json::as_str);
         let translated = language.filter(|wanted| **wanted != *project.config.language).and_then(|wanted| {
             variation.translations.iter().find(|(language, _)| **language == *wanted).map(|(_, text)| text)
         });

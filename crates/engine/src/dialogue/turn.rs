@@ -6,7 +6,7 @@ use crate::{
     conversation::{Command, Conversation, Event, EventKind, EventPlace, FilledBy, Frame, FrameKind, Position},
     ids::{FlowId, FrameId, SlotName, StepId},
     limits,
-    project::Project,
+    project::{LANGUAGE, Project},
     time::Timestamp,
 };
 use serde_json::Value as Json;
@@ -156,7 +156,7 @@ impl<'a> Turn<'a> {
         if known.translations.is_empty() {
             return known.name.to_string();
         }
-        known.name_in(self.slot("language").as_str().unwrap_or_default()).to_string()
+        known.name_in(self.slot(LANGUAGE).as_str().unwrap_or_default()).to_string()
     }
 
     /// A new frame before the first step of a flow.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value as Json};
 
 use super::{Folders, RetrievalConfig, SearchConfig};
+use crate::pattern::Pattern;
 
 /// `config.yml`.
 #[derive(Clone, Debug)]
@@ -46,6 +47,23 @@ pub struct GeneratorConfig {
     pub timezone: Arc<str>,
     /// How flows are chosen for the prompt when there are many.
     pub retrieval: RetrievalConfig,
+    /// Lines of the model's answer that stand for a command of ours, in order.
+    pub aliases: Vec<CommandAlias>,
+}
+
+/// What a project's own prompt calls a command.
+#[derive(Clone, Debug)]
+pub struct CommandAlias {
+    /// Found in a line of the answer.
+    pub line: Pattern,
+    /// Read in its place.
+    pub command: Arc<str>,
+}
+
+impl PartialEq for CommandAlias {
+    fn eq(&self, other: &Self) -> bool {
+        (self.line.source(), &self.command) == (other.line.source(), &other.command)
+    }
 }
 
 /// Switches that keep older behaviour.
@@ -111,6 +129,7 @@ impl Default for GeneratorConfig {
             include_date_time: true,
             timezone: "UTC".into(),
             retrieval: RetrievalConfig::default(),
+            aliases: Vec::new(),
         }
     }
 }

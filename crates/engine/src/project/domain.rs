@@ -222,6 +222,10 @@ pub struct Variation {
     pub quick_replies: Vec<Json>,
     /// The author's metadata: `rephrase`, `template` and anything else.
     pub metadata: Map<String, Json>,
+    /// `rephrase` of the metadata, where set.
+    pub rephrase: Option<bool>,
+    /// `rephrase_prompt` of the metadata.
+    pub rephrase_prompt: Option<Template>,
     /// Texts by language.
     pub translations: Vec<(Arc<str>, ResponseText)>,
 }

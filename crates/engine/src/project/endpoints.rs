@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 
+use super::Nlg;
 use crate::{
     finding::Place,
     ids::{ServerName, SlotName},
@@ -19,8 +20,8 @@ pub struct Endpoints {
     pub mcp_servers: IndexMap<ServerName, McpServerDef>,
     /// Where custom actions run.
     pub action_endpoint: Option<ActionEndpointDef>,
-    /// `nlg`, as written.
-    pub nlg: Option<Map<String, Json>>,
+    /// `nlg`: who words responses.
+    pub nlg: Option<Nlg>,
     /// `tracker_store`, as written.
     pub tracker_store: Option<Map<String, Json>>,
     /// `vector_store`, when it is a Qdrant.

@@ -15,6 +15,7 @@ mod flows;
 mod folders;
 mod keys;
 mod load;
+mod nlg;
 mod reader;
 pub mod render;
 mod search;
@@ -28,7 +29,7 @@ use serde_json::Value as Json;
 
 pub use self::{
     agents::{AgentConnection, AgentDef, OnToolError, Protocol},
-    config::{Compat, Config, Generation, GeneratorConfig},
+    config::{CommandAlias, Compat, Config, Generation, GeneratorConfig},
     domain::{
         ActionDef, Domain, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType, Validation,
         Variation,
@@ -36,8 +37,9 @@ pub use self::{
     endpoints::{ActionEndpointDef, Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup, TrackerEvents},
     flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Step, StepKind, Target},
     folders::{Folders, named_files},
-    keys::{Key, SHAPES, Shape, Support, Takes, Unknown},
+    keys::{Key, SHAPES, Shape, Support, Takes, Unknown, reference},
     load::variables,
+    nlg::{Nlg, NlgServer, Rephraser},
     search::{DocumentStore, ModelChoice, QdrantDef, RetrievalConfig, SearchConfig},
 };
 use crate::{
@@ -45,6 +47,9 @@ use crate::{
     ids::{ActionName, AgentName, FlowId, ResponseName, SlotName},
     template::{Template, TemplateEngine},
 };
+
+/// The slot that says which language a conversation is in.
+pub const LANGUAGE: &str = "language";
 
 /// One file of a project, as text.
 #[derive(Clone, Debug)]

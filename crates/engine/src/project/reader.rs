@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
     /// The pairs of a map. Unknown, refused, missing and ill-typed keys are reported and left out.
     pub(crate) fn fields<'n>(&mut self, node: &'n Node, shape: &'static Shape) -> Option<Fields<'n>> {
         let Some(entries) = node.map() else {
-            let message = format!("a {} is a map of keys, but here stands {}", shape.name, node.kind());
+            let message = format!("{} is a map of keys, but here stands {}", shape.a(), node.kind());
             let known: Vec<&str> = shape.names().take(6).collect();
             self.error("F0108", node, message, format!("Write keys such as `{}`.", known.join("`, `")));
             return None;
@@ -120,15 +120,15 @@ impl<'a> Reader<'a> {
         };
         match key.support {
             Support::Refused(why) => {
-                let message = format!("`{}` is not supported in a {}", key.name, shape.name);
+                let message = format!("`{}` is not supported in {}", key.name, shape.a());
                 self.error("F0214", &entry.at, message, format!("{why}."));
                 return false;
             }
             Support::Warned(why) => {
-                let message = format!("`{}` in a {} is accepted, but not as you may expect", key.name, shape.name);
+                let message = format!("`{}` in {} is accepted, but not as you may expect", key.name, shape.a());
                 self.warning("F0116", &entry.at, message, format!("{why}."));
             }
-            Support::Full | Support::Quiet => {}
+            Support::Full | Support::Quiet(_) => {}
         }
         if entry.node.is_null() {
             return key.takes == Takes::Any;
@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
             Some(near) => format!("Did you mean `{near}`?"),
             None => format!("Known keys: `{}`.", shape.names().collect::<Vec<_>>().join("`, `")),
         };
-        let message = format!("`{}` is not a key of a {}", entry.key, shape.name);
+        let message = format!("`{}` is not a key of {}", entry.key, shape.a());
         match shape.unknown {
             Unknown::Refused => self.error("F0107", &entry.at, message, help),
             Unknown::Warned => self.warning("F0107", &entry.at, message, help),

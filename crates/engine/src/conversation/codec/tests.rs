@@ -120,6 +120,7 @@ fn bot() -> impl Strategy<Value = EventKind> {
                 kind: BotKind::Filler,
                 agent: None,
                 reply_id: Some("r".into()),
+                wording: None,
                 in_exchange,
             })
         },

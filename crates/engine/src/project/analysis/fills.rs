@@ -52,7 +52,9 @@ fn foreign_buttons(survey: &Survey<'_>, findings: &mut Findings) {
         }
     }
     for (slot, fills) in questions {
-        let Some(first) = fills.first().filter(|_| fills.iter().all(|fill| &*fill.slot != slot)) else { continue };
+        // A slot that is not there is told by the loader.
+        let elsewhere = |fill: &&Fill| &*fill.slot != slot && survey.project.slot(&fill.slot).is_some();
+        let Some(first) = fills.first().filter(|_| fills.iter().all(elsewhere)) else { continue };
         let message =
             format!("the buttons of the question for `{slot}` fill `{}`, so pressing one is no answer", first.slot);
         findings.warning("F0327", &first.place, message, format!("Write `/SetSlots({slot}=…)`."));

@@ -9,6 +9,7 @@ mod names;
 mod search;
 #[cfg(test)]
 mod tests;
+mod wording;
 
 pub(crate) use self::calls::with_called;
 use super::{
@@ -29,6 +30,7 @@ pub(crate) fn run(
     conditions::check(project, conditions, findings);
     calls::check(project, findings);
     collects::check(project, findings);
+    wording::check(project, findings);
     search::check(project, findings);
     if sources.config.is_none() && !sources.data.is_empty() {
         let place = crate::finding::Place { file: "config.yml".into(), line: 0, column: 0, width: 1 };

@@ -52,6 +52,9 @@ pub(crate) static CONFIGURATION: Shape = Shape {
         key("agent_card", Takes::Text, "Remote agents: the card's file or address."),
         key("auth", Takes::Map, "Remote agents: how we say who we are."),
         key("max_polling_time", Takes::Seconds, "Remote agents: longest wait for a result; 60 unless set."),
+        key("push_notification_url", Takes::Text, "Remote agents: where they may report.")
+            .quietly("Remote agents are asked for their results"),
+        key("use_streaming", Takes::Bool, "Remote agents: whether answers come in pieces; where they can.").quiet(),
         key("polling_initial_delay", Takes::Seconds, "Remote agents: first pause between questions; 0.5 unless set."),
     ],
     unknown: Unknown::Refused,

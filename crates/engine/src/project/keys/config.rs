@@ -42,6 +42,13 @@ pub(crate) static GENERATOR: Shape = Shape {
         key("llm", Takes::Map, "`model_group: <id>`, or the model's settings in place."),
         key("prompt_template", Takes::Text, "A template of the project's own."),
         key("prompt", Takes::Text, "Older name of `prompt_template`."),
+        key("prompt_templates", Takes::Map, "The two templates of the multi-step generator.")
+            .warned("One request does the work of both; give one template as `prompt_template`, or none"),
+        key(
+            "command_aliases",
+            Takes::Map,
+            "Regular expressions for lines of the model's answer, and the command that each stands for.",
+        ),
         key("flow_retrieval", Takes::Map, "How flows are chosen when there are many."),
         key("user_input", Takes::Map, "Limits of the user's text."),
         key("minimize_num_calls", Takes::Bool, "Whether the model is left out where an intent message said enough.")

@@ -124,6 +124,19 @@ pub(crate) static VARIATION: Shape = Shape {
     unknown: Unknown::Kept,
 };
 
+/// `metadata` of a response.
+pub(crate) static RESPONSE_METADATA: Shape = Shape {
+    name: "`metadata` of a response",
+    file: FILE,
+    keys: &[
+        key("rephrase", Takes::Bool, "Whether a model says it in other words, where `nlg` has a rephraser."),
+        key("rephrase_prompt", Takes::Text, "A template for that."),
+        key("template", Takes::Text, "`jinja`: texts are templates, not texts with `{slot}`."),
+        key("allow_interruptions", Takes::Any, "Voice: whether the user may speak over it.").quiet(),
+    ],
+    unknown: Unknown::Kept,
+};
+
 /// A button.
 pub(crate) static BUTTON: Shape = Shape {
     name: "button",

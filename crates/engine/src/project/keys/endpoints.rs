@@ -6,7 +6,7 @@ const FILE: &str = "endpoints.yml";
 
 /// The file.
 pub(crate) static ENDPOINTS: Shape = Shape {
-    name: "endpoints",
+    name: "endpoints file",
     file: FILE,
     keys: &[
         key("version", Takes::Any, "The format's version; conventional and not needed.").quiet(),
@@ -16,14 +16,18 @@ pub(crate) static ENDPOINTS: Shape = Shape {
         key("nlg", Takes::Map, "A rephraser or a response server."),
         key("tracker_store", Takes::Map, "Where conversations are kept."),
         key("lock_store", Takes::Map, "What keeps conversations in order."),
-        key("event_broker", Takes::Any, "Where events are published."),
+        key("event_broker", Takes::Any, "Where events are published.")
+            .warned("Events are not published; read them from the store"),
         key("vector_store", Takes::Any, "Documents to search."),
-        key("timer_store", Takes::Any, "Where timers are kept."),
-        key("privacy", Takes::Any, "What is left out of events."),
+        key("timer_store", Takes::Any, "Where timers are kept; they are kept with the conversations.").quiet(),
+        key("privacy", Takes::Any, "What is left out of events.")
+            .warned("These rules are not applied; events are stored as they are"),
         key("interaction_handling", Takes::Any, "Silence on voice channels."),
-        key("tracing", Takes::Any, "Where traces go."),
-        key("metrics", Takes::Any, "Where figures go."),
-        key("a2a_server", Takes::Any, "The assistant as a remote agent."),
+        key("tracing", Takes::Any, "Where traces go.")
+            .quietly("Nothing is exported; `segue trace` shows what happened"),
+        key("metrics", Takes::Any, "Where figures go.").quietly("Nothing is exported"),
+        key("a2a_server", Takes::Any, "The assistant as a remote agent.")
+            .warned("The assistant is not offered to other agents by this version"),
         key("nlu", Takes::Any, "An NLU server.").warned("There is no NLU pipeline here"),
         key("models", Takes::Any, "A server of trained models.")
             .warned("Projects are loaded directly; there are no trained models"),
@@ -95,6 +99,7 @@ pub(crate) static MODEL: Shape = Shape {
     keys: &[
         key("provider", Takes::Text, "The vendor: `openai`, `azure`, `anthropic`, `self-hosted`, `scripted`, …."),
         key("model", Takes::Text, "The model's name."),
+        key("model_name", Takes::Text, "Older name of `model`."),
         key("deployment", Takes::Text, "Azure: the deployment."),
         key("api_base", Takes::Text, "The address of the service."),
         key("api_version", Takes::Text, "Azure: the version of the interface."),

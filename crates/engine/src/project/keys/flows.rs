@@ -43,6 +43,29 @@ pub(crate) static FLOW: Shape = Shape {
     unknown: Unknown::Refused,
 };
 
+/// One language of a flow's `translation`; a text alone is the name.
+pub(crate) static FLOW_TRANSLATION: Shape = Shape {
+    name: "translation of a flow",
+    file: "data/**/*.yml",
+    keys: &[
+        key("name", Takes::Text, "The readable name in that language."),
+        key("description", Takes::Text, "What it does, in that language; the model reads the flow's own.").quiet(),
+    ],
+    unknown: Unknown::Warned,
+};
+
+/// `dtmf` of a collect step.
+pub(crate) static DTMF: Shape = Shape {
+    name: "`dtmf`",
+    file: "data/**/*.yml",
+    keys: &[
+        key("length", Takes::Whole, "How many keys are pressed."),
+        key("finish_on_key", Takes::Text, "The key that ends the entry."),
+        key("allow_audio_input", Takes::Bool, "Whether the answer may be spoken as well; `true` unless set."),
+    ],
+    unknown: Unknown::Warned,
+};
+
 /// An item of `nlu_trigger`.
 pub(crate) static TRIGGER: Shape = Shape {
     name: "nlu_trigger item",
@@ -146,6 +169,8 @@ pub(crate) static BRANCH: Shape = Shape {
         key("if", Takes::Condition, "When this branch is taken."),
         key("then", Takes::Any, "A step id, `END` or a list of steps."),
         key("else", Takes::Any, "A step id, `END` or a list of steps, taken when no `if` holds."),
+        key("next", Takes::Any, "Where steps go on.")
+            .warned("It has no effect beside `then` or `else`; write it at the last step of the branch"),
     ],
     unknown: Unknown::Refused,
 };

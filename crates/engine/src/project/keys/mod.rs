@@ -5,11 +5,15 @@
 
 mod agents;
 mod cases;
+mod channels;
 mod config;
 mod domain;
 mod endpoints;
 mod flows;
+mod reference;
+mod services;
 
+pub use self::reference::reference;
 pub(crate) use self::{
     agents::{AGENT, AGENT_FILE, AUTH, CONFIGURATION, CONNECTION, CONNECTIONS},
     cases::{
@@ -17,16 +21,18 @@ pub(crate) use self::{
         STUB_AGENT, STUB_TOOL, TEST_CASE, TEST_FILE, TEST_STEP, TEST_STEP_KINDS, TOOL_ASSERTION, UTTERED,
         UTTERED_BUTTON,
     },
+    channels::CREDENTIALS,
     config::{COMPAT, CONFIG, DOCUMENTS, GENERATOR, RETRIEVAL, SEARCH, USER_INPUT},
-    domain::{ACTION, BUTTON, DOMAIN, MAPPING, REJECTION, SESSION, SLOT, VALIDATION, VARIATION},
+    domain::{ACTION, BUTTON, DOMAIN, MAPPING, REJECTION, RESPONSE_METADATA, SESSION, SLOT, VALIDATION, VARIATION},
     endpoints::{
         ACTION_ENDPOINT, BASIC_AUTH, ENDPOINTS, MCP_META, MCP_META_SLOT, MCP_SERVER, MODEL, MODEL_GROUP, OAUTH,
         VECTOR_STORE,
     },
     flows::{
-        BRANCH, FLOW, FLOW_FILE, STEP, STEP_KINDS, TOOL_INPUT, TOOL_MAPPING, TOOL_OUTPUT, TRIGGER, TRIGGER_INTENT,
-        belongs,
+        BRANCH, DTMF, FLOW, FLOW_FILE, FLOW_TRANSLATION, STEP, STEP_KINDS, TOOL_INPUT, TOOL_MAPPING, TOOL_OUTPUT,
+        TRIGGER, TRIGGER_INTENT, belongs,
     },
+    services::{A2A_SERVER, INTERACTION, LOCK_STORE, METRICS, NLG, PRIVACY, ROUTER, TRACING, TRACKER_STORE},
 };
 
 /// One kind of map in a project's files.
@@ -73,8 +79,8 @@ pub struct Key {
 pub enum Support {
     /// It works.
     Full,
-    /// It is accepted and has no effect; nothing is lost, so nothing is said.
-    Quiet,
+    /// It is accepted and has no effect; nothing is lost, so nothing is said. Why, where that is not plain.
+    Quiet(&'static str),
     /// It is accepted with a warning: why, and what to do.
     Warned(&'static str),
     /// It is refused: why, and what to do.
@@ -140,7 +146,11 @@ impl Key {
         self
     }
     pub(crate) const fn quiet(mut self) -> Self {
-        self.support = Support::Quiet;
+        self.support = Support::Quiet("");
+        self
+    }
+    pub(crate) const fn quietly(mut self, why: &'static str) -> Self {
+        self.support = Support::Quiet(why);
         self
     }
     pub(crate) const fn warned(mut self, why: &'static str) -> Self {
@@ -154,6 +164,12 @@ impl Key {
 }
 
 impl Shape {
+    /// Its name with the article: `a step`, `an agent's configuration`.
+    pub(crate) fn a(&self) -> String {
+        let first = self.name.trim_start_matches('`').chars().next().unwrap_or_default();
+        let article = if matches!(first, 'a' | 'e' | 'i' | 'o') { "an" } else { "a" };
+        format!("{article} {}", self.name)
+    }
     /// A key by name.
     pub fn key(&self, name: &str) -> Option<&Key> {
         self.keys.iter().find(|key| key.name == name)
@@ -180,13 +196,16 @@ pub static SHAPES: &[&Shape] = &[
     &VALIDATION,
     &REJECTION,
     &VARIATION,
+    &RESPONSE_METADATA,
     &BUTTON,
     &SESSION,
     &FLOW_FILE,
     &FLOW,
+    &FLOW_TRANSLATION,
     &TRIGGER,
     &TRIGGER_INTENT,
     &STEP,
+    &DTMF,
     &BRANCH,
     &TOOL_MAPPING,
     &TOOL_INPUT,
@@ -196,11 +215,21 @@ pub static SHAPES: &[&Shape] = &[
     &BASIC_AUTH,
     &MODEL_GROUP,
     &MODEL,
+    &ROUTER,
     &MCP_SERVER,
     &OAUTH,
     &MCP_META,
     &MCP_META_SLOT,
     &VECTOR_STORE,
+    &NLG,
+    &TRACKER_STORE,
+    &LOCK_STORE,
+    &INTERACTION,
+    &PRIVACY,
+    &TRACING,
+    &METRICS,
+    &A2A_SERVER,
+    &CREDENTIALS,
     &AGENT_FILE,
     &AGENT,
     &CONFIGURATION,

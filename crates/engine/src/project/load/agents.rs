@@ -52,9 +52,7 @@ fn agent(reader: &mut Reader<'_>, root: &Node, endpoints: &Endpoints) -> Option<
     let (model_group, llm) = how.node("llm").map(|node| reader.model(node)).unwrap_or_default();
     let prompt = how.node("prompt_template").and_then(|node| reader.template_file(node));
     let connections = connections(reader, &file, endpoints);
-    if let Some(module) = how.node("module") {
-        reader.module(module);
-    }
+    let module = how.node("module").filter(|module| reader.module(module)).and_then(Node::text);
     let timezone = reader.timezone(how.node("timezone"), "F0513");
     let who = who?;
     for key in ["name", "description"] {
@@ -69,7 +67,7 @@ fn agent(reader: &mut Reader<'_>, root: &Node, endpoints: &Endpoints) -> Option<
         model_group,
         llm,
         prompt,
-        module: how.shared("module"),
+        module: module.map(Into::into),
         timeout: how.seconds("timeout"),
         max_retries: how.whole("max_retries").and_then(|n| u32::try_from(n).ok()).unwrap_or(MAX_RETRIES),
         include_date_time: how.bool("include_date_time").unwrap_or(true),
@@ -92,6 +90,11 @@ fn protocol(reader: &mut Reader<'_>, who: &Fields<'_>) -> Option<Protocol> {
     match who.text("protocol") {
         None | Some("RASA" | "rasa") => Some(Protocol::Rasa),
         Some("A2A" | "a2a") => Some(Protocol::A2a),
+        Some("mcp") => {
+            let message = "`mcp` is the name of an early version; it is read as `RASA`";
+            reader.warning("F0502", who.node("protocol")?, message, "Write `RASA`.");
+            Some(Protocol::Rasa)
+        }
         Some(other) => {
             let message = format!("`{other}` is not a protocol of agents");
             reader.error(
@@ -174,11 +177,11 @@ fn check_own(reader: &mut Reader<'_>, file: &Fields<'_>, how: &Fields<'_>) {
             reader.error("F0503", at, "an agent needs `connections.mcp_servers`", help);
         }
         Some(list) if list.list().is_some_and(<[Node]>::is_empty) => {
-            reader.error(
+            reader.warning(
                 "F0504",
                 list,
-                "`mcp_servers` is empty; an agent needs at least one server",
-                "Add `- name: …`.",
+                "`mcp_servers` is empty, so the agent has no tools but those registered in Rust",
+                "Add `- name: …`, if it should use a server.",
             );
         }
         Some(_) => {}
@@ -247,15 +250,18 @@ impl Reader<'_> {
         "UTC".into()
     }
 
-    /// `module`: a registered name or an address; Python paths cannot be run.
-    fn module(&mut self, node: &Node) {
+    /// `module`: a registered name or an address; whether it can be used: Python paths cannot be run.
+    fn module(&mut self, node: &Node) -> bool {
         let text = node.text().unwrap_or_default();
-        if text.contains('.') && !text.contains("://") {
-            let message = format!("`{text}` names Python code, which is not run here");
-            let help = "Register hooks under a plain name in Rust, or give the http address of a hook server.";
-            self.error("F0514", node, message, help);
-        } else if text.contains("://") {
+        if text.contains("://") {
             self.address(Some(node));
+        } else if text.contains('.') {
+            let message =
+                format!("`{text}` names Python code, which is not run here; the agent works without its hooks");
+            let help = "Register hooks under a plain name in Rust, or give the http address of a hook server.";
+            self.warning("F0514", node, message, help);
+            return false;
         }
+        true
     }
 }

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use super::super::{
-    Compat, Config, Folders, Generation, GeneratorConfig, SearchConfig,
+    CommandAlias, Compat, Config, Folders, Generation, GeneratorConfig, SearchConfig,
     keys::{COMPAT, CONFIG, GENERATOR, USER_INPUT},
-    reader::{Fields, Reader},
+    reader::{Fields, Reader, said},
     yaml::Node,
 };
 use super::search;
-use crate::template::Template;
+use crate::{
+    pattern::{Flags, Pattern},
+    template::Template,
+};
 
 /// Components that read commands out of a model's answer.
 const GENERATORS: [&str; 5] = [
@@ -73,7 +76,12 @@ fn pipeline(reader: &mut Reader<'_>, fields: &Fields<'_>) -> (Option<GeneratorCo
     let mut prompt = None;
     let mut place: Option<u32> = None;
     for node in fields.list("pipeline") {
-        let Some((name, at)) = component(reader, node) else { continue };
+        let Some((written, at)) = component(reader, node) else { continue };
+        let name = meant(written);
+        if name != written && !is_vendors(written) {
+            let message = format!("`{written}` is a Python component, which is not run here; `{name}` takes its place");
+            reader.warning("F0707", at, message, format!("Write `{name}`; custom steps are written in Rust."));
+        }
         if !GENERATORS.contains(&name) {
             unsupported(reader, name, at, place);
             continue;
@@ -101,6 +109,25 @@ fn pipeline(reader: &mut Reader<'_>, fields: &Fields<'_>) -> (Option<GeneratorCo
     (generator, prompt)
 }
 
+/// The component that a name means: `rasa.….FlowPolicy` is `FlowPolicy`, and a command generator of the project's own is
+/// replaced by the built-in one that it most likely extends; its settings stay.
+fn meant(written: &str) -> &str {
+    let Some((_, class)) = written.rsplit_once('.') else { return written };
+    if is_vendors(written) || GENERATORS.contains(&class) {
+        return class;
+    }
+    match class.contains("CommandGenerator") {
+        true if class.contains("Search") => "SearchReadyLLMCommandGenerator",
+        true => "CompactLLMCommandGenerator",
+        false => written,
+    }
+}
+
+/// Whether a dotted path is one of the vendor's own.
+fn is_vendors(written: &str) -> bool {
+    written.starts_with("rasa.") || written.starts_with("rasa_plus.")
+}
+
 /// The name of a component: an item is `name: …` with settings, or a bare name.
 fn component<'n>(reader: &mut Reader<'_>, node: &'n Node) -> Option<(&'n str, &'n Node)> {
     let named = node.get("name").unwrap_or(node);
@@ -120,10 +147,10 @@ fn unsupported(reader: &mut Reader<'_>, name: &str, at: &Node, generator: Option
         return;
     }
     if name.contains('.') {
-        let message = format!("`{name}` is a Python component, which is not run here");
+        let message = format!("`{name}` is a Python component, which is not run here and is left out");
         let help =
             "Use `CompactLLMCommandGenerator` or `SearchReadyLLMCommandGenerator`; custom steps are written in Rust.";
-        reader.error("F0707", at, message, help);
+        reader.warning("F0707", at, message, help);
         return;
     }
     if let Some(near) = crate::finding::did_you_mean(name, GENERATORS) {
@@ -142,6 +169,20 @@ fn generator_config(reader: &mut Reader<'_>, own: &Fields<'_>, name: &str) -> Ge
     }
     config.include_date_time = own.bool("include_date_time").unwrap_or(true);
     config.timezone = reader.timezone(own.node("timezone"), "F0705");
+    for entry in own.map("command_aliases") {
+        let Some(command) = entry.node.text() else {
+            let message = format!("a command is a text, but here stands {}", said(&entry.node));
+            reader.error("F0108", &entry.node, message, "Write for example `'^escalate$': hand over`.");
+            continue;
+        };
+        match Pattern::new(&entry.key, Flags::default()) {
+            Ok(line) => config.aliases.push(CommandAlias { line, command: command.into() }),
+            Err(error) => {
+                let message = format!("`{}` cannot be searched for: {error}", entry.key);
+                reader.error("F0712", &entry.at, message, "Write a pattern of Python's dialect, such as `^escalate$`.");
+            }
+        }
+    }
     if let Some(input) = own.node("user_input").and_then(|node| reader.fields(node, &USER_INPUT))
         && let Some(most) = input.number("max_characters")
     {
@@ -157,13 +198,14 @@ fn generator_config(reader: &mut Reader<'_>, own: &Fields<'_>, name: &str) -> Ge
 fn policies(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<SearchConfig> {
     let mut found = None;
     for node in fields.list("policies") {
-        let Some((name, at)) = component(reader, node) else { continue };
+        let Some((written, at)) = component(reader, node) else { continue };
+        let name = meant(written);
         match name {
             "FlowPolicy" => {}
             "EnterpriseSearchPolicy" => found = search::policy(reader, node),
             _ if name.contains('.') => {
-                let message = format!("`{name}` is a Python policy, which is not run here");
-                reader.error("F0707", at, message, "Use `FlowPolicy`; custom steps are written in Rust.");
+                let message = format!("`{name}` is a Python policy, which is not run here and is left out");
+                reader.warning("F0707", at, message, "Use `FlowPolicy`; custom steps are written in Rust.");
             }
             _ => {
                 let message = format!("the policy `{name}` is not supported and is left out");

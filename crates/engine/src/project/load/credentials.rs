@@ -3,7 +3,11 @@
 use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 
-use super::super::reader::{Reader, said};
+use super::super::{
+    keys::{CREDENTIALS, Support},
+    reader::{Reader, said},
+};
+use crate::finding::did_you_mean;
 
 /// Reads the file; no channels where there is none.
 pub(super) fn load(reader: &mut Reader<'_>) -> IndexMap<String, Json> {
@@ -19,7 +23,25 @@ pub(super) fn load(reader: &mut Reader<'_>) -> IndexMap<String, Json> {
         reader.error("F0108", &root, message, "Write for example `rest:`.");
         return channels;
     };
-    for entry in entries.iter().filter(|entry| entry.key != "version") {
+    for entry in entries {
+        match CREDENTIALS.key(&entry.key).map(|key| key.support) {
+            Some(Support::Warned(why)) => {
+                let message = format!("the channel `{}` is not opened", entry.key);
+                reader.warning("F0615", &entry.at, message, format!("{why}."));
+            }
+            None if !entry.key.contains('.') => {
+                let message = format!("no channel is called `{}`", entry.key);
+                let help = match did_you_mean(&entry.key, CREDENTIALS.names()) {
+                    Some(near) => format!("Did you mean `{near}`?"),
+                    None => "Fine if your program brings a channel of that name; else remove it.".to_owned(),
+                };
+                reader.warning("F0615", &entry.at, message, help);
+            }
+            _ => {}
+        }
+        if entry.key == "version" {
+            continue;
+        }
         let settings = match &entry.node {
             node if node.is_null() => Json::Object(Map::new()),
             node if node.map().is_some() => node.json(),
@@ -31,9 +53,10 @@ pub(super) fn load(reader: &mut Reader<'_>) -> IndexMap<String, Json> {
             }
         };
         if entry.key.contains('.') {
-            let message = format!("`{}` names Python code of a channel, which is not run here", entry.key);
+            let message =
+                format!("`{}` names Python code of a channel, which is not run here and is left out", entry.key);
             let help = "Use a built-in channel such as `rest`, or implement the `Channel` trait in Rust.";
-            reader.error("F0611", &entry.at, message, help);
+            reader.warning("F0611", &entry.at, message, help);
             continue;
         }
         channels.insert(entry.key.clone(), settings);

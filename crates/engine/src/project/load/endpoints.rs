@@ -8,12 +8,15 @@ use serde_json::{Map, Value as Json};
 use super::{
     super::{
         Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup,
-        keys::{ENDPOINTS, MCP_META, MCP_META_SLOT, MCP_SERVER, MODEL, MODEL_GROUP},
+        keys::{
+            A2A_SERVER, ENDPOINTS, INTERACTION, LOCK_STORE, MCP_META, MCP_META_SLOT, MCP_SERVER, METRICS, MODEL,
+            MODEL_GROUP, PRIVACY, ROUTER, Shape, TRACING, TRACKER_STORE,
+        },
         reader::{Fields, Reader, said},
         uses::Used,
         yaml::Node,
     },
-    action_endpoint, first_place,
+    action_endpoint, first_place, nlg,
 };
 use crate::ids::ServerName;
 
@@ -54,16 +57,24 @@ pub(super) fn load(reader: &mut Reader<'_>) -> Endpoints {
 }
 
 fn sections(reader: &mut Reader<'_>, fields: &Fields<'_>, endpoints: &mut Endpoints) {
+    for (key, shape) in SECTIONS {
+        if let Some(node) = fields.node(key).filter(|node| node.map().is_some()) {
+            reader.fields(node, shape);
+        }
+    }
+    if let Some(store) = fields.node("tracker_store") {
+        tracker_store(reader, store);
+    }
     if let Some(node) = fields.node("vector_store") {
         endpoints.qdrant = super::search::vector_store(reader, node);
     }
-    for key in ["nlg", "privacy"] {
+    for key in ["privacy"] {
         if let Some(node) = fields.node(key) {
             model_reference(reader, node);
         }
     }
     endpoints.action_endpoint = fields.node("action_endpoint").and_then(|node| action_endpoint::read(reader, node));
-    endpoints.nlg = fields.json_map("nlg");
+    endpoints.nlg = fields.node("nlg").and_then(|node| nlg::nlg(reader, node));
     endpoints.tracker_store = fields.json_map("tracker_store");
     endpoints.lock_store = fields.json_map("lock_store");
     let own = [
@@ -80,6 +91,38 @@ fn sections(reader: &mut Reader<'_>, fields: &Fields<'_>, endpoints: &mut Endpoi
         if !own.contains(&entry.key.as_str()) && !entry.node.is_null() {
             endpoints.other.insert(entry.key.clone(), entry.node.json());
         }
+    }
+}
+
+/// Sections that are read by others or only accepted; their keys are checked here.
+static SECTIONS: [(&str, &Shape); 7] = [
+    ("tracker_store", &TRACKER_STORE),
+    ("lock_store", &LOCK_STORE),
+    ("interaction_handling", &INTERACTION),
+    ("privacy", &PRIVACY),
+    ("tracing", &TRACING),
+    ("metrics", &METRICS),
+    ("a2a_server", &A2A_SERVER),
+];
+
+/// Says of a store that is not supported what to do; `segue run` refuses it, everything else works.
+fn tracker_store(reader: &mut Reader<'_>, store: &Node) {
+    let text = |key: &str| store.get(key).and_then(Node::text).unwrap_or_default().to_ascii_lowercase();
+    let (kind, dialect) = (text("type"), text("dialect"));
+    let supported = match kind.as_str() {
+        "" | "inmemory" | "in_memory" | "memory" | "sqlite" | "segue" => true,
+        "sql" => matches!(dialect.as_str(), "" | "sqlite"),
+        _ => false,
+    };
+    if !supported {
+        let (at, what) = match (store.get("dialect"), store.get("type")) {
+            (Some(at), _) if kind == "sql" => (at, dialect),
+            (_, at) => (at.unwrap_or(store), kind),
+        };
+        let message =
+            format!("the tracker store `{what}` is not supported by this version; `segue run` will refuse it");
+        let help = "Use `type: SQL` with `dialect: sqlite`; `segue import` brings conversations over.";
+        reader.warning("F0614", at, message, help);
     }
 }
 
@@ -126,7 +169,11 @@ fn model_group(reader: &mut Reader<'_>, node: &Node) -> Option<ModelGroup> {
             "Add a model with `provider` and `model`.",
         );
     }
-    let router = fields.json_map("router");
+    let router = fields.node("router").filter(|router| router.map().is_some());
+    if let Some(router) = router {
+        reader.fields(router, &ROUTER);
+    }
+    let router = router.map(Node::json_map);
     if written.len() > 1 && router.is_none() {
         let message = "a group with several models needs a `router`, else the others would never be used";
         reader.error(
@@ -155,7 +202,9 @@ fn model_def(reader: &mut Reader<'_>, node: &Node) -> Option<ModelDef> {
     let mut settings = fields.json_all(&MODEL);
     settings.shift_remove("provider");
     settings.shift_remove("model");
-    Some(ModelDef { provider, model: fields.shared("model").unwrap_or_default(), settings })
+    settings.shift_remove("model_name");
+    let model = fields.shared("model").or(fields.shared("model_name")).unwrap_or_default();
+    Some(ModelDef { provider, model, settings })
 }
 
 fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::{
     super::{
         Flow, NluTrigger,
-        keys::{FLOW, FLOW_FILE, TRIGGER, TRIGGER_INTENT},
+        keys::{FLOW, FLOW_FILE, FLOW_TRANSLATION, TRIGGER, TRIGGER_INTENT},
         reader::{Fields, Reader, said},
         uses::{Role, Used},
         yaml::{Entry, Node},
@@ -152,17 +152,15 @@ impl Found {
     }
 }
 
-/// `translation: {de: {name: …}}`, or `{de: …}`.
+/// Names by language: `de: {name: …}`, or `de: …`.
 fn translations(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<(Arc<str>, Arc<str>)> {
-    let mut names = Vec::new();
+    let mut names: Vec<(Arc<str>, Arc<str>)> = Vec::new();
     for entry in fields.map("translation") {
-        match entry.node.get("name").unwrap_or(&entry.node).text() {
-            Some(name) => names.push((entry.key.as_str().into(), name.into())),
-            None => {
-                let message = format!("the name in `{}` is a text, but here stands {}", entry.key, said(&entry.node));
-                reader.error("F0108", &entry.node, message, "Write `de: { name: … }`.");
-            }
-        }
+        let name = match entry.node.text() {
+            Some(text) => Some(text.into()),
+            None => reader.fields(&entry.node, &FLOW_TRANSLATION).and_then(|long| long.shared("name")),
+        };
+        names.extend(name.map(|name| (entry.key.as_str().into(), name)));
     }
     names
 }

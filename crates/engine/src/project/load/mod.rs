@@ -13,6 +13,7 @@ mod endpoints;
 mod environment;
 mod flows;
 mod next;
+mod nlg;
 mod reach;
 mod responses;
 mod search;

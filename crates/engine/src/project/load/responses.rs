@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json};
 
 use super::super::{
     ResponseDef, ResponseText, Variation,
-    keys::VARIATION,
+    keys::{RESPONSE_METADATA, VARIATION},
     reader::{Fields, Reader, said},
     uses::{Role, Used},
     yaml::{Entry, Node},
@@ -44,6 +44,8 @@ fn variation(reader: &mut Reader<'_>, node: &Node) -> Option<Variation> {
     }
     let fields = reader.fields(node, &VARIATION)?;
     let metadata = fields.json_map("metadata").unwrap_or_default();
+    let known = fields.node("metadata").and_then(|node| reader.fields(node, &RESPONSE_METADATA));
+    let known = |key: &str| known.as_ref().and_then(|known| known.node(key));
     let jinja = metadata.get("template").and_then(Json::as_str) == Some("jinja");
     let says = ["text", "custom", "image", "attachment", "elements", "quick_replies", "buttons", "translation"];
     if !says.iter().any(|key| fields.node(key).is_some()) {
@@ -72,6 +74,8 @@ fn variation(reader: &mut Reader<'_>, node: &Node) -> Option<Variation> {
         elements: fields.list("elements").iter().map(Node::json).collect(),
         quick_replies: fields.list("quick_replies").iter().map(Node::json).collect(),
         metadata: with_extras(metadata, &fields),
+        rephrase: known("rephrase").and_then(Node::bool),
+        rephrase_prompt: known("rephrase_prompt").and_then(|node| reader.template(node, node.text()?)),
         translations,
     })
 }

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use serde_json::Value as Json;
 
 use super::super::{
-    Config, Mapping, Rejection, SlotDef, SlotType, Validation,
+    Config, LANGUAGE, Mapping, Rejection, SlotDef, SlotType, Validation,
     keys::{MAPPING, REJECTION, SLOT, VALIDATION},
     reader::{Fields, Reader, said},
     uses::{Role, Used},
@@ -255,7 +255,7 @@ pub(super) fn add_builtin(slots: &mut IndexMap<SlotName, SlotDef>, config: &Conf
         ("session_started_metadata", SlotType::Any, Json::Null, false),
         ("flow_hashes", SlotType::Any, Json::Null, false),
         ("return_value", SlotType::Any, Json::Null, false),
-        ("language", SlotType::Categorical(languages), Json::from(&*config.language), false),
+        (LANGUAGE, SlotType::Categorical(languages), Json::from(&*config.language), false),
         ("silence_timeout", number.clone(), Json::from(7.0), false),
         ("consecutive_silence_timeouts", number.clone(), Json::from(0.0), false),
         ("confirm_correction", SlotType::Bool, Json::Null, true),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{
     super::{
         Call, Collect, NameText, Step, StepKind,
-        keys::{STEP, STEP_KINDS, TOOL_INPUT, TOOL_MAPPING, TOOL_OUTPUT, belongs},
+        keys::{DTMF, STEP, STEP_KINDS, TOOL_INPUT, TOOL_MAPPING, TOOL_OUTPUT, belongs},
         reader::{Fields, Reader, said},
         uses::{Role, Used},
         yaml::{Entry, Node},
@@ -285,6 +285,13 @@ fn collect(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Collect> {
     let slot = SlotName::from(text);
     if let Some(utter) = fields.node("utter") {
         reader.uses(Used::Response, utter);
+    }
+    if let Some(dtmf) = fields.node("dtmf").and_then(|node| reader.fields(node, &DTMF))
+        && dtmf.has("length")
+        && dtmf.has("finish_on_key")
+    {
+        let message = "`length` and `finish_on_key` exclude one another";
+        reader.error("F0280", dtmf.at("finish_on_key"), message, "Keep one of the two.");
     }
     let rejections = slots::rejections(reader, fields, &slot);
     Some(Collect {

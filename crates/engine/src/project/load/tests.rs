@@ -224,7 +224,7 @@ fn on_error_has_the_forms_of_next() {
 fn the_domain_is_merged_and_keeps_what_was_written() {
     let one = "slots:\n  code: {type: text, initial_value: 007}\n  size: {type: categorical, values: [1, Large], initial_value: large}\n  picked:\n    type: bool\n    mappings: [{type: controlled, run_action_every_turn: action_look}]\n    validation: {rejections: [{if: slots.picked is false, utter: utter_a}], refill_utter: utter_a}\nactions: [action_look, {action_send: {send_domain: true}}]\nsession_config: {session_expiration_time: 0}\n";
     let two = "responses:\n  utter_a:\n    - text: 'Pay ${code}'\n      condition: slots.picked is true\n      buttons: [{title: Yes, payload: '/SetSlots(picked=true)', type: web}]\n    - text: 'Other'\n      channel: slack\n      condition: [{type: slot, name: code, value: 007}]\n      custom: {blocks: [1]}\n      metadata: {rephrase: true}\nactions: [action_look]\nintents: [greet, {bye: {use_entities: true}}]\n";
-    let endpoints = "action_endpoint: {url: 'http://localhost/webhook'}";
+    let endpoints = "action_endpoint: {url: 'http://localhost/webhook'}\nnlg: {type: rephrase}\n";
     let project =
         clean(&[("config.yml", ""), ("domain/a.yml", one), ("domain/b.yml", two), ("endpoints.yml", endpoints)]);
     assert_eq!(project.slot("code").unwrap().initial, "007");

@@ -195,7 +195,14 @@ impl<'a> Builder<'a> {
             open.merged.push(node);
         } else if let Some(first) = open.seen.get(&name) {
             let message = format!("the key `{name}` stands twice in this map, first on line {first}");
-            self.findings.error("F0104", &at.place(file), message, "Keep one of the two; neither is chosen silently.");
+            let same = |entry: &Entry| entry.key == name && entry.node.json() == node.json();
+            if matches!(&open.node.value, Value::Map(entries) if entries.iter().any(same)) {
+                let message = format!("{message}, with the same value");
+                self.findings.warning("F0104", &at.place(file), message, "Keep one of the two.");
+            } else {
+                let help = "Keep one of the two; neither is chosen silently.";
+                self.findings.error("F0104", &at.place(file), message, help);
+            }
         } else if let Value::Map(entries) = &mut open.node.value {
             open.seen.insert(name.clone(), at.line);
             entries.push(Entry { key: name, at, node });

@@ -84,7 +84,8 @@ fn what_is_stored_reads_the_same(driver: &Driver) -> Result<(), String> {
     let record = codec::encode_events(&id, 3, &driver.all).map_err(|error| error.to_string())?;
     let read = codec::decode_events(&id, 3, &record).map_err(|error| error.to_string())?;
     if read != driver.all {
-        return Err("events are read differently from how they were written".to_owned());
+        let (a, b) = driver.all.iter().zip(&read).find(|(a, b)| a != b).unwrap();
+        return Err(format!("an event is read differently from how it was written: {a:?} became {b:?}"));
     }
     let mut flipped = record.clone();
     if let Some(byte) = flipped.last_mut() {

@@ -28,10 +28,13 @@ pub(super) struct Mirror {
     agents: BTreeMap<String, (u32, u32)>,
     said: Option<String>,
     /// Slots, stack and the last thing said as the newest user message found them.
-    before_message: Option<Box<(Values, Vec<Frame>, Option<String>)>>,
+    before_message: Option<Box<Before>>,
     /// Slots and the last thing said as the newest action found them.
     before_action: Option<Box<(Values, Option<String>)>>,
 }
+
+/// Slots, stack and the last thing said.
+type Before = (Values, Vec<Frame>, Option<String>);
 
 /// Values of slots, and whether they were set since their last reset.
 type Values = BTreeMap<String, (Json, bool)>;
@@ -124,6 +127,12 @@ impl Mirror {
             EventKind::Action { .. } => {
                 self.acts += 1;
                 // Between turns there is nothing to take back.
+                if self.before_message.is_some() {
+                    self.before_action = Some(Box::new((self.slots.clone(), self.said.clone())));
+                }
+            }
+            EventKind::ActionFailed { .. } | EventKind::ActionExecutionRejected { .. } => {
+                self.acts += 1;
                 if self.before_message.is_some() {
                     self.before_action = Some(Box::new((self.slots.clone(), self.said.clone())));
                 }

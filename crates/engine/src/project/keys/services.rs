@@ -1,0 +1,156 @@
+//! Keys of the sections of `endpoints.yml` that are neither models nor tool servers.
+
+use super::{Shape, Takes, Unknown, key};
+
+const FILE: &str = "endpoints.yml";
+const NO_EXPORT: &str = "Nothing is exported; `segue trace` shows what happened";
+
+/// `nlg`.
+pub(crate) static NLG: Shape = Shape {
+    name: "`nlg` section",
+    file: FILE,
+    keys: &[
+        key("type", Takes::Text, "`rephrase`: a model says responses in other words."),
+        key("rephrase_all", Takes::Bool, "Whether every response is rephrased; `false` unless set."),
+        key("summarize_history", Takes::Bool, "Whether the conversation is summed up first.")
+            .quietly("One call is made for a response, with the last turns as they were said"),
+        key("max_historical_turns", Takes::Whole, "How many turns the model sees; 5 unless set."),
+        key("prompt", Takes::Text, "A template of the project's own."),
+        key("prompt_template", Takes::Text, "The same."),
+        key("llm", Takes::Map, "`model_group: <id>`, or the model's settings in place."),
+        key("model_group", Takes::Text, "The group, where it does not stand under `llm`."),
+        key("trace_prompt_tokens", Takes::Bool, "Whether traces count tokens; they always do.").quiet(),
+        key("url", Takes::Text, "Address of a server that words responses."),
+        key("token", Takes::Text, "Sent to it as `?token=`, as `${NAME}`."),
+        key("basic_auth", Takes::Map, "`username` and `password` for it."),
+        key("headers", Takes::Map, "Headers of every request to it."),
+        key("timeout", Takes::Seconds, "Longest time of an answer; 5 unless set."),
+    ],
+    unknown: Unknown::Warned,
+};
+
+/// `tracker_store`.
+pub(crate) static TRACKER_STORE: Shape = Shape {
+    name: "`tracker_store` section",
+    file: FILE,
+    keys: &[
+        key("type", Takes::Text, "`SQL` with `dialect: sqlite`, `segue`, or `in_memory`."),
+        key("dialect", Takes::Text, "`sqlite`."),
+        key("db", Takes::Any, "The file; `rasa.db` unless set."),
+        key("path", Takes::Text, "`segue`: the file."),
+        key("synchronous", Takes::OneOf(&["normal", "full"]), "`full` also survives a loss of power."),
+        key("url", Takes::Text, "Other databases: the host.").quiet(),
+        key("port", Takes::Any, "Other databases: the port.").quiet(),
+        key("username", Takes::Text, "Other databases: the user.").quiet(),
+        key("password", Takes::Text, "Other databases: the password.").quiet(),
+        key("login_db", Takes::Text, "PostgreSQL: the database of the login.").quiet(),
+        key("query", Takes::Map, "Options of the driver.").quiet(),
+    ],
+    unknown: Unknown::Kept,
+};
+
+/// `lock_store`.
+pub(crate) static LOCK_STORE: Shape = Shape {
+    name: "`lock_store` section",
+    file: FILE,
+    keys: &[
+        key("type", Takes::Text, "Any; messages of a conversation wait for one another without a lock store.").quiet(),
+        key("host", Takes::Text, "The host.").quiet(),
+        key("url", Takes::Text, "The host.").quiet(),
+        key("port", Takes::Any, "The port.").quiet(),
+        key("db", Takes::Any, "The database.").quiet(),
+        key("username", Takes::Text, "The user.").quiet(),
+        key("password", Takes::Text, "The password.").quiet(),
+        key("key_prefix", Takes::Text, "What keys begin with.").quiet(),
+        key("use_ssl", Takes::Any, "Whether the connection is encrypted.").quiet(),
+        key("socket_timeout", Takes::Any, "Seconds.").quiet(),
+    ],
+    unknown: Unknown::Kept,
+};
+
+/// `interaction_handling`.
+pub(crate) static INTERACTION: Shape = Shape {
+    name: "`interaction_handling` section",
+    file: FILE,
+    keys: &[key("global_silence_timeout", Takes::Seconds, "Seconds of silence on voice channels; 7 unless set.")],
+    unknown: Unknown::Warned,
+};
+
+/// `privacy`.
+pub(crate) static PRIVACY: Shape = Shape {
+    name: "`privacy` section",
+    file: FILE,
+    keys: &[
+        key("tracker_store_settings", Takes::Map, "When stored events are made anonymous or deleted."),
+        key("rules", Takes::List, "Which slots are hidden, and how."),
+    ],
+    unknown: Unknown::Warned,
+};
+
+/// `tracing`.
+pub(crate) static TRACING: Shape = Shape {
+    name: "`tracing` section",
+    file: FILE,
+    keys: &[
+        key("type", Takes::Text, "`otlp`, `jaeger` or `langfuse`.").quietly(NO_EXPORT),
+        key("tracers", Takes::List, "Several of them.").quietly(NO_EXPORT),
+        key("endpoint", Takes::Text, "Where traces go.").quietly(NO_EXPORT),
+        key("host", Takes::Text, "Where traces go.").quietly(NO_EXPORT),
+        key("port", Takes::Any, "Where traces go.").quietly(NO_EXPORT),
+        key("insecure", Takes::Any, "Whether the connection is plain.").quietly(NO_EXPORT),
+        key("service_name", Takes::Text, "The name that traces carry.").quietly(NO_EXPORT),
+        key("root_certificates", Takes::Text, "Certificates of that server.").quietly(NO_EXPORT),
+        key("sync_export", Takes::Any, "Whether traces are written at once.").quietly(NO_EXPORT),
+    ],
+    unknown: Unknown::Kept,
+};
+
+/// `metrics`.
+pub(crate) static METRICS: Shape = Shape {
+    name: "`metrics` section",
+    file: FILE,
+    keys: &[
+        key("type", Takes::Text, "`otlp`.").quietly(NO_EXPORT),
+        key("endpoint", Takes::Text, "Where figures go.").quietly(NO_EXPORT),
+        key("insecure", Takes::Any, "Whether the connection is plain.").quietly(NO_EXPORT),
+        key("service_name", Takes::Text, "The name that figures carry.").quietly(NO_EXPORT),
+        key("root_certificates", Takes::Text, "Certificates of that server.").quietly(NO_EXPORT),
+    ],
+    unknown: Unknown::Kept,
+};
+
+/// `a2a_server`.
+pub(crate) static A2A_SERVER: Shape = Shape {
+    name: "`a2a_server` section",
+    file: FILE,
+    keys: &[
+        key("description", Takes::Text, "What the assistant does, for other agents."),
+        key("url", Takes::Text, "Its public address."),
+        key("agent_card_path", Takes::Text, "A card that stands in a file."),
+        key("include_conversation_repair", Takes::Bool, "Whether patterns are skills; `true` unless set."),
+        key("task_timeout_seconds", Takes::Number, "Longest time of a task; 600 unless set."),
+        key("a2a_message_cache_ttl_seconds", Takes::Number, "How long a repeated message is recognised."),
+        key("max_contexts", Takes::Number, "Most conversations; 1000 unless set."),
+        key("auth", Takes::Map, "Who may call."),
+    ],
+    unknown: Unknown::Warned,
+};
+
+/// `router` of a model group.
+pub(crate) static ROUTER: Shape = Shape {
+    name: "`router`",
+    file: FILE,
+    keys: &[
+        key("routing_strategy", Takes::Text, "How a model is chosen."),
+        key("cooldown_time", Takes::Number, "Seconds in which a model that failed is left alone."),
+        key("allowed_fails", Takes::Number, "How often it may fail before that."),
+        key("num_retries", Takes::Number, "How often another one is tried."),
+        key("use_chat_completions_endpoint", Takes::Any, "For servers of your own; it is always used.").quiet(),
+        key("cache_responses", Takes::Any, "Whether answers are kept; they are not.").quiet(),
+        key("redis_host", Takes::Text, "Where routers of several processes meet.").quiet(),
+        key("redis_port", Takes::Any, "Where routers of several processes meet.").quiet(),
+        key("redis_password", Takes::Text, "Where routers of several processes meet.").quiet(),
+        key("redis_url", Takes::Text, "Where routers of several processes meet.").quiet(),
+    ],
+    unknown: Unknown::Kept,
+};

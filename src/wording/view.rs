@@ -1,0 +1,81 @@
+//! What rephrasers and response servers are shown of a conversation.
+
+use segue_engine::{
+    conversation::{BotKind, Conversation, HistoryItem},
+    project::{LANGUAGE, Project},
+    text::{CUT_MARK, Keep, truncate},
+};
+use serde_json::{Map, Value as Json, json};
+
+use crate::limits;
+
+/// The last turns as lines `USER: …` and `AI: …`, oldest first, without the newest message of the user when nothing was
+/// said after it; that message comes second, and is empty otherwise.
+pub(super) fn transcript(conversation: &Conversation, turns: usize) -> (String, String) {
+    let mut lines: Vec<String> = Vec::new();
+    let (mut current, mut users, mut said) = (String::new(), 0, false);
+    for item in conversation.history.iter().rev() {
+        match item {
+            HistoryItem::User { text, .. } if !said && current.is_empty() => current = line("USER: ", text),
+            HistoryItem::User { text, .. } => {
+                lines.push(line("USER: ", text));
+                said = true;
+                users += 1;
+            }
+            HistoryItem::Bot { text, kind, .. } if *kind != BotKind::Intermediate => {
+                lines.push(line("AI: ", text));
+                said = true;
+            }
+            _ => {}
+        }
+        if users >= turns || lines.len() >= limits::REPHRASE_LINES {
+            break;
+        }
+    }
+    lines.reverse();
+    (lines.join("\n"), current)
+}
+
+/// One utterance on one line.
+fn line(who: &str, text: &str) -> String {
+    let text = truncate(text, Keep::Chars(limits::COMMAND_UTTERANCE), CUT_MARK);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    format!("{who}{}", words.join(" "))
+}
+
+/// The language of the conversation.
+pub(super) fn language(project: &Project, conversation: &Conversation) -> String {
+    let set = conversation.set_value(LANGUAGE).and_then(Json::as_str);
+    set.unwrap_or(&project.config.language).to_owned()
+}
+
+/// The value of every slot.
+pub(super) fn slots(project: &Project, conversation: &Conversation) -> Map<String, Json> {
+    let value = |name: &str, initial: &Json| conversation.slots.get(name).unwrap_or(initial).clone();
+    project
+        .domain
+        .slots
+        .values()
+        .map(|slot| (slot.name.to_string(), value(slot.name.as_str(), &slot.initial)))
+        .collect()
+}
+
+/// The state of the conversation in the layout of the tracker, without its events.
+pub(super) fn tracker(project: &Project, conversation: &Conversation) -> Json {
+    let latest = conversation.latest_message.as_ref();
+    json!({
+        "sender_id": conversation.id.as_str(),
+        "slots": slots(project, conversation),
+        "latest_message": {
+            "text": latest.map(|message| &*message.text),
+            "message_id": latest.map(|message| message.message_id.as_str()),
+            "metadata": latest.map(|message| &message.metadata),
+            "intent": {},
+            "entities": [],
+        },
+        "latest_input_channel": latest.map(|message| &*message.input_channel),
+        "stack": serde_json::to_value(conversation.stack.frames()).unwrap_or_default(),
+        "paused": false,
+        "active_loop": {},
+    })
+}

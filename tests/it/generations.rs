@@ -1,0 +1,146 @@
+//! A project of each generation, written to the letter of the format: it loads without an unknown key and talks.
+
+use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
+
+use futures::future::BoxFuture;
+use segue::{
+    effect::Effect,
+    llm::scripted::ScriptedLlm,
+    project::{Places, Project, SHAPES, Severity, Support},
+    runtime::AssistantBuilder,
+    testing::World,
+    tools::{Tool, ToolCx, ToolOutcome, ToolOutput, ToolSpec, Toolbox},
+};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+const GENERATIONS: [&str; 4] = ["3.13", "3.14", "3.15", "3.16"];
+
+/// What an author may be told of a project that is fine: Python that is not run, parts of the older engine.
+const TOLD: [&str; 11] =
+    ["F0116", "F0306", "F0609", "F0614", "F0615", "F0340", "F0702", "F0706", "F0707", "F0514", "F0709"];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Exchange {
+    user: String,
+    #[serde(default)]
+    bot: Vec<String>,
+}
+
+fn folder(generation: &str) -> String {
+    crate::project(&format!("generations/{generation}"))
+}
+
+fn loaded(generation: &str) -> Project {
+    let read = segue::project::load(Path::new(&folder(generation)), &Places::default()).unwrap();
+    let mut texts = read.texts;
+    texts.environment.insert("LIBRARY_SECRET".into(), "s".into());
+    let loaded = Project::load(&texts);
+    let strange: Vec<_> = loaded.findings.iter().filter(|finding| !TOLD.contains(&finding.code)).collect();
+    assert!(strange.is_empty(), "{generation}: {strange:#?}");
+    assert!(loaded.findings.iter().all(|finding| finding.severity != Severity::Error), "{generation}");
+    loaded.project.unwrap()
+}
+
+/// A tool of the shelf: finds two books, reserves any.
+struct Shelf(ToolSpec, fn() -> Json);
+
+impl Tool for Shelf {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+    fn call<'a>(&'a self, _: Json, _: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
+        let value = (self.1)();
+        Box::pin(async move {
+            let content = vec![json!({"type": "text", "text": value.to_string()})];
+            ToolOutcome::Done(ToolOutput { content, structured: Some(value), ..ToolOutput::default() })
+        })
+    }
+}
+
+fn shelf() -> Toolbox {
+    let tool = |name: &str, effect, answer: fn() -> Json| {
+        let spec = ToolSpec {
+            name: name.into(),
+            description: "Of the shelf.".into(),
+            parameters: Arc::new(json!({"type": "object", "properties": {}, "additionalProperties": true})),
+            strict: false,
+            effect,
+            source: "shelf".into(),
+        };
+        Arc::new(Shelf(spec, answer)) as Arc<dyn Tool>
+    };
+    Toolbox::new(
+        "shelf",
+        [
+            tool("find_books", Effect::Read, || json!({"books": ["Emma", "Moby Dick"]})),
+            tool("reserve", Effect::Write, || json!({"reservation": {"number": 7}, "due": null})),
+        ],
+    )
+}
+
+fn world(generation: &str) -> World {
+    let script = fs::read_to_string(format!("{}/script.yml", folder(generation))).unwrap();
+    let model = ScriptedLlm::from_text("script.yml", &script, 3).unwrap();
+    let builder = AssistantBuilder::new(Arc::new(loaded(generation)), folder(generation).into());
+    World::of(builder.model(Arc::new(model)).source(Arc::new(shelf()))).unwrap()
+}
+
+#[tokio::test]
+async fn a_project_of_each_generation_talks() {
+    for generation in GENERATIONS {
+        let world = world(generation);
+        let talk = fs::read_to_string(format!("{}/talk.yml", folder(generation))).unwrap();
+        let talk: Vec<Exchange> = serde_yaml::from_str(&talk).unwrap();
+        let mut so_far = String::new();
+        for exchange in talk {
+            let said = world.say(&exchange.user).await.unwrap();
+            so_far += &format!("> {}\n{}\n", exchange.user, said.join("\n"));
+            assert!(!said.is_empty(), "{generation}: silence\n{so_far}");
+            let mut rest = said.iter();
+            for wanted in &exchange.bot {
+                assert!(rest.any(|text| text.contains(wanted)), "{generation}: {wanted:?} is missing\n{so_far}");
+            }
+        }
+        let difference = world.assistant.replay(&"u".into()).await.unwrap();
+        assert!(difference.is_none(), "{generation}: the replay differs: {difference:#?}");
+    }
+}
+
+#[test]
+fn every_key_of_the_format_stands_in_one_of_them() {
+    let mut written = BTreeSet::new();
+    // One key is an alternative to others, which a project cannot have at once.
+    for word in ["redis_url", "basic_auth"] {
+        written.insert(word.to_owned());
+    }
+    for generation in GENERATIONS {
+        keys(Path::new(&folder(generation)), &mut written);
+    }
+    let missing: Vec<String> = SHAPES
+        .iter()
+        .flat_map(|shape| shape.keys.iter().map(move |key| (shape, key)))
+        .filter(|(_, key)| !matches!(key.support, Support::Refused(_)) && !written.contains(key.name))
+        .map(|(shape, key)| format!("{}: {}", shape.name, key.name))
+        .collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// Every word that stands before a colon as keys do.
+fn keys(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            keys(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "yml") {
+            for line in fs::read_to_string(&path).unwrap().lines().filter(|line| !line.trim_start().starts_with('#')) {
+                for (at, _) in line.match_indices(':') {
+                    let before = &line[..at];
+                    let word = before.rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or_default();
+                    found.insert(word.to_owned());
+                }
+            }
+        }
+    }
+}
