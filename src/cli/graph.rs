@@ -29,7 +29,7 @@ pub(super) struct Args {
     #[arg(long, value_enum, default_value = "mermaid")]
     format: Format,
     /// Draw the steps of every flow
-    #[arg(long, conflicts_with = "flow")]
+    #[arg(long)]
     all: bool,
     /// Where it is written, in place of standard output
     #[arg(short, long, value_name = "FILE")]
@@ -42,6 +42,10 @@ pub(super) fn graph(mut args: Args) -> Done {
     if let Some(folder) = args.flow.as_ref().map(PathBuf::from).filter(|path| usual && path.is_dir()) {
         args.place.project = folder;
         args.flow = None;
+    }
+    if args.all && args.flow.is_some() {
+        out::note("`--all` draws every flow; leave the name of the flow out");
+        return Ok(USAGE);
     }
     let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
     let project = &*opened.project;

@@ -8,7 +8,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `discover`, `plan` | which files there are, and what each case gets from its file and the `conftest.yml` above it |
-//! | `run`, `clock`, `stub`, `tape` | one case: its assistant, its time, what stands in for the world, its recording |
+//! | `run`, `talk`, `clock`, `stub`, `tape` | one case: its assistant, its conversation, its time, what stands in for the world, its recording |
 //! | `look`, `seen`, `judge` | what was expected against what was seen; texts that a model judges |
 //! | `coverage`, [`report`] | which steps were walked; results for people and programs |
 
@@ -22,6 +22,7 @@ pub mod report;
 mod run;
 mod seen;
 mod stub;
+mod talk;
 mod tape;
 
 use std::{

@@ -10,40 +10,38 @@ use std::{
 use futures::StreamExt;
 use segue_engine::{
     conversation::{Event, EventKind, EventPlace, FilledBy, UserMessage},
-    dialogue::{self, Reason},
-    finding::{Finding, Findings, Place, Severity},
+    dialogue,
+    finding::{Finding, Findings, Severity},
     ids::{ActionName, ConversationId, SlotName},
     project::{
         Project, Sources,
-        cases::{AssertionKind, CaseStep, CaseStepKind, UserStep},
+        cases::{AssertionKind, CaseStep, CaseStepKind},
     },
     time::Timestamp,
 };
 use serde_json::{Map, Value as Json};
 
 use super::{
-    CaseResult, Coverage, Miss, Options, Outcome, Results, Selection, TapeMode, TurnLines,
+    CaseResult, Coverage, Miss, Options, Outcome, Results, Selection, TapeMode,
     clock::CaseClock,
-    judge::{Judge, Question},
-    look::{self, Look, Verdict},
+    judge::Judge,
     plan::{self, Planned},
-    seen::Seen,
     stub::{self, Problems},
+    talk::talk,
     tape::{Tape, TapedJournal},
 };
 use crate::{
     clock::{Clock, SystemClock},
-    conversation::NoSink,
     limits,
     llm::scripted::ScriptedLlm,
     project::{Places, read_bounded},
     prompts::PromptSet,
-    runtime::{Assistant, AssistantBuilder, Incoming},
+    runtime::AssistantBuilder,
     store::{Accepted, Batch, Inbound, MemoryStore, Store, Version},
 };
 
 /// The channel that responses and conditions see.
-const CHANNEL: &str = "test";
+pub(super) const CHANNEL: &str = "test";
 /// Chance in a case is always the same; a case that runs several times meets another one each time.
 const SEED: u64 = 7;
 
@@ -69,18 +67,18 @@ pub struct Runner {
 }
 
 /// What one case is run with.
-struct Setting<'a> {
-    planned: &'a Planned,
-    project: Arc<Project>,
-    problems: Problems,
-    clock: Arc<CaseClock>,
-    tape: Option<Arc<Tape>>,
-    id: ConversationId,
-    began: Timestamp,
+pub(super) struct Setting<'a> {
+    pub(super) planned: &'a Planned,
+    pub(super) project: Arc<Project>,
+    pub(super) problems: Problems,
+    pub(super) clock: Arc<CaseClock>,
+    pub(super) tape: Option<Arc<Tape>>,
+    pub(super) id: ConversationId,
+    pub(super) began: Timestamp,
     /// How long each turn took when it was recorded.
-    took: Option<Vec<u64>>,
-    coverage: bool,
-    seed: u64,
+    pub(super) took: Option<Vec<u64>>,
+    pub(super) coverage: bool,
+    pub(super) seed: u64,
 }
 
 impl Runner {
@@ -366,215 +364,6 @@ async fn seed_fixtures(setting: &Setting<'_>, store: &Arc<dyn Store>) -> Result<
     let Accepted::New(turn) = accepted else { return Err("the store holds this conversation already".to_owned()) };
     let batch = Batch { turn, events, ..Batch::default() };
     store.append(&setting.id, Version(0), batch).await.map(drop).map_err(|error| error.to_string())
-}
-
-/// The conversation of a case, until it is over or something did not hold. How long each turn took, in milliseconds.
-async fn talk(
-    assistant: &Assistant,
-    setting: &Setting<'_>,
-    judge: &Option<Judge>,
-    result: &mut CaseResult,
-) -> Vec<u64> {
-    let case = &setting.planned.case;
-    let asserts = case.asserts();
-    let mut took = Vec::new();
-    let mut steps = case.steps.iter().peekable();
-    while let Some(step) = steps.next() {
-        let CaseStepKind::User(user) = &step.kind else { continue };
-        let mut expected = Vec::new();
-        while let Some(next) = steps.next_if(|step| !matches!(step.kind, CaseStepKind::User(_))) {
-            expected.push(next);
-        }
-        let number = result.turns.len() + 1;
-        let outcome = turn(assistant, setting, user, number).await;
-        setting.clock.next_turn();
-        let (seen, number_in_store) = match outcome {
-            Ok(found) => found,
-            Err((code, reason)) => {
-                let mut misses = beside(setting, step, number, user);
-                if misses.is_empty() {
-                    misses.push(Miss {
-                        turn: number,
-                        user: user.text.to_string(),
-                        ..Miss::beside(&step.place, code, reason)
-                    });
-                }
-                result.misses.append(&mut misses);
-                result.turns.push(TurnLines { user: user.text.to_string(), happened: Vec::new() });
-                return took;
-            }
-        };
-        took.push(u64::try_from(seen.took.as_millis()).unwrap_or(u64::MAX));
-        let mut misses = match asserts {
-            true => assertions(setting, user, &seen, judge, number, result).await,
-            false => free(setting, &expected, &seen, number, user),
-        };
-        misses.append(&mut beside(setting, step, number, user));
-        for (kind, count) in seen.commands() {
-            *result.commands.entry(kind).or_default() += count;
-        }
-        result.turns.push(TurnLines { user: user.text.to_string(), happened: seen.lines() });
-        if setting.coverage || !misses.is_empty() {
-            explain(assistant, setting, number_in_store, &mut misses, result).await;
-        }
-        if !misses.is_empty() {
-            result.misses.append(&mut misses);
-            return took;
-        }
-    }
-    took
-}
-
-/// One message: what the turn showed, and its number in the store.
-async fn turn(
-    assistant: &Assistant,
-    setting: &Setting<'_>,
-    user: &UserStep,
-    number: usize,
-) -> Result<(Seen, u64), (&'static str, String)> {
-    let mut incoming = Incoming::text(setting.id.clone(), user.text.clone(), CHANNEL);
-    incoming.message.metadata = setting.planned.metadata(user);
-    let before = SystemClock.elapsed();
-    let report = assistant.receive(incoming, Box::new(NoSink)).await;
-    let mut took = SystemClock.elapsed().saturating_sub(before);
-    if let Some(recorded) = setting.took.as_ref().and_then(|took| took.get(number - 1)) {
-        took = Duration::from_millis(*recorded);
-    }
-    let report = report.map_err(|error| (error.code(), format!("the message got no turn: {error}")))?;
-    let turns = assistant.store().turns(&setting.id).await.map_err(|error| (error.code(), error.to_string()))?;
-    let Some(stored) = turns.into_iter().find(|stored| stored.turn == report.turn) else {
-        return Err(("E0503", "the turn is not in the store".to_owned()));
-    };
-    let llm_calls = stored.journal.iter().filter(|record| &*record.kind == "llm").count() as u64;
-    // What stands before the message belongs to the session, not to the turn.
-    let after = stored.events.iter().rposition(|event| matches!(event.kind, EventKind::User(_))).map_or(0, |at| at + 1);
-    let events = stored.events.into_iter().skip(after).collect();
-    Ok((Seen { user: user.text.clone(), events, llm_calls, took }, report.turn.0))
-}
-
-/// The assertions of a step, all of them, so that a failure shows everything that is wrong with the turn.
-async fn assertions(
-    setting: &Setting<'_>,
-    user: &UserStep,
-    seen: &Seen,
-    judge: &Option<Judge>,
-    number: usize,
-    result: &mut CaseResult,
-) -> Vec<Miss> {
-    let mut misses = Vec::new();
-    let mut from = 0;
-    for (at, assertion) in user.assertions.iter().enumerate() {
-        let look = Look { seen, from, project: &setting.project };
-        let judged = match &assertion.kind {
-            AssertionKind::Relevant(wanted) => Some((Question::Relevant, wanted)),
-            AssertionKind::Grounded(wanted) => Some((Question::Grounded, wanted)),
-            _ => None,
-        };
-        let verdict = match (judged, judge) {
-            (Some((question, wanted)), Some(judge)) => {
-                let key = format!("{number}/{at}");
-                match judge.judge(question, wanted, seen, from, &key).await {
-                    Ok(verdict) => verdict,
-                    Err(super::judge::NoJudgement(why)) => {
-                        Verdict::Missed { expected: vec!["a judgement".to_owned()], seen: vec![why] }
-                    }
-                }
-            }
-            _ => look.assertion(&assertion.kind),
-        };
-        let kind = assertion.kind.key();
-        let tally = result.tally.entry(kind).or_default();
-        match verdict {
-            Verdict::Held(event) => {
-                tally.held += 1;
-                if let (true, Some(event)) = (user.ordered, event) {
-                    from = event + 1;
-                }
-            }
-            Verdict::Missed { expected, seen } => {
-                tally.failed += 1;
-                misses.push(Miss::of(&assertion.place, number, user, kind, expected, seen));
-            }
-        }
-    }
-    misses
-}
-
-/// What stands in steps of their own.
-fn free(setting: &Setting<'_>, expected: &[&CaseStep], seen: &Seen, number: usize, user: &UserStep) -> Vec<Miss> {
-    let look = Look { seen, from: 0, project: &setting.project };
-    let mut misses = Vec::new();
-    for (step, verdict) in look::steps(&look, expected) {
-        let kind = match &step.kind {
-            CaseStepKind::Bot(_) => "bot",
-            CaseStepKind::Utter(_) => "utter",
-            CaseStepKind::SlotWasSet(_) => "slot_was_set",
-            _ => "slot_was_not_set",
-        };
-        if let Verdict::Missed { expected, seen } = verdict {
-            misses.push(Miss::of(&step.place, number, user, kind, expected, seen));
-        }
-    }
-    misses
-}
-
-/// What went wrong beside the expectations.
-fn beside(setting: &Setting<'_>, step: &CaseStep, number: usize, user: &UserStep) -> Vec<Miss> {
-    let problems = stub::take(&setting.problems);
-    let miss =
-        |(code, reason)| Miss { turn: number, user: user.text.to_string(), ..Miss::beside(&step.place, code, reason) };
-    problems.into_iter().map(miss).collect()
-}
-
-/// Walks the turn once more from its record, to say why it went as it did and which steps it walked.
-async fn explain(
-    assistant: &Assistant,
-    setting: &Setting<'_>,
-    turn: u64,
-    misses: &mut [Miss],
-    result: &mut CaseResult,
-) {
-    let Ok(traces) = assistant.trace(&setting.id, Some(turn)).await else { return };
-    for trace in traces {
-        for reason in &trace.why {
-            if let Reason::Step { flow, step } = reason {
-                result.visited.insert((flow.clone(), step.clone()));
-            }
-        }
-        for miss in misses.iter_mut() {
-            miss.why.clone_from(&trace.why);
-            miss.failures.clone_from(&trace.failures);
-        }
-    }
-}
-
-impl Miss {
-    fn of(
-        place: &Place,
-        turn: usize,
-        user: &UserStep,
-        what: &'static str,
-        expected: Vec<String>,
-        seen: Vec<String>,
-    ) -> Self {
-        let user = user.text.to_string();
-        Self { place: place.clone(), turn, user, what, expected, seen, why: Vec::new(), failures: Vec::new() }
-    }
-
-    /// Something that went wrong beside what a case demands.
-    fn beside(place: &Place, code: &'static str, reason: String) -> Self {
-        let (why, failures) = (Vec::new(), Vec::new());
-        Self {
-            place: place.clone(),
-            turn: 0,
-            user: String::new(),
-            what: code,
-            expected: Vec::new(),
-            seen: vec![reason],
-            why,
-            failures,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,10 +8,9 @@ use std::sync::{
 use futures::future::BoxFuture;
 use segue_engine::{
     conversation::{
-        ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Conversation, Event, EventKind, EventPlace,
-        FilledBy, Reply, StepError,
+        ActionAnswer, ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Conversation, Event, EventKind,
+        EventPlace, FilledBy, Reply, StepError,
     },
-    dialogue,
     ids::{AgentName, SlotName},
     project::{
         Project,
@@ -48,7 +47,6 @@ pub(super) fn install(
             let action = ActionStub {
                 name: name.into(),
                 answer: planned.stub(&shared.actions, name).cloned(),
-                project: project.clone(),
                 problems: problems.clone(),
             };
             builder = builder.action(name, Arc::new(action));
@@ -84,58 +82,25 @@ pub(super) fn take(problems: &Problems) -> Vec<(&'static str, String)> {
 struct ActionStub {
     name: Arc<str>,
     answer: Option<StubAction>,
-    project: Arc<Project>,
     problems: Problems,
 }
 
 impl Action for ActionStub {
-    fn run<'a>(&'a self, conversation: &'a Conversation, cx: &'a Cx) -> BoxFuture<'a, ActionOutcome> {
-        Box::pin(std::future::ready(self.answer(conversation, cx)))
+    fn run<'a>(&'a self, _: &'a Conversation, _: &'a Cx) -> BoxFuture<'a, ActionOutcome> {
+        Box::pin(std::future::ready(self.answer()))
     }
 }
 
 impl ActionStub {
-    fn answer(&self, conversation: &Conversation, cx: &Cx) -> ActionOutcome {
+    /// What an action server would send; the brain reads it as it reads that.
+    fn answer(&self) -> ActionOutcome {
         let Some(answer) = &self.answer else {
             let reason = format!("the action `{}` is reached and not stubbed, while others are", self.name);
             note(&self.problems, "E0501", reason.clone());
             return ActionOutcome::Failed(StepError::new("not_stubbed", reason));
         };
-        let at = cx.clock.now();
-        let mut events = Vec::new();
-        for response in &answer.responses {
-            let message = self.message(response, conversation);
-            events.push(Event { at, kind: EventKind::Bot(message), place: EventPlace::default() });
-        }
-        for event in &answer.events {
-            let mut event = event.clone();
-            if let Some(fields) = event.as_object_mut() {
-                fields.insert("timestamp".to_owned(), json!(at.as_seconds()));
-            }
-            match serde_json::from_value::<Event>(event) {
-                Ok(event) => events.push(event),
-                Err(error) => {
-                    note(&self.problems, "E0501", format!("an event of the stub of `{}`: {error}", self.name))
-                }
-            }
-        }
-        ActionOutcome::Done { events }
-    }
-
-    /// A message as an action server sends it: the name of a response, or the message itself.
-    fn message(&self, response: &Json, conversation: &Conversation) -> BotMessage {
-        let name = ["response", "template"].into_iter().find_map(|key| response.get(key)?.as_str());
-        let arguments: Map<String, Json> = response.as_object().cloned().unwrap_or_default();
-        let composed = name.and_then(|name| dialogue::compose(&self.project, conversation, name, &arguments, 0));
-        composed.unwrap_or_else(|| {
-            let mut given = arguments.clone();
-            given.retain(|_, value| !value.is_null());
-            let reply = serde_json::from_value::<Reply>(Json::Object(given)).unwrap_or_else(|_| {
-                let text = response.get("text").and_then(Json::as_str).unwrap_or_default();
-                Reply::text(text)
-            });
-            BotMessage { reply, utter_action: name.map(Into::into), ..BotMessage::default() }
-        })
+        let maps = |items: &[Json]| items.iter().filter_map(|item| item.as_object().cloned()).collect();
+        ActionOutcome::Answered(ActionAnswer { responses: maps(&answer.responses), events: maps(&answer.events) })
     }
 }
 

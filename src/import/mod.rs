@@ -98,10 +98,10 @@ fn strangers(
                     slots.push(name.as_str());
                 }
             }
-            EventKind::FlowStarted { flow_id, .. } if project.flow(flow_id.as_str()).is_none() => {
-                if !flows.contains(&flow_id.as_str()) {
-                    flows.push(flow_id.as_str());
-                }
+            EventKind::FlowStarted { flow_id, .. }
+                if project.flow(flow_id.as_str()).is_none() && !flows.contains(&flow_id.as_str()) =>
+            {
+                flows.push(flow_id.as_str());
             }
             _ => {}
         }

@@ -168,6 +168,8 @@ async fn everything(way: Way, change: impl FnOnce(&mut ActionEndpointDef)) {
     assert_eq!(ground.texts("/many").await, ["by an event", "Done: many."]);
     let conversation = ground.assistant.conversation(&"ada".into()).await.unwrap();
     assert_eq!((conversation.active_loop.as_deref(), conversation.paused), (Some("visit_form"), false));
+    assert_eq!(ground.texts("/undo").await, ["Done: many."], "the action is taken back");
+    assert_eq!((ground.texts("/rewind").await, ground.slot("note").await), (vec![], json!("many")), "the message is");
     assert_eq!(ground.texts("/stream").await, ["One ", "two."], "over HTTP the pieces are messages");
     assert_eq!(ground.texts("/restart").await, ["All is forgotten."], "a default action is overridden");
     assert_eq!(ground.slot("name").await, Json::Null);

@@ -117,6 +117,22 @@ fn a_sound_project_passes_and_a_broken_one_does_not_chat() {
 }
 
 #[test]
+fn flows_are_drawn() {
+    let map = run(&["graph", &project("courier")], "");
+    assert_eq!(map.code, 0, "{}", map.err);
+    assert!(map.out.starts_with("flowchart TD\n") && map.out.contains("agent clerk"), "{}", map.out);
+    let steps = run(&["graph", "track_parcel", &project("courier"), "--format", "dot"], "");
+    assert!(steps.out.contains("label=\"ask parcel\"") && steps.out.ends_with("}\n"), "{}", steps.out);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.svg");
+    let ran = run(&["graph", &project("courier"), "--all", "--format", "svg", "-o", file.to_str().unwrap()], "");
+    assert_eq!((ran.code, ran.out.as_str()), (0, ""));
+    assert!(std::fs::read_to_string(file).unwrap().ends_with("</svg>\n"));
+    let wrong = run(&["graph", "track_parcle", &project("courier")], "");
+    assert!(wrong.code == 2 && wrong.err.contains("did you mean `track_parcel`?"), "{}", wrong.err);
+}
+
+#[test]
 fn check_asks_the_tool_servers_when_told_to() {
     let up = run(&["check", &project("courier"), "--online"], "");
     assert_eq!(up.code, 0, "{}", up.out);

@@ -198,12 +198,26 @@ class Many(Logged, Action):
             BotUttered("by an event", {"buttons": [{"title": "X", "payload": "/x"}]}),
             ActionExecuted("action_elsewhere"),
             StoryExported(),
-            ActionReverted(),
             AgentUttered("a person", None),
-            UserUtteranceReverted(),
             {"event": "weather", "rain": True},
             {"no": "event"},
         ]
+
+
+class Undo(Logged, Action):
+    def name(self):
+        return "action_undo"
+
+    def work(self, dispatcher, tracker, domain):
+        return [SlotSet("note", "never"), ActionReverted()]
+
+
+class Rewind(Logged, Action):
+    def name(self):
+        return "action_rewind"
+
+    def work(self, dispatcher, tracker, domain):
+        return [SlotSet("note", "never"), UserUtteranceReverted()]
 
 
 class Die(Logged, Action):

@@ -20,8 +20,8 @@ use super::{
 use crate::{
     condition::Condition,
     conversation::{
-        AgentCall, AgentFrame, AgentKind, AgentOutcome, AgentState, AgentStatus, EventKind, FilledBy, Frame, FrameKind,
-        Position, StepError,
+        AgentCall, AgentFrame, AgentKind, AgentOutcome, AgentState, AgentStatus, BotKind, BotMessage, EventKind,
+        FilledBy, Frame, FrameKind, Position, Reply, StepError,
     },
     ids::{ActionName, AgentName, FlowId, SlotName, StepId},
     project::{Call, Flow, Step, StepKind},
@@ -115,6 +115,7 @@ pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
         return turn.end();
     };
     if frame.state == AgentState::WaitingForInput {
+        ask_again(turn, &frame.agent_id);
         return Walk::Stop(turn.listen());
     }
     if turn.floor.is_some() {
@@ -133,6 +134,15 @@ pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
     set_state(turn, AgentState::Continuing);
     let how = Invocation { resumed, restarted, metadata: frame.metadata };
     Walk::Stop(invoke(turn, &flow, &step, &frame.agent_id, how))
+}
+
+/// What lay above an agent that waits has ended without a word: the user hears what they are waited for.
+fn ask_again(turn: &mut Turn<'_>, agent: &AgentName) {
+    let conversation = turn.conversation();
+    let last = conversation.agents.get(agent).and_then(|record| record.last_text.clone());
+    let Some(text) = last.filter(|_| !conversation.turn.spoke) else { return };
+    let (reply, kind, agent) = (Reply::text(text), BotKind::InputRequired, Some(agent.clone()));
+    turn.emit_here(EventKind::Bot(BotMessage { reply, kind, agent, ..BotMessage::default() }));
 }
 
 fn set_state(turn: &mut Turn<'_>, state: AgentState) {

@@ -108,9 +108,7 @@ pub(super) fn clean(turn: &mut Turn<'_>, scene: &Scene, commands: Vec<Command>, 
         });
     }
     if kept.contains(&Command::CancelFlow) {
-        drop_where(turn, &mut kept, "the flow whose answer it would change is cancelled", |command| {
-            matches!(command, Command::CorrectSlots { .. })
-        });
+        forget_answers(turn, scene, &mut kept);
     }
     in_order(scene, kept)
 }
@@ -202,6 +200,21 @@ fn with_agent(turn: &mut Turn<'_>, scene: &Scene, mut kept: Vec<Command>, source
     let mut seen = false;
     kept.retain(|command| !matches!(command, Command::ContinueAgent) || !std::mem::replace(&mut seen, true));
     kept
+}
+
+/// What was said to the flow that is given up is of no use any more, but for what a flow asks for that begins with this message.
+fn forget_answers(turn: &mut Turn<'_>, scene: &Scene, kept: &mut Vec<Command>) {
+    let project = turn.project;
+    let starts = kept.iter().filter_map(|command| match command {
+        Command::StartFlow { flow } => Some(flow.clone()),
+        _ => None,
+    });
+    let starts: Vec<FlowId> = starts.collect();
+    drop_where(turn, kept, "the flow that asks for it is cancelled", |command| match command {
+        Command::CorrectSlots { .. } => true,
+        Command::SetSlot { name, .. } => !scene.collects(project, &starts, name, false),
+        _ => false,
+    });
 }
 
 fn drop_where(turn: &mut Turn<'_>, kept: &mut Vec<Command>, rule: &str, goes: impl Fn(&Command) -> bool) {

@@ -97,11 +97,10 @@ pub(super) fn resume(turn: &mut Turn<'_>, chain: Range<usize>) {
 pub(super) fn step_aside(turn: &mut Turn<'_>) {
     let Some(base) = top_base(&turn.stack) else { return };
     let Some(frame) = turn.stack.get(base) else { return };
-    if matches!(frame.at, Position::Start | Position::End) {
-        return;
+    if !matches!(frame.at, Position::Start | Position::End) {
+        let (flow_id, step_id) = (frame.flow_id.clone(), step_or_end(frame));
+        turn.emit(EventKind::FlowInterrupted { flow_id, step_id });
     }
-    let (flow_id, step_id) = (frame.flow_id.clone(), step_or_end(frame));
-    turn.emit(EventKind::FlowInterrupted { flow_id, step_id });
     let range = chain(&turn.stack, base);
     interrupt_agents(turn, range);
 }

@@ -123,7 +123,7 @@ fn number(world: &mut World, thing: &str, shown: &mut Vec<String>) -> Vec<Y> {
         "next",
         ways(vec![(text(format!("slots.{slot} > {limit}")), going(vec![act(&many)], &on))], text(on.clone())),
     );
-    let ok = world.prints(&[slot.clone()]);
+    let ok = world.prints([&slot]);
     shown.push(slot);
     vec![step, named(&on, act(&ok))]
 }
@@ -250,7 +250,7 @@ fn confirmation(world: &mut World, thing: &str, shown: &mut Vec<String>) -> Vec<
     let step = described(&sure)
         .with("ask_before_filling", plain(true))
         .with("next", ways(vec![(text(format!("slots.{sure}")), text(on.clone()))], other));
-    let ok = world.prints(&[what.clone()]);
+    let ok = world.prints([&what]);
     shown.push(what.clone());
     vec![named(&back, described(&what)), step, named(&on, act(&ok))]
 }
@@ -262,7 +262,7 @@ fn router(world: &mut World, thing: &str, shown: &mut Vec<String>) -> Vec<Y> {
         "next",
         ways(vec![(text(format!("slots.{slot} is null")), going(vec![described(&slot)], &on))], text(on.clone())),
     );
-    let ok = world.prints(&[slot.clone()]);
+    let ok = world.prints([&slot]);
     shown.push(slot);
     vec![step, named(&on, act(&ok))]
 }

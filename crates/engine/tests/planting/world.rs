@@ -148,8 +148,8 @@ impl World {
     }
 
     /// A response that prints these slots.
-    pub fn prints(&mut self, slots: &[String]) -> String {
-        let shown: Vec<String> = slots.iter().map(|slot| format!("{{{slot}}}")).collect();
+    pub fn prints<'s>(&mut self, slots: impl IntoIterator<Item = &'s String>) -> String {
+        let shown: Vec<String> = slots.into_iter().map(|slot| format!("{{{slot}}}")).collect();
         self.says(&format!("So far: {}.", shown.join(", ")))
     }
 

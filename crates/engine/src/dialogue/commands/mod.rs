@@ -12,7 +12,7 @@ mod free_form;
 mod set_slot;
 mod start_flow;
 
-use super::{Next, clean, clean::Scene, patterns, turn::Turn};
+use super::{Next, clean, clean::Scene, interrupt, patterns, turn::Turn};
 use crate::{
     conversation::{Command, EventKind, Frame, FrameKind, PatternFrame, Position},
     ids::SlotName,
@@ -85,7 +85,7 @@ pub(super) fn execute(turn: &mut Turn<'_>, commands: Vec<Command>, source: Sourc
     for command in commands {
         run(turn, &scene, command, &mut validated);
     }
-    validate(turn, &scene, validated);
+    validate(turn, &validated);
     if turn.stack.is_empty() && !silent {
         turn.note("nothing is under way and no command changed that");
         cannot_handle::run(turn, "cannot_handle_default");
@@ -93,18 +93,14 @@ pub(super) fn execute(turn: &mut Turn<'_>, commands: Vec<Command>, source: Sourc
     turn.walk()
 }
 
-/// Lets the values be checked that the commands filled. What was filled for a flow that the same message gives up is not
-/// asked for any more; what was filled for another is checked once the user knows that the first is gone.
-fn validate(turn: &mut Turn<'_>, scene: &Scene, mut filled: Vec<SlotName>) {
+/// Lets the values be checked that the commands filled: once the user knows that the flow they gave up is gone.
+fn validate(turn: &mut Turn<'_>, filled: &[SlotName]) {
     let gives_up = |frame: &Frame| {
         frame.at == Position::Start
             && matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::CancelFlow { .. } })
     };
     let cancel = turn.stack.pop_if(|frame| gives_up(frame));
-    if cancel.is_some() {
-        filled.retain(|slot| scene.collects(turn.project, &scene.started, slot, false));
-    }
-    push_validations(turn, &filled);
+    push_validations(turn, filled);
     turn.stack.extend(cancel);
 }
 
@@ -192,10 +188,12 @@ pub(super) fn push_validations(turn: &mut Turn<'_>, slots: &[SlotName]) {
     let project = turn.project;
     for name in slots {
         let Some(validation) = project.slot(name.as_str()).and_then(|slot| slot.validation.as_ref()) else { continue };
-        // The check that asked for the value looks at it itself.
-        if matches!(&turn.stack.last().map(|frame| &frame.kind),
-            Some(FrameKind::Pattern { context: PatternFrame::ValidateSlot { validate, .. } }) if validate == name)
-        {
+        // A check that is open already looks at the value once the stack comes to it.
+        let checks = |frame: &Frame| {
+            matches!(&frame.kind,
+                FrameKind::Pattern { context: PatternFrame::ValidateSlot { validate, .. } } if validate == name)
+        };
+        if turn.stack.iter().rev().take_while(|frame| !interrupt::is_base(frame)).any(checks) {
             continue;
         }
         let context = PatternFrame::ValidateSlot {

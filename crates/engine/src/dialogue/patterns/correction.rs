@@ -50,19 +50,32 @@ pub(super) fn run(turn: &mut Turn<'_>) {
         return turn.note("`action_correct_flow_slot` has nothing to correct here");
     };
     let corrected = corrected_slots.clone();
+    let mut names = open_checks(turn);
     if let (Some(flow), Some(step)) = (reset_flow_id.clone(), reset_step_id.clone()) {
         go_back(turn, &flow, step);
     }
-    let mut names = Vec::with_capacity(corrected.len());
     for (name, value) in corrected {
         let name = SlotName::from(name);
         turn.set_slot(&name, value, FilledBy::Llm);
-        names.push(name);
+        if !names.contains(&name) {
+            names.push(name);
+        }
     }
+    // What was emptied is asked for where the flow asks for it.
+    names.retain(|name| !turn.slot(name.as_str()).is_null());
     // Below the correction: it says what it changed first, then what does not hold is asked for again.
     let correction = turn.stack.pop();
     commands::push_validations(turn, &names);
     turn.stack.extend(correction);
+}
+
+/// The slots that are being checked: going back takes the checks down, and what they have not let through stays unchecked else.
+fn open_checks(turn: &Turn<'_>) -> Vec<SlotName> {
+    let checked = turn.stack.iter().filter_map(|frame| match &frame.kind {
+        FrameKind::Pattern { context: PatternFrame::ValidateSlot { validate, .. } } => Some(validate.clone()),
+        _ => None,
+    });
+    checked.collect()
 }
 
 /// Puts the flow before that step. What it has on the stack above is taken down: the questions, and the flows it called, which

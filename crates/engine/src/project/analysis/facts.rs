@@ -77,7 +77,10 @@ impl Facts {
             // Past the limit everything is possible everywhere, which is never wrong.
             visits = visits.saturating_sub(1);
             let after = if visits == 0 { self.unknown() } else { self.work(survey, step, env) };
-            for (nth, taken) in fork(&self.ground, step, &after).into_iter().enumerate() {
+            let mut taken = fork(&self.ground, step, &after);
+            // After an error everything is possible: the step may have done its work, or nothing.
+            taken.resize(graph.ways_of(at).len(), Some(self.unknown()));
+            for (nth, taken) in taken.into_iter().enumerate() {
                 let taken = if visits == 0 { Some(after.clone()) } else { taken };
                 let Some(taken) = taken else { continue };
                 if let Some(open) = self.open.get_mut(at).and_then(|ways| ways.get_mut(nth)) {

@@ -48,12 +48,15 @@ fn foreign_buttons(survey: &Survey<'_>, findings: &mut Findings) {
     let known = |fill: &&Fill| !fill.builtin && survey.project.slot(&fill.slot).is_some();
     for fill in survey.fills.iter().filter(known) {
         let asked = fill.button_of.as_deref().and_then(|response| response.strip_prefix("utter_ask_"));
-        if let Some(slot) = asked.filter(|slot| survey.collected.contains(slot)) {
+        let is_known = survey.project.slot(&fill.slot).is_some();
+        if let Some(slot) = asked.filter(|slot| survey.collected.contains(slot) && is_known) {
             questions.entry(slot).or_default().push(fill);
         }
     }
     for (slot, fills) in questions {
-        let Some(first) = fills.first().filter(|_| fills.iter().all(|fill| &*fill.slot != slot)) else { continue };
+        // A slot that is not there is told by the loader.
+        let elsewhere = |fill: &&Fill| &*fill.slot != slot && survey.project.slot(&fill.slot).is_some();
+        let Some(first) = fills.first().filter(|_| fills.iter().all(elsewhere)) else { continue };
         let message =
             format!("the buttons of the question for `{slot}` fill `{}`, so pressing one is no answer", first.slot);
         findings.warning("F0327", &first.place, message, format!("Write `/SetSlots({slot}=…)`."));

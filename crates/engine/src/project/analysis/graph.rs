@@ -14,6 +14,8 @@ pub(super) enum Label<'p> {
     If(&'p Condition),
     /// No branch holds.
     Else,
+    /// The step failed.
+    OnError,
 }
 
 /// One way out of a step.
@@ -151,6 +153,7 @@ fn said(way: &Way<'_>) -> Option<String> {
         Label::On => None,
         Label::If(condition) => Some(format!("[{condition}]")),
         Label::Else => Some("[else]".to_owned()),
+        Label::OnError => Some("[on error]".to_owned()),
     }
 }
 
@@ -162,12 +165,16 @@ fn ways<'p>(flow: &'p Flow, step: &'p Step) -> Vec<Way<'p>> {
         Target::Step(id) => flow.index.get(id).copied(),
         Target::End => None,
     };
-    match &step.next {
+    let mut ways: Vec<Way<'p>> = match &step.next {
         NextStep::Go(target) => vec![Way { to: to(target), label: Label::On }],
         NextStep::Branch { branches, otherwise } => {
             let branches = branches.iter();
             let branches = branches.map(|one| Way { to: to(&one.target), label: Label::If(&one.condition) });
             branches.chain(otherwise.as_ref().map(|target| Way { to: to(target), label: Label::Else })).collect()
         }
-    }
+    };
+    // Last, so that those of `next` keep their order. Which error comes, nobody knows before.
+    let failed = step.on_error.iter().flat_map(NextStep::targets);
+    ways.extend(failed.map(|target| Way { to: to(target), label: Label::OnError }));
+    ways
 }

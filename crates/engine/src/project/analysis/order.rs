@@ -180,10 +180,10 @@ fn read(
         StepKind::Call(Call::Tool { input, .. }) if input.iter().any(|(_, name)| *name == slot) => {
             return Some((place.clone(), "the tool is given"));
         }
-        StepKind::Action(NameText::Plain(name)) => {
-            if survey.project.response(name.as_str()).is_some_and(|response| always_prints(response, slot)) {
-                return Some((place.clone(), "this text prints"));
-            }
+        StepKind::Action(NameText::Plain(name))
+            if survey.project.response(name.as_str()).is_some_and(|response| always_prints(response, slot)) =>
+        {
+            return Some((place.clone(), "this text prints"));
         }
         _ => {}
     }

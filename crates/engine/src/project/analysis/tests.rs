@@ -126,6 +126,15 @@ fn branches_that_others_take() {
 }
 
 #[test]
+fn what_follows_an_error_can_be_reached_and_knows_nothing() {
+    // Behind the question the slot has a value; behind its error it may have none.
+    let flow = "      - collect: size\n        on_error: late\n        next: END\n      - id: late\n        action: utter_ok\n        next:\n          - if: slots.size is null\n            then: END\n          - else: END\n";
+    assert_eq!(steps(flow), [""; 0]);
+    let flow = "      - action: utter_ok\n        next: behind\n        on_error: failed\n      - id: behind\n        collect: size\n        next: END\n      - id: failed\n        action: utter_ok\n";
+    assert_eq!(steps(flow), [""; 0]);
+}
+
+#[test]
 fn a_way_is_told() {
     let flow = "flows:\n  a:\n    description: does something useful\n    steps:\n      - id: ask\n        collect: amount\n        next:\n          - if: slots.amount > 100\n            then:\n              - action: utter_ok\n                next:\n                  - if: slots.amount < 50\n                    then: END\n                  - else: END\n          - else: END\n";
     let all = findings(DOMAIN, flow);

@@ -47,6 +47,9 @@ fn ways(flow: &Flow, step: &Step, from: usize, end: usize, edges: &mut Vec<Edge>
             edges.extend(otherwise.as_ref().map(|target| Edge { from, to: to(target), lines, line: Line::Next }));
         }
     }
+    for target in step.on_error.iter().flat_map(NextStep::targets) {
+        edges.push(Edge { from, to: to(target), lines: vec!["on error".to_owned()], line: Line::Next });
+    }
 }
 
 fn node(project: &Project, step: &Step) -> Node {

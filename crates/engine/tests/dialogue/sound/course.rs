@@ -21,7 +21,7 @@ fn flows(frames: &[Frame]) -> impl Iterator<Item = &Frame> {
 pub(super) fn a_start_is_followed_or_explained(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
     let Some((taken, commands, _)) = turn.understood() else { return Ok(()) };
     // An action may have forgotten everything.
-    if turn.has(|kind| matches!(kind, EventKind::Restart | EventKind::SessionStarted)) {
+    if turn.forgets_it() {
         return Ok(());
     }
     for command in commands {
@@ -54,7 +54,8 @@ fn plain<'t>(turn: &'t Turn<'_>) -> Option<(&'t [Command], Vec<Frame>)> {
     let cut_short = turn.is_exhausted() || turn.cuts() || super::rest::left_alone(turn);
     let usual = source == "model" && !forced && turn.listens() && !cut_short;
     let failed = turn.why().any(|why| matches!(why, Reason::Failed { .. }));
-    (usual && !failed && !turn.has(|kind| matches!(kind, EventKind::Restart))).then_some((commands, stack))
+    let forgotten = turn.forgets_it();
+    (usual && !failed && (!forgotten || stack.is_empty())).then_some((commands, stack))
 }
 
 /// Who names a task that lies below goes on with it: the same task, with the answers it has, not a new one.
@@ -131,7 +132,11 @@ pub(super) fn nothing_interrupted_goes_on_by_itself(_: &mut Ledger, turn: &Turn<
         .any(|frame| matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::ContinueInterrupted { .. } }));
     let resumed = turn.has(|kind| matches!(kind, EventKind::FlowResumed { flow_id, .. } if *flow_id == base.flow_id));
     let named = turn.understood().is_some_and(|(_, commands, _)| {
-        commands.iter().any(|command| matches!(command, Command::StartFlow { flow } if *flow == base.flow_id))
+        commands.iter().any(|command| match command {
+            Command::StartFlow { flow } => *flow == base.flow_id,
+            Command::Clarify { options } => options.contains(&base.flow_id),
+            _ => false,
+        })
     });
     if asked || resumed || named {
         return Ok(());
@@ -149,7 +154,13 @@ pub(super) fn an_agent_that_waits_gets_the_message(_: &mut Ledger, turn: &Turn<'
         Command::CannotHandle { reason } => reason != "cannot_handle_chitchat",
         _ => false,
     };
-    if !waits || ["check", "payload"].contains(&source) || !commands.iter().all(for_it) || model_changed(turn) {
+    let interfered = super::rest::left_alone(turn) || turn.forgets_it();
+    if !waits
+        || interfered
+        || ["check", "payload"].contains(&source)
+        || !commands.iter().all(for_it)
+        || model_changed(turn)
+    {
         return Ok(());
     }
     let ran: BTreeSet<bool> = turn.taken.iter().map(|taken| matches!(taken.next, Next::Agent(_))).collect();

@@ -28,10 +28,13 @@ pub(super) struct Mirror {
     agents: BTreeMap<String, (u32, u32)>,
     said: Option<String>,
     /// Slots, stack and the last thing said as the newest user message found them.
-    before_message: Option<Box<(Values, Vec<Frame>, Option<String>)>>,
+    before_message: Option<Box<Before>>,
     /// Slots and the last thing said as the newest action found them.
     before_action: Option<Box<(Values, Option<String>)>>,
 }
+
+/// Slots, stack and the last thing said.
+type Before = (Values, Vec<Frame>, Option<String>);
 
 /// Values of slots, and whether they were set since their last reset.
 type Values = BTreeMap<String, (Json, bool)>;

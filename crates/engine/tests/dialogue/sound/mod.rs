@@ -107,6 +107,13 @@ impl Turn<'_> {
         })
     }
 
+    /// Whether everything was forgotten after the message was understood: an action can do that.
+    fn forgets_it(&self) -> bool {
+        let after = self.events.iter().skip_while(|event| !matches!(event.kind, EventKind::Understood { .. }));
+        let mut after = after.map(|event| &event.kind);
+        after.any(|kind| matches!(kind, EventKind::Restart | EventKind::SessionStarted))
+    }
+
     /// Whether something of it was taken back, by `rewind` or `undo`.
     fn is_undone(&self) -> bool {
         self.has(|kind| matches!(kind, EventKind::Rewind | EventKind::Undo))

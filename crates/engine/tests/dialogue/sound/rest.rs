@@ -80,7 +80,8 @@ pub(super) fn nothing_that_is_over_stays(_: &mut Ledger, turn: &Turn<'_>) -> Ver
 /// When the assistant listens and something is under way, the user must be able to bring it further: on top lies a question or
 /// an agent that waits.
 pub(super) fn somebody_is_waited_for(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
-    if !turn.listens() || turn.is_exhausted() || turn.driver.conversation.paused || left_alone(turn) {
+    let stopped = turn.is_exhausted() || turn.cuts() || left_alone(turn);
+    if !turn.listens() || stopped || turn.driver.conversation.paused {
         return Ok(());
     }
     let Some(top) = turn.rest().last() else { return Ok(()) };

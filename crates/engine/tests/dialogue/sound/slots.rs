@@ -293,7 +293,8 @@ pub(super) fn what_was_given_is_taken(ledger: &mut Ledger, turn: &Turn<'_>) -> V
     let Some((taken, commands, source)) = turn.understood() else { return Ok(()) };
     let (project, stack) = (&*taken.project, turn.judged(taken));
     // What a program sets, it sets where it likes; and flows of which the user is to choose one do not begin yet.
-    if source == "external"
+    if turn.forgets_it()
+        || source == "external"
         || project.config.compat.clarify_on_multiple_start_flows
         || turn.cuts()
         || model::has_changed(project, &stack, &judged.hashes)
@@ -303,7 +304,9 @@ pub(super) fn what_was_given_is_taken(ledger: &mut Ledger, turn: &Turn<'_>) -> V
     let active: BTreeSet<String> = top_chain(&stack).iter().map(|frame| frame.flow_id.to_string()).collect();
     let asked = model::asked(&stack);
     let only = model::asking(project, &stack).filter(|collect| collect.force_slot_filling && source == "model");
-    let started = model::started(project, commands);
+    // One that is under way is not started.
+    let mut started = model::started(project, commands);
+    started.retain(|flow| !active.contains(*flow));
     let (mut seen, cancels) = (BTreeSet::new(), commands.contains(&Command::CancelFlow));
     for command in commands {
         let Command::SetSlot { name, value: given, extractor } = command else { continue };
@@ -312,6 +315,10 @@ pub(super) fn what_was_given_is_taken(ledger: &mut Ledger, turn: &Turn<'_>) -> V
             continue;
         }
         if !seen.insert(name) {
+            continue;
+        }
+        // What was said to a flow that the same message gives up went with it.
+        if cancels && !model::collects(project, started.iter().copied(), name, false) {
             continue;
         }
         let (old, new) = (value(&judged.values, project, name), model::becomes(project, name, given));
@@ -406,6 +413,18 @@ pub(super) fn no_refused_value_gets_past_its_question(ledger: &mut Ledger, turn:
     }
     let (books, project) = (&ledger.slots, turn.project());
     let all = books.all(project);
+    for slot in project.domain.slots.values() {
+        let (name, Some(own)) = (slot.name.as_str(), &slot.validation) else { continue };
+        let refused = !all[name].is_null() && own.rejections.iter().any(|one| model::holds(&one.condition, &all));
+        let is_checked = turn.rest().iter().any(|frame| match &frame.kind {
+            FrameKind::Pattern { context: PatternFrame::ValidateSlot { validate, .. } } => validate == name,
+            FrameKind::Pattern { context: PatternFrame::Correction { .. } } => true,
+            _ => false,
+        });
+        if refused && !is_checked && by_user(books.filled_by.get(name).copied().flatten()) {
+            return Err(format!("`{name}` is {}, which its own check refuses: {}", all[name], shown(turn.rest())));
+        }
+    }
     for (at, frame) in turn.rest().iter().enumerate() {
         let (FrameKind::Flow { .. }, Some(flow)) = (&frame.kind, project.flow(frame.flow_id.as_str())) else {
             continue;

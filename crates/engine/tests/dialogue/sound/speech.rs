@@ -36,8 +36,8 @@ fn nobody_wrote(turn: &Turn<'_>) -> bool {
 /// Nobody can answer a question that they have not heard, or that three other texts have pushed off the screen: when a question
 /// is open, it was asked in this turn, and after everything else.
 pub(super) fn the_open_question_is_the_last_thing_said(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
-    let quiet =
-        nobody_wrote(turn) || turn.driver.conversation.paused || turn.is_undone() || super::rest::left_alone(turn);
+    let apart = nobody_wrote(turn) || turn.cuts() || turn.driver.conversation.paused;
+    let quiet = apart || turn.is_undone() || super::rest::left_alone(turn);
     if !turn.listens() || turn.is_exhausted() || quiet {
         return Ok(());
     }
@@ -74,15 +74,18 @@ pub(super) fn a_failure_is_told_once(_: &mut Ledger, turn: &Turn<'_>) -> Verdict
         !flow.steps.iter().any(says)
     });
     // A project may say it in its own words.
-    let forgotten = turn.has(|kind| matches!(kind, EventKind::Restart | EventKind::SessionStarted));
-    // A turn that was cut may have failed and not said so yet.
-    if own
-        || forgotten
-        || turn.cuts()
-        || !turn.is_over()
-        || turn.driver.next == Next::EndSession
-        || turn.driver.conversation.paused
-    {
+    let own = own || turn.driver.next == Next::EndSession || turn.driver.conversation.paused;
+    // What an earlier turn left untold, or this one will.
+    let untold = |frames: &[Frame]| {
+        let is_error =
+            |frame: &Frame| matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::InternalError { .. } });
+        frames.iter().any(is_error)
+    };
+    let deferred = untold(&turn.taken[0].before) || untold(turn.rest()) || turn.cuts() || !turn.is_over();
+    // An action may have forgotten everything; another version says that things changed.
+    let taken_over = turn.taken.iter().any(|taken| matches!(taken.input.kind, InputKind::Upgraded { .. }));
+    let forgotten = turn.forgets_it();
+    if own || deferred || taken_over || forgotten || super::rest::left_alone(turn) {
         return Ok(());
     }
     let is_failure = |why: &&Reason| match why {
@@ -99,7 +102,8 @@ pub(super) fn a_failure_is_told_once(_: &mut Ledger, turn: &Turn<'_>) -> Verdict
     });
     let told =
         bots(turn).filter(|bot| bot.utter_action.as_deref().is_some_and(|name| FAILURES.contains(&name))).count();
-    let circles = usize::from(turn.notes("ran in circles"));
+    // A second failure in the middle of the first is the same one to the user.
+    let circles = usize::from(turn.notes("ran in circles") || turn.is_exhausted());
     // Where the pattern that tells does more than tell, it may fail itself, or hand the word on before it has told.
     let tells_alone = turn.project().flow("pattern_internal_error").is_none_or(|flow| {
         let acts = |step: &Step| matches!(&step.kind, StepKind::Action(NameText::Plain(name)) if turn.project().lists_action(name.as_str()));

@@ -99,7 +99,7 @@ fn response_context(world: &mut World) {
 fn keyed(world: &mut World, keys: Vec<(&'static str, Y)>) {
     let slot = world.held("rank", "text");
     *world.slot_keys(&slot) = map(keys);
-    let shown = world.prints(&[slot.clone()]);
+    let shown = world.prints([&slot]);
     world.insert(vec![fill(&slot, plain("null")), act(&shown)]);
 }
 

@@ -157,14 +157,14 @@ fn guard_of_itself(world: &mut World) {
 
 fn set_then_asked(world: &mut World) {
     let slot = world.slot("depth", Kind::Float);
-    let shown = world.prints(&[slot.clone()]);
+    let shown = world.prints([&slot]);
     world.insert(vec![fill(&slot, plain(10)), described(&slot).marked(), act(&shown)]);
 }
 
 fn initial_hides(world: &mut World) {
     let slot = world.slot("depth", Kind::Bool);
     world.slot_keys(&slot).set("initial_value", plain(false));
-    let shown = world.prints(&[slot.clone()]);
+    let shown = world.prints([&slot]);
     world.insert(vec![described(&slot).marked(), act(&shown)]);
 }
 
@@ -195,7 +195,7 @@ fn mapped_elsewhere(world: &mut World) {
     let condition = map([("active_flow", text(other))]);
     let mapping = map([("type", text("from_llm")), ("conditions", list([condition]))]);
     world.slot_keys(&slot).set("mappings", list([mapping]));
-    let shown = world.prints(&[slot.clone()]);
+    let shown = world.prints([&slot]);
     world.flow("sound_the_depth", "The user sounds the depth.", vec![described(&slot).marked(), act(&shown)]);
 }
 

@@ -174,7 +174,7 @@ fn yes_for_true(world: &mut World) {
 fn persisted_twice(world: &mut World) {
     let slot = world.slot("colour", Kind::Text);
     let step = described(&slot).with("reset_after_flow_ends", plain(false)).marked();
-    let shown = world.prints(&[slot.clone()]);
+    let shown = world.prints([&slot]);
     let flow = world.flow("paint_it", "The user wants something painted.", vec![step, act(&shown)]);
     world.flows[flow].keys.push(("persisted_slots".into(), list([text(slot)])));
     world.flows[flow].marked = true;

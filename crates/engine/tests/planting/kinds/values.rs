@@ -63,14 +63,14 @@ fn rejection_elsewhere(world: &mut World) {
 
 fn impossible_value(world: &mut World) {
     let slot = world.held("stage", "categorical");
-    let shown = world.prints(&[slot.clone()]);
+    let shown = world.prints([&slot]);
     let pair = map([(slot.clone(), text("finished").marked())]);
     world.insert(vec![map([("set_slots", list([pair]))]), act(&shown)]);
 }
 
 fn word_for_number(world: &mut World) {
     let slot = world.held("level", "float");
-    let shown = world.prints(&[slot.clone()]);
+    let shown = world.prints([&slot]);
     let pair = map([(slot.clone(), text("plenty").marked())]);
     world.insert(vec![map([("set_slots", list([pair]))]), act(&shown)]);
 }
@@ -124,7 +124,7 @@ fn button_case(world: &mut World) {
 fn keyed(world: &mut World, keys: Vec<(&'static str, Y)>) {
     let slot = world.held("rank", "text");
     *world.slot_keys(&slot) = map(keys).with("mappings", list([map([("type", text("controlled"))])]));
-    let shown = world.prints(&[slot.clone()]);
+    let shown = world.prints([&slot]);
     world.insert(vec![fill(&slot, plain("null")), act(&shown)]);
 }
 
@@ -145,7 +145,7 @@ fn twin_choices(world: &mut World) {
 fn no_choices(world: &mut World) {
     let slot = world.held("rank", "text");
     *world.slot_keys(&slot) = map([("type", text("categorical"))]).marked();
-    let shown = world.prints(&[slot.clone()]);
+    let shown = world.prints([&slot]);
     world.insert(vec![fill(&slot, plain("null")), act(&shown)]);
 }
 

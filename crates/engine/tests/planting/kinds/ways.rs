@@ -87,7 +87,7 @@ fn link_circle(world: &mut World) {
 fn asked_twice(world: &mut World) {
     let slot = world.slot("gauge", Kind::Text);
     let words = world.says("And once more.");
-    let shown = world.prints(&[slot.clone()]);
+    let shown = world.prints([&slot]);
     world.insert(vec![described(&slot), act(&words), described(&slot).marked(), act(&shown)]);
 }
 
@@ -101,7 +101,7 @@ fn branch_before(world: &mut World) {
 
 fn printed_before(world: &mut World) {
     let slot = world.slot("gauge", Kind::Text);
-    let shown = world.prints(&[slot.clone()]);
+    let shown = world.prints([&slot]);
     world.flow("read_the_gauge", "The user reads the gauge.", vec![act(&shown).marked(), described(&slot)]);
 }
 
