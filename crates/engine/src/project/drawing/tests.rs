@@ -33,7 +33,6 @@ const FLOWS: &str = "flows:
           - else: done
       - id: done
         action: utter_done
-        on_error: ask
       - link: who
   who:
     description: asks for a name
@@ -84,7 +83,6 @@ fn mermaid_shows_steps_branches_and_ways_back() {
     p0n2 --> p0n4
     p0n3 --> p0n1
     p0n4 --> p0n5
-    p0n4 -.->|\"on error\"| p0n1
   end"
     );
 }
