@@ -54,9 +54,6 @@ fn ways(flow: &Flow, step: &Step, from: usize, end: usize, edges: &mut Vec<Edge>
             }
         }
     }
-    for target in step.on_error.iter().flat_map(NextStep::targets) {
-        edges.push(Edge { from, to: to(target), lines: vec!["on error".to_owned()], line: Line::Next });
-    }
 }
 
 fn node(project: &Project, step: &Step) -> Node {
