@@ -52,17 +52,6 @@ fn pay() -> Drawing {
 }
 
 #[test]
-fn what_follows_an_error_is_a_way_of_its_own() {
-    let flows = FLOWS.replace("        action: utter_done\n", "        action: utter_done\n        on_error: ask\n");
-    let config = ("config.yml", "recipe: default.v1\n");
-    let domain = format!("{DOMAIN}intents: [pay]\n");
-    let project = load(&[config, ("domain.yml", &domain), ("data/a.yml", &flows)]).project.unwrap();
-    let text = Drawing::of_flow(&project, &"pay".into()).unwrap().write(PictureFormat::Mermaid);
-    assert_eq!(text.matches("on error").count(), 1, "{text}");
-    assert_eq!(pay().write(PictureFormat::Mermaid).matches("on error").count(), 0);
-}
-
-#[test]
 fn mermaid_shows_steps_branches_and_ways_back() {
     let text = pay().write(PictureFormat::Mermaid);
     let body: Vec<&str> = text.lines().take_while(|line| !line.starts_with("  classDef")).collect();
