@@ -1,13 +1,15 @@
-//! The full figures: the test suite with `SEGUE_FULL=1`, where tests take their whole counts instead of samples.
+//! The full figures: the test suite with `SEGUE_FULL=1`, where tests take their whole counts instead of samples, and then the
+//! mutants of the engine.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::place;
+use crate::{mutants, place};
 
-/// Runs `cargo test` with the full counts; further arguments go to it. True if all passed.
+/// Runs `cargo test` with the full counts, then the mutants; further arguments go to `cargo test`, and leave the mutants out.
+/// True if all passed.
 pub fn run(arguments: &[String]) -> Result<bool> {
     let root = place::root()?;
     let mut child = place::cargo()
@@ -34,7 +36,8 @@ pub fn run(arguments: &[String]) -> Result<bool> {
     for line in &closing {
         println!("{line}");
     }
-    Ok(passed)
+    let caught = !arguments.is_empty() || mutants::run(&[])?;
+    Ok(passed && caught)
 }
 
 /// Whether a line is what the test runner says at the end of a binary, or a figure a test reports for the record.

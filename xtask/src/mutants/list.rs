@@ -296,15 +296,15 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "call-resets",
         "src/dialogue/ending.rs",
-        "                if *frame_type != FlowFrameType::Call {\n",
-        "                if *frame_type != FlowFrameType::Regular {\n",
-        "a called flow empties its slots when it ends, and a flow that was started does not",
+        "                } else {\n                    reset_slots(",
+        "                }\n                {\n                    reset_slots(",
+        "a called flow empties its slots when it ends, not with the flow that called it",
     ),
     mutant(
         "link-above",
         "src/dialogue/flow.rs",
-        "        self.stack.insert(below, frame);\n",
-        "        let _ = below;\n        self.stack.push(frame);\n",
+        "        self.stack.insert(under_way.map_or(0, |at| at + 1), frame);\n",
+        "        let _ = under_way;\n        self.stack.push(frame);\n",
         "a linked flow begins before the one that links has ended",
     ),
     // ---- failures and limits ----
@@ -319,8 +319,8 @@ pub const MUTANTS: &[Mutant] = &[
         "no-breaker",
         "src/dialogue/flow.rs",
         "let too_much = self.steps > limits::FLOW_STEPS || self.conversation().turn.acts > limits::TURN_ACTS;",
-        "let too_much = self.steps > 100_000_000 || self.conversation().turn.acts > limits::TURN_ACTS;",
-        "a flow that runs in circles hangs the assistant",
+        "let too_much = self.steps > 20_000 || self.conversation().turn.acts > limits::TURN_ACTS;",
+        "a flow that runs in circles keeps the user waiting",
     ),
     mutant(
         "frames-share-ids",

@@ -23,6 +23,8 @@ const ENGINE: &str = "crates/engine";
 const BESIDE: &[&str] = &["flows/patterns", "Cargo.toml", "Cargo.lock"];
 /// A mutant that takes longer hangs, which is caught too.
 const PATIENCE: Duration = Duration::from_secs(240);
+/// Memory of the tests, in KiB.
+const MEMORY: u64 = 6 << 20;
 /// Turns of each storm: enough for what is rare, and short enough for a whole list.
 const TURNS: &str = "8000";
 
@@ -142,29 +144,37 @@ impl Copy {
         let mut cargo = place::cargo();
         cargo
             .current_dir(&self.path)
-            .args(["test", "--package", "segue-engine", "--test", "dialogue", "--offline"])
+            .args(["test", "--package", "segue-engine", "--test", "dialogue", "--offline", "--no-run"])
             .env("CARGO_TARGET_DIR", &self.target)
             // The storms take most of the time; a little optimisation pays.
             .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
             .env("CARGO_INCREMENTAL", "1")
             // A mutant may leave something unused behind.
-            .env("RUSTFLAGS", "-Awarnings")
-            .env("RUST_BACKTRACE", "0")
-            .env("SEGUE_STORM_TURNS", TURNS)
-            .env("SEGUE_STORM_SHRINK", "0")
-            .env_remove("SEGUE_FULL");
+            .env("RUSTFLAGS", "-Awarnings");
         cargo
     }
 
     /// Builds and runs the tests.
     fn test(&self) -> Result<Fate> {
-        let built = self.cargo().arg("--no-run").output().context("cannot start cargo")?;
+        let built = self.cargo().output().context("cannot start cargo")?;
         if !built.status.success() {
             let said = String::from_utf8_lossy(&built.stderr).into_owned();
             return Ok(Fate::Unbuilt(said.lines().find(|line| line.starts_with("error")).unwrap_or(&said).to_owned()));
         }
-        let mut child =
-            self.cargo().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot start the tests")?;
+        let said = String::from_utf8_lossy(&built.stderr);
+        let binary = said
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("Executable ")?.rsplit_once('(')?.1.strip_suffix(')'));
+        let binary = self.path.join(binary.context("cargo does not say where the tests are")?);
+        let mut child = bounded(&binary)
+            .env("RUST_BACKTRACE", "0")
+            .env("SEGUE_STORM_TURNS", TURNS)
+            .env("SEGUE_STORM_SHRINK", "0")
+            .env_remove("SEGUE_FULL")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("cannot start the tests")?;
         let said = collect(&mut child);
         let began = Instant::now();
         let status = loop {
@@ -172,7 +182,8 @@ impl Copy {
                 break status;
             }
             if began.elapsed() > PATIENCE {
-                end(&mut child);
+                let _ = child.kill();
+                let _ = child.wait();
                 return Ok(Fate::Hung);
             }
             thread::sleep(Duration::from_millis(200));
@@ -198,11 +209,14 @@ fn collect(child: &mut Child) -> thread::JoinHandle<Vec<String>> {
     })
 }
 
-/// Ends cargo and the test binary it started.
-fn end(child: &mut Child) {
-    // Cargo ends its child with itself when its pipes close; the test binary ends when it is told so by the system.
-    let _ = child.kill();
-    let _ = child.wait();
+/// The tests, with bounded memory where the system can: a mutant may fill it.
+fn bounded(binary: &Path) -> Command {
+    if cfg!(unix) {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -v {MEMORY}; exec \"$0\"")]).arg(binary);
+        return shell;
+    }
+    Command::new(binary)
 }
 
 /// What a storm says first, or the first thing that failed.
