@@ -18,10 +18,15 @@ pub(super) struct Read {
 /// Reads one row.
 pub(super) fn event(row: Row) -> Read {
     let at = Timestamp::from_micros((row.timestamp * 1e6).clamp(0.0, 9e18) as i64);
-    let mut data = row.data;
-    data.entry("timestamp").or_insert_with(|| row.timestamp.into());
+    let data = row.data;
     let open = open(&data);
-    let kind = kind(&data).unwrap_or_else(|| EventKind::Unknown(data));
+    // Kept under a name that acts nowhere: a `pause` that is read again must not silence anybody here.
+    let kept = |data| {
+        EventKind::Unknown(
+            [("event".into(), "imported".into()), ("was".into(), Json::Object(data))].into_iter().collect(),
+        )
+    };
+    let kind = kind(&data).unwrap_or_else(|| kept(data));
     Read { event: Event { at, kind, place: EventPlace::default() }, open }
 }
 

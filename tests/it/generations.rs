@@ -4,10 +4,12 @@ use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
 
 use futures::future::BoxFuture;
 use segue::{
+    conversation::{ActionOutcome, Conversation},
+    cx::Cx,
     effect::Effect,
     llm::scripted::ScriptedLlm,
     project::{Places, Project, SHAPES, Severity, Support},
-    runtime::AssistantBuilder,
+    runtime::{Action, AssistantBuilder},
     testing::World,
     tools::{Tool, ToolCx, ToolOutcome, ToolOutput, ToolSpec, Toolbox},
 };
@@ -15,10 +17,6 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 const GENERATIONS: [&str; 4] = ["3.13", "3.14", "3.15", "3.16"];
-
-/// What an author may be told of a project that is fine: Python that is not run, parts of the older engine.
-const TOLD: [&str; 11] =
-    ["F0116", "F0306", "F0609", "F0614", "F0615", "F0340", "F0702", "F0706", "F0707", "F0514", "F0709"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,9 +35,11 @@ fn loaded(generation: &str) -> Project {
     let mut texts = read.texts;
     texts.environment.insert("LIBRARY_SECRET".into(), "s".into());
     let loaded = Project::load(&texts);
-    let strange: Vec<_> = loaded.findings.iter().filter(|finding| !TOLD.contains(&finding.code)).collect();
+    // An author is told of Python that is not run, of parts of the older engine, and of what looks like a slip; nothing of
+    // that is an unknown key or stops the project.
+    let strange: Vec<_> =
+        loaded.findings.iter().filter(|found| found.severity == Severity::Error || found.code == "F0107").collect();
     assert!(strange.is_empty(), "{generation}: {strange:#?}");
-    assert!(loaded.findings.iter().all(|finding| finding.severity != Severity::Error), "{generation}");
     loaded.project.unwrap()
 }
 
@@ -80,10 +80,23 @@ fn shelf() -> Toolbox {
     )
 }
 
+/// An action that has nothing to do.
+struct Idle;
+
+impl Action for Idle {
+    fn run<'a>(&'a self, _: &'a Conversation, _: &'a Cx) -> BoxFuture<'a, ActionOutcome> {
+        Box::pin(std::future::ready(ActionOutcome::Done { events: Vec::new() }))
+    }
+}
+
 fn world(generation: &str) -> World {
     let script = fs::read_to_string(format!("{}/script.yml", folder(generation))).unwrap();
     let model = ScriptedLlm::from_text("script.yml", &script, 3).unwrap();
-    let builder = AssistantBuilder::new(Arc::new(loaded(generation)), folder(generation).into());
+    let project = Arc::new(loaded(generation));
+    let mut builder = AssistantBuilder::new(project.clone(), folder(generation).into());
+    for name in project.domain.actions.keys() {
+        builder = builder.action(name.as_str(), Arc::new(Idle));
+    }
     World::of(builder.model(Arc::new(model)).source(Arc::new(shelf()))).unwrap()
 }
 
@@ -118,8 +131,10 @@ fn every_key_of_the_format_stands_in_one_of_them() {
     for generation in GENERATIONS {
         keys(Path::new(&folder(generation)), &mut written);
     }
+    // Cases of tests have projects of their own.
     let missing: Vec<String> = SHAPES
         .iter()
+        .filter(|shape| !shape.file.starts_with("tests/"))
         .flat_map(|shape| shape.keys.iter().map(move |key| (shape, key)))
         .filter(|(_, key)| !matches!(key.support, Support::Refused(_)) && !written.contains(key.name))
         .map(|(shape, key)| format!("{}: {}", shape.name, key.name))

@@ -176,6 +176,14 @@ fn tool(world: &mut World, thing: &str, shown: &mut Vec<String>) -> Vec<Y> {
     let branches = vec![(text(format!("not slots.{found}")), going(retry, &again))];
     let ok = world.prints(&[price]);
     shown.push(key.clone());
+    let call = match world.chance.below(4) {
+        0 => call.with("on_error", text("END")),
+        1 => {
+            let sorry = world.says("The depot does not answer.");
+            call.with("on_error", ending(vec![act(&sorry)]))
+        }
+        _ => call,
+    };
     vec![named(&again, described(&key)), call.with("next", ways(branches, text(on.clone()))), named(&on, act(&ok))]
 }
 

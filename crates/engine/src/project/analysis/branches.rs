@@ -79,7 +79,7 @@ impl Seen<'_, '_> {
             return;
         }
         let everywhere = Env { masks: ground.everything(), asked: 0 };
-        let is_hidden = fork(ground, self.step, &everywhere).get(nth).is_some_and(Option::is_none);
+        let is_hidden = fork(ground, self.step, &self.step.next, &everywhere).get(nth).is_some_and(Option::is_none);
         if is_hidden {
             let above = |other: &&Branch| !self.survey.is_told(&other.condition);
             let twin = branches.iter().take(nth).filter(above).find(|other| other.condition == *condition);

@@ -76,11 +76,16 @@ impl Facts {
             let Some(step) = graph.step(at) else { continue };
             // Past the limit everything is possible everywhere, which is never wrong.
             visits = visits.saturating_sub(1);
+            let failed = env.clone();
             let after = if visits == 0 { self.unknown() } else { self.work(survey, step, env) };
-            let mut taken = fork(&self.ground, step, &after);
-            // After an error everything is possible: the step may have done its work, or nothing.
-            taken.resize(graph.ways_of(at).len(), Some(self.unknown()));
-            for (nth, taken) in taken.into_iter().enumerate() {
+            let mut ways = fork(&self.ground, step, &step.next, &after);
+            if let Some(next) = &step.on_error {
+                // Half of the work may be done.
+                let mut failed = Some(failed);
+                join(&mut failed, after.clone());
+                ways.extend(failed.map(|env| fork(&self.ground, step, next, &env)).unwrap_or_default());
+            }
+            for (nth, taken) in ways.into_iter().enumerate() {
                 let taken = if visits == 0 { Some(after.clone()) } else { taken };
                 let Some(taken) = taken else { continue };
                 if let Some(open) = self.open.get_mut(at).and_then(|ways| ways.get_mut(nth)) {
@@ -241,12 +246,12 @@ fn join(before: &mut Option<Env>, taken: Env) -> bool {
     *env != old
 }
 
-/// For each way out of a step, in order: what is known when it is taken; `None` where it cannot be.
-pub(super) fn fork(ground: &Ground, step: &Step, env: &Env) -> Vec<Option<Env>> {
+/// For each way by one `next` of a step, in order: what is known when it is taken; `None` where it cannot be.
+pub(super) fn fork(ground: &Ground, step: &Step, next: &NextStep, env: &Env) -> Vec<Option<Env>> {
     if matches!(step.kind, StepKind::Link(_)) {
         return Vec::new();
     }
-    let NextStep::Branch { branches, otherwise } = &step.next else { return vec![Some(env.clone())] };
+    let NextStep::Branch { branches, otherwise } = next else { return vec![Some(env.clone())] };
     let count = branches.len() + usize::from(otherwise.is_some());
     let mut taken: Vec<Option<Vec<Mask>>> = vec![None; count];
     let mut take = |nth: usize, case: &super::cells::Case<'_>| {

@@ -14,8 +14,6 @@ pub(super) enum Label<'p> {
     If(&'p Condition),
     /// No branch holds.
     Else,
-    /// The step failed.
-    OnError,
 }
 
 /// One way out of a step.
@@ -25,6 +23,8 @@ pub(super) struct Way<'p> {
     pub(super) to: Option<usize>,
     /// Why.
     pub(super) label: Label<'p>,
+    /// Whether it is taken when the step fails.
+    pub(super) on_error: bool,
 }
 
 /// A flow as a graph.
@@ -149,32 +149,35 @@ pub(in super::super) fn step_name(flow: &Flow, step: &Step, at: usize) -> String
 }
 
 fn said(way: &Way<'_>) -> Option<String> {
-    match way.label {
-        Label::On => None,
-        Label::If(condition) => Some(format!("[{condition}]")),
-        Label::Else => Some("[else]".to_owned()),
-        Label::OnError => Some("[on error]".to_owned()),
-    }
+    let said = match way.label {
+        Label::On if way.on_error => return Some("[on error]".to_owned()),
+        Label::On => return None,
+        Label::If(condition) => condition.to_string(),
+        Label::Else => "else".to_owned(),
+    };
+    Some(if way.on_error { format!("[on error: {said}]") } else { format!("[{said}]") })
 }
 
+/// The ways by `next`, then those by `on_error`.
 fn ways<'p>(flow: &'p Flow, step: &'p Step) -> Vec<Way<'p>> {
     if matches!(step.kind, StepKind::Link(_)) {
         return Vec::new();
     }
+    let failing = step.on_error.iter().flat_map(|next| ways_by(flow, next, true));
+    ways_by(flow, &step.next, false).into_iter().chain(failing).collect()
+}
+
+fn ways_by<'p>(flow: &'p Flow, next: &'p NextStep, on_error: bool) -> Vec<Way<'p>> {
     let to = |target: &Target| match target {
         Target::Step(id) => flow.index.get(id).copied(),
         Target::End => None,
     };
-    let mut ways: Vec<Way<'p>> = match &step.next {
-        NextStep::Go(target) => vec![Way { to: to(target), label: Label::On }],
+    let way = |target: &Target, label: Label<'p>| Way { to: to(target), label, on_error };
+    match next {
+        NextStep::Go(target) => vec![way(target, Label::On)],
         NextStep::Branch { branches, otherwise } => {
-            let branches = branches.iter();
-            let branches = branches.map(|one| Way { to: to(&one.target), label: Label::If(&one.condition) });
-            branches.chain(otherwise.as_ref().map(|target| Way { to: to(target), label: Label::Else })).collect()
+            let branches = branches.iter().map(|one| way(&one.target, Label::If(&one.condition)));
+            branches.chain(otherwise.as_ref().map(|target| way(target, Label::Else))).collect()
         }
-    };
-    // Last, so that those of `next` keep their order. Which error comes, nobody knows before.
-    let failed = step.on_error.iter().flat_map(NextStep::targets);
-    ways.extend(failed.map(|target| Way { to: to(target), label: Label::OnError }));
-    ways
+    }
 }

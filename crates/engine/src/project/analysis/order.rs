@@ -39,7 +39,7 @@ fn asked_again(survey: &Survey<'_>, graph: &Graph<'_>, facts: &Facts, findings: 
         }
         let name = &collect.slot;
         if let Some(slot) = survey.project.slot(name.as_str()).filter(|slot| !slot.initial.is_null() && !slot.builtin) {
-            if !survey.is_emptied(name.as_str()) && !survey.has_code {
+            if !survey.is_emptied(name.as_str()) {
                 let message = format!("`{name}` begins with {}, so this question is never asked", slot.initial);
                 let help =
                     "Fine for an optional question; else remove `initial_value` or set `ask_before_filling: true`.";

@@ -349,3 +349,17 @@ fn facts_that_do_not_settle_are_given_up() {
     let found = findings(&domain, &flow("v0"));
     assert!(found.iter().all(|f| &*f.place.file == "domain.yml"), "{found:?}");
 }
+
+#[test]
+fn failures_are_ways_too() {
+    // Without the way by `on_error` the last step would be behind nothing, and the state would be known.
+    let flow = |condition: &str| {
+        format!(
+            "      - set_slots: [{{state: open}}]\n      - call: t\n        mcp_server: srv\n        mapping: {{input: [], output: []}}\n        on_error: sorry\n      - set_slots: [{{state: done}}]\n      - id: sorry\n        action: utter_ok\n        next:\n          - if: {condition}\n            then: END\n          - else: END\n"
+        )
+    };
+    assert_eq!(steps(&flow("slots.state is \"open\"")), [""; 0]);
+    assert_eq!(steps(&flow("slots.state is null")), ["F0413 14"]);
+    let again = "      - id: one\n        call: t\n        mcp_server: srv\n        mapping: {input: [], output: []}\n        on_error: one\n";
+    assert_eq!(steps(again), ["F0240 6"]);
+}

@@ -38,6 +38,7 @@ fn write_part(out: &mut String, part: &Part, at: usize) {
         match edge.line {
             Line::Next => {}
             Line::Call => keys.push("style=dashed".to_owned()),
+            Line::Error => keys.push("style=dashed, color=\"#c0392b\"".to_owned()),
             Line::Link => keys.push("style=bold".to_owned()),
         }
         let keys = if keys.is_empty() { String::new() } else { format!(" [{}]", keys.join(", ")) };

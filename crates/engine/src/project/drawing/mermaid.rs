@@ -25,7 +25,7 @@ fn write_part(out: &mut String, part: &Part, at: usize) {
     for edge in &part.edges {
         let arrow = match edge.line {
             Line::Next => "-->",
-            Line::Call => "-.->",
+            Line::Call | Line::Error => "-.->",
             Line::Link => "==>",
         };
         let label = if edge.lines.is_empty() { String::new() } else { format!("|\"{}\"|", joined(&edge.lines)) };

@@ -69,6 +69,8 @@ pub(super) enum Line {
     Call,
     /// There and not back.
     Link,
+    /// What follows a failure.
+    Error,
 }
 
 /// A node.

@@ -36,19 +36,23 @@ fn ways(flow: &Flow, step: &Step, from: usize, end: usize, edges: &mut Vec<Edge>
         Target::Step(id) => flow.index.get(id).map_or(end, |at| at + 1),
         Target::End => end,
     };
-    match &step.next {
-        NextStep::Go(target) => edges.push(Edge { from, to: to(target), lines: Vec::new(), line: Line::Next }),
-        NextStep::Branch { branches, otherwise } => {
-            for branch in branches {
-                let lines = wrap(branch.condition.text());
-                edges.push(Edge { from, to: to(&branch.target), lines, line: Line::Next });
+    for (next, failed) in std::iter::once((&step.next, false)).chain(step.on_error.iter().map(|next| (next, true))) {
+        let mut add = |target: &Target, text: &str| {
+            let text = match (failed, text) {
+                (false, text) => text.to_owned(),
+                (true, "") => "on error".to_owned(),
+                (true, text) => format!("on error: {text}"),
+            };
+            let line = if failed { Line::Error } else { Line::Next };
+            edges.push(Edge { from, to: to(target), lines: wrap(&text), line });
+        };
+        match next {
+            NextStep::Go(target) => add(target, ""),
+            NextStep::Branch { branches, otherwise } => {
+                branches.iter().for_each(|branch| add(&branch.target, branch.condition.text()));
+                otherwise.iter().for_each(|target| add(target, "else"));
             }
-            let lines = vec!["else".to_owned()];
-            edges.extend(otherwise.as_ref().map(|target| Edge { from, to: to(target), lines, line: Line::Next }));
         }
-    }
-    for target in step.on_error.iter().flat_map(NextStep::targets) {
-        edges.push(Edge { from, to: to(target), lines: vec!["on error".to_owned()], line: Line::Next });
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) fn write(parts: &[Part]) -> String {
 }
 
 const HEAD: &str = "<defs><marker id=\"tip\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path d=\"M0 0L10 5L0 10z\" fill=\"#5c6577\"/></marker></defs>
-<style>.edge{fill:none;stroke:#5c6577;stroke-width:1.3}.call{stroke-dasharray:5 4}.link{stroke-width:2.6}.on{fill:#ffffff;fill-opacity:0.92}.small{font-size:12px;fill:#3c4455}.title{font-size:15px;font-weight:bold;fill:#1f2430}text{fill:#1f2430}</style>
+<style>.edge{fill:none;stroke:#5c6577;stroke-width:1.3}.call{stroke-dasharray:5 4}.link{stroke-width:2.6}.error{stroke:#c0392b;stroke-dasharray:5 4}.on{fill:#ffffff;fill-opacity:0.92}.small{font-size:12px;fill:#3c4455}.title{font-size:15px;font-weight:bold;fill:#1f2430}text{fill:#1f2430}</style>
 <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>
 ";
 
@@ -114,6 +114,7 @@ fn line(out: &mut String, route: &Route, kind: Line) {
         Line::Next => "",
         Line::Call => " call",
         Line::Link => " link",
+        Line::Error => " error",
     };
     let _ = writeln!(out, "<path class=\"edge{more}\" d=\"{path}\" marker-end=\"url(#tip)\"/>");
 }

@@ -159,7 +159,7 @@ pub(crate) static VECTOR_STORE: Shape = Shape {
     name: "vector store",
     file: FILE,
     keys: &[
-        key("type", Takes::Text, "`qdrant`; a folder of the project needs no entry here.").required(),
+        key("type", Takes::Text, "`qdrant`; a folder of the project needs no entry here."),
         key("collection", Takes::Text, "Qdrant: the collection."),
         key("url", Takes::Text, "Qdrant: its address, in place of `host` and `port`."),
         key("host", Takes::Text, "Qdrant: its host; `localhost` unless set."),
@@ -178,7 +178,7 @@ pub(crate) static VECTOR_STORE: Shape = Shape {
         key("grpc_port", Takes::Any, "Qdrant: the port of its other interface, which is not spoken.").quiet(),
         key("prefer_grpc", Takes::Any, "Qdrant: whether that one is taken; HTTP always is.").quiet(),
     ],
-    unknown: Unknown::Warned,
+    unknown: Unknown::Kept,
 };
 
 /// `oauth`.

@@ -90,14 +90,13 @@ fn documents(reader: &mut Reader<'_>, node: &Node, config: &mut SearchConfig) {
     config.threshold = fields.number("threshold").unwrap_or(0.0);
     let source = fields.text("source").map(|path| path.trim_start_matches("./").trim_end_matches('/'));
     config.store = match fields.text("type").map(str::to_lowercase).as_deref() {
-        None | Some("faiss") => DocumentStore::Folder {
-            path: source.filter(|path| !path.is_empty()).unwrap_or(FOLDER).into(),
-            named: source.is_some(),
-        },
         Some("qdrant") => DocumentStore::Qdrant,
-        Some(other) => {
-            not_spoken(reader, fields.node("type").unwrap_or(node), other);
-            return;
+        kind => {
+            if let Some(other) = kind.filter(|kind| *kind != "faiss") {
+                not_spoken(reader, fields.node("type").unwrap_or(node), other);
+            }
+            let path = source.filter(|path| !path.is_empty()).unwrap_or(FOLDER);
+            DocumentStore::Folder { path: path.into(), named: source.is_some() }
         }
     };
 }
@@ -109,17 +108,19 @@ fn not_spoken(reader: &mut Reader<'_>, node: &Node, store: &str) {
         None if store.contains('.') => format!("It is a Python class, which is not run here. {cure}"),
         None => cure.to_owned(),
     };
-    reader.error("F0720", node, format!("the vector store `{store}` is not spoken"), help);
+    let message = format!("the vector store `{store}` is not spoken; the files of a folder are searched in its place");
+    reader.warning("F0720", node, message, help);
 }
 
 /// Reads `vector_store` of `endpoints.yml`.
 pub(super) fn vector_store(reader: &mut Reader<'_>, node: &Node) -> Option<QdrantDef> {
     let fields = reader.fields(node, &VECTOR_STORE)?;
-    match fields.text("type").map(str::to_lowercase).as_deref()? {
-        "qdrant" => qdrant(reader, &fields),
-        "faiss" => None,
+    match fields.text("type").map(str::to_lowercase).as_deref() {
+        Some("qdrant") => qdrant(reader, &fields),
+        Some("faiss") => None,
         other => {
-            not_spoken(reader, fields.node("type").unwrap_or(node), other);
+            // A retriever of the project's own has keys of its own, and often no type.
+            not_spoken(reader, fields.node("type").unwrap_or(node), other.unwrap_or("of the project's own"));
             None
         }
     }

@@ -6,10 +6,11 @@ use crate::{
     yaml::{Y, list, map, plain, text},
 };
 
-pub const KINDS: [Plant; 19] = [
+pub const KINDS: [Plant; 20] = [
     kind("steps that go round without a question", silent_circle),
     kind("a retry that never asks again", filled_circle),
     kind("a tool is tried again for ever", tool_circle),
+    kind("a tool that fails is tried again for ever", error_circle),
     kind("questions without a way out", no_exit),
     kind("flows that link in a silent circle", link_circle),
     kind("a slot is asked for twice in a row", asked_twice),
@@ -61,6 +62,14 @@ fn tool_circle(world: &mut World) {
         named("ring_again", call).marked(),
         named("bell_done", act("utter_can_do_something_else")),
     ]);
+}
+
+fn error_circle(world: &mut World) {
+    let sorry = world.says("One moment, I try again.");
+    let call =
+        map([("call", text("ring_the_bell")), ("mcp_server", text("depot")), ("mapping", map([("input", list([]))]))]);
+    let again = list([act(&sorry).with("next", text("ring_once_more"))]);
+    world.insert(vec![named("ring_once_more", call).with("on_error", again).marked()]);
 }
 
 fn no_exit(world: &mut World) {
