@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use segue_engine::{
-    conversation::{AgentState, Command, EventKind, Frame, FrameKind, PatternFrame, Position},
+    conversation::{AgentState, Command, EventKind, FilledBy, Frame, FrameKind, PatternFrame, Position},
     dialogue::{Next, Reason},
 };
 
@@ -41,6 +41,29 @@ pub(super) fn a_start_is_followed_or_explained(_: &mut Ledger, turn: &Turn<'_>) 
         });
         if !happened && !waits && !explained && turn.is_over() && !super::rest::left_alone(turn) {
             return Err(format!("`{flow}` was to start and did not, and nothing says why"));
+        }
+    }
+    Ok(())
+}
+
+/// What a guard keeps closed, a premium service for instance, stays closed to every command of the model.
+pub(super) fn a_guard_keeps_its_flow_closed(ledger: &mut Ledger, turn: &Turn<'_>) -> Verdict {
+    let Some((taken, commands, source)) = turn.understood() else { return Ok(()) };
+    let values = ledger.slots.when_judged(&taken.project);
+    let stack = turn.judged(taken);
+    // A link or a call leads past the guard.
+    let lies = |flow: &str| stack.iter().any(|frame| frame.flow_id == *flow);
+    for event in turn.events_of(taken) {
+        let EventKind::FlowStarted { flow_id, .. } = &event.kind else { continue };
+        let named = commands.iter().any(|command| match command {
+            Command::StartFlow { flow } => flow == flow_id,
+            Command::Clarify { options } => options.contains(flow_id),
+            _ => false,
+        });
+        let Some(flow) = taken.project.flow(flow_id.as_str()).filter(|_| named && source == "model") else { continue };
+        let closed = flow.guard.as_ref().is_some_and(|guard| !model::allows(guard, &values));
+        if closed && !lies(flow_id.as_str()) && !model::is_led_to(&taken.project, flow_id.as_str()) {
+            return Err(format!("`{flow_id}` starts though its guard does not hold"));
         }
     }
     Ok(())
@@ -84,6 +107,28 @@ pub(super) fn what_is_named_comes_to_the_top(_: &mut Ledger, turn: &Turn<'_>) ->
 
 fn has_changed(turn: &Turn<'_>, stack: &[Frame]) -> bool {
     turn.is_told_of_change() || flows(stack).any(|frame| turn.project().flow(frame.flow_id.as_str()).is_none())
+}
+
+/// An author who forces an answer knows why: feedback may read like anything. While such a question is open, what the model
+/// reads into the message beside the answer has no effect.
+pub(super) fn a_forced_question_takes_its_answer_only(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
+    let Some((taken, _, "model")) = turn.understood() else { return Ok(()) };
+    let stack = turn.judged(taken);
+    let Some(forced) = model::asking(&taken.project, &stack).filter(|collect| collect.force_slot_filling) else {
+        return Ok(());
+    };
+    for event in turn.events_of(taken) {
+        match &event.kind {
+            EventKind::Slot { name, filled_by: Some(FilledBy::Llm), .. } if *name != forced.slot => {
+                return Err(format!("`{}` is asked for and nothing else, and `{name}` was filled", forced.slot));
+            }
+            EventKind::FlowStarted { flow_id, .. } if *flow_id == "pattern_cancel_flow" => {
+                return Err(format!("`{}` is asked for and nothing else, and the flow was stopped", forced.slot));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// "Stop" means stop: the task that was under way is gone, with what it called and asked, and nothing of it speaks again.

@@ -161,6 +161,8 @@ const RULES: &[Rule] = &rules![
     speech::nobody_is_left_without_an_answer,
     speech::a_paused_conversation_is_silent,
     course::a_start_is_followed_or_explained,
+    course::a_guard_keeps_its_flow_closed,
+    course::a_forced_question_takes_its_answer_only,
     course::what_is_named_comes_to_the_top,
     course::what_is_cancelled_is_gone,
     course::nothing_interrupted_goes_on_by_itself,

@@ -83,6 +83,20 @@ pub(super) fn holds(condition: &Condition, values: &Map<String, Json>) -> bool {
     outcome.holds || outcome.trouble.is_some()
 }
 
+/// Whether a guard lets its flow start; one that cannot be decided does not.
+pub(super) fn allows(guard: &Condition, values: &Map<String, Json>) -> bool {
+    guard.eval(&Document { slots: values, context: None }, &|text| Ok(text.to_owned())).holds
+}
+
+/// Whether another flow leads to this one, by a link or a call.
+pub(super) fn is_led_to(project: &Project, flow: &str) -> bool {
+    let mut steps = project.flows.values().flat_map(|flow| &flow.steps);
+    steps.any(|step| match &step.kind {
+        StepKind::Call(Call::Flow(to)) | StepKind::Link(to) => to == flow,
+        _ => false,
+    })
+}
+
 /// Whether this question refuses the value.
 pub(super) fn refused_by(project: &Project, collect: &Collect, values: &Map<String, Json>) -> bool {
     let slot = collect.slot.as_str();

@@ -34,6 +34,11 @@ pub(super) fn the_turn_ends(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
     if turn.taken.len() > most {
         return Err(format!("the turn took {} inputs and would go on with {:?}", turn.taken.len(), turn.driver.next));
     }
+    // The breaker trips at most twice, and no step makes more than a few events.
+    let most = 2 * 4 * limits::FLOW_STEPS;
+    if let Some(taken) = turn.taken.iter().find(|taken| taken.events.len() > most) {
+        return Err(format!("one input led to {} events", taken.events.len()));
+    }
     let begins = |kind: &InputKind| matches!(kind, InputKind::Message(_) | InputKind::Trigger(_));
     let inputs = turn.taken.iter().filter(|taken| begins(&taken.input.kind)).count();
     if inputs == 1 { Ok(()) } else { Err(format!("{inputs} messages in one turn")) }

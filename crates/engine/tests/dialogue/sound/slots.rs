@@ -53,6 +53,13 @@ impl Slots {
         names.map(|name| (name.to_owned(), self.value(project, name))).collect()
     }
 
+    /// All values as the commands of the newest message found them.
+    pub(super) fn when_judged(&self, project: &Project) -> Map<String, Json> {
+        let values = self.judged.as_ref().map_or(&self.values, |judged| &judged.values);
+        let names = project.domain.slots.keys().map(|name| name.as_str());
+        names.map(|name| (name.to_owned(), value(values, project, name))).collect()
+    }
+
     fn take(&mut self, kind: &EventKind) {
         match kind {
             EventKind::Slot { name, value, filled_by, reset } => {
@@ -289,7 +296,7 @@ fn came_in(taken: &Taken, name: &str, fits: impl Fn(&Json) -> bool) -> bool {
 /// Whoever answers a question, names a value for a later one, or corrects an earlier one, has said it once and for all: the
 /// value is set, or a correction under way carries it.
 pub(super) fn what_was_given_is_taken(ledger: &mut Ledger, turn: &Turn<'_>) -> Verdict {
-    let Some(judged) = ledger.slots.judged.take() else { return Ok(()) };
+    let Some(judged) = &ledger.slots.judged else { return Ok(()) };
     let Some((taken, commands, source)) = turn.understood() else { return Ok(()) };
     let (project, stack) = (&*taken.project, turn.judged(taken));
     // What a program sets, it sets where it likes; and flows of which the user is to choose one do not begin yet.
