@@ -4,8 +4,11 @@
 //! are not followed, proxies are not taken from the environment, and no request has a hidden time limit (callers wait
 //! through their [`Cx`](crate::cx::Cx)).
 
+mod public;
+
 use std::{fmt, sync::Arc, sync::OnceLock};
 
+pub use self::public::{is_public, public_destination};
 use crate::limits;
 
 /// A shared pool of connections, made at first use: a process that never calls out pays nothing for TLS.
@@ -50,6 +53,22 @@ impl Outbound {
         let client = settings().tls_certs_merge(certificates).build().map_err(unbuilt)?;
         let pool = Self::new();
         let _ = pool.0.set(Ok(client));
+        Ok(pool)
+    }
+}
+
+impl Outbound {
+    /// A pool for addresses that stand in data: it connects to hosts of the open network alone, and, where `local`, to this
+    /// very machine. An address that names no host but numbers must go through [`public_destination`] before.
+    ///
+    /// # Errors
+    /// [`Unbuilt`] when the client cannot be built.
+    pub fn guarded(local: bool) -> Result<Self, Unbuilt> {
+        install_tls();
+        #[allow(clippy::disallowed_methods)] // the one place that builds a client
+        let client = settings().dns_resolver(public::guarded(local)).build();
+        let pool = Self::new();
+        let _ = pool.0.set(client.map_err(|error| Unbuilt(error.to_string())));
         Ok(pool)
     }
 }

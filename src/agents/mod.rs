@@ -8,6 +8,7 @@ mod calls;
 mod completion;
 mod profile;
 mod react;
+pub mod remote;
 mod session;
 mod slot_tools;
 mod slots;

@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use super::{Around, Assistant, Inner, hash, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts};
+use super::{Around, Assistant, Inner, hash, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts, remotes};
 use crate::{
     actions::{self, ActionServer},
     agents::Agent,
@@ -231,6 +231,8 @@ impl AssistantBuilder {
         let build = hash::number(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
         let sources = self.sources();
         let action_server = self.served();
+        let remotes =
+            if self.offline { HashMap::new() } else { remotes::open(&self.project, &self.clock, &self.outbound) };
         let store: Arc<dyn Store> = self.store.unwrap_or_else(|| Arc::new(MemoryStore::default()));
         let parts = Parts {
             understander: Arc::new(Understander::new(prompts.clone()).with_embedder(flows_by)),
@@ -248,6 +250,7 @@ impl AssistantBuilder {
             knowledge_model: answers,
             wording,
             wording_model,
+            remotes,
             offline: self.offline,
         };
         Ok(Assistant(Arc::new(Inner {
@@ -317,7 +320,8 @@ impl AssistantBuilder {
             None => opened.clone(),
         };
         let mut agents = HashMap::new();
-        for (name, agent) in &self.project.agents {
+        // A remote agent has its own.
+        for (name, agent) in self.project.agents.iter().filter(|(_, agent)| agent.remote.is_none()) {
             let model = models
                 .open(agent.model_group.as_deref(), &agent.llm)
                 .map_err(|problem| LoadError::Model { place: format!("the agent {name}"), problem })?;
@@ -362,7 +366,7 @@ impl AssistantBuilder {
 
     /// The longest turn: ours, or what configured timeouts need, within [`limits::TURN_WALL_MOST`] (decisions.md 13.11).
     fn wall(&self) -> Duration {
-        let agents = self.project.agents.values().filter_map(|agent| agent.timeout);
+        let agents = self.project.agents.values().filter_map(|agent| agent.timeout.max(remotes::wait_of(agent)));
         let action = self.project.endpoints.action_endpoint.as_ref().and_then(|endpoint| endpoint.timeout);
         // After a late action the flow still has something to say.
         let action = action.map(|timeout| timeout.saturating_add(limits::ACTION_DEADLINE));

@@ -15,6 +15,7 @@ use super::{
     catalogue, hash, knowledge,
     parts::Parts,
     recorded::{Door, RecordedLlm, RecordedTool, Shut},
+    remotes,
     replies::TurnSink,
 };
 use crate::{
@@ -54,7 +55,7 @@ pub(super) async fn perform(
             InputKind::Searched(knowledge::search(&call, parts, conversation, door, sink, failures, cx).await)
         }
         Next::Agent(call) => {
-            let outcome = run_agent(&call, parts, conversation, door, sink, cx).await;
+            let outcome = run_agent(&call, parts, conversation, number, door, sink, cx).await;
             if let AgentStatus::Failed { code, reason } = &outcome.status {
                 failures.push((code.clone(), format!("agent {}: {reason}", call.agent)));
             }
@@ -162,6 +163,7 @@ async fn run_agent(
     call: &AgentCall,
     parts: &Parts,
     conversation: &Conversation,
+    number: TurnNumber,
     door: &Door,
     sink: &mut TurnSink<'_>,
     cx: &Cx,
@@ -169,8 +171,8 @@ async fn run_agent(
     let Some(definition) = parts.project.agent(call.agent.as_str()) else {
         return failed("A0507", format!("there is no agent {}", call.agent));
     };
-    if definition.protocol == Protocol::A2a && definition.module.is_none() {
-        return failed("A0508", format!("agent {}: remote agents are not supported by this version", call.agent));
+    if definition.protocol == Protocol::A2a && parts.custom_agent(definition).is_none() {
+        return remotes::run(call, definition, parts, conversation, number, door, sink, cx).await;
     }
     let reserved = crate::agents::reserved_names(&parts.project, call);
     let own = parts.custom_tools(call.agent.as_str());
@@ -226,7 +228,7 @@ fn shut_out(shut: Shut) -> AgentOutcome {
     failed("A0510", shut.to_string())
 }
 
-fn failed(code: &str, reason: String) -> AgentOutcome {
+pub(super) fn failed(code: &str, reason: String) -> AgentOutcome {
     AgentOutcome {
         status: AgentStatus::Failed { code: code.into(), reason },
         events: Vec::new(),

@@ -19,6 +19,7 @@ mod models;
 mod parts;
 mod recorded;
 mod recovery;
+mod remotes;
 mod replay;
 mod replies;
 mod takeover;

@@ -11,6 +11,7 @@ use segue_engine::{
 use serde_json::{Map, Value as Json};
 
 use crate::{
+    a2a::Remote,
     actions::ActionServer,
     agents::{Agent, AgentCard, ReactAgent},
     cx::Cx,
@@ -60,6 +61,8 @@ pub(super) struct Parts {
     pub(super) knowledge: Option<Arc<Knowledge>>,
     /// The model that writes such answers.
     pub(super) knowledge_model: Arc<dyn Llm>,
+    /// Agents of others, by agent.
+    pub(super) remotes: HashMap<String, Arc<Remote>>,
     /// True while a record is replayed: nothing may leave.
     pub(super) offline: bool,
 }

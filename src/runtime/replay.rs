@@ -176,6 +176,7 @@ impl Assistant {
             store: parts.store.clone(),
             knowledge: parts.knowledge.clone(),
             knowledge_model: parts.knowledge_model.clone(),
+            remotes: Default::default(),
             offline: true,
         }
     }

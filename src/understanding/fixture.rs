@@ -96,7 +96,7 @@ fn agent(name: &str, description: &str) -> AgentDef {
         on_tool_error: OnToolError::FeedBack,
         max_iterations: None,
         connections: Vec::new(),
-        remote: Map::new(),
+        remote: None,
         place: Place::default(),
     }
 }

@@ -3,6 +3,7 @@
 #![cfg(feature = "foreign")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod a2a;
 mod actions;
 mod cases;
 mod mcp;

@@ -28,7 +28,7 @@ use indexmap::IndexMap;
 use serde_json::Value as Json;
 
 pub use self::{
-    agents::{AgentConnection, AgentDef, OnToolError, Protocol},
+    agents::{AgentConnection, AgentDef, CardSource, HealthCheck, MessageMeans, OnToolError, Protocol, RemoteDef},
     config::{CommandAlias, Compat, Config, Generation, GeneratorConfig},
     domain::{
         ActionDef, Domain, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType, Validation,

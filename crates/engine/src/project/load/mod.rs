@@ -15,6 +15,7 @@ mod flows;
 mod next;
 mod nlg;
 mod reach;
+mod remote;
 mod responses;
 mod search;
 mod secrets;
