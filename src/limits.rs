@@ -323,3 +323,23 @@ pub const A2A_WORDS: usize = 400;
 pub const TOKEN_WAIT: Duration = Duration::from_secs(10);
 /// Tokens of authorization servers: bytes of an answer.
 pub const TOKEN_ANSWER: usize = 64 * 1024;
+/// Offered agent: tasks that may run at once, and tasks that ended whose streams can still be joined.
+pub const A2A_COURSES: usize = 256;
+/// Offered agent: updates that one turn tells beside its end.
+pub const A2A_UPDATES: usize = 200;
+/// Offered agent: newest events of a conversation that are read after a turn; a turn has fewer.
+pub const A2A_EVENTS: usize = 2_000;
+/// Offered agent: messages of a task's history that are shown.
+pub const A2A_HISTORY_SHOWN: usize = 100;
+/// Offered agent: tasks of one list.
+pub const A2A_LISTED: usize = 100;
+/// Offered agent: bytes that tell where a task is reported.
+pub const A2A_PUSH: usize = 8 * 1024;
+/// Offered agent: addresses that one task is reported to.
+pub const A2A_PUSHES: usize = 4;
+/// Offered agent: tries of one report.
+pub const A2A_PUSH_TRIES: u32 = 3;
+/// Offered agent: the pause before the second try of a report; it doubles.
+pub const A2A_PUSH_PAUSE: Duration = Duration::from_secs(1);
+/// Offered agent: time for one try of a report.
+pub const A2A_PUSH_WAIT: Duration = Duration::from_secs(10);

@@ -4,7 +4,11 @@ use std::{io, net::IpAddr, sync::Arc};
 
 use segue::{
     actions::Health,
-    channels, environment, limits,
+    channels::{
+        self,
+        a2a::{A2aAgent, Offer},
+    },
+    environment, limits,
     project::Project,
     runtime::Outbox,
     server,
@@ -69,12 +73,14 @@ pub(super) async fn serve(args: Args) -> Done {
         port: args.port,
         api: args.enable_api,
         api_has_token: token.is_some_and(|token| !token.trim().is_empty()),
+        open_agent: opened.project.endpoints.a2a_server.as_ref().is_some_and(|offer| offer.token.is_none()),
     };
     let listener = match listen(&settings).await {
         Ok(listener) => listener,
         Err(error) => {
             out::note(&format!("{error} [{}]", error.code()));
-            let code = if matches!(error, server::ServeError::Unguarded(_)) { USAGE } else { COULD_NOT_RUN };
+            let is_too_open = matches!(error, server::ServeError::Unguarded(_) | server::ServeError::Open(_));
+            let code = if is_too_open { USAGE } else { COULD_NOT_RUN };
             return Ok(code);
         }
     };
@@ -105,9 +111,16 @@ pub(super) async fn serve(args: Args) -> Done {
             return Ok(COULD_NOT_RUN);
         }
     }
+    let address = listener.local_addr()?;
     let names: Vec<_> = channels.iter().map(|channel| channel.name().to_owned()).collect();
-    let router = server::router(&assistant, &channels);
-    tracing::info!(channels = names.join(","), "listening on http://{}", listener.local_addr()?);
+    let mut router = server::router(&assistant, &channels);
+    if let Some(def) = &project.endpoints.a2a_server {
+        let url = def.url.clone().unwrap_or_else(|| format!("http://{address}"));
+        let agent = A2aAgent::new(&assistant, def, &Offer { url, local: args.host.is_loopback() });
+        router = server::offered(router, &agent, &assistant);
+        tracing::info!("offered to other agents at http://{address}/a2a");
+    }
+    tracing::info!(channels = names.join(","), "listening on http://{address}");
     let serving = server::serve(listener, router, &assistant, server::end_asked());
     // Sources connect while the server already answers; whoever needs one waits for it.
     tokio::select! {

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::{
-    channels::{Channel, Inbox},
+    channels::{self, Channel, Inbox, a2a::A2aAgent},
     limits,
     runtime::Assistant,
 };
@@ -34,6 +34,8 @@ pub struct Settings {
     pub api: bool,
     /// Whether callers of the API must show a token.
     pub api_has_token: bool,
+    /// Whether the assistant is offered to other agents without a token.
+    pub open_agent: bool,
 }
 
 /// Why a server does not start.
@@ -44,6 +46,11 @@ pub enum ServeError {
         "the HTTP API would be open to everybody who reaches {0}: set a token with `--auth-token` or leave `--host` away"
     )]
     Unguarded(IpAddr),
+    /// The assistant would be an agent for everybody.
+    #[error(
+        "`a2a_server` would let everybody who reaches {0} talk to the assistant: set `auth: {{token: ${{…}}}}` there"
+    )]
+    Open(IpAddr),
     /// The address cannot be had.
     #[error("cannot listen on {address}: {problem}; choose another port with `--port`")]
     Address {
@@ -60,6 +67,7 @@ impl ServeError {
         match self {
             Self::Unguarded(_) => "V0101",
             Self::Address { .. } => "V0102",
+            Self::Open(_) => "V0103",
         }
     }
 }
@@ -76,6 +84,13 @@ pub fn router(assistant: &Assistant, channels: &[Arc<dyn Channel>]) -> Router {
     router.layer(CatchPanicLayer::new())
 }
 
+/// Adds the routes of an assistant that is offered to other agents.
+pub fn offered(router: Router, agent: &A2aAgent, assistant: &Assistant) -> Router {
+    let service = bridge::Bridge::new(agent.service(), assistant.clock());
+    let add = |router: Router, path: &&str| router.route_service(path, service.clone());
+    channels::a2a::PATHS.iter().fold(router, add).layer(CatchPanicLayer::new())
+}
+
 /// Takes the address.
 ///
 /// # Errors
@@ -83,6 +98,9 @@ pub fn router(assistant: &Assistant, channels: &[Arc<dyn Channel>]) -> Router {
 pub async fn listen(settings: &Settings) -> Result<TcpListener, ServeError> {
     if settings.api && !settings.api_has_token && !settings.host.is_loopback() {
         return Err(ServeError::Unguarded(settings.host));
+    }
+    if settings.open_agent && !settings.host.is_loopback() {
+        return Err(ServeError::Open(settings.host));
     }
     let address = SocketAddr::new(settings.host, settings.port);
     TcpListener::bind(address).await.map_err(|problem| ServeError::Address { address, problem })

@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod a2a;
+mod a2a_server;
 mod actions;
 mod cases;
 mod mcp;
 mod parts;
+mod program;
 mod starter;
 mod vectors;
 

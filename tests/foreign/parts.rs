@@ -51,6 +51,14 @@ pub(crate) fn a2a_agent(new: bool, port: u16, flags: &[&str], log: &Path) -> Com
     command
 }
 
+/// Somebody who asks an agent with that library, one command a line.
+pub(crate) fn a2a_client(new: bool, url: &str, flags: &[&str], token: Option<&str>) -> Command {
+    let mut command = a2a_python(new);
+    command.arg(here().join("a2a_client.py")).arg(url).args(flags);
+    command.envs(token.map(|token| ("A2A_TOKEN", token)));
+    command
+}
+
 fn node(script: &str) -> Command {
     let mut node = Command::new("node");
     node.arg(home().join("node_modules").join(script));

@@ -32,6 +32,12 @@ pub(super) fn waits(frames: &[Frame]) -> bool {
     matches!(frames.last().map(|f| &f.kind), Some(FrameKind::Agent(agent)) if agent.state == AgentState::WaitingForInput)
 }
 
+/// Whether this agent is on top and waits.
+pub(super) fn is_waiting(frames: &[Frame], agent: &AgentName) -> bool {
+    matches!(frames.last().map(|f| &f.kind), Some(FrameKind::Agent(frame))
+        if frame.state == AgentState::WaitingForInput && frame.agent_id == *agent)
+}
+
 /// A step calls an agent: its task begins. If it completed the task before in this flow, it begins anew.
 pub(super) fn call(turn: &mut Turn<'_>, flow: &Flow, step: &Step, agent: &AgentName, exit_if: &[Condition]) -> Walk {
     if turn.floor.is_some() {

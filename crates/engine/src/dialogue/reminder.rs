@@ -98,6 +98,13 @@ fn commands_of(turn: &mut Turn<'_>, trigger: &Trigger) -> Vec<Command> {
             };
             std::iter::once(start).chain(values).collect()
         }
+        TriggerKind::Cancel { .. } => vec![Command::CancelFlow],
+        TriggerKind::Continue(agent) if agent_frame::is_waiting(&turn.stack, agent) => vec![Command::ContinueAgent],
+        TriggerKind::Continue(agent) => {
+            turn.note(format!("agent `{agent}` is not what is waited for"));
+            Vec::new()
+        }
+        TriggerKind::Note { .. } => Vec::new(),
     }
 }
 

@@ -34,7 +34,9 @@ pub use self::{
         ActionDef, Domain, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType, Validation,
         Variation,
     },
-    endpoints::{ActionEndpointDef, Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup, TrackerEvents},
+    endpoints::{
+        A2aServerDef, ActionEndpointDef, Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup, TrackerEvents,
+    },
     flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Step, StepKind, Target},
     folders::{Folders, named_files},
     keys::{Key, SHAPES, Shape, Support, Takes, Unknown, reference},

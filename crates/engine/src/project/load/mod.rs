@@ -1,6 +1,7 @@
 //! From texts to a project. Order matters: endpoints and agents first, since a `call` step is understood by their names; the
 //! author's flows before the built-in ones, which only fill gaps; the checks across files last, when every name is known.
 
+mod a2a_server;
 mod action_endpoint;
 mod agents;
 mod assertions;
