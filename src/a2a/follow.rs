@@ -111,14 +111,14 @@ impl Course<'_> {
     /// Asks how it stands: at once, then in growing pauses, until it is settled or patience ends (agents.md 9.5).
     async fn ask(&mut self, remote: &Remote, cx: &Cx) -> Result<(), Fault> {
         let end = cx.within(remote.access.patience);
-        let mut pause = remote.access.first_pause;
+        let mut pauses = pauses(remote.access.first_pause);
         loop {
             self.task = remote.task(&self.task.id, limits::A2A_HISTORY, &end).await?;
             self.speak().await;
             if self.task.status.state.is_settled() {
                 return Ok(());
             }
-            let wait = pause.min(end.remaining());
+            let wait = pauses.next().unwrap_or(limits::A2A_PAUSE_MOST).min(end.remaining());
             end.wait(end.clock.sleep(end.clock.deadline(wait)))
                 .await
                 .map_err(|stopped| stopped_as(stopped, "the task did not end"))?;
@@ -126,9 +126,14 @@ impl Course<'_> {
                 let words = format!("the task did not end within {:?}", remote.access.patience);
                 return Err(Fault::new(FaultKind::Late, words));
             }
-            pause = (pause * 2).min(limits::A2A_PAUSE_MOST).max(Duration::from_millis(1));
         }
     }
+}
+
+/// Pauses that double until they are as long as pauses get.
+fn pauses(first: Duration) -> impl Iterator<Item = Duration> {
+    let first = first.clamp(Duration::from_millis(1), limits::A2A_PAUSE_MOST);
+    std::iter::successors(Some(first), |pause| Some((*pause * 2).min(limits::A2A_PAUSE_MOST)))
 }
 
 /// Roughly how many bytes a task holds.

@@ -102,3 +102,6 @@ impl First {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,10 @@ use segue::{
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
-use crate::parts::{self, Part};
+use crate::{
+    parts::{self, Part},
+    program::{self, Server},
+};
 
 /// Which agent: the newer generation or 0.3, and its flags.
 #[derive(Clone, Copy, Debug)]
@@ -316,4 +319,82 @@ async fn an_agent_that_is_down_is_one_honest_message() {
     assert_eq!(report.failures.first().map(|failure| &*failure.code), Some("A0511"), "{:?}", report.failures);
     assert_eq!(report.replies.len(), 1);
     let _ = store::MemoryStore::default();
+}
+
+/// A server of the program whose flow calls the agent, and the words of its user over REST.
+async fn post(server: &Server, id: &str, text: &str) -> Option<Vec<String>> {
+    segue::http::install_tls();
+    let body = json!({"sender": "anna", "message": text, "message_id": id});
+    let client = segue::http::Outbound::new();
+    let request = client.client().unwrap().post(format!("{}/webhooks/rest/webhook", server.url()));
+    let answer: Json = request.json(&body).send().await.ok()?.json().await.ok()?;
+    Some(answer.as_array()?.iter().filter_map(|reply| reply["text"].as_str().map(str::to_owned)).collect())
+}
+
+#[tokio::test]
+async fn an_answer_after_a_crash_reaches_the_same_task() {
+    for new in [true, false] {
+        let ground = program::Ground::of("caller");
+        let log = ground.path("log");
+        let (_agent, address) = serve(Kind { new, flags: &[] }, &log, &[]);
+        let environment = [("SEGUE_TEST_AGENT", address.as_str())];
+        {
+            let first = ground.server(&environment).unwrap();
+            let texts = post(&first, "m1", "what is the price").await.unwrap();
+            assert_eq!(texts.last().map(String::as_str), Some("For how many people?"), "{new}");
+            // Dropped without a word: kill -9 while the remote task waits.
+        }
+        let second = ground.server(&environment).unwrap();
+        let texts = post(&second, "m2", "we are 4").await.unwrap();
+        assert!(texts.iter().any(|text| text.starts_with("Done.")), "{new}: {texts:?}");
+        assert!(texts.iter().any(|text| text == "That is 120.0 for you."), "{new}: {texts:?}");
+        let heard = heard(&log);
+        assert_eq!(heard.len(), 2, "{new}");
+        assert_eq!(heard[0]["taskId"], heard[1]["taskId"], "{new}: the answer reached another task");
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_was_under_way_in_a_crash_is_never_sent_twice() {
+    // C11: decided, not sent. C17: taken by the other side, not recorded. C14: about to be recorded. C15: recorded.
+    for new in [true, false] {
+        for (point, first_of_task) in [
+            ("C11", true),
+            ("C17", true),
+            ("C14", true),
+            ("C15", true),
+            ("C11", false),
+            ("C17", false),
+            ("C14", false),
+            ("C15", false),
+        ] {
+            let ground = program::Ground::of("caller");
+            let log = ground.path("log");
+            let (_agent, address) = serve(Kind { new, flags: &[] }, &log, &[]);
+            let normal = [("SEGUE_TEST_AGENT", address.as_str())];
+            let dying = [("SEGUE_TEST_AGENT", address.as_str()), ("SEGUE_FAILPOINT", point)];
+            if !first_of_task {
+                let server = ground.server(&normal).unwrap();
+                post(&server, "m1", "what is the price").await.unwrap();
+            }
+            let (id, text) = if first_of_task { ("m1", "what is the price") } else { ("m2", "we are 4") };
+            {
+                let server = ground.server(&dying).unwrap();
+                assert!(post(&server, id, text).await.is_none(), "{new} {point}: it did not die");
+            }
+            assert_eq!(fs::read_to_string(ground.path("proof")).unwrap(), point);
+            let server = ground.server(&normal).unwrap();
+            let texts = post(&server, id, text).await.unwrap();
+            let sent = heard(&log).len();
+            let before = usize::from(!first_of_task);
+            let done = if first_of_task { "For how many people?" } else { "That is 120.0 for you." };
+            let is_done = texts.iter().any(|text| text == done);
+            // The other side can be asked about a task that we know, and, in the newer generation only, of a context that we
+            // know; else nobody knows, and the user hears that once.
+            let knows = !first_of_task || point == "C15";
+            assert_eq!(is_done, knows, "{new} {point} {first_of_task}: {texts:?}");
+            let reached = if point == "C11" && first_of_task { 0 } else { 1 + before };
+            assert_eq!(sent, reached, "{new} {point} {first_of_task}");
+        }
+    }
 }

@@ -87,6 +87,7 @@ async def old(command):
         httpx_client=web, streaming=command["do"] in ("stream", "subscribe"),
         supported_transports=["HTTP+JSON" if REST else "JSONRPC"],
         polling=command.get("polling", False), use_client_preference=True,
+        push_notification_configs=[t.PushNotificationConfig(url=command["url"], token="word")] if command.get("url") else [],
     )
     client = ClientFactory(config).create(card)
     do = command["do"]
@@ -98,12 +99,8 @@ async def old(command):
             parts=[t.Part(root=t.TextPart(text=command["text"]))],
             task_id=command.get("task"), context_id=command.get("context"),
         )
-        how = None
-        if command.get("url"):
-            push = t.PushNotificationConfig(url=command["url"], token="word")
-            how = t.MessageSendConfiguration(push_notification_config=push)
         out = []
-        async for event in client.send_message(message, configuration=how):
+        async for event in client.send_message(message):
             if isinstance(event, tuple):
                 task, update = event
                 out.append({"update": dump(update)} if update else {"task": dump(task)})

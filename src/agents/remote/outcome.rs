@@ -192,7 +192,7 @@ impl Results {
     }
 
     /// As agents.md 4.2 names them: `<agent>_<artifact>_<part>`.
-    fn listed(&self, agent: &str) -> Json {
+    pub(super) fn listed(&self, agent: &str) -> Json {
         let list = self.parts.iter().map(|made| {
             let artifact = made.artifact.map_or_else(|| "message".to_owned(), |at| at.to_string());
             json!({"name": format!("{agent}_{artifact}_{}", made.part), "type": made.kind, "result": made.content})

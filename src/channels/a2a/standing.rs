@@ -47,15 +47,9 @@ fn state(project: &Project, conversation: &Conversation, events: &[Event], inclu
             .any(|event| matches!(&event.kind, EventKind::FlowStarted { flow_id, .. } if flow_id.as_str() == name))
     };
     let of_author = |id: &str| project.flow(id).is_some_and(|flow| !flow.is_pattern());
-    let mut completed = false;
-    let mut cancelled = false;
-    for event in events {
-        match &event.kind {
-            EventKind::FlowCompleted { flow_id, .. } if of_author(flow_id.as_str()) => completed = true,
-            EventKind::FlowCancelled { flow_id, .. } if of_author(flow_id.as_str()) => cancelled = true,
-            _ => {}
-        }
-    }
+    let (completed, cancelled) = over(events);
+    let completed = completed.into_iter().any(of_author);
+    let cancelled = cancelled.into_iter().any(of_author);
     let frames = conversation.stack.frames();
     let waits_for_flow = frames.iter().any(|frame| !matches!(frame.kind, FrameKind::Pattern { .. }));
     let nothing = !completed && !cancelled;
@@ -101,19 +95,27 @@ fn data(project: &Project, conversation: &Conversation, events: &[Event], state:
         ("active_flow".to_owned(), Json::from(active)),
         ("slots".to_owned(), Json::Object(slots.collect())),
     ]);
-    let over = |wanted: fn(&EventKind) -> Option<&str>| {
-        let names: Vec<Json> = events.iter().filter_map(|event| wanted(&event.kind)).map(Json::from).collect();
-        (!names.is_empty()).then(|| Json::Array(names))
+    let (completed, cancelled) = over(events);
+    let named = |flows: Vec<&str>| {
+        let flows: Vec<Json> = flows.into_iter().filter(|id| !id.starts_with("pattern_")).map(Json::from).collect();
+        (!flows.is_empty()).then_some(Json::Array(flows))
     };
-    let completed = over(|kind| match kind {
-        EventKind::FlowCompleted { flow_id, .. } if !flow_id.as_str().starts_with("pattern_") => Some(flow_id.as_str()),
-        _ => None,
-    });
-    let cancelled = over(|kind| match kind {
-        EventKind::FlowCancelled { flow_id, .. } if !flow_id.as_str().starts_with("pattern_") => Some(flow_id.as_str()),
-        _ => None,
-    });
+    let (completed, cancelled) = (named(completed), named(cancelled));
     data.extend(completed.map(|flows| ("completed_flows".to_owned(), flows)));
     data.extend(cancelled.map(|flows| ("cancelled_flows".to_owned(), flows)));
     Json::Object(data)
+}
+
+/// The flows that were completed, and those that were stopped: the events tell of the end of both kinds.
+fn over(events: &[Event]) -> (Vec<&str>, Vec<&str>) {
+    let (mut completed, mut cancelled) = (Vec::new(), Vec::new());
+    for event in events {
+        match &event.kind {
+            EventKind::FlowCompleted { flow_id, .. } => completed.push(flow_id.as_str()),
+            EventKind::FlowCancelled { flow_id, .. } => cancelled.push(flow_id.as_str()),
+            _ => {}
+        }
+    }
+    completed.retain(|id| !cancelled.contains(id));
+    (completed, cancelled)
 }
