@@ -34,7 +34,17 @@ use crate::cx::Cx;
 pub struct Outgoing {
     /// The message; its id is the key by which the other side may recognise a repetition.
     pub message: Message,
+    /// Where the other side may report on a task that outlasts the turn.
+    pub report_to: Option<String>,
 }
+
+/// The path of our server under which an agent reports on tasks of a conversation.
+pub fn report_path(agent: &str, conversation: &str) -> String {
+    format!("{REPORTS}/{}/{}", wire::path_part(agent), wire::path_part(conversation))
+}
+
+/// The beginning of such paths.
+pub const REPORTS: &str = "/a2a-reports";
 
 /// The first answer to a message: from here on the task is known by its id, or there is none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

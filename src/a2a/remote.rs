@@ -63,8 +63,8 @@ pub struct Access {
     pub first_pause: Duration,
     /// The longest wait for a task by questions.
     pub patience: Duration,
-    /// Where the agent reports changes, and the word that it must show: for tasks that outlast a turn.
-    pub push: Option<(String, crate::secret::Secret)>,
+    /// Whether it may report on tasks that outlast a turn, where it can.
+    pub reports: bool,
 }
 
 /// What is known of a remote agent's health.
@@ -328,13 +328,13 @@ impl Remote {
             Generation::Old => how.insert("blocking".into(), Json::Bool(false)),
             Generation::New => how.insert("returnImmediately".into(), Json::Bool(true)),
         };
-        if let Some((url, word)) = self.access.push.as_ref().filter(|_| pushes) {
+        if let Some(url) = outgoing.report_to.as_ref().filter(|_| pushes && self.access.reports) {
             let key = match dialect {
                 Dialect::Old => "pushNotificationConfig",
                 Dialect::OldRest => "pushNotification",
                 Dialect::New => "taskPushNotificationConfig",
             };
-            how.insert(key.into(), json!({"url": url, "token": word.expose()}));
+            how.insert(key.into(), json!({"url": url}));
         }
         Map::from_iter([
             ("message".to_owned(), writing::message(&outgoing.message, dialect)),
@@ -360,7 +360,7 @@ impl Remote {
     pub async fn greet(&self, id: &str, cx: &Cx) -> Result<(), Fault> {
         let mut message = Message::text(super::model::Role::User, id, "");
         message.parts = vec![Part::Text("Hello".to_owned())];
-        self.sent(&Outgoing { message }, cx).await.map(|_| ())
+        self.sent(&Outgoing { message, report_to: None }, cx).await.map(|_| ())
     }
 }
 

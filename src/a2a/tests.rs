@@ -141,7 +141,7 @@ fn remote(desk: &Desk, clock: Arc<dyn Clock>, credentials: Credentials) -> Remot
         streams: true,
         first_pause: limits::A2A_PAUSE,
         patience: limits::A2A_PATIENCE,
-        push: None,
+        reports: false,
     };
     Remote::new(access, Surroundings { clock, http: Outbound::new() })
 }
@@ -160,7 +160,7 @@ async fn talk(remote: &Remote, clock: &Arc<Pauses>, task: Option<&str>) -> (Resu
     let cx = Cx::new(clock.clone(), Duration::from_secs(900));
     let message = Message { task_id: task.map(str::to_owned), ..Message::text(Role::User, "m1", "hello") };
     let mut texts = Texts::default();
-    let end = match remote.send(&Outgoing { message }, &cx).await {
+    let end = match remote.send(&Outgoing { message, report_to: None }, &cx).await {
         Ok(accepted) => remote.follow(accepted, &mut texts, &cx).await,
         Err(fault) => Err(fault),
     };
@@ -189,7 +189,7 @@ async fn vector_24_the_header_that_says_who_we_are() {
         let remote = remote(&desk, shared, credentials);
         let cx = Cx::new(clock, Duration::from_secs(900));
         let message = Message::text(Role::User, "m1", "hello");
-        remote.send(&Outgoing { message }, &cx).await.unwrap();
+        remote.send(&Outgoing { message, report_to: None }, &cx).await.unwrap();
         let heard = desk.heard();
         assert!(!heard[0].headers.contains("k1") && !heard[0].headers.contains("t1"), "cards are public: {heard:?}");
         assert!(heard[1].headers.contains(wanted), "{heard:?}");
@@ -222,7 +222,7 @@ async fn vector_24_a_token_that_ran_out_is_asked_for_anew_and_the_message_sent_o
     let cx = Cx::new(clock, Duration::from_secs(900));
     for _ in 0..2 {
         let message = Message::text(Role::User, "m1", "hello");
-        remote.send(&Outgoing { message }, &cx).await.unwrap();
+        remote.send(&Outgoing { message, report_to: None }, &cx).await.unwrap();
     }
     assert_eq!(*count.lock().unwrap(), 2, "a good token is kept");
     assert_eq!(guarded.heard().iter().filter(|heard| !is_card(heard)).count(), 3, "refused, taken, taken");
@@ -386,7 +386,7 @@ async fn a_card_is_believed_for_a_while_and_forgotten_when_the_agent_moved() {
     let cards = || desk.heard().iter().filter(|heard| is_card(heard)).count();
     let send = async || {
         let cx = Cx::new(clock.clone(), Duration::from_secs(900));
-        remote.send(&Outgoing { message: Message::text(Role::User, "m", "x") }, &cx).await
+        remote.send(&Outgoing { message: Message::text(Role::User, "m", "x"), report_to: None }, &cx).await
     };
     send().await.unwrap();
     assert!(send().await.is_err());
@@ -501,12 +501,12 @@ async fn a_stream_that_falls_silent_is_left_in_time() {
         streams: true,
         first_pause: limits::A2A_PAUSE,
         patience: limits::A2A_PATIENCE,
-        push: None,
+        reports: false,
     };
     let remote = Remote::new(access, Surroundings { clock: clock.clone(), http: Outbound::new() });
     let cx = Cx::new(clock.clone(), Duration::from_secs(900));
     let message = Message::text(Role::User, "m1", "hello");
-    let accepted = remote.send(&Outgoing { message }, &cx).await.unwrap();
+    let accepted = remote.send(&Outgoing { message, report_to: None }, &cx).await.unwrap();
     let mut texts = Texts::default();
     let mut following = std::pin::pin!(remote.follow(accepted, &mut texts, &cx));
     assert!(futures::poll!(&mut following).is_pending());

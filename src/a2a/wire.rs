@@ -192,7 +192,7 @@ fn reasons(error: &dyn std::error::Error) -> String {
 }
 
 /// A text as one part of a path or a query.
-fn path_part(text: &str) -> String {
+pub(super) fn path_part(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),

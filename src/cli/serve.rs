@@ -3,6 +3,7 @@
 use std::{io, net::IpAddr, sync::Arc};
 
 use segue::{
+    a2a,
     actions::Health,
     channels::{
         self,
@@ -106,6 +107,11 @@ pub(super) async fn serve(args: Args) -> Done {
             out::note(&format!("the tool server {name} does not answer: {status:?}"));
             return Ok(COULD_NOT_RUN);
         }
+        let lost = |(_, health): &(String, a2a::Health)| matches!(health, a2a::Health::Down { .. });
+        if let Some((name, health)) = assistant.remote_agents().into_iter().find(lost) {
+            out::note(&format!("the remote agent {name} does not answer: {health:?}"));
+            return Ok(COULD_NOT_RUN);
+        }
         if let Some(Health::Down { reason }) = assistant.action_server() {
             out::note(&format!("the action server does not answer: {reason}"));
             return Ok(COULD_NOT_RUN);
@@ -114,6 +120,7 @@ pub(super) async fn serve(args: Args) -> Done {
     let address = listener.local_addr()?;
     let names: Vec<_> = channels.iter().map(|channel| channel.name().to_owned()).collect();
     let mut router = server::router(&assistant, &channels);
+    router = server::reports(router, &assistant);
     if let Some(def) = &project.endpoints.a2a_server {
         let url = def.url.clone().unwrap_or_else(|| format!("http://{address}"));
         let agent = A2aAgent::new(&assistant, def, &Offer { url, local: args.host.is_loopback() });

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use segue_engine::{
     conversation::{AgentCall, AgentOutcome, Conversation},
-    project::{AgentDef, CardSource, Project, RemoteDef},
+    project::{AgentDef, CardSource, HealthCheck, Project, RemoteDef},
 };
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     a2a::{
-        Accepted, Access, CardPlace, Fault, FaultKind, First, Listener, Outgoing, Peer, Remote, Surroundings,
+        self, Accepted, Access, CardPlace, Fault, FaultKind, First, Listener, Outgoing, Peer, Remote, Surroundings,
         model::Task,
     },
     agents::{self, AgentTask},
@@ -50,12 +50,31 @@ pub(super) fn open(project: &Project, clock: &Arc<dyn Clock>, http: &Outbound) -
             streams: remote.use_streaming,
             first_pause: remote.polling_initial_delay.unwrap_or(limits::A2A_PAUSE),
             patience: patience(remote),
-            push: None,
+            reports: remote.push_notification_url.is_some(),
         };
         let around = Surroundings { clock: clock.clone(), http: http.clone() };
         Some((definition.name.to_string(), Arc::new(Remote::new(access, around))))
     };
     project.agents.values().filter_map(|definition| remote(definition)).collect()
+}
+
+/// Looks whether they are there, all at once, each as its configuration says.
+pub(super) async fn look(parts: &Parts, clock: &Arc<dyn Clock>) {
+    let looks = parts.project.agents.values().filter_map(|definition| {
+        let (how, remote) = (definition.remote.as_ref()?.health_check, parts.remotes.get(definition.name.as_str())?);
+        let cx = Cx::new(clock.clone(), definition.timeout.unwrap_or(limits::A2A_REQUEST));
+        Some(async move {
+            let outcome = match how {
+                HealthCheck::None => Ok(()),
+                HealthCheck::Card => remote.card(&cx).await.map(|_| ()),
+                HealthCheck::Message => remote.greet(&uuid::Uuid::new_v4().to_string(), &cx).await,
+            };
+            if let Err(fault) = outcome {
+                tracing::warn!(agent = %definition.name, code = "A0511", "an agent of others does not answer: {fault}");
+            }
+        })
+    });
+    futures::future::join_all(looks).await;
 }
 
 fn patience(remote: &RemoteDef) -> Duration {
@@ -88,6 +107,10 @@ pub(super) async fn run(
         door: door.clone(),
         conversation: conversation.id.as_str().into(),
         number,
+        report_to: remote.push_notification_url.as_ref().map(|base| {
+            let base = base.trim_end_matches('/');
+            format!("{base}{}", a2a::report_path(call.agent.as_str(), conversation.id.as_str()))
+        }),
     };
     let task = AgentTask {
         project: &parts.project,
@@ -108,6 +131,8 @@ struct RecordedPeer {
     door: Door,
     conversation: Arc<str>,
     number: TurnNumber,
+    /// Where it may report on a task that outlasts the turn.
+    report_to: Option<String>,
 }
 
 /// What following a task came to.
@@ -136,6 +161,7 @@ impl RecordedPeer {
     async fn sent(&self, outgoing: &Outgoing, cx: &Cx) -> Result<Accepted, Fault> {
         let mut outgoing = outgoing.clone();
         outgoing.message.id = self.message_id(cx);
+        outgoing.report_to = self.report_to.clone();
         let request = hash::text(&serde_json::to_string(&outgoing.message).unwrap_or_default());
         let mut live = None;
         let first: Result<First, Fault> = match self.door.begin(cx, "a2a", Effect::Write, &request).await {

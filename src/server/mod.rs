@@ -91,6 +91,16 @@ pub fn offered(router: Router, agent: &A2aAgent, assistant: &Assistant) -> Route
     channels::a2a::PATHS.iter().fold(router, add).layer(CatchPanicLayer::new())
 }
 
+/// Adds the way by which agents of others report on tasks that outlast a turn, where the project lets them.
+pub fn reports(router: Router, assistant: &Assistant) -> Router {
+    let reporters = assistant.project().agents.values().filter_map(|agent| agent.remote.as_ref());
+    if !reporters.into_iter().any(|remote| remote.push_notification_url.is_some()) {
+        return router;
+    }
+    let service = bridge::Bridge::new(channels::a2a::reports::service(assistant), assistant.clock());
+    router.route_service(&format!("{}/{{*rest}}", crate::a2a::REPORTS), service).layer(CatchPanicLayer::new())
+}
+
 /// Takes the address.
 ///
 /// # Errors

@@ -398,3 +398,26 @@ async fn a_message_that_was_under_way_in_a_crash_is_never_sent_twice() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_task_that_outlasts_the_turn_is_reported_and_the_flow_goes_on() {
+    for new in [true, false] {
+        let ground = program::Ground::of("caller");
+        let log = ground.path("log");
+        let kind = Kind { new, flags: &["blocking"] };
+        let (_agent, address) = serve(kind, &log, &[("A2A_LONG", "3")]);
+        // The server must know its own address before it has one: it takes a port that was free a moment ago.
+        let port = parts::free_port();
+        let config = ground.path("sub_agents/prices/config.yml");
+        let more = format!("  max_polling_time: 0.3\n  push_notification_url: http://127.0.0.1:{port}\n");
+        fs::write(&config, fs::read_to_string(&config).unwrap() + &more).unwrap();
+        let server = ground.server_on(port, &[("SEGUE_TEST_AGENT", address.as_str())]).unwrap();
+        let texts = post(&server, "m1", "a long one").await.unwrap();
+        assert!(!texts.iter().any(|text| text == "It is done."), "{new}: {texts:?}");
+        let environment = [("SEGUE_TEST_AGENT", address.as_str())];
+        let trace = || ground.segue(&["trace", "anna", "--format", "json"], &environment);
+        let came = (0..500).any(|_| trace().contains("It is done."));
+        assert!(came, "{new}: nothing was reported\n{}", trace());
+        assert_eq!(heard(&log).len(), 1, "{new}: the task was asked for, not begun anew");
+    }
+}

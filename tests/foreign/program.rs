@@ -36,9 +36,13 @@ impl Ground {
     }
     /// Starts it; `None` when it died before it listened.
     pub(crate) fn server(&self, environment: &[(&str, &str)]) -> Option<Server> {
+        self.server_on(0, environment)
+    }
+    /// The same on a port of one's choice.
+    pub(crate) fn server_on(&self, port: u16, environment: &[(&str, &str)]) -> Option<Server> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
         command
-            .args(["run", "--port", "0", "--store"])
+            .args(["run", "--port", &port.to_string(), "--store"])
             .arg(format!("sqlite:{}", self.path("talks.db").display()))
             .arg(self.folder.path())
             .envs(environment.iter().copied())
@@ -56,6 +60,17 @@ impl Ground {
         // The rest of the log must be read, or the server stops at a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Some(server)
+    }
+}
+
+impl Ground {
+    /// What another command of the program says about the project and its store.
+    pub(crate) fn segue(&self, arguments: &[&str], environment: &[(&str, &str)]) -> String {
+        let store = format!("sqlite:{}", self.path("talks.db").display());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+        command.args(arguments).args(["--store", &store]).arg(self.folder.path());
+        let output = command.envs(environment.iter().copied()).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
     }
 }
 

@@ -70,7 +70,7 @@ pub async fn run(
             Ok(Accepted { first: First::Task(memory.task()), live: None })
         } else {
             let message = message::of(task, remote, &memory);
-            peer.send(&Outgoing { message }, &step.step("send")).await
+            peer.send(&Outgoing { message, report_to: None }, &step.step("send")).await
         };
         let result = match accepted {
             Ok(accepted) => followed(peer, accepted, &mut memory, &mut told, &step).await,

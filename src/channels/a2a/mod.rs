@@ -8,6 +8,7 @@
 mod card;
 mod course;
 mod push;
+pub mod reports;
 mod rest;
 mod rpc;
 mod standing;

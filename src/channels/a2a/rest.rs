@@ -101,7 +101,7 @@ fn query(text: Option<&str>) -> Json {
 }
 
 /// Percent signs and what follows as the bytes they stand for.
-fn decoded(text: &str) -> String {
+pub(super) fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
