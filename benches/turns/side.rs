@@ -58,7 +58,7 @@ pub(crate) fn cost<S: Side>(runtime: &Runtime, side: &Arc<S>, load: Load, effort
 }
 
 /// Opens as many conversations for each of those at once.
-async fn open_all<S: Side>(side: &Arc<S>, each: usize) -> Vec<Vec<S::Talk>> {
+pub(crate) async fn open_all<S: Side>(side: &Arc<S>, each: usize) -> Vec<Vec<S::Talk>> {
     let opening = (0..AT_ONCE).map(|_| {
         let side = side.clone();
         tokio::spawn(async move {
