@@ -31,7 +31,7 @@ pub use self::{
     agents::{AgentConnection, AgentDef, OnToolError, Protocol},
     config::{CommandAlias, Compat, Config, Generation, GeneratorConfig},
     domain::{
-        ActionDef, Domain, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType, Validation,
+        ActionDef, Domain, Fill, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType, Validation,
         Variation,
     },
     endpoints::{ActionEndpointDef, Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup, TrackerEvents},

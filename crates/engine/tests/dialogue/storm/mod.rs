@@ -74,7 +74,13 @@ fn storm(name: &str, weather: Weather, (sample, full): (usize, usize)) {
     }
     println!("full: {name}: {done} turns in {told} conversations, seed {seed}");
     assert!(broken.is_empty(), "{}", broken.into_values().collect::<Vec<_>>().join("\n"));
-    reached(weather, &kinds);
+    let missed = missed(weather, &kinds);
+    // The sampled run is always the same one, and a long run meets everything; a short one with a seed of its own may not.
+    let must = turns >= full / 2 || (seed == SEED && turns >= sample);
+    assert!(!must || missed.is_empty(), "no random conversation reaches {missed:?}: {kinds:#?}");
+    if !missed.is_empty() {
+        println!("{name}: too short to reach {missed:?}");
+    }
 }
 
 /// Writes the shortest form of what went wrong down, as a case.
@@ -103,8 +109,8 @@ fn count(driver: &Driver, kinds: &mut BTreeMap<String, usize>) {
     }
 }
 
-/// A storm that never reaches what it is for proves nothing.
-fn reached(weather: Weather, kinds: &BTreeMap<String, usize>) {
+/// What no conversation of a storm came to. A storm that never reaches what it is for proves nothing.
+fn missed(weather: Weather, kinds: &BTreeMap<String, usize>) -> Vec<&'static str> {
     let agents = [
         "flow_interrupted ",
         "flow_resumed ",
@@ -138,7 +144,5 @@ fn reached(weather: Weather, kinds: &BTreeMap<String, usize>) {
         "flow_completed pattern_session_start",
     ];
     let more: &[&str] = if weather == Weather::Wild { &wild } else { &[] };
-    for wanted in agents.iter().chain(more) {
-        assert!(kinds.contains_key(*wanted), "no random conversation reaches `{wanted}`: {kinds:#?}");
-    }
+    agents.iter().chain(more).copied().filter(|wanted| !kinds.contains_key(*wanted)).collect()
 }
