@@ -82,7 +82,8 @@ fn is_taken(scene: &Scene, kept: &[Command], all: &[Command], name: &SlotName, v
         }
         _ => false,
     };
-    let answers = |command: &&Command| matches!(command, Command::SetSlot { name, .. } if scene.asked.as_ref() == Some(name));
+    let answers =
+        |command: &&Command| matches!(command, Command::SetSlot { name, .. } if scene.asked.as_ref() == Some(name));
     !value.is_null() && (kept.iter().any(takes) || all.iter().filter(answers).any(takes))
 }
 

@@ -208,7 +208,8 @@ pub(super) fn an_agent_that_waits_gets_the_message(_: &mut Ledger, turn: &Turn<'
         return Ok(());
     }
     let ran = turn.taken.iter().any(|taken| matches!(taken.next, Next::Agent(_)));
-    let about_to = |frame: &Frame| matches!(&frame.kind, FrameKind::Agent(agent) if agent.state == AgentState::Continuing);
+    let about_to =
+        |frame: &Frame| matches!(&frame.kind, FrameKind::Agent(agent) if agent.state == AgentState::Continuing);
     let went_back = turn.has(|kind| matches!(kind, EventKind::AgentCancelled { .. }));
     if ran || turn.is_exhausted() || went_back || turn.rest().iter().any(about_to) {
         return Ok(());

@@ -171,7 +171,8 @@ pub(super) fn collects<'f>(
 
 /// Whether two values are one to somebody who reads them.
 pub(super) fn reads_alike(a: &Json, b: &Json) -> bool {
-    alike(a, b) || matches!((a.as_str(), b.as_str()), (Some(a), Some(b)) if a.trim().to_lowercase() == b.trim().to_lowercase())
+    alike(a, b)
+        || matches!((a.as_str(), b.as_str()), (Some(a), Some(b)) if a.trim().to_lowercase() == b.trim().to_lowercase())
 }
 
 /// Whether a command gives this value to another slot.

@@ -344,7 +344,9 @@ pub(super) fn what_was_given_is_taken(ledger: &mut Ledger, turn: &Turn<'_>) -> V
         if asked != Some(name) && *extractor == FilledBy::Llm {
             match project.slot(name).map(|slot| slot.fill) {
                 Some(Fill::WhenAsked) if !corrects => continue,
-                Some(Fill::Once) if commands.iter().any(|other| model::gives_to_another(other, name, given)) => continue,
+                Some(Fill::Once) if commands.iter().any(|other| model::gives_to_another(other, name, given)) => {
+                    continue;
+                }
                 _ => {}
             }
         }
@@ -375,7 +377,9 @@ pub(super) fn a_slot_is_filled_when_its_author_says(ledger: &mut Ledger, turn: &
         .events_of(taken)
         .iter()
         .filter_map(|event| match &event.kind {
-            EventKind::Slot { name, value, filled_by: Some(FilledBy::Llm), reset: false } => Some((name.as_str(), value)),
+            EventKind::Slot { name, value, filled_by: Some(FilledBy::Llm), reset: false } => {
+                Some((name.as_str(), value))
+            }
             _ => None,
         })
         .collect();
