@@ -82,6 +82,7 @@ impl Turn<'_> {
     pub(super) fn trip(&mut self) -> Walk {
         if self.tripped || self.conversation().turn.acts > crate::limits::TURN_ACTS {
             self.note("the turn ran in circles: the stack is cleared");
+            forget_followup(self);
             while !self.stack.is_empty() {
                 interrupt::remove_chain(self, "the turn ran in circles");
             }
@@ -110,10 +111,18 @@ pub(super) fn upgraded(turn: &mut Turn<'_>, outcomes: Vec<EventKind>) -> Next {
 pub(super) fn exhausted(turn: &mut Turn<'_>, budget: &str) -> Next {
     let reason = format!("the turn's budget is spent: {budget}");
     agent_frame::give_up(turn, &reason);
+    forget_followup(turn);
     turn.fail_with(&reason, Map::new());
     let told = turn.stack.iter().rev().take_while(|frame| interrupt::is_untold(frame)).count();
     turn.floor = Some(turn.stack.len().saturating_sub(told));
     turn.walk()
+}
+
+/// What an action wanted to run next does not lie in wait for the next message when its turn is stopped.
+fn forget_followup(turn: &mut Turn<'_>) {
+    if turn.conversation().followup.is_some() {
+        turn.emit(EventKind::Followup { name: None });
+    }
 }
 
 /// Puts back the slots of a flow that ended (dialogue.md 2.8): what it collected and set, called flows included, but for

@@ -9,7 +9,8 @@ use chrono::{DateTime, NaiveDateTime, SecondsFormat};
 use serde_json::Value as Json;
 
 use super::{
-    Next, agent_frame, code_change, collect, commands, commands::Source, session, structured, tool_call, turn::Turn,
+    Next, agent_frame, code_change, collect, commands, commands::Source, search, session, structured, tool_call,
+    turn::Turn,
 };
 use crate::{
     conversation::{Command, Event, EventKind, EventPlace, FilledBy, Trigger, TriggerKind},
@@ -76,10 +77,11 @@ pub(super) fn triggered(turn: &mut Turn<'_>, trigger: Trigger) -> Next {
         turn.note("the conversation is paused: what came is recorded and nothing is said");
         return Next::Listen;
     }
+    code_change::settle(turn);
     agent_frame::cut(turn);
     tool_call::cut(turn);
+    search::cut(turn);
     collect::cut(turn);
-    code_change::settle(turn);
     commands::execute(turn, commands, Source::External)
 }
 

@@ -34,11 +34,11 @@ pub(super) fn receive(turn: &mut Turn<'_>, message: UserMessage) -> Next {
     if speaks {
         silence_is_over(turn);
     }
+    code_change::settle(turn);
     agent_frame::cut(turn);
     tool_call::cut(turn);
     search::cut(turn);
     collect::cut(turn);
-    code_change::settle(turn);
     before_understanding(turn)
 }
 

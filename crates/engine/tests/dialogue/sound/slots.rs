@@ -398,7 +398,7 @@ pub(super) fn a_slot_is_filled_when_its_author_says(ledger: &mut Ledger, turn: &
         let other = filled.iter().find(|(other, value)| {
             other != name && model::reads_alike(value, new) && given(other).is_some() && goes_first(other)
         });
-        if let (Some(Fill::Once), Some((other, _))) = (fill, other) {
+        if let (Some(Fill::Once), false, Some((other, _))) = (fill, new.is_null(), other) {
             return Err(format!("`{name}` became {new} out of a message that gave the same to `{other}`"));
         }
     }
