@@ -181,7 +181,11 @@ pub(super) fn nothing_interrupted_goes_on_by_itself(_: &mut Ledger, turn: &Turn<
             _ => false,
         })
     });
-    if asked || resumed || named {
+    // In a turn that cut the one before, what had come between may be over when the message is judged: who changes an answer of
+    // the flow below speaks of it.
+    let changed = turn.cuts()
+        && turn.has(|kind| matches!(kind, EventKind::FlowStarted { flow_id, .. } if *flow_id == *"pattern_correction"));
+    if asked || resumed || named || changed {
         return Ok(());
     }
     Err(format!("`{}` goes on, and nobody was asked: {}", base.flow_id, shown(turn.rest())))

@@ -7,6 +7,7 @@
 //! | `SEGUE_SEED` | the seed; it is printed when something fails |
 //! | `SEGUE_STORM_TURNS` | how many turns |
 //! | `SEGUE_STORM_SHRINK` | how many tries to find a shorter story; 0 leaves it as it is |
+//! | `SEGUE_STORM_CASES` | the folder for what fails, instead of `cases/` |
 //!
 //! What fails is made shorter and written as a case file under `cases/`, where it fails by itself until it is mended.
 
@@ -18,7 +19,11 @@ mod story;
 mod world;
 mod write;
 
-use std::{collections::BTreeMap, env, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    path::{Path, PathBuf},
+};
 
 use self::{
     chance::Chance,
@@ -93,11 +98,12 @@ fn written_down(name: &str, seed: u64, done: usize, story: Story, wrong: Wrong) 
     let (story, wrong) = shrink::shrink(story, wrong, tries);
     std::panic::set_hook(hook);
     let file = format!("{name}-{seed}-{rule}.yml");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dialogue/cases").join(&file);
+    let cases = || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dialogue/cases");
+    let path = env::var_os("SEGUE_STORM_CASES").map_or_else(cases, PathBuf::from).join(&file);
     fs::write(&path, as_case(&format!("{name} {seed}"), &story, &wrong)).unwrap();
     let (turns, shortest) = (story.turns.len(), &wrong.breach.says);
     format!(
-        "after {done} turns with seed {seed}: invariant `{rule}`: {says}\n  in its shortest form ({turns} turns, cases/{file}): {shortest}"
+        "after {done} turns with seed {seed}: invariant `{rule}`: {says}\n  in its shortest form ({turns} turns, {file}): {shortest}"
     )
 }
 
