@@ -165,9 +165,16 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "correction-hits-the-wrong-flow",
         "src/dialogue/patterns/correction.rs",
-        "let above: Vec<Frame> = turn.stack.drain(at + 1..end).collect();",
-        "let above: Vec<Frame> = turn.stack.drain(at + 1..).collect();\n        let _ = end;",
+        "turn.stack.drain(at + 1..end).partition",
+        "turn.stack.drain(at + 1..end.max(usize::MAX).min(turn.stack.len())).partition",
         "a correction takes down the flow that the same message started",
+    ),
+    mutant(
+        "failure-hushed-up",
+        "src/dialogue/patterns/correction.rs",
+        "partition(interrupt::is_untold);",
+        "partition(|_| false);",
+        "who changes an answer does not hear that something failed",
     ),
     mutant(
         "trail-not-cut",
