@@ -120,6 +120,9 @@ pub struct AgentRecord {
     pub started: u32,
     /// How many tasks it completed.
     pub completed: u32,
+    /// How many tasks of it ended otherwise.
+    #[serde(default)]
+    pub cancelled: u32,
     /// The last text it said; on resume it is told what it had asked.
     pub last_text: Option<String>,
 }
@@ -270,6 +273,9 @@ impl Conversation {
                 self.agents.entry(agent_id.clone()).or_default().completed += 1;
                 self.history.mark(agent_id, false);
             }
+            EventKind::AgentCancelled { agent_id, .. } => {
+                self.agents.entry(agent_id.clone()).or_default().cancelled += 1;
+            }
             EventKind::ReplyInterrupted { .. } => self.history.interrupted(),
             EventKind::AgentExchanges { agent_id, exchanges } => self.history.exchanges(agent_id, exchanges),
             EventKind::FlowCompleted { .. }
@@ -278,7 +284,6 @@ impl Conversation {
             | EventKind::FlowResumed { .. }
             | EventKind::AgentInterrupted { .. }
             | EventKind::AgentResumed { .. }
-            | EventKind::AgentCancelled { .. }
             | EventKind::ToolExecuted { .. }
             | EventKind::RoutingSessionEnded
             | EventKind::Unknown(_) => {}
