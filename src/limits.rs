@@ -21,6 +21,15 @@ pub const MODEL_LINE: usize = 1024 * 1024;
 pub const MODEL_ARGUMENTS: usize = 64 * 1024;
 /// Model: tool calls in one answer.
 pub const MODEL_CALLS: usize = 16;
+/// Model: blocks of one answer, on wires that have them: texts, calls and thoughts.
+pub const MODEL_BLOCKS: usize = 256;
+/// Model: bytes of thoughts in one answer that are kept, to be given back with the results of its calls.
+pub const MODEL_THOUGHTS: usize = 256 * 1024;
+/// Model: tokens of one answer on the messages wire, where neither the request nor the model's entry says otherwise: the wire
+/// wants a figure.
+pub const MODEL_TOKENS: u32 = 4_096;
+/// Model: places of one prompt that are marked for the vendor's cache; the messages wire refuses more.
+pub const MODEL_CACHE_MARKS: usize = 4;
 /// Model: tries of one call, the first included.
 pub const MODEL_TRIES: u32 = 2;
 /// Model: time that all tries of one call may take together beyond the first.

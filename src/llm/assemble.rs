@@ -189,6 +189,7 @@ impl Assembler {
             finish,
             usage,
             model: self.model,
+            thoughts: None,
         })
     }
 

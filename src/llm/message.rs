@@ -28,6 +28,9 @@ pub enum ChatMessage {
         /// Its calls, each of which must be answered by exactly one `Tool` message before the next request.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<ToolCall>,
+        /// What it thought with them, for vendors that want it back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        thoughts: Option<Arc<Thoughts>>,
     },
     /// The outcome of one call.
     Tool {
@@ -51,11 +54,20 @@ impl ChatMessage {
     }
     /// What the model said, without calls.
     pub fn assistant(text: impl Into<Arc<str>>) -> Arc<Self> {
-        Arc::new(Self::Assistant { text: text.into(), tool_calls: Vec::new() })
+        Arc::new(Self::Assistant { text: text.into(), tool_calls: Vec::new(), thoughts: None })
     }
     /// The outcome of `call`.
     pub fn tool(call: &ToolCall, text: impl Into<Arc<str>>) -> Arc<Self> {
         Arc::new(Self::Tool { call_id: call.id.clone(), name: call.name.clone(), text: text.into() })
+    }
+    /// The same message without what the model thought: vendors want that back only until the user speaks again.
+    pub fn without_thoughts(&self) -> Self {
+        match self {
+            Self::Assistant { text, tool_calls, .. } => {
+                Self::Assistant { text: text.clone(), tool_calls: tool_calls.clone(), thoughts: None }
+            }
+            other => other.clone(),
+        }
     }
     /// The text of the message, whoever said it.
     pub fn text(&self) -> &str {
@@ -117,6 +129,25 @@ impl fmt::Display for Arguments {
     }
 }
 
+/// What a model thought while it answered: closed to us, and shown to nobody. Some vendors want it back, unchanged, with the
+/// results of the calls that followed; no other model may see it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Thoughts {
+    /// The model that thought them, as its entry names it.
+    pub model: Arc<str>,
+    /// In the order they came.
+    pub blocks: Vec<Thought>,
+}
+
+/// One thought.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Thought {
+    /// How many parts of the answer came before it: its text counts as one, and each call.
+    pub after: usize,
+    /// As the vendor sent it.
+    pub block: Arc<Value>,
+}
+
 /// A whole answer: the fold of a stream that reached its terminal mark.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
@@ -140,6 +171,9 @@ pub struct Answer {
     /// The model that answered, as the vendor names it.
     #[serde(default)]
     pub model: Arc<str>,
+    /// What it thought, for vendors that want it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thoughts: Option<Arc<Thoughts>>,
 }
 
 impl Answer {
@@ -154,7 +188,7 @@ impl Answer {
     /// The message that stands for this answer in the next request.
     pub fn to_message(&self) -> Arc<ChatMessage> {
         let text = if self.text.is_empty() { self.refusal.clone().unwrap_or_default() } else { self.text.clone() };
-        Arc::new(ChatMessage::Assistant { text, tool_calls: self.tool_calls.clone() })
+        Arc::new(ChatMessage::Assistant { text, tool_calls: self.tool_calls.clone(), thoughts: self.thoughts.clone() })
     }
     /// Whether there is nothing in it: no call, and only white space for text.
     pub fn is_blank(&self) -> bool {
@@ -188,6 +222,9 @@ pub struct Usage {
     /// Those of `input` that came from the vendor's cache.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cached: u64,
+    /// Those of `input` that were written to the vendor's cache, where it says so.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_written: u64,
     /// Those of `output` that were hidden reasoning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning: u64,
@@ -205,6 +242,7 @@ impl std::ops::AddAssign for Usage {
         self.input = self.input.saturating_add(other.input);
         self.output = self.output.saturating_add(other.output);
         self.cached = self.cached.saturating_add(other.cached);
+        self.cache_written = self.cache_written.saturating_add(other.cache_written);
         self.reasoning = self.reasoning.saturating_add(other.reasoning);
         self.estimated = self.estimated || other.estimated;
     }

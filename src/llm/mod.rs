@@ -13,11 +13,15 @@
 //! | `assemble`, `sse`, `pump` | bytes to events, events to a whole answer, within deadlines |
 //! | [`retry`], [`router`] | what is tried again, and what is tried next |
 //! | [`openai`] | the chat completions wire, and that of embeddings |
+//! | [`anthropic`] | the messages wire |
 //! | [`embeddings`] | texts to vectors |
 //! | [`scripted`], [`cassette`] | models without a network |
 
+pub mod anthropic;
 mod assemble;
 pub mod cassette;
+#[cfg(test)]
+mod conformance;
 pub mod embeddings;
 pub mod error;
 pub mod message;
@@ -66,7 +70,7 @@ pub trait Llm: Send + Sync {
 /// One entry of a model group, as plain data: what `endpoints.yml` says after `${}` expansion and defaults.
 #[derive(Clone, Debug, Default)]
 pub struct ModelConfig {
-    /// `openai`, `azure`, `self-hosted`, `scripted`, `cassette`, or the name of a vendor that speaks chat completions.
+    /// `openai`, `azure`, `anthropic`, `self-hosted`, `scripted`, `cassette`, or the name of a vendor that speaks chat completions.
     pub provider: String,
     /// The vendor's name of the model.
     pub model: String,
@@ -74,7 +78,7 @@ pub struct ModelConfig {
     pub deployment: Option<String>,
     /// Where the API lives, up to and without `/chat/completions`.
     pub api_base: Option<String>,
-    /// Azure: the value of `api-version`.
+    /// Azure: the value of `api-version`. Anthropic: that of `anthropic-version`.
     pub api_version: Option<String>,
     /// The key; without one the provider's variable of [`Surroundings`] is taken.
     pub api_key: Option<Secret>,
@@ -123,6 +127,8 @@ pub struct Surroundings {
     pub openai_api_base: Option<String>,
     /// `OPENAI_API_KEY`.
     pub openai_api_key: Option<Secret>,
+    /// `ANTHROPIC_BASE_URL`: used by provider `anthropic` without `api_base`.
+    pub anthropic_base_url: Option<String>,
     /// `AZURE_API_BASE`.
     pub azure_api_base: Option<String>,
     /// `AZURE_API_VERSION`.
@@ -185,7 +191,8 @@ fn open_one(config: &ModelConfig, around: &Surroundings) -> Result<Arc<dyn Llm>,
         "scripted" => Arc::new(scripted::ScriptedLlm::open(config, around)?),
         "cassette" => Arc::new(cassette::Replayer::open(config)?),
         "" => return Err(OpenError::new(config, "provider", "missing; set it, as in `provider: openai`")),
-        "anthropic" | "bedrock" | "vertex_ai" | "huggingface_local" => {
+        "anthropic" => Arc::new(anthropic::Anthropic::new(config, around)?),
+        "bedrock" | "vertex_ai" | "huggingface_local" => {
             let cure = "this wire is not spoken yet; use a gateway that offers chat completions with `provider: self-hosted` and `api_base`";
             return Err(OpenError::new(config, "provider", cure));
         }
@@ -213,7 +220,8 @@ mod tests {
             (vec![], "models", "list at least one"),
             (vec![entry("")], "provider", "provider: openai"),
             (vec![entry("openai")], "api_key", "OPENAI_API_KEY"),
-            (vec![entry("anthropic")], "provider", "gateway"),
+            (vec![entry("bedrock")], "provider", "gateway"),
+            (vec![entry("anthropic")], "api_key", "ANTHROPIC_API_KEY"),
             (vec![entry("scripted")], "script", "name the file"),
             (vec![entry("cassette")], "cassette", "name the file"),
             (vec![script("rules: 3")], "script", "s.yml"),

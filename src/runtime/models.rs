@@ -44,6 +44,7 @@ impl<'a> Models<'a> {
             openai_base_url: environment::variable("OPENAI_BASE_URL"),
             openai_api_base: environment::variable("OPENAI_API_BASE"),
             openai_api_key: key("OPENAI_API_KEY"),
+            anthropic_base_url: environment::variable("ANTHROPIC_BASE_URL"),
             azure_api_base: environment::variable("AZURE_API_BASE"),
             azure_api_version: environment::variable("AZURE_API_VERSION"),
             azure_api_key: key("AZURE_API_KEY"),

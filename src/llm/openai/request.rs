@@ -39,6 +39,8 @@ const OWN_KEYS: &[&str] = &[
     "weight",
     "drop_params",
     "strict",
+    // Of another wire.
+    "prompt_cache",
 ];
 
 #[derive(Serialize)]
@@ -217,8 +219,8 @@ fn wire(message: &ChatMessage, system_anywhere: bool) -> Wire<'_> {
     match message {
         ChatMessage::System { text } => plain(if system_anywhere { "system" } else { "user" }, &**text),
         ChatMessage::User { text } => plain("user", &**text),
-        ChatMessage::Assistant { text, tool_calls } if tool_calls.is_empty() => plain("assistant", &**text),
-        ChatMessage::Assistant { text, tool_calls } => Wire {
+        ChatMessage::Assistant { text, tool_calls, .. } if tool_calls.is_empty() => plain("assistant", &**text),
+        ChatMessage::Assistant { text, tool_calls, .. } => Wire {
             content: (!text.is_empty()).then_some(Cow::Borrowed(text)),
             tool_calls: Some(tool_calls.iter().map(wire_call).collect()),
             ..plain("assistant", "")
