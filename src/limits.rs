@@ -32,8 +32,23 @@ pub const MODEL_TOKENS: u32 = 4_096;
 pub const MODEL_CACHE_MARKS: usize = 4;
 /// Model: tries of one call, the first included.
 pub const MODEL_TRIES: u32 = 2;
+/// Model: the most that `num_retries` counts as; more help nobody within the budget of retries.
+pub const MODEL_TRIES_MOST: u32 = 10;
 /// Model: time that all tries of one call may take together beyond the first.
 pub const MODEL_RETRY_BUDGET: Duration = Duration::from_secs(10);
+/// Model: failures of one member of a group, within [`MODEL_FAILS_WITHIN`], after which it is left alone; `allowed_fails`
+/// of the router says otherwise.
+pub const MODEL_FAILS: usize = 5;
+/// Model: how long a failure is held against a member of a group.
+pub const MODEL_FAILS_WITHIN: Duration = Duration::from_secs(30);
+/// Model: how long a member that failed too often is left alone; `cooldown_time` of the router says otherwise.
+pub const MODEL_COOLDOWN: Duration = Duration::from_secs(30);
+/// Model: the same for a member whose account has no quota left.
+pub const MODEL_COOLDOWN_QUOTA: Duration = Duration::from_secs(600);
+/// Model: how soon the end of a call is expected that tries whether a member answers again.
+pub const MODEL_PROBE_NEAR: Duration = Duration::from_secs(1);
+/// Model: how long the quickness of a member is remembered.
+pub const MODEL_LATENCY_KEPT: Duration = Duration::from_secs(300);
 /// Model: how long to wait for usage and end mark after the model said that it is done.
 pub const MODEL_AFTER_END: Duration = Duration::from_millis(500);
 /// Model: bytes of an error body or of a whole JSON answer.

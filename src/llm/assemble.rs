@@ -190,6 +190,7 @@ impl Assembler {
             usage,
             model: self.model,
             thoughts: None,
+            route: None,
         })
     }
 

@@ -245,7 +245,7 @@ fn judge(at: &str, (shown, end): Seen, expected: &Expected) {
     assert_eq!(answer.lost_calls.iter().map(|name| name.to_string()).collect::<Vec<_>>(), expected.lost, "{at}");
     assert_eq!(Some(answer.finish), expected.finish, "{at}");
     if let Some(figures) = expected.usage {
-        let Usage { input, output, cached, cache_written, reasoning, estimated } = answer.usage;
+        let Usage { input, output, cached, cache_written, reasoning, estimated, .. } = answer.usage;
         assert_eq!(Figures { input, output, cached, cache_written, reasoning }, figures, "{at}");
         assert!(!estimated, "{at}");
     }

@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::price::rounded;
+
 /// One message of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
@@ -174,6 +176,20 @@ pub struct Answer {
     /// What it thought, for vendors that want it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thoughts: Option<Arc<Thoughts>>,
+    /// Which model of a group of several answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<Arc<Route>>,
+}
+
+/// Which model of a group answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// Its place in its group, counted from 0.
+    pub member: usize,
+    /// The model, as its entry names it.
+    pub model: Arc<str>,
+    /// Tries of the call, this one included.
+    pub tries: u64,
 }
 
 impl Answer {
@@ -213,7 +229,7 @@ pub enum Finish {
 }
 
 /// Tokens of one call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens of the request, cached ones included.
     pub input: u64,
@@ -231,6 +247,9 @@ pub struct Usage {
     /// The vendor gave no believable figures; these are counted from bytes (four to a token).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
+    /// What they cost, where the model's entry has prices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
 }
 
 fn is_zero(n: &u64) -> bool {
@@ -245,5 +264,9 @@ impl std::ops::AddAssign for Usage {
         self.cache_written = self.cache_written.saturating_add(other.cache_written);
         self.reasoning = self.reasoning.saturating_add(other.reasoning);
         self.estimated = self.estimated || other.estimated;
+        self.cost = match (self.cost, other.cost) {
+            (Some(mine), Some(more)) => Some(rounded(mine + more)),
+            (mine, more) => mine.or(more),
+        };
     }
 }

@@ -12,6 +12,7 @@
 //! | [`profile`] | facts about model families |
 //! | `assemble`, `sse`, `pump` | bytes to events, events to a whole answer, within deadlines |
 //! | [`retry`], [`router`] | what is tried again, and what is tried next |
+//! | [`price`] | what an answer costs |
 //! | [`openai`] | the chat completions wire, and that of embeddings |
 //! | [`anthropic`] | the messages wire |
 //! | [`embeddings`] | texts to vectors |
@@ -26,6 +27,7 @@ pub mod embeddings;
 pub mod error;
 pub mod message;
 pub mod openai;
+pub mod price;
 pub mod profile;
 mod pump;
 pub mod request;
@@ -44,9 +46,10 @@ use serde_json::{Map, Value};
 
 pub use embeddings::{Embedder, Embedding};
 pub use error::{Fault, LlmError, LlmErrorKind};
-pub use message::{Answer, Arguments, ChatMessage, Finish, ToolCall, Usage};
+pub use message::{Answer, Arguments, ChatMessage, Finish, Route, ToolCall, Usage};
 pub use profile::{Effort, ModelProfile};
 pub use request::{ChatRequest, Purpose, RequestHash, ToolChoice, ToolSpec};
+pub use router::{GroupConfig, Strategy};
 pub use stream::{ChatStream, Delta};
 
 use crate::{cx::Cx, secret::Secret};
@@ -163,28 +166,46 @@ impl OpenError {
     }
 }
 
-/// Opens a model group: the first entry answers, the others take over in order when it fails.
+/// Opens a model group: one of its entries answers, as the group's strategy says; when it fails the others are asked.
 ///
 /// Opens no connection; reads the files of scripted models and cassettes.
 ///
 /// # Errors
 /// [`OpenError`] for an entry that lacks what its provider needs, or when there is no entry.
-pub fn open(entries: &[ModelConfig], around: &Surroundings) -> Result<Arc<dyn Llm>, OpenError> {
+pub fn open_group(
+    entries: &[ModelConfig],
+    group: &GroupConfig,
+    around: &Surroundings,
+) -> Result<Arc<dyn Llm>, OpenError> {
     let mut members = Vec::with_capacity(entries.len());
     for config in entries {
-        let tries =
-            config.num_retries.map_or(crate::limits::MODEL_TRIES, |retries| retries.saturating_add(1).min(MOST_TRIES));
-        members.push(router::Member { model: open_one(config, around)?, tries });
+        let retries = config.num_retries.map(|retries| retries.min(crate::limits::MODEL_TRIES_MOST - 1));
+        let tries = retries.map_or(crate::limits::MODEL_TRIES, |retries| retries + 1);
+        members.push(router::Member { model: open_one(config, around)?, tries, share: router::Share::of(config) });
     }
     let mut members = members.into_iter();
     let Some(first) = members.next() else {
         return Err(OpenError::new(&ModelConfig::default(), "models", "the group has no model; list at least one"));
     };
-    Ok(Arc::new(router::Router::new(first, members.collect(), retry::RetryPolicy::default(), around.seed)))
+    let policy = retry::RetryPolicy::default();
+    Ok(Arc::new(router::Router::new(first, members.collect(), group.clone(), policy, around.seed)))
 }
 
-/// More tries than this help nobody within the budget of retries.
-const MOST_TRIES: u32 = 10;
+/// A group and others that stand in for it, in order, when it fails as a whole. Each keeps its own strategy.
+pub fn with_stand_ins(group: Arc<dyn Llm>, others: &[Arc<dyn Llm>], around: &Surroundings) -> Arc<dyn Llm> {
+    let member = |model: Arc<dyn Llm>| router::Member { model, tries: 1, share: router::Share::default() };
+    let others = others.iter().cloned().map(member).collect();
+    let policy = retry::RetryPolicy::default();
+    Arc::new(router::Router::new(member(group), others, GroupConfig::default(), policy, around.seed))
+}
+
+/// Opens entries of which the first answers and the others take over in order when it fails.
+///
+/// # Errors
+/// As [`open_group`].
+pub fn open(entries: &[ModelConfig], around: &Surroundings) -> Result<Arc<dyn Llm>, OpenError> {
+    open_group(entries, &GroupConfig::default(), around)
+}
 
 fn open_one(config: &ModelConfig, around: &Surroundings) -> Result<Arc<dyn Llm>, OpenError> {
     Ok(match config.provider.as_str() {

@@ -19,6 +19,7 @@ use crate::{
     llm::{
         ModelConfig,
         message::ChatMessage,
+        price::LOCAL_KEYS,
         profile::Effort,
         request::{ChatRequest, ToolChoice},
     },
@@ -35,8 +36,7 @@ const OWN_KEYS: &[&str] = &[
     "stream",
     "temperature",
     "stop",
-    // Of this side.
-    "prompt_cache",
+    // A header.
     "anthropic_beta",
     // Of client libraries and of the other wire.
     "n",
@@ -47,9 +47,6 @@ const OWN_KEYS: &[&str] = &[
     "api_type",
     "request_timeout",
     "num_retries",
-    "rpm",
-    "tpm",
-    "weight",
     "drop_params",
     "strict",
 ];
@@ -69,8 +66,12 @@ impl Settled {
     pub(super) fn of(config: &ModelConfig) -> Result<Self, (&'static str, String)> {
         let family = Family::of(&config.model);
         let sampling = |key: &str| matches!(key, "top_p" | "top_k");
-        let travels =
-            |key: &str| !OWN_KEYS.contains(&key) && !key.starts_with("aws_") && (family.samples || !sampling(key));
+        let travels = |key: &str| {
+            !OWN_KEYS.contains(&key)
+                && !LOCAL_KEYS.contains(&key)
+                && !key.starts_with("aws_")
+                && (family.samples || !sampling(key))
+        };
         let kept = config.extra.iter().filter(|(key, _)| travels(key));
         let mut extra: Map<String, Value> = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
         match config.extra.get("stop") {

@@ -91,7 +91,9 @@ impl Wire for OpenAi {
                     .map(|at| chunk(json!({"tool_calls": [call(at, &format!("c{at}"), "find")]}), None))
                     .collect(),
                 Part::Ping(times) => ": ping\n\n".repeat(*times),
-                Part::Unknown(times) => event(&json!({"object": "something.new", "sparkle": {"a": [1]}})).repeat(*times),
+                Part::Unknown(times) => {
+                    event(&json!({"object": "something.new", "sparkle": {"a": [1]}})).repeat(*times)
+                }
                 Part::Error(trouble) => event(&error(*trouble)),
                 Part::End(end) => chunk(json!({}), Some(reason(*end)?)),
             };

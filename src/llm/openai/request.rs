@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::llm::{
     ModelConfig,
     message::{ChatMessage, ToolCall},
+    price::LOCAL_KEYS,
     profile::{Effort, ModelProfile, TokenLimit},
     request::{ChatRequest, ToolChoice, ToolSpec},
 };
@@ -34,13 +35,8 @@ const OWN_KEYS: &[&str] = &[
     "api_type",
     "request_timeout",
     "num_retries",
-    "rpm",
-    "tpm",
-    "weight",
     "drop_params",
     "strict",
-    // Of another wire.
-    "prompt_cache",
 ];
 
 #[derive(Serialize)]
@@ -75,7 +71,7 @@ struct StreamOptions {
 
 /// The extras of a model entry that may travel.
 pub(super) fn extras(config: &ModelConfig) -> Map<String, Value> {
-    let travels = |key: &str| !OWN_KEYS.contains(&key) && !key.starts_with("aws_");
+    let travels = |key: &str| !OWN_KEYS.contains(&key) && !LOCAL_KEYS.contains(&key) && !key.starts_with("aws_");
     config.extra.iter().filter(|(key, _)| travels(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
