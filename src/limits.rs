@@ -32,8 +32,6 @@ pub const MODEL_TOKENS: u32 = 4_096;
 pub const MODEL_CACHE_MARKS: usize = 4;
 /// Model: tries of one call, the first included.
 pub const MODEL_TRIES: u32 = 2;
-/// Model: the most that `num_retries` counts as; more help nobody within the budget of retries.
-pub const MODEL_TRIES_MOST: u32 = 10;
 /// Model: time that all tries of one call may take together beyond the first.
 pub const MODEL_RETRY_BUDGET: Duration = Duration::from_secs(10);
 /// Model: failures of one member of a group, within [`MODEL_FAILS_WITHIN`], after which it is left alone; `allowed_fails`

@@ -179,7 +179,7 @@ pub fn open_group(
 ) -> Result<Arc<dyn Llm>, OpenError> {
     let mut members = Vec::with_capacity(entries.len());
     for config in entries {
-        let retries = config.num_retries.map(|retries| retries.min(crate::limits::MODEL_TRIES_MOST - 1));
+        let retries = config.num_retries.map(|retries| retries.min(MOST_TRIES - 1));
         let tries = retries.map_or(crate::limits::MODEL_TRIES, |retries| retries + 1);
         members.push(router::Member { model: open_one(config, around)?, tries, share: router::Share::of(config) });
     }
@@ -206,6 +206,9 @@ pub fn with_stand_ins(group: Arc<dyn Llm>, others: &[Arc<dyn Llm>], around: &Sur
 pub fn open(entries: &[ModelConfig], around: &Surroundings) -> Result<Arc<dyn Llm>, OpenError> {
     open_group(entries, &GroupConfig::default(), around)
 }
+
+/// More tries than this help nobody within the budget of retries.
+const MOST_TRIES: u32 = 10;
 
 fn open_one(config: &ModelConfig, around: &Surroundings) -> Result<Arc<dyn Llm>, OpenError> {
     Ok(match config.provider.as_str() {

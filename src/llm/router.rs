@@ -13,11 +13,11 @@ use futures::{StreamExt, future::BoxFuture, stream};
 use self::health::{Health, Visit, Why};
 pub use self::strategy::{GroupConfig, Share, Strategy};
 use super::{
-    Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelProfile,
+    Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, MOST_TRIES, ModelProfile,
     message::Route,
     retry::{RetryPolicy, Standing, Verdict, random},
 };
-use crate::{cx::Cx, limits};
+use crate::cx::Cx;
 
 /// One model of a group.
 #[derive(Clone)]
@@ -291,7 +291,7 @@ impl Call {
     }
 
     fn is_tried_enough(&self) -> bool {
-        let most = self.group.config.num_retries.map(|retries| u64::from(retries.min(limits::MODEL_TRIES_MOST)) + 1);
+        let most = self.group.config.num_retries.map(|retries| u64::from(retries.min(MOST_TRIES)) + 1);
         most.is_some_and(|most| self.total >= most)
     }
 }

@@ -17,7 +17,9 @@ pub use self::{
     scripted::ScriptedEmbedder,
     tape::{TapeEmbedder, TapeRecorder},
 };
-use super::{LlmError, ModelConfig, OpenError, Surroundings, openai::embeddings::OpenAiEmbedder, scripted as chat};
+use super::{
+    LlmError, MOST_TRIES, ModelConfig, OpenError, Surroundings, openai::embeddings::OpenAiEmbedder, scripted as chat,
+};
 use crate::cx::Cx;
 
 /// A vector of length 1: the inner product of two is the cosine between them.
@@ -45,9 +47,8 @@ pub trait Embedder: Send + Sync {
 pub fn open(entries: &[ModelConfig], around: &Surroundings) -> Result<Arc<dyn Embedder>, OpenError> {
     let mut members: Vec<Member> = Vec::with_capacity(entries.len());
     for config in entries {
-        let tries = config
-            .num_retries
-            .map_or(crate::limits::MODEL_TRIES, |more| more.saturating_add(1).min(crate::limits::MODEL_TRIES_MOST));
+        let tries =
+            config.num_retries.map_or(crate::limits::MODEL_TRIES, |more| more.saturating_add(1).min(MOST_TRIES));
         let model = open_one(config, around)?;
         match members.first() {
             Some(first) if first.model.model() != model.model() => {

@@ -242,3 +242,57 @@ fn held_against(kind: &LlmErrorKind, cooldown: Duration) -> Held {
         K::TooLong | K::BadRequest | K::Total | K::ContentFilter | K::Cancelled | K::Unscripted => Held::Nothing,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn alone() -> Arc<Health> {
+        Health::new(1, &GroupConfig { allowed_fails: Some(1), ..GroupConfig::default() })
+    }
+
+    #[test]
+    fn while_one_call_tries_a_member_the_others_hear_that_its_end_is_near() {
+        let health = alone();
+        assert!(health.enter(0, Duration::ZERO).unwrap().failed(&LlmErrorKind::Unreachable.into(), Duration::ZERO));
+        assert_eq!(health.next_opening(SECOND), Some((limits::MODEL_COOLDOWN, Why::Failing)));
+        let now = limits::MODEL_COOLDOWN;
+        let probe = health.enter(0, now).unwrap();
+        assert!(health.enter(0, now).is_none(), "one tries, the others go by");
+        assert_eq!(health.next_opening(now), Some((now + limits::MODEL_PROBE_NEAR, Why::Failing)));
+        probe.answered(&Usage::default(), now);
+        assert!(health.enter(0, now).is_some());
+        assert_eq!(health.next_opening(now), None);
+    }
+
+    #[test]
+    fn quickness_is_smoothed_and_forgotten_after_a_while() {
+        let health = alone();
+        let latency = |now| health.known(now)[0].latency;
+        assert_eq!(latency(SECOND), None);
+        let visit = health.enter(0, Duration::ZERO).unwrap();
+        visit.began_to_answer(SECOND);
+        assert_eq!(latency(SECOND), Some(SECOND));
+        let visit = health.enter(0, SECOND).unwrap();
+        visit.began_to_answer(3 * SECOND);
+        assert_eq!(latency(4 * SECOND), Some(Duration::from_millis(1300)));
+        assert_eq!(latency(3 * SECOND + limits::MODEL_LATENCY_KEPT), None);
+    }
+
+    #[test]
+    fn calls_and_tokens_are_counted_by_the_minute() {
+        let health = alone();
+        let visit = health.enter(0, SECOND).unwrap();
+        let other = health.enter(0, SECOND).unwrap();
+        let known = health.known(SECOND)[0];
+        assert_eq!((known.busy, known.requests, known.tokens), (2, 2, 0));
+        visit.answered(&Usage { input: 7, output: 5, ..Usage::default() }, 2 * SECOND);
+        drop(other);
+        let known = health.known(2 * SECOND)[0];
+        assert_eq!((known.busy, known.requests, known.tokens), (0, 2, 12));
+        assert_eq!(health.known(60 * SECOND)[0], Known::default());
+    }
+}

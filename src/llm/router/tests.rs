@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::limits;
 use crate::llm::{
     ChatMessage, Purpose,
     scripted::{ScriptedLlm, Step, StrictLlm},
