@@ -315,7 +315,7 @@ mod tests {
             Purpose::AGENT,
             vec![
                 ChatMessage::system("be brief"),
-                Arc::new(ChatMessage::Assistant { text: "".into(), tool_calls: vec![call.clone()] }),
+                Arc::new(ChatMessage::Assistant { text: "".into(), tool_calls: vec![call.clone()], thoughts: None }),
                 ChatMessage::tool(&call, "{}"),
             ],
         )

@@ -14,6 +14,7 @@ mod slots;
 mod stack;
 pub mod tracker;
 mod undo;
+mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +34,7 @@ pub use self::{
     slots::{SlotState, Slots},
     stack::{AgentFrame, AgentState, FlowFrameType, Frame, FrameKind, PatternFrame, Position, RanStep, Stack},
     undo::Undo,
+    usage::ModelsUsed,
 };
 use crate::{
     ids::{AgentName, ConversationId, FlowId},
@@ -82,6 +84,9 @@ pub struct Conversation {
     /// What the newest turn changed.
     #[serde(default, skip_serializing_if = "Undo::is_empty")]
     pub undo: Undo,
+    /// What models used so far, in all sessions.
+    #[serde(default, skip_serializing_if = "ModelsUsed::is_nothing")]
+    pub models: ModelsUsed,
 }
 
 /// How far a turn is: enough to go on with it after an effect, and to end one that runs in circles.
@@ -149,6 +154,7 @@ impl Conversation {
             turn: TurnState::default(),
             reminders: Reminders::default(),
             undo: Undo::default(),
+            models: ModelsUsed::default(),
         }
     }
 
@@ -202,7 +208,8 @@ impl Conversation {
             EventKind::SessionEnded { .. } => self.session.ended = true,
             EventKind::Restart => {
                 let (id, events, turns, frame) = (self.id.clone(), self.events, self.turns, self.next_frame);
-                *self = Self { events, turns, next_frame: frame, turn: self.turn, ..Self::new(id) };
+                let models = self.models;
+                *self = Self { events, turns, next_frame: frame, turn: self.turn, models, ..Self::new(id) };
             }
             EventKind::Pause => self.paused = true,
             EventKind::Resume => self.paused = false,
@@ -277,6 +284,7 @@ impl Conversation {
                 self.agents.entry(agent_id.clone()).or_default().cancelled += 1;
             }
             EventKind::ReplyInterrupted { .. } => self.history.interrupted(),
+            EventKind::ModelsUsed(used) => self.models += *used,
             EventKind::AgentExchanges { agent_id, exchanges } => self.history.exchanges(agent_id, exchanges),
             EventKind::FlowCompleted { .. }
             | EventKind::FlowCancelled { .. }
