@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::{
-    patterns,
+    patterns, rejections,
     turn::{Turn, step_or_end},
 };
 use crate::{
@@ -166,6 +166,7 @@ pub(super) fn remove_chain(turn: &mut Turn<'_>, reason: &str) {
     for frame in frames.iter().rev() {
         turn.take_down(frame, reason);
     }
+    frames.iter().for_each(|frame| rejections::leave(turn, frame));
     if offers {
         offer_to_continue(turn);
     }
