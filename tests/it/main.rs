@@ -8,6 +8,7 @@ mod actions;
 mod cli;
 mod conversations;
 mod e2e;
+mod faults;
 mod generations;
 mod kills;
 mod knowledge;
