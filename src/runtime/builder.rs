@@ -13,10 +13,12 @@ use serde_json::{Map, Value as Json};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use super::{Around, Assistant, Inner, hash, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts};
+use super::{
+    Around, Assistant, Inner, hash, hooks::HookSource, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts,
+};
 use crate::{
     actions::{self, ActionServer},
-    agents::Agent,
+    agents::{Agent, AgentHooks, hooks::http::HookServer},
     clock::{Clock, SystemClock},
     http::Outbound,
     knowledge::Knowledge,
@@ -54,6 +56,16 @@ pub enum LoadError {
     /// A prompt of the project has an error.
     #[error("{0}")]
     Prompt(Box<TemplateError>),
+    /// An agent's `module` names what nobody registered, or an address that cannot be asked.
+    #[error("agent {agent}: `module: {module}`: {problem}")]
+    Module {
+        /// The agent.
+        agent: String,
+        /// What its `module` says.
+        module: String,
+        /// What is the matter, and the cure.
+        problem: String,
+    },
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -69,6 +81,7 @@ pub struct AssistantBuilder {
     model: Option<Arc<dyn Llm>>,
     embedder: Option<Arc<dyn Embedder>>,
     agents: HashMap<String, Arc<dyn Agent>>,
+    hooks: HashMap<String, Arc<dyn AgentHooks>>,
     tools: HashMap<String, Vec<Arc<dyn Tool>>>,
     actions: HashMap<String, Arc<dyn Action>>,
     action_server: Option<Arc<dyn ActionServer>>,
@@ -131,6 +144,7 @@ impl AssistantBuilder {
             model: None,
             embedder: None,
             agents: HashMap::new(),
+            hooks: HashMap::new(),
             tools: HashMap::new(),
             actions: HashMap::new(),
             action_server: None,
@@ -169,6 +183,13 @@ impl AssistantBuilder {
     #[must_use]
     pub fn agent(mut self, name: impl Into<String>, agent: Arc<dyn Agent>) -> Self {
         self.agents.insert(name.into(), agent);
+        self
+    }
+    /// Hooks for the agents whose `configuration.module` says `name`, or that are called so. The name may be the dotted path
+    /// of a Python class, so that a project that runs elsewhere too can stay as it is.
+    #[must_use]
+    pub fn hooks(mut self, name: impl Into<String>, hooks: Arc<dyn AgentHooks>) -> Self {
+        self.hooks.insert(name.into(), hooks);
         self
     }
     /// Offers this tool to an agent.
@@ -229,6 +250,7 @@ impl AssistantBuilder {
         let knowledge = self.knowledge(documents_by, prompts.clone())?;
         let turn_wall = self.wall();
         let build = hash::number(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
+        let hooks = self.hook_sources()?;
         let sources = self.sources();
         let action_server = self.served();
         let store: Arc<dyn Store> = self.store.unwrap_or_else(|| Arc::new(MemoryStore::default()));
@@ -240,6 +262,7 @@ impl AssistantBuilder {
             agent_models,
             sources,
             agents: self.agents,
+            hooks,
             tools: self.tools,
             actions: self.actions,
             action_server,
@@ -275,6 +298,34 @@ impl AssistantBuilder {
             Some(model) => Ok(model.clone()),
             None => Models::new(&self.project, &self.root, self.outbound.clone(), (self.seeds)()).open(group, own),
         }
+    }
+
+    /// Where the hooks of each agent are.
+    fn hook_sources(&self) -> Result<HashMap<String, HookSource>, LoadError> {
+        let mut sources = HashMap::new();
+        for (name, agent) in &self.project.agents {
+            let module = agent.module.as_deref().unwrap_or_default();
+            let wrong = |problem: String| {
+                Err(LoadError::Module { agent: name.to_string(), module: module.to_owned(), problem })
+            };
+            if module.contains("://") {
+                match HookServer::new(module, agent, self.outbound.clone()) {
+                    Ok(server) => _ = sources.insert(name.to_string(), HookSource::Server(Arc::new(server))),
+                    Err(error) => return wrong(error.to_string()),
+                }
+            } else if let Some(hooks) = self.hooks.get(module).or_else(|| self.hooks.get(name.as_str())) {
+                sources.insert(name.to_string(), HookSource::Own(hooks.clone()));
+            } else if !module.is_empty() && !module.contains('.') && !self.agents.contains_key(module) && !self.offline
+            {
+                let mut known: Vec<&str> = self.hooks.keys().chain(self.agents.keys()).map(String::as_str).collect();
+                known.sort_unstable();
+                let known = if known.is_empty() { "nothing is registered".to_owned() } else { known.join(", ") };
+                return wrong(format!(
+                    "no hooks and no agent of this name are registered (known: {known}); register them with `AssistantBuilder::hooks`, or give the http address of a hook server"
+                ));
+            }
+        }
+        Ok(sources)
     }
 
     /// The project's own text for one of our prompts.

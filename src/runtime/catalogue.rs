@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use segue_engine::project::AgentConnection;
+use segue_engine::project::AgentDef;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
@@ -42,13 +42,14 @@ enum Record {
 
 /// The tools of these connections and the agent's own; every call of them is recorded. A server that is down lists nothing.
 pub(super) async fn tools(
-    connections: &[AgentConnection],
+    agent: &AgentDef,
     own: &[Arc<dyn Tool>],
     reserved: &[String],
     parts: &Parts,
     door: &Door,
     cx: &Cx,
 ) -> ToolSet {
+    let connections = &agent.connections;
     let request: Vec<&str> = connections.iter().map(|connection| connection.server.as_str()).collect();
     let Ok(recorded) = door.begin::<Record>(cx, "tools", Effect::Read, &request.join(",")).await else {
         return ToolSet::default();
@@ -62,7 +63,7 @@ pub(super) async fn tools(
         Some(Record::Whole(listed)) => Some(listed),
         None => None,
     };
-    let live = if parts.offline { ToolSet::default() } else { list(connections, own, reserved, parts, cx).await };
+    let live = if parts.offline { ToolSet::default() } else { list(agent, own, reserved, parts, cx).await };
     let wrap = |spec: ToolSpec, inner| Arc::new(RecordedTool { spec, inner, door: door.clone() }) as Arc<dyn Tool>;
     match recorded {
         None => {
@@ -87,15 +88,9 @@ pub(super) async fn tools(
     }
 }
 
-async fn list(
-    connections: &[AgentConnection],
-    own: &[Arc<dyn Tool>],
-    reserved: &[String],
-    parts: &Parts,
-    cx: &Cx,
-) -> ToolSet {
+async fn list(agent: &AgentDef, own: &[Arc<dyn Tool>], reserved: &[String], parts: &Parts, cx: &Cx) -> ToolSet {
     let cx = cx.within(limits::MCP_INITIALISE);
-    let listing = connections.iter().filter_map(|connection| {
+    let listing = agent.connections.iter().filter_map(|connection| {
         let source = parts.sources.get(&connection.server)?;
         let cx = cx.clone();
         Some(async move { (connection, cx.wait(source.list(&cx)).await) })
@@ -107,7 +102,8 @@ async fn list(
             set = set.server(connection.server.as_str(), &catalog, &connection.include, &connection.exclude);
         }
     }
-    set.build()
+    // The author's word on what a tool does stands over that of its server.
+    set.build().classed(|name| agent.rules.tool(name)?.effect.as_deref().and_then(Effect::named))
 }
 
 impl From<&ToolSpec> for Listed {

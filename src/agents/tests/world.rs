@@ -92,6 +92,31 @@ pub(super) struct World {
     /// Names and arguments of the calls that reached a tool.
     pub(super) called: Arc<Mutex<Vec<(String, Json)>>>,
     pub(super) sink: Pieces,
+    pub(super) hooks: Option<Arc<dyn crate::agents::AgentHooks>>,
+    pub(super) desk: Arc<PaperDesk>,
+}
+
+/// A desk on paper: keeps notes and warnings, and says responses by their names.
+#[derive(Default)]
+pub(super) struct PaperDesk {
+    pub(super) notes: Mutex<std::collections::BTreeMap<String, Json>>,
+    pub(super) warnings: Mutex<Vec<(&'static str, String)>>,
+}
+
+impl crate::agents::Desk for PaperDesk {
+    fn recall<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Option<Json>> {
+        Box::pin(std::future::ready(self.notes.lock().unwrap().get(cx.key.as_str()).cloned()))
+    }
+    fn note<'a>(&'a self, cx: &'a Cx, what: Json) -> BoxFuture<'a, ()> {
+        self.notes.lock().unwrap().insert(cx.key.to_string(), what);
+        Box::pin(std::future::ready(()))
+    }
+    fn words(&self, response: &str, lot: u64) -> Option<Arc<str>> {
+        Some(format!("{response} {}", lot % 3).into())
+    }
+    fn warn(&self, code: &'static str, matter: String) {
+        self.warnings.lock().unwrap().push((code, matter));
+    }
 }
 
 /// A sink that keeps what it gets.
@@ -127,6 +152,7 @@ impl World {
             resumed_last_request: None,
             restarted: false,
             metadata: Map::new(),
+            confirmed: None,
             at: Timestamp::from_seconds(1_795_000_000.0),
         };
         let mut world = Self {
@@ -137,6 +163,8 @@ impl World {
             clock: ManualClock::jumping(),
             called: Arc::default(),
             sink: Pieces::default(),
+            hooks: None,
+            desk: Arc::default(),
         };
         world.user(text);
         world.happened(EventKind::AgentStarted {
@@ -186,6 +214,9 @@ impl World {
             tools: tools(&self.called),
             metadata: Arc::default(),
             meta: Arc::default(),
+            hooks: self.hooks.clone(),
+            rewritten: false,
+            desk: &*self.desk,
         };
         let outcome = agent.run(task, &mut self.sink, &cx).await;
         outcome.events.iter().for_each(|event| self.conversation.apply(event));
