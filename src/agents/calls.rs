@@ -127,7 +127,13 @@ pub(super) async fn run(
     tally.held = scene.gate.holds();
     for (at, call) in calls.iter().enumerate().filter(|(_, call)| is_control(call, profile)) {
         let text = if &*call.name != TASK_COMPLETED {
-            set_slot(call, task, scene.slots, prompts, &mut tally)
+            let before = tally.done;
+            let text = set_slot(call, task, scene.slots, prompts, &mut tally);
+            if tally.done > before {
+                // A value that was recorded is a thing that was done.
+                scene.gate.worked(&call.name, Effect::Idempotent);
+            }
+            text
         } else if tally.held {
             words(prompts, "behind")
         } else {

@@ -116,7 +116,7 @@ async fn work(
         ledger: Ledger::after(task, said),
         gate: Gate::open(task),
         fillers: Fillers::of(task),
-        claims: Claims::of(&task.definition.rules).filter(|_| profile.kind == AgentKind::Open),
+        claims: Claims::of(&task.definition.rules),
         step: Step::default(),
     };
     let end = run.to_end(out, cx).await;

@@ -437,7 +437,10 @@ impl AssistantBuilder {
 
     #[cfg(feature = "mcp")]
     fn sources(&self) -> IndexMap<ServerName, Arc<dyn ToolSource>> {
-        use crate::tools::mcp::{McpServer, Surroundings};
+        use crate::tools::{
+            mcp::{McpServer, Surroundings},
+            pins::{PinFile, PinnedSource},
+        };
         let around = Surroundings {
             clock: self.clock.clone(),
             http: self.outbound.clone(),
@@ -445,13 +448,15 @@ impl AssistantBuilder {
             directory: Some(self.root.clone()),
             environment: crate::environment::all().into(),
         };
+        let pins = PinFile::of(&self.root);
+        let pinned = |source| Arc::new(PinnedSource::new(source, pins.clone())) as Arc<dyn ToolSource>;
         let mut sources = IndexMap::new();
         for (name, def) in &self.project.endpoints.mcp_servers {
             let source = match self.sources.get(name) {
                 Some(own) => own.clone(),
                 None => Arc::new(McpServer::new(def, around.clone())) as Arc<dyn ToolSource>,
             };
-            sources.insert(name.clone(), source);
+            sources.insert(name.clone(), if def.pin { pinned(source) } else { source });
         }
         for (name, source) in &self.sources {
             sources.entry(name.clone()).or_insert_with(|| source.clone());

@@ -64,10 +64,10 @@ struct Given<T> {
 }
 
 impl RecordedHooks {
-    async fn recorded<T: Serialize + DeserializeOwned>(
+    async fn recorded<'w, T: Serialize + DeserializeOwned + Send + Sync>(
         &self,
         name: &str,
-        work: BoxFuture<'_, Result<T, HookError>>,
+        work: impl FnOnce() -> BoxFuture<'w, Result<T, HookError>> + Send,
         cx: &HookCx,
     ) -> Result<T, HookError> {
         let shut = |shut: super::recorded::Shut| HookError(shut.to_string());
@@ -75,7 +75,7 @@ impl RecordedHooks {
             given.said.into_iter().for_each(|text| cx.say(text));
             return given.result.map_err(HookError);
         }
-        let given = Given { result: work.await.map_err(|error| error.0), said: cx.said() };
+        let given = Given { result: work().await.map_err(|error| error.0), said: cx.said() };
         self.door.finish(&cx.cx, &given).await.map_err(shut)?;
         given.result.map_err(HookError)
     }
@@ -86,11 +86,14 @@ impl AgentHooks for RecordedHooks {
         Box::pin(async move {
             let usual = input.clone();
             // What stays as it was is not written down again at every turn.
-            let work = Box::pin(async {
-                let changed = self.inner.process_input(input, cx).await?;
-                Ok((changed != usual).then_some(changed))
-            });
-            Ok(self.recorded::<Option<AgentInput>>("process_input", work, cx).await?.unwrap_or(usual))
+            let before = usual.clone();
+            let work = || -> BoxFuture<'_, Result<Option<AgentInput>, HookError>> {
+                Box::pin(async move {
+                    let changed = self.inner.process_input(input, cx).await?;
+                    Ok((changed != before).then_some(changed))
+                })
+            };
+            Ok(self.recorded("process_input", work, cx).await?.unwrap_or(usual))
         })
     }
     fn process_tool_output<'a>(
@@ -98,21 +101,21 @@ impl AgentHooks for RecordedHooks {
         batch: &'a ToolBatch,
         cx: &'a HookCx,
     ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
-        Box::pin(self.recorded("process_tool_output", self.inner.process_tool_output(batch, cx), cx))
+        Box::pin(self.recorded("process_tool_output", move || self.inner.process_tool_output(batch, cx), cx))
     }
     fn process_output<'a>(
         &'a self,
         output: &'a AgentOutput,
         cx: &'a HookCx,
     ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
-        Box::pin(self.recorded("process_output", self.inner.process_output(output, cx), cx))
+        Box::pin(self.recorded("process_output", move || self.inner.process_output(output, cx), cx))
     }
     fn process_agent_output<'a>(
         &'a self,
         output: &'a AgentOutput,
         cx: &'a HookCx,
     ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
-        Box::pin(self.recorded("process_agent_output", self.inner.process_agent_output(output, cx), cx))
+        Box::pin(self.recorded("process_agent_output", move || self.inner.process_agent_output(output, cx), cx))
     }
     fn custom_tools(&self) -> Vec<Arc<dyn Tool>> {
         self.inner.custom_tools()

@@ -94,6 +94,8 @@ pub(super) struct World {
     pub(super) sink: Pieces,
     pub(super) hooks: Option<Arc<dyn crate::agents::AgentHooks>>,
     pub(super) desk: Arc<PaperDesk>,
+    /// Whether there is a tool that takes its time; the clock is then moved by hand.
+    slow: bool,
 }
 
 /// A desk on paper: keeps notes and warnings, and says responses by their names.
@@ -165,6 +167,7 @@ impl World {
             sink: Pieces::default(),
             hooks: None,
             desk: Arc::default(),
+            slow: false,
         };
         world.user(text);
         world.happened(EventKind::AgentStarted {
@@ -197,13 +200,28 @@ impl World {
         self.model.verify().unwrap();
         outcome
     }
+    /// Runs once with a tool that takes its time, second by second.
+    pub(super) async fn run_slowly(&mut self) -> AgentOutcome {
+        (self.slow, self.clock) = (true, ManualClock::new());
+        let clock = self.clock.clone();
+        let seconds = async {
+            for _ in 0..200 {
+                for _ in 0..50 {
+                    tokio::task::yield_now().await;
+                }
+                clock.advance(Duration::from_secs(1));
+            }
+            panic!("the run does not end");
+        };
+        tokio::select! { biased; outcome = self.run_more() => outcome, () = seconds => unreachable!() }
+    }
     /// Runs once and keeps what happened in the conversation.
     pub(super) async fn run_more(&mut self) -> AgentOutcome {
         let agent = ReactAgent::new(
             AgentCard { name: "finder".into(), description: "Finds crossings.".into() },
             Arc::new(PromptSet::new(|_| None).unwrap()),
         );
-        let cx = Cx::new(self.clock.clone(), Duration::from_secs(60));
+        let cx = Cx::new(self.clock.clone(), Duration::from_secs(120));
         let definition = self.project.agent("finder").unwrap().clone();
         let task = AgentTask {
             project: &self.project,
@@ -211,7 +229,7 @@ impl World {
             call: &self.call,
             definition: &definition,
             llm: self.model.clone(),
-            tools: tools(&self.called),
+            tools: tools(&self.called, self.slow, &self.project),
             metadata: Arc::default(),
             meta: Arc::default(),
             hooks: self.hooks.clone(),
@@ -233,7 +251,7 @@ impl World {
     }
 }
 
-fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>) -> ToolSet {
+fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>, slow: bool, project: &Project) -> ToolSet {
     let mut set = ToolSet::builder();
     for (name, answer) in
         [("find", Some(json!({"crossings": ["NW-1"]}))), ("fail", None), ("other", Some(json!({"ok": true})))]
@@ -242,9 +260,7 @@ fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>) -> ToolSet {
             name: name.into(),
             description: "does".into(),
             parameters: Arc::new(json!({"type": "object", "properties": {"port": {"type": "string"}}})),
-            strict: false,
-            effect: Effect::Read,
-            source: "ferries".into(),
+            ..spec_of(name)
         };
         let called = called.clone();
         let run = move |arguments: Json, _: ToolCx| {
@@ -257,7 +273,32 @@ fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>) -> ToolSet {
         };
         set = set.own(Arc::new(FunctionTool::new(spec, run).unwrap()));
     }
-    set.build()
+    let parameters = Arc::new(json!({"type": "object", "properties": {"seconds": {"type": "number"}}}));
+    let spec = ToolSpec { name: "slow".into(), description: "waits".into(), parameters, ..spec_of("slow") };
+    let run = |arguments: Json, cx: ToolCx| async move {
+        let until = cx.cx.clock.deadline(Duration::from_secs(arguments["seconds"].as_u64().unwrap_or(0)));
+        if arguments["cancel"] == json!(true) {
+            cx.cx.cancel.cancel();
+        }
+        cx.cx.clock.sleep(until).await;
+        ToolOutcome::Done(ToolOutput::structured(json!({"ok": true})))
+    };
+    if slow {
+        set = set.own(Arc::new(FunctionTool::new(spec, run).unwrap()));
+    }
+    let rules = &project.agent("finder").unwrap().rules;
+    set.build().classed(|name| rules.tool(name)?.effect.as_deref().and_then(Effect::named))
+}
+
+fn spec_of(name: &str) -> ToolSpec {
+    ToolSpec {
+        name: name.into(),
+        description: "does".into(),
+        parameters: Arc::new(json!({"type": "object"})),
+        strict: false,
+        effect: Effect::Read,
+        source: "ferries".into(),
+    }
 }
 
 /// An answer of text alone.
