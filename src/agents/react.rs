@@ -15,7 +15,7 @@ use super::{
     hooked::{self, Hooked},
     hooks::HookError,
     profile::Profile,
-    session::Session,
+    session::{Session, StablePrompts},
     slots::RunSlots,
     speech::{self, Heard, Spoken},
     step::{self, After, Decision, Step},
@@ -35,12 +35,13 @@ const HONEST: &str = "utter_agent_unproven";
 pub struct ReactAgent {
     card: AgentCard,
     prompts: Arc<PromptSet>,
+    stable: StablePrompts,
 }
 
 impl ReactAgent {
     /// An agent with this card.
     pub fn new(card: AgentCard, prompts: Arc<PromptSet>) -> Self {
-        Self { card, prompts }
+        Self { card, prompts, stable: StablePrompts::default() }
     }
 }
 
@@ -54,15 +55,18 @@ impl Agent for ReactAgent {
                 Some(limit) => cx.within(limit),
                 None => cx.clone(),
             };
-            run(&task, &self.prompts, out, &cx).await
+            run(&task, (&self.prompts, &self.stable), out, &cx).await
         })
     }
 }
 
+/// The texts of a run: all, and those that are rendered once.
+type Texts<'a> = (&'a PromptSet, &'a StablePrompts);
+
 /// One run, with hooks where somebody registered any.
-async fn run(task: &AgentTask<'_>, prompts: &PromptSet, out: &mut dyn ReplySink, cx: &Cx) -> AgentOutcome {
+async fn run(task: &AgentTask<'_>, texts: Texts<'_>, out: &mut dyn ReplySink, cx: &Cx) -> AgentOutcome {
     let Some(hooks) = &task.hooks else {
-        return work(task, prompts, None, Vec::new(), out, cx).await;
+        return work(task, texts, None, Vec::new(), out, cx).await;
     };
     let mut ledger = Ledger::new(task);
     let opened = Hooked::open(&**hooks, task, &mut ledger, out, cx).await;
@@ -76,14 +80,14 @@ async fn run(task: &AgentTask<'_>, prompts: &PromptSet, out: &mut dyn ReplySink,
     let call = AgentCall { user_message: message, ..task.call.clone() };
     let metadata = Arc::new(hooked.input.metadata.clone());
     let task = AgentTask { call: &call, metadata, rewritten, ..task.clone() };
-    let outcome = work(&task, prompts, Some(hooked), said, out, cx).await;
+    let outcome = work(&task, texts, Some(hooked), said, out, cx).await;
     hooked::close(&**hooks, &task, false, outcome, out, cx).await
 }
 
 /// The loop. Each pass is one model call; what it decides is in `step`.
 async fn work(
     task: &AgentTask<'_>,
-    prompts: &PromptSet,
+    (prompts, stable): Texts<'_>,
     hooked: Option<Hooked<'_>>,
     said: Vec<Event>,
     out: &mut dyn ReplySink,
@@ -98,7 +102,7 @@ async fn work(
         ..task.clone()
     });
     let task = narrowed.as_ref().unwrap_or(task);
-    let session = match Session::open(task, &profile, &slots, prompts, hooked.as_ref()) {
+    let session = match Session::open(task, &profile, &slots, (prompts, stable), hooked.as_ref()) {
         Ok(session) => session,
         Err(reason) => {
             let outcome = nothing(step::failed(step::PROMPT, reason));

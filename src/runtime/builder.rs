@@ -56,16 +56,6 @@ pub enum LoadError {
     /// A prompt of the project has an error.
     #[error("{0}")]
     Prompt(Box<TemplateError>),
-    /// An agent's `module` names what nobody registered, or an address that cannot be asked.
-    #[error("agent {agent}: `module: {module}`: {problem}")]
-    Module {
-        /// The agent.
-        agent: String,
-        /// What its `module` says.
-        module: String,
-        /// What is the matter, and the cure.
-        problem: String,
-    },
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -250,10 +240,11 @@ impl AssistantBuilder {
         let knowledge = self.knowledge(documents_by, prompts.clone())?;
         let turn_wall = self.wall();
         let build = hash::number(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
-        let hooks = self.hook_sources()?;
+        let hooks = self.hook_sources();
         let sources = self.sources();
         let action_server = self.served();
         let store: Arc<dyn Store> = self.store.unwrap_or_else(|| Arc::new(MemoryStore::default()));
+        let loops = Arc::new(Parts::loops(&self.project, &prompts));
         let parts = Parts {
             understander: Arc::new(Understander::new(prompts.clone()).with_embedder(flows_by)),
             project: self.project,
@@ -271,6 +262,8 @@ impl AssistantBuilder {
             knowledge_model: answers,
             wording,
             wording_model,
+            lists: Arc::default(),
+            loops,
             offline: self.offline,
         };
         Ok(Assistant(Arc::new(Inner {
@@ -300,32 +293,35 @@ impl AssistantBuilder {
         }
     }
 
-    /// Where the hooks of each agent are.
-    fn hook_sources(&self) -> Result<HashMap<String, HookSource>, LoadError> {
+    /// Where the hooks of each agent are. A name that nobody registered stops the agents that want it, not the others.
+    fn hook_sources(&self) -> HashMap<String, HookSource> {
         let mut sources = HashMap::new();
         for (name, agent) in &self.project.agents {
             let module = agent.module.as_deref().unwrap_or_default();
-            let wrong = |problem: String| {
-                Err(LoadError::Module { agent: name.to_string(), module: module.to_owned(), problem })
-            };
-            if module.contains("://") {
+            let source = if module.contains("://") {
                 match HookServer::new(module, agent, self.outbound.clone()) {
-                    Ok(server) => _ = sources.insert(name.to_string(), HookSource::Server(Arc::new(server))),
-                    Err(error) => return wrong(error.to_string()),
+                    Ok(server) => HookSource::Server(Arc::new(server)),
+                    Err(error) => HookSource::Missing(error.to_string().into()),
                 }
             } else if let Some(hooks) = self.hooks.get(module).or_else(|| self.hooks.get(name.as_str())) {
-                sources.insert(name.to_string(), HookSource::Own(hooks.clone()));
-            } else if !module.is_empty() && !module.contains('.') && !self.agents.contains_key(module) && !self.offline
-            {
+                HookSource::Own(hooks.clone())
+            } else if module.is_empty() || module.contains('.') || self.agents.contains_key(module) {
+                continue;
+            } else {
                 let mut known: Vec<&str> = self.hooks.keys().chain(self.agents.keys()).map(String::as_str).collect();
                 known.sort_unstable();
-                let known = if known.is_empty() { "nothing is registered".to_owned() } else { known.join(", ") };
-                return wrong(format!(
-                    "no hooks and no agent of this name are registered (known: {known}); register them with `AssistantBuilder::hooks`, or give the http address of a hook server"
-                ));
+                let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
+                let problem = format!(
+                    "`module: {module}` is not registered (registered: {known}); register hooks by `AssistantBuilder::hooks`, or give the http address of a hook server"
+                );
+                HookSource::Missing(problem.into())
+            };
+            if let HookSource::Missing(problem) = &source {
+                tracing::warn!(agent = %name, %problem, "the agent cannot work");
             }
+            sources.insert(name.to_string(), source);
         }
-        Ok(sources)
+        sources
     }
 
     /// The project's own text for one of our prompts.

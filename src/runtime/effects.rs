@@ -180,7 +180,7 @@ async fn run_agent(
     let reserved = crate::agents::reserved_names(&parts.project, call);
     let hooks = match parts.hooks.get(definition.name.as_str()) {
         None => None,
-        Some(source) => match hooks::open(source, door, &cx.step("hooks")).await {
+        Some(source) => match hooks::open(source, parts.offline, door, &cx.step("hooks")).await {
             Ok(hooks) => Some(hooks),
             Err(error) => return failed("A0521", error.to_string()),
         },
@@ -207,7 +207,10 @@ async fn run_agent(
         desk,
     };
     match parts.custom_agent(definition) {
-        None => parts.react(definition).run(task, sink, cx).await,
+        None => match parts.react(definition) {
+            Some(agent) => agent.run(task, sink, cx).await,
+            None => failed("A0507", format!("there is no agent {}", call.agent)),
+        },
         Some(agent) => {
             // An agent of others may do what no record sees: its outcome is recorded as a whole.
             let record = cx.step("outcome");

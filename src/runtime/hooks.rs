@@ -25,15 +25,29 @@ pub(super) enum HookSource {
     Own(Arc<dyn AgentHooks>),
     /// Behind an address.
     Server(Arc<HookServer>),
+    /// Nowhere: why.
+    Missing(Arc<str>),
 }
+
+/// Hooks that change nothing: they stand for those of another program while its record is replayed.
+struct Absent;
+
+impl AgentHooks for Absent {}
 
 /// The hooks of an agent for one run.
 ///
 /// # Errors
-/// [`HookError`] when a hook server does not say what it has.
-pub(super) async fn open(source: &HookSource, door: &Door, cx: &Cx) -> Result<Arc<dyn AgentHooks>, HookError> {
+/// [`HookError`] when there are none, or a hook server does not say what it has.
+pub(super) async fn open(
+    source: &HookSource,
+    offline: bool,
+    door: &Door,
+    cx: &Cx,
+) -> Result<Arc<dyn AgentHooks>, HookError> {
     let inner: Arc<dyn AgentHooks> = match source {
         HookSource::Own(hooks) => hooks.clone(),
+        HookSource::Missing(_) if offline => Arc::new(Absent),
+        HookSource::Missing(problem) => return Err(HookError(problem.to_string())),
         HookSource::Server(server) => {
             let recorded = door.begin::<Description>(cx, "hook", Effect::Read, "describe").await;
             let description = match recorded.map_err(|shut| HookError(shut.to_string()))? {

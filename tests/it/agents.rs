@@ -3,4 +3,5 @@
 mod confirm;
 mod hooks;
 mod pins;
+mod vectors;
 mod worst_case;

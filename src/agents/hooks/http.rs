@@ -351,3 +351,6 @@ fn answer(bytes: &[u8]) -> ToolOutcome {
         (None, None) => ToolOutcome::failed(FailureKind::BadResult, "the tool gave neither `result` nor `error`"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use std::sync::{
 
 use axum::{Json as Body, Router, routing::post};
 use segue::{
-    Assistant, BoxFuture, Effect, Incoming, LoadError, NoSink, ToolCx, ToolOutcome, ToolOutput, ToolSpec,
+    Assistant, BoxFuture, Effect, Incoming, NoSink, ToolCx, ToolOutcome, ToolOutput, ToolSpec,
     agents::hooks::{AgentHooks, AgentInput, HookCx, HookError, HookEvent, ToolBatch},
     llm::{Answer, Arguments, Finish, ToolCall},
     testing::{ScriptedLlm, StrictLlm, World},
@@ -20,7 +20,7 @@ const CONFIG: &str =
 const DOMAIN: &str = "slots: {found: {type: text}}\n";
 const FLOWS: &str = "flows: {find: {description: find a boat, steps: [{call: finder}]}}\n";
 
-fn builder(configuration: &str) -> Result<segue::AssistantBuilder, LoadError> {
+fn builder(configuration: &str) -> Result<segue::AssistantBuilder, segue::LoadError> {
     let agent = format!("agent: {{name: finder, description: finds}}\nconfiguration: {configuration}\n");
     let files = [
         ("config.yml", CONFIG),
@@ -116,11 +116,14 @@ async fn registered_hooks_are_found_by_name_also_by_the_path_of_a_python_class_a
     }
 }
 
-#[test]
-fn a_name_that_nobody_registered_is_an_error_that_lists_those_who_are() {
+#[tokio::test]
+async fn a_name_that_nobody_registered_stops_its_agent_and_lists_those_who_are() {
     let builder = builder("{module: my_hoks}").unwrap().hooks("my_hooks", Arc::new(Counting::default()));
-    let error = builder.model(script()).build().err().unwrap().to_string();
-    assert!(error.contains("finder") && error.contains("my_hoks") && error.contains("known: my_hooks"), "{error}");
+    let script = Arc::new(ScriptedLlm::strict(["start flow find"]));
+    let assistant = World::of(builder.model(script)).unwrap().assistant;
+    let report = assistant.receive(Incoming::text("u", "find", "test"), Box::new(NoSink)).await.unwrap();
+    let reason = &report.failures[0].reason;
+    assert!(reason.contains("my_hoks") && reason.contains("registered: my_hooks"), "{reason}");
 }
 
 /// A hook server of the contract, and what it was sent.

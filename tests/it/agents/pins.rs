@@ -112,6 +112,9 @@ async fn a_file_that_cannot_be_read_lets_nothing_through_and_one_that_was_emptie
     std::fs::write(folder.path().join(FILE), "{ not json").unwrap();
     let (names, excluded) = listed(&source, folder.path()).await;
     assert!(names.is_empty() && excluded[0].contains("cannot be read"), "{excluded:?}");
+    let large = " ".repeat(usize::try_from(segue::limits::PIN_FILE).unwrap() + 1);
+    std::fs::write(folder.path().join(FILE), large).unwrap();
+    assert!(listed(&source, folder.path()).await.1[0].contains("too large"));
     std::fs::write(folder.path().join(FILE), "{}").unwrap();
     assert_eq!(listed(&source, folder.path()).await.0, ["look"]);
     assert!(std::fs::read_to_string(folder.path().join(FILE)).unwrap().contains("\"look\""));
