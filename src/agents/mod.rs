@@ -4,6 +4,7 @@
 //! its [`AgentTask`]; these are recorded, so a run can be replayed. This room never touches the stack, stores nothing and
 //! knows no channel: what happened comes back as the events of an [`AgentOutcome`].
 
+mod answers;
 mod calls;
 mod claims;
 mod completion;
@@ -13,6 +14,7 @@ mod hooked;
 pub mod hooks;
 mod profile;
 mod react;
+mod run;
 mod session;
 mod slot_tools;
 mod slots;

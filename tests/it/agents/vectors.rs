@@ -64,7 +64,7 @@ fn names(folder: &Path, text: &mut String) {
 fn every_vector_is_shown_by_a_test_that_is_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut text = include_str!("vectors.rs").split("#[tokio::test]").skip(1).collect::<String>();
-    ["src", "crates/engine/tests", "tests/it"].map(|folder| names(&root.join(folder), &mut text));
+    ["src", "crates/engine/tests", "tests/it"].into_iter().for_each(|folder| names(&root.join(folder), &mut text));
     for (number, name) in VECTORS {
         let is_there = text.contains(&format!("fn {name}(")) || text.contains(&format!("case: {name}"));
         assert!(is_there, "vector {number}: nothing is called `{name}`");
