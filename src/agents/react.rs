@@ -112,7 +112,7 @@ async fn work(
         claims: Claims::of(&task.definition.rules),
         step: Step::default(),
     };
-    let end = run.to_end(out, cx).await;
+    let end = run.work(out, cx).await;
     run.close(end, cx)
 }
 

@@ -56,7 +56,7 @@ impl From<AgentStatus> for End {
 
 impl<'a> Run<'a> {
     /// Works until the run is over.
-    pub(super) async fn to_end(&mut self, out: &mut dyn ReplySink, cx: &Cx) -> End {
+    pub(super) async fn work(&mut self, out: &mut dyn ReplySink, cx: &Cx) -> End {
         if let Some(end) = self.take_answer(out, cx).await {
             return end;
         }

@@ -94,7 +94,10 @@ pub(super) async fn tools(
 /// Lists that were made, so that the same tools are named, sorted, written down and hashed once and not in every turn. There
 /// are at most as many as steps that call an agent.
 #[derive(Default)]
-pub(super) struct Lists(Mutex<HashMap<String, (Vec<Option<Catalog>>, Arc<Live>)>>);
+pub(super) struct Lists(Mutex<HashMap<String, Made>>);
+
+/// What a list was made of, and the list.
+type Made = (Vec<Option<Catalog>>, Arc<Live>);
 
 /// A list of tools, and how the record keeps it.
 #[derive(Default)]

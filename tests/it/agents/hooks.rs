@@ -96,7 +96,8 @@ async fn found(assistant: &Assistant) -> (Vec<String>, Json) {
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     let turns = assistant.store().turns(&"u".into()).await.unwrap();
     let set = turns.iter().flat_map(|turn| &turn.events).map(|event| serde_json::to_value(event).unwrap());
-    let set = set.filter(|event| event["event"] == "slot" && event["name"] == "found").last().unwrap_or_default();
+    let mut set = set.filter(|event| event["event"] == "slot" && event["name"] == "found");
+    let set = set.next_back().unwrap_or_default();
     let texts = report.replies.iter().filter_map(|reply| reply.reply.text.as_deref().map(str::to_owned)).collect();
     (texts, set["value"].clone())
 }

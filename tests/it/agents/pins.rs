@@ -15,14 +15,17 @@ use tokio::sync::watch;
 
 /// A server that lists what it is told to.
 #[derive(Clone)]
-struct Fickle(Arc<Mutex<Vec<(&'static str, &'static str, Json)>>>);
+struct Fickle(Arc<Mutex<Vec<Listed>>>);
+
+/// Name, description, schema of arguments.
+type Listed = (&'static str, &'static str, Json);
 
 impl ToolSource for Fickle {
     fn name(&self) -> &str {
         "bank"
     }
     fn list<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Catalog, SourceError>> {
-        let tool = |(name, description, parameters): &(&'static str, &'static str, Json)| -> Arc<dyn Tool> {
+        let tool = |(name, description, parameters): &Listed| -> Arc<dyn Tool> {
             let spec = ToolSpec {
                 name: (*name).into(),
                 description: (*description).into(),
@@ -60,7 +63,7 @@ async fn listed(source: &Fickle, folder: &std::path::Path) -> (Vec<String>, Vec<
 async fn thirty_ways_to_pull_the_rug() {
     let schema = json!({"type": "object", "properties": {"to": {"type": "string"}}});
     let honest = vec![("pay", "Pays somebody.", schema.clone()), ("look", "Looks.", json!({"type": "object"}))];
-    let mut changes: Vec<(&'static str, &'static str, Json)> = Vec::new();
+    let mut changes: Vec<Listed> = Vec::new();
     for description in [
         "Pays somebody",
         "Pays somebody. ",

@@ -141,6 +141,8 @@ pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
     }
     let confirmed = (!resumed && !restarted).then(|| confirm::answer(turn, &frame)).flatten();
     set_state(turn, AgentState::Continuing);
+    // What was answered is answered: should this run be cut, a second yes finds nothing to run again.
+    confirm::forget(turn);
     let how = Invocation { resumed, restarted, metadata: frame.metadata, confirmed };
     Walk::Stop(invoke(turn, &flow, &step, &frame.agent_id, how))
 }

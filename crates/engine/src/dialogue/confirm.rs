@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{reply, shortcuts, turn::Turn};
 use crate::{
-    conversation::{AgentFrame, BotKind, EventKind, Frame, FrameKind, HeldCall},
+    conversation::{AgentFrame, BotKind, EventKind, Frame, FrameKind, HELD, HeldCall},
     ids::AgentName,
     limits,
     text::{CUT_MARK, Keep, readable_name, shown, truncate},
@@ -53,6 +53,13 @@ const NEGATIVE: &[&str] = &["don't", "not", "stop", "cancel"];
 /// Whether calls of this agent wait for a yes.
 pub(super) fn waits(frame: &AgentFrame) -> bool {
     !HeldCall::of(&frame.metadata).is_empty()
+}
+
+/// Takes the calls that wait out of the frame on top.
+pub(super) fn forget(turn: &mut Turn<'_>) {
+    if let Some(Frame { kind: FrameKind::Agent(frame), .. }) = turn.stack.last_mut() {
+        frame.metadata.shift_remove(HELD);
+    }
 }
 
 /// What the user answers to the calls on top of the stack, if that is what the message does.

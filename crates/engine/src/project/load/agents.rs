@@ -126,6 +126,12 @@ fn check_remote(reader: &mut Reader<'_>, file: &Fields<'_>, how: &Fields<'_>) {
         "enable_filler_messages",
         "tool_timeout",
         "on_tool_error",
+        "tools",
+        "confirm",
+        "taint",
+        "grounded",
+        "claims",
+        "filler_after",
     ] {
         if how.has(key) {
             let message = format!("`{key}` has no meaning for a remote agent, which works elsewhere");
