@@ -81,6 +81,20 @@ pub const AGENT_PROMPTS: usize = 64;
 pub const AGENT_HISTORY: usize = 10;
 /// Agent: failed tool calls in a row that a run may have; one more ends it.
 pub const AGENT_FAILURES: u32 = 3;
+/// Agent: texts that are said while the calls of one answer work.
+pub const FILLERS: usize = 3;
+/// Agent: times that one run is asked to take back a claim that nothing proves.
+pub const AGENT_REPAIRS: u32 = 1;
+/// Hooks: texts that one call of a hook may say.
+pub const HOOK_SPEECH: usize = 8;
+/// Hooks: one call of a hook server.
+pub const HOOK_DEADLINE: Duration = Duration::from_secs(10);
+/// Hooks: bytes of one answer of a hook server.
+pub const HOOK_ANSWER: usize = 1024 * 1024;
+/// Hooks: tools that a hook server may add.
+pub const HOOK_TOOLS: usize = 32;
+/// Pins: bytes of the file that keeps them.
+pub const PIN_FILE: u64 = 4 * 1024 * 1024;
 /// Agent: bytes of tool exchanges kept between the user's turns of one task.
 pub const AGENT_EXCHANGES: usize = 64 * 1024;
 /// Commands: utterances of the conversation shown to the command generator (dialogue.md 4.2).

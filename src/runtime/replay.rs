@@ -179,6 +179,7 @@ impl Assistant {
             agent_models: parts.agent_models.clone(),
             sources: parts.sources.clone(),
             agents: parts.agents.clone(),
+            hooks: parts.hooks.clone(),
             tools: parts.tools.clone(),
             actions: parts.actions.clone(),
             wording: parts.wording.clone(),

@@ -5,6 +5,7 @@
 
 mod actions;
 mod cases;
+mod hooks;
 mod mcp;
 mod parts;
 mod starter;

@@ -39,6 +39,7 @@ fn client(transport: McpTransport) -> McpServer {
         tool_timeout: None,
         trust_annotations: true,
         effects: [("grow".to_owned(), "idempotent".to_owned())].into_iter().collect(),
+        pin: false,
         place: Place::default(),
     };
     let around = Surroundings {

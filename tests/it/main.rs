@@ -5,6 +5,7 @@
 mod action_kills;
 mod action_server;
 mod actions;
+mod agents;
 mod cli;
 mod conversations;
 mod e2e;

@@ -89,6 +89,7 @@ pub(super) fn called(turn: &mut Turn<'_>, result: ToolResult) -> Next {
         arguments,
         status: status.to_owned(),
         summary,
+        origins: Default::default(),
     });
     let outcome = match (failed, &result) {
         (Some((_, reason)), _) => Err(reason),

@@ -98,6 +98,7 @@ pub(super) fn entry(transport: McpTransport) -> McpServerDef {
         tool_timeout: None,
         trust_annotations: true,
         effects: IndexMap::new(),
+        pin: false,
         place: Place::default(),
     }
 }
