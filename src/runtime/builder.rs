@@ -393,6 +393,7 @@ impl AssistantBuilder {
             program: crate::environment::program(),
             directory: Some(self.root.clone()),
             environment: crate::environment::all().into(),
+            logins: Some(self.root.join(crate::tools::mcp::LOGINS)),
         };
         let mut sources = IndexMap::new();
         for (name, def) in &self.project.endpoints.mcp_servers {

@@ -47,6 +47,7 @@ fn client(transport: McpTransport) -> McpServer {
         program: environment::program(),
         directory: None,
         environment: environment::all().into(),
+        logins: None,
     };
     McpServer::new(&def, around)
 }

@@ -62,8 +62,8 @@ pub(super) enum CallEnd {
     NotSent(String),
     /// The server no longer knows the session: it refused the call unread.
     Forgotten,
-    /// The server wants other credentials.
-    Credentials,
+    /// The server wants other credentials; the reason is for operators.
+    Credentials(String),
     /// It left, and the session ended.
     Lost(String),
     /// It was too late.
@@ -230,7 +230,7 @@ impl CallEnd {
         match self {
             Self::Away(_) | Self::NotSent(_) => not_run(FailureKind::Unavailable, Word::Away),
             Self::Forgotten => not_run(FailureKind::Unavailable, Word::NotRun),
-            Self::Credentials => not_run(FailureKind::Unavailable, Word::RefusedCredentials),
+            Self::Credentials(_) => not_run(FailureKind::Unavailable, Word::RefusedCredentials),
             Self::LateBefore => not_run(FailureKind::Timeout, Word::LateBefore),
             Self::Late => late(effect, limit),
             Self::Lost(_) => ToolOutcome::lost(effect, FailureKind::Unavailable, say(Word::Lost, &[])),
@@ -259,7 +259,7 @@ impl CallEnd {
     fn of_transport(error: &DynamicTransportError) -> Self {
         match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
             Some(StreamableHttpError::SessionExpired) => Self::Forgotten,
-            Some(refused) if wants_credentials(refused) => Self::Credentials,
+            Some(refused) if wants_credentials(refused) => Self::Credentials(refused.to_string()),
             Some(StreamableHttpError::Client(cause)) if cause.is_connect() => Self::NotSent(cause.to_string()),
             Some(StreamableHttpError::HttpStatus(status)) if status.status == 429 => Self::Away(status.to_string()),
             _ => Self::Lost(error.error.to_string()),

@@ -44,6 +44,8 @@ pub struct Surroundings {
     pub directory: Option<PathBuf>,
     /// The environment of this process; children get an allow-list of it.
     pub environment: Arc<[(String, String)]>,
+    /// The folder where logins are kept; none: nobody can log in.
+    pub logins: Option<PathBuf>,
 }
 
 /// Opens both directions to a server in this process: what it writes, and what it reads.
@@ -112,8 +114,11 @@ impl Shared {
     /// # Errors
     /// In words, for operators: the entry lacks something.
     pub(super) fn tokens(&self, http: &reqwest::Client) -> Result<Option<Arc<Tokens>>, String> {
-        let Some(oauth) = &self.oauth else { return Ok(None) };
-        let made = || Tokens::new(oauth, http, self.around.clock.clone()).map(Arc::new);
+        let (Some(oauth), Reach::Http { url }) = (&self.oauth, &self.reach) else { return Ok(None) };
+        let made = || {
+            let (clock, logins) = (self.around.clock.clone(), self.around.logins.clone());
+            Tokens::new((&self.name, url), oauth, http, clock, logins).map(Arc::new)
+        };
         self.tokens.get_or_init(made).clone().map(Some)
     }
 

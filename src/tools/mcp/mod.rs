@@ -16,7 +16,13 @@ mod listener;
 mod owner;
 mod wire;
 
-pub use self::client::{McpServer, Pipes, Surroundings};
+pub use self::{
+    auth::Login,
+    client::{McpServer, Pipes, Surroundings},
+};
+
+/// Where logins are kept, beside the project.
+pub const LOGINS: &str = ".segue/mcp";
 
 #[cfg(test)]
 mod tests;

@@ -103,7 +103,14 @@ pub(super) fn entry(transport: McpTransport) -> McpServerDef {
 }
 
 pub(super) fn around(clock: Arc<dyn Clock>) -> Surroundings {
-    Surroundings { clock, http: Outbound::new(), program: "segue".into(), directory: None, environment: Arc::new([]) }
+    Surroundings {
+        clock,
+        http: Outbound::new(),
+        program: "segue".into(),
+        directory: None,
+        environment: Arc::new([]),
+        logins: None,
+    }
 }
 
 /// A client of a fake with this script.

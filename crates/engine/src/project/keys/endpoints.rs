@@ -140,7 +140,7 @@ pub(crate) static MCP_SERVER: Shape = Shape {
         key("header_name", Takes::Text, "The header that carries it; `Authorization` unless set."),
         key("header_format", Takes::Text, "Its value, with `{key}`; `Bearer {key}` unless set."),
         key("token", Takes::Text, "A bearer token, as `${NAME}`."),
-        key("oauth", Takes::Map, "Client credentials."),
+        key("oauth", Takes::Map, "How tokens are come by."),
         key("meta_map", Takes::Map, "What every call carries beside its arguments."),
         key("connect_timeout", Takes::Seconds, "Longest time to connect."),
         key("tool_timeout", Takes::Seconds, "Longest time of one call."),
@@ -191,6 +191,29 @@ pub(crate) static OAUTH: Shape = Shape {
         key("token_url", Takes::Text, "Where tokens are given.").required(),
         key("scope", Takes::Text, "What is asked for."),
         key("audience", Takes::Text, "For whom."),
+        key("timeout", Takes::Seconds, "Longest time of the request."),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// `oauth` of an MCP server.
+pub(crate) static MCP_OAUTH: Shape = Shape {
+    name: "`oauth` of an MCP server",
+    file: FILE,
+    keys: &[
+        key(
+            "grant",
+            Takes::OneOf(&["client_credentials", "authorization_code"]),
+            "`client_credentials` unless set; `authorization_code` needs a person once, by `segue mcp login`.",
+        ),
+        key("client_id", Takes::Text, "The client; `authorization_code` can do without."),
+        key("client_secret", Takes::Text, "Its secret, as `${NAME}`."),
+        key("token_url", Takes::Text, "Where tokens are given; found out by the server's metadata unless set."),
+        key("scope", Takes::Text, "What is asked for; what the server names unless set."),
+        key("audience", Takes::Text, "For whom."),
+        key("client_metadata_url", Takes::Text, "Where a document about this client is published."),
+        key("redirect_port", Takes::Whole, "The port of this machine to which a login returns; any unless set."),
+        key("hosts", Takes::Texts, "Hosts of a private net that the server's metadata may name."),
         key("timeout", Takes::Seconds, "Longest time of the request."),
     ],
     unknown: Unknown::Refused,

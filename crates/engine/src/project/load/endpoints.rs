@@ -209,7 +209,7 @@ fn model_def(reader: &mut Reader<'_>, node: &Node) -> Option<ModelDef> {
 
 fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {
     let fields = reader.fields(node, &MCP_SERVER)?;
-    reader.auth(&fields);
+    reader.mcp_auth(&fields);
     let transport = transport(reader, node, &fields);
     let (meta_static, meta_slots) = meta(reader, &fields);
     let mut headers = pairs(reader, &fields, "headers");
