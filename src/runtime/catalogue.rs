@@ -47,6 +47,7 @@ pub(super) async fn tools(
     reserved: &[String],
     parts: &Parts,
     door: &Door,
+    open: &(dyn Fn(Arc<dyn Tool>) -> Arc<dyn Tool> + Sync),
     cx: &Cx,
 ) -> ToolSet {
     let request: Vec<&str> = connections.iter().map(|connection| connection.server.as_str()).collect();
@@ -75,11 +76,11 @@ pub(super) async fn tools(
             if door.finish_text(cx, text).await.is_err() {
                 return ToolSet::default();
             }
-            live.wrapped(|entry| wrap(entry.spec.clone(), Some(entry.tool.clone())))
+            live.wrapped(|entry| wrap(entry.spec.clone(), Some(open(entry.tool.clone()))))
         }
         Some(listed) => {
             let tools = listed.into_iter().map(ToolSpec::from).map(|spec| {
-                let inner = live.get(&spec.name).map(|entry| entry.tool.clone());
+                let inner = live.get(&spec.name).map(|entry| open(entry.tool.clone()));
                 wrap(spec, inner)
             });
             tools.fold(ToolSet::builder(), |set, tool| set.own(tool)).build()

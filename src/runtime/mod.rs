@@ -12,6 +12,7 @@ mod catalogue;
 mod commit;
 mod effects;
 mod hash;
+mod inquiry;
 mod knowledge;
 mod mailbox;
 mod meter;

@@ -5,7 +5,9 @@
 
 mod actions;
 mod cases;
+mod conformance;
 mod mcp;
+mod oauth;
 mod parts;
 mod starter;
 mod vectors;

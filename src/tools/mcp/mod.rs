@@ -11,8 +11,10 @@ mod catalog;
 mod child;
 mod client;
 mod connection;
+mod inquiry;
 mod lines;
 mod listener;
+mod offers;
 mod owner;
 mod wire;
 

@@ -114,10 +114,10 @@ impl Wire {
     {
         let Some(tokens) = &self.tokens else { return send(given).await };
         let none = |reason: String| StreamableHttpError::AuthRequired(AuthRequiredError::new(reason));
-        let mut token = tokens.token().await.map_err(none)?;
+        let mut token = tokens.token().await.map_err(none)?.or(given);
         let mut seen: Vec<std::mem::Discriminant<Refusal>> = Vec::new();
         loop {
-            let error = match send(Some(token.clone())).await {
+            let error = match send(token.clone()).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -126,7 +126,7 @@ impl Wire {
                 return Err(error);
             };
             seen.push(std::mem::discriminant(&why));
-            token = tokens.instead_of(&token, &why).await.map_err(none)?;
+            token = Some(tokens.instead_of(token.as_deref(), &why).await.map_err(none)?);
         }
     }
 }

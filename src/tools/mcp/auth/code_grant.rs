@@ -29,6 +29,11 @@ impl CodeGrant {
         Self { kept, url: url.to_owned(), errand, clock, dance: None }
     }
 
+    /// Whether anybody has logged in.
+    pub(super) async fn is_logged_in(&self) -> bool {
+        self.kept.read(&self.url).await.is_ok()
+    }
+
     /// A token other than `refused`. `wanted` are rights that only a new login can bring.
     pub(super) async fn token(
         &mut self,

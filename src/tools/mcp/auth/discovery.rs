@@ -8,9 +8,10 @@ use serde_json::json;
 
 use super::errand::Errand;
 
-/// What a server asks for when nobody is logged in: it is greeted without a token. `None` where it does not mind, or does
-/// not say what it wants.
+/// What a server asks for when nobody is logged in: it is greeted without a token and, where it does not mind that, asked
+/// for its tools. `None` where it does not mind that either, or does not say what it wants.
 pub(super) async fn challenge(http: &reqwest::Client, url: &str) -> Option<String> {
+    const SESSION: &str = "mcp-session-id";
     let greeting = json!({
         "jsonrpc": "2.0", "id": 0, "method": "initialize",
         "params": {
@@ -18,12 +19,20 @@ pub(super) async fn challenge(http: &reqwest::Client, url: &str) -> Option<Strin
             "capabilities": {}, "clientInfo": {"name": "segue", "version": env!("CARGO_PKG_VERSION")}
         }
     });
-    let asked = http.post(url).header(ACCEPT, "application/json, text/event-stream").json(&greeting);
-    let response = asked.send().await.ok()?;
-    if response.status() != reqwest::StatusCode::UNAUTHORIZED {
-        return None;
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}});
+    let mut session = None;
+    for message in [greeting, list] {
+        let mut asked = http.post(url).header(ACCEPT, "application/json, text/event-stream").json(&message);
+        if let Some(session) = session.take() {
+            asked = asked.header(SESSION, session);
+        }
+        let response = asked.send().await.ok()?;
+        if response.status() == reqwest::StatusCode::UNAUTHORIZED {
+            return response.headers().get(WWW_AUTHENTICATE)?.to_str().ok().map(str::to_owned);
+        }
+        session = response.headers().get(SESSION).cloned();
     }
-    response.headers().get(WWW_AUTHENTICATE)?.to_str().ok().map(str::to_owned)
+    None
 }
 
 /// Asks the metadata of the server at `url`, beginning where its challenge points.

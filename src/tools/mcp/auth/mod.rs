@@ -85,26 +85,32 @@ impl Tokens {
         Ok(Self { clock, timeout, held: Mutex::new(Held { grant, token: None, wanted: BTreeSet::new() }) })
     }
 
-    /// A token that is good now.
+    /// A token that is good now; none where nobody has logged in: the server may let us in all the same, and if not, its
+    /// challenge says what it wants.
     ///
     /// # Errors
     /// In words, for operators, without any secret: there is none to be had.
-    pub(super) async fn token(&self) -> Result<String, String> {
+    pub(super) async fn token(&self) -> Result<Option<String>, String> {
         let mut held = self.held.lock().await;
-        match held.good(&self.clock) {
-            Some(token) => Ok(token),
-            None => self.renewed(&mut held, None, None).await,
+        if let Some(token) = held.good(&self.clock) {
+            return Ok(Some(token));
         }
+        if let Way::Code(grant) = &held.grant
+            && !grant.is_logged_in().await
+        {
+            return Ok(None);
+        }
+        self.renewed(&mut held, None, None).await.map(Some)
     }
 
     /// Another token than `refused`, which the server did not take. Who comes second gets what the first one brought.
     ///
     /// # Errors
     /// As [`Self::token`]; also when more rights are wanted that only a person can give.
-    pub(super) async fn instead_of(&self, refused: &str, why: &Refusal) -> Result<String, String> {
+    pub(super) async fn instead_of(&self, refused: Option<&str>, why: &Refusal) -> Result<String, String> {
         let mut held = self.held.lock().await;
         if let Some(token) = held.good(&self.clock)
-            && token != refused
+            && refused != Some(token.as_str())
         {
             return Ok(token);
         }
@@ -115,7 +121,7 @@ impl Tokens {
                 Some(challenge.as_str())
             }
         };
-        self.renewed(&mut held, Some(refused), challenge).await
+        self.renewed(&mut held, refused, challenge).await
     }
 
     async fn renewed(

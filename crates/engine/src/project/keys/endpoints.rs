@@ -144,6 +144,10 @@ pub(crate) static MCP_SERVER: Shape = Shape {
         key("meta_map", Takes::Map, "What every call carries beside its arguments."),
         key("connect_timeout", Takes::Seconds, "Longest time to connect."),
         key("tool_timeout", Takes::Seconds, "Longest time of one call."),
+        key("protocol_version", Takes::Text, "The revision of the protocol to begin with, as in `2026-07-28`."),
+        key("elicitation", Takes::Map, "What it may ask of the user: the field, and the slot that answers it."),
+        key("sampling", Takes::Bool, "Whether it may let our model answer something; `false` unless set."),
+        key("offers", Takes::Texts, "What else of it is offered as tools: `resources`, `prompts`."),
         key(
             "trust_annotations",
             Takes::Bool,

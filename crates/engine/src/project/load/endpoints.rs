@@ -18,7 +18,7 @@ use super::{
     },
     action_endpoint, first_place, nlg,
 };
-use crate::ids::ServerName;
+use crate::ids::{ServerName, SlotName};
 
 /// Reads `endpoints.yml`; empty endpoints where there is none.
 pub(super) fn load(reader: &mut Reader<'_>) -> Endpoints {
@@ -215,6 +215,8 @@ fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {
     let mut headers = pairs(reader, &fields, "headers");
     headers.extend(reader.auth_headers(&fields));
     let effects = effects(reader, &fields, "a tool");
+    let elicitation = elicitation(reader, &fields);
+    let offers = offers(reader, &fields);
     Some(McpServerDef {
         name: ServerName::new(fields.shared("name")?),
         transport: transport?,
@@ -224,10 +226,47 @@ fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {
         meta_slots,
         connect_timeout: fields.seconds("connect_timeout"),
         tool_timeout: fields.seconds("tool_timeout"),
+        protocol_version: fields.text("protocol_version").map(str::to_owned),
+        elicitation,
+        sampling: fields.bool("sampling").unwrap_or(false),
+        offers,
         trust_annotations: fields.bool("trust_annotations").unwrap_or(false),
         effects,
         place: reader.place(fields.at("name")),
     })
+}
+
+/// `elicitation`: what a server may ask, and the slots that answer it.
+fn elicitation(reader: &mut Reader<'_>, fields: &Fields<'_>) -> IndexMap<String, SlotName> {
+    let mut slots = IndexMap::new();
+    for entry in fields.map("elicitation") {
+        match entry.node.text() {
+            Some(slot) => {
+                reader.uses(Used::Slot, &entry.node);
+                slots.insert(entry.key.clone(), slot.into());
+            }
+            None => {
+                let message = format!("`elicitation` holds names of slots, but here stands {}", said(&entry.node));
+                reader.error("F0108", &entry.node, message, "Write the slot that answers this field.");
+            }
+        }
+    }
+    slots
+}
+
+/// `offers`: what a server has beside tools.
+fn offers(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<String> {
+    let mut offers = Vec::new();
+    for node in fields.texts("offers") {
+        match node.text() {
+            Some(what @ ("resources" | "prompts")) => offers.push(what.to_owned()),
+            _ => {
+                let message = format!("`offers` holds `resources` or `prompts`, but here stands {}", said(node));
+                reader.error("F0108", node, message, "Tools are always offered.");
+            }
+        }
+    }
+    offers
 }
 
 fn transport(reader: &mut Reader<'_>, node: &Node, fields: &Fields<'_>) -> Option<McpTransport> {
@@ -292,7 +331,7 @@ pub(super) fn pairs(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &str) -> 
     pairs
 }
 
-fn meta(reader: &mut Reader<'_>, fields: &Fields<'_>) -> (Map<String, Json>, Vec<(String, crate::ids::SlotName)>) {
+fn meta(reader: &mut Reader<'_>, fields: &Fields<'_>) -> (Map<String, Json>, Vec<(String, SlotName)>) {
     let Some(meta) = fields.node("meta_map").and_then(|node| reader.fields(node, &MCP_META)) else {
         return Default::default();
     };
