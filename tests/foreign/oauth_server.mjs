@@ -23,7 +23,7 @@ const SCOPES = 'tools:read tools:admin';
 
 const provider = new Provider(base, {
   clients: [{
-    client_id: 'machine', client_secret: 'a secret: with %, / and ü', grant_types: ['client_credentials'],
+    client_id: 'machine', client_secret: 'a secret: with %, / and +', grant_types: ['client_credentials'],
     redirect_uris: [], response_types: [], token_endpoint_auth_method: 'client_secret_basic', scope: SCOPES,
   }],
   cookies: { keys: ['one'] },
@@ -41,7 +41,7 @@ const provider = new Provider(base, {
       },
     },
   },
-  scopes: ['openid', 'offline_access'],
+  scopes: ['openid', 'offline_access', ...SCOPES.split(' ')],
   issueRefreshToken: (_, client) => client.grantTypeAllowed('refresh_token'),
   rotateRefreshToken: true,
   findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
