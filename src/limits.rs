@@ -53,6 +53,8 @@ pub const TIMER_PACE: Duration = Duration::from_secs(15);
 pub const TIMERS_AT_ONCE: usize = 64;
 /// Agent: iterations of one run.
 pub const AGENT_ITERATIONS: u32 = 10;
+/// Agent: rendered prompts of one agent kept for its next runs; one for each step that calls it.
+pub const AGENT_PROMPTS: usize = 64;
 /// Agent: utterances of the conversation shown.
 pub const AGENT_HISTORY: usize = 10;
 /// Agent: failed tool calls in a row that a run may have; one more ends it.

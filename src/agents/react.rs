@@ -9,7 +9,7 @@ use super::{
     Agent, AgentCard, AgentTask, calls,
     completion::{self, Ledger},
     profile::Profile,
-    session::Session,
+    session::{Session, StablePrompts},
     slots::RunSlots,
     speech::{self, Spoken},
     step::{self, Decision, Step},
@@ -25,12 +25,13 @@ use crate::{
 pub struct ReactAgent {
     card: AgentCard,
     prompts: Arc<PromptSet>,
+    stable: StablePrompts,
 }
 
 impl ReactAgent {
     /// An agent with this card.
     pub fn new(card: AgentCard, prompts: Arc<PromptSet>) -> Self {
-        Self { card, prompts }
+        Self { card, prompts, stable: StablePrompts::default() }
     }
 }
 
@@ -44,17 +45,22 @@ impl Agent for ReactAgent {
                 Some(limit) => cx.within(limit),
                 None => cx.clone(),
             };
-            run(&task, &self.prompts, out, &cx).await
+            run(&task, (&self.prompts, &self.stable), out, &cx).await
         })
     }
 }
 
 /// The loop. Each pass is one model call; what it decides is in `step`.
-async fn run(task: &AgentTask<'_>, prompts: &PromptSet, out: &mut dyn ReplySink, cx: &Cx) -> AgentOutcome {
+async fn run(
+    task: &AgentTask<'_>,
+    (prompts, stable): (&PromptSet, &StablePrompts),
+    out: &mut dyn ReplySink,
+    cx: &Cx,
+) -> AgentOutcome {
     let profile = Profile::of(task);
     let mut slots = RunSlots::new(task.project, task.conversation);
     let mut ledger = Ledger::new(task);
-    let mut session = match Session::open(task, &profile, &slots, prompts) {
+    let mut session = match Session::open(task, &profile, &slots, (prompts, stable)) {
         Ok(session) => session,
         Err(reason) => return failed_to_begin(reason),
     };

@@ -1,6 +1,6 @@
 //! The messages of one run: prompt, the visible part of the conversation, and what the run itself adds.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use minijinja::context;
 use segue_engine::{
@@ -34,9 +34,12 @@ impl Session {
         task: &AgentTask<'_>,
         profile: &Profile,
         slots: &RunSlots<'_>,
-        prompts: &PromptSet,
+        (prompts, stable): (&PromptSet, &StablePrompts),
     ) -> Result<Self, String> {
-        let system = ChatMessage::system(system_prompt(task, profile, slots, prompts)?);
+        let system = match task.definition.prompt {
+            Some(_) => ChatMessage::system(system_prompt(task, profile, slots, prompts)?),
+            None => stable.get(Stable::of(task, profile), || system_prompt(task, profile, slots, prompts))?,
+        };
         let history = transcript(task, prompts);
         let context_at =
             history.iter().rposition(|message| matches!(**message, ChatMessage::User { .. })).unwrap_or(history.len());
@@ -101,6 +104,44 @@ impl Session {
             rest = tail;
         }
         groups
+    }
+}
+
+/// Our own prompts of an agent: they depend on its description and the calling step alone, so each is rendered once.
+#[derive(Default)]
+pub(super) struct StablePrompts(Mutex<Vec<(Stable, Arc<ChatMessage>)>>);
+
+#[derive(PartialEq)]
+struct Stable {
+    kind: AgentKind,
+    description: Arc<str>,
+    fillers: bool,
+    slots: Vec<Arc<str>>,
+}
+
+impl Stable {
+    fn of(task: &AgentTask<'_>, profile: &Profile) -> Self {
+        Self {
+            kind: profile.kind,
+            description: task.definition.description.clone(),
+            fillers: profile.fillers,
+            slots: profile.exit_slots.clone(),
+        }
+    }
+}
+
+impl StablePrompts {
+    fn get(&self, stable: Stable, render: impl FnOnce() -> Result<String, String>) -> Result<Arc<ChatMessage>, String> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, message)) = kept.iter().find(|(known, _)| *known == stable) {
+            return Ok(message.clone());
+        }
+        let message = ChatMessage::system(render()?);
+        if kept.len() >= limits::AGENT_PROMPTS {
+            kept.clear();
+        }
+        kept.push((stable, message.clone()));
+        Ok(message)
     }
 }
 
@@ -259,4 +300,28 @@ fn readable(task: &AgentTask<'_>) -> String {
     });
     let lines: Vec<String> = lines.collect();
     lines.get(lines.len().saturating_sub(20)..).unwrap_or_default().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_stable_prompt_is_rendered_once_and_only_some_are_kept() {
+        let stable = |description: &str| Stable {
+            kind: AgentKind::Open,
+            description: description.into(),
+            fillers: false,
+            slots: Vec::new(),
+        };
+        let prompts = StablePrompts::default();
+        assert_eq!(prompts.get(stable("a"), || Err("broken".into())), Err("broken".into()));
+        assert_eq!(prompts.get(stable("a"), || Ok("first".into())).unwrap().text(), "first");
+        assert_eq!(prompts.get(stable("a"), || Ok("second".into())).unwrap().text(), "first");
+        for n in 0..limits::AGENT_PROMPTS {
+            assert_eq!(prompts.get(stable(&n.to_string()), || Ok("other".into())).unwrap().text(), "other");
+        }
+        assert_eq!(prompts.get(stable("a"), || Ok("third".into())).unwrap().text(), "third");
+    }
 }

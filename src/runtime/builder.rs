@@ -232,6 +232,7 @@ impl AssistantBuilder {
         let sources = self.sources();
         let action_server = self.served();
         let store: Arc<dyn Store> = self.store.unwrap_or_else(|| Arc::new(MemoryStore::default()));
+        let loops = Arc::new(Parts::loops(&self.project, &prompts));
         let parts = Parts {
             understander: Arc::new(Understander::new(prompts.clone()).with_embedder(flows_by)),
             project: self.project,
@@ -248,6 +249,8 @@ impl AssistantBuilder {
             knowledge_model: answers,
             wording,
             wording_model,
+            lists: Arc::default(),
+            loops,
             offline: self.offline,
         };
         Ok(Assistant(Arc::new(Inner {

@@ -1,13 +1,17 @@
 //! The tools of a run: listed from their sources, filtered, and recorded, so that a replay offers the model the same list
 //! without any server.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use segue_engine::project::AgentConnection;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use super::{
+    bodies,
     parts::Parts,
     recorded::{Door, RecordedTool},
 };
@@ -16,7 +20,8 @@ use crate::{
     cx::Cx,
     effect::Effect,
     limits,
-    tools::{Tool, ToolSpec, registry::ToolSet},
+    store::Body,
+    tools::{Catalog, Tool, ToolSpec, registry::ToolSet},
 };
 
 /// A tool as the record keeps it.
@@ -42,7 +47,7 @@ enum Record {
 
 /// The tools of these connections and the agent's own; every call of them is recorded. A server that is down lists nothing.
 pub(super) async fn tools(
-    connections: &[AgentConnection],
+    (agent, connections): (&str, &[AgentConnection]),
     own: &[Arc<dyn Tool>],
     reserved: &[String],
     parts: &Parts,
@@ -63,24 +68,22 @@ pub(super) async fn tools(
         Some(Record::Whole(listed)) => Some(listed),
         None => None,
     };
-    let live = if parts.offline { ToolSet::default() } else { list(connections, own, reserved, parts, cx).await };
+    let live = if parts.offline { Arc::default() } else { list((agent, connections), own, reserved, parts, cx).await };
     let wrap = |spec: ToolSpec, inner| Arc::new(RecordedTool { spec, inner, door: door.clone() }) as Arc<dyn Tool>;
     match recorded {
         None => {
-            let listed: Vec<Listed> = live.specs().map(Listed::from).collect();
-            let text = serde_json::to_string(&listed).unwrap_or_default();
-            let text = match door.bodies.refer(&text, door.clock.now()) {
-                Some(hash) => json!({ "body": &*hash }).to_string(),
-                None => text,
+            let text = match door.bodies.refer(&live.record, door.clock.now()) {
+                Some(hash) => format!("{{\"body\":\"{hash}\"}}").into(),
+                None => live.record.text.clone(),
             };
             if door.finish_text(cx, text).await.is_err() {
                 return ToolSet::default();
             }
-            live.wrapped(|entry| wrap(entry.spec.clone(), Some(open(entry.tool.clone()))))
+            live.tools.clone().wrapped(|entry| wrap(entry.spec.clone(), Some(open(entry.tool.clone()))))
         }
         Some(listed) => {
             let tools = listed.into_iter().map(ToolSpec::from).map(|spec| {
-                let inner = live.get(&spec.name).map(|entry| open(entry.tool.clone()));
+                let inner = live.tools.get(&spec.name).map(|entry| open(entry.tool.clone()));
                 wrap(spec, inner)
             });
             tools.fold(ToolSet::builder(), |set, tool| set.own(tool)).build()
@@ -88,27 +91,77 @@ pub(super) async fn tools(
     }
 }
 
+/// Lists that were made, so that the same tools are named, sorted, written down and hashed once and not in every turn. There
+/// are at most as many as steps that call an agent.
+#[derive(Default)]
+pub(super) struct Lists(Mutex<HashMap<String, (Vec<Option<Catalog>>, Arc<Live>)>>);
+
+/// A list of tools, and how the record keeps it.
+#[derive(Default)]
+struct Live {
+    tools: ToolSet,
+    record: Body,
+}
+
+impl Lists {
+    /// The list that was made of the same tools.
+    fn get(&self, key: &str, catalogs: &[Option<Catalog>]) -> Option<Arc<Live>> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (made_of, live) = kept.get(key)?;
+        let equal =
+            made_of.len() == catalogs.len() && made_of.iter().zip(catalogs).all(|(one, other)| same(one, other));
+        equal.then(|| live.clone())
+    }
+    fn keep(&self, key: String, catalogs: Vec<Option<Catalog>>, live: &Arc<Live>) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.insert(key, (catalogs, live.clone()));
+    }
+}
+
+/// Whether these are the very same tools. What was left out follows from them.
+fn same(one: &Option<Catalog>, other: &Option<Catalog>) -> bool {
+    match (one, other) {
+        (None, None) => true,
+        (Some(one), Some(other)) => {
+            one.version == other.version
+                && one.tools.len() == other.tools.len()
+                && one.tools.iter().zip(&other.tools).all(|(one, other)| Arc::ptr_eq(one, other))
+        }
+        _ => false,
+    }
+}
+
 async fn list(
-    connections: &[AgentConnection],
+    (agent, connections): (&str, &[AgentConnection]),
     own: &[Arc<dyn Tool>],
     reserved: &[String],
     parts: &Parts,
     cx: &Cx,
-) -> ToolSet {
+) -> Arc<Live> {
     let cx = cx.within(limits::MCP_INITIALISE);
-    let listing = connections.iter().filter_map(|connection| {
-        let source = parts.sources.get(&connection.server)?;
-        let cx = cx.clone();
-        Some(async move { (connection, cx.wait(source.list(&cx)).await) })
+    let listing = connections.iter().map(|connection| {
+        let (source, cx) = (parts.sources.get(&connection.server), cx.clone());
+        async move { cx.wait(source?.list(&cx)).await.ok()?.ok() }
     });
+    let catalogs: Vec<Option<Catalog>> = futures::future::join_all(listing).await;
+    // An agent's own tools never change; what is reserved depends on the step that calls it.
+    let key = format!("{agent}/{}", reserved.join("/"));
+    if let Some(live) = parts.lists.get(&key, &catalogs) {
+        return live;
+    }
     let mut set = reserved.iter().fold(ToolSet::builder(), |set, name| set.reserve(name.as_str()));
     set = own.iter().fold(set, |set, tool| set.own(tool.clone()));
-    for (connection, listed) in futures::future::join_all(listing).await {
-        if let Ok(Ok(catalog)) = listed {
-            set = set.server(connection.server.as_str(), &catalog, &connection.include, &connection.exclude);
+    for (connection, catalog) in connections.iter().zip(&catalogs) {
+        if let Some(catalog) = catalog {
+            set = set.server(connection.server.as_str(), catalog, &connection.include, &connection.exclude);
         }
     }
-    set.build()
+    let tools = set.build();
+    let listed: Vec<Listed> = tools.specs().map(Listed::from).collect();
+    let record = bodies::body(serde_json::to_string(&listed).unwrap_or_default().into());
+    let live = Arc::new(Live { tools, record });
+    parts.lists.keep(key, catalogs, &live);
+    live
 }
 
 impl From<&ToolSpec> for Listed {

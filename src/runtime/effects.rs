@@ -180,7 +180,16 @@ async fn run_agent(
     let own = parts.custom_tools(call.agent.as_str());
     let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.model_of(definition), door: door.clone() });
     let open = |tool| inquiry::opened(tool, parts, conversation, &llm);
-    let tools = catalogue::tools(&definition.connections, own, &reserved, parts, door, &open, &cx.step("tools")).await;
+    let tools = catalogue::tools(
+        (call.agent.as_str(), &definition.connections),
+        own,
+        &reserved,
+        parts,
+        door,
+        &open,
+        &cx.step("tools"),
+    )
+    .await;
     if let Some(reason) = nothing_to_work_with(definition, &tools, parts) {
         return failed("A0509", reason);
     }
@@ -195,7 +204,10 @@ async fn run_agent(
         meta: Arc::new(parts.meta(conversation)),
     };
     match parts.custom_agent(definition) {
-        None => parts.react(definition).run(task, sink, cx).await,
+        None => match parts.react(definition) {
+            Some(agent) => agent.run(task, sink, cx).await,
+            None => failed("A0507", format!("there is no agent {}", call.agent)),
+        },
         Some(agent) => {
             // An agent of others may do what no record sees: its outcome is recorded as a whole.
             let record = cx.step("outcome");

@@ -271,7 +271,10 @@ impl Inner {
         };
         failpoint::hit("C05");
         let _permit = self.permits.acquire().await.map_err(|_| ReceiveError::Closing)?;
-        if state.is_none() {
+        if matches!(accepted, Accepted::New(TurnNumber::FIRST)) {
+            // Nothing is stored: there is nothing to look for. Should that be wrong, the append says so, and the turn loads.
+            state.get_or_insert_with(|| mailbox::Cached::new(inbound.conversation.clone()));
+        } else if state.is_none() {
             self.finish_earlier(&mut state, &inbound.conversation, number).await?;
         }
         if let Accepted::Running(turn) = accepted {

@@ -10,6 +10,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
+use super::catalogue::Lists;
 use crate::{
     actions::ActionServer,
     agents::{Agent, AgentCard, ReactAgent},
@@ -60,15 +61,28 @@ pub(super) struct Parts {
     pub(super) knowledge: Option<Arc<Knowledge>>,
     /// The model that writes such answers.
     pub(super) knowledge_model: Arc<dyn Llm>,
+    /// Lists of tools that were made.
+    pub(super) lists: Arc<Lists>,
+    /// The loops of our own agents, by agent.
+    pub(super) loops: Arc<HashMap<String, ReactAgent>>,
     /// True while a record is replayed: nothing may leave.
     pub(super) offline: bool,
 }
 
 impl Parts {
+    /// The loops of all agents of a project.
+    pub(super) fn loops(project: &Project, prompts: &Arc<PromptSet>) -> HashMap<String, ReactAgent> {
+        let agents = project.agents.values();
+        agents
+            .map(|agent| {
+                let card = AgentCard { name: agent.name.as_str().into(), description: agent.description.clone() };
+                (agent.name.to_string(), ReactAgent::new(card, prompts.clone()))
+            })
+            .collect()
+    }
     /// The loop that runs an agent of ours.
-    pub(super) fn react(&self, definition: &AgentDef) -> ReactAgent {
-        let card = AgentCard { name: definition.name.as_str().into(), description: definition.description.clone() };
-        ReactAgent::new(card, self.prompts.clone())
+    pub(super) fn react(&self, definition: &AgentDef) -> Option<&ReactAgent> {
+        self.loops.get(definition.name.as_str())
     }
     /// The agent somebody registered for this definition.
     pub(super) fn custom_agent(&self, definition: &AgentDef) -> Option<&Arc<dyn Agent>> {

@@ -111,13 +111,13 @@ impl Door {
 
     /// Records what came of it.
     pub(super) async fn finish<T: Serialize>(&self, cx: &Cx, outcome: &T) -> Result<(), Shut> {
-        self.finish_text(cx, serde_json::to_string(outcome).unwrap_or_else(|_| "null".into())).await
+        self.finish_text(cx, serde_json::to_string(outcome).unwrap_or_else(|_| "null".into()).into()).await
     }
 
     /// Records what came of it, in JSON already.
-    pub(super) async fn finish_text(&self, cx: &Cx, text: String) -> Result<(), Shut> {
+    pub(super) async fn finish_text(&self, cx: &Cx, text: Arc<str>) -> Result<(), Shut> {
         let at = self.clock.real_now();
-        let done = self.journal.finish(&cx.key, text.into(), at).await;
+        let done = self.journal.finish(&cx.key, text, at).await;
         self.clock.advance(at);
         done.map_err(|error| {
             self.meter.broken(&error);

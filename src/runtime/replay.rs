@@ -176,6 +176,8 @@ impl Assistant {
             store: parts.store.clone(),
             knowledge: parts.knowledge.clone(),
             knowledge_model: parts.knowledge_model.clone(),
+            lists: Arc::default(),
+            loops: parts.loops.clone(),
             offline: true,
         }
     }
