@@ -65,10 +65,7 @@ async fn login(asked: Server) -> Done {
     let login = cx.within(limits::MCP_INITIALISE * 3).wait(login).await?.map_err(failed)?;
     out::note("open this address in a browser on this machine, and give your consent:");
     out::line(login.address())?;
-    let (callback, stream) = match cx.wait(awaited(&listener, &here)).await {
-        Ok(answer) => answer?,
-        Err(_) => bail!("nobody gave consent in {} minutes", limits::MCP_CONSENT.as_secs() / 60),
-    };
+    let (callback, stream) = consent(&listener, &here, &cx).await?;
     let ended = cx.wait(login.finish(&callback)).await?;
     let words = if ended.is_ok() { "You are logged in. This page can be closed." } else { "The login failed." };
     say(stream, "200 OK", words).await;
@@ -81,7 +78,8 @@ async fn login(asked: Server) -> Done {
 async fn logout(asked: Server) -> Done {
     let Some(opened) = asked.place.open()? else { return Ok(FINDINGS) };
     let Some(def) = found(&opened.project, &asked.server) else { return Ok(USAGE) };
-    let there = Login::forget(def, &around(&asked.place)).await.map_err(|reason| anyhow!("{}: {reason}", asked.server))?;
+    let there =
+        Login::forget(def, &around(&asked.place)).await.map_err(|reason| anyhow!("{}: {reason}", asked.server))?;
     let words = if there { "the login is forgotten" } else { "there was no login" };
     out::note(&format!("{}: {words}", asked.server));
     Ok(0)
@@ -105,6 +103,14 @@ fn around(place: &Place) -> Surroundings {
         directory: Some(place.project.clone()),
         environment: environment::all().into(),
         logins: Some(place.project.join(LOGINS)),
+    }
+}
+
+/// The address to which the browser is sent back, and its connection.
+async fn consent(listener: &TcpListener, here: &str, cx: &Cx) -> anyhow::Result<(String, TcpStream)> {
+    match cx.wait(awaited(listener, here)).await {
+        Ok(answer) => answer,
+        Err(_) => bail!("nobody gave consent in {} minutes", limits::MCP_CONSENT.as_secs() / 60),
     }
 }
 
@@ -146,4 +152,42 @@ async fn say(mut stream: TcpStream, status: &str, words: &str) {
     // Whoever closed the page has seen enough.
     let _ = stream.write_all((head + &body).as_bytes()).await;
     let _ = stream.shutdown().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn consent_is_waited_for_only_so_long() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let cx = Cx::new(std::sync::Arc::new(SystemClock), limits::MCP_CONSENT);
+        let before = tokio::time::Instant::now();
+        let error = consent(&listener, "http://127.0.0.1", &cx).await.unwrap_err();
+        assert_eq!(error.to_string(), "nobody gave consent in 5 minutes");
+        assert!(before.elapsed().as_secs().abs_diff(limits::MCP_CONSENT.as_secs()) <= 1);
+    }
+
+    #[tokio::test]
+    async fn the_browser_that_comes_back_is_told_from_others() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, cx) =
+            (listener.local_addr().unwrap(), Cx::new(std::sync::Arc::new(SystemClock), limits::MCP_PING));
+        let ask = |path: &'static str| async move {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        let asked = async { (ask("/favicon.ico").await, ask("/callback?code=a&state=b").await) };
+        let answered = async {
+            let (callback, stream) = consent(&listener, "http://here", &cx).await.unwrap();
+            say(stream, "200 OK", "Fine.").await;
+            callback
+        };
+        let ((icon, page), callback) = tokio::join!(asked, answered);
+        assert!(icon.starts_with("HTTP/1.1 404") && page.contains("<p>Fine.</p>"), "{icon} {page}");
+        assert_eq!(callback, "http://here/callback?code=a&state=b");
+    }
 }

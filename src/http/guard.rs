@@ -192,7 +192,8 @@ mod tests {
     #[test]
     fn data_may_name_public_addresses_by_tls_and_what_the_configuration_names() {
         let far = guard("https://mcp.example.com/mcp");
-        for good in ["https://login.example.org/x", "https://1.1.1.1/", "http://mcp.example.com/", "http://sso.corp:8080/"]
+        for good in
+            ["https://login.example.org/x", "https://1.1.1.1/", "http://mcp.example.com/", "http://sso.corp:8080/"]
         {
             assert!(admits(&far, good), "{good}");
         }

@@ -28,9 +28,10 @@ pub(super) fn opened(
     llm: &Arc<dyn Llm>,
 ) -> Arc<dyn Tool> {
     let source = tool.spec().source.clone();
-    let def = parts.project.endpoints.mcp_servers.iter().find(|(name, _)| name.as_str() == &*source).map(|(_, def)| def);
+    let def =
+        parts.project.endpoints.mcp_servers.iter().find(|(name, _)| name.as_str() == &*source).map(|(_, def)| def);
     let Some(def) = def.filter(|def| def.sampling || !def.elicitation.is_empty()) else { return tool };
-    let known = Known { fields: fields(def, conversation), llm: def.sampling.then(|| llm.clone()) };
+    let known = Known { fields: fields(def, parts, conversation), llm: def.sampling.then(|| llm.clone()) };
     Arc::new(Open { tool, known: Arc::new(known) })
 }
 
@@ -40,13 +41,26 @@ pub(super) fn slots(result: ToolResult, server: &ServerName, parts: &Parts) -> T
     let elicitation = parts.project.endpoints.mcp_servers.get(server).map(|def| &def.elicitation);
     let slot = |field: &SlotName| elicitation?.get(field.as_str()).cloned();
     match fields.iter().map(slot).collect::<Option<Vec<_>>>() {
-        Some(slots) => ToolResult::Wants { reason, slots },
+        Some(slots) => match slots.first().filter(|slot| !can_be_asked(slot, parts)) {
+            None => ToolResult::Wants { reason, slots },
+            Some(slot) => {
+                let lacks = format!("there is neither `utter_ask_{slot}` nor `action_ask_{slot}` to ask for it");
+                ToolResult::Failed { reason: format!("{reason} {lacks}") }
+            }
+        },
         None => ToolResult::Failed { reason },
     }
 }
 
-fn fields(def: &McpServerDef, conversation: &Conversation) -> IndexMap<String, (SlotName, Json)> {
-    let value = |slot: &SlotName| conversation.slots.get(slot.as_str()).cloned().unwrap_or_default();
+fn can_be_asked(slot: &SlotName, parts: &Parts) -> bool {
+    parts.project.response(&format!("utter_ask_{slot}")).is_some()
+        || parts.project.lists_action(&format!("action_ask_{slot}"))
+}
+
+fn fields(def: &McpServerDef, parts: &Parts, conversation: &Conversation) -> IndexMap<String, (SlotName, Json)> {
+    let initial = |slot: &SlotName| parts.project.slot(slot.as_str()).map(|slot| &slot.initial);
+    let value =
+        |slot: &SlotName| conversation.slots.get(slot.as_str()).or_else(|| initial(slot)).cloned().unwrap_or_default();
     def.elicitation.iter().map(|(field, slot)| (field.clone(), (slot.clone(), value(slot)))).collect()
 }
 

@@ -37,6 +37,7 @@ pub(crate) fn entry(transport: McpTransport) -> McpServerDef {
         oauth: None,
         meta_static: Map::new(),
         meta_slots: Vec::new(),
+        meta_metadata: Vec::new(),
         connect_timeout: Some(PATIENCE),
         tool_timeout: None,
         protocol_version: None,

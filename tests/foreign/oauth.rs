@@ -155,7 +155,10 @@ async fn a_person_logs_in_once_and_the_login_lasts_until_it_is_taken_back() {
 fn project(folder: &Path, base: &str, oauth: &str) {
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
     write("config.yml", "recipe: default.v1\nlanguage: en\npipeline: []\npolicies:\n  - name: FlowPolicy\n");
-    write("domain.yml", "version: '3.1'\nintents: [who, burn]\nslots:\n  who: {type: text, mappings: [{type: controlled}]}\nresponses:\n  utter_who: [{text: 'You are {who}.'}]\n");
+    write(
+        "domain.yml",
+        "version: '3.1'\nintents: [who, burn]\nslots:\n  who: {type: text, mappings: [{type: controlled}]}\nresponses:\n  utter_who: [{text: 'You are {who}.'}]\n",
+    );
     let step = |tool: &str| {
         format!(
             "- call: {tool}\n        mcp_server: far\n        mapping: {{input: [], output: [{{slot: who, value: result.text}}]}}"
@@ -169,7 +172,10 @@ fn project(folder: &Path, base: &str, oauth: &str) {
             step("burn")
         ),
     );
-    write("endpoints.yml", &format!("mcp_servers:\n  - {{name: far, type: http, url: '{base}/mcp', oauth: {oauth}}}\n"));
+    write(
+        "endpoints.yml",
+        &format!("mcp_servers:\n  - {{name: far, type: http, url: '{base}/mcp', oauth: {oauth}}}\n"),
+    );
 }
 
 async fn say(assistant: &Assistant, text: &str) -> Vec<String> {
@@ -185,7 +191,10 @@ async fn the_token_of_a_conversation_runs_out_between_two_turns_and_nobody_notic
     let folder = tempfile::tempdir().unwrap();
     project(folder.path(), &base, "{grant: authorization_code}");
     let mut login = Part::start(
-        Command::new(env!("CARGO_BIN_EXE_segue")).args(["mcp", "login", "far"]).args(["--data", "flows.yml"]).current_dir(folder.path()),
+        Command::new(env!("CARGO_BIN_EXE_segue"))
+            .args(["mcp", "login", "far"])
+            .args(["--data", "flows.yml"])
+            .current_dir(folder.path()),
     );
     let address = login.line_with("http://127.0.0.1:");
     // Where the browser is sent in the end is the program that waits.
@@ -198,7 +207,11 @@ async fn the_token_of_a_conversation_runs_out_between_two_turns_and_nobody_notic
 
     let places = segue::project::Places { data: vec!["flows.yml".into()], ..Default::default() };
     let loaded = segue::project::load(folder.path(), &places).unwrap();
-    assert!(loaded.findings.iter().all(|finding| finding.severity != segue::project::Severity::Error), "{:?}", loaded.findings);
+    assert!(
+        loaded.findings.iter().all(|finding| finding.severity != segue::project::Severity::Error),
+        "{:?}",
+        loaded.findings
+    );
     let project = Arc::new(loaded.project.unwrap());
     let assistant = segue::runtime::AssistantBuilder::new(project, folder.path().to_owned()).build().unwrap();
     assert_eq!(say(&assistant, "/who").await[0], "You are person tools:read.");

@@ -124,12 +124,7 @@ impl McpTool {
         end.outcome(self.spec.effect, began)
     }
 
-    async fn once(
-        &self,
-        arguments: Map<String, Json>,
-        cx: &ToolCx,
-        asked: &Option<Asked>,
-    ) -> Result<Json, CallEnd> {
+    async fn once(&self, arguments: Map<String, Json>, cx: &ToolCx, asked: &Option<Asked>) -> Result<Json, CallEnd> {
         let (reply, answer) = oneshot::channel();
         let left = Arc::new(AtomicBool::new(false));
         let request = CallRequest {

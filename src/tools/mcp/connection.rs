@@ -6,14 +6,16 @@ use futures::future::BoxFuture;
 use rmcp::{
     RoleClient,
     model::{
-        ClientRequest, ListToolsRequest, PaginatedRequestParams, PingRequest, ProtocolVersion,
-        Request, ServerResult, SubscriptionFilter,
+        ClientRequest, ListToolsRequest, PaginatedRequestParams, PingRequest, ProtocolVersion, Request, ServerResult,
+        SubscriptionFilter,
     },
     service::{
         ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RequestHandle,
         RunningService, RunningServiceCancellationToken, ServiceError,
     },
-    transport::{DynamicTransportError, IntoTransport, async_rw::AsyncRwTransport, streamable_http_client::StreamableHttpError},
+    transport::{
+        DynamicTransportError, IntoTransport, async_rw::AsyncRwTransport, streamable_http_client::StreamableHttpError,
+    },
 };
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};

@@ -9,7 +9,8 @@ use std::{
 use rmcp::{
     ClientHandler, ErrorData, RoleClient,
     model::{
-        ClientCapabilities, ClientConfig, ElicitationCreateRequestMethod, ElicitRequestParams, ElicitResult, Implementation, ProgressNotificationParam, ProgressToken, ProtocolVersion,
+        ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationCreateRequestMethod,
+        Implementation, ProgressNotificationParam, ProgressToken, ProtocolVersion,
     },
     service::{NotificationContext, RequestContext},
 };

@@ -65,7 +65,9 @@ impl Offer {
             Self::Resource => {
                 ClientRequest::ReadResourceRequest(ReadResourceRequest::new(serde_json::from_value(params).ok()?))
             }
-            Self::Prompt => ClientRequest::GetPromptRequest(GetPromptRequest::new(serde_json::from_value(params).ok()?)),
+            Self::Prompt => {
+                ClientRequest::GetPromptRequest(GetPromptRequest::new(serde_json::from_value(params).ok()?))
+            }
         })
     }
 
@@ -114,4 +116,3 @@ pub(super) fn tools(shared: &Arc<Shared>, taken: impl Fn(&str) -> bool) -> Vec<A
     });
     made.collect()
 }
-

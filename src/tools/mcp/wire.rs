@@ -186,7 +186,8 @@ impl StreamableHttpClient for Wire {
         auth_header: Option<String>,
         custom_headers: Headers,
     ) -> Result<(), Failure> {
-        let delete = |bearer| self.client.delete_session(uri.clone(), session_id.clone(), bearer, custom_headers.clone());
+        let delete =
+            |bearer| self.client.delete_session(uri.clone(), session_id.clone(), bearer, custom_headers.clone());
         self.with_token(auth_header, delete).await
     }
 

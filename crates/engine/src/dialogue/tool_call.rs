@@ -138,12 +138,8 @@ fn wants(turn: &mut Turn<'_>, slots: &[SlotName], reason: &str) -> bool {
     if let Some(top) = turn.stack.last_mut() {
         top.at = Position::Before(step.clone());
     }
-    let context = PatternFrame::CollectInformation {
-        collect: first.clone(),
-        utter,
-        collect_action: action,
-        step_id: step,
-    };
+    let context =
+        PatternFrame::CollectInformation { collect: first.clone(), utter, collect_action: action, step_id: step };
     turn.push_pattern(patterns::COLLECT_INFORMATION, context)
 }
 

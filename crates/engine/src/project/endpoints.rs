@@ -123,6 +123,8 @@ pub struct McpServerDef {
     pub meta_static: Map<String, Json>,
     /// `_meta` filled from slots: parameter and slot.
     pub meta_slots: Vec<(String, SlotName)>,
+    /// `_meta` filled from what is known of the message: parameter and key.
+    pub meta_metadata: Vec<(String, String)>,
     /// Time to connect, where set.
     pub connect_timeout: Option<Duration>,
     /// Time for one call, where set.

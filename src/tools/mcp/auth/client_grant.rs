@@ -63,11 +63,7 @@ impl ClientGrant {
     }
 
     /// A new token with the rights of the entry and those `wanted`.
-    pub(super) async fn token(
-        &mut self,
-        wanted: &BTreeSet<String>,
-        challenge: Option<&str>,
-    ) -> Result<Given, String> {
+    pub(super) async fn token(&mut self, wanted: &BTreeSet<String>, challenge: Option<&str>) -> Result<Given, String> {
         let giver = match &self.giver {
             Some(giver) => giver.clone(),
             None => {
@@ -122,7 +118,8 @@ impl ClientGrant {
         manner: Manner,
         wanted: &BTreeSet<String>,
     ) -> Result<Result<Given, String>, String> {
-        let (id, secret) = (self.settings.client_id.as_deref().unwrap_or_default(), self.settings.client_secret.as_ref());
+        let (id, secret) =
+            (self.settings.client_id.as_deref().unwrap_or_default(), self.settings.client_secret.as_ref());
         let secret = secret.map(Secret::expose).unwrap_or_default();
         let mut scopes: Vec<&str> = Vec::new();
         let all = self.settings.scope.iter().chain(&giver.scopes).chain(wanted);

@@ -8,10 +8,11 @@ use rmcp::transport::auth::{
 use serde_json::{Value as Json, json};
 
 use super::{
-    Given, margin,
+    Given,
     discovery::{challenge, discovered, words},
     errand::Errand,
     kept::{Kept, Record},
+    margin,
 };
 use crate::{clock::Clock, limits, secret::Secret};
 
@@ -35,11 +36,7 @@ impl CodeGrant {
     }
 
     /// A token other than `refused`. `wanted` are rights that only a new login can bring.
-    pub(super) async fn token(
-        &mut self,
-        refused: Option<&str>,
-        wanted: &BTreeSet<String>,
-    ) -> Result<Given, String> {
+    pub(super) async fn token(&mut self, refused: Option<&str>, wanted: &BTreeSet<String>) -> Result<Given, String> {
         let mut record = self.kept.read(&self.url).await?;
         let (token, life) = access(&record.credentials, self.clock.now().as_micros() / 1_000_000);
         let another = token.as_deref().filter(|token| refused != Some(*token));

@@ -104,7 +104,8 @@ pub(super) async fn capped(response: &mut reqwest::Response) -> Result<Vec<u8>, 
 
 impl OAuthHttpClient for Errand {
     fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
-        let ran: BoxFuture<'_, _> = Box::pin(async move { self.run(request).await.map_err(OAuthHttpClientError::from) });
+        let ran: BoxFuture<'_, _> =
+            Box::pin(async move { self.run(request).await.map_err(OAuthHttpClientError::from) });
         ran
     }
 }

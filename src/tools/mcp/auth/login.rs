@@ -69,11 +69,8 @@ impl Login {
         let asked = challenge(http, &url).await;
         let (mut manager, metadata) = discovered(&url, asked.as_deref(), &errand).await?;
         errand.admits(&metadata.authorization_endpoint)?;
-        let mut scopes = if settings.scope.is_empty() {
-            manager.select_initial_scopes(&[]).await
-        } else {
-            settings.scope.clone()
-        };
+        let mut scopes =
+            if settings.scope.is_empty() { manager.select_initial_scopes(&[]).await } else { settings.scope.clone() };
         // What an earlier login gave is asked for again, and what the server missed since.
         if let Ok(record) = kept.read(&url).await
             && !record.wanted.is_empty()
@@ -96,7 +93,10 @@ impl Login {
             }
             (None, Some(document)) if by_document => OAuthClientConfig::new(document, redirect_uri),
             _ => manager.register_client("Segue", redirect_uri, &scopes).await.map_err(|error| {
-                format!("`{name}` does not let us register: {}; get a client id and set `oauth.client_id`", words(&error))
+                format!(
+                    "`{name}` does not let us register: {}; get a client id and set `oauth.client_id`",
+                    words(&error)
+                )
             })?,
         };
         manager.configure_client(client.clone()).map_err(|error| words(&error))?;

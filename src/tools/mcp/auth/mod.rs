@@ -124,12 +124,7 @@ impl Tokens {
         self.renewed(&mut held, refused, challenge).await
     }
 
-    async fn renewed(
-        &self,
-        held: &mut Held,
-        refused: Option<&str>,
-        challenge: Option<&str>,
-    ) -> Result<String, String> {
+    async fn renewed(&self, held: &mut Held, refused: Option<&str>, challenge: Option<&str>) -> Result<String, String> {
         held.token = None;
         let cx = Cx::new(self.clock.clone(), self.timeout);
         let Held { grant, wanted, .. } = held;

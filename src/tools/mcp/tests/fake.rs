@@ -94,6 +94,7 @@ pub(super) fn entry(transport: McpTransport) -> McpServerDef {
         oauth: None,
         meta_static: Map::new(),
         meta_slots: Vec::new(),
+        meta_metadata: Vec::new(),
         connect_timeout: None,
         tool_timeout: None,
         protocol_version: None,

@@ -230,6 +230,18 @@ pub(crate) static MCP_META: Shape = Shape {
     keys: &[
         key("static", Takes::Map, "Names and fixed values."),
         key("from_slots", Takes::List, "Names filled from slots."),
+        key("from_metadata", Takes::List, "Names filled from what is known of the message."),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// An item of `meta_map.from_metadata`.
+pub(crate) static MCP_META_KEY: Shape = Shape {
+    name: "`from_metadata` item",
+    file: FILE,
+    keys: &[
+        key("key", Takes::Text, "`sender_id`, `input_channel`, or a key of the message's metadata.").required(),
+        key("param", Takes::Text, "The name it goes under.").required(),
     ],
     unknown: Unknown::Refused,
 };

@@ -9,8 +9,8 @@ use super::{
     super::{
         Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup,
         keys::{
-            A2A_SERVER, ENDPOINTS, INTERACTION, LOCK_STORE, MCP_META, MCP_META_SLOT, MCP_SERVER, METRICS, MODEL,
-            MODEL_GROUP, PRIVACY, ROUTER, Shape, TRACING, TRACKER_STORE,
+            A2A_SERVER, ENDPOINTS, INTERACTION, LOCK_STORE, MCP_META, MCP_META_KEY, MCP_META_SLOT, MCP_SERVER, METRICS,
+            MODEL, MODEL_GROUP, PRIVACY, ROUTER, Shape, TRACING, TRACKER_STORE,
         },
         reader::{Fields, Reader, said},
         uses::Used,
@@ -211,7 +211,7 @@ fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {
     let fields = reader.fields(node, &MCP_SERVER)?;
     reader.mcp_auth(&fields);
     let transport = transport(reader, node, &fields);
-    let (meta_static, meta_slots) = meta(reader, &fields);
+    let (meta_static, meta_slots, meta_metadata) = meta(reader, &fields);
     let mut headers = pairs(reader, &fields, "headers");
     headers.extend(reader.auth_headers(&fields));
     let effects = effects(reader, &fields, "a tool");
@@ -224,6 +224,7 @@ fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {
         oauth: fields.json_map("oauth"),
         meta_static,
         meta_slots,
+        meta_metadata,
         connect_timeout: fields.seconds("connect_timeout"),
         tool_timeout: fields.seconds("tool_timeout"),
         protocol_version: fields.text("protocol_version").map(str::to_owned),
@@ -331,7 +332,10 @@ pub(super) fn pairs(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &str) -> 
     pairs
 }
 
-fn meta(reader: &mut Reader<'_>, fields: &Fields<'_>) -> (Map<String, Json>, Vec<(String, SlotName)>) {
+/// `_meta` of calls: fixed, from slots, from the message.
+type Meta = (Map<String, Json>, Vec<(String, SlotName)>, Vec<(String, String)>);
+
+fn meta(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Meta {
     let Some(meta) = fields.node("meta_map").and_then(|node| reader.fields(node, &MCP_META)) else {
         return Default::default();
     };
@@ -343,5 +347,12 @@ fn meta(reader: &mut Reader<'_>, fields: &Fields<'_>) -> (Map<String, Json>, Vec
             slots.push((param.to_owned(), slot.text().unwrap_or_default().into()));
         }
     }
-    (meta.json_map("static").unwrap_or_default(), slots)
+    let mut known = Vec::new();
+    for node in meta.list("from_metadata") {
+        let Some(item) = reader.fields(node, &MCP_META_KEY) else { continue };
+        if let (Some(key), Some(param)) = (item.text("key"), item.text("param")) {
+            known.push((param.to_owned(), key.to_owned()));
+        }
+    }
+    (meta.json_map("static").unwrap_or_default(), slots, known)
 }

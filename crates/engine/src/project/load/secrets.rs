@@ -32,7 +32,8 @@ impl Reader<'_> {
         }
         for key in ["client_id", "client_secret"].into_iter().filter(|key| !map.contains_key(*key)) {
             let message = format!("`oauth` of an MCP server needs `{key}`");
-            let help = format!("Add `{key}: …`, or set `grant: authorization_code` for a server that people log in to.");
+            let help =
+                format!("Add `{key}: …`, or set `grant: authorization_code` for a server that people log in to.");
             self.error("F0109", node, message, help);
         }
     }
