@@ -274,12 +274,17 @@ impl RecordedTool {
     /// A `write` whose intent stands without an outcome: it is never repeated, and the model is told (decisions.md 3).
     async fn unknown(&self, cx: &ToolCx) -> ToolOutcome {
         let message = format!("{} may have run before an interruption; its outcome is not known", self.spec.name);
-        let outcome = ToolOutcome::Unknown(ToolFailure { kind: FailureKind::Unavailable, message, fatal: false });
+        let outcome = ToolOutcome::Unknown(ToolFailure {
+            kind: FailureKind::Unavailable,
+            message,
+            fatal: false,
+            wants: Vec::new(),
+        });
         let _ = self.door.finish(&cx.cx, &outcome).await;
         outcome
     }
 }
 
 fn refused(kind: FailureKind, message: String, fatal: bool) -> ToolOutcome {
-    ToolOutcome::Failed(ToolFailure { kind, message, fatal })
+    ToolOutcome::Failed(ToolFailure { kind, message, fatal, wants: Vec::new() })
 }

@@ -14,6 +14,7 @@ mod generations;
 mod kills;
 mod knowledge;
 mod limits;
+mod mcp;
 mod program;
 mod rasa;
 mod reminders;
