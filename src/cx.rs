@@ -48,7 +48,7 @@ pub struct Cx {
     /// When the call must have ended; a callee may only shorten it.
     pub deadline: Deadline,
     /// Fires when nobody wants the result any more.
-    pub cancel: CancellationToken,
+    pub cancel: Arc<CancellationToken>,
     /// The address of this step within its turn.
     pub key: StepKey,
     /// Where time comes from.
@@ -69,7 +69,7 @@ pub enum Stopped {
 impl Cx {
     /// A context that ends `limit` from now.
     pub fn new(clock: Arc<dyn Clock>, limit: Duration) -> Self {
-        Self { deadline: clock.deadline(limit), cancel: CancellationToken::new(), key: StepKey::root(), clock }
+        Self { deadline: clock.deadline(limit), cancel: Arc::default(), key: StepKey::root(), clock }
     }
     /// The same context for the step `part` below this one.
     pub fn step(&self, part: impl fmt::Display) -> Self {
@@ -81,7 +81,7 @@ impl Cx {
     }
     /// A context whose cancellation follows this one's but can also be fired alone.
     pub fn child(&self) -> Self {
-        Self { cancel: self.cancel.child_token(), ..self.clone() }
+        Self { cancel: self.cancel.child_token().into(), ..self.clone() }
     }
     /// Time left until the deadline.
     pub fn remaining(&self) -> Duration {

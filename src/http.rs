@@ -4,11 +4,11 @@
 //! are not followed, proxies are not taken from the environment, and no request has a hidden time limit (callers wait
 //! through their [`Cx`](crate::cx::Cx)).
 
-mod public;
+mod guard;
 
 use std::{fmt, sync::Arc, sync::OnceLock};
 
-pub use self::public::{is_public, public_destination};
+pub use self::guard::Guard;
 use crate::limits;
 
 /// A shared pool of connections, made at first use: a process that never calls out pays nothing for TLS.
@@ -57,22 +57,6 @@ impl Outbound {
     }
 }
 
-impl Outbound {
-    /// A pool for addresses that stand in data: it connects to hosts of the open network alone, and, where `local`, to this
-    /// very machine. An address that names no host but numbers must go through [`public_destination`] before.
-    ///
-    /// # Errors
-    /// [`Unbuilt`] when the client cannot be built.
-    pub fn guarded(local: bool) -> Result<Self, Unbuilt> {
-        install_tls();
-        #[allow(clippy::disallowed_methods)] // the one place that builds a client
-        let client = settings().dns_resolver(public::guarded(local)).build();
-        let pool = Self::new();
-        let _ = pool.0.set(client.map_err(|error| Unbuilt(error.to_string())));
-        Ok(pool)
-    }
-}
-
 impl fmt::Debug for Outbound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Outbound(…)")
@@ -85,10 +69,16 @@ pub fn install_tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-#[allow(clippy::disallowed_methods)] // the one place that builds a client
 fn build() -> Result<reqwest::Client, Unbuilt> {
+    build_with(|settings| settings)
+}
+
+#[allow(clippy::disallowed_methods)] // the one place that builds a client
+fn build_with(
+    change: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
+) -> Result<reqwest::Client, Unbuilt> {
     install_tls();
-    settings().build().map_err(|error| Unbuilt(error.to_string()))
+    change(settings()).build().map_err(|error| Unbuilt(error.to_string()))
 }
 
 #[allow(clippy::disallowed_methods)] // for `build` alone

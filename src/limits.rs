@@ -21,10 +21,32 @@ pub const MODEL_LINE: usize = 1024 * 1024;
 pub const MODEL_ARGUMENTS: usize = 64 * 1024;
 /// Model: tool calls in one answer.
 pub const MODEL_CALLS: usize = 16;
+/// Model: blocks of one answer, on wires that have them: texts, calls and thoughts.
+pub const MODEL_BLOCKS: usize = 256;
+/// Model: bytes of thoughts in one answer that are kept, to be given back with the results of its calls.
+pub const MODEL_THOUGHTS: usize = 256 * 1024;
+/// Model: tokens of one answer on the messages wire, where neither the request nor the model's entry says otherwise: the wire
+/// wants a figure.
+pub const MODEL_TOKENS: u32 = 4_096;
+/// Model: places of one prompt that are marked for the vendor's cache; the messages wire refuses more.
+pub const MODEL_CACHE_MARKS: usize = 4;
 /// Model: tries of one call, the first included.
 pub const MODEL_TRIES: u32 = 2;
 /// Model: time that all tries of one call may take together beyond the first.
 pub const MODEL_RETRY_BUDGET: Duration = Duration::from_secs(10);
+/// Model: failures of one member of a group, within [`MODEL_FAILS_WITHIN`], after which it is left alone; `allowed_fails`
+/// of the router says otherwise.
+pub const MODEL_FAILS: usize = 5;
+/// Model: how long a failure is held against a member of a group.
+pub const MODEL_FAILS_WITHIN: Duration = Duration::from_secs(30);
+/// Model: how long a member that failed too often is left alone; `cooldown_time` of the router says otherwise.
+pub const MODEL_COOLDOWN: Duration = Duration::from_secs(30);
+/// Model: the same for a member whose account has no quota left.
+pub const MODEL_COOLDOWN_QUOTA: Duration = Duration::from_secs(600);
+/// Model: how soon the end of a call is expected that tries whether a member answers again.
+pub const MODEL_PROBE_NEAR: Duration = Duration::from_secs(1);
+/// Model: how long the quickness of a member is remembered.
+pub const MODEL_LATENCY_KEPT: Duration = Duration::from_secs(300);
 /// Model: how long to wait for usage and end mark after the model said that it is done.
 pub const MODEL_AFTER_END: Duration = Duration::from_millis(500);
 /// Model: bytes of an error body or of a whole JSON answer.
@@ -53,10 +75,26 @@ pub const TIMER_PACE: Duration = Duration::from_secs(15);
 pub const TIMERS_AT_ONCE: usize = 64;
 /// Agent: iterations of one run.
 pub const AGENT_ITERATIONS: u32 = 10;
+/// Agent: rendered prompts of one agent kept for its next runs; one for each step that calls it.
+pub const AGENT_PROMPTS: usize = 64;
 /// Agent: utterances of the conversation shown.
 pub const AGENT_HISTORY: usize = 10;
 /// Agent: failed tool calls in a row that a run may have; one more ends it.
 pub const AGENT_FAILURES: u32 = 3;
+/// Agent: texts that are said while the calls of one answer work.
+pub const FILLERS: usize = 3;
+/// Agent: times that one run is asked to take back a claim that nothing proves.
+pub const AGENT_REPAIRS: u32 = 1;
+/// Hooks: texts that one call of a hook may say.
+pub const HOOK_SPEECH: usize = 8;
+/// Hooks: one call of a hook server.
+pub const HOOK_DEADLINE: Duration = Duration::from_secs(10);
+/// Hooks: bytes of one answer of a hook server.
+pub const HOOK_ANSWER: usize = 1024 * 1024;
+/// Hooks: tools that a hook server may add.
+pub const HOOK_TOOLS: usize = 32;
+/// Pins: bytes of the file that keeps them.
+pub const PIN_FILE: u64 = 4 * 1024 * 1024;
 /// Agent: bytes of tool exchanges kept between the user's turns of one task.
 pub const AGENT_EXCHANGES: usize = 64 * 1024;
 /// Commands: utterances of the conversation shown to the command generator (dialogue.md 4.2).
@@ -211,6 +249,20 @@ pub const MCP_BACKOFF_WAIT: Duration = Duration::from_secs(1);
 pub const MCP_STABLE: Duration = Duration::from_secs(60);
 /// MCP: bytes of the answer of a token server.
 pub const MCP_TOKEN: usize = 64 * 1024;
+/// MCP: questions that a server may ask during one call.
+pub const MCP_QUESTIONS: usize = 8;
+/// MCP: bytes that a server may have our model read at once.
+pub const MCP_SAMPLE: usize = 32 * 1024;
+/// MCP: tokens of one answer of our model to a server.
+pub const MCP_SAMPLE_TOKENS: u32 = 1_000;
+/// MCP: how long a token is kept whose server does not say.
+pub const MCP_TOKEN_LIFE: Duration = Duration::from_secs(300);
+/// MCP: how long before its end a token is no longer used.
+pub const MCP_TOKEN_MARGIN: Duration = Duration::from_secs(30);
+/// MCP: redirects that are followed while the token server is looked for.
+pub const MCP_REDIRECTS: usize = 3;
+/// MCP: how long `segue mcp login` waits for consent.
+pub const MCP_CONSENT: Duration = Duration::from_secs(5 * 60);
 /// MCP: time for the answer to a ping, sent after a call was too late.
 pub const MCP_PING: Duration = Duration::from_secs(3);
 /// MCP: time for a child to end after its input closed, and again after it was asked to.

@@ -1,7 +1,7 @@
 //! One remote agent: its card, and what can be asked of it.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -25,7 +25,7 @@ use crate::{
     clock::{Clock, Deadline},
     cx::Cx,
     failpoint,
-    http::{self, Outbound},
+    http::{self, Guard, Outbound},
     limits,
 };
 
@@ -87,6 +87,8 @@ pub struct Remote {
     credentials: Arc<Credentials>,
     around: Surroundings,
     state: Mutex<State>,
+    /// For hosts that only the card names.
+    guarded: OnceLock<Result<reqwest::Client, http::Unbuilt>>,
 }
 
 struct State {
@@ -99,7 +101,7 @@ impl Remote {
     pub fn new(mut access: Access, around: Surroundings) -> Self {
         let credentials = Arc::new(std::mem::replace(&mut access.credentials, Credentials::None));
         let state = Mutex::new(State { card: None, health: Health::Unknown });
-        Self { access, credentials, around, state }
+        Self { access, credentials, around, state, guarded: OnceLock::new() }
     }
 
     /// What is known of its health.
@@ -226,8 +228,23 @@ impl Remote {
         let card = self.card(cx).await?;
         let interface = card.interfaces.first().cloned();
         let interface = interface.ok_or_else(|| Fault::new(FaultKind::Card, "the card names no address"))?;
-        let wire = Wire { http: self.around.http.clone(), credentials: self.credentials.clone(), interface };
+        let client =
+            self.client_for(&interface).map_err(|error| Fault::new(FaultKind::Unreachable, error.to_string()))?;
+        let wire = Wire { client, credentials: self.credentials.clone(), interface };
         Ok((wire, card))
+    }
+
+    /// The shared client for what the configuration names; for a host that only the card names one that looks at every address
+    /// before it connects.
+    fn client_for(&self, interface: &Interface) -> Result<reqwest::Client, http::Unbuilt> {
+        let CardPlace::Address(from) = &self.access.card else { return self.around.http.client().cloned() };
+        let (from, to) = (http::destination(from), http::destination(&interface.url));
+        match (from, to) {
+            (Ok(from), Ok(to)) if from.host_str() != to.host_str() => {
+                self.guarded.get_or_init(|| Guard::around(&from, []).client()).clone()
+            }
+            _ => self.around.http.client().cloned(),
+        }
     }
 
     /// Asks for a task as it stands.
@@ -371,17 +388,9 @@ fn read(json: &Json, dialect: Dialect) -> Result<Update, Fault> {
 /// A card that was fetched may name addresses of the host that it came from; others only in the open network (reliability.md
 /// 3.7). Ways to elsewhere are left out.
 fn within(mut card: Card, from: &reqwest::Url) -> Result<Card, String> {
-    let is_here = |url: &reqwest::Url| {
-        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_ascii_lowercase();
-        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-    };
-    let may = |interface: &Interface| {
-        let Ok(url) = http::destination(&interface.url) else { return false };
-        let same = url.host_str() == from.host_str() || (is_here(&url) && is_here(from));
-        same || http::public_destination(&interface.url, false).is_ok()
-    };
+    let guard = Guard::around(from, []);
     let named: Vec<String> = card.interfaces.iter().map(|interface| interface.url.clone()).collect();
-    card.interfaces.retain(may);
+    card.interfaces.retain(|interface| http::destination(&interface.url).is_ok_and(|url| guard.admits(&url).is_ok()));
     if card.interfaces.is_empty() {
         return Err(format!(
             "names {} alone, which is neither at its own host nor in the open network",

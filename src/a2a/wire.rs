@@ -11,12 +11,12 @@ use super::{
     events::{EventReader, result_of},
     fault::{Fault, FaultKind},
 };
-use crate::{auth::Credentials, cx::Cx, http::Outbound, limits, secret::Secret};
+use crate::{auth::Credentials, cx::Cx, limits, secret::Secret};
 
 /// How one agent is asked.
 #[derive(Clone)]
 pub(super) struct Wire {
-    pub(super) http: Outbound,
+    pub(super) client: reqwest::Client,
     pub(super) credentials: Arc<Credentials>,
     pub(super) interface: Interface,
 }
@@ -65,9 +65,8 @@ impl Wire {
         header: Option<&(String, Secret)>,
         cx: &Cx,
     ) -> Result<reqwest::Response, Fault> {
-        let client = self.http.client().map_err(|error| Fault::new(FaultKind::Unreachable, error.to_string()))?;
         let (method, url, body) = self.written(request);
-        let mut sent = client.request(method, url).header("accept", "application/json, text/event-stream");
+        let mut sent = self.client.request(method, url).header("accept", "application/json, text/event-stream");
         if self.interface.generation == Generation::New {
             sent = sent.header("A2A-Version", "1.0");
         }
@@ -203,11 +202,17 @@ pub(super) fn path_part(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::panic)]
     use super::*;
 
     fn wire(binding: Binding, generation: Generation, tenant: Option<&str>) -> Wire {
         let interface = Interface { url: "http://h/a".into(), binding, generation, tenant: tenant.map(str::to_owned) };
-        Wire { http: Outbound::new(), credentials: Arc::new(Credentials::None), interface }
+        let client = crate::http::Outbound::new().client().cloned();
+        Wire {
+            client: client.unwrap_or_else(|error| panic!("{error}")),
+            credentials: Arc::new(Credentials::None),
+            interface,
+        }
     }
 
     fn request(operation: Operation, task: Option<&str>) -> Request {

@@ -255,7 +255,7 @@ impl Keeper {
     /// Waits until the child answers.
     async fn comes_up(&self, child: &mut Child, url: &str) -> Result<(), String> {
         let clock = &self.around.clock;
-        let cx = Cx { cancel: self.closing.clone(), ..Cx::new(clock.clone(), limits::ACTION_START) };
+        let cx = Cx { cancel: self.closing.clone().into(), ..Cx::new(clock.clone(), limits::ACTION_START) };
         let answers = async {
             while !self.wire.lives(url, &cx).await {
                 clock.sleep(clock.deadline(limits::ACTION_POLL)).await;

@@ -1,6 +1,6 @@
 //! The messages of one run: prompt, the visible part of the conversation, and what the run itself adds.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use minijinja::context;
 use segue_engine::{
@@ -9,7 +9,7 @@ use segue_engine::{
 };
 use serde_json::Value as Json;
 
-use super::{AgentTask, profile::Profile, slots::RunSlots};
+use super::{AgentTask, hooked::Hooked, profile::Profile, slots::RunSlots};
 use crate::{
     limits,
     llm::{ChatMessage, ToolCall},
@@ -34,9 +34,16 @@ impl Session {
         task: &AgentTask<'_>,
         profile: &Profile,
         slots: &RunSlots<'_>,
-        prompts: &PromptSet,
+        (prompts, stable): (&PromptSet, &StablePrompts),
+        hooked: Option<&Hooked<'_>>,
     ) -> Result<Self, String> {
-        let system = ChatMessage::system(system_prompt(task, profile, slots, prompts)?);
+        let mut system = match task.definition.prompt {
+            Some(_) => ChatMessage::system(system_prompt(task, profile, slots, prompts)?),
+            None => stable.get(Stable::of(task, profile), || system_prompt(task, profile, slots, prompts))?,
+        };
+        if let Some(hooked) = hooked {
+            system = ChatMessage::system(hooked.hooks.prompt(system.text().to_owned(), &hooked.input));
+        }
         let history = transcript(task, prompts);
         let context_at =
             history.iter().rposition(|message| matches!(**message, ChatMessage::User { .. })).unwrap_or(history.len());
@@ -50,6 +57,7 @@ impl Session {
         profile: &Profile,
         slots: &RunSlots<'_>,
         prompts: &PromptSet,
+        hooked: Option<&Hooked<'_>>,
     ) -> Result<Vec<Arc<ChatMessage>>, String> {
         let mut messages = Vec::with_capacity(self.history.len() + self.exchanges.len() + 2);
         messages.push(self.system.clone());
@@ -60,7 +68,15 @@ impl Session {
         }
         messages.extend(after.iter().cloned());
         messages.extend(self.exchanges.iter().cloned());
-        Ok(messages)
+        Ok(match hooked {
+            Some(hooked) => hooked.hooks.messages(messages, &hooked.input),
+            None => messages,
+        })
+    }
+
+    /// Everything that was said and what tools gave, as far as this run sees it: where a value may come from.
+    pub(super) fn seen(&self) -> impl Iterator<Item = &ChatMessage> + Clone {
+        self.history.iter().chain(&self.exchanges).map(|message| &**message)
     }
 
     /// Takes a message of this run.
@@ -77,7 +93,10 @@ impl Session {
         let mut kept: Vec<Vec<Json>> = Vec::new();
         let mut size = 0;
         for group in self.groups().into_iter().rev() {
-            let group: Vec<Json> = group.iter().filter_map(|message| serde_json::to_value(&**message).ok()).collect();
+            let group: Vec<Json> = {
+                let kept = |message: &Arc<ChatMessage>| serde_json::to_value(message.without_thoughts()).ok();
+                group.iter().filter_map(kept).collect()
+            };
             size += group.iter().map(|message| message.to_string().len()).sum::<usize>();
             if size > limits::AGENT_EXCHANGES {
                 break;
@@ -101,6 +120,44 @@ impl Session {
             rest = tail;
         }
         groups
+    }
+}
+
+/// Our own prompts of an agent: they depend on its description and the calling step alone, so each is rendered once.
+#[derive(Default)]
+pub(super) struct StablePrompts(Mutex<Vec<(Stable, Arc<ChatMessage>)>>);
+
+#[derive(PartialEq)]
+struct Stable {
+    kind: AgentKind,
+    description: Arc<str>,
+    fillers: bool,
+    slots: Vec<Arc<str>>,
+}
+
+impl Stable {
+    fn of(task: &AgentTask<'_>, profile: &Profile) -> Self {
+        Self {
+            kind: profile.kind,
+            description: task.definition.description.clone(),
+            fillers: profile.fillers,
+            slots: profile.exit_slots.clone(),
+        }
+    }
+}
+
+impl StablePrompts {
+    fn get(&self, stable: Stable, render: impl FnOnce() -> Result<String, String>) -> Result<Arc<ChatMessage>, String> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, message)) = kept.iter().find(|(known, _)| *known == stable) {
+            return Ok(message.clone());
+        }
+        let message = ChatMessage::system(render()?);
+        if kept.len() >= limits::AGENT_PROMPTS {
+            kept.clear();
+        }
+        kept.push((stable, message.clone()));
+        Ok(message)
     }
 }
 
@@ -225,6 +282,11 @@ fn transcript(task: &AgentTask<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessage>
         messages.push(ChatMessage::system(marker_end));
     }
     let newest = task.call.user_message.trim();
+    if task.rewritten
+        && let Some(last) = messages.iter_mut().rev().find(|message| matches!(***message, ChatMessage::User { .. }))
+    {
+        *last = ChatMessage::user(newest);
+    }
     let shown = messages.iter().rev().find_map(|message| match &**message {
         ChatMessage::User { text } => Some(text.trim() == newest),
         _ => None,
@@ -259,4 +321,28 @@ pub(super) fn readable(task: &AgentTask<'_>) -> String {
     });
     let lines: Vec<String> = lines.collect();
     lines.get(lines.len().saturating_sub(20)..).unwrap_or_default().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_stable_prompt_is_rendered_once_and_only_some_are_kept() {
+        let stable = |description: &str| Stable {
+            kind: AgentKind::Open,
+            description: description.into(),
+            fillers: false,
+            slots: Vec::new(),
+        };
+        let prompts = StablePrompts::default();
+        assert_eq!(prompts.get(stable("a"), || Err("broken".into())), Err("broken".into()));
+        assert_eq!(prompts.get(stable("a"), || Ok("first".into())).unwrap().text(), "first");
+        assert_eq!(prompts.get(stable("a"), || Ok("second".into())).unwrap().text(), "first");
+        for n in 0..limits::AGENT_PROMPTS {
+            assert_eq!(prompts.get(stable(&n.to_string()), || Ok("other".into())).unwrap().text(), "other");
+        }
+        assert_eq!(prompts.get(stable("a"), || Ok("third".into())).unwrap().text(), "third");
+    }
 }

@@ -3,10 +3,11 @@
 //! Deadlines: the first event, then each event (bytes that complete no event do not count, so a slow drip is seen), and the
 //! whole call. After the model's terminal mark only [`limits::MODEL_AFTER_END`] is granted for usage and the wire's end mark.
 
-use std::{sync::Arc, time::Duration};
+use std::{future, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use bytes::Bytes;
-use futures::{FutureExt, StreamExt, stream, stream::BoxStream};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream, stream::BoxStream};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::{
     error::{LlmError, LlmErrorKind},
@@ -68,6 +69,7 @@ pub(crate) fn pump(body: Body, decoder: impl Decode + 'static, waits: Waits, fir
         seen: 0,
         delivered: false,
         waits,
+        watch: None,
         cx,
     };
     // Boxed: the stream moves its state at every delta.
@@ -90,7 +92,17 @@ struct Pump<D> {
     /// A delta was handed out since the last read: the time its reader took is not the model's silence.
     delivered: bool,
     waits: Waits,
+    /// Made when bytes are waited for the first time.
+    watch: Option<Watch>,
     cx: Cx,
+}
+
+/// What may end a wait before bytes come. Made once a call and not at every wait: a model's text comes in many pieces.
+struct Watch {
+    cancelled: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// When `alarm` goes off. It may lie before the deadline of the present wait, and is then set again.
+    set_to: Deadline,
+    alarm: BoxFuture<'static, ()>,
 }
 
 impl<D: Decode> Pump<D> {
@@ -167,8 +179,18 @@ impl<D: Decode> Pump<D> {
         if let Some(item) = body.next().now_or_never() {
             return Ok(item);
         }
-        let cx = Cx { deadline: self.cx.deadline.min(self.due), ..self.cx.clone() };
-        cx.wait(body.next()).await
+        let (until, cx) = (self.cx.deadline.min(self.due), &self.cx);
+        let watch = self.watch.get_or_insert_with(|| Watch::new(cx, until));
+        future::poll_fn(|task| {
+            if watch.cancelled.poll_unpin(task).is_ready() {
+                return Poll::Ready(Err(Stopped::Cancelled));
+            }
+            if let Poll::Ready(item) = body.poll_next_unpin(task) {
+                return Poll::Ready(Ok(item));
+            }
+            watch.poll_until(until, cx, task).map(|()| Err(Stopped::DeadlinePassed))
+        })
+        .await
     }
 
     fn overdue(&self) -> LlmErrorKind {
@@ -180,6 +202,37 @@ impl<D: Decode> Pump<D> {
             LlmErrorKind::Idle
         }
     }
+}
+
+impl Watch {
+    fn new(cx: &Cx, until: Deadline) -> Self {
+        let cancelled = Box::pin(cx.cancel.as_ref().clone().cancelled_owned());
+        Self { cancelled, set_to: until, alarm: alarm(cx, until) }
+    }
+
+    /// Ready once `until` has passed.
+    fn poll_until(&mut self, until: Deadline, cx: &Cx, task: &mut std::task::Context<'_>) -> Poll<()> {
+        if until < self.set_to {
+            self.set(until, cx);
+        }
+        while self.alarm.poll_unpin(task).is_ready() {
+            if cx.clock.elapsed() >= until.0 {
+                return Poll::Ready(());
+            }
+            self.set(until, cx);
+        }
+        Poll::Pending
+    }
+
+    fn set(&mut self, until: Deadline, cx: &Cx) {
+        self.set_to = until;
+        self.alarm = alarm(cx, until);
+    }
+}
+
+fn alarm(cx: &Cx, until: Deadline) -> BoxFuture<'static, ()> {
+    let clock = cx.clock.clone();
+    Box::pin(async move { clock.sleep(until).await })
 }
 
 #[cfg(test)]

@@ -6,7 +6,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{message::ChatMessage, profile::Effort};
+use super::{
+    message::{Arguments, ChatMessage, ToolCall},
+    profile::Effort,
+};
 
 /// What a model is asked. Fields left `None` take the value of the model's entry in its group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -96,6 +99,9 @@ impl ChatRequest {
                 out.push(b',');
             }
             match &**message {
+                ChatMessage::Assistant { text, tool_calls, thoughts: None } if !tool_calls.is_empty() => {
+                    write_calls(text, tool_calls, out)?;
+                }
                 ChatMessage::Assistant { tool_calls, .. } if !tool_calls.is_empty() => {
                     write_sorted(&serde_json::to_value(message)?, out)?;
                 }
@@ -129,6 +135,31 @@ impl ChatRequest {
         out.extend_from_slice(b"]}");
         Ok(())
     }
+}
+
+/// Writes a message with calls, its keys sorted, without a copy of it.
+fn write_calls(text: &str, calls: &[ToolCall], out: &mut Vec<u8>) -> std::io::Result<()> {
+    out.extend_from_slice(b"{\"role\":\"assistant\",\"text\":");
+    serde_json::to_writer(&mut *out, text)?;
+    out.extend_from_slice(b",\"tool_calls\":[");
+    for (i, call) in calls.iter().enumerate() {
+        out.extend_from_slice(if i > 0 { b",{\"arguments\":" } else { b"{\"arguments\":" });
+        match &call.arguments {
+            Arguments::Json(value) => {
+                out.extend_from_slice(b"{\"json\":");
+                write_sorted(value, out)?;
+                out.push(b'}');
+            }
+            malformed => write_sorted(&serde_json::to_value(malformed)?, out)?,
+        }
+        out.extend_from_slice(b",\"id\":");
+        serde_json::to_writer(&mut *out, &*call.id)?;
+        out.extend_from_slice(b",\"name\":");
+        serde_json::to_writer(&mut *out, &*call.name)?;
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"]}");
+    Ok(())
 }
 
 /// Writes JSON with sorted keys, without a sorted copy of it.
@@ -218,6 +249,8 @@ impl Purpose {
     pub const REPHRASE: Self = Self(Cow::Borrowed("rephrase"));
     /// Answering from found documents.
     pub const SEARCH: Self = Self(Cow::Borrowed("search"));
+    /// Answering for an MCP server that may ask our model.
+    pub const SAMPLING: Self = Self(Cow::Borrowed("sampling"));
     /// Judging in a test or a mission.
     pub const JUDGE: Self = Self(Cow::Borrowed("judge"));
 
@@ -280,7 +313,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::llm::message::{Arguments, ToolCall};
 
     fn request(parameters: Value, arguments: Value) -> ChatRequest {
         let call = ToolCall { id: "c1".into(), name: "find".into(), arguments: Arguments::json(arguments) };
@@ -288,7 +320,7 @@ mod tests {
             Purpose::AGENT,
             vec![
                 ChatMessage::system("be brief"),
-                Arc::new(ChatMessage::Assistant { text: "".into(), tool_calls: vec![call.clone()] }),
+                Arc::new(ChatMessage::Assistant { text: "".into(), tool_calls: vec![call.clone()], thoughts: None }),
                 ChatMessage::tool(&call, "{}"),
             ],
         )
@@ -319,6 +351,19 @@ mod tests {
         let mut sorted = serde_json::to_value(&request.tools).unwrap();
         sorted.sort_all_objects();
         assert!(request.canonical().ends_with(&format!(",\"tools\":{sorted}}}")), "{}", request.canonical());
+    }
+
+    #[test]
+    fn calls_are_written_as_their_sorted_copy_would_be() {
+        let broken = Arguments::Malformed { text: "{\"a".into(), error: "ends \"early\"".into() };
+        let call = |id: &str, arguments| ToolCall { id: id.into(), name: "find\n".into(), arguments };
+        let calls = vec![call("c1", Arguments::json(json!({"y": [1], "x": {"b": null, "a": 2}}))), call("c2", broken)];
+        let message =
+            Arc::new(ChatMessage::Assistant { text: "so \"be\" it".into(), tool_calls: calls, thoughts: None });
+        let mut sorted = serde_json::to_value(&*message).unwrap();
+        sorted.sort_all_objects();
+        let request = ChatRequest::new(Purpose::AGENT, vec![message]);
+        assert!(request.canonical().starts_with(&format!("{{\"messages\":[{sorted}]")), "{}", request.canonical());
     }
 
     #[test]

@@ -4,7 +4,6 @@ use segue_engine::{
     conversation::{ActionCall, ActionOutcome, Conversation, Event, EventKind, StepError, tracker},
     project::TrackerEvents,
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
     effects::Failures,
@@ -47,7 +46,7 @@ pub(super) async fn act(
         Ok(Some(outcome)) => outcome,
         Ok(None) => {
             // A running write is never cancelled: it ends by itself or by its deadline.
-            let cancel = if effect == Effect::Write { CancellationToken::new() } else { cx.cancel.clone() };
+            let cancel = if effect == Effect::Write { std::sync::Arc::default() } else { cx.cancel.clone() };
             let inner = Cx { cancel, ..cx.clone() };
             let outcome = perform(&call, parts, conversation, (past, so_far), number, &inner).await;
             kept(door, &cx, outcome).await

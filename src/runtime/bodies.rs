@@ -17,6 +17,11 @@ const FRESH: i64 = 86_400_000_000;
 /// conversation; without it, a text is recorded whole once more.
 pub(super) type Known = HashMap<Arc<str>, Timestamp>;
 
+/// A text under its hash.
+pub(super) fn body(text: Arc<str>) -> Body {
+    Body { hash: super::hash::text(&text).into(), text }
+}
+
 /// The bodies of one turn.
 pub(super) struct Bodies {
     store: Arc<dyn Store>,
@@ -39,16 +44,15 @@ impl Bodies {
     }
 
     /// The hash under which an earlier turn has stored this text; `None` when none has, and then it is stored with this turn.
-    pub(super) fn refer(&self, text: &str, now: Timestamp) -> Option<Arc<str>> {
-        let hash: Arc<str> = super::hash::text(text).into();
+    pub(super) fn refer(&self, body: &Body, now: Timestamp) -> Option<Arc<str>> {
         let mut state = self.lock();
-        let used = state.known.get(&hash).copied();
-        let written =
-            used.is_some_and(|at| now.since(at) < FRESH) || state.fresh.iter().any(|(body, _)| body.hash == hash);
+        let used = state.known.get(&body.hash).copied();
+        let written = used.is_some_and(|at| now.since(at) < FRESH)
+            || state.fresh.iter().any(|(fresh, _)| fresh.hash == body.hash);
         if !written {
-            state.fresh.push((Body { hash: hash.clone(), text: text.into() }, now));
+            state.fresh.push((body.clone(), now));
         }
-        used.map(|_| hash)
+        used.map(|_| body.hash.clone())
     }
 
     /// The text with this hash, if it is still stored.
@@ -84,15 +88,16 @@ mod tests {
     fn a_text_is_named_by_its_hash_once_an_earlier_turn_has_stored_it() {
         let at = Timestamp::from_micros;
         let turn = |known| Bodies::new(Arc::new(MemoryStore::default()), "c".into(), known);
+        let list = body("a list".into());
         let first = turn(Known::default());
-        assert_eq!(first.refer("a list", at(1)), None);
-        assert_eq!(first.refer("a list", at(2)), None, "the turn that stores it may die before it has");
+        assert_eq!(first.refer(&list, at(1)), None);
+        assert_eq!(first.refer(&list, at(2)), None, "the turn that stores it may die before it has");
         assert_eq!(first.fresh().len(), 1);
         let second = turn(first.take_known());
-        assert!(second.refer("a list", at(3)).is_some());
+        assert!(second.refer(&list, at(3)).is_some());
         assert_eq!(second.fresh(), [], "it is stored already");
         let next_day = turn(second.take_known());
-        assert!(next_day.refer("a list", at(1 + FRESH)).is_some());
+        assert!(next_day.refer(&list, at(1 + FRESH)).is_some());
         assert_eq!(next_day.fresh().len(), 1, "written again, so that it does not expire while it is used");
     }
 }

@@ -1,13 +1,17 @@
 //! The tools of a run: listed from their sources, filtered, and recorded, so that a replay offers the model the same list
 //! without any server.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use segue_engine::project::AgentConnection;
+use segue_engine::project::AgentDef;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use super::{
+    bodies,
     parts::Parts,
     recorded::{Door, RecordedTool},
 };
@@ -16,7 +20,8 @@ use crate::{
     cx::Cx,
     effect::Effect,
     limits,
-    tools::{Tool, ToolSpec, registry::ToolSet},
+    store::Body,
+    tools::{Catalog, Tool, ToolSpec, registry::ToolSet},
 };
 
 /// A tool as the record keeps it.
@@ -42,13 +47,15 @@ enum Record {
 
 /// The tools of these connections and the agent's own; every call of them is recorded. A server that is down lists nothing.
 pub(super) async fn tools(
-    connections: &[AgentConnection],
+    agent: &AgentDef,
     own: &[Arc<dyn Tool>],
     reserved: &[String],
     parts: &Parts,
     door: &Door,
+    open: &(dyn Fn(Arc<dyn Tool>) -> Arc<dyn Tool> + Sync),
     cx: &Cx,
 ) -> ToolSet {
+    let connections = &agent.connections;
     let request: Vec<&str> = connections.iter().map(|connection| connection.server.as_str()).collect();
     let Ok(recorded) = door.begin::<Record>(cx, "tools", Effect::Read, &request.join(",")).await else {
         return ToolSet::default();
@@ -62,24 +69,22 @@ pub(super) async fn tools(
         Some(Record::Whole(listed)) => Some(listed),
         None => None,
     };
-    let live = if parts.offline { ToolSet::default() } else { list(connections, own, reserved, parts, cx).await };
+    let live = if parts.offline { Arc::default() } else { list(agent, own, reserved, parts, cx).await };
     let wrap = |spec: ToolSpec, inner| Arc::new(RecordedTool { spec, inner, door: door.clone() }) as Arc<dyn Tool>;
     match recorded {
         None => {
-            let listed: Vec<Listed> = live.specs().map(Listed::from).collect();
-            let text = serde_json::to_string(&listed).unwrap_or_default();
-            let text = match door.bodies.refer(&text, door.clock.now()) {
-                Some(hash) => json!({ "body": &*hash }).to_string(),
-                None => text,
+            let text = match door.bodies.refer(&live.record, door.clock.now()) {
+                Some(hash) => format!("{{\"body\":\"{hash}\"}}").into(),
+                None => live.record.text.clone(),
             };
             if door.finish_text(cx, text).await.is_err() {
                 return ToolSet::default();
             }
-            live.wrapped(|entry| wrap(entry.spec.clone(), Some(entry.tool.clone())))
+            live.tools.clone().wrapped(|entry| wrap(entry.spec.clone(), Some(open(entry.tool.clone()))))
         }
         Some(listed) => {
             let tools = listed.into_iter().map(ToolSpec::from).map(|spec| {
-                let inner = live.get(&spec.name).map(|entry| entry.tool.clone());
+                let inner = live.tools.get(&spec.name).map(|entry| open(entry.tool.clone()));
                 wrap(spec, inner)
             });
             tools.fold(ToolSet::builder(), |set, tool| set.own(tool)).build()
@@ -87,27 +92,79 @@ pub(super) async fn tools(
     }
 }
 
-async fn list(
-    connections: &[AgentConnection],
-    own: &[Arc<dyn Tool>],
-    reserved: &[String],
-    parts: &Parts,
-    cx: &Cx,
-) -> ToolSet {
+/// Lists that were made, so that the same tools are named, sorted, written down and hashed once and not in every turn. There
+/// are at most as many as steps that call an agent.
+#[derive(Default)]
+pub(super) struct Lists(Mutex<HashMap<String, Made>>);
+
+/// What a list was made of, and the list.
+type Made = (Vec<Option<Catalog>>, Arc<Live>);
+
+/// A list of tools, and how the record keeps it.
+#[derive(Default)]
+struct Live {
+    tools: ToolSet,
+    record: Body,
+}
+
+impl Lists {
+    /// The list that was made of the same tools.
+    fn get(&self, key: &str, catalogs: &[Option<Catalog>]) -> Option<Arc<Live>> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (made_of, live) = kept.get(key)?;
+        let equal =
+            made_of.len() == catalogs.len() && made_of.iter().zip(catalogs).all(|(one, other)| same(one, other));
+        equal.then(|| live.clone())
+    }
+    fn keep(&self, key: String, catalogs: Vec<Option<Catalog>>, live: &Arc<Live>) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.insert(key, (catalogs, live.clone()));
+    }
+}
+
+/// Whether these are the very same tools. What was left out follows from them.
+fn same(one: &Option<Catalog>, other: &Option<Catalog>) -> bool {
+    match (one, other) {
+        (None, None) => true,
+        (Some(one), Some(other)) => {
+            one.version == other.version
+                && one.tools.len() == other.tools.len()
+                && one.tools.iter().zip(&other.tools).all(|(one, other)| Arc::ptr_eq(one, other))
+        }
+        _ => false,
+    }
+}
+
+async fn list(agent: &AgentDef, own: &[Arc<dyn Tool>], reserved: &[String], parts: &Parts, cx: &Cx) -> Arc<Live> {
     let cx = cx.within(limits::MCP_INITIALISE);
-    let listing = connections.iter().filter_map(|connection| {
-        let source = parts.sources.get(&connection.server)?;
-        let cx = cx.clone();
-        Some(async move { (connection, cx.wait(source.list(&cx)).await) })
+    let listing = agent.connections.iter().map(|connection| {
+        let (source, cx) = (parts.sources.get(&connection.server), cx.clone());
+        async move { cx.wait(source?.list(&cx)).await.ok()?.ok() }
     });
+    let catalogs: Vec<Option<Catalog>> = futures::future::join_all(listing).await;
+    // An agent's own tools never change; what is reserved depends on the step that calls it.
+    let key = format!("{}/{}", agent.name, reserved.join("/"));
+    // What hooks add may be another thing every time.
+    let hooked = parts.hooks.contains_key(agent.name.as_str());
+    if let Some(live) = parts.lists.get(&key, &catalogs).filter(|_| !hooked) {
+        return live;
+    }
     let mut set = reserved.iter().fold(ToolSet::builder(), |set, name| set.reserve(name.as_str()));
     set = own.iter().fold(set, |set, tool| set.own(tool.clone()));
-    for (connection, listed) in futures::future::join_all(listing).await {
-        if let Ok(Ok(catalog)) = listed {
-            set = set.server(connection.server.as_str(), &catalog, &connection.include, &connection.exclude);
+    for (connection, catalog) in agent.connections.iter().zip(&catalogs) {
+        if let Some(catalog) = catalog {
+            set = set.server(connection.server.as_str(), catalog, &connection.include, &connection.exclude);
         }
     }
-    set.build()
+    // The author's word on what a tool does stands over that of its server.
+    let tools = set.build().classed(|name| agent.rules.tool(name)?.effect.as_deref().and_then(Effect::named));
+    let listed: Vec<Listed> = tools.specs().map(Listed::from).collect();
+    let record = bodies::body(serde_json::to_string(&listed).unwrap_or_default().into());
+    let live = Arc::new(Live { tools, record });
+    if !hooked {
+        parts.lists.keep(key, catalogs, &live);
+    }
+    live
 }
 
 impl From<&ToolSpec> for Listed {

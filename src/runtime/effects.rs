@@ -1,6 +1,6 @@
 //! Performing what the brain asks for. Every effect leaves through the recorded door and comes back as the next input.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use futures::future::BoxFuture;
 use segue_engine::{
@@ -12,7 +12,9 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     actions::{self, Past},
-    catalogue, hash, knowledge,
+    catalogue,
+    desk::RunDesk,
+    hash, hooks, inquiry, knowledge,
     parts::Parts,
     recorded::{Door, RecordedLlm, RecordedTool, Shut},
     remotes,
@@ -55,7 +57,9 @@ pub(super) async fn perform(
             InputKind::Searched(knowledge::search(&call, parts, conversation, door, sink, failures, cx).await)
         }
         Next::Agent(call) => {
-            let outcome = run_agent(&call, parts, conversation, number, door, sink, cx).await;
+            let desk = RunDesk::new(parts, conversation, door);
+            let outcome = run_agent(&call, parts, conversation, number, &desk, door, sink, cx).await;
+            failures.extend(desk.warnings());
             if let AgentStatus::Failed { code, reason } = &outcome.status {
                 failures.push((code.clone(), format!("agent {}: {reason}", call.agent)));
             }
@@ -134,9 +138,12 @@ async fn call_tool(
         },
         meta: Arc::new(meta.unwrap_or_default()),
         progress: None,
+        inquired: None,
     };
+    let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.generator.clone(), door: door.clone() });
     let wrap = |tool: Arc<dyn Tool>| {
         let spec = tool.spec().clone();
+        let tool = inquiry::opened(tool, parts, conversation, &llm);
         Arc::new(RecordedTool { spec, inner: Some(tool), door: door.clone() }) as Arc<dyn Tool>
     };
     // The tool's own record says whether it ran; this one says what the flow was told, and needs no server to be read again.
@@ -146,6 +153,7 @@ async fn call_tool(
         Ok(Some(result)) => result,
         Ok(None) => {
             let result = direct::call_step(&**source, &call, &tool_cx, None, &wrap).await;
+            let result = inquiry::slots(result, &call.server, parts);
             match door.finish(&record, &result).await {
                 Ok(()) => result,
                 Err(shut) => ToolResult::Failed { reason: shut.to_string() },
@@ -159,11 +167,13 @@ async fn call_tool(
     result
 }
 
+#[allow(clippy::too_many_arguments)] // what the switchboard has, passed on
 async fn run_agent(
     call: &AgentCall,
     parts: &Parts,
     conversation: &Conversation,
     number: TurnNumber,
+    desk: &RunDesk<'_>,
     door: &Door,
     sink: &mut TurnSink<'_>,
     cx: &Cx,
@@ -172,11 +182,23 @@ async fn run_agent(
         return failed("A0507", format!("there is no agent {}", call.agent));
     };
     if definition.protocol == Protocol::A2a && parts.custom_agent(definition).is_none() {
-        return remotes::run(call, definition, parts, conversation, number, door, sink, cx).await;
+        return remotes::run(call, definition, parts, conversation, number, desk, door, sink, cx).await;
     }
     let reserved = crate::agents::reserved_names(&parts.project, call);
-    let own = parts.custom_tools(call.agent.as_str());
-    let tools = catalogue::tools(&definition.connections, own, &reserved, parts, door, &cx.step("tools")).await;
+    let hooks = match parts.hooks.get(definition.name.as_str()) {
+        None => None,
+        Some(source) => match hooks::open(source, parts.offline, door, &cx.step("hooks")).await {
+            Ok(hooks) => Some(hooks),
+            Err(error) => return failed("A0521", error.to_string()),
+        },
+    };
+    let mut own = Cow::Borrowed(parts.custom_tools(call.agent.as_str()));
+    if let Some(hooks) = &hooks {
+        own.to_mut().extend(hooks.custom_tools());
+    }
+    let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.model_of(definition), door: door.clone() });
+    let open = |tool| inquiry::opened(tool, parts, conversation, &llm);
+    let tools = catalogue::tools(definition, &own, &reserved, parts, door, &open, &cx.step("tools")).await;
     if let Some(reason) = nothing_to_work_with(definition, &tools, parts) {
         return failed("A0509", reason);
     }
@@ -185,13 +207,19 @@ async fn run_agent(
         conversation,
         call,
         definition,
-        llm: Arc::new(RecordedLlm { inner: parts.model_of(definition), door: door.clone() }),
+        llm: llm.clone(),
         tools,
         metadata: parts.metadata(conversation),
         meta: Arc::new(parts.meta(conversation)),
+        hooks,
+        rewritten: false,
+        desk,
     };
     match parts.custom_agent(definition) {
-        None => parts.react(definition).run(task, sink, cx).await,
+        None => match parts.react(definition) {
+            Some(agent) => agent.run(task, sink, cx).await,
+            None => failed("A0507", format!("there is no agent {}", call.agent)),
+        },
         Some(agent) => {
             // An agent of others may do what no record sees: its outcome is recorded as a whole.
             let record = cx.step("outcome");

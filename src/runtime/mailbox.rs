@@ -31,6 +31,13 @@ pub(super) struct Cached {
     pub(super) bodies: Known,
 }
 
+impl Cached {
+    /// A conversation of which nothing is stored.
+    pub(super) fn new(id: ConversationId) -> Self {
+        Self { conversation: Conversation::new(id), version: Version::default(), bodies: Known::default() }
+    }
+}
+
 impl Default for Cell {
     fn default() -> Self {
         Self {

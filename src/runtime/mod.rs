@@ -10,8 +10,11 @@ mod bodies;
 mod builder;
 mod catalogue;
 mod commit;
+mod desk;
 mod effects;
 mod hash;
+mod hooks;
+mod inquiry;
 mod knowledge;
 mod mailbox;
 mod meter;
@@ -280,7 +283,10 @@ impl Inner {
         };
         failpoint::hit("C05");
         let _permit = self.permits.acquire().await.map_err(|_| ReceiveError::Closing)?;
-        if state.is_none() {
+        if matches!(accepted, Accepted::New(TurnNumber::FIRST)) {
+            // Nothing is stored: there is nothing to look for. Should that be wrong, the append says so, and the turn loads.
+            state.get_or_insert_with(|| mailbox::Cached::new(inbound.conversation.clone()));
+        } else if state.is_none() {
             self.finish_earlier(&mut state, &inbound.conversation, number).await?;
         }
         if let Accepted::Running(turn) = accepted {

@@ -10,6 +10,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
+use super::{catalogue::Lists, hooks::HookSource};
 use crate::{
     a2a::Remote,
     actions::ActionServer,
@@ -45,6 +46,8 @@ pub(super) struct Parts {
     pub(super) sources: IndexMap<ServerName, Arc<dyn ToolSource>>,
     /// Agents that were registered, by name or by the name that `configuration.module` says.
     pub(super) agents: HashMap<String, Arc<dyn Agent>>,
+    /// Where the hooks of agents are, by agent.
+    pub(super) hooks: HashMap<String, HookSource>,
     /// Tools that were registered, by agent.
     pub(super) tools: HashMap<String, Vec<Arc<dyn Tool>>>,
     /// Actions that were registered, by name.
@@ -63,15 +66,28 @@ pub(super) struct Parts {
     pub(super) knowledge_model: Arc<dyn Llm>,
     /// Agents of others, by agent.
     pub(super) remotes: HashMap<String, Arc<Remote>>,
+    /// Lists of tools that were made.
+    pub(super) lists: Arc<Lists>,
+    /// The loops of our own agents, by agent.
+    pub(super) loops: Arc<HashMap<String, ReactAgent>>,
     /// True while a record is replayed: nothing may leave.
     pub(super) offline: bool,
 }
 
 impl Parts {
+    /// The loops of all agents of a project.
+    pub(super) fn loops(project: &Project, prompts: &Arc<PromptSet>) -> HashMap<String, ReactAgent> {
+        let agents = project.agents.values();
+        agents
+            .map(|agent| {
+                let card = AgentCard { name: agent.name.as_str().into(), description: agent.description.clone() };
+                (agent.name.to_string(), ReactAgent::new(card, prompts.clone()))
+            })
+            .collect()
+    }
     /// The loop that runs an agent of ours.
-    pub(super) fn react(&self, definition: &AgentDef) -> ReactAgent {
-        let card = AgentCard { name: definition.name.as_str().into(), description: definition.description.clone() };
-        ReactAgent::new(card, self.prompts.clone())
+    pub(super) fn react(&self, definition: &AgentDef) -> Option<&ReactAgent> {
+        self.loops.get(definition.name.as_str())
     }
     /// The agent somebody registered for this definition.
     pub(super) fn custom_agent(&self, definition: &AgentDef) -> Option<&Arc<dyn Agent>> {
@@ -94,6 +110,14 @@ impl Parts {
             for (parameter, slot) in &server.meta_slots {
                 let initial = || self.project.slot(slot.as_str()).map(|slot| &slot.initial);
                 if let Some(value) = conversation.slots.get(slot.as_str()).or_else(initial).filter(|v| !v.is_null()) {
+                    own.insert(parameter.clone(), value.clone());
+                }
+            }
+            for (parameter, key) in &server.meta_metadata {
+                let known = self.metadata(conversation);
+                let of_message = known.get("message_metadata").and_then(|all| all.get(key));
+                let value = known.get(key).filter(|_| key != "message_metadata").or(of_message);
+                if let Some(value) = value.filter(|value| !value.is_null()) {
                     own.insert(parameter.clone(), value.clone());
                 }
             }

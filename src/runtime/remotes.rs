@@ -11,6 +11,7 @@ use segue_engine::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    desk::RunDesk,
     effects::failed,
     hash,
     parts::Parts,
@@ -37,7 +38,7 @@ use crate::{
 pub(super) fn open(project: &Project, clock: &Arc<dyn Clock>, http: &Outbound) -> HashMap<String, Arc<Remote>> {
     let remote = |definition: &AgentDef| {
         let remote = definition.remote.as_ref()?;
-        let credentials = Credentials::read(&remote.auth, clock, http)
+        let credentials = Credentials::read(&definition.auth, clock, http)
             .inspect_err(|reason| tracing::error!(agent = %definition.name, code = "A0511", "{reason}"));
         let access = Access {
             card: match &remote.card {
@@ -95,6 +96,7 @@ pub(super) async fn run(
     parts: &Parts,
     conversation: &Conversation,
     number: TurnNumber,
+    desk: &RunDesk<'_>,
     door: &Door,
     sink: &mut TurnSink<'_>,
     cx: &Cx,
@@ -121,6 +123,9 @@ pub(super) async fn run(
         tools: ToolSet::default(),
         metadata: parts.metadata(conversation),
         meta: Arc::default(),
+        hooks: None,
+        rewritten: false,
+        desk,
     };
     agents::remote::run(&task, remote, &peer, sink, &cx.step("remote")).await
 }

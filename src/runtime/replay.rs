@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use segue_engine::{
-    conversation::{Conversation, Event},
+    conversation::{Conversation, Event, EventKind, ModelsUsed},
     dialogue::Reason,
     ids::ConversationId,
 };
@@ -20,10 +21,10 @@ use super::{
     turn::{self, Walked},
 };
 use crate::{
-    conversation::NoSink,
+    conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
     cx::{Cx, StepKey},
     limits,
-    store::{Journal, ReplayJournal, StoreError, StoredTurn},
+    store::{Journal, ReplayJournal, StoreError, StoredTurn, TurnJournal},
 };
 
 /// The first difference between what is stored and what a replay gives.
@@ -81,6 +82,10 @@ pub struct TurnTrace {
     pub events: Vec<Event>,
     /// What went wrong on our side.
     pub failures: Vec<(String, String)>,
+    /// What models used in this turn.
+    pub used: ModelsUsed,
+    /// What they used from the beginning of the conversation to the end of this turn.
+    pub used_so_far: ModelsUsed,
 }
 
 /// One step of the journal.
@@ -120,11 +125,15 @@ impl Assistant {
         let mut traces = Vec::new();
         let mut conversation = Conversation::new(id.clone());
         for turn in self.turns(id).await? {
-            if only.is_none_or(|number| number == turn.turn.0) {
-                let (walked, seen) = self.again(&mut conversation.clone(), &turn, Meter::tracing()).await;
-                traces.push(trace_of(&turn, walked, seen));
-            }
+            let seen = if only.is_none_or(|number| number == turn.turn.0) {
+                Some(self.again(&mut conversation.clone(), &turn, Meter::tracing()).await)
+            } else {
+                None
+            };
             turn.events.iter().for_each(|event| conversation.apply(event));
+            if let Some((walked, seen)) = seen {
+                traces.push(trace_of(&turn, walked, seen, conversation.models));
+            }
         }
         Ok(traces)
     }
@@ -149,7 +158,9 @@ impl Assistant {
         cx.key = StepKey::new(turn.turn.0.to_string());
         let inherited = takeover::inherited(&turn.journal);
         takeover::note(&inherited, &door, &cx).await;
-        let mut nowhere = NoSink;
+        // What was said in pieces then is said in pieces again: of a text that broke off, only what was shown stayed.
+        let streams = inherited.interrupted.is_empty() && TurnJournal::spoken(&turn.journal).next().is_some();
+        let mut nowhere = Nowhere { streams };
         let mut sink = TurnSink::new(&mut nowhere, journal as Arc<dyn Journal>);
         let parts = self.offline();
         let walked =
@@ -168,6 +179,7 @@ impl Assistant {
             agent_models: parts.agent_models.clone(),
             sources: parts.sources.clone(),
             agents: parts.agents.clone(),
+            hooks: parts.hooks.clone(),
             tools: parts.tools.clone(),
             actions: parts.actions.clone(),
             wording: parts.wording.clone(),
@@ -177,8 +189,24 @@ impl Assistant {
             knowledge: parts.knowledge.clone(),
             knowledge_model: parts.knowledge_model.clone(),
             remotes: Default::default(),
+            lists: Arc::default(),
+            loops: parts.loops.clone(),
             offline: true,
         }
+    }
+}
+
+/// Shows nothing; takes pieces where the channel of then did.
+struct Nowhere {
+    streams: bool,
+}
+
+impl ReplySink for Nowhere {
+    fn streams(&self) -> bool {
+        self.streams
+    }
+    fn send<'a>(&'a mut self, _: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        Box::pin(std::future::ready(Ok(Receipt::Skipped)))
     }
 }
 
@@ -191,7 +219,13 @@ fn compare(turn: &StoredTurn, replayed: &[Event]) -> Option<Difference> {
     })
 }
 
-fn trace_of(turn: &StoredTurn, walked: Walked, seen: Vec<Seen>) -> TurnTrace {
+fn trace_of(turn: &StoredTurn, walked: Walked, seen: Vec<Seen>, used_so_far: ModelsUsed) -> TurnTrace {
+    let mut used = ModelsUsed::default();
+    for event in &turn.events {
+        if let EventKind::ModelsUsed(more) = &event.kind {
+            used += *more;
+        }
+    }
     let began = turn.inbound.at;
     let steps = turn.journal.iter().map(|record| TraceStep {
         key: record.key.to_string(),
@@ -206,5 +240,7 @@ fn trace_of(turn: &StoredTurn, walked: Walked, seen: Vec<Seen>) -> TurnTrace {
         steps: steps.collect(),
         events: turn.events.clone(),
         failures: turn.trace.as_deref().and_then(|trace| serde_json::from_str(trace).ok()).unwrap_or_default(),
+        used,
+        used_so_far,
     }
 }

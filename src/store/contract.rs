@@ -23,6 +23,7 @@ use crate::{cx::StepKey, limits};
 pub async fn check(make: impl Fn() -> Arc<dyn Store>) {
     duplicates(&*make()).await;
     forgotten_duplicates(&*make()).await;
+    imported(&*make()).await;
     version_guard(&*make()).await;
     a_refused_batch_leaves_nothing(&*make()).await;
     journal_of_a_running_turn(&*make()).await;
@@ -129,6 +130,14 @@ async fn duplicates(store: &dyn Store) {
     for turn in [5, 6] {
         assert_eq!(store.accept(message("c", "", 1)).await.unwrap(), Accepted::New(TurnNumber(turn)));
     }
+}
+
+/// Batches that came without a turn, as by an import: their conversation has something to load, which turn 1 would deny.
+async fn imported(store: &dyn Store) {
+    let id = ConversationId::from("imported");
+    let batch = Batch { turn: TurnNumber(0), ..batch(&message("imported", "m0", 1), TurnNumber(0)) };
+    store.append(&id, Version(0), batch).await.unwrap();
+    assert_eq!(store.accept(message("imported", "m1", 2)).await.unwrap(), Accepted::New(TurnNumber(2)));
 }
 
 async fn forgotten_duplicates(store: &dyn Store) {

@@ -42,6 +42,11 @@ pub struct Version(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TurnNumber(pub u64);
 
+impl TurnNumber {
+    /// The first turn of a conversation of which nothing was stored.
+    pub const FIRST: Self = Self(1);
+}
+
 /// A message at the door. (tenant, input channel, account, conversation, message id) is the key against duplicates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Inbound {
@@ -62,7 +67,8 @@ pub struct Inbound {
 /// What the store says to a message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Accepted {
-    /// It is new, and stored.
+    /// It is new, and stored. Turn 1 says that nothing else of this conversation is stored: where batches stand without turns,
+    /// as after an import, the first turn is number 2.
     New(TurnNumber),
     /// It was accepted before and is not answered yet.
     Running(TurnNumber),
@@ -116,7 +122,7 @@ pub struct Batch {
 }
 
 /// A text that is stored once, however often it is referred to: a prompt, a tool list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Body {
     /// Its hash, as the caller made it; the name under which it is found.
     pub hash: Arc<str>,

@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
-use tokio_util::sync::CancellationToken;
 
 use super::{
     ArgumentCheck, Effect, FailureKind, Tool, ToolCx, ToolOutcome,
@@ -74,7 +73,7 @@ pub(super) async fn bounded(
 /// A context whose cancellation a running `write` does not feel.
 fn sheltered(cx: &Cx, effect: Effect) -> Cx {
     match effect {
-        Effect::Write => Cx { cancel: CancellationToken::new(), ..cx.clone() },
+        Effect::Write => Cx { cancel: Arc::default(), ..cx.clone() },
         Effect::Read | Effect::Idempotent => cx.clone(),
     }
 }

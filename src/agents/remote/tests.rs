@@ -149,6 +149,7 @@ impl World {
             resumed: false,
             resumed_last_request: None,
             restarted: false,
+            confirmed: None,
             metadata: Map::new(),
             at: Timestamp::from_seconds(1_795_000_000.0),
         };
@@ -184,6 +185,9 @@ impl World {
             tools: ToolSet::default(),
             metadata: Arc::new(metadata.as_object().unwrap().clone()),
             meta: Arc::default(),
+            hooks: None,
+            rewritten: false,
+            desk: &crate::agents::NoDesk,
         };
         let outcome = run(&task, definition.remote.as_ref().unwrap(), peer, &mut self.sink, cx).await;
         self.call.metadata = outcome.metadata.clone();

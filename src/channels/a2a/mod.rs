@@ -31,7 +31,6 @@ use self::{course::Courses, push::Pushes};
 use super::{Bearer, Body, Inbox, Service};
 use crate::{
     a2a::{WELL_KNOWN, codes},
-    http::Outbound,
     runtime::Assistant,
 };
 
@@ -70,14 +69,14 @@ struct Inner {
 impl A2aAgent {
     /// Offers an assistant as its project says.
     pub fn new(assistant: &Assistant, def: &A2aServerDef, offer: &Offer) -> Self {
-        let pushes = def.push.then(|| Outbound::guarded(offer.local).ok()).flatten();
+        let pushes = def.push.then(|| Pushes::new(offer.local)).flatten();
         Self(Arc::new(Inner {
             card: card::card(assistant.project(), def, offer, pushes.is_some()),
             token: def.token.as_deref().and_then(Bearer::new),
             include_repair: def.include_repair,
             task_timeout: def.task_timeout,
             courses: Courses::default(),
-            pushes: pushes.map(|http| Pushes::new(http, offer.local)),
+            pushes,
             tasks: TaskTracker::new(),
             inbox: Inbox::new(assistant.clone(), NAME),
             assistant: assistant.clone(),

@@ -13,7 +13,7 @@ use super::{A2aAgent, Refusal, tasks::context_of};
 use crate::{
     a2a::{Dialect, Generation, codes, model::Task, writing},
     cx::Cx,
-    http::{Outbound, public_destination},
+    http::{Guard, destination},
     limits,
 };
 
@@ -90,21 +90,30 @@ impl Config {
 
 /// Where tasks are reported, as far as this process knows.
 pub(super) struct Pushes {
-    http: Outbound,
-    local: bool,
+    guard: Guard,
+    client: reqwest::Client,
     known: Mutex<IndexMap<String, Vec<Config>>>,
 }
 
 impl Pushes {
-    pub(super) fn new(http: Outbound, local: bool) -> Self {
-        Self { http, local, known: Mutex::default() }
+    /// Reports to the open network; where the server is reached from this machine alone, to this machine too. `None` when no
+    /// client can be built.
+    pub(super) fn new(local: bool) -> Option<Self> {
+        // A name that nobody has: nothing is configured, so nothing near us is allowed.
+        let home = if local { "http://127.0.0.1/" } else { "https://nobody.invalid/" };
+        let guard = Guard::around(&reqwest::Url::parse(home).ok()?, []);
+        Some(Self { client: guard.client().ok()?, guard, known: Mutex::default() })
     }
     fn known(&self) -> MutexGuard<'_, IndexMap<String, Vec<Config>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// Whether an address may be reported to.
     pub(super) fn check(&self, url: &str) -> Result<(), String> {
-        public_destination(url, self.local).map(|_| ()).map_err(|why| format!("nothing is reported there: {why}"))
+        let parsed = destination(url).map_err(|why| format!("nothing is reported there: {why}"))?;
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err("nothing is reported there: an address may not hold a user name or a password".to_owned());
+        }
+        self.guard.admits(&parsed).map_err(|why| format!("nothing is reported there: {why}"))
     }
     /// Remembers one; the same id replaces.
     pub(super) fn add(&self, task: &str, config: Config) {
@@ -171,7 +180,6 @@ impl A2aAgent {
     async fn report_to(&self, config: &Config, task: &Task) -> Result<(), String> {
         let Some(pushes) = &self.0.pushes else { return Ok(()) };
         pushes.check(&config.url)?;
-        let client = pushes.http.client().map_err(|error| error.to_string())?;
         let body = if config.old {
             writing::task(task, Dialect::Old)
         } else {
@@ -185,7 +193,7 @@ impl A2aAgent {
                 clock.sleep(clock.deadline(pause)).await;
                 pause *= 2;
             }
-            let mut request = client.post(&config.url).json(&body);
+            let mut request = pushes.client.post(&config.url).json(&body);
             if let Some(token) = &config.token {
                 request = request.header("X-A2A-Notification-Token", token);
             }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, config::DbConfig};
 
 use super::driver;
 use crate::{limits, store::StoreError};
@@ -91,6 +91,7 @@ pub(super) fn open_writer(path: &Path, full: bool) -> Result<Connection, StoreEr
     let failed = |e: rusqlite::Error| StoreError::Unavailable(format!("{}: {e}", path.display()));
     let mut connection = Connection::open(path).map_err(failed)?;
     connection.busy_timeout(limits::STORE_BUSY).map_err(failed)?;
+    plan_once(&connection).map_err(failed)?;
     // Before anything is changed: the file may belong to somebody else.
     check_owner(&connection, path)?;
     connection
@@ -110,7 +111,14 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(driver)?;
     connection.busy_timeout(limits::STORE_BUSY).map_err(driver)?;
+    plan_once(&connection).map_err(driver)?;
     Ok(connection)
+}
+
+/// Plans of statements hold whatever is bound to them. Without this, SQLite prepares a statement anew at every binding when one of
+/// its indexes has a condition.
+fn plan_once(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
 fn check_owner(connection: &Connection, path: &Path) -> Result<(), StoreError> {

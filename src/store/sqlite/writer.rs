@@ -260,7 +260,8 @@ impl<'c> Writer<'c> {
 
     fn accept(&mut self, id: &ConversationId, key: Option<&str>, at: Timestamp, packed: &[u8]) -> Outcome {
         let (number, turn) = match self.heads.get(id)? {
-            Ok(head) => (head.number, head.turns + 1),
+            // Turn 1 says that there is nothing to load: imported batches have no turns.
+            Ok(head) => (head.number, head.turns.max(u64::from(head.version > 0)) + 1),
             Err(reason) => return Ok(Err(StoreError::damaged(id, reason))),
         };
         let mark = key.map(|key| Unsigned(inbox::mark(key)));

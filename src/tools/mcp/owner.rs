@@ -120,9 +120,9 @@ impl Owner {
                 });
             }
             (Command::Call(request), Ok(line)) => {
-                let watchers = self.shared.listener.watchers.clone();
+                let listener = self.shared.listener.clone();
                 self.running.spawn(async move {
-                    let fate = call::perform(&line, *request, &watchers).await;
+                    let fate = call::perform(&line, *request, &listener).await;
                     Aftermath { session: number, fate }
                 });
             }
@@ -178,7 +178,8 @@ impl Owner {
         self.pause().await?;
         let clock = self.shared.around.clock.clone();
         self.tries.push_back(clock.elapsed());
-        let cx = Cx { cancel: self.shared.closing.clone(), ..Cx::new(clock.clone(), self.shared.connect_timeout) };
+        let cx =
+            Cx { cancel: self.shared.closing.clone().into(), ..Cx::new(clock.clone(), self.shared.connect_timeout) };
         let result = match cx.wait(connection::connect(&self.shared)).await {
             Ok(result) => result,
             Err(stopped) => Err(format!("it was not ready to work in {:?}: {stopped}", self.shared.connect_timeout)),

@@ -1,11 +1,11 @@
 //! Events: the only stored truth.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Map, Value as Json};
 
-use super::{Command, Frame, Reply, StepError, Trigger, UserMessage};
+use super::{Command, Frame, ModelsUsed, Reply, StepError, Trigger, UserMessage};
 use crate::{
     ids::{ActionName, AgentName, FlowId, ServerName, SlotName, StepId, ToolName},
     time::Timestamp,
@@ -428,11 +428,15 @@ pub enum EventKind {
         agent_id: Option<AgentName>,
         /// What it was given.
         arguments: Json,
-        /// `done`, `failed` or `unknown`.
+        /// `done`, `failed`, `unknown`, `pending`, or `refused` by the author's rules.
         status: String,
         /// What it said, capped.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         summary: Option<String>,
+        /// Of an agent's call that changes something: where each argument comes from, by its path: `user`, `shown` (a text
+        /// the user saw), `tool` (a result of a tool or a document), or `model`.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        origins: BTreeMap<String, String>,
     },
     /// An action refused to run.
     ActionExecutionRejected {
@@ -470,6 +474,8 @@ pub enum EventKind {
         /// The reply.
         reply_id: String,
     },
+    /// Ours: what models used in this turn; its last event, where a model answered.
+    ModelsUsed(ModelsUsed),
     /// A kind that this version does not know; kept as it is.
     #[serde(untagged)]
     Unknown(Map<String, Json>),

@@ -14,7 +14,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, actions, interrupt,
+    Next, actions, confirm, interrupt,
     turn::{Turn, Walk, step_of},
 };
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
         FilledBy, Frame, FrameKind, Position, Reply, StepError,
     },
     ids::{ActionName, AgentName, FlowId, SlotName, StepId},
-    project::{Call, Flow, Step, StepKind},
+    project::{Call, Flow, ResumeRule, Step, StepKind},
 };
 
 /// Whether the agent on top waits for the user.
@@ -86,6 +86,7 @@ struct Invocation {
     resumed: bool,
     restarted: bool,
     metadata: Map<String, Json>,
+    confirmed: Option<bool>,
 }
 
 fn invoke(turn: &Turn<'_>, flow: &FlowId, step: &StepId, agent: &AgentName, how: Invocation) -> Next {
@@ -105,6 +106,7 @@ fn invoke(turn: &Turn<'_>, flow: &FlowId, step: &StepId, agent: &AgentName, how:
         resumed_last_request: last.filter(|_| how.resumed),
         restarted: how.restarted,
         metadata: how.metadata,
+        confirmed: how.confirmed,
         at: turn.at,
     })
 }
@@ -131,7 +133,7 @@ pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
         return turn.end();
     };
     if frame.state == AgentState::WaitingForInput {
-        ask_again(turn, &frame.agent_id);
+        ask_again(turn, &frame);
         return Walk::Stop(turn.listen());
     }
     if turn.floor.is_some() {
@@ -147,21 +149,48 @@ pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
         }
         _ => {}
     }
+    // A yes to going on is no yes to a call: what waits for one is shown again, whatever was said meanwhile.
+    if resumed && (confirm::waits(&frame) || repeats(turn, &frame.agent_id)) {
+        set_state(turn, AgentState::WaitingForInput);
+        say_again(turn, &frame);
+        return Walk::Stop(turn.listen());
+    }
+    let confirmed = (!resumed && !restarted).then(|| confirm::answer(turn, &frame)).flatten();
     set_state(turn, AgentState::Continuing);
     let mut metadata = frame.metadata;
     if restarted {
         metadata.extend(known_as(turn, &frame.agent_id).map(|id| (CONTEXT.to_owned(), Json::from(id))));
     }
-    let how = Invocation { resumed, restarted, metadata };
+    // What was answered is answered: should this run be cut, a second yes finds nothing to run again.
+    confirm::forget(turn);
+    let how = Invocation { resumed, restarted, metadata, confirmed };
     Walk::Stop(invoke(turn, &flow, &step, &frame.agent_id, how))
 }
 
 /// What lay above an agent that waits has ended without a word: the user hears what they are waited for.
-fn ask_again(turn: &mut Turn<'_>, agent: &AgentName) {
-    let conversation = turn.conversation();
-    let last = conversation.agents.get(agent).and_then(|record| record.last_text.clone());
-    let Some(text) = last.filter(|_| !conversation.turn.spoke) else { return };
-    let (reply, kind, agent) = (Reply::text(text), BotKind::InputRequired, Some(agent.clone()));
+fn ask_again(turn: &mut Turn<'_>, frame: &AgentFrame) {
+    if !turn.conversation().turn.spoke {
+        say_again(turn, frame);
+    }
+}
+
+/// Whether this agent's question is said again after an interruption, in place of a run.
+fn repeats(turn: &Turn<'_>, agent: &AgentName) -> bool {
+    let rule = turn.project.agent(agent.as_str()).map(|agent| agent.rules.resume);
+    rule == Some(ResumeRule::Repeat) && last_text(turn, agent).is_some()
+}
+
+fn last_text(turn: &Turn<'_>, agent: &AgentName) -> Option<String> {
+    turn.conversation().agents.get(agent).and_then(|record| record.last_text.clone())
+}
+
+/// Says what an agent waits for: the calls that it wants a yes to, else its last words.
+fn say_again(turn: &mut Turn<'_>, frame: &AgentFrame) {
+    if confirm::ask(turn, &frame.agent_id, &frame.metadata) {
+        return;
+    }
+    let Some(text) = last_text(turn, &frame.agent_id) else { return };
+    let (reply, kind, agent) = (Reply::text(text), BotKind::InputRequired, Some(frame.agent_id.clone()));
     turn.emit_here(EventKind::Bot(BotMessage { reply, kind, agent, ..BotMessage::default() }));
 }
 
@@ -177,20 +206,47 @@ pub(super) fn cut(turn: &mut Turn<'_>) {
         Some(FrameKind::Agent(frame)) if frame.state == AgentState::Continuing => {
             set_state(turn, AgentState::WaitingForInput);
         }
-        Some(FrameKind::Flow { .. }) => {
-            if let Some((flow, step, agent)) = running(turn) {
+        Some(FrameKind::Flow { .. }) => match (running(turn), at_work(turn)) {
+            (_, Some((flow_id, agent_id))) => {
+                let reason = Some("the step that called it is gone".to_owned());
+                turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason });
+            }
+            (Some((flow, step, agent)), None) => {
                 turn.note(format!("agent `{agent}` was cut short by a new message"));
                 wait(turn, &flow, step, &agent, Map::new());
             }
-        }
+            (None, None) => {}
+        },
         _ => {}
     }
 }
 
+/// The agent that the flow on top has called and that has no frame yet, where the project no longer tells: the step was
+/// removed or calls somebody else, or the flow is gone.
+fn at_work(turn: &Turn<'_>) -> Option<(FlowId, AgentName)> {
+    let top = turn.stack.last()?;
+    let step = step_of(top)?;
+    let known = turn.project.flow(top.flow_id.as_str()).and_then(|flow| flow.step(step.as_str()));
+    let called = match known.map(|step| &step.kind) {
+        Some(StepKind::Call(Call::Agent { agent, .. })) => Some(agent),
+        _ => None,
+    };
+    let open = turn.conversation().agents.iter().find(|(agent, record)| {
+        let frames = turn.stack.iter().filter(|frame| {
+            matches!(&frame.kind, FrameKind::Agent(one) if one.agent_id == **agent && one.state != AgentState::Restarting)
+        });
+        let ended = u64::from(record.completed) + u64::from(record.cancelled) + frames.count() as u64;
+        record.flow_id.as_ref() == Some(&top.flow_id) && u64::from(record.started) > ended
+    });
+    let (agent, _) = open.filter(|(agent, _)| Some(*agent) != called)?;
+    Some((top.flow_id.clone(), agent.clone()))
+}
+
 /// The turn ends while an agent runs that has no frame yet: nobody waits for it any more.
 pub(super) fn give_up(turn: &mut Turn<'_>, reason: &str) {
+    let at_work = at_work(turn).or_else(|| running(turn).map(|(flow, _, agent)| (flow, agent)));
     if matches!(turn.stack.last().map(|frame| &frame.kind), Some(FrameKind::Flow { .. }))
-        && let Some((flow_id, _, agent_id)) = running(turn)
+        && let Some((flow_id, agent_id)) = at_work
     {
         turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason: Some(reason.to_owned()) });
     }
@@ -280,6 +336,7 @@ pub(super) fn came_back(turn: &mut Turn<'_>, outcome: AgentOutcome) -> Next {
     }
     match outcome.status {
         AgentStatus::AwaitingUser | AgentStatus::Yielded => {
+            confirm::ask(turn, &agent, &outcome.metadata);
             wait(turn, &flow, step, &agent, outcome.metadata);
             let name = ActionName::from("action_agent_request_user_input");
             turn.emit_here(EventKind::Action { name });

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value as Json};
 
+use super::AgentRules;
 use crate::{
     finding::Place,
     ids::{AgentName, ServerName, SlotName, ToolName},
@@ -45,6 +46,10 @@ pub struct AgentDef {
     pub max_iterations: Option<u32>,
     /// The servers it may use.
     pub connections: Vec<AgentConnection>,
+    /// What it may do, and what must hold first.
+    pub rules: AgentRules,
+    /// `auth`, as written: how we say who we are, to a remote agent or to hooks behind an address. Never print it.
+    pub auth: Map<String, Json>,
     /// How a remote agent is reached and understood; none for one of this project.
     pub remote: Option<Box<RemoteDef>>,
     /// Where it stands.
@@ -85,8 +90,6 @@ pub struct AgentConnection {
 pub struct RemoteDef {
     /// Where its card is.
     pub card: CardSource,
-    /// `auth`, as written. May hold secrets: never print it.
-    pub auth: Map<String, Json>,
     /// The longest wait for a result by questions.
     pub max_polling_time: Option<Duration>,
     /// The first pause between two questions.

@@ -91,6 +91,9 @@ pub(crate) static MODEL_GROUP: Shape = Shape {
     unknown: Unknown::Refused,
 };
 
+/// `reasoning_effort`.
+const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+
 /// An item of `models`, also a model in place.
 pub(crate) static MODEL: Shape = Shape {
     name: "model",
@@ -101,7 +104,7 @@ pub(crate) static MODEL: Shape = Shape {
         key("model_name", Takes::Text, "Older name of `model`."),
         key("deployment", Takes::Text, "Azure: the deployment."),
         key("api_base", Takes::Text, "The address of the service."),
-        key("api_version", Takes::Text, "Azure: the version of the interface."),
+        key("api_version", Takes::Text, "Azure, Anthropic: the version of the interface."),
         key("api_type", Takes::Text, "Azure: the kind of interface."),
         key("api_key", Takes::Text, "The key, as `${NAME}`."),
         key("temperature", Takes::Number, "How freely it chooses words."),
@@ -110,9 +113,38 @@ pub(crate) static MODEL: Shape = Shape {
         key("max_completion_tokens", Takes::Whole, "Longest answer, on newer models."),
         key("timeout", Takes::Seconds, "Longest time of one call."),
         key("request_timeout", Takes::Seconds, "Older name of `timeout`."),
+        key("first_token_timeout", Takes::Seconds, "Longest time until an answer begins; 15 s unless set."),
+        key("idle_timeout", Takes::Seconds, "Longest pause within an answer; 10 s unless set."),
         key("num_retries", Takes::Whole, "How often a failed call is repeated."),
-        key("reasoning_effort", Takes::Text, "How long it thinks."),
+        key("reasoning_effort", Takes::OneOf(EFFORTS), "How long it thinks; the least the model knows unless set."),
+        key("parallel_tool_calls", Takes::Bool, "Whether several calls may come in one answer."),
         key("stream", Takes::Bool, "Whether answers come in pieces; `false` for servers that cannot."),
+        key(
+            "prompt_cache",
+            Takes::Any,
+            "`anthropic`: whether the vendor keeps what prompts begin with: `true` unless set, `false`, or `1h` for an hour.",
+        ),
+        key("anthropic_beta", Takes::Texts, "`anthropic`: features that the vendor offers for trial."),
+        key("weight", Takes::Number, "In a group: its part of the calls."),
+        key("rpm", Takes::Number, "In a group: requests a minute that it may take."),
+        key("tpm", Takes::Number, "In a group: tokens a minute that it may take."),
+        key("input_cost_per_token", Takes::Number, "Price of a token of the request."),
+        key("output_cost_per_token", Takes::Number, "Price of a token of the answer."),
+        key(
+            "cache_read_input_token_cost",
+            Takes::Number,
+            "Price of a token from the vendor's cache; that of the request unless set.",
+        ),
+        key(
+            "cache_creation_input_token_cost",
+            Takes::Number,
+            "Price of a token that is written to it; that of the request unless set.",
+        ),
+        key(
+            "output_cost_per_reasoning_token",
+            Takes::Number,
+            "Price of a token of unseen reasoning; that of the answer unless set.",
+        ),
         key("script", Takes::Text, "`scripted`: the file with its answers."),
         key("path", Takes::Text, "`cassette`: the recorded answers."),
     ],
@@ -139,16 +171,25 @@ pub(crate) static MCP_SERVER: Shape = Shape {
         key("header_name", Takes::Text, "The header that carries it; `Authorization` unless set."),
         key("header_format", Takes::Text, "Its value, with `{key}`; `Bearer {key}` unless set."),
         key("token", Takes::Text, "A bearer token, as `${NAME}`."),
-        key("oauth", Takes::Map, "Client credentials."),
+        key("oauth", Takes::Map, "How tokens are come by."),
         key("meta_map", Takes::Map, "What every call carries beside its arguments."),
         key("connect_timeout", Takes::Seconds, "Longest time to connect."),
         key("tool_timeout", Takes::Seconds, "Longest time of one call."),
+        key("protocol_version", Takes::Text, "The revision of the protocol to begin with, as in `2026-07-28`."),
+        key("elicitation", Takes::Map, "What it may ask of the user: the field, and the slot that answers it."),
+        key("sampling", Takes::Bool, "Whether it may let our model answer something; `false` unless set."),
+        key("offers", Takes::Texts, "What else of it is offered as tools: `resources`, `prompts`."),
         key(
             "trust_annotations",
             Takes::Bool,
             "Whether its word on which tools only read is believed; `false` unless set.",
         ),
         key("effects", Takes::Map, "What each tool does: `read`, `idempotent` or `write`."),
+        key(
+            "pin",
+            Takes::Bool,
+            "Whether its tools must stay what they were when they were first listed; `pins.json` keeps their hashes.",
+        ),
     ],
     unknown: Unknown::Refused,
 };
@@ -195,6 +236,29 @@ pub(crate) static OAUTH: Shape = Shape {
     unknown: Unknown::Refused,
 };
 
+/// `oauth` of an MCP server.
+pub(crate) static MCP_OAUTH: Shape = Shape {
+    name: "`oauth` of an MCP server",
+    file: FILE,
+    keys: &[
+        key(
+            "grant",
+            Takes::OneOf(&["client_credentials", "authorization_code"]),
+            "`client_credentials` unless set; `authorization_code` needs a person once, by `segue mcp login`.",
+        ),
+        key("client_id", Takes::Text, "The client; `authorization_code` can do without."),
+        key("client_secret", Takes::Text, "Its secret, as `${NAME}`."),
+        key("token_url", Takes::Text, "Where tokens are given; found out by the server's metadata unless set."),
+        key("scope", Takes::Text, "What is asked for; what the server names unless set."),
+        key("audience", Takes::Text, "For whom."),
+        key("client_metadata_url", Takes::Text, "Where a document about this client is published."),
+        key("redirect_port", Takes::Whole, "The port of this machine to which a login returns; any unless set."),
+        key("hosts", Takes::Texts, "Hosts of a private net that the server's metadata may name."),
+        key("timeout", Takes::Seconds, "Longest time of the request."),
+    ],
+    unknown: Unknown::Refused,
+};
+
 /// `meta_map`.
 pub(crate) static MCP_META: Shape = Shape {
     name: "`meta_map`",
@@ -202,6 +266,18 @@ pub(crate) static MCP_META: Shape = Shape {
     keys: &[
         key("static", Takes::Map, "Names and fixed values."),
         key("from_slots", Takes::List, "Names filled from slots."),
+        key("from_metadata", Takes::List, "Names filled from what is known of the message."),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// An item of `meta_map.from_metadata`.
+pub(crate) static MCP_META_KEY: Shape = Shape {
+    name: "`from_metadata` item",
+    file: FILE,
+    keys: &[
+        key("key", Takes::Text, "`sender_id`, `input_channel`, or a key of the message's metadata.").required(),
+        key("param", Takes::Text, "The name it goes under.").required(),
     ],
     unknown: Unknown::Refused,
 };

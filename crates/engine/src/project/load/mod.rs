@@ -3,6 +3,7 @@
 
 mod a2a_server;
 mod action_endpoint;
+mod agent_rules;
 mod agents;
 mod assertions;
 mod buttons;

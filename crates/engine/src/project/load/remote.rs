@@ -10,7 +10,7 @@ use super::super::{
 use crate::ids::SlotName;
 
 /// Keys of `configuration` that only remote agents have.
-pub(super) const KEYS: [&str; 11] = [
+pub(super) const KEYS: [&str; 10] = [
     "agent_card",
     "auth",
     "max_polling_time",
@@ -19,13 +19,12 @@ pub(super) const KEYS: [&str; 11] = [
     "use_streaming",
     "health_check",
     "message_means",
-    "forward_metadata",
     "forward_slots",
     "output_mapping",
 ];
 
 /// Keys that only agents of this project have.
-const OWN: [&str; 8] = [
+const OWN: [&str; 14] = [
     "llm",
     "prompt_template",
     "include_date_time",
@@ -34,6 +33,12 @@ const OWN: [&str; 8] = [
     "tool_timeout",
     "on_tool_error",
     "max_iterations",
+    "tools",
+    "confirm",
+    "taint",
+    "grounded",
+    "claims",
+    "filler_after",
 ];
 
 /// What must be there, and what has no meaning.
@@ -120,7 +125,6 @@ pub(super) fn read(reader: &mut Reader<'_>, how: &Fields<'_>) -> Option<RemoteDe
     };
     Some(RemoteDef {
         card,
-        auth: how.json_map("auth").unwrap_or_default(),
         max_polling_time: how.seconds("max_polling_time"),
         polling_initial_delay: how.seconds("polling_initial_delay"),
         use_streaming: how.bool("use_streaming").unwrap_or(true),
