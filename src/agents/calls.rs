@@ -240,6 +240,7 @@ async fn one(at: usize, call: &ToolCall, task: &AgentTask<'_>, profile: &Profile
         },
         meta: Arc::new(meta),
         progress: None,
+        inquired: None,
     };
     invoke::invoke(&task.tools, &call.name, arguments.as_ref().clone(), &tool_cx, profile.tool_timeout).await
 }

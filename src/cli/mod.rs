@@ -11,6 +11,8 @@ mod explain;
 mod graph;
 mod import;
 mod init;
+#[cfg(feature = "mcp")]
+mod mcp;
 pub(crate) mod out;
 mod place;
 mod rasa;
@@ -69,6 +71,9 @@ enum Command {
     Data(rasa::Data),
     /// Show the page of an error code; without a code, list them
     Explain(explain::Args),
+    /// Log in at MCP servers that want a person's consent
+    #[cfg(feature = "mcp")]
+    Mcp(mcp::Args),
     /// Serve the tools of a demonstration over MCP on standard input and output
     #[cfg(feature = "mcp")]
     Demo(demo::Args),
@@ -108,6 +113,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Elsewhere(words) => rasa::elsewhere(&words),
         #[cfg(feature = "mcp")]
         Command::Demo(args) => wait(demo::demo(args)),
+        #[cfg(feature = "mcp")]
+        Command::Mcp(args) => wait(mcp::mcp(args)),
     };
     match done {
         Ok(code) => ExitCode::from(code),

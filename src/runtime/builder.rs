@@ -443,6 +443,7 @@ impl AssistantBuilder {
             program: crate::environment::program(),
             directory: Some(self.root.clone()),
             environment: crate::environment::all().into(),
+            logins: Some(self.root.join(crate::tools::mcp::LOGINS)),
         };
         let pins = PinFile::of(&self.root);
         let pinned = |source| Arc::new(PinnedSource::new(source, pins.clone())) as Arc<dyn ToolSource>;

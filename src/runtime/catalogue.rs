@@ -52,6 +52,7 @@ pub(super) async fn tools(
     reserved: &[String],
     parts: &Parts,
     door: &Door,
+    open: &(dyn Fn(Arc<dyn Tool>) -> Arc<dyn Tool> + Sync),
     cx: &Cx,
 ) -> ToolSet {
     let connections = &agent.connections;
@@ -79,11 +80,11 @@ pub(super) async fn tools(
             if door.finish_text(cx, text).await.is_err() {
                 return ToolSet::default();
             }
-            live.tools.clone().wrapped(|entry| wrap(entry.spec.clone(), Some(entry.tool.clone())))
+            live.tools.clone().wrapped(|entry| wrap(entry.spec.clone(), Some(open(entry.tool.clone()))))
         }
         Some(listed) => {
             let tools = listed.into_iter().map(ToolSpec::from).map(|spec| {
-                let inner = live.tools.get(&spec.name).map(|entry| entry.tool.clone());
+                let inner = live.tools.get(&spec.name).map(|entry| open(entry.tool.clone()));
                 wrap(spec, inner)
             });
             tools.fold(ToolSet::builder(), |set, tool| set.own(tool)).build()

@@ -14,7 +14,7 @@ use super::{
     actions::{self, Past},
     catalogue,
     desk::RunDesk,
-    hash, hooks, knowledge,
+    hash, hooks, inquiry, knowledge,
     parts::Parts,
     recorded::{Door, RecordedLlm, RecordedTool, Shut},
     replies::TurnSink,
@@ -137,9 +137,12 @@ async fn call_tool(
         },
         meta: Arc::new(meta.unwrap_or_default()),
         progress: None,
+        inquired: None,
     };
+    let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.generator.clone(), door: door.clone() });
     let wrap = |tool: Arc<dyn Tool>| {
         let spec = tool.spec().clone();
+        let tool = inquiry::opened(tool, parts, conversation, &llm);
         Arc::new(RecordedTool { spec, inner: Some(tool), door: door.clone() }) as Arc<dyn Tool>
     };
     // The tool's own record says whether it ran; this one says what the flow was told, and needs no server to be read again.
@@ -149,6 +152,7 @@ async fn call_tool(
         Ok(Some(result)) => result,
         Ok(None) => {
             let result = direct::call_step(&**source, &call, &tool_cx, None, &wrap).await;
+            let result = inquiry::slots(result, &call.server, parts);
             match door.finish(&record, &result).await {
                 Ok(()) => result,
                 Err(shut) => ToolResult::Failed { reason: shut.to_string() },
@@ -189,7 +193,9 @@ async fn run_agent(
     if let Some(hooks) = &hooks {
         own.to_mut().extend(hooks.custom_tools());
     }
-    let tools = catalogue::tools(definition, &own, &reserved, parts, door, &cx.step("tools")).await;
+    let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.model_of(definition), door: door.clone() });
+    let open = |tool| inquiry::opened(tool, parts, conversation, &llm);
+    let tools = catalogue::tools(definition, &own, &reserved, parts, door, &open, &cx.step("tools")).await;
     if let Some(reason) = nothing_to_work_with(definition, &tools, parts) {
         return failed("A0509", reason);
     }
@@ -198,7 +204,7 @@ async fn run_agent(
         conversation,
         call,
         definition,
-        llm: Arc::new(RecordedLlm { inner: parts.model_of(definition), door: door.clone() }),
+        llm: llm.clone(),
         tools,
         metadata: parts.metadata(conversation),
         meta: Arc::new(parts.meta(conversation)),

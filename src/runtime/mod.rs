@@ -14,6 +14,7 @@ mod desk;
 mod effects;
 mod hash;
 mod hooks;
+mod inquiry;
 mod knowledge;
 mod mailbox;
 mod meter;

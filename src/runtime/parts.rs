@@ -110,6 +110,14 @@ impl Parts {
                     own.insert(parameter.clone(), value.clone());
                 }
             }
+            for (parameter, key) in &server.meta_metadata {
+                let known = self.metadata(conversation);
+                let of_message = known.get("message_metadata").and_then(|all| all.get(key));
+                let value = known.get(key).filter(|_| key != "message_metadata").or(of_message);
+                if let Some(value) = value.filter(|value| !value.is_null()) {
+                    own.insert(parameter.clone(), value.clone());
+                }
+            }
             if !own.is_empty() {
                 meta.insert(name.to_string(), Json::Object(own));
             }

@@ -6,7 +6,9 @@
 mod actions;
 mod cases;
 mod hooks;
+mod conformance;
 mod mcp;
+mod oauth;
 mod parts;
 mod starter;
 mod vectors;

@@ -339,9 +339,8 @@ fn answer(bytes: &[u8]) -> ToolOutcome {
     };
     match (answer.error, answer.result) {
         (Some(message), _) => ToolOutcome::Failed(crate::tools::ToolFailure {
-            kind: FailureKind::ToolError,
-            message,
             fatal: answer.fatal,
+            ..crate::tools::ToolFailure::new(FailureKind::ToolError, message)
         }),
         (None, Some(Json::String(text))) => {
             let content = vec![json!({"type": "text", "text": text})];

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{BotMessage, Event};
 use crate::{
-    ids::{ActionName, AgentName, FlowId, ServerName, StepId, ToolName},
+    ids::{ActionName, AgentName, FlowId, ServerName, SlotName, StepId, ToolName},
     time::Timestamp,
 };
 
@@ -111,6 +111,13 @@ pub enum ToolResult {
     Unknown {
         /// Why, for operators.
         reason: String,
+    },
+    /// It did nothing, for it needs to know something of the user first.
+    Wants {
+        /// What it says, for operators.
+        reason: String,
+        /// The slots that answer it: asked for one after the other, then it is called again.
+        slots: Vec<SlotName>,
     },
 }
 
