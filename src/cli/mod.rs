@@ -11,6 +11,8 @@ mod explain;
 mod graph;
 mod import;
 mod init;
+#[cfg(feature = "mcp")]
+mod offer;
 pub(crate) mod out;
 mod place;
 mod rasa;
@@ -69,6 +71,9 @@ enum Command {
     Data(rasa::Data),
     /// Show the page of an error code; without a code, list them
     Explain(explain::Args),
+    /// Offer the assistant to a host as an MCP server on standard input and output
+    #[cfg(feature = "mcp")]
+    Mcp(offer::Args),
     /// Serve the tools of a demonstration over MCP on standard input and output
     #[cfg(feature = "mcp")]
     Demo(demo::Args),
@@ -106,6 +111,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Inspect(args) => rasa::inspect(args),
         Command::Data(args) => rasa::data(args),
         Command::Elsewhere(words) => rasa::elsewhere(&words),
+        #[cfg(feature = "mcp")]
+        Command::Mcp(args) => wait(offer::offer(args)),
         #[cfg(feature = "mcp")]
         Command::Demo(args) => wait(demo::demo(args)),
     };
