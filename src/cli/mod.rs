@@ -7,6 +7,8 @@ mod chat;
 mod check;
 #[cfg(feature = "mcp")]
 mod demo;
+#[cfg(feature = "mcp")]
+mod desk;
 mod explain;
 mod graph;
 mod import;

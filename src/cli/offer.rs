@@ -1,9 +1,11 @@
 //! `segue mcp`: the assistant as an MCP server for one host, on standard input and output.
 
+use std::convert::Infallible;
+
 use segue::{
     channels::mcp::{self, Desk, Offer},
     limits,
-    runtime::Outbox,
+    runtime::{Assistant, Outbox},
     server,
     store::{self, Location},
 };
@@ -44,15 +46,15 @@ pub(super) async fn offer(args: Args) -> Done {
     let store = store::open(&location)?;
     let assistant = opened.builder.store(store).build().map_err(cannot_build)?;
     let desk = Desk::new(&assistant, offer);
-    let serving = async {
+    let served = {
         tokio::select! {
             served = desk.serve_stdio(server::end_asked()) => served,
             // Of a store that others use, a server fires the reminders.
             () = assistant.timers(&|_, _| Box::new(Outbox)), if location == Location::Memory => Ok(()),
+            // Sources connect while the host is served already; a call that needs one waits for it.
+            never = connected(&assistant) => match never {},
         }
     };
-    // Sources connect while the host is served already; a call that needs one waits for it.
-    let (served, ()) = tokio::join!(serving, async { assistant.connect().await });
     assistant.close(limits::DRAIN).await;
     match served {
         Ok(()) => Ok(0),
@@ -61,4 +63,10 @@ pub(super) async fn offer(args: Args) -> Done {
             Ok(COULD_NOT_RUN)
         }
     }
+}
+
+/// Connects to every source, and stays.
+async fn connected(assistant: &Assistant) -> Infallible {
+    assistant.connect().await;
+    std::future::pending().await
 }
