@@ -21,10 +21,32 @@ pub const MODEL_LINE: usize = 1024 * 1024;
 pub const MODEL_ARGUMENTS: usize = 64 * 1024;
 /// Model: tool calls in one answer.
 pub const MODEL_CALLS: usize = 16;
+/// Model: blocks of one answer, on wires that have them: texts, calls and thoughts.
+pub const MODEL_BLOCKS: usize = 256;
+/// Model: bytes of thoughts in one answer that are kept, to be given back with the results of its calls.
+pub const MODEL_THOUGHTS: usize = 256 * 1024;
+/// Model: tokens of one answer on the messages wire, where neither the request nor the model's entry says otherwise: the wire
+/// wants a figure.
+pub const MODEL_TOKENS: u32 = 4_096;
+/// Model: places of one prompt that are marked for the vendor's cache; the messages wire refuses more.
+pub const MODEL_CACHE_MARKS: usize = 4;
 /// Model: tries of one call, the first included.
 pub const MODEL_TRIES: u32 = 2;
 /// Model: time that all tries of one call may take together beyond the first.
 pub const MODEL_RETRY_BUDGET: Duration = Duration::from_secs(10);
+/// Model: failures of one member of a group, within [`MODEL_FAILS_WITHIN`], after which it is left alone; `allowed_fails`
+/// of the router says otherwise.
+pub const MODEL_FAILS: usize = 5;
+/// Model: how long a failure is held against a member of a group.
+pub const MODEL_FAILS_WITHIN: Duration = Duration::from_secs(30);
+/// Model: how long a member that failed too often is left alone; `cooldown_time` of the router says otherwise.
+pub const MODEL_COOLDOWN: Duration = Duration::from_secs(30);
+/// Model: the same for a member whose account has no quota left.
+pub const MODEL_COOLDOWN_QUOTA: Duration = Duration::from_secs(600);
+/// Model: how soon the end of a call is expected that tries whether a member answers again.
+pub const MODEL_PROBE_NEAR: Duration = Duration::from_secs(1);
+/// Model: how long the quickness of a member is remembered.
+pub const MODEL_LATENCY_KEPT: Duration = Duration::from_secs(300);
 /// Model: how long to wait for usage and end mark after the model said that it is done.
 pub const MODEL_AFTER_END: Duration = Duration::from_millis(500);
 /// Model: bytes of an error body or of a whole JSON answer.

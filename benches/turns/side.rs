@@ -72,13 +72,8 @@ pub(crate) async fn open_all<S: Side>(side: &Arc<S>, each: usize) -> Vec<Vec<S::
     joined(opening).await
 }
 
-/// Lets all of them speak, and gives them back.
-pub(crate) async fn speak_all<S: Side>(side: &Arc<S>, talks: Vec<Vec<S::Talk>>, load: Load) {
-    speak(side, talks, load).await;
-}
-
-/// Like [`speak_all`], and gives the conversations back.
-pub(crate) async fn speak<S: Side>(side: &Arc<S>, talks: Vec<Vec<S::Talk>>, load: Load) -> Vec<Vec<S::Talk>> {
+/// Lets all of them speak.
+async fn speak_all<S: Side>(side: &Arc<S>, talks: Vec<Vec<S::Talk>>, load: Load) {
     let speaking = talks.into_iter().map(|mut talks| {
         let side = side.clone();
         tokio::spawn(async move {
@@ -87,10 +82,9 @@ pub(crate) async fn speak<S: Side>(side: &Arc<S>, talks: Vec<Vec<S::Talk>>, load
                     side.turn(talk, text).await;
                 }
             }
-            talks
         })
     });
-    joined(speaking).await
+    joined(speaking).await;
 }
 
 async fn joined<T>(tasks: impl Iterator<Item = tokio::task::JoinHandle<T>>) -> Vec<T> {

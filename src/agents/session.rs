@@ -80,7 +80,10 @@ impl Session {
         let mut kept: Vec<Vec<Json>> = Vec::new();
         let mut size = 0;
         for group in self.groups().into_iter().rev() {
-            let group: Vec<Json> = group.iter().filter_map(|message| serde_json::to_value(&**message).ok()).collect();
+            let group: Vec<Json> = {
+                let kept = |message: &Arc<ChatMessage>| serde_json::to_value(message.without_thoughts()).ok();
+                group.iter().filter_map(kept).collect()
+            };
             size += group.iter().map(|message| message.to_string().len()).sum::<usize>();
             if size > limits::AGENT_EXCHANGES {
                 break;

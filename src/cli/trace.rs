@@ -62,6 +62,9 @@ fn text(trace: &TurnTrace) -> String {
     for event in &trace.events {
         let _ = writeln!(text, "  event   {}", serde_json::to_string(event).unwrap_or_default());
     }
+    if !trace.used.is_nothing() {
+        let _ = writeln!(text, "  used    {}; so far {}", trace.used, trace.used_so_far);
+    }
     for (code, reason) in &trace.failures {
         let _ = writeln!(text, "  failure {reason} [{code}]");
     }

@@ -189,6 +189,8 @@ impl Assembler {
             finish,
             usage,
             model: self.model,
+            thoughts: None,
+            route: None,
         })
     }
 

@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::price::rounded;
+
 /// One message of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
@@ -28,6 +30,9 @@ pub enum ChatMessage {
         /// Its calls, each of which must be answered by exactly one `Tool` message before the next request.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<ToolCall>,
+        /// What it thought with them, for vendors that want it back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        thoughts: Option<Arc<Thoughts>>,
     },
     /// The outcome of one call.
     Tool {
@@ -51,11 +56,20 @@ impl ChatMessage {
     }
     /// What the model said, without calls.
     pub fn assistant(text: impl Into<Arc<str>>) -> Arc<Self> {
-        Arc::new(Self::Assistant { text: text.into(), tool_calls: Vec::new() })
+        Arc::new(Self::Assistant { text: text.into(), tool_calls: Vec::new(), thoughts: None })
     }
     /// The outcome of `call`.
     pub fn tool(call: &ToolCall, text: impl Into<Arc<str>>) -> Arc<Self> {
         Arc::new(Self::Tool { call_id: call.id.clone(), name: call.name.clone(), text: text.into() })
+    }
+    /// The same message without what the model thought: vendors want that back only until the user speaks again.
+    pub fn without_thoughts(&self) -> Self {
+        match self {
+            Self::Assistant { text, tool_calls, .. } => {
+                Self::Assistant { text: text.clone(), tool_calls: tool_calls.clone(), thoughts: None }
+            }
+            other => other.clone(),
+        }
     }
     /// The text of the message, whoever said it.
     pub fn text(&self) -> &str {
@@ -117,6 +131,25 @@ impl fmt::Display for Arguments {
     }
 }
 
+/// What a model thought while it answered: closed to us, and shown to nobody. Some vendors want it back, unchanged, with the
+/// results of the calls that followed; no other model may see it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Thoughts {
+    /// The model that thought them, as its entry names it.
+    pub model: Arc<str>,
+    /// In the order they came.
+    pub blocks: Vec<Thought>,
+}
+
+/// One thought.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Thought {
+    /// How many parts of the answer came before it: its text counts as one, and each call.
+    pub after: usize,
+    /// As the vendor sent it.
+    pub block: Arc<Value>,
+}
+
 /// A whole answer: the fold of a stream that reached its terminal mark.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
@@ -140,6 +173,23 @@ pub struct Answer {
     /// The model that answered, as the vendor names it.
     #[serde(default)]
     pub model: Arc<str>,
+    /// What it thought, for vendors that want it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thoughts: Option<Arc<Thoughts>>,
+    /// Which model of a group of several answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<Arc<Route>>,
+}
+
+/// Which model of a group answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// Its place in its group, counted from 0.
+    pub member: usize,
+    /// The model, as its entry names it.
+    pub model: Arc<str>,
+    /// Tries of the call, this one included.
+    pub tries: u64,
 }
 
 impl Answer {
@@ -154,7 +204,7 @@ impl Answer {
     /// The message that stands for this answer in the next request.
     pub fn to_message(&self) -> Arc<ChatMessage> {
         let text = if self.text.is_empty() { self.refusal.clone().unwrap_or_default() } else { self.text.clone() };
-        Arc::new(ChatMessage::Assistant { text, tool_calls: self.tool_calls.clone() })
+        Arc::new(ChatMessage::Assistant { text, tool_calls: self.tool_calls.clone(), thoughts: self.thoughts.clone() })
     }
     /// Whether there is nothing in it: no call, and only white space for text.
     pub fn is_blank(&self) -> bool {
@@ -179,7 +229,7 @@ pub enum Finish {
 }
 
 /// Tokens of one call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens of the request, cached ones included.
     pub input: u64,
@@ -188,12 +238,18 @@ pub struct Usage {
     /// Those of `input` that came from the vendor's cache.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cached: u64,
+    /// Those of `input` that were written to the vendor's cache, where it says so.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_written: u64,
     /// Those of `output` that were hidden reasoning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning: u64,
     /// The vendor gave no believable figures; these are counted from bytes (four to a token).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
+    /// What they cost, where the model's entry has prices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
 }
 
 fn is_zero(n: &u64) -> bool {
@@ -205,7 +261,12 @@ impl std::ops::AddAssign for Usage {
         self.input = self.input.saturating_add(other.input);
         self.output = self.output.saturating_add(other.output);
         self.cached = self.cached.saturating_add(other.cached);
+        self.cache_written = self.cache_written.saturating_add(other.cache_written);
         self.reasoning = self.reasoning.saturating_add(other.reasoning);
         self.estimated = self.estimated || other.estimated;
+        self.cost = match (self.cost, other.cost) {
+            (Some(mine), Some(more)) => Some(rounded(mine + more)),
+            (mine, more) => mine.or(more),
+        };
     }
 }

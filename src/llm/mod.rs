@@ -12,16 +12,22 @@
 //! | [`profile`] | facts about model families |
 //! | `assemble`, `sse`, `pump` | bytes to events, events to a whole answer, within deadlines |
 //! | [`retry`], [`router`] | what is tried again, and what is tried next |
+//! | [`price`] | what an answer costs |
 //! | [`openai`] | the chat completions wire, and that of embeddings |
+//! | [`anthropic`] | the messages wire |
 //! | [`embeddings`] | texts to vectors |
 //! | [`scripted`], [`cassette`] | models without a network |
 
+pub mod anthropic;
 mod assemble;
 pub mod cassette;
+#[cfg(test)]
+mod conformance;
 pub mod embeddings;
 pub mod error;
 pub mod message;
 pub mod openai;
+pub mod price;
 pub mod profile;
 mod pump;
 pub mod request;
@@ -40,9 +46,10 @@ use serde_json::{Map, Value};
 
 pub use embeddings::{Embedder, Embedding};
 pub use error::{Fault, LlmError, LlmErrorKind};
-pub use message::{Answer, Arguments, ChatMessage, Finish, ToolCall, Usage};
+pub use message::{Answer, Arguments, ChatMessage, Finish, Route, ToolCall, Usage};
 pub use profile::{Effort, ModelProfile};
 pub use request::{ChatRequest, Purpose, RequestHash, ToolChoice, ToolSpec};
+pub use router::{GroupConfig, Strategy};
 pub use stream::{ChatStream, Delta};
 
 use crate::{cx::Cx, secret::Secret};
@@ -66,7 +73,7 @@ pub trait Llm: Send + Sync {
 /// One entry of a model group, as plain data: what `endpoints.yml` says after `${}` expansion and defaults.
 #[derive(Clone, Debug, Default)]
 pub struct ModelConfig {
-    /// `openai`, `azure`, `self-hosted`, `scripted`, `cassette`, or the name of a vendor that speaks chat completions.
+    /// `openai`, `azure`, `anthropic`, `self-hosted`, `scripted`, `cassette`, or the name of a vendor that speaks chat completions.
     pub provider: String,
     /// The vendor's name of the model.
     pub model: String,
@@ -74,7 +81,7 @@ pub struct ModelConfig {
     pub deployment: Option<String>,
     /// Where the API lives, up to and without `/chat/completions`.
     pub api_base: Option<String>,
-    /// Azure: the value of `api-version`.
+    /// Azure: the value of `api-version`. Anthropic: that of `anthropic-version`.
     pub api_version: Option<String>,
     /// The key; without one the provider's variable of [`Surroundings`] is taken.
     pub api_key: Option<Secret>,
@@ -123,6 +130,8 @@ pub struct Surroundings {
     pub openai_api_base: Option<String>,
     /// `OPENAI_API_KEY`.
     pub openai_api_key: Option<Secret>,
+    /// `ANTHROPIC_BASE_URL`: used by provider `anthropic` without `api_base`.
+    pub anthropic_base_url: Option<String>,
     /// `AZURE_API_BASE`.
     pub azure_api_base: Option<String>,
     /// `AZURE_API_VERSION`.
@@ -157,24 +166,45 @@ impl OpenError {
     }
 }
 
-/// Opens a model group: the first entry answers, the others take over in order when it fails.
+/// Opens a model group: one of its entries answers, as the group's strategy says; when it fails the others are asked.
 ///
 /// Opens no connection; reads the files of scripted models and cassettes.
 ///
 /// # Errors
 /// [`OpenError`] for an entry that lacks what its provider needs, or when there is no entry.
-pub fn open(entries: &[ModelConfig], around: &Surroundings) -> Result<Arc<dyn Llm>, OpenError> {
+pub fn open_group(
+    entries: &[ModelConfig],
+    group: &GroupConfig,
+    around: &Surroundings,
+) -> Result<Arc<dyn Llm>, OpenError> {
     let mut members = Vec::with_capacity(entries.len());
     for config in entries {
-        let tries =
-            config.num_retries.map_or(crate::limits::MODEL_TRIES, |retries| retries.saturating_add(1).min(MOST_TRIES));
-        members.push(router::Member { model: open_one(config, around)?, tries });
+        let retries = config.num_retries.map(|retries| retries.min(MOST_TRIES - 1));
+        let tries = retries.map_or(crate::limits::MODEL_TRIES, |retries| retries + 1);
+        members.push(router::Member { model: open_one(config, around)?, tries, share: router::Share::of(config) });
     }
     let mut members = members.into_iter();
     let Some(first) = members.next() else {
         return Err(OpenError::new(&ModelConfig::default(), "models", "the group has no model; list at least one"));
     };
-    Ok(Arc::new(router::Router::new(first, members.collect(), retry::RetryPolicy::default(), around.seed)))
+    let policy = retry::RetryPolicy::default();
+    Ok(Arc::new(router::Router::new(first, members.collect(), group.clone(), policy, around.seed)))
+}
+
+/// A group and others that stand in for it, in order, when it fails as a whole. Each keeps its own strategy.
+pub fn with_stand_ins(group: Arc<dyn Llm>, others: &[Arc<dyn Llm>], around: &Surroundings) -> Arc<dyn Llm> {
+    let member = |model: Arc<dyn Llm>| router::Member { model, tries: 1, share: router::Share::default() };
+    let others = others.iter().cloned().map(member).collect();
+    let policy = retry::RetryPolicy::default();
+    Arc::new(router::Router::new(member(group), others, GroupConfig::default(), policy, around.seed))
+}
+
+/// Opens entries of which the first answers and the others take over in order when it fails.
+///
+/// # Errors
+/// As [`open_group`].
+pub fn open(entries: &[ModelConfig], around: &Surroundings) -> Result<Arc<dyn Llm>, OpenError> {
+    open_group(entries, &GroupConfig::default(), around)
 }
 
 /// More tries than this help nobody within the budget of retries.
@@ -185,7 +215,8 @@ fn open_one(config: &ModelConfig, around: &Surroundings) -> Result<Arc<dyn Llm>,
         "scripted" => Arc::new(scripted::ScriptedLlm::open(config, around)?),
         "cassette" => Arc::new(cassette::Replayer::open(config)?),
         "" => return Err(OpenError::new(config, "provider", "missing; set it, as in `provider: openai`")),
-        "anthropic" | "bedrock" | "vertex_ai" | "huggingface_local" => {
+        "anthropic" => Arc::new(anthropic::Anthropic::new(config, around)?),
+        "bedrock" | "vertex_ai" | "huggingface_local" => {
             let cure = "this wire is not spoken yet; use a gateway that offers chat completions with `provider: self-hosted` and `api_base`";
             return Err(OpenError::new(config, "provider", cure));
         }
@@ -213,7 +244,8 @@ mod tests {
             (vec![], "models", "list at least one"),
             (vec![entry("")], "provider", "provider: openai"),
             (vec![entry("openai")], "api_key", "OPENAI_API_KEY"),
-            (vec![entry("anthropic")], "provider", "gateway"),
+            (vec![entry("bedrock")], "provider", "gateway"),
+            (vec![entry("anthropic")], "api_key", "ANTHROPIC_API_KEY"),
             (vec![entry("scripted")], "script", "name the file"),
             (vec![entry("cassette")], "cassette", "name the file"),
             (vec![script("rules: 3")], "script", "s.yml"),

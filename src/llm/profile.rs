@@ -61,8 +61,10 @@ pub enum Effort {
     Medium,
     /// Much.
     High,
-    /// As much as it can.
+    /// Very much.
     Xhigh,
+    /// As much as it can.
+    Max,
 }
 
 const FROM_LOW: &[Effort] = &[Effort::Low, Effort::Medium, Effort::High];

@@ -99,8 +99,11 @@ impl ChatRequest {
                 out.push(b',');
             }
             match &**message {
-                ChatMessage::Assistant { text, tool_calls } if !tool_calls.is_empty() => {
+                ChatMessage::Assistant { text, tool_calls, thoughts: None } if !tool_calls.is_empty() => {
                     write_calls(text, tool_calls, out)?;
+                }
+                ChatMessage::Assistant { tool_calls, .. } if !tool_calls.is_empty() => {
+                    write_sorted(&serde_json::to_value(message)?, out)?;
                 }
                 plain => serde_json::to_writer(&mut *out, plain)?,
             }
@@ -315,7 +318,7 @@ mod tests {
             Purpose::AGENT,
             vec![
                 ChatMessage::system("be brief"),
-                Arc::new(ChatMessage::Assistant { text: "".into(), tool_calls: vec![call.clone()] }),
+                Arc::new(ChatMessage::Assistant { text: "".into(), tool_calls: vec![call.clone()], thoughts: None }),
                 ChatMessage::tool(&call, "{}"),
             ],
         )
@@ -353,7 +356,7 @@ mod tests {
         let broken = Arguments::Malformed { text: "{\"a".into(), error: "ends \"early\"".into() };
         let call = |id: &str, arguments| ToolCall { id: id.into(), name: "find\n".into(), arguments };
         let calls = vec![call("c1", Arguments::json(json!({"y": [1], "x": {"b": null, "a": 2}}))), call("c2", broken)];
-        let message = Arc::new(ChatMessage::Assistant { text: "so \"be\" it".into(), tool_calls: calls });
+        let message = Arc::new(ChatMessage::Assistant { text: "so \"be\" it".into(), tool_calls: calls, thoughts: None });
         let mut sorted = serde_json::to_value(&*message).unwrap();
         sorted.sort_all_objects();
         let request = ChatRequest::new(Purpose::AGENT, vec![message]);

@@ -1,12 +1,20 @@
-//! A model group: several models of which one answers. Asks them in order, falls back on typed failure, tries again what may
-//! be tried again. Weights and a circuit breaker will decide the order in `Router::order`; nothing else changes then.
+//! A model group: several models of which one answers. Asks them in the order of the group's strategy, falls back on typed
+//! failure, tries again what may be tried again, and leaves alone who failed too often.
+//!
+//! `strategy` decides the order, `health` knows who may be asked, `retry` decides what is tried again.
+
+mod health;
+pub mod strategy;
 
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, future::BoxFuture, stream};
 
+use self::health::{Health, Visit, Why};
+pub use self::strategy::{GroupConfig, Share, Strategy};
 use super::{
-    ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelProfile,
+    Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, MOST_TRIES, ModelProfile,
+    message::Route,
     retry::{RetryPolicy, Standing, Verdict, random},
 };
 use crate::cx::Cx;
@@ -18,47 +26,76 @@ pub struct Member {
     pub model: Arc<dyn Llm>,
     /// How often it may be asked for one call, at least once.
     pub tries: u32,
+    /// Its share of the calls, and its prices.
+    pub share: Share,
 }
 
 /// A model group.
-pub struct Router {
-    first: Member,
-    others: Vec<Member>,
+pub struct Router(Arc<Group>);
+
+struct Group {
+    profile: ModelProfile,
+    members: Vec<Member>,
+    config: GroupConfig,
     policy: RetryPolicy,
     seed: u64,
+    health: Arc<Health>,
 }
 
 impl Router {
-    /// A group that asks `first`, then `others` in order. `seed` is for the jitter of waits.
-    pub fn new(first: Member, others: Vec<Member>, policy: RetryPolicy, seed: u64) -> Self {
-        Self { first, others, policy, seed }
+    /// A group of `first` and `others`. `seed` is for the jitter of waits.
+    pub fn new(first: Member, others: Vec<Member>, config: GroupConfig, policy: RetryPolicy, seed: u64) -> Self {
+        let profile = first.model.profile().clone();
+        let members: Vec<Member> = std::iter::once(first).chain(others).collect();
+        let health = Health::new(members.len(), &config);
+        Self(Arc::new(Group { profile, members, config, policy, seed, health }))
     }
+}
 
+impl Group {
     /// The members in the order in which this call asks them.
-    fn order(&self) -> Vec<Member> {
-        std::iter::once(&self.first).chain(&self.others).cloned().collect()
+    fn order(&self, request: &ChatRequest, cx: &Cx) -> Vec<usize> {
+        if self.members.len() == 1 {
+            return vec![0];
+        }
+        let known = self.health.known(cx.clock.elapsed());
+        let members: Vec<_> = self.members.iter().map(|member| member.share).zip(known).collect();
+        strategy::order(self.config.strategy, &members, call_id(request, cx))
     }
+}
+
+/// The same for the same call, whenever and wherever it is made.
+fn call_id(request: &ChatRequest, cx: &Cx) -> u64 {
+    let last = request.messages.last().map_or("", |message| message.text());
+    let texts = [cx.key.as_str(), request.purpose.as_str(), last];
+    texts.iter().flat_map(|text| text.bytes().chain([0])).fold(request.messages.len() as u64, |id, byte| {
+        // FNV-1a: the lot is drawn by a better mixer.
+        (id ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    })
 }
 
 impl Llm for Router {
     fn profile(&self) -> &ModelProfile {
-        self.first.model.profile()
+        &self.0.profile
     }
 
     /// The stream begins with the first piece of whichever model answered; until then failures change nothing for the
     /// reader. After a piece of text left, a failure is told as it is.
     fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         let mut call = Call {
-            members: self.order().into_iter(),
+            order: self.0.order(&request, cx).into_iter(),
+            group: self.0.clone(),
             member: None,
+            visit: None,
             stream: None,
             request,
             cx: cx.clone(),
-            policy: self.policy,
-            seed: self.seed,
             made: 0,
             total: 0,
             failed_at: None,
+            last: None,
+            has_waited: false,
+            nobody_left: false,
             shown: false,
             ended: false,
         };
@@ -78,19 +115,26 @@ impl Llm for Router {
 
 /// One call to a group, over all its tries.
 struct Call {
-    members: std::vec::IntoIter<Member>,
-    member: Option<Member>,
+    group: Arc<Group>,
+    /// Members that were not asked yet.
+    order: std::vec::IntoIter<usize>,
+    member: Option<usize>,
+    visit: Option<Visit>,
     stream: Option<ChatStream>,
     request: ChatRequest,
     cx: Cx,
-    policy: RetryPolicy,
-    seed: u64,
     /// Tries of this member.
     made: u32,
     /// Tries of all members.
     total: u64,
     /// When the first try failed: the budget runs from there.
     failed_at: Option<Duration>,
+    /// The failure of the latest try.
+    last: Option<LlmError>,
+    /// Whether it waited for a member that asked to wait.
+    has_waited: bool,
+    /// Whether all others are left alone: then there is no more to try.
+    nobody_left: bool,
     /// Whether text left: from then on nothing is tried again.
     shown: bool,
     ended: bool,
@@ -118,44 +162,123 @@ impl Call {
 
     /// One delta of the model that is being asked; asks one first if none is.
     async fn advance(&mut self) -> Result<Delta, LlmError> {
-        if let Some(stream) = &mut self.stream {
-            return stream.next().await.unwrap_or(Err(LlmErrorKind::CutShort.into()));
+        let delta = match &mut self.stream {
+            Some(stream) => stream.next().await,
+            None => self.begin().await?,
+        };
+        match delta.unwrap_or(Err(LlmErrorKind::CutShort.into()))? {
+            Delta::Done(answer) => Ok(Delta::Done(self.done(answer))),
+            delta => Ok(delta),
         }
-        if self.member.is_none() {
-            self.member = self.members.next();
-        }
-        let Some(member) = &self.member else { return Err(LlmErrorKind::Unreachable.into()) };
+    }
+
+    /// Asks a member, and gives the first piece of its answer.
+    async fn begin(&mut self) -> Result<Option<Result<Delta, LlmError>>, LlmError> {
+        let at = self.pick().await?;
+        let Some(member) = self.group.members.get(at) else { return Err(LlmErrorKind::Unreachable.into()) };
         self.made += 1;
         self.total += 1;
         let mut stream = member.model.chat(self.request.clone(), &self.cx).await?;
         let first = stream.next().await;
         self.stream = Some(stream);
-        first.unwrap_or(Err(LlmErrorKind::CutShort.into()))
+        if let (Some(visit), Some(Ok(_))) = (&self.visit, &first) {
+            visit.began_to_answer(self.cx.clock.elapsed());
+        }
+        Ok(first)
+    }
+
+    /// The member to ask: the same again, or the next that may be asked.
+    async fn pick(&mut self) -> Result<usize, LlmError> {
+        loop {
+            let now = self.cx.clock.elapsed();
+            let again = self.member;
+            for at in again.into_iter().chain(self.order.by_ref()) {
+                if let Some(visit) = self.group.health.enter(at, now) {
+                    self.made = if again == Some(at) { self.made } else { 0 };
+                    self.member = Some(at);
+                    self.visit = Some(visit);
+                    return Ok(at);
+                }
+            }
+            self.member = None;
+            self.nobody_left = true;
+            if let Some(last) = self.last.take() {
+                return Err(last);
+            }
+            let (until, why) = self.group.health.next_opening(now).unwrap_or((now, Why::Failing));
+            let wait = until.saturating_sub(now);
+            let room = self.group.policy.budget.min(self.cx.remaining());
+            // What asked to wait is waited for, once; what fails is not (reliability.md L1, L3).
+            if why == Why::Failing || self.has_waited || wait >= room {
+                let after = Some(wait);
+                let kind = match why {
+                    Why::Limited => LlmErrorKind::RateLimited { after },
+                    Why::Failing => LlmErrorKind::Overloaded { after },
+                };
+                return Err(
+                    LlmError::new(kind).because("after earlier failures, no model of the group is asked for now")
+                );
+            }
+            (self.has_waited, self.nobody_left) = (true, false);
+            let until = self.cx.clock.deadline(wait);
+            self.cx.wait(self.cx.clock.sleep(until)).await?;
+            self.order = self.group.order(&self.request, &self.cx).into_iter();
+        }
+    }
+
+    /// Notes who answered and what it cost.
+    fn done(&mut self, answer: Arc<Answer>) -> Arc<Answer> {
+        if let Some(visit) = self.visit.take() {
+            visit.answered(&answer.usage, self.cx.clock.elapsed());
+        }
+        let Some((at, member)) = self.member.and_then(|at| Some((at, self.group.members.get(at)?))) else {
+            return answer;
+        };
+        let prices = member.share.prices.filter(|_| answer.usage.cost.is_none());
+        let is_one_of_many = self.group.members.len() > 1 && answer.route.is_none();
+        if prices.is_none() && !is_one_of_many {
+            return answer;
+        }
+        let mut answer = Arc::unwrap_or_clone(answer);
+        if let Some(prices) = prices {
+            answer.usage.cost = Some(prices.cost(&answer.usage));
+        }
+        if is_one_of_many {
+            let model = member.model.profile().model.as_str().into();
+            answer.route = Some(Arc::new(Route { member: at, model, tries: self.total }));
+        }
+        Arc::new(answer)
     }
 
     /// Prepares the next try, or gives the failure back.
     async fn recover(&mut self, error: LlmError) -> Result<(), LlmError> {
-        if self.shown {
+        let now = self.cx.clock.elapsed();
+        let model = self.member.and_then(|at| self.group.members.get(at)).map(|member| &member.model.profile().model);
+        let model = model.map_or("", String::as_str);
+        if let Some(visit) = self.visit.take()
+            && visit.failed(&error, now)
+        {
+            tracing::error!(model, code = error.code(), "a model fails; it is left alone for a while: {error}");
+        }
+        if self.shown || self.nobody_left || self.is_tried_enough() {
             return Err(error);
         }
-        let now = self.cx.clock.elapsed();
+        let mine = self.member.and_then(|at| self.group.members.get(at));
         let standing = Standing {
             made: self.made,
-            allowed: self.member.as_ref().map_or(1, |member| member.tries.max(1)),
-            has_next: self.members.len() > 0,
+            allowed: mine.map_or(1, |member| member.tries.max(1)),
+            has_next: self.order.as_slice().iter().any(|at| self.group.health.may_ask(*at, now)),
             spent: now.saturating_sub(*self.failed_at.get_or_insert(now)),
             left: self.cx.remaining(),
         };
         // The request is part of the luck, so that calls that failed together do not come back together.
         let [a, b, c, d, e, f, g, h, ..] = self.request.hash().0;
-        let luck = random(self.seed ^ u64::from_be_bytes([a, b, c, d, e, f, g, h]), self.total);
-        let model = self.member.as_ref().map_or("", |member| &member.model.profile().model);
-        match self.policy.judge(&error, standing, luck) {
+        let luck = random(self.group.seed ^ u64::from_be_bytes([a, b, c, d, e, f, g, h]), self.total);
+        match self.group.policy.judge(&error, standing, luck) {
             Verdict::Fail => return Err(error),
             Verdict::Next => {
                 tracing::warn!(model, code = error.code(), "a model failed; asking the next of its group");
                 self.member = None;
-                self.made = 0;
             }
             Verdict::Again(wait) => {
                 tracing::warn!(model, code = error.code(), ?wait, "a model failed; asking it again");
@@ -163,7 +286,13 @@ impl Call {
                 self.cx.wait(self.cx.clock.sleep(until)).await?;
             }
         }
+        self.last = Some(error);
         Ok(())
+    }
+
+    fn is_tried_enough(&self) -> bool {
+        let most = self.group.config.num_retries.map(|retries| u64::from(retries.min(MOST_TRIES)) + 1);
+        most.is_some_and(|most| self.total >= most)
     }
 }
 

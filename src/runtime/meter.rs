@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-use segue_engine::ids::FlowId;
+use segue_engine::{conversation::ModelsUsed, ids::FlowId};
 use serde::Serialize;
 use serde_json::Value as Json;
 
@@ -13,7 +13,7 @@ use crate::{
     cx::StepKey,
     knowledge::Looked,
     limits,
-    llm::{Answer, ChatRequest, LlmError, LlmErrorKind},
+    llm::{Answer, ChatRequest, LlmError, LlmErrorKind, Usage},
     store::StoreError,
     tools::ToolSpec,
     understanding::Choice,
@@ -83,6 +83,8 @@ pub enum Seen {
 #[derive(Default)]
 pub(super) struct Meter {
     model_calls: AtomicU32,
+    /// What the answers of models used, recorded ones included: the same when the turn is walked again.
+    used: Mutex<ModelsUsed>,
     /// A store error that stopped the turn; the turn is tried again from what is stored.
     broken: Mutex<Option<StoreError>>,
     /// Filled only when a trace is wanted.
@@ -110,6 +112,9 @@ impl Meter {
     }
     /// Notes an answer.
     pub(super) fn heard(&self, key: &StepKey, answer: &Result<Answer, LlmError>) {
+        if let Ok(answer) = answer {
+            *lock(&self.used) += used(answer);
+        }
         self.note(|| Seen::Heard {
             key: key.to_string(),
             answer: match answer {
@@ -117,6 +122,11 @@ impl Meter {
                 Err(error) => serde_json::to_value(error).unwrap_or(Json::Null),
             },
         });
+    }
+    /// What models used in this turn, where one answered.
+    pub(super) fn used(&self) -> Option<ModelsUsed> {
+        let used = *lock(&self.used);
+        (!used.is_nothing()).then_some(used)
     }
     /// Notes which flows the prompt showed.
     pub(super) fn chose(&self, key: &StepKey, choice: &Choice, shown: impl FnOnce() -> Vec<FlowId>) {
@@ -160,6 +170,11 @@ impl Meter {
             lock(list).push(seen());
         }
     }
+}
+
+fn used(answer: &Answer) -> ModelsUsed {
+    let Usage { input, output, cached, cache_written, reasoning, estimated, cost } = answer.usage;
+    ModelsUsed { answers: 1, input, output, cached, cache_written, reasoning, estimated, cost }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

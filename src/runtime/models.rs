@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 use crate::{
     environment,
     http::Outbound,
-    llm::{self, Embedder, Llm, ModelConfig, OpenError, Source, Surroundings},
+    llm::{self, Embedder, GroupConfig, Llm, ModelConfig, OpenError, Source, Surroundings},
     secret::Secret,
 };
 
@@ -25,6 +25,9 @@ pub(super) struct Models<'a> {
     around: Surroundings,
     /// Groups that are open, by id: components that name one group share its connections and what it knows of failures.
     opened: RefCell<BTreeMap<Arc<str>, Arc<dyn Llm>>>,
+    /// The same without the groups that stand in for them: a group that stands in brings no others along, so that two may
+    /// stand in for each other.
+    alone: RefCell<BTreeMap<Arc<str>, Arc<dyn Llm>>>,
     /// The same for embedding models.
     embedders: RefCell<BTreeMap<Arc<str>, Arc<dyn Embedder>>>,
 }
@@ -44,6 +47,7 @@ impl<'a> Models<'a> {
             openai_base_url: environment::variable("OPENAI_BASE_URL"),
             openai_api_base: environment::variable("OPENAI_API_BASE"),
             openai_api_key: key("OPENAI_API_KEY"),
+            anthropic_base_url: environment::variable("ANTHROPIC_BASE_URL"),
             azure_api_base: environment::variable("AZURE_API_BASE"),
             azure_api_version: environment::variable("AZURE_API_VERSION"),
             azure_api_key: key("AZURE_API_KEY"),
@@ -51,7 +55,14 @@ impl<'a> Models<'a> {
             outbound,
             seed,
         };
-        Self { project, root, around, opened: RefCell::default(), embedders: RefCell::default() }
+        Self {
+            project,
+            root,
+            around,
+            opened: RefCell::default(),
+            alone: RefCell::default(),
+            embedders: RefCell::default(),
+        }
     }
 
     /// The model of a component: its group, its own settings, else the first group, else the format's default.
@@ -65,18 +76,49 @@ impl<'a> Models<'a> {
         if let Some(open) = named.as_ref().and_then(|id| self.opened.borrow().get(id).cloned()) {
             return Ok(open);
         }
-        let defs: Vec<ModelDef> = match (group, own.is_empty()) {
-            (Some(id), _) => groups.get(id).map(|group| group.models.clone()).unwrap_or_default(),
-            (None, false) => vec![from_map(own, DEFAULT_MODEL)],
-            (None, true) => groups.values().next().map(|group| group.models.clone()).unwrap_or_default(),
+        let Some(id) = named else {
+            let def = if group.is_some() { from_map(&Map::new(), DEFAULT_MODEL) } else { from_map(own, DEFAULT_MODEL) };
+            return llm::open(&[self.config(&def)], &self.around);
         };
-        let defs = if defs.is_empty() { vec![from_map(&Map::new(), DEFAULT_MODEL)] } else { defs };
-        let configs: Vec<ModelConfig> = defs.iter().map(|def| self.config(def)).collect();
-        let model = llm::open(&configs, &self.around)?;
-        if let Some(id) = named {
-            self.opened.borrow_mut().insert(id, model.clone());
-        }
+        let model = self.alone(&id)?;
+        let stand_ins: Vec<Arc<dyn Llm>> =
+            self.stand_ins(&id).iter().map(|other| self.alone(other)).collect::<Result<_, _>>()?;
+        let model = if stand_ins.is_empty() { model } else { llm::with_stand_ins(model, &stand_ins, &self.around) };
+        self.opened.borrow_mut().insert(id, model.clone());
         Ok(model)
+    }
+
+    /// A group without those that stand in for it.
+    fn alone(&self, id: &Arc<str>) -> Result<Arc<dyn Llm>, OpenError> {
+        if let Some(open) = self.alone.borrow().get(id).cloned() {
+            return Ok(open);
+        }
+        let group = self.project.endpoints.model_groups.get(id);
+        let defs = group.map(|group| group.models.clone()).filter(|defs| !defs.is_empty());
+        let defs = defs.unwrap_or_else(|| vec![from_map(&Map::new(), DEFAULT_MODEL)]);
+        let configs: Vec<ModelConfig> = defs.iter().map(|def| self.config(def)).collect();
+        let router = group.and_then(|group| group.router.as_ref()).map(GroupConfig::of).unwrap_or_default();
+        let model = llm::open_group(&configs, &router, &self.around)?;
+        self.alone.borrow_mut().insert(id.clone(), model.clone());
+        Ok(model)
+    }
+
+    /// `fallbacks` of a group's router: other groups, each once.
+    fn stand_ins(&self, id: &Arc<str>) -> Vec<Arc<str>> {
+        let groups = &self.project.endpoints.model_groups;
+        let written = groups.get(id).and_then(|group| group.router.as_ref()?.get("fallbacks"));
+        let names = match written {
+            Some(Json::String(one)) => vec![one.as_str()],
+            Some(Json::Array(many)) => many.iter().filter_map(Json::as_str).collect(),
+            _ => Vec::new(),
+        };
+        let mut found: Vec<Arc<str>> = Vec::new();
+        for group in names.iter().filter_map(|name| groups.get(*name)) {
+            if group.id != *id && !found.contains(&group.id) {
+                found.push(group.id.clone());
+            }
+        }
+        found
     }
 
     /// The embedding model of a component: its group, or its own settings.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use segue_engine::{
-    conversation::{Conversation, Event},
+    conversation::{Conversation, Event, EventKind, ModelsUsed},
     dialogue::Reason,
     ids::ConversationId,
 };
@@ -81,6 +81,10 @@ pub struct TurnTrace {
     pub events: Vec<Event>,
     /// What went wrong on our side.
     pub failures: Vec<(String, String)>,
+    /// What models used in this turn.
+    pub used: ModelsUsed,
+    /// What they used from the beginning of the conversation to the end of this turn.
+    pub used_so_far: ModelsUsed,
 }
 
 /// One step of the journal.
@@ -120,11 +124,15 @@ impl Assistant {
         let mut traces = Vec::new();
         let mut conversation = Conversation::new(id.clone());
         for turn in self.turns(id).await? {
-            if only.is_none_or(|number| number == turn.turn.0) {
-                let (walked, seen) = self.again(&mut conversation.clone(), &turn, Meter::tracing()).await;
-                traces.push(trace_of(&turn, walked, seen));
-            }
+            let seen = if only.is_none_or(|number| number == turn.turn.0) {
+                Some(self.again(&mut conversation.clone(), &turn, Meter::tracing()).await)
+            } else {
+                None
+            };
             turn.events.iter().for_each(|event| conversation.apply(event));
+            if let Some((walked, seen)) = seen {
+                traces.push(trace_of(&turn, walked, seen, conversation.models));
+            }
         }
         Ok(traces)
     }
@@ -192,7 +200,13 @@ fn compare(turn: &StoredTurn, replayed: &[Event]) -> Option<Difference> {
     })
 }
 
-fn trace_of(turn: &StoredTurn, walked: Walked, seen: Vec<Seen>) -> TurnTrace {
+fn trace_of(turn: &StoredTurn, walked: Walked, seen: Vec<Seen>, used_so_far: ModelsUsed) -> TurnTrace {
+    let mut used = ModelsUsed::default();
+    for event in &turn.events {
+        if let EventKind::ModelsUsed(more) = &event.kind {
+            used += *more;
+        }
+    }
     let began = turn.inbound.at;
     let steps = turn.journal.iter().map(|record| TraceStep {
         key: record.key.to_string(),
@@ -207,5 +221,7 @@ fn trace_of(turn: &StoredTurn, walked: Walked, seen: Vec<Seen>) -> TurnTrace {
         steps: steps.collect(),
         events: turn.events.clone(),
         failures: turn.trace.as_deref().and_then(|trace| serde_json::from_str(trace).ok()).unwrap_or_default(),
+        used,
+        used_so_far,
     }
 }

@@ -104,6 +104,12 @@ pub(super) async fn walk(
             }
         };
     }
+    if let Some(used) = door.meter.used() {
+        let at = crate::clock::Clock::now(&*door.clock);
+        let event = Event { at, kind: EventKind::ModelsUsed(used), place: EventPlace::default() };
+        conversation.apply(&event);
+        walked.events.push(event);
+    }
     walked
 }
 

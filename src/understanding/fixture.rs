@@ -107,6 +107,7 @@ fn slot(name: &str, kind: SlotType) -> SlotDef {
         kind,
         initial: Json::Null,
         mappings: Vec::new(),
+        fill: Default::default(),
         validation: None,
         shared: false,
         builtin: false,

@@ -1,6 +1,6 @@
 //! A genuine action server: everything its library can say, reached by an address and as a module that we serve ourselves.
 
-use std::{fs, os::unix::process::CommandExt, path::Path, sync::Arc, time::Duration};
+use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use segue::{
     Assistant, AssistantBuilder, Incoming, NoSink, Report,
@@ -88,10 +88,10 @@ impl Ground {
     }
 }
 
-/// A server in a process group of its own, since one of its actions kills the group.
+/// A server, which has a process group of its own (`Part`): one of its actions kills the group.
 fn serve(folder: &Path, port: u16) -> Part {
     let mut command = parts::action_server(folder, port);
-    command.env("ACTION_LOG", folder.join("log")).process_group(0);
+    command.env("ACTION_LOG", folder.join("log"));
     let mut part = Part::start(&mut command);
     part.line_with("up and running");
     // It says so a little before it listens.

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -115,7 +116,8 @@ pub(crate) struct Part {
 impl Part {
     /// Starts a part.
     pub(crate) fn start(command: &mut Command) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A group of its own: some parts start workers, which must end with them.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the part starts");
         let (out, error) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let (send, lines) = channel();
@@ -159,6 +161,8 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
+        let group = format!("-{}", self.child.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -9,7 +9,7 @@
 pub(crate) mod embeddings;
 pub(crate) mod endpoint;
 mod request;
-mod response;
+pub(super) mod response;
 pub(crate) mod stream;
 
 pub(crate) use response::failure;
@@ -113,7 +113,7 @@ impl Llm for OpenAi {
     }
 }
 
-fn overdue(stopped: Stopped, first: Deadline, cx: &Cx) -> LlmError {
+pub(super) fn overdue(stopped: Stopped, first: Deadline, cx: &Cx) -> LlmError {
     match stopped {
         Stopped::Cancelled => LlmErrorKind::Cancelled.into(),
         Stopped::DeadlinePassed if cx.deadline <= first => LlmErrorKind::Total.into(),
@@ -131,16 +131,16 @@ fn cause(error: reqwest::Error) -> Arc<str> {
     format!("{error}: {deepest}").into()
 }
 
-fn unreachable(error: reqwest::Error) -> LlmError {
+pub(super) fn unreachable(error: reqwest::Error) -> LlmError {
     LlmError::new(LlmErrorKind::Unreachable).because(cause(error))
 }
 
-fn broken(error: reqwest::Error) -> LlmError {
+pub(super) fn broken(error: reqwest::Error) -> LlmError {
     LlmError::new(LlmErrorKind::CutShort).because(cause(error))
 }
 
 /// Reads what the vendor says with a status other than 2xx, as far as the limits allow.
-async fn refusal(response: reqwest::Response, cx: &Cx) -> LlmError {
+pub(super) async fn refusal(response: reqwest::Response, cx: &Cx) -> LlmError {
     let status = response.status().as_u16();
     let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let after =

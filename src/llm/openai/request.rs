@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::llm::{
     ModelConfig,
     message::{ChatMessage, ToolCall},
+    price::LOCAL_KEYS,
     profile::{Effort, ModelProfile, TokenLimit},
     request::{ChatRequest, ToolChoice, ToolSpec},
 };
@@ -34,9 +35,6 @@ const OWN_KEYS: &[&str] = &[
     "api_type",
     "request_timeout",
     "num_retries",
-    "rpm",
-    "tpm",
-    "weight",
     "drop_params",
     "strict",
 ];
@@ -73,7 +71,7 @@ struct StreamOptions {
 
 /// The extras of a model entry that may travel.
 pub(super) fn extras(config: &ModelConfig) -> Map<String, Value> {
-    let travels = |key: &str| !OWN_KEYS.contains(&key) && !key.starts_with("aws_");
+    let travels = |key: &str| !OWN_KEYS.contains(&key) && !LOCAL_KEYS.contains(&key) && !key.starts_with("aws_");
     config.extra.iter().filter(|(key, _)| travels(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
@@ -217,8 +215,8 @@ fn wire(message: &ChatMessage, system_anywhere: bool) -> Wire<'_> {
     match message {
         ChatMessage::System { text } => plain(if system_anywhere { "system" } else { "user" }, &**text),
         ChatMessage::User { text } => plain("user", &**text),
-        ChatMessage::Assistant { text, tool_calls } if tool_calls.is_empty() => plain("assistant", &**text),
-        ChatMessage::Assistant { text, tool_calls } => Wire {
+        ChatMessage::Assistant { text, tool_calls, .. } if tool_calls.is_empty() => plain("assistant", &**text),
+        ChatMessage::Assistant { text, tool_calls, .. } => Wire {
             content: (!text.is_empty()).then_some(Cow::Borrowed(text)),
             tool_calls: Some(tool_calls.iter().map(wire_call).collect()),
             ..plain("assistant", "")

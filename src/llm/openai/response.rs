@@ -25,15 +25,17 @@ pub(crate) fn failure(status: u16, after: Option<Duration>, body: &[u8]) -> LlmE
     });
     let kind = match kind {
         LlmErrorKind::RateLimited { .. } => LlmErrorKind::RateLimited { after },
+        LlmErrorKind::Overloaded { .. } => LlmErrorKind::Overloaded { after },
         other => other,
     };
     LlmError::new(kind).because(format_args!("{status} {}: {}", said.code, said.message))
 }
 
 /// The failure that an error object within a stream of status 200 means.
-pub(super) fn in_stream(body: &[u8]) -> LlmError {
+pub(in crate::llm) fn in_stream(body: &[u8]) -> LlmError {
     let said = Said::of(body);
     let status = said.code.parse::<u16>().ok().filter(|status| (400..600).contains(status));
+    let status = status.or(said.code.contains("invalid_request").then_some(400));
     let kind = said.kind().or_else(|| status.map(|status| failure(status, None, b"{}").kind));
     LlmError::new(kind.unwrap_or(LlmErrorKind::Overloaded { after: None }))
         .because(format_args!("{}: {}", said.code, said.message))
@@ -63,7 +65,8 @@ impl Said {
             _ => String::new(),
         };
         let inner = error.pointer("/innererror/code").and_then(Value::as_str).unwrap_or_default();
-        let code = [text("code"), text("type"), text("status"), inner.into()].join(" ");
+        let detail = error.pointer("/details/error_code").and_then(Value::as_str).unwrap_or_default();
+        let code = [text("code"), text("type"), text("status"), inner.into(), detail.into()].join(" ");
         let message = match error {
             Value::String(text) => text.clone(),
             _ => [text("message"), text("detail")].concat(),
@@ -76,7 +79,9 @@ impl Said {
         let code = |words: &[&str]| words.iter().any(|word| self.code.contains(word));
         let message = self.message.to_lowercase();
         let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
-        if code(&["insufficient_quota", "billing", "credit", "quota_exceeded"]) {
+        if code(&["insufficient_quota", "billing", "credit", "quota_exceeded", "spend_limit"])
+            || says(&["credit balance is too low", "reached your specified api usage limits"])
+        {
             Some(LlmErrorKind::Quota)
         } else if code(&["context_length", "string_above_max_length", "request_too_large"])
             || says(&[
@@ -105,7 +110,7 @@ impl Said {
 }
 
 /// How long the vendor asks to wait: `retry-after-ms`, or `Retry-After` in seconds or as a date (RFC 9110, 10.2.3).
-pub(super) fn retry_after(millis: Option<&str>, after: Option<&str>, now: Timestamp) -> Option<Duration> {
+pub(in crate::llm) fn retry_after(millis: Option<&str>, after: Option<&str>, now: Timestamp) -> Option<Duration> {
     if let Some(millis) = millis.and_then(|text| text.trim().parse::<f64>().ok()) {
         return Duration::try_from_secs_f64(millis / 1e3).ok();
     }
@@ -118,7 +123,7 @@ pub(super) fn retry_after(millis: Option<&str>, after: Option<&str>, now: Timest
 }
 
 /// Puts a replacement character where UTF-8 is broken or an escape is half of a surrogate pair.
-pub(super) fn repair(data: &[u8]) -> String {
+pub(in crate::llm) fn repair(data: &[u8]) -> String {
     let text = String::from_utf8_lossy(data);
     let mut out = String::with_capacity(text.len());
     let mut rest = &*text;
@@ -150,7 +155,7 @@ fn surrogate(text: &str) -> Option<u16> {
 }
 
 /// Masks `key` and whatever looks like one of the common keys in a vendor's words.
-pub(super) fn without_key(error: LlmError, key: Option<&str>) -> LlmError {
+pub(in crate::llm) fn without_key(error: LlmError, key: Option<&str>) -> LlmError {
     let Some(detail) = error.detail.as_deref() else { return error };
     let mut clean = detail.to_owned();
     if let Some(key) = key.filter(|key| key.len() >= 4) {
@@ -174,13 +179,14 @@ mod tests {
     fn statuses_and_codes_become_decisions() {
         use LlmErrorKind as K;
         let after = Some(Duration::from_secs(2));
-        let cases: [(u16, &str, K); 16] = [
+        let cases: [(u16, &str, K); 19] = [
             (429, "{}", K::RateLimited { after }),
             (429, r#"{"error":{"code":"rate_limit_exceeded"}}"#, K::RateLimited { after }),
             (429, r#"{"error":{"code":"insufficient_quota"}}"#, K::Quota),
             (402, "", K::Quota),
             (500, "<html>", K::Overloaded { after }),
             (529, "{}", K::Overloaded { after }),
+            (503, r#"{"error":{"code":"overloaded"}}"#, K::Overloaded { after }),
             (400, r#"{"error":{"code":"context_length_exceeded"}}"#, K::TooLong),
             (400, r#"{"error":{"message":"the request exceeds the available context size"}}"#, K::TooLong),
             (
@@ -189,6 +195,12 @@ mod tests {
                 K::ContentFilter,
             ),
             (400, r#"{"error":"bad"}"#, K::BadRequest),
+            (
+                429,
+                r#"{"type":"error","error":{"type":"rate_limit_error","details":{"error_code":"enforced_spend_limit_reached"}}}"#,
+                K::Quota,
+            ),
+            (413, r#"{"type":"error","error":{"type":"request_too_large"}}"#, K::TooLong),
             (401, r#"{"error":{"message":"Incorrect key"}}"#, K::Unauthorised),
             (403, "", K::Unauthorised),
             (404, r#"{"detail":"Not Found"}"#, K::NotFound),
@@ -208,6 +220,9 @@ mod tests {
             (r#"{"error":{"code":"429","message":"slow"}}"#, K::RateLimited { after: None }),
             (r#"{"error":{"code":401}}"#, K::Unauthorised),
             (r#"{"error":{"type":"server_error"}}"#, K::Overloaded { after: None }),
+            (r#"{"type":"error","error":{"type":"overloaded_error"}}"#, K::Overloaded { after: None }),
+            (r#"{"type":"error","error":{"type":"api_error"}}"#, K::Overloaded { after: None }),
+            (r#"{"type":"error","error":{"type":"invalid_request_error"}}"#, K::BadRequest),
             ("rubbish", K::Overloaded { after: None }),
         ] {
             assert_eq!(in_stream(body.as_bytes()).kind, kind, "{body}");

@@ -293,7 +293,7 @@ fn apply(
             output: usage.completion_tokens,
             cached: usage.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0),
             reasoning: usage.completion_tokens_details.and_then(|details| details.reasoning_tokens).unwrap_or(0),
-            estimated: false,
+            ..Usage::default()
         });
     }
     Ok(())

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::limits;
 use crate::llm::{
     ChatMessage, Purpose,
     scripted::{ScriptedLlm, Step, StrictLlm},
@@ -14,8 +15,16 @@ fn strict(steps: Vec<Step>) -> Arc<StrictLlm> {
 }
 
 fn group(models: &[Arc<StrictLlm>]) -> Router {
-    let mut members = models.iter().map(|model| Member { model: model.clone(), tries: 2 });
-    Router::new(members.next().unwrap(), members.collect(), RetryPolicy::default(), 7)
+    with(models, GroupConfig::default())
+}
+
+fn with(models: &[Arc<StrictLlm>], config: GroupConfig) -> Router {
+    let mut members = models.iter().map(|model| member(model.clone()));
+    Router::new(members.next().unwrap(), members.collect(), config, RetryPolicy::default(), 7)
+}
+
+fn member(model: Arc<dyn Llm>) -> Member {
+    Member { model, tries: 2, share: Share::default() }
 }
 
 fn hello() -> ChatRequest {
@@ -102,7 +111,7 @@ async fn a_stream_that_breaks_before_any_text_is_asked_again() {
     }
     let model = Arc::new(Breaks(ScriptedLlm::strict(["lost", "hi"])));
     let clock = ManualClock::jumping();
-    let router = Router::new(Member { model: model.clone(), tries: 2 }, vec![], RetryPolicy::default(), 7);
+    let router = Router::new(member(model.clone()), vec![], GroupConfig::default(), RetryPolicy::default(), 7);
     let stream = router.chat(hello(), &clock.cx(Duration::from_secs(60))).await.unwrap();
     assert_eq!(&*stream.finish().await.unwrap().text, "hi");
     model.0.verify().unwrap();
@@ -121,4 +130,169 @@ async fn cancelling_ends_the_waiting() {
         cx.cancel.cancel();
     });
     assert_eq!(end.unwrap_err().kind, LlmErrorKind::Cancelled);
+}
+
+const FAILING: LlmErrorKind = LlmErrorKind::Overloaded { after: None };
+
+fn steps(kind: &LlmErrorKind, times: usize) -> Vec<Step> {
+    (0..times).map(|_| kind.clone().into()).collect()
+}
+
+/// Asks once at the clock's time.
+async fn once(router: &Router, clock: &Arc<ManualClock>) -> Result<Arc<Answer>, LlmError> {
+    match router.chat(hello(), &clock.cx(Duration::from_secs(3600))).await {
+        Ok(stream) => stream.finish().await,
+        Err(error) => Err(error),
+    }
+}
+
+#[tokio::test]
+async fn who_fails_too_often_is_left_alone_and_tried_again_by_one_call() {
+    let fails: Vec<Step> =
+        steps(&FAILING, limits::MODEL_FAILS + 1).into_iter().chain(["back".into(), "well".into()]).collect();
+    let models = [strict(fails), strict(vec!["2"; 10].into_iter().map(Step::from).collect())];
+    let router = with(&models, GroupConfig::default());
+    let clock = ManualClock::jumping();
+    let mut answers = Vec::new();
+    // Two tries a call: the fifth failure comes in the third call.
+    for _ in 0..5 {
+        answers.push(once(&router, &clock).await.unwrap().text.to_string());
+    }
+    assert_eq!(answers, ["2"; 5]);
+    assert_eq!(models[0].requests().len(), limits::MODEL_FAILS, "then nobody asks it");
+    clock.advance(limits::MODEL_COOLDOWN);
+    // Half open: one call tries it, and its failure shuts it again at once.
+    assert_eq!(&*once(&router, &clock).await.unwrap().text, "2");
+    assert_eq!(models[0].requests().len(), limits::MODEL_FAILS + 1);
+    assert_eq!(&*once(&router, &clock).await.unwrap().text, "2");
+    assert_eq!(models[0].requests().len(), limits::MODEL_FAILS + 1);
+    clock.advance(limits::MODEL_COOLDOWN);
+    assert_eq!(&*once(&router, &clock).await.unwrap().text, "back");
+    assert_eq!(&*once(&router, &clock).await.unwrap().text, "well", "closed again");
+}
+
+#[tokio::test]
+async fn failures_of_long_ago_are_forgotten() {
+    let models = [strict(steps(&FAILING, 2 * limits::MODEL_FAILS))];
+    let router = with(&models, GroupConfig::default());
+    let clock = ManualClock::jumping();
+    for _ in 0..limits::MODEL_FAILS {
+        assert_eq!(once(&router, &clock).await.unwrap_err().kind, FAILING);
+        clock.advance(limits::MODEL_FAILS_WITHIN);
+    }
+    models[0].verify().unwrap();
+}
+
+#[tokio::test]
+async fn a_group_that_is_left_alone_as_a_whole_fails_at_once_and_says_until_when() {
+    let config =
+        GroupConfig { allowed_fails: Some(1), cooldown: Some(Duration::from_secs(20)), ..GroupConfig::default() };
+    let models = [strict(vec![FAILING.into()]), strict(vec![FAILING.into()])];
+    let router = with(&models, config);
+    let clock = ManualClock::jumping();
+    assert_eq!(once(&router, &clock).await.unwrap_err().kind, FAILING);
+    clock.advance(Duration::from_secs(5));
+    let error = once(&router, &clock).await.unwrap_err();
+    assert!(
+        matches!(error.kind, LlmErrorKind::Overloaded { after: Some(after) } if after <= Duration::from_secs(15)),
+        "{error:?}"
+    );
+    models.iter().for_each(|model| model.verify().unwrap());
+}
+
+#[tokio::test]
+async fn an_account_without_quota_is_left_alone_for_long() {
+    let models = [strict(vec![LlmErrorKind::Quota.into(), "paid".into()]), strict(vec!["2".into(), "2".into()])];
+    let router = with(&models, GroupConfig::default());
+    let clock = ManualClock::jumping();
+    assert_eq!(&*once(&router, &clock).await.unwrap().text, "2");
+    clock.advance(limits::MODEL_COOLDOWN_QUOTA - Duration::from_secs(1));
+    assert_eq!(&*once(&router, &clock).await.unwrap().text, "2");
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(&*once(&router, &clock).await.unwrap().text, "paid");
+}
+
+/// Other turns wait as well when a model asked one of them to (reliability.md L1).
+#[tokio::test]
+async fn a_limit_holds_for_all_calls_of_the_group() {
+    let limited = LlmErrorKind::RateLimited { after: Some(Duration::from_secs(4)) };
+    let models = [strict(vec![limited.clone().into(), limited.into(), "hi".into()])];
+    let router = with(&models, GroupConfig::default());
+    let clock = ManualClock::jumping();
+    assert!(once(&router, &clock).await.is_err(), "both tries of the first call");
+    let begun = clock.slept.lock().unwrap().len();
+    assert_eq!(&*once(&router, &clock).await.unwrap().text, "hi");
+    assert_eq!(clock.slept.lock().unwrap()[begun..], [Duration::from_secs(4)], "the second call waits before it asks");
+    models[0].verify().unwrap();
+}
+
+#[tokio::test]
+async fn a_limit_that_is_too_long_to_wait_for_is_told() {
+    let limited = LlmErrorKind::RateLimited { after: Some(Duration::from_secs(40)) };
+    let models = [strict(vec![limited.into()])];
+    let router = with(&models, GroupConfig::default());
+    let clock = ManualClock::jumping();
+    assert!(once(&router, &clock).await.is_err());
+    let error = once(&router, &clock).await.unwrap_err();
+    assert_eq!(error.kind, LlmErrorKind::RateLimited { after: Some(Duration::from_secs(40)) });
+    assert_eq!(clock.slept.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn tries_of_a_group_are_counted_over_all_members() {
+    let config = GroupConfig { num_retries: Some(1), ..GroupConfig::default() };
+    let models = [strict(vec![LIMITED.into(), FAILING.into()]), strict(vec![])];
+    let router = with(&models, config);
+    assert_eq!(once(&router, &ManualClock::jumping()).await.unwrap_err().kind, FAILING);
+    models.iter().for_each(|model| model.verify().unwrap());
+}
+
+#[tokio::test]
+async fn an_answer_says_who_gave_it_and_what_it_cost() {
+    let usage = crate::llm::Usage { input: 100, output: 10, ..Default::default() };
+    let answer = || Answer { usage, ..Answer::text("hi") };
+    let priced = |model: Arc<StrictLlm>, input: f64| {
+        let extra = serde_json::json!({"input_cost_per_token": input, "output_cost_per_token": 1e-5});
+        let config = crate::llm::ModelConfig { extra: extra.as_object().unwrap().clone(), ..Default::default() };
+        Member { share: Share::of(&config), ..member(model) }
+    };
+    let models = [strict(vec![LlmErrorKind::NotFound.into()]), strict(vec![answer().into()])];
+    let others = vec![priced(models[1].clone(), 1e-6)];
+    let router = Router::new(priced(models[0].clone(), 1.0), others, GroupConfig::default(), RetryPolicy::default(), 7);
+    let told = once(&router, &ManualClock::jumping()).await.unwrap();
+    let route = told.route.as_ref().unwrap();
+    assert_eq!((route.member, route.tries), (1, 2));
+    assert_eq!(told.usage.cost, Some(2e-4));
+    // A model alone and without prices passes its answer on as it is.
+    let alone = [strict(vec![answer().into()])];
+    let told = once(&with(&alone, GroupConfig::default()), &ManualClock::jumping()).await.unwrap();
+    assert_eq!(*told, answer());
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_waits_for_counts_neither_for_nor_against() {
+    let config = GroupConfig { allowed_fails: Some(1), strategy: Strategy::LeastBusy, ..GroupConfig::default() };
+    let models = [strict(vec![FAILING.into(), "lost".into(), "hi".into()]), strict(vec!["2".into()])];
+    let router = with(&models, config);
+    let clock = ManualClock::jumping();
+    assert_eq!(&*once(&router, &clock).await.unwrap().text, "2");
+    clock.advance(limits::MODEL_COOLDOWN);
+    let probe = router.chat(hello(), &clock.cx(Duration::from_secs(60))).await.unwrap();
+    drop(probe);
+    assert_eq!(&*once(&router, &clock).await.unwrap().text, "hi", "the next call may try it");
+}
+
+#[tokio::test]
+async fn other_groups_stand_in_for_one_that_fails_as_a_whole() {
+    let script = |rules: &str| {
+        let source = crate::llm::Source::Text { name: "s.yml".into(), text: rules.into() };
+        crate::llm::ModelConfig { provider: "scripted".into(), source: Some(source), ..Default::default() }
+    };
+    let around = crate::llm::Surroundings::default();
+    let open = |rules: [&str; 2]| crate::llm::open_group(&rules.map(script), &GroupConfig::default(), &around).unwrap();
+    let broken = open(["rules: [{fail: {status: 500}}]", "rules: [{fail: {status: 404}}]"]);
+    let whole =
+        crate::llm::with_stand_ins(broken, &[open(["rules: [{say: third}]", "rules: [{say: fourth}]"])], &around);
+    let stream = whole.chat(hello(), &ManualClock::jumping().cx(Duration::from_secs(60))).await.unwrap();
+    assert_eq!(&*stream.finish().await.unwrap().text, "third");
 }

@@ -57,6 +57,27 @@ pub const MUTANTS: &[Mutant] = &[
         "an agent that waits does not hear what the user says",
     ),
     mutant(
+        "change-not-for-agent",
+        "src/dialogue/clean.rs",
+        "Command::SetSlot { .. } | Command::CorrectSlots { .. });",
+        "Command::SetSlot { .. });",
+        "an agent that waits does not hear a message that changes an earlier answer, and nobody says anything",
+    ),
+    mutant(
+        "filled-unasked",
+        "src/dialogue/commands/set_slot.rs",
+        "            Fill::WhenAsked if !corrects => {",
+        "            Fill::WhenAsked if false => {",
+        "a slot that waits for its question is filled by what the model reads between the lines",
+    ),
+    mutant(
+        "one-value-twice",
+        "src/dialogue/commands/set_slot.rs",
+        "            Fill::Once if is_taken(",
+        "            Fill::Once if false && is_taken(",
+        "one date that the user says fills the first day and the last",
+    ),
+    mutant(
         "filled-twice",
         "src/dialogue/commands/set_slot.rs",
         "    if is_set {\n",
@@ -80,8 +101,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "correction-is-a-set",
         "src/dialogue/commands/set_slot.rs",
-        "    if !eligible || scene.asked",
-        "    if eligible || scene.asked",
+        "    if !corrects {\n",
+        "    if corrects || !corrects {\n",
         "a changed answer is set without going back",
     ),
     mutant(
@@ -144,9 +165,16 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "correction-hits-the-wrong-flow",
         "src/dialogue/patterns/correction.rs",
-        "let above: Vec<Frame> = turn.stack.drain(at + 1..end).collect();",
-        "let above: Vec<Frame> = turn.stack.drain(at + 1..).collect();\n        let _ = end;",
+        "turn.stack.drain(at + 1..end).partition",
+        "turn.stack.drain(at + 1..end.max(usize::MAX).min(turn.stack.len())).partition",
         "a correction takes down the flow that the same message started",
+    ),
+    mutant(
+        "failure-hushed-up",
+        "src/dialogue/patterns/correction.rs",
+        "partition(interrupt::is_untold);",
+        "partition(|_| false);",
+        "who changes an answer does not hear that something failed",
     ),
     mutant(
         "trail-not-cut",

@@ -148,6 +148,7 @@ impl Copy {
             .env("CARGO_TARGET_DIR", &self.target)
             // The storms take most of the time; a little optimisation pays.
             .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
             .env("CARGO_INCREMENTAL", "1")
             // A mutant may leave something unused behind.
             .env("RUSTFLAGS", "-Awarnings");

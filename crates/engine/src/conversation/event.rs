@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Map, Value as Json};
 
-use super::{Command, Frame, Reply, StepError, Trigger, UserMessage};
+use super::{Command, Frame, ModelsUsed, Reply, StepError, Trigger, UserMessage};
 use crate::{
     ids::{ActionName, AgentName, FlowId, ServerName, SlotName, StepId, ToolName},
     time::Timestamp,
@@ -467,6 +467,8 @@ pub enum EventKind {
         /// The reply.
         reply_id: String,
     },
+    /// Ours: what models used in this turn; its last event, where a model answered.
+    ModelsUsed(ModelsUsed),
     /// A kind that this version does not know; kept as it is.
     #[serde(untagged)]
     Unknown(Map<String, Json>),

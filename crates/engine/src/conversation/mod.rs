@@ -14,6 +14,7 @@ mod slots;
 mod stack;
 pub mod tracker;
 mod undo;
+mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +34,7 @@ pub use self::{
     slots::{SlotState, Slots},
     stack::{AgentFrame, AgentState, FlowFrameType, Frame, FrameKind, PatternFrame, Position, RanStep, Stack},
     undo::Undo,
+    usage::ModelsUsed,
 };
 use crate::{
     ids::{AgentName, ConversationId, FlowId},
@@ -82,6 +84,9 @@ pub struct Conversation {
     /// What the newest turn changed.
     #[serde(default, skip_serializing_if = "Undo::is_empty")]
     pub undo: Undo,
+    /// What models used so far, in all sessions.
+    #[serde(default, skip_serializing_if = "ModelsUsed::is_nothing")]
+    pub models: ModelsUsed,
 }
 
 /// How far a turn is: enough to go on with it after an effect, and to end one that runs in circles.
@@ -120,6 +125,9 @@ pub struct AgentRecord {
     pub started: u32,
     /// How many tasks it completed.
     pub completed: u32,
+    /// How many tasks of it ended otherwise.
+    #[serde(default)]
+    pub cancelled: u32,
     /// The last text it said; on resume it is told what it had asked.
     pub last_text: Option<String>,
 }
@@ -146,6 +154,7 @@ impl Conversation {
             turn: TurnState::default(),
             reminders: Reminders::default(),
             undo: Undo::default(),
+            models: ModelsUsed::default(),
         }
     }
 
@@ -199,7 +208,8 @@ impl Conversation {
             EventKind::SessionEnded { .. } => self.session.ended = true,
             EventKind::Restart => {
                 let (id, events, turns, frame) = (self.id.clone(), self.events, self.turns, self.next_frame);
-                *self = Self { events, turns, next_frame: frame, turn: self.turn, ..Self::new(id) };
+                let models = self.models;
+                *self = Self { events, turns, next_frame: frame, turn: self.turn, models, ..Self::new(id) };
             }
             EventKind::Pause => self.paused = true,
             EventKind::Resume => self.paused = false,
@@ -270,7 +280,11 @@ impl Conversation {
                 self.agents.entry(agent_id.clone()).or_default().completed += 1;
                 self.history.mark(agent_id, false);
             }
+            EventKind::AgentCancelled { agent_id, .. } => {
+                self.agents.entry(agent_id.clone()).or_default().cancelled += 1;
+            }
             EventKind::ReplyInterrupted { .. } => self.history.interrupted(),
+            EventKind::ModelsUsed(used) => self.models += *used,
             EventKind::AgentExchanges { agent_id, exchanges } => self.history.exchanges(agent_id, exchanges),
             EventKind::FlowCompleted { .. }
             | EventKind::FlowCancelled { .. }
@@ -278,7 +292,6 @@ impl Conversation {
             | EventKind::FlowResumed { .. }
             | EventKind::AgentInterrupted { .. }
             | EventKind::AgentResumed { .. }
-            | EventKind::AgentCancelled { .. }
             | EventKind::ToolExecuted { .. }
             | EventKind::RoutingSessionEnded
             | EventKind::Unknown(_) => {}

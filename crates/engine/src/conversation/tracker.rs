@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Events that only the brain may write: they are its own books.
-const OURS: [&str; 21] = [
+const OURS: [&str; 22] = [
     "user",
     "action",
     "action_failed",
@@ -36,6 +36,7 @@ const OURS: [&str; 21] = [
     "tool_executed",
     "understood",
     "reply_interrupted",
+    "models_used",
     "reported",
 ];
 
@@ -158,7 +159,10 @@ fn place(place: &EventPlace, metadata: &mut Map<String, Json>) {
 pub fn is_told(kind: &EventKind) -> bool {
     !matches!(
         kind,
-        EventKind::Understood { .. } | EventKind::AgentExchanges { .. } | EventKind::ReplyInterrupted { .. }
+        EventKind::Understood { .. }
+            | EventKind::AgentExchanges { .. }
+            | EventKind::ReplyInterrupted { .. }
+            | EventKind::ModelsUsed(_)
     )
 }
 

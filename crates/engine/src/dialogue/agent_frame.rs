@@ -157,20 +157,47 @@ pub(super) fn cut(turn: &mut Turn<'_>) {
         Some(FrameKind::Agent(frame)) if frame.state == AgentState::Continuing => {
             set_state(turn, AgentState::WaitingForInput);
         }
-        Some(FrameKind::Flow { .. }) => {
-            if let Some((flow, step, agent)) = running(turn) {
+        Some(FrameKind::Flow { .. }) => match (running(turn), at_work(turn)) {
+            (_, Some((flow_id, agent_id))) => {
+                let reason = Some("the step that called it is gone".to_owned());
+                turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason });
+            }
+            (Some((flow, step, agent)), None) => {
                 turn.note(format!("agent `{agent}` was cut short by a new message"));
                 wait(turn, &flow, step, &agent, Map::new());
             }
-        }
+            (None, None) => {}
+        },
         _ => {}
     }
 }
 
+/// The agent that the flow on top has called and that has no frame yet, where the project no longer tells: the step was
+/// removed or calls somebody else, or the flow is gone.
+fn at_work(turn: &Turn<'_>) -> Option<(FlowId, AgentName)> {
+    let top = turn.stack.last()?;
+    let step = step_of(top)?;
+    let known = turn.project.flow(top.flow_id.as_str()).and_then(|flow| flow.step(step.as_str()));
+    let called = match known.map(|step| &step.kind) {
+        Some(StepKind::Call(Call::Agent { agent, .. })) => Some(agent),
+        _ => None,
+    };
+    let open = turn.conversation().agents.iter().find(|(agent, record)| {
+        let frames = turn.stack.iter().filter(|frame| {
+            matches!(&frame.kind, FrameKind::Agent(one) if one.agent_id == **agent && one.state != AgentState::Restarting)
+        });
+        let ended = u64::from(record.completed) + u64::from(record.cancelled) + frames.count() as u64;
+        record.flow_id.as_ref() == Some(&top.flow_id) && u64::from(record.started) > ended
+    });
+    let (agent, _) = open.filter(|(agent, _)| Some(*agent) != called)?;
+    Some((top.flow_id.clone(), agent.clone()))
+}
+
 /// The turn ends while an agent runs that has no frame yet: nobody waits for it any more.
 pub(super) fn give_up(turn: &mut Turn<'_>, reason: &str) {
+    let at_work = at_work(turn).or_else(|| running(turn).map(|(flow, _, agent)| (flow, agent)));
     if matches!(turn.stack.last().map(|frame| &frame.kind), Some(FrameKind::Flow { .. }))
-        && let Some((flow_id, _, agent_id)) = running(turn)
+        && let Some((flow_id, agent_id)) = at_work
     {
         turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason: Some(reason.to_owned()) });
     }

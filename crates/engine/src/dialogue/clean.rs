@@ -192,7 +192,7 @@ fn with_agent(turn: &mut Turn<'_>, scene: &Scene, mut kept: Vec<Command>, source
             turn.because(Reason::Replaced { command, by: Command::ContinueAgent, rule });
         }
     }
-    let only_fills = |command: &Command| matches!(command, Command::SetSlot { .. });
+    let only_fills = |command: &Command| matches!(command, Command::SetSlot { .. } | Command::CorrectSlots { .. });
     if kept.iter().all(only_fills) {
         turn.note("an agent waits for the user, and no command speaks against it: it goes on");
         kept.push(Command::ContinueAgent);

@@ -64,11 +64,17 @@ impl Turn<'_> {
         self.because(Reason::Failed { flow: flow.clone(), because: because.to_owned() });
         info.entry("flow_id").or_insert_with(|| flow.into());
         info.entry("error_message").or_insert_with(|| because.into());
+        // What went wrong before, or a message that was refused, is no part of what fails now: the user has yet to hear it.
+        let mut untold = Vec::new();
+        while let Some(frame) = self.stack.pop_if(|frame| interrupt::is_untold(frame)) {
+            untold.push(frame);
+        }
         interrupt::remove_chain(self, because);
         let error_type = "rasa_internal_error_default".to_owned();
         if !self.push_pattern(patterns::INTERNAL_ERROR, PatternFrame::InternalError { error_type, info }) {
             self.say(INTERNAL_ERROR, &Map::new());
         }
+        self.stack.extend(untold.into_iter().rev());
     }
 
     /// The breaker. A second time in one advance means that the error pattern itself runs in circles: then the plain text
@@ -76,6 +82,7 @@ impl Turn<'_> {
     pub(super) fn trip(&mut self) -> Walk {
         if self.tripped || self.conversation().turn.acts > crate::limits::TURN_ACTS {
             self.note("the turn ran in circles: the stack is cleared");
+            forget_followup(self);
             while !self.stack.is_empty() {
                 interrupt::remove_chain(self, "the turn ran in circles");
             }
@@ -104,10 +111,18 @@ pub(super) fn upgraded(turn: &mut Turn<'_>, outcomes: Vec<EventKind>) -> Next {
 pub(super) fn exhausted(turn: &mut Turn<'_>, budget: &str) -> Next {
     let reason = format!("the turn's budget is spent: {budget}");
     agent_frame::give_up(turn, &reason);
+    forget_followup(turn);
     turn.fail_with(&reason, Map::new());
-    let has_pattern = turn.stack.last().is_some_and(|frame| frame.flow_id == *patterns::INTERNAL_ERROR);
-    turn.floor = Some(turn.stack.len().saturating_sub(usize::from(has_pattern)));
+    let told = turn.stack.iter().rev().take_while(|frame| interrupt::is_untold(frame)).count();
+    turn.floor = Some(turn.stack.len().saturating_sub(told));
     turn.walk()
+}
+
+/// What an action wanted to run next does not lie in wait for the next message when its turn is stopped.
+fn forget_followup(turn: &mut Turn<'_>) {
+    if turn.conversation().followup.is_some() {
+        turn.emit(EventKind::Followup { name: None });
+    }
 }
 
 /// Puts back the slots of a flow that ended (dialogue.md 2.8): what it collected and set, called flows included, but for

@@ -183,6 +183,10 @@ impl Turn<'_> {
         let digresses = matches!(kind, FrameKind::Flow { .. })
             && self.stack.last().is_some_and(|top| matches!(top.kind, FrameKind::Pattern { .. }));
         if digresses {
+            // A question what to do next that lies below is answered by this; it is asked anew afterwards.
+            let pattern = self.stack.pop();
+            interrupt::leave_questions(self);
+            self.stack.extend(pattern);
             interrupt::step_aside(self);
         }
         let frame = self.frame(target, kind);

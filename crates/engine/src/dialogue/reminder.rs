@@ -8,9 +8,7 @@ use std::{str::FromStr as _, sync::Arc};
 use chrono::{DateTime, NaiveDateTime, SecondsFormat};
 use serde_json::Value as Json;
 
-use super::{
-    Next, agent_frame, code_change, collect, commands, commands::Source, session, structured, tool_call, turn::Turn,
-};
+use super::{Next, commands, commands::Source, session, structured, turn::Turn};
 use crate::{
     conversation::{Command, Event, EventKind, EventPlace, FilledBy, Trigger, TriggerKind},
     ids::SlotName,
@@ -72,14 +70,11 @@ pub(super) fn triggered(turn: &mut Turn<'_>, trigger: Trigger) -> Next {
     }
     let commands = commands_of(turn, &trigger);
     turn.record(Event { at: turn.at, kind: EventKind::External { trigger }, place: EventPlace::default() });
+    session::cut(turn);
     if turn.conversation().paused {
         turn.note("the conversation is paused: what came is recorded and nothing is said");
         return Next::Listen;
     }
-    agent_frame::cut(turn);
-    tool_call::cut(turn);
-    collect::cut(turn);
-    code_change::settle(turn);
     commands::execute(turn, commands, Source::External)
 }
 

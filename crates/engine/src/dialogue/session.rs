@@ -27,6 +27,7 @@ pub(super) fn receive(turn: &mut Turn<'_>, message: UserMessage) -> Next {
     }
     let (restarts, speaks) = (intent == Some("restart"), intent != Some("silence_timeout"));
     turn.record(Event { at: turn.at, kind: EventKind::User(message), place: EventPlace::default() });
+    cut(turn);
     if turn.conversation().paused && !restarts {
         turn.note("the conversation is paused: the message is recorded and nothing is said");
         return Next::Listen;
@@ -34,12 +35,17 @@ pub(super) fn receive(turn: &mut Turn<'_>, message: UserMessage) -> Next {
     if speaks {
         silence_is_over(turn);
     }
+    before_understanding(turn)
+}
+
+/// A turn begins. If it finds the one before at work, that one is over, and nothing that it had asked for comes back; where a
+/// new version of the project calls a step by another name is looked up first.
+pub(super) fn cut(turn: &mut Turn<'_>) {
+    code_change::settle(turn);
     agent_frame::cut(turn);
     tool_call::cut(turn);
     search::cut(turn);
     collect::cut(turn);
-    code_change::settle(turn);
-    before_understanding(turn)
 }
 
 /// The user spoke: `pattern_user_silence` begins to count anew.

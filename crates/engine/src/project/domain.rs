@@ -66,6 +66,8 @@ pub struct SlotDef {
     pub initial: Json,
     /// Who may fill it; empty in the file means [`Mapping::FromLlm`].
     pub mappings: Vec<Mapping>,
+    /// When what the model reads into a message fills it.
+    pub fill: Fill,
     /// Checks at the moment a command fills it.
     pub validation: Option<Validation>,
     /// Whether `action_reset_routing` leaves its value alone.
@@ -110,6 +112,18 @@ impl SlotType {
             Self::Any => "any",
         }
     }
+}
+
+/// When what the model reads into a message fills a slot. Buttons, intents, steps, actions and agents fill it at any time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fill {
+    /// Whenever a flow under way asks for it somewhere.
+    #[default]
+    AnyTime,
+    /// Only as the answer to its question, or to correct the value that it has.
+    WhenAsked,
+    /// Not with a value that the same message gives to another slot: the slot that is asked for takes it, else the first named.
+    Once,
 }
 
 /// Who may fill a slot (dialogue.md 3.3).

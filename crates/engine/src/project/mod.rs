@@ -31,8 +31,8 @@ pub use self::{
     agents::{AgentConnection, AgentDef, OnToolError, Protocol},
     config::{CommandAlias, Compat, Config, Generation, GeneratorConfig},
     domain::{
-        ActionDef, Domain, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType, Validation,
-        Variation,
+        ActionDef, Domain, Fill, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType,
+        Validation, Variation,
     },
     endpoints::{ActionEndpointDef, Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup, TrackerEvents},
     flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Step, StepKind, Target},

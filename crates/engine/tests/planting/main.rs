@@ -18,7 +18,7 @@ mod stock;
 mod world;
 mod yaml;
 
-use std::collections::HashSet;
+use std::{collections::HashSet, io::Write as _};
 
 use segue_engine::{
     finding::{Finding, Severity},
@@ -40,6 +40,13 @@ fn variable(name: &str) -> Option<String> {
 
 fn is_full() -> bool {
     variable("SEGUE_FULL").is_some_and(|full| full == "1")
+}
+
+/// A figure for the record: past the test runner, which keeps to itself what passing tests print.
+fn recorded(line: &str) {
+    if is_full() {
+        let _ = writeln!(std::io::stdout(), "{line}");
+    }
 }
 
 fn counts(finding: &Finding) -> bool {
@@ -121,7 +128,7 @@ fn planted_defects_are_found_where_they_are() {
     }
     let kinds = kinds.len().min(many);
     let found = planted - missed.len();
-    println!("full: {found} of {planted} planted defects found, {kinds} kinds, seed {seed}");
+    recorded(&format!("full: {found} of {planted} planted defects found, {kinds} kinds, seed {seed}"));
     let most = planted / 20;
     assert!(missed.len() <= most, "missed {} of {planted}:\n{}", missed.len(), missed.join("\n"));
     for missed in &missed {
@@ -138,5 +145,5 @@ fn clean_projects_have_no_errors_and_no_warnings() {
         let alarms: Vec<Finding> = Project::load(&sources).findings.into_iter().filter(counts).collect();
         assert!(alarms.is_empty(), "seed {seed}:\n{}", render::all(&alarms, &sources));
     }
-    println!("full: no error and no warning on {many} clean projects, seed {seed}");
+    recorded(&format!("full: no error and no warning on {many} clean projects, seed {seed}"));
 }

@@ -76,7 +76,11 @@ fn rounds_of_tools_keep_the_protocol() {
     let bad = ToolCall { id: "c2".into(), name: "find".into(), arguments: malformed };
     let mut request = hello();
     request.messages.extend([
-        Arc::new(ChatMessage::Assistant { text: "".into(), tool_calls: vec![good.clone(), bad.clone()] }),
+        Arc::new(ChatMessage::Assistant {
+            text: "".into(),
+            tool_calls: vec![good.clone(), bad.clone()],
+            thoughts: None,
+        }),
         ChatMessage::tool(&good, "found"),
         ChatMessage::tool(&bad, "no JSON"),
         ChatMessage::system("note"),

@@ -11,6 +11,7 @@ use crate::{
         turn::Turn,
     },
     ids::SlotName,
+    project::Fill,
 };
 
 /// The rules of dialogue.md 4.6.
@@ -37,8 +38,21 @@ pub(super) fn clean(
     if filled_by == Some(FilledBy::Nlu) && by == FilledBy::Llm && !slots::allows_correction_of_nlu(slot) {
         return Verdict::Drop("an intent message filled the slot, and the model may not change that");
     }
+    let is_asked = scene.asked.as_ref() == Some(name);
     let eligible = turn.conversation().slots.has_been_set(name.as_str()) && !turn.slot(name.as_str()).is_null();
-    if !eligible || scene.asked.as_ref() == Some(name) || !scene.collects(turn.project, &scene.active, name, false) {
+    let corrects = eligible && !is_asked && scene.collects(turn.project, &scene.active, name, false);
+    if by == FilledBy::Llm && !is_asked {
+        match slot.fill {
+            Fill::WhenAsked if !corrects => {
+                return Verdict::Drop("the slot takes a value only when it is asked for (`fill: when_asked`)");
+            }
+            Fill::Once if is_taken(scene, kept, all, name, value) => {
+                return Verdict::Drop("the message gives this value to another slot (`fill: once`)");
+            }
+            _ => {}
+        }
+    }
+    if !corrects {
         return Verdict::Keep;
     }
     let value = slots::coerced(&slot.kind, value.clone());
@@ -53,6 +67,24 @@ pub(super) fn clean(
     }
     let corrected_slots = vec![(name.clone(), value)];
     Verdict::Replace(Command::CorrectSlots { corrected_slots }, "the slot was filled before: this is a correction")
+}
+
+/// Whether another slot takes the same value out of the same message: one that is asked for, or one that was named before.
+fn is_taken(scene: &Scene, kept: &[Command], all: &[Command], name: &SlotName, value: &Json) -> bool {
+    let alike = |other: &Json| match (other, value) {
+        (Json::String(other), Json::String(value)) => other.trim().to_lowercase() == value.trim().to_lowercase(),
+        _ => slots::same(other, value),
+    };
+    let takes = |command: &Command| match command {
+        Command::SetSlot { name: other, value, .. } => other != name && alike(value),
+        Command::CorrectSlots { corrected_slots } => {
+            corrected_slots.iter().any(|(other, value)| other != name && alike(value))
+        }
+        _ => false,
+    };
+    let answers =
+        |command: &&Command| matches!(command, Command::SetSlot { name, .. } if scene.asked.as_ref() == Some(name));
+    !value.is_null() && (kept.iter().any(takes) || all.iter().filter(answers).any(takes))
 }
 
 /// Sets the slot, if somebody asks for it.

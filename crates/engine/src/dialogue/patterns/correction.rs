@@ -88,7 +88,8 @@ fn go_back(turn: &mut Turn<'_>, flow: &FlowId, step: StepId) {
     if let Some(at) = turn.stack.iter().rposition(walks) {
         let base = turn.stack.iter().take(at + 1).rposition(interrupt::is_base).unwrap_or(at);
         let end = interrupt::chain(&turn.stack, base).end;
-        let above: Vec<Frame> = turn.stack.drain(at + 1..end).collect();
+        // What went wrong has yet to be told, whatever the user changes.
+        let (untold, above): (Vec<Frame>, Vec<Frame>) = turn.stack.drain(at + 1..end).partition(interrupt::is_untold);
         for frame in above.iter().rev() {
             match &frame.kind {
                 FrameKind::Flow { .. } if frame.at != Position::Start => {
@@ -107,6 +108,8 @@ fn go_back(turn: &mut Turn<'_>, flow: &FlowId, step: StepId) {
             frame.at = Position::Before(step);
             frame.reach = reach.unwrap_or(0);
         }
+        let rest = turn.stack.split_off(at + 1);
+        turn.stack.extend(untold.into_iter().chain(rest));
     } else {
         turn.note(format!("`{flow}` is not under way any more, so it does not go back"));
     }

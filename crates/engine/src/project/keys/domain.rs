@@ -50,6 +50,11 @@ pub(crate) static SLOT: Shape = Shape {
         key("min_value", Takes::Number, "Least number; told to agents."),
         key("max_value", Takes::Number, "Greatest number; told to agents."),
         key("mappings", Takes::List, "Who may fill it; the language model unless set."),
+        key(
+            "fill",
+            Takes::OneOf(&["any_time", "when_asked", "once"]),
+            "When the model may fill it: at `any_time` (as usual), only `when_asked`, or `once`: not with a value that the same message gives to another slot.",
+        ),
         key("validation", Takes::Map, "Checks at the moment a value comes in."),
         key("influence_conversation", Takes::Bool, "Featurization for trained policies.").quiet(),
         key("shared_for_coexistence", Takes::Bool, "Whether `action_reset_routing` leaves its value alone."),

@@ -92,6 +92,9 @@ pub(crate) static MODEL_GROUP: Shape = Shape {
     unknown: Unknown::Refused,
 };
 
+/// `reasoning_effort`.
+const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+
 /// An item of `models`, also a model in place.
 pub(crate) static MODEL: Shape = Shape {
     name: "model",
@@ -102,7 +105,7 @@ pub(crate) static MODEL: Shape = Shape {
         key("model_name", Takes::Text, "Older name of `model`."),
         key("deployment", Takes::Text, "Azure: the deployment."),
         key("api_base", Takes::Text, "The address of the service."),
-        key("api_version", Takes::Text, "Azure: the version of the interface."),
+        key("api_version", Takes::Text, "Azure, Anthropic: the version of the interface."),
         key("api_type", Takes::Text, "Azure: the kind of interface."),
         key("api_key", Takes::Text, "The key, as `${NAME}`."),
         key("temperature", Takes::Number, "How freely it chooses words."),
@@ -111,9 +114,38 @@ pub(crate) static MODEL: Shape = Shape {
         key("max_completion_tokens", Takes::Whole, "Longest answer, on newer models."),
         key("timeout", Takes::Seconds, "Longest time of one call."),
         key("request_timeout", Takes::Seconds, "Older name of `timeout`."),
+        key("first_token_timeout", Takes::Seconds, "Longest time until an answer begins; 15 s unless set."),
+        key("idle_timeout", Takes::Seconds, "Longest pause within an answer; 10 s unless set."),
         key("num_retries", Takes::Whole, "How often a failed call is repeated."),
-        key("reasoning_effort", Takes::Text, "How long it thinks."),
+        key("reasoning_effort", Takes::OneOf(EFFORTS), "How long it thinks; the least the model knows unless set."),
+        key("parallel_tool_calls", Takes::Bool, "Whether several calls may come in one answer."),
         key("stream", Takes::Bool, "Whether answers come in pieces; `false` for servers that cannot."),
+        key(
+            "prompt_cache",
+            Takes::Any,
+            "`anthropic`: whether the vendor keeps what prompts begin with: `true` unless set, `false`, or `1h` for an hour.",
+        ),
+        key("anthropic_beta", Takes::Texts, "`anthropic`: features that the vendor offers for trial."),
+        key("weight", Takes::Number, "In a group: its part of the calls."),
+        key("rpm", Takes::Number, "In a group: requests a minute that it may take."),
+        key("tpm", Takes::Number, "In a group: tokens a minute that it may take."),
+        key("input_cost_per_token", Takes::Number, "Price of a token of the request."),
+        key("output_cost_per_token", Takes::Number, "Price of a token of the answer."),
+        key(
+            "cache_read_input_token_cost",
+            Takes::Number,
+            "Price of a token from the vendor's cache; that of the request unless set.",
+        ),
+        key(
+            "cache_creation_input_token_cost",
+            Takes::Number,
+            "Price of a token that is written to it; that of the request unless set.",
+        ),
+        key(
+            "output_cost_per_reasoning_token",
+            Takes::Number,
+            "Price of a token of unseen reasoning; that of the answer unless set.",
+        ),
         key("script", Takes::Text, "`scripted`: the file with its answers."),
         key("path", Takes::Text, "`cassette`: the recorded answers."),
     ],

@@ -136,15 +136,27 @@ pub(crate) static A2A_SERVER: Shape = Shape {
     unknown: Unknown::Warned,
 };
 
+/// `routing_strategy`, as the format names them; `in-order` asks them as they are listed.
+const STRATEGIES: &[&str] = &[
+    "simple-shuffle",
+    "least-busy",
+    "latency-based-routing",
+    "cost-based-routing",
+    "usage-based-routing",
+    "usage-based-routing-v2",
+    "in-order",
+];
+
 /// `router` of a model group.
 pub(crate) static ROUTER: Shape = Shape {
     name: "`router`",
     file: FILE,
     keys: &[
-        key("routing_strategy", Takes::Text, "How a model is chosen."),
+        key("routing_strategy", Takes::OneOf(STRATEGIES), "How a model is chosen; `simple-shuffle` unless set."),
         key("cooldown_time", Takes::Number, "Seconds in which a model that failed is left alone."),
         key("allowed_fails", Takes::Number, "How often it may fail before that."),
-        key("num_retries", Takes::Number, "How often another one is tried."),
+        key("num_retries", Takes::Number, "How often a call is tried again, over all of them."),
+        key("fallbacks", Takes::Texts, "Groups that stand in when all models of this one fail, in order."),
         key("use_chat_completions_endpoint", Takes::Any, "For servers of your own; it is always used.").quiet(),
         key("cache_responses", Takes::Any, "Whether answers are kept; they are not.").quiet(),
         key("redis_host", Takes::Text, "Where routers of several processes meet.").quiet(),

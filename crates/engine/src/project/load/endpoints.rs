@@ -170,8 +170,10 @@ fn model_group(reader: &mut Reader<'_>, node: &Node) -> Option<ModelGroup> {
         );
     }
     let router = fields.node("router").filter(|router| router.map().is_some());
-    if let Some(router) = router {
-        reader.fields(router, &ROUTER);
+    if let Some(router) = router.and_then(|router| reader.fields(router, &ROUTER)) {
+        for group in router.texts("fallbacks") {
+            reader.uses(Used::ModelGroup, group);
+        }
     }
     let router = router.map(Node::json_map);
     if written.len() > 1 && router.is_none() {

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use serde_json::Value as Json;
 
 use super::super::{
-    Config, LANGUAGE, Mapping, Rejection, SlotDef, SlotType, Validation,
+    Config, Fill, LANGUAGE, Mapping, Rejection, SlotDef, SlotType, Validation,
     keys::{MAPPING, REJECTION, SLOT, VALIDATION},
     reader::{Fields, Reader, said},
     uses::{Role, Used},
@@ -31,10 +31,15 @@ pub(super) fn slot(reader: &mut Reader<'_>, entry: &Entry) -> Option<SlotDef> {
     let name = SlotName::from(entry.key.as_str());
     let initial = fields.node("initial_value").map_or(Json::Null, |node| initial(reader, node, &kind));
     let mappings = fields.list("mappings").iter().filter_map(|node| mapping(reader, node)).collect();
+    let fill = match fields.text("fill") {
+        Some("when_asked") => Fill::WhenAsked,
+        Some("once") => Fill::Once,
+        _ => Fill::AnyTime,
+    };
     let validation = fields.node("validation").and_then(|node| validation(reader, node, &name));
     let place = reader.place(&entry.at);
     let shared = fields.bool("shared_for_coexistence").unwrap_or(false);
-    Some(SlotDef { name, kind, initial, mappings, validation, shared, builtin: reader.builtin, place })
+    Some(SlotDef { name, kind, initial, mappings, fill, validation, shared, builtin: reader.builtin, place })
 }
 
 fn slot_type(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<SlotType> {
@@ -278,6 +283,7 @@ pub(super) fn add_builtin(slots: &mut IndexMap<SlotName, SlotDef>, config: &Conf
             kind,
             initial,
             mappings: vec![mapping],
+            fill: Fill::AnyTime,
             validation: None,
             shared: true,
             builtin: true,

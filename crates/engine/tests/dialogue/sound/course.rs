@@ -1,7 +1,5 @@
 //! The course of the conversation: what people ask for happens, and what they left is offered again.
 
-use std::collections::BTreeSet;
-
 use segue_engine::{
     conversation::{AgentState, Command, EventKind, FilledBy, Frame, FrameKind, PatternFrame, Position},
     dialogue::{Next, Reason},
@@ -183,19 +181,24 @@ pub(super) fn nothing_interrupted_goes_on_by_itself(_: &mut Ledger, turn: &Turn<
             _ => false,
         })
     });
-    if asked || resumed || named {
+    // In a turn that cut the one before, what had come between may be over when the message is judged: who changes an answer of
+    // the flow below speaks of it.
+    let changed = turn.cuts()
+        && turn.has(|kind| matches!(kind, EventKind::FlowStarted { flow_id, .. } if *flow_id == *"pattern_correction"));
+    if asked || resumed || named || changed {
         return Ok(());
     }
     Err(format!("`{}` goes on, and nobody was asked: {}", base.flow_id, shown(turn.rest())))
 }
 
-/// While an agent waits, a message in which nothing else was found is for it; a user must not have to say things twice.
+/// While an agent waits, a message in which nothing else was found than values is for it; a user must not have to say things
+/// twice. What it changed of earlier answers may take the flow back, and a value may have to be checked first.
 pub(super) fn an_agent_that_waits_gets_the_message(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
     let Some((taken, commands, source)) = turn.understood() else { return Ok(()) };
     let stack = turn.judged(taken);
     let waits = matches!(stack.last().map(|frame| &frame.kind), Some(FrameKind::Agent(agent)) if agent.state == AgentState::WaitingForInput);
     let for_it = |command: &Command| match command {
-        Command::ContinueAgent => true,
+        Command::ContinueAgent | Command::SetSlot { .. } => true,
         Command::CannotHandle { reason } => reason != "cannot_handle_chitchat",
         _ => false,
     };
@@ -208,8 +211,11 @@ pub(super) fn an_agent_that_waits_gets_the_message(_: &mut Ledger, turn: &Turn<'
     {
         return Ok(());
     }
-    let ran: BTreeSet<bool> = turn.taken.iter().map(|taken| matches!(taken.next, Next::Agent(_))).collect();
-    if ran.contains(&true) || turn.is_exhausted() {
+    let ran = turn.taken.iter().any(|taken| matches!(taken.next, Next::Agent(_)));
+    let about_to =
+        |frame: &Frame| matches!(&frame.kind, FrameKind::Agent(agent) if agent.state == AgentState::Continuing);
+    let went_back = turn.has(|kind| matches!(kind, EventKind::AgentCancelled { .. }));
+    if ran || turn.is_exhausted() || went_back || turn.rest().iter().any(about_to) {
         return Ok(());
     }
     Err(format!("an agent waited and was not asked: {}", shown(turn.rest())))

@@ -146,6 +146,7 @@ const RULES: &[Rule] = &rules![
     rest::frame_ids_are_never_used_twice,
     slots::values_change_for_a_reason,
     slots::what_was_given_is_taken,
+    slots::a_slot_is_filled_when_its_author_says,
     slots::a_flow_that_ended_takes_its_values_with_it,
     slots::no_refused_value_gets_past_its_question,
     flows::flows_are_bracketed,

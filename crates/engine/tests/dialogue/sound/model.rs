@@ -169,6 +169,17 @@ pub(super) fn collects<'f>(
     })
 }
 
+/// Whether two values are one to somebody who reads them.
+pub(super) fn reads_alike(a: &Json, b: &Json) -> bool {
+    alike(a, b)
+        || matches!((a.as_str(), b.as_str()), (Some(a), Some(b)) if a.trim().to_lowercase() == b.trim().to_lowercase())
+}
+
+/// Whether a command gives this value to another slot.
+pub(super) fn gives_to_another(command: &Command, slot: &str, value: &Json) -> bool {
+    matches!(command, Command::SetSlot { name, value: other, .. } if *name != *slot && reads_alike(other, value))
+}
+
 /// The slots that go back to their initial values when a flow ends.
 pub(super) fn ends_with(project: &Project, flow: &Flow) -> BTreeSet<String> {
     let persists = |slot: &segue_engine::ids::SlotName| flow.persisted_slots.contains(slot);

@@ -115,7 +115,7 @@ pub(super) fn left_alone(turn: &Turn<'_>) -> bool {
 /// With nothing under way the next message begins afresh: nothing may lie in wait for it.
 pub(super) fn nothing_waits_when_the_stack_is_empty(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
     let conversation = &turn.driver.conversation;
-    if !turn.listens() || !conversation.stack.is_empty() || turn.is_exhausted() {
+    if !turn.listens() || !conversation.stack.is_empty() && !turn.is_exhausted() {
         return Ok(());
     }
     match &conversation.followup {

@@ -6,7 +6,7 @@ use segue_engine::{
     conversation::{ActionOutcome, Command, Event, EventKind, FilledBy, Frame, FrameKind, PatternFrame, Position},
     dialogue::{InputKind, Reason},
     ids::FrameId,
-    project::{Call, Project, StepKind},
+    project::{Call, Fill, Project, StepKind},
 };
 use serde_json::{Map, Value as Json};
 
@@ -75,7 +75,12 @@ impl Slots {
             EventKind::ResetSlots | EventKind::Restart => {
                 let (judged, ended) = (self.judged.take(), std::mem::take(&mut self.ended));
                 let emptied = std::mem::take(&mut self.values).into_keys().collect();
-                *self = Self { judged, ended, emptied, ..Self::default() };
+                let mut hashes = std::mem::take(&mut self.hashes);
+                // What flows were like when they began is no value: it stays as long as they can be under way.
+                if *kind == EventKind::Restart {
+                    hashes.clear();
+                }
+                *self = Self { judged, ended, emptied, hashes, ..Self::default() };
             }
             EventKind::FlowStarted { flow_id, fingerprint, .. } => {
                 self.hashes.insert(flow_id.to_string(), *fingerprint);
@@ -336,6 +341,15 @@ pub(super) fn what_was_given_is_taken(ledger: &mut Ledger, turn: &Turn<'_>) -> V
         let filled = judged.set.contains(name) && !old.is_null();
         let corrects =
             filled && asked != Some(name) && model::collects(project, active.iter().map(String::as_str), name, false);
+        if asked != Some(name) && *extractor == FilledBy::Llm {
+            match project.slot(name).map(|slot| slot.fill) {
+                Some(Fill::WhenAsked) if !corrects => continue,
+                Some(Fill::Once) if commands.iter().any(|other| model::gives_to_another(other, name, given)) => {
+                    continue;
+                }
+                _ => {}
+            }
+        }
         if corrects {
             let undone = cancels || turn.is_exhausted() || turn.why().any(|why| matches!(why, Reason::Failed { .. }));
             if !undone && !is_taken(turn, taken, name, &new) && !is_pending(turn, name, &new) {
@@ -347,6 +361,45 @@ pub(super) fn what_was_given_is_taken(ledger: &mut Ledger, turn: &Turn<'_>) -> V
             if (asked == Some(name) || eager) && !is_taken(turn, taken, name, &new) {
                 return Err(format!("`{name}` was {old} and was given as {new}, which is lost: {}", shown(&stack)));
             }
+        }
+    }
+    Ok(())
+}
+
+/// An author who says when a slot may be filled knows that the model fills too much: what it reads between the lines stays out.
+pub(super) fn a_slot_is_filled_when_its_author_says(ledger: &mut Ledger, turn: &Turn<'_>) -> Verdict {
+    let (Some(judged), Some((taken, commands, "model"))) = (&ledger.slots.judged, turn.understood()) else {
+        return Ok(());
+    };
+    let (project, stack) = (&*taken.project, turn.judged(taken));
+    let asked = model::asked(&stack);
+    let filled: Vec<(&str, &Json)> = turn
+        .events_of(taken)
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::Slot { name, value, filled_by: Some(FilledBy::Llm), reset: false } => {
+                Some((name.as_str(), value))
+            }
+            _ => None,
+        })
+        .collect();
+    let given = |slot: &str| {
+        commands.iter().position(|command| matches!(command, Command::SetSlot { name, .. } if *name == *slot))
+    };
+    for (name, new) in &filled {
+        if asked == Some(*name) || is_corrected(taken, name, new) {
+            continue;
+        }
+        let fill = project.slot(name).map(|slot| slot.fill);
+        if fill == Some(Fill::WhenAsked) && value(&judged.values, project, name).is_null() {
+            return Err(format!("`{name}` became {new}, and nobody had asked for it: {}", shown(&stack)));
+        }
+        let goes_first = |other: &str| asked == Some(other) || given(other) < given(name);
+        let other = filled.iter().find(|(other, value)| {
+            other != name && model::reads_alike(value, new) && given(other).is_some() && goes_first(other)
+        });
+        if let (Some(Fill::Once), false, Some((other, _))) = (fill, new.is_null(), other) {
+            return Err(format!("`{name}` became {new} out of a message that gave the same to `{other}`"));
         }
     }
     Ok(())

@@ -81,7 +81,7 @@ pub(super) fn a_failure_is_told_once(_: &mut Ledger, turn: &Turn<'_>) -> Verdict
             |frame: &Frame| matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::InternalError { .. } });
         frames.iter().any(is_error)
     };
-    let deferred = untold(&turn.taken[0].before) || untold(turn.rest()) || turn.cuts() || !turn.is_over();
+    let deferred = untold(&turn.taken[0].before) || untold(turn.rest()) || !turn.is_over();
     // An action may have forgotten everything; another version says that things changed.
     let taken_over = turn.taken.iter().any(|taken| matches!(taken.input.kind, InputKind::Upgraded { .. }));
     let forgotten = turn.forgets_it();

@@ -7,6 +7,7 @@
 //! | `SEGUE_SEED` | the seed; it is printed when something fails |
 //! | `SEGUE_STORM_TURNS` | how many turns |
 //! | `SEGUE_STORM_SHRINK` | how many tries to find a shorter story; 0 leaves it as it is |
+//! | `SEGUE_STORM_CASES` | the folder for what fails, instead of `cases/` |
 //!
 //! What fails is made shorter and written as a case file under `cases/`, where it fails by itself until it is mended.
 
@@ -18,7 +19,12 @@ mod story;
 mod world;
 mod write;
 
-use std::{collections::BTreeMap, env, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
 
 use self::{
     chance::Chance,
@@ -72,9 +78,22 @@ fn storm(name: &str, weather: Weather, (sample, full): (usize, usize)) {
             }
         }
     }
-    println!("full: {name}: {done} turns in {told} conversations, seed {seed}");
+    recorded(&format!("full: {name}: {done} turns in {told} conversations, seed {seed}"));
     assert!(broken.is_empty(), "{}", broken.into_values().collect::<Vec<_>>().join("\n"));
-    reached(weather, &kinds);
+    let missed = missed(weather, &kinds);
+    // The sampled run is always the same one, and a long run meets everything; a short one with a seed of its own may not.
+    let must = turns >= full / 2 || (seed == SEED && turns >= sample);
+    assert!(!must || missed.is_empty(), "no random conversation reaches {missed:?}: {kinds:#?}");
+    if !missed.is_empty() {
+        println!("{name}: too short to reach {missed:?}");
+    }
+}
+
+/// A figure for the record: past the test runner, which keeps to itself what passing tests print.
+fn recorded(line: &str) {
+    if env::var_os("SEGUE_FULL").is_some() {
+        let _ = writeln!(std::io::stdout(), "{line}");
+    }
 }
 
 /// Writes the shortest form of what went wrong down, as a case.
@@ -87,11 +106,12 @@ fn written_down(name: &str, seed: u64, done: usize, story: Story, wrong: Wrong) 
     let (story, wrong) = shrink::shrink(story, wrong, tries);
     std::panic::set_hook(hook);
     let file = format!("{name}-{seed}-{rule}.yml");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dialogue/cases").join(&file);
+    let cases = || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dialogue/cases");
+    let path = env::var_os("SEGUE_STORM_CASES").map_or_else(cases, PathBuf::from).join(&file);
     fs::write(&path, as_case(&format!("{name} {seed}"), &story, &wrong)).unwrap();
     let (turns, shortest) = (story.turns.len(), &wrong.breach.says);
     format!(
-        "after {done} turns with seed {seed}: invariant `{rule}`: {says}\n  in its shortest form ({turns} turns, cases/{file}): {shortest}"
+        "after {done} turns with seed {seed}: invariant `{rule}`: {says}\n  in its shortest form ({turns} turns, {file}): {shortest}"
     )
 }
 
@@ -103,8 +123,8 @@ fn count(driver: &Driver, kinds: &mut BTreeMap<String, usize>) {
     }
 }
 
-/// A storm that never reaches what it is for proves nothing.
-fn reached(weather: Weather, kinds: &BTreeMap<String, usize>) {
+/// What no conversation of a storm came to. A storm that never reaches what it is for proves nothing.
+fn missed(weather: Weather, kinds: &BTreeMap<String, usize>) -> Vec<&'static str> {
     let agents = [
         "flow_interrupted ",
         "flow_resumed ",
@@ -138,7 +158,5 @@ fn reached(weather: Weather, kinds: &BTreeMap<String, usize>) {
         "flow_completed pattern_session_start",
     ];
     let more: &[&str] = if weather == Weather::Wild { &wild } else { &[] };
-    for wanted in agents.iter().chain(more) {
-        assert!(kinds.contains_key(*wanted), "no random conversation reaches `{wanted}`: {kinds:#?}");
-    }
+    agents.iter().chain(more).copied().filter(|wanted| !kinds.contains_key(*wanted)).collect()
 }

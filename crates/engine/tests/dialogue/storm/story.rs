@@ -251,7 +251,8 @@ fn files(plan: &Plan, turns: &str, depth: usize, text: &mut String) {
         for line in content.lines() {
             let key = line.split_once(": {").or_else(|| line.split_once(": [{")).map_or("", |(key, _)| key.trim());
             let key = key.strip_prefix("utter_ask_").unwrap_or(key);
-            let goes = *path == "domain.yml" && super::plan::SLOTS.iter().any(|(slot, ..)| *slot == key) && !named(key);
+            let is_domain = *path == "domain.yml" && !line.contains("run_action_every_turn");
+            let goes = is_domain && super::plan::SLOTS.iter().any(|(slot, ..)| *slot == key) && !named(key);
             if !goes {
                 text.push_str(&format!("{indent}  {line}\n"));
             }

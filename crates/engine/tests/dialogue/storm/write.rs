@@ -49,11 +49,11 @@ const DOMAIN: &str = r#"version: "3.1"
 intents: [go, inform, feel]
 slots:
   t0: { type: text }
-  t1: { type: text }
+  t1: { type: text, fill: once }
   t2: { type: text, validation: { rejections: [{ if: slots.t2 is "bad", utter: utter_no }] } }
   t3: { type: text, mappings: [{ type: from_llm }, { type: from_entity, entity: place }] }
   n0: { type: float }
-  n1: { type: float }
+  n1: { type: float, fill: when_asked }
   b0: { type: bool }
   b1: { type: bool }
   c0: { type: categorical, values: [Red, Blue, none] }
