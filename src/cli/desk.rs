@@ -6,7 +6,7 @@ use axum::Router;
 use segue::{
     channels::{
         Bearer, ChannelError,
-        mcp::{NAME, Desk, Offer, PATH},
+        mcp::{Desk, NAME, Offer, PATH},
     },
     project::Project,
     runtime::Assistant,
@@ -27,7 +27,9 @@ impl Refused {
     /// Says it; the exit code.
     pub(super) fn said(self) -> u8 {
         match self {
-            Self::Setting(problem) => out::note(&format!("credentials.yml: `{NAME}`: {problem} [{}]", ChannelError::CODE)),
+            Self::Setting(problem) => {
+                out::note(&format!("credentials.yml: `{NAME}`: {problem} [{}]", ChannelError::CODE))
+            }
             Self::Open(error) => out::note(&format!("{error} [{}]", error.code())),
         }
         USAGE

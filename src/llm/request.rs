@@ -356,7 +356,8 @@ mod tests {
         let broken = Arguments::Malformed { text: "{\"a".into(), error: "ends \"early\"".into() };
         let call = |id: &str, arguments| ToolCall { id: id.into(), name: "find\n".into(), arguments };
         let calls = vec![call("c1", Arguments::json(json!({"y": [1], "x": {"b": null, "a": 2}}))), call("c2", broken)];
-        let message = Arc::new(ChatMessage::Assistant { text: "so \"be\" it".into(), tool_calls: calls, thoughts: None });
+        let message =
+            Arc::new(ChatMessage::Assistant { text: "so \"be\" it".into(), tool_calls: calls, thoughts: None });
         let mut sorted = serde_json::to_value(&*message).unwrap();
         sorted.sort_all_objects();
         let request = ChatRequest::new(Purpose::AGENT, vec![message]);

@@ -57,8 +57,7 @@ pub(super) async fn carry_out(
         None => {
             let step = if thinks { cx.step(at) } else { cx.sheltered().step(at) };
             let before = failures.len();
-            let done =
-                effects::perform(next, parts, conversation, *past, *number, door, sink, failures, &step).await;
+            let done = effects::perform(next, parts, conversation, *past, *number, door, sink, failures, &step).await;
             if !(thinks && cx.cancel.is_cancelled()) {
                 return Some(done);
             }

@@ -6,6 +6,7 @@
 mod actions;
 mod cases;
 mod mcp;
+mod mcp_server;
 mod parts;
 mod starter;
 mod vectors;

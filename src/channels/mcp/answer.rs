@@ -1,6 +1,6 @@
 //! What a call answers: the replies as content, and the same as data with where the talk stands.
 
-use rmcp::model::{CallToolResult, ContentBlock};
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use segue_engine::{
     conversation::{BotKind, Conversation, Reply},
     ids::ConversationId,
@@ -10,6 +10,9 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{super::wire, question, words::say};
 use crate::{runtime::Report, store::StoredReply};
+
+/// The address of an attachment that has none: it is in the answer itself.
+const ATTACHMENT: &str = "segue://attachment";
 
 /// What was said in the turns of one call.
 pub(super) struct Said<'a> {
@@ -37,15 +40,25 @@ impl<'a> Said<'a> {
     pub(super) fn result(&self, project: &Project, talk: &Conversation, was_cut: bool) -> CallToolResult {
         let ended = self.ended || talk.session.ended;
         let waits = !ended && !talk.stack.is_empty();
-        let mut content: Vec<ContentBlock> =
-            self.replies.iter().filter(|reply| reply.kind != BotKind::Filler).flat_map(|one| blocks(&one.reply)).collect();
+        let mut content: Vec<ContentBlock> = self
+            .replies
+            .iter()
+            .filter(|reply| reply.kind != BotKind::Filler)
+            .flat_map(|one| blocks(&one.reply))
+            .collect();
         if content.is_empty() && !was_cut {
             content.push(ContentBlock::text(say("silent", &[])));
         }
         if was_cut {
             content.push(ContentBlock::text(say("cut", &[])));
         }
-        let state = if ended { "ended" } else if waits { "waits" } else { "goes_on" };
+        let state = if ended {
+            "ended"
+        } else if waits {
+            "waits"
+        } else {
+            "goes_on"
+        };
         content.push(ContentBlock::text(say(state, &[("id", self.id.as_str())])));
         let mut result = CallToolResult::success(content);
         result.structured_content = Some(self.data(project, talk, waits, ended));
@@ -84,15 +97,21 @@ fn shown(reply: &StoredReply) -> Json {
     Json::Object(fields)
 }
 
-/// A reply as content. An image that is there as data is one; of others the address is told.
+/// A reply as content. What is there as data is shown as what it is; of everything else the address is told.
 fn blocks(reply: &Reply) -> Vec<ContentBlock> {
     let mut out = Vec::new();
     let text = reply.text.as_deref().map(str::trim).filter(|text| !text.is_empty());
     out.extend(text.map(ContentBlock::text));
     let mut rest = Reply { text: None, ..reply.clone() };
-    if let Some((kind, data)) = reply.image.as_deref().and_then(inline) {
-        out.push(ContentBlock::image(data, kind));
+    if let Some(block) = reply.image.as_deref().and_then(inline) {
+        out.push(block);
         rest.image = None;
+    }
+    let source =
+        reply.attachment.as_ref().and_then(|one| one.as_str().or_else(|| one.pointer("/payload/src")?.as_str()));
+    if let Some(block) = source.and_then(inline) {
+        out.push(block);
+        rest.attachment = None;
     }
     out.extend(wire::texts(&rest).into_iter().map(ContentBlock::text));
     let quick = reply.quick_replies.iter().filter_map(|one| one.get("title").and_then(Json::as_str));
@@ -103,10 +122,14 @@ fn blocks(reply: &Reply) -> Vec<ContentBlock> {
     out
 }
 
-/// Media type and data of a `data:` address in base64.
-fn inline(address: &str) -> Option<(&str, &str)> {
+/// What a `data:` address in base64 holds.
+fn inline(address: &str) -> Option<ContentBlock> {
     let (kind, data) = address.strip_prefix("data:")?.split_once(";base64,")?;
-    (!kind.is_empty()).then_some((kind, data))
+    match kind.split_once('/')? {
+        ("image", _) => Some(ContentBlock::image(data, kind)),
+        ("audio", _) => Some(ContentBlock::audio(data, kind)),
+        _ => Some(ContentBlock::resource(ResourceContents::blob(data, ATTACHMENT).with_mime_type(kind))),
+    }
 }
 
 #[cfg(test)]
@@ -133,9 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn an_image_with_its_data_is_an_image() {
+    fn what_is_there_as_data_is_shown_as_what_it_is() {
         let shown = content(json!({"image": "data:image/png;base64,AAAA"}));
         assert_eq!(shown, json!([{"type": "image", "data": "AAAA", "mimeType": "image/png"}]));
-        assert_eq!(inline("data:;base64,AAAA"), None);
+        let heard = content(json!({"attachment": {"type": "audio", "payload": {"src": "data:audio/wav;base64,AAAA"}}}));
+        assert_eq!(heard, json!([{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}]));
+        let file = content(json!({"attachment": "data:text/csv;base64,AAAA"}));
+        assert_eq!((&file[0]["type"], &file[0]["resource"]["blob"]), (&json!("resource"), &json!("AAAA")));
+        assert!(inline("data:;base64,AAAA").is_none());
     }
 }

@@ -18,7 +18,8 @@ const PLAIN: &str = "text/plain";
 impl ServerHandler for Session {
     fn get_info(&self) -> ServerConfig {
         let name = &*self.shared.assistant.project().config.assistant_id;
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
+        // There is no prompt to give: whoever asks is told an empty list, and that must be announced.
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().enable_prompts().build();
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("segue", env!("CARGO_PKG_VERSION")).with_title(name))
             .with_instructions(say("instructions", &[("name", name)]))

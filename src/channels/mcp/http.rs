@@ -4,7 +4,10 @@ use std::{convert::Infallible, sync::Arc};
 
 use axum::{
     body,
-    http::{HeaderValue, Method, Request, Response, StatusCode, header::{RETRY_AFTER, WWW_AUTHENTICATE}},
+    http::{
+        HeaderValue, Method, Request, Response, StatusCode,
+        header::{RETRY_AFTER, WWW_AUTHENTICATE},
+    },
 };
 use bytes::Bytes;
 use futures::StreamExt;
@@ -37,8 +40,7 @@ pub(super) fn service(shared: &Arc<Shared>) -> Service {
     sessions.session_config = keeping;
     let sessions = Arc::new(sessions);
     let makes = shared.clone();
-    let inner =
-        StreamableHttpService::new(move || Ok(Session::new(makes.clone())), sessions.clone(), config(shared));
+    let inner = StreamableHttpService::new(move || Ok(Session::new(makes.clone())), sessions.clone(), config(shared));
     let gate = Arc::new(Gate { shared: shared.clone(), sessions, inner });
     Service::new(tower::service_fn(move |request| {
         let gate = gate.clone();

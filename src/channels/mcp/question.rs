@@ -70,7 +70,8 @@ impl Question {
             ElicitRequestParams::FormElicitationParams { meta: None, message: words.to_owned(), requested_schema };
         let cx = Cx { cancel: context.ct.clone().into(), ..Cx::new(clock.clone(), limits::MCP_SERVED_ANSWER) };
         let asked = cx.wait(context.peer.create_elicitation(request)).await.ok()?;
-        let answer = asked.inspect_err(|error| tracing::warn!(channel = super::NAME, "a host did not ask: {error}")).ok()?;
+        let answer =
+            asked.inspect_err(|error| tracing::warn!(channel = super::NAME, "a host did not ask: {error}")).ok()?;
         match answer.action {
             ElicitationAction::Accept => self.as_message(answer.content?.get(&self.slot)?),
             _ => None,

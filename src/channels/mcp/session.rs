@@ -144,12 +144,7 @@ impl Session {
         Ok(id)
     }
 
-    async fn perform(
-        &self,
-        call: Call<'_>,
-        wish: Wish,
-        flow: Option<&FlowId>,
-    ) -> Result<CallToolResult, ReceiveError> {
+    async fn perform(&self, call: Call<'_>, wish: Wish, flow: Option<&FlowId>) -> Result<CallToolResult, ReceiveError> {
         let assistant = &self.shared.assistant;
         let mut report = self.turn(&call, wish, 0).await?;
         let mut said = Said::new(&call.id);

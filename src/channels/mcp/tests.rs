@@ -142,8 +142,7 @@ async fn client(assistant: &Assistant, offer: Offer) -> Client {
 }
 
 fn params(tool: &str, arguments: Json, key: &str) -> CallToolRequestParams {
-    let mut params =
-        CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments.as_object().unwrap().clone());
+    let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments.as_object().unwrap().clone());
     if !key.is_empty() {
         let mut meta = RequestMetaObject::new();
         meta.insert(IDEMPOTENCY_KEY.to_owned(), key.into());
@@ -157,7 +156,13 @@ async fn call(client: &Client, tool: &str, arguments: Json) -> CallToolResult {
 }
 
 fn texts(result: &CallToolResult) -> String {
-    result.content.iter().filter_map(|block| block.as_text()).map(|text| text.text.as_str()).collect::<Vec<_>>().join("|")
+    result
+        .content
+        .iter()
+        .filter_map(|block| block.as_text())
+        .map(|text| text.text.as_str())
+        .collect::<Vec<_>>()
+        .join("|")
 }
 
 fn data(result: &CallToolResult) -> &Json {
@@ -214,8 +219,12 @@ async fn a_flow_begins_with_what_is_known_and_asks_for_the_rest() {
     let client = client(&assistant(&[]), Offer::default()).await;
     let first = call(&client, "order", json!({"size": "large"})).await;
     assert!(texts(&first).starts_with("How many?"), "{first:?}");
-    let second = call(&client, "converse", json!({"message": "/SetSlots(count=3)", "conversation_id": talk(&first)})).await;
-    assert!(texts(&second).starts_with("Send 3.0 large ones?") || texts(&second).starts_with("Send 3 large ones?"), "{second:?}");
+    let second =
+        call(&client, "converse", json!({"message": "/SetSlots(count=3)", "conversation_id": talk(&first)})).await;
+    assert!(
+        texts(&second).starts_with("Send 3.0 large ones?") || texts(&second).starts_with("Send 3 large ones?"),
+        "{second:?}"
+    );
     assert_eq!(data(&second)["question"]["slot"], "sure");
     let third = call(&client, "converse", json!({"message": "yes", "conversation_id": talk(&first)})).await;
     assert!(texts(&third).starts_with("Sent."), "{third:?}");

@@ -14,7 +14,8 @@ async fn a_session_has_so_many_calls_under_way() {
             })
         }
     }
-    let assistant = builder(Arc::new(ScriptedLlm::strict([""; 0]))).action("action_break", Arc::new(Silent)).build().unwrap();
+    let assistant =
+        builder(Arc::new(ScriptedLlm::strict([""; 0]))).action("action_break", Arc::new(Silent)).build().unwrap();
     let client = Arc::new(client(&assistant, Offer::default()).await);
     let calls = (0..=limits::MCP_SERVED_CALLS).map(|_| {
         let client = client.clone();
@@ -64,5 +65,38 @@ async fn a_transcript_holds_the_newest() {
     call(&client, "converse", json!({"message": "/the_last", "conversation_id": &id})).await;
     let address = client.list_all_resources().await.unwrap()[0].uri.clone();
     let text = read(&client, &address).await.unwrap();
-    assert!(text.len() <= limits::TOOL_RESULT + 8 && text.starts_with('…') && text.contains("/the_last"), "{}", text.len());
+    assert!(
+        text.len() <= limits::TOOL_RESULT + 8 && text.starts_with('…') && text.contains("/the_last"),
+        "{}",
+        text.len()
+    );
+}
+
+#[tokio::test]
+async fn a_person_who_does_not_answer_is_waited_for_so_long() {
+    /// A host that shows the form and hears nothing.
+    struct Patient;
+    impl ClientHandler for Patient {
+        fn get_info(&self) -> ClientConfig {
+            let capabilities = ClientCapabilities::builder().enable_elicitation().build();
+            ClientConfig::new(capabilities, Implementation::new("host", "1"))
+        }
+        async fn create_elicitation(
+            &self,
+            _: ElicitRequestParams,
+            _: RequestContext<RoleClient>,
+        ) -> Result<ElicitResult, rmcp::ErrorData> {
+            std::future::pending().await
+        }
+    }
+    let clock = crate::testing::ManualClock::jumping();
+    let model = Arc::new(ScriptedLlm::strict([""; 0]));
+    let assistant = builder(model).clock(Arc::new(clock.clone())).build().unwrap();
+    let desk = Desk::new(&assistant, Offer { elicits: true, ..Offer::default() });
+    let (here, there) = tokio::io::duplex(64 * 1024);
+    tokio::spawn(async move { desk.serve(tokio::io::split(there), std::future::pending()).await });
+    let client = Patient.serve(here).await.unwrap();
+    let open = client.call_tool(params("order", json!({}), "")).await.unwrap();
+    assert_eq!(data(&open)["question"]["slot"], "size");
+    assert!(clock.slept().contains(&limits::MCP_SERVED_ANSWER), "{:?}", clock.slept());
 }

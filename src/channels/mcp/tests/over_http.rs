@@ -119,3 +119,17 @@ async fn without_a_session_a_key_must_be_one_that_nobody_guesses() {
     assert!(first.contains("Who are you?") && !first.contains("repeated\""), "{first}");
     assert!(again.contains("\"repeated\":true"), "{again}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_silent_for_long_ends() {
+    let service = service(local());
+    let session = post(&service, &[], &initialize()).await.1.unwrap();
+    let heads = [("mcp-session-id", session.as_str()), ("mcp-protocol-version", "2025-11-25")];
+    let begun = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    assert_eq!(post(&service, &heads, &begun).await.0, StatusCode::ACCEPTED);
+    tokio::time::sleep(limits::MCP_SERVED_IDLE / 2).await;
+    let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
+    assert_eq!(post(&service, &heads, &list).await.0, StatusCode::OK);
+    tokio::time::sleep(limits::MCP_SERVED_IDLE * 2).await;
+    assert_eq!(post(&service, &heads, &list).await.0, StatusCode::NOT_FOUND);
+}
