@@ -47,11 +47,7 @@ impl Tool for Forecast {
                     structured: Some(weather),
                     ..ToolOutput::default()
                 }),
-                Err(stopped) => ToolOutcome::Failed(segue::ToolFailure {
-                    kind: segue::FailureKind::Timeout,
-                    message: stopped.to_string(),
-                    fatal: false,
-                }),
+                Err(stopped) => ToolOutcome::failed(segue::FailureKind::Timeout, stopped.to_string()),
             }
         })
     }

@@ -4,8 +4,11 @@
 //! are not followed, proxies are not taken from the environment, and no request has a hidden time limit (callers wait
 //! through their [`Cx`](crate::cx::Cx)).
 
+mod guard;
+
 use std::{fmt, sync::Arc, sync::OnceLock};
 
+pub use self::guard::Guard;
 use crate::limits;
 
 /// A shared pool of connections, made at first use: a process that never calls out pays nothing for TLS.
@@ -66,10 +69,16 @@ pub fn install_tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-#[allow(clippy::disallowed_methods)] // the one place that builds a client
 fn build() -> Result<reqwest::Client, Unbuilt> {
+    build_with(|settings| settings)
+}
+
+#[allow(clippy::disallowed_methods)] // the one place that builds a client
+fn build_with(
+    change: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
+) -> Result<reqwest::Client, Unbuilt> {
     install_tls();
-    settings().build().map_err(|error| Unbuilt(error.to_string()))
+    change(settings()).build().map_err(|error| Unbuilt(error.to_string()))
 }
 
 #[allow(clippy::disallowed_methods)] // for `build` alone

@@ -81,6 +81,20 @@ pub const AGENT_PROMPTS: usize = 64;
 pub const AGENT_HISTORY: usize = 10;
 /// Agent: failed tool calls in a row that a run may have; one more ends it.
 pub const AGENT_FAILURES: u32 = 3;
+/// Agent: texts that are said while the calls of one answer work.
+pub const FILLERS: usize = 3;
+/// Agent: times that one run is asked to take back a claim that nothing proves.
+pub const AGENT_REPAIRS: u32 = 1;
+/// Hooks: texts that one call of a hook may say.
+pub const HOOK_SPEECH: usize = 8;
+/// Hooks: one call of a hook server.
+pub const HOOK_DEADLINE: Duration = Duration::from_secs(10);
+/// Hooks: bytes of one answer of a hook server.
+pub const HOOK_ANSWER: usize = 1024 * 1024;
+/// Hooks: tools that a hook server may add.
+pub const HOOK_TOOLS: usize = 32;
+/// Pins: bytes of the file that keeps them.
+pub const PIN_FILE: u64 = 4 * 1024 * 1024;
 /// Agent: bytes of tool exchanges kept between the user's turns of one task.
 pub const AGENT_EXCHANGES: usize = 64 * 1024;
 /// Commands: utterances of the conversation shown to the command generator (dialogue.md 4.2).
@@ -235,6 +249,20 @@ pub const MCP_BACKOFF_WAIT: Duration = Duration::from_secs(1);
 pub const MCP_STABLE: Duration = Duration::from_secs(60);
 /// MCP: bytes of the answer of a token server.
 pub const MCP_TOKEN: usize = 64 * 1024;
+/// MCP: questions that a server may ask during one call.
+pub const MCP_QUESTIONS: usize = 8;
+/// MCP: bytes that a server may have our model read at once.
+pub const MCP_SAMPLE: usize = 32 * 1024;
+/// MCP: tokens of one answer of our model to a server.
+pub const MCP_SAMPLE_TOKENS: u32 = 1_000;
+/// MCP: how long a token is kept whose server does not say.
+pub const MCP_TOKEN_LIFE: Duration = Duration::from_secs(300);
+/// MCP: how long before its end a token is no longer used.
+pub const MCP_TOKEN_MARGIN: Duration = Duration::from_secs(30);
+/// MCP: redirects that are followed while the token server is looked for.
+pub const MCP_REDIRECTS: usize = 3;
+/// MCP: how long `segue mcp login` waits for consent.
+pub const MCP_CONSENT: Duration = Duration::from_secs(5 * 60);
 /// MCP: time for the answer to a ping, sent after a call was too late.
 pub const MCP_PING: Duration = Duration::from_secs(3);
 /// MCP: time for a child to end after its input closed, and again after it was asked to.

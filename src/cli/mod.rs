@@ -14,6 +14,8 @@ mod graph;
 mod import;
 mod init;
 #[cfg(feature = "mcp")]
+mod mcp;
+#[cfg(feature = "mcp")]
 mod offer;
 pub(crate) mod out;
 mod place;
@@ -73,9 +75,9 @@ enum Command {
     Data(rasa::Data),
     /// Show the page of an error code; without a code, list them
     Explain(explain::Args),
-    /// Offer the assistant to a host as an MCP server on standard input and output
+    /// Offer the assistant to a host as an MCP server; or log in at servers that it uses
     #[cfg(feature = "mcp")]
-    Mcp(offer::Args),
+    Mcp(mcp::Args),
     /// Serve the tools of a demonstration over MCP on standard input and output
     #[cfg(feature = "mcp")]
     Demo(demo::Args),
@@ -114,9 +116,9 @@ pub(crate) fn run() -> ExitCode {
         Command::Data(args) => rasa::data(args),
         Command::Elsewhere(words) => rasa::elsewhere(&words),
         #[cfg(feature = "mcp")]
-        Command::Mcp(args) => wait(offer::offer(args)),
-        #[cfg(feature = "mcp")]
         Command::Demo(args) => wait(demo::demo(args)),
+        #[cfg(feature = "mcp")]
+        Command::Mcp(args) => wait(mcp::mcp(args)),
     };
     match done {
         Ok(code) => ExitCode::from(code),

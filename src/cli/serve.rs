@@ -168,6 +168,8 @@ async fn background(assistant: &segue::runtime::Assistant, connect: bool) {
 pub(super) fn log(usual: &str) {
     let wanted = environment::variable("RUST_LOG").or_else(|| environment::variable("LOG_LEVEL"));
     let wanted = wanted.filter(|wanted| !wanted.trim().is_empty()).unwrap_or_else(|| format!("warn,segue={usual}"));
+    // At `debug` this part of a library prints codes that could be exchanged for tokens.
+    let wanted = format!("{wanted},rmcp::transport::auth=warn");
     let filter = EnvFilter::try_new(wanted.to_lowercase()).unwrap_or_else(|_| EnvFilter::new(usual));
     let colours = io::IsTerminal::is_terminal(&io::stderr());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours);

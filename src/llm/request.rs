@@ -249,6 +249,8 @@ impl Purpose {
     pub const REPHRASE: Self = Self(Cow::Borrowed("rephrase"));
     /// Answering from found documents.
     pub const SEARCH: Self = Self(Cow::Borrowed("search"));
+    /// Answering for an MCP server that may ask our model.
+    pub const SAMPLING: Self = Self(Cow::Borrowed("sampling"));
     /// Judging in a test or a mission.
     pub const JUDGE: Self = Self(Cow::Borrowed("judge"));
 

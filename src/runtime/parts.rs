@@ -10,7 +10,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-use super::catalogue::Lists;
+use super::{catalogue::Lists, hooks::HookSource};
 use crate::{
     actions::ActionServer,
     agents::{Agent, AgentCard, ReactAgent},
@@ -45,6 +45,8 @@ pub(super) struct Parts {
     pub(super) sources: IndexMap<ServerName, Arc<dyn ToolSource>>,
     /// Agents that were registered, by name or by the name that `configuration.module` says.
     pub(super) agents: HashMap<String, Arc<dyn Agent>>,
+    /// Where the hooks of agents are, by agent.
+    pub(super) hooks: HashMap<String, HookSource>,
     /// Tools that were registered, by agent.
     pub(super) tools: HashMap<String, Vec<Arc<dyn Tool>>>,
     /// Actions that were registered, by name.
@@ -105,6 +107,14 @@ impl Parts {
             for (parameter, slot) in &server.meta_slots {
                 let initial = || self.project.slot(slot.as_str()).map(|slot| &slot.initial);
                 if let Some(value) = conversation.slots.get(slot.as_str()).or_else(initial).filter(|v| !v.is_null()) {
+                    own.insert(parameter.clone(), value.clone());
+                }
+            }
+            for (parameter, key) in &server.meta_metadata {
+                let known = self.metadata(conversation);
+                let of_message = known.get("message_metadata").and_then(|all| all.get(key));
+                let value = known.get(key).filter(|_| key != "message_metadata").or(of_message);
+                if let Some(value) = value.filter(|value| !value.is_null()) {
                     own.insert(parameter.clone(), value.clone());
                 }
             }

@@ -119,5 +119,6 @@ fn executed(record: &JournalRecord) -> EventKind {
         arguments: Json::Null,
         status: status.into(),
         summary: outcome.as_ref().map(ToolOutcome::for_model),
+        origins: Default::default(),
     }
 }

@@ -61,6 +61,10 @@ fn result_of(outcome: ToolOutcome) -> ToolResult {
     let told = |failure: super::ToolFailure| format!("{}: {}", failure.kind.as_str(), failure.message);
     match outcome {
         ToolOutcome::Done(output) => ToolResult::Done { result: result_map(output) },
+        ToolOutcome::Failed(failure) if !failure.wants.is_empty() => {
+            let slots = failure.wants.iter().map(|field| field.as_str().into()).collect();
+            ToolResult::Wants { reason: told(failure), slots }
+        }
         ToolOutcome::Failed(failure) => ToolResult::Failed { reason: told(failure) },
         ToolOutcome::Unknown(failure) => ToolResult::Unknown { reason: told(failure) },
         ToolOutcome::Pending(task) => {

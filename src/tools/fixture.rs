@@ -41,6 +41,7 @@ pub(super) fn context() -> ToolCx {
         caller: Caller { conversation: "c".into(), agent: None, flow: None },
         meta: Arc::new(Map::new()),
         progress: None,
+        inquired: None,
         idempotency_key: "k".into(),
     }
 }

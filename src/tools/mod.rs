@@ -11,6 +11,7 @@ pub mod invoke;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 pub mod outcome;
+pub mod pins;
 pub mod registry;
 pub mod schema;
 mod toolbox;
@@ -62,6 +63,42 @@ pub struct ToolCx {
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
     /// A key that is the same when the same step is tried again; for tools that know idempotency keys.
     pub idempotency_key: Arc<str>,
+    /// Who answers what the tool asks back; nobody, unless its server may ask.
+    pub inquired: Option<Arc<dyn Inquired>>,
+}
+
+/// A form that a tool wants filled in the middle of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inquiry {
+    /// The server that asks.
+    pub server: Arc<str>,
+    /// What it says to the user.
+    pub message: String,
+    /// JSON Schema of the form: an object of plain fields.
+    pub schema: Json,
+}
+
+/// The answer to a form.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// The form, filled.
+    Accept(Map<String, Json>),
+    /// Not answered, and nobody will be asked.
+    Decline,
+    /// These fields have to be asked for first.
+    Missing(Vec<String>),
+}
+
+/// Who answers what a tool asks back.
+pub trait Inquired: Send + Sync {
+    /// Answers a form from what is known.
+    fn form(&self, inquiry: &Inquiry) -> Reply;
+    /// Lets our model answer a `sampling/createMessage`; the result is that of the protocol. *Cancellation*: dropping the
+    /// future gives the call of the model up.
+    ///
+    /// # Errors
+    /// In words that the server may read: there is no answer.
+    fn sample<'a>(&'a self, params: Json, cx: &'a Cx) -> BoxFuture<'a, Result<Json, String>>;
 }
 
 impl fmt::Debug for ToolCx {
@@ -130,6 +167,9 @@ pub struct ToolFailure {
     /// Whether the whole run must end.
     #[serde(default)]
     pub fatal: bool,
+    /// Fields that the user has to fill before the tool can do its work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wants: Vec<String>,
 }
 
 /// Kinds of failure.

@@ -56,7 +56,7 @@ impl std::io::Write for Count {
 impl ToolFailure {
     /// A failure that the run survives.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), fatal: false }
+        Self { kind, message: message.into(), fatal: false, wants: Vec::new() }
     }
 }
 

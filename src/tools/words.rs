@@ -53,6 +53,7 @@ words! {
     AgainstSchema = "against_schema",
     NoAnswer = "no_answer",
     WantsInput = "wants_input",
+    NeedsInput = "needs_input",
     Said = "said",
     SaidNothing = "said_nothing",
 }

@@ -5,8 +5,11 @@
 
 mod actions;
 mod cases;
+mod conformance;
+mod hooks;
 mod mcp;
 mod mcp_server;
+mod oauth;
 mod parts;
 mod starter;
 mod vectors;

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use indexmap::IndexMap;
 use segue::{
     clock::SystemClock,
     cx::Cx,
@@ -27,26 +28,38 @@ use crate::parts::{Part, everything, everything_http, fastmcp, fastmcp_http, fre
 /// Starting an interpreter on a busy machine takes long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn client(transport: McpTransport) -> McpServer {
-    let def = McpServerDef {
+/// An entry of `endpoints.yml`.
+pub(crate) fn entry(transport: McpTransport) -> McpServerDef {
+    McpServerDef {
         name: "foreign".into(),
         transport,
         headers: Vec::new(),
         oauth: None,
         meta_static: Map::new(),
         meta_slots: Vec::new(),
+        meta_metadata: Vec::new(),
         connect_timeout: Some(PATIENCE),
         tool_timeout: None,
+        protocol_version: None,
+        elicitation: IndexMap::new(),
+        sampling: false,
+        offers: Vec::new(),
         trust_annotations: true,
         effects: [("grow".to_owned(), "idempotent".to_owned())].into_iter().collect(),
+        pin: false,
         place: Place::default(),
-    };
+    }
+}
+
+fn client(transport: McpTransport) -> McpServer {
+    let def = entry(transport);
     let around = Surroundings {
         clock: Arc::new(SystemClock),
         http: Outbound::new(),
         program: environment::program(),
         directory: None,
         environment: environment::all().into(),
+        logins: None,
     };
     McpServer::new(&def, around)
 }
@@ -76,7 +89,7 @@ fn fastmcp_on(port: u16) -> (Part, u16) {
     (part, port)
 }
 
-fn context() -> ToolCx {
+pub(crate) fn context() -> ToolCx {
     ToolCx {
         cx: Cx::new(Arc::new(SystemClock), PATIENCE),
         metadata: Arc::new(Map::new()),
@@ -84,6 +97,7 @@ fn context() -> ToolCx {
         meta: Arc::new(Map::new()),
         progress: None,
         idempotency_key: "k".into(),
+        inquired: None,
     }
 }
 
@@ -98,12 +112,12 @@ async fn names(server: &McpServer) -> Vec<String> {
     catalog.tools.iter().map(|tool| tool.spec().name.to_string()).collect()
 }
 
-async fn tool(server: &McpServer, name: &str) -> Arc<dyn Tool> {
+pub(crate) async fn tool(server: &McpServer, name: &str) -> Arc<dyn Tool> {
     let catalog = server.list(&context().cx).await.unwrap();
     catalog.tools.iter().find(|tool| &*tool.spec().name == name).unwrap().clone()
 }
 
-async fn call(server: &McpServer, name: &str, arguments: Json) -> ToolOutcome {
+pub(crate) async fn call(server: &McpServer, name: &str, arguments: Json) -> ToolOutcome {
     tool(server, name).await.call(arguments, &context()).await
 }
 

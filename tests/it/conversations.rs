@@ -119,6 +119,7 @@ fn assistant(weather: Weather, now: &str, bookings: &Path) -> Assistant {
         program: env!("CARGO_BIN_EXE_segue").into(),
         directory: None,
         environment: Arc::from([]),
+        logins: None,
     };
     let ferries = Arc::new(McpServer::new(server, around));
     let script = fs::read_to_string(Path::new(ROOT).join("flows/ferries.script.yml")).unwrap();

@@ -5,13 +5,16 @@
 mod action_kills;
 mod action_server;
 mod actions;
+mod agents;
 mod cli;
 mod conversations;
 mod e2e;
+mod faults;
 mod generations;
 mod kills;
 mod knowledge;
 mod limits;
+mod mcp;
 mod program;
 mod rasa;
 mod reminders;

@@ -87,6 +87,7 @@ fn assistant(file: &File, folder: &Path, model: Arc<dyn Llm>) -> Assistant {
         program: env!("CARGO_BIN_EXE_segue").into(),
         directory: None,
         environment: Arc::from([]),
+        logins: None,
     };
     let ferries = Arc::new(McpServer::new(server, around));
     AssistantBuilder::new(Arc::new(loaded.project.unwrap()), ROOT.into())

@@ -52,6 +52,7 @@ fn reason(result: ToolResult) -> String {
     match result {
         ToolResult::Failed { reason } => format!("failed {reason}"),
         ToolResult::Unknown { reason } => format!("unknown {reason}"),
+        ToolResult::Wants { reason, slots } => format!("wants {slots:?} {reason}"),
         ToolResult::Done { result } => panic!("{result}"),
     }
 }

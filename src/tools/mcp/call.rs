@@ -14,7 +14,7 @@ use std::{
 use futures::future::BoxFuture;
 use rmcp::{
     RoleClient, ServiceError,
-    model::{CallToolRequestParams, MetaObject, RequestMetaObject},
+    model::{CallToolRequestParams, ClientRequest, MetaObject, RequestMetaObject},
     service::{PeerRequestOptions, RequestHandle},
     transport::{DynamicTransportError, streamable_http_client::StreamableHttpError},
 };
@@ -24,7 +24,9 @@ use tokio::{sync::oneshot, time::timeout};
 use super::{
     client::{Closed, Command, Shared},
     connection::{Line, Unanswered, call_request},
-    listener::Watchers,
+    inquiry::{self, Asked},
+    listener::Listener,
+    offers::Offer,
     owner::Fate,
     wire::wants_credentials,
 };
@@ -44,10 +46,14 @@ const IDEMPOTENCY_KEY: &str = "segue/idempotencyKey";
 /// A call on its way to the owner.
 pub(super) struct CallRequest {
     tool: Arc<str>,
+    /// What is asked for, where it is no tool.
+    offer: Option<Offer>,
     arguments: Map<String, Json>,
     meta: Map<String, Json>,
     cx: Cx,
     progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+    /// Who answers what the server asks back.
+    asked: Option<Asked>,
     /// Set when the request leaves: before that, nothing can have happened.
     left: Arc<AtomicBool>,
     pub(super) reply: oneshot::Sender<Result<Json, CallEnd>>,
@@ -62,8 +68,8 @@ pub(super) enum CallEnd {
     NotSent(String),
     /// The server no longer knows the session: it refused the call unread.
     Forgotten,
-    /// The server wants other credentials.
-    Credentials,
+    /// The server wants other credentials; the reason is for operators.
+    Credentials(String),
     /// It left, and the session ended.
     Lost(String),
     /// It was too late.
@@ -81,6 +87,8 @@ pub(super) struct McpTool {
     spec: ToolSpec,
     check: Arc<ArgumentCheck>,
     output: Option<ArgumentCheck>,
+    /// What it stands for, where it is no tool of the server.
+    offer: Option<Offer>,
     shared: Arc<Shared>,
 }
 
@@ -91,18 +99,24 @@ impl McpTool {
         output: Option<ArgumentCheck>,
         shared: Arc<Shared>,
     ) -> Self {
-        Self { spec, check: Arc::new(check), output, shared }
+        Self { spec, check: Arc::new(check), output, offer: None, shared }
+    }
+
+    /// A tool that stands for something else of the server.
+    pub(super) fn offering(spec: ToolSpec, check: ArgumentCheck, offer: Offer, shared: Arc<Shared>) -> Self {
+        Self { spec, check: Arc::new(check), output: None, offer: Some(offer), shared }
     }
 
     async fn run(&self, arguments: Map<String, Json>, cx: &ToolCx) -> ToolOutcome {
         let began = cx.cx.remaining();
-        let mut end = match self.once(arguments.clone(), cx).await {
-            Ok(raw) => return self.judged(raw),
+        let asked = cx.inquired.clone().map(|who| Asked::new(who, cx.cx.clone()));
+        let mut end = match self.once(arguments.clone(), cx, &asked).await {
+            Ok(raw) => return self.judged(raw, &asked),
             Err(end) => end,
         };
         if end.may_be_repeated(self.spec.effect) && !cx.cx.remaining().is_zero() {
-            end = match self.once(arguments, cx).await {
-                Ok(raw) => return self.judged(raw),
+            end = match self.once(arguments, cx, &asked).await {
+                Ok(raw) => return self.judged(raw, &asked),
                 Err(end) => end,
             };
         }
@@ -110,15 +124,17 @@ impl McpTool {
         end.outcome(self.spec.effect, began)
     }
 
-    async fn once(&self, arguments: Map<String, Json>, cx: &ToolCx) -> Result<Json, CallEnd> {
+    async fn once(&self, arguments: Map<String, Json>, cx: &ToolCx, asked: &Option<Asked>) -> Result<Json, CallEnd> {
         let (reply, answer) = oneshot::channel();
         let left = Arc::new(AtomicBool::new(false));
         let request = CallRequest {
             tool: self.spec.name.clone(),
+            offer: self.offer,
             arguments,
             meta: self.meta(cx),
             cx: cx.cx.clone(),
             progress: cx.progress.clone(),
+            asked: asked.clone(),
             left: left.clone(),
             reply,
         };
@@ -147,15 +163,18 @@ impl McpTool {
     }
 
     /// The outcome that a result means.
-    fn judged(&self, raw: Json) -> ToolOutcome {
+    fn judged(&self, raw: Json, asked: &Option<Asked>) -> ToolOutcome {
         let bad = |word, values: &[(&str, &dyn std::fmt::Display)]| {
             ToolOutcome::failed(FailureKind::BadResult, say(word, values))
         };
         let Json::Object(mut raw) = raw else { return bad(Word::NoAnswer, &[]) };
         match raw.get("resultType").and_then(Json::as_str) {
             None | Some("complete") => {}
-            Some("input_required") => return ToolOutcome::failed(FailureKind::Refused, say(Word::WantsInput, &[])),
+            Some("input_required") => return wanting(asked, ""),
             Some(_) => return bad(Word::NoAnswer, &[]),
+        }
+        if let Some(offer) = self.offer {
+            return ToolOutcome::Done(offer.output(raw));
         }
         let known = ["content", "structuredContent", "isError", "_meta", "resultType"];
         let known = raw.keys().any(|key| known.contains(&key.as_str())) || raw.is_empty();
@@ -174,6 +193,10 @@ impl McpTool {
         let structured = raw.remove("structuredContent").filter(|value| !value.is_null());
         let output = ToolOutput { structured, content, meta };
         if raw.get("isError").and_then(Json::as_bool) == Some(true) {
+            // The question could not be answered, and the tool gave up for it.
+            if asked.as_ref().is_some_and(|asked| !asked.missing().is_empty()) {
+                return wanting(asked, &output.joined_text());
+            }
             return refused_by_tool(&output);
         }
         if let (Some(check), Some(value)) = (&self.output, &output.structured) {
@@ -184,6 +207,16 @@ impl McpTool {
         }
         ToolOutcome::Done(output)
     }
+}
+
+/// The tool asked for something that is not known: the user has to be asked, if that is allowed at all.
+fn wanting(asked: &Option<Asked>, message: &str) -> ToolOutcome {
+    let wants = asked.as_ref().map(Asked::missing).unwrap_or_default();
+    if wants.is_empty() {
+        return ToolOutcome::failed(FailureKind::Refused, say(Word::WantsInput, &[]));
+    }
+    let message = say(Word::NeedsInput, &[("fields", &wants.join(", ")), ("message", &message)]);
+    ToolOutcome::Failed(ToolFailure { wants, ..ToolFailure::new(FailureKind::Refused, message) })
 }
 
 /// The tool itself says that it failed. That is an answer: nothing is in doubt, and nothing is repeated.
@@ -230,7 +263,7 @@ impl CallEnd {
         match self {
             Self::Away(_) | Self::NotSent(_) => not_run(FailureKind::Unavailable, Word::Away),
             Self::Forgotten => not_run(FailureKind::Unavailable, Word::NotRun),
-            Self::Credentials => not_run(FailureKind::Unavailable, Word::RefusedCredentials),
+            Self::Credentials(_) => not_run(FailureKind::Unavailable, Word::RefusedCredentials),
             Self::LateBefore => not_run(FailureKind::Timeout, Word::LateBefore),
             Self::Late => late(effect, limit),
             Self::Lost(_) => ToolOutcome::lost(effect, FailureKind::Unavailable, say(Word::Lost, &[])),
@@ -259,7 +292,7 @@ impl CallEnd {
     fn of_transport(error: &DynamicTransportError) -> Self {
         match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
             Some(StreamableHttpError::SessionExpired) => Self::Forgotten,
-            Some(refused) if wants_credentials(refused) => Self::Credentials,
+            Some(refused) if wants_credentials(refused) => Self::Credentials(refused.to_string()),
             Some(StreamableHttpError::Client(cause)) if cause.is_connect() => Self::NotSent(cause.to_string()),
             Some(StreamableHttpError::HttpStatus(status)) if status.status == 429 => Self::Away(status.to_string()),
             _ => Self::Lost(error.error.to_string()),
@@ -276,45 +309,97 @@ impl CallEnd {
 }
 
 /// Performs one call in a session and answers whoever asked; returns how the session fared.
-pub(super) async fn perform(line: &Line, request: CallRequest, watchers: &Watchers) -> Fate {
-    let CallRequest { tool, arguments, meta, cx, progress, left, mut reply } = request;
-    let params = CallToolRequestParams::new(tool.to_string()).with_arguments(arguments);
-    let options = PeerRequestOptions::no_options().with_meta(RequestMetaObject(MetaObject(meta)));
-    left.store(true, Ordering::SeqCst);
-    let mut handle = match line.call(call_request(params), options).await {
-        Ok(handle) => handle,
-        Err(unanswered) => {
-            let end = CallEnd::of(unanswered);
-            let fate = end.fate();
-            let _ = reply.send(Err(end));
-            return fate;
+pub(super) async fn perform(line: &Line, request: CallRequest, listener: &Listener) -> Fate {
+    let CallRequest { tool, offer, arguments, meta, cx, progress, asked, left, mut reply } = request;
+    let _admitted = asked.clone().map(|asked| listener.askable.admit(asked));
+    let other = offer.and_then(|offer| offer.request(&arguments));
+    let mut params = CallToolRequestParams::new(tool.to_string()).with_arguments(arguments);
+    let (fate, result) = loop {
+        let round = Round { line, meta: &meta, cx: &cx, progress: &progress, left: &left };
+        let request = other.clone().unwrap_or_else(|| call_request(params.clone()));
+        let (fate, result) = round.ask(request, &mut reply, listener).await;
+        let more = match (&result, &asked) {
+            (Ok(result), Some(asked)) if other.is_none() => answers(result, listener, asked, params.clone()).await,
+            _ => None,
+        };
+        match more {
+            Some(next) => params = next,
+            None => break (fate, result),
         }
     };
-    let _watching = progress.map(|report| watchers.watch(handle.progress_token.clone(), report));
-    let result = tokio::select! {
-        biased;
-        answer = &mut handle.rx => match answer {
-            Ok(Ok(result)) => Ok(serde_json::to_value(result).unwrap_or_default()),
-            Ok(Err(error)) => Err(CallEnd::of(Unanswered::Failed(error))),
-            Err(_) => Err(CallEnd::of(Unanswered::Gone)),
-        },
-        () = line.gone.cancelled() => Err(CallEnd::of(Unanswered::Gone)),
-        () = failpoint::while_waiting("C13", limits::MCP_CANCEL) => Err(CallEnd::Late),
-        () = reply.closed() => Err(CallEnd::Stopped),
-        stopped = cx.wait(std::future::pending::<()>()) => match stopped {
-            Err(Stopped::DeadlinePassed) | Ok(()) => Err(CallEnd::Late),
-            Err(Stopped::Cancelled) => Err(CallEnd::Stopped),
-        },
-    };
-    // Whoever asked went because its own wait was over: then it was the deadline, or somebody stopped it.
-    let late = matches!(result, Err(CallEnd::Stopped)) && cx.remaining().is_zero();
-    let result = if late { Err(CallEnd::Late) } else { result };
-    if let Err(CallEnd::Late | CallEnd::Stopped) = result {
-        call_off(handle).await;
-    }
-    let fate = result.as_ref().map_or_else(CallEnd::fate, |_| Fate::Good);
     let _ = reply.send(result);
     fate
+}
+
+/// The call once more with the answers to what its result asks; none where it asks nothing, or not all is known.
+async fn answers(
+    result: &Json,
+    listener: &Listener,
+    asked: &Asked,
+    params: CallToolRequestParams,
+) -> Option<CallToolRequestParams> {
+    if result.get("resultType").and_then(Json::as_str) != Some("input_required") {
+        return None;
+    }
+    let none = Map::new();
+    let asks = result.get("inputRequests").and_then(Json::as_object).unwrap_or(&none);
+    let responses = inquiry::responses(&listener.server, listener.allowed, asks, asked).await?;
+    let mut next = params.with_input_responses(responses);
+    next.request_state = result.get("requestState").and_then(Json::as_str).map(str::to_owned);
+    Some(next)
+}
+
+/// One request of a call, which may take several.
+struct Round<'a> {
+    line: &'a Line,
+    meta: &'a Map<String, Json>,
+    cx: &'a Cx,
+    progress: &'a Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+    left: &'a AtomicBool,
+}
+
+impl Round<'_> {
+    async fn ask(
+        &self,
+        request: ClientRequest,
+        reply: &mut oneshot::Sender<Result<Json, CallEnd>>,
+        listener: &Listener,
+    ) -> (Fate, Result<Json, CallEnd>) {
+        let (line, cx) = (self.line, self.cx);
+        let options = PeerRequestOptions::no_options().with_meta(RequestMetaObject(MetaObject(self.meta.clone())));
+        self.left.store(true, Ordering::SeqCst);
+        let mut handle = match line.call(request, options).await {
+            Ok(handle) => handle,
+            Err(unanswered) => {
+                let end = CallEnd::of(unanswered);
+                return (end.fate(), Err(end));
+            }
+        };
+        let _watching =
+            self.progress.clone().map(|report| listener.watchers.watch(handle.progress_token.clone(), report));
+        let result = tokio::select! {
+            biased;
+            answer = &mut handle.rx => match answer {
+                Ok(Ok(result)) => Ok(serde_json::to_value(result).unwrap_or_default()),
+                Ok(Err(error)) => Err(CallEnd::of(Unanswered::Failed(error))),
+                Err(_) => Err(CallEnd::of(Unanswered::Gone)),
+            },
+            () = line.gone.cancelled() => Err(CallEnd::of(Unanswered::Gone)),
+            () = failpoint::while_waiting("C13", limits::MCP_CANCEL) => Err(CallEnd::Late),
+            () = reply.closed() => Err(CallEnd::Stopped),
+            stopped = cx.wait(std::future::pending::<()>()) => match stopped {
+                Err(Stopped::DeadlinePassed) | Ok(()) => Err(CallEnd::Late),
+                Err(Stopped::Cancelled) => Err(CallEnd::Stopped),
+            },
+        };
+        // Whoever asked went because its own wait was over: then it was the deadline, or somebody stopped it.
+        let late = matches!(result, Err(CallEnd::Stopped)) && cx.remaining().is_zero();
+        let result = if late { Err(CallEnd::Late) } else { result };
+        if let Err(CallEnd::Late | CallEnd::Stopped) = result {
+            call_off(handle).await;
+        }
+        (result.as_ref().map_or_else(CallEnd::fate, |_| Fate::Good), result)
+    }
 }
 
 /// Tells the server that nobody waits any more; the library forgets the id, so a late answer goes nowhere.

@@ -9,7 +9,8 @@ use serde_json::{Value as Json, json};
 use super::{
     call::McpTool,
     client::Shared,
-    connection::{Line, Unanswered},
+    connection::{self, Line, Unanswered},
+    offers,
     owner::Fate,
 };
 use crate::{
@@ -31,12 +32,14 @@ pub(super) async fn read(shared: &Arc<Shared>, line: &Line) -> (Result<Catalog, 
         Ok(Ok(())) => {}
         Ok(Err(Unanswered::Failed(error))) => {
             let fate = if matches!(error, rmcp::ServiceError::McpError(_)) { Fate::Good } else { Fate::Broken };
-            return (Err(format!("it does not list its tools: {error}")), fate);
+            return (Err(format!("it does not list its tools: {}", connection::why(&error))), fate);
         }
         Ok(Err(Unanswered::NotSent(reason))) => return (Err(reason), Fate::Broken),
         Ok(Err(Unanswered::Gone)) => return (Err("it went away while it listed its tools".to_owned()), Fate::Broken),
         Err(stopped) => return (Err(format!("it did not list its tools in time: {stopped}")), Fate::Doubtful),
     }
+    let offered = offers::tools(shared, |name| listed.names.contains(name));
+    listed.tools.extend(offered);
     for (name, why) in &listed.excluded {
         tracing::warn!(server = %shared.name, tool = name, why, "a tool is left out");
     }

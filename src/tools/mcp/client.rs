@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     auth::Tokens,
     call::CallRequest,
+    inquiry::{Allowed, Askable},
     listener::{Listener, Watchers},
     owner::Owner,
 };
@@ -44,6 +45,8 @@ pub struct Surroundings {
     pub directory: Option<PathBuf>,
     /// The environment of this process; children get an allow-list of it.
     pub environment: Arc<[(String, String)]>,
+    /// The folder where logins are kept; none: nobody can log in.
+    pub logins: Option<PathBuf>,
 }
 
 /// Opens both directions to a server in this process: what it writes, and what it reads.
@@ -68,6 +71,8 @@ pub(super) struct Shared {
     pub(super) meta: Map<String, Json>,
     pub(super) connect_timeout: Duration,
     pub(super) tool_timeout: Option<Duration>,
+    pub(super) protocol_version: Option<String>,
+    pub(super) offers: Vec<String>,
     pub(super) trust_annotations: bool,
     pub(super) effects: IndexMap<String, Effect>,
     pub(super) around: Surroundings,
@@ -112,8 +117,11 @@ impl Shared {
     /// # Errors
     /// In words, for operators: the entry lacks something.
     pub(super) fn tokens(&self, http: &reqwest::Client) -> Result<Option<Arc<Tokens>>, String> {
-        let Some(oauth) = &self.oauth else { return Ok(None) };
-        let made = || Tokens::new(oauth, http, self.around.clock.clone()).map(Arc::new);
+        let (Some(oauth), Reach::Http { url }) = (&self.oauth, &self.reach) else { return Ok(None) };
+        let made = || {
+            let (clock, logins) = (self.around.clock.clone(), self.around.logins.clone());
+            Tokens::new((&self.name, url), oauth, http, clock, logins).map(Arc::new)
+        };
         self.tokens.get_or_init(made).clone().map(Some)
     }
 
@@ -163,8 +171,15 @@ impl McpServer {
             "idempotent" => Effect::Idempotent,
             _ => Effect::Write,
         };
-        let listener =
-            Listener { version: watch::Sender::new(0), watchers: Watchers::default(), clock: around.clock.clone() };
+        let allowed = Allowed { elicitation: !def.elicitation.is_empty(), sampling: def.sampling };
+        let listener = Listener {
+            server: def.name.as_str().into(),
+            version: watch::Sender::new(0),
+            watchers: Watchers::default(),
+            askable: Askable::default(),
+            allowed,
+            clock: around.clock.clone(),
+        };
         let headers = def.headers.iter().map(|(name, value)| (name.clone(), Secret::new(value.clone())));
         let shared = Shared {
             name: def.name.as_str().into(),
@@ -175,6 +190,8 @@ impl McpServer {
             meta: def.meta_static.clone(),
             connect_timeout: def.connect_timeout.unwrap_or(limits::MCP_INITIALISE),
             tool_timeout: def.tool_timeout,
+            protocol_version: def.protocol_version.clone(),
+            offers: def.offers.clone(),
             trust_annotations: def.trust_annotations,
             effects: def.effects.iter().map(|(tool, class)| (tool.clone(), effect(class))).collect(),
             around,

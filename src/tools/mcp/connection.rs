@@ -6,14 +6,16 @@ use futures::future::BoxFuture;
 use rmcp::{
     RoleClient,
     model::{
-        CallToolRequest, ClientRequest, ListToolsRequest, PaginatedRequestParams, PingRequest, ProtocolVersion,
-        Request, ServerResult, SubscriptionFilter,
+        ClientRequest, ListToolsRequest, PaginatedRequestParams, PingRequest, ProtocolVersion, Request, ServerResult,
+        SubscriptionFilter,
     },
     service::{
         ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RequestHandle,
         RunningService, RunningServiceCancellationToken, ServiceError,
     },
-    transport::{IntoTransport, async_rw::AsyncRwTransport, streamable_http_client::StreamableHttpError},
+    transport::{
+        DynamicTransportError, IntoTransport, async_rw::AsyncRwTransport, streamable_http_client::StreamableHttpError,
+    },
 };
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -60,6 +62,16 @@ pub(super) fn connect(shared: &Shared) -> BoxFuture<'_, Result<Link, String>> {
 }
 
 async fn connected(shared: &Shared) -> Result<Link, String> {
+    // A server that is known to have given the handshake up is not troubled with one.
+    let newest = shared.protocol_version.as_deref() == Some(ProtocolVersion::LATEST.as_str());
+    if newest {
+        let preferred_versions = vec![ProtocolVersion::LATEST];
+        match open(shared, ClientLifecycleMode::Discover { preferred_versions }).await {
+            Err(Refusal::Handshake(_)) => {}
+            Err(Refusal::Other(reason)) => return Err(reason),
+            Ok(link) => return Ok(link),
+        }
+    }
     // One round trip, understood by every server but those of the newest revision that gave the handshake up.
     match open(shared, ClientLifecycleMode::Initialize).await {
         Err(Refusal::Handshake(first)) => {
@@ -130,16 +142,29 @@ where
             Refusal::Handshake(format!("it refuses the handshake: {error}"))
         }
         ClientInitializeError::TransportError { error, context } => {
-            // The library's words name its types; the cause is what operators can use.
-            let cause = match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
-                Some(StreamableHttpError::Client(cause)) => with_causes(cause),
-                Some(other) => with_causes(other),
-                None => with_causes(error.error.as_ref()),
-            };
-            Refusal::Other(format!("{cause} ({context})"))
+            Refusal::Other(format!("{} ({context})", of_transport(error)))
         }
         _ => Refusal::Other(with_causes(&error)),
     })
+}
+
+/// Why a request failed, for operators.
+pub(super) fn why(error: &ServiceError) -> String {
+    match error {
+        ServiceError::TransportSend(error) => of_transport(error),
+        other => with_causes(other),
+    }
+}
+
+/// The library's words name its types; the cause is what operators can use.
+fn of_transport(error: &DynamicTransportError) -> String {
+    match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+        Some(StreamableHttpError::Client(cause)) => with_causes(cause),
+        // The reason for which we have no token travels as its challenge.
+        Some(StreamableHttpError::AuthRequired(refused)) => refused.www_authenticate_header.clone(),
+        Some(other) => with_causes(other),
+        None => with_causes(error.error.as_ref()),
+    }
 }
 
 /// An error with what caused it: the outermost of a transport often says little.
@@ -228,10 +253,10 @@ impl Line {
     /// Sends a call of a tool; the answer comes through the handle.
     pub(super) async fn call(
         &self,
-        request: CallToolRequest,
+        request: ClientRequest,
         options: PeerRequestOptions,
     ) -> Result<RequestHandle<RoleClient>, Unanswered> {
-        let sent = self.peer.send_request_with_option(ClientRequest::CallToolRequest(request), options);
+        let sent = self.peer.send_request_with_option(request, options);
         sent.await.map_err(|error| Unanswered::NotSent(error.to_string()))
     }
 
@@ -269,6 +294,6 @@ impl Line {
 }
 
 /// A call of a tool.
-pub(super) fn call_request(params: rmcp::model::CallToolRequestParams) -> CallToolRequest {
-    Request::new(params)
+pub(super) fn call_request(params: rmcp::model::CallToolRequestParams) -> ClientRequest {
+    ClientRequest::CallToolRequest(Request::new(params))
 }

@@ -9,12 +9,14 @@ use std::{
 use rmcp::{
     ClientHandler, ErrorData, RoleClient,
     model::{
-        ClientCapabilities, ClientConfig, Implementation, ProgressNotificationParam, ProgressToken, ProtocolVersion,
+        ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationCreateRequestMethod,
+        Implementation, ProgressNotificationParam, ProgressToken, ProtocolVersion,
     },
     service::{NotificationContext, RequestContext},
 };
 use tokio::sync::watch;
 
+use super::inquiry::{Allowed, Askable};
 use crate::{clock::Clock, limits, tools::Progress};
 
 type Report = Arc<dyn Fn(Progress) + Send + Sync>;
@@ -64,9 +66,14 @@ impl Drop for Watching {
 /// Our side of a session.
 #[derive(Clone)]
 pub(super) struct Listener {
+    /// The server's name.
+    pub(super) server: Arc<str>,
     /// The version of the tool list; raised when the server says that it changed.
     pub(super) version: watch::Sender<u64>,
     pub(super) watchers: Watchers,
+    /// The calls in flight that may be asked something.
+    pub(super) askable: Askable,
+    pub(super) allowed: Allowed,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -79,8 +86,16 @@ impl Listener {
 
 impl ClientHandler for Listener {
     fn get_info(&self) -> ClientConfig {
-        // No capability is offered: no sampling, no elicitation, no roots.
-        ClientConfig::new(ClientCapabilities::default(), Implementation::new("segue", env!("CARGO_PKG_VERSION")))
+        // What the entry of the server does not allow is not there; roots never are.
+        let mut capabilities = ClientCapabilities::default();
+        if self.allowed.elicitation {
+            let forms = serde_json::json!({"form": {}});
+            capabilities.elicitation = serde_json::from_value(forms).ok();
+        }
+        if self.allowed.sampling {
+            capabilities.sampling = serde_json::from_value(serde_json::json!({})).ok();
+        }
+        ClientConfig::new(capabilities, Implementation::new("segue", env!("CARGO_PKG_VERSION")))
             // The newest revision that has the handshake; servers without it are asked for their versions instead.
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
@@ -89,6 +104,33 @@ impl ClientHandler for Listener {
     #[allow(deprecated)] // the standard retires roots; servers still ask
     async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<rmcp::model::ListRootsResult, ErrorData> {
         Err(ErrorData::method_not_found::<rmcp::model::ListRootsRequestMethod>())
+    }
+
+    async fn create_elicitation(
+        &self,
+        request: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        if !self.allowed.elicitation {
+            return Err(ErrorData::method_not_found::<ElicitationCreateRequestMethod>());
+        }
+        let params = serde_json::to_value(request).unwrap_or_default();
+        let answer = self.askable.form(&self.server, &params);
+        serde_json::from_value(answer).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    }
+
+    #[allow(deprecated)] // the standard retires sampling; servers still ask
+    async fn create_message(
+        &self,
+        params: rmcp::model::CreateMessageRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<rmcp::model::CreateMessageResult, ErrorData> {
+        if !self.allowed.sampling {
+            return Err(ErrorData::method_not_found::<rmcp::model::CreateMessageRequestMethod>());
+        }
+        let params = serde_json::to_value(params).unwrap_or_default();
+        let answer = self.askable.sample(&self.server, params).await?;
+        serde_json::from_value(answer).map_err(|error| ErrorData::internal_error(error.to_string(), None))
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

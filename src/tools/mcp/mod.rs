@@ -2,8 +2,8 @@
 //!
 //! Entry: [`McpServer`], a [`ToolSource`](super::ToolSource); one per entry of `endpoints.yml` serves the whole process. One
 //! task owns each session: it connects when somebody first asks, and again after a loss. Everything that a server says
-//! is data: descriptions are cleaned, schemas checked, sizes capped. A server cannot ask anything of us: sampling,
-//! elicitation and roots are refused. The order of a connection's life is in `docs/lifecycles/mcp-connection.md`.
+//! is data: descriptions are cleaned, schemas checked, sizes capped. What a server asks of us is refused, unless its
+//! entry allows it ([`inquiry`]); roots always are. The order of a connection's life is in `docs/lifecycles/mcp-connection.md`.
 
 mod auth;
 mod call;
@@ -11,12 +11,20 @@ mod catalog;
 mod child;
 mod client;
 mod connection;
+mod inquiry;
 mod lines;
 mod listener;
+mod offers;
 mod owner;
 mod wire;
 
-pub use self::client::{McpServer, Pipes, Surroundings};
+pub use self::{
+    auth::Login,
+    client::{McpServer, Pipes, Surroundings},
+};
+
+/// Where logins are kept, beside the project.
+pub const LOGINS: &str = ".segue/mcp";
 
 #[cfg(test)]
 mod tests;

@@ -120,9 +120,9 @@ impl Owner {
                 });
             }
             (Command::Call(request), Ok(line)) => {
-                let watchers = self.shared.listener.watchers.clone();
+                let listener = self.shared.listener.clone();
                 self.running.spawn(async move {
-                    let fate = call::perform(&line, *request, &watchers).await;
+                    let fate = call::perform(&line, *request, &listener).await;
                     Aftermath { session: number, fate }
                 });
             }

@@ -19,7 +19,7 @@ use rmcp::{
     },
 };
 
-use super::auth::Tokens;
+use super::auth::{Refusal, Tokens};
 use crate::{limits, secret::Secret};
 
 type Headers = HashMap<HeaderName, HeaderValue>;
@@ -85,12 +85,49 @@ pub(super) fn wants_credentials(error: &Failure) -> bool {
     }
 }
 
+/// Why a token was refused, if that is what happened.
+fn refusal(error: &Failure) -> Option<Refusal> {
+    match error {
+        StreamableHttpError::AuthRequired(refused) => {
+            Some(Refusal::Unknown { challenge: Some(refused.www_authenticate_header.clone()) })
+        }
+        StreamableHttpError::InsufficientScope(refused) => match &refused.required_scope {
+            Some(wanted) => {
+                let challenge = refused.www_authenticate_header.clone();
+                Some(Refusal::Scope { wanted: wanted.clone(), challenge })
+            }
+            None => None,
+        },
+        StreamableHttpError::UnexpectedServerResponse(text) if text.starts_with("HTTP 401") => {
+            Some(Refusal::Unknown { challenge: None })
+        }
+        _ => None,
+    }
+}
+
 impl Wire {
-    /// The token for a request; `refused` is one that was not taken.
-    async fn bearer(&self, given: Option<String>, refused: Option<&str>) -> Result<Option<String>, Failure> {
-        let Some(tokens) = &self.tokens else { return Ok(given) };
-        let token = tokens.token(refused).await;
-        token.map(Some).map_err(|reason| StreamableHttpError::AuthRequired(AuthRequiredError::new(reason)))
+    /// Sends a request with a token, where this server wants one. A token may be taken back before it runs out, or lack a
+    /// right: a request that was refused for it was not read, and goes once more with another.
+    async fn with_token<T, F>(&self, given: Option<String>, send: impl Fn(Option<String>) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let Some(tokens) = &self.tokens else { return send(given).await };
+        let none = |reason: String| StreamableHttpError::AuthRequired(AuthRequiredError::new(reason));
+        let mut token = tokens.token().await.map_err(none)?.or(given);
+        let mut seen: Vec<std::mem::Discriminant<Refusal>> = Vec::new();
+        loop {
+            let error = match send(token.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            // Once for each reason: a server that is never content must not keep us asking.
+            let Some(why) = refusal(&error).filter(|why| !seen.contains(&std::mem::discriminant(why))) else {
+                return Err(error);
+            };
+            seen.push(std::mem::discriminant(&why));
+            token = Some(tokens.instead_of(token.as_deref(), &why).await.map_err(none)?);
+        }
     }
 }
 
@@ -126,7 +163,6 @@ impl StreamableHttpClient for Wire {
         max_sse_event_size: usize,
     ) -> Result<StreamableHttpPostResponse, Failure> {
         let session = session_id.is_some();
-        let mut bearer = self.bearer(auth_header, None).await?;
         let post = |bearer: Option<String>| {
             let (uri, session_id, headers) = (uri.clone(), session_id.clone(), custom_headers.clone());
             let message = message.clone();
@@ -139,13 +175,7 @@ impl StreamableHttpClient for Wire {
                 max_sse_event_size,
             )
         };
-        let mut answer = post(bearer.clone()).await;
-        // A token may be taken back before it runs out. A request that was refused for it was not read: it may go again.
-        if self.tokens.is_some() && answer.as_ref().is_err_and(wants_credentials) {
-            bearer = self.bearer(None, bearer.as_deref()).await?;
-            answer = post(bearer).await;
-        }
-        let answer = answer?;
+        let answer = self.with_token(auth_header, post).await?;
         if forgotten(&message, session, &answer) { Err(StreamableHttpError::SessionExpired) } else { Ok(answer) }
     }
 
@@ -156,8 +186,9 @@ impl StreamableHttpClient for Wire {
         auth_header: Option<String>,
         custom_headers: Headers,
     ) -> Result<(), Failure> {
-        let bearer = self.bearer(auth_header, None).await?;
-        self.client.delete_session(uri, session_id, bearer, custom_headers).await
+        let delete =
+            |bearer| self.client.delete_session(uri.clone(), session_id.clone(), bearer, custom_headers.clone());
+        self.with_token(auth_header, delete).await
     }
 
     async fn get_stream(
@@ -168,8 +199,15 @@ impl StreamableHttpClient for Wire {
         auth_header: Option<String>,
         custom_headers: Headers,
     ) -> Result<BoxedSseResponse, Failure> {
-        let bearer = self.bearer(auth_header, None).await?;
-        self.client.get_stream(uri, session_id, last_event_id, bearer, custom_headers).await
+        self.get_stream_with_max_sse_event_size(
+            uri,
+            session_id,
+            last_event_id,
+            auth_header,
+            custom_headers,
+            limits::MCP_LINE,
+        )
+        .await
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -181,16 +219,18 @@ impl StreamableHttpClient for Wire {
         custom_headers: Headers,
         max_sse_event_size: usize,
     ) -> Result<BoxedSseResponse, Failure> {
-        let bearer = self.bearer(auth_header, None).await?;
-        self.client
-            .get_stream_with_max_sse_event_size(
+        let get = |bearer| {
+            let (uri, session_id, headers) = (uri.clone(), session_id.clone(), custom_headers.clone());
+            let last_event_id = last_event_id.clone();
+            self.client.get_stream_with_max_sse_event_size(
                 uri,
                 session_id,
                 last_event_id,
                 bearer,
-                custom_headers,
+                headers,
                 max_sse_event_size,
             )
-            .await
+        };
+        self.with_token(auth_header, get).await
     }
 }

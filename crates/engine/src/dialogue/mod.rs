@@ -18,6 +18,7 @@ mod clean;
 mod code_change;
 mod collect;
 mod commands;
+mod confirm;
 mod context;
 mod ending;
 mod failure;

@@ -4,13 +4,13 @@ use minijinja::Value;
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, rerun,
+    Next, patterns, rerun,
     slots::settled_for,
     turn::{Turn, Walk, step_of},
 };
 use crate::{
-    conversation::{EventKind, FilledBy, Position, StepError, ToolCallStep, ToolResult},
-    ids::{ServerName, SlotName, ToolName},
+    conversation::{EventKind, FilledBy, PatternFrame, Position, StepError, ToolCallStep, ToolResult},
+    ids::{ActionName, ResponseName, ServerName, SlotName, ToolName},
     limits,
     project::{Call, Flow, SlotType, Step, StepKind},
     template::{Expression, from_json},
@@ -68,12 +68,18 @@ pub(super) fn called(turn: &mut Turn<'_>, result: ToolResult) -> Next {
         turn.note("a tool answered whom nobody asked");
         return Next::Listen;
     };
+    if let ToolResult::Wants { reason, slots } = &result
+        && wants(turn, slots, reason)
+    {
+        return turn.walk();
+    }
     let failed = match &result {
         ToolResult::Done { result } if result.get("isError") == Some(&Json::Bool(true)) => {
             Some(("failed", format!("it reports an error: {}", summary(result).unwrap_or_default())))
         }
         ToolResult::Done { .. } => None,
         ToolResult::Failed { reason } => Some(("failed", reason.clone())),
+        ToolResult::Wants { reason, .. } => Some(("failed", reason.clone())),
         ToolResult::Unknown { reason } => Some(("unknown", format!("whether it ran is not known: {reason}"))),
     };
     let (status, summary): (&str, _) = match (&failed, &result) {
@@ -89,6 +95,7 @@ pub(super) fn called(turn: &mut Turn<'_>, result: ToolResult) -> Next {
         arguments,
         status: status.to_owned(),
         summary,
+        origins: Default::default(),
     });
     let outcome = match (failed, &result) {
         (Some((_, reason)), _) => Err(reason),
@@ -110,6 +117,31 @@ pub(super) fn called(turn: &mut Turn<'_>, result: ToolResult) -> Next {
         turn.step_failed(&format!("tool `{tool}` of `{server}`: {reason}"), error, info);
     }
     turn.walk()
+}
+
+/// Asks for the first of the slots as a collect step would, and stands before the call again for when it is filled. What was
+/// in them is forgotten: the tool did not take it. False where the question cannot be asked.
+fn wants(turn: &mut Turn<'_>, slots: &[SlotName], reason: &str) -> bool {
+    let Some(Position::At(step)) = turn.stack.last().map(|top| top.at.clone()) else { return false };
+    let Some(first) = slots.first() else { return false };
+    let (utter, action) =
+        (ResponseName::from(format!("utter_ask_{first}")), ActionName::from(format!("action_ask_{first}")));
+    if turn.project.response(utter.as_str()).is_none() && !turn.project.lists_action(action.as_str()) {
+        turn.note(format!("a tool wants slot `{first}`, but there is neither `{utter}` nor `{action}`: {reason}"));
+        return false;
+    }
+    turn.note(format!("a tool asks back: {reason}"));
+    for slot in slots {
+        if !turn.slot(slot.as_str()).is_null() {
+            turn.set_slot(slot, Json::Null, FilledBy::Flow);
+        }
+    }
+    if let Some(top) = turn.stack.last_mut() {
+        top.at = Position::Before(step.clone());
+    }
+    let context =
+        PatternFrame::CollectInformation { collect: first.clone(), utter, collect_action: action, step_id: step };
+    turn.push_pattern(patterns::COLLECT_INFORMATION, context)
 }
 
 /// The code that a reason begins with, and the rest; `failed` where there is none.

@@ -123,14 +123,26 @@ pub struct McpServerDef {
     pub meta_static: Map<String, Json>,
     /// `_meta` filled from slots: parameter and slot.
     pub meta_slots: Vec<(String, SlotName)>,
+    /// `_meta` filled from what is known of the message: parameter and key.
+    pub meta_metadata: Vec<(String, String)>,
     /// Time to connect, where set.
     pub connect_timeout: Option<Duration>,
     /// Time for one call, where set.
     pub tool_timeout: Option<Duration>,
+    /// The revision of the protocol to begin with, where set.
+    pub protocol_version: Option<String>,
+    /// What it may ask of the user: field and the slot that answers it. Empty: nothing.
+    pub elicitation: IndexMap<String, SlotName>,
+    /// Whether it may let our model answer something.
+    pub sampling: bool,
+    /// What it has beside tools that is offered as tools: `resources`, `prompts`.
+    pub offers: Vec<String>,
     /// Whether the annotations of its tools are believed: `readOnlyHint`, `idempotentHint`.
     pub trust_annotations: bool,
     /// Effect classes by tool, as the author states them: `read`, `idempotent`, `write`.
     pub effects: IndexMap<String, String>,
+    /// Whether its tools must stay what they were when they were first listed.
+    pub pin: bool,
     /// Where it stands.
     pub place: Place,
 }

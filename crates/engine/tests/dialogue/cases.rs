@@ -167,6 +167,9 @@ pub(crate) fn give(driver: &mut Driver, answer: &Json) {
         }
         driver.input(InputKind::Called(if let Some(reason) = answer["fails"].as_str() {
             ToolResult::Failed { reason: reason.to_owned() }
+        } else if let Some(slots) = answer["wants"].as_array() {
+            let slots = slots.iter().map(|slot| slot.as_str().unwrap().into()).collect();
+            ToolResult::Wants { reason: "it asks back".to_owned(), slots }
         } else if let Some(reason) = answer["unknown"].as_str() {
             ToolResult::Unknown { reason: reason.to_owned() }
         } else {

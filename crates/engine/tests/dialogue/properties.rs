@@ -266,11 +266,13 @@ fn acted(luck: u8) -> ActionOutcome {
 }
 
 fn called(luck: u8) -> ToolResult {
-    match luck % 5 {
+    match luck % 7 {
         0 => ToolResult::Failed { reason: "x".into() },
         1 => ToolResult::Unknown { reason: "x".into() },
         2 => ToolResult::Done { result: json!({"isError": true}) },
         3 => ToolResult::Done { result: json!(null) },
+        4 => ToolResult::Wants { reason: "x".into(), slots: vec!["b".into(), "d".into()] },
+        5 => ToolResult::Wants { reason: "x".into(), slots: vec!["f".into()] },
         _ => ToolResult::Done { result: json!({"structuredContent": {"f": [1, {"x": null}]}}) },
     }
 }

@@ -16,6 +16,7 @@ fn around(environment: &[(&str, &str)]) -> Surroundings {
         program: "segue".into(),
         directory: Some("/".into()),
         environment: given.chain([("PATH".to_owned(), path)]).collect(),
+        logins: None,
     }
 }
 

@@ -94,16 +94,29 @@ pub(super) fn entry(transport: McpTransport) -> McpServerDef {
         oauth: None,
         meta_static: Map::new(),
         meta_slots: Vec::new(),
+        meta_metadata: Vec::new(),
         connect_timeout: None,
         tool_timeout: None,
+        protocol_version: None,
+        elicitation: IndexMap::new(),
+        sampling: false,
+        offers: Vec::new(),
         trust_annotations: true,
         effects: IndexMap::new(),
+        pin: false,
         place: Place::default(),
     }
 }
 
 pub(super) fn around(clock: Arc<dyn Clock>) -> Surroundings {
-    Surroundings { clock, http: Outbound::new(), program: "segue".into(), directory: None, environment: Arc::new([]) }
+    Surroundings {
+        clock,
+        http: Outbound::new(),
+        program: "segue".into(),
+        directory: None,
+        environment: Arc::new([]),
+        logins: None,
+    }
 }
 
 /// A client of a fake with this script.

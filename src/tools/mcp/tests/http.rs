@@ -171,7 +171,7 @@ async fn tokens_are_kept_and_asked_for_anew_when_one_is_refused() {
     for _ in 0..2 {
         assert_eq!(call(&server, "w").await, ToolOutcome::Done(ToolOutput::text("ok")));
     }
-    let form = "grant_type=client_credentials&client_id=me&client_secret=s3cret&scope=tools";
+    let form = "grant_type=client_credentials&scope=tools";
     assert_eq!(*site.forms.lock().unwrap(), [form], "one token serves all");
     *site.token.lock().unwrap() = Some("taken back".into());
     assert_eq!(call(&server, "w").await, ToolOutcome::Done(ToolOutput::text("ok")));
@@ -187,18 +187,19 @@ async fn a_token_server_that_talks_without_end_is_not_heard_out() {
     tokio::spawn(async move { axum::serve(listener, router).await });
     let oauth = json!({"client_id": "me", "client_secret": "s3cret", "token_url": url});
     let (http, clock) = (crate::http::Outbound::new(), Arc::new(SystemClock));
-    let tokens = Tokens::new(oauth.as_object().unwrap(), http.client().unwrap(), clock).unwrap();
-    assert_eq!(tokens.token(None).await.unwrap_err(), "no token: the answer of the token server is too large");
+    let oauth = oauth.as_object().unwrap();
+    let tokens = Tokens::new(("fake", &url), oauth, http.client().unwrap(), clock, None).unwrap();
+    assert_eq!(tokens.token().await.unwrap_err(), "no token: the answer of the token server is too large");
 }
 
 #[tokio::test]
 async fn an_entry_whose_oauth_lacks_something_says_so() {
     let oauth = |def: &mut McpServerDef| {
-        def.oauth = Some(json!({"client_id": "me", "client_secret": "s3cret"}).as_object().unwrap().clone());
+        def.oauth = Some(json!({"client_id": "me"}).as_object().unwrap().clone());
     };
     let (server, _) = site(oauth, |request, _| ok(request)).await;
     let error = server.list(&real().cx).await.unwrap_err();
-    assert_eq!(error.reason, "`oauth` lacks `token_url`");
+    assert_eq!(error.reason, "`oauth` lacks `client_secret`");
 }
 
 #[tokio::test]

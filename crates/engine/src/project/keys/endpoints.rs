@@ -172,16 +172,25 @@ pub(crate) static MCP_SERVER: Shape = Shape {
         key("header_name", Takes::Text, "The header that carries it; `Authorization` unless set."),
         key("header_format", Takes::Text, "Its value, with `{key}`; `Bearer {key}` unless set."),
         key("token", Takes::Text, "A bearer token, as `${NAME}`."),
-        key("oauth", Takes::Map, "Client credentials."),
+        key("oauth", Takes::Map, "How tokens are come by."),
         key("meta_map", Takes::Map, "What every call carries beside its arguments."),
         key("connect_timeout", Takes::Seconds, "Longest time to connect."),
         key("tool_timeout", Takes::Seconds, "Longest time of one call."),
+        key("protocol_version", Takes::Text, "The revision of the protocol to begin with, as in `2026-07-28`."),
+        key("elicitation", Takes::Map, "What it may ask of the user: the field, and the slot that answers it."),
+        key("sampling", Takes::Bool, "Whether it may let our model answer something; `false` unless set."),
+        key("offers", Takes::Texts, "What else of it is offered as tools: `resources`, `prompts`."),
         key(
             "trust_annotations",
             Takes::Bool,
             "Whether its word on which tools only read is believed; `false` unless set.",
         ),
         key("effects", Takes::Map, "What each tool does: `read`, `idempotent` or `write`."),
+        key(
+            "pin",
+            Takes::Bool,
+            "Whether its tools must stay what they were when they were first listed; `pins.json` keeps their hashes.",
+        ),
     ],
     unknown: Unknown::Refused,
 };
@@ -228,6 +237,29 @@ pub(crate) static OAUTH: Shape = Shape {
     unknown: Unknown::Refused,
 };
 
+/// `oauth` of an MCP server.
+pub(crate) static MCP_OAUTH: Shape = Shape {
+    name: "`oauth` of an MCP server",
+    file: FILE,
+    keys: &[
+        key(
+            "grant",
+            Takes::OneOf(&["client_credentials", "authorization_code"]),
+            "`client_credentials` unless set; `authorization_code` needs a person once, by `segue mcp login`.",
+        ),
+        key("client_id", Takes::Text, "The client; `authorization_code` can do without."),
+        key("client_secret", Takes::Text, "Its secret, as `${NAME}`."),
+        key("token_url", Takes::Text, "Where tokens are given; found out by the server's metadata unless set."),
+        key("scope", Takes::Text, "What is asked for; what the server names unless set."),
+        key("audience", Takes::Text, "For whom."),
+        key("client_metadata_url", Takes::Text, "Where a document about this client is published."),
+        key("redirect_port", Takes::Whole, "The port of this machine to which a login returns; any unless set."),
+        key("hosts", Takes::Texts, "Hosts of a private net that the server's metadata may name."),
+        key("timeout", Takes::Seconds, "Longest time of the request."),
+    ],
+    unknown: Unknown::Refused,
+};
+
 /// `meta_map`.
 pub(crate) static MCP_META: Shape = Shape {
     name: "`meta_map`",
@@ -235,6 +267,18 @@ pub(crate) static MCP_META: Shape = Shape {
     keys: &[
         key("static", Takes::Map, "Names and fixed values."),
         key("from_slots", Takes::List, "Names filled from slots."),
+        key("from_metadata", Takes::List, "Names filled from what is known of the message."),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// An item of `meta_map.from_metadata`.
+pub(crate) static MCP_META_KEY: Shape = Shape {
+    name: "`from_metadata` item",
+    file: FILE,
+    keys: &[
+        key("key", Takes::Text, "`sender_id`, `input_channel`, or a key of the message's metadata.").required(),
+        key("param", Takes::Text, "The name it goes under.").required(),
     ],
     unknown: Unknown::Refused,
 };

@@ -9,8 +9,8 @@ use super::{
     super::{
         Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup,
         keys::{
-            A2A_SERVER, ENDPOINTS, INTERACTION, LOCK_STORE, MCP_META, MCP_META_SLOT, MCP_SERVER, METRICS, MODEL,
-            MODEL_GROUP, PRIVACY, ROUTER, Shape, TRACING, TRACKER_STORE,
+            A2A_SERVER, ENDPOINTS, INTERACTION, LOCK_STORE, MCP_META, MCP_META_KEY, MCP_META_SLOT, MCP_SERVER, METRICS,
+            MODEL, MODEL_GROUP, PRIVACY, ROUTER, Shape, TRACING, TRACKER_STORE,
         },
         reader::{Fields, Reader, said},
         uses::Used,
@@ -18,7 +18,7 @@ use super::{
     },
     action_endpoint, first_place, nlg,
 };
-use crate::ids::ServerName;
+use crate::ids::{ServerName, SlotName};
 
 /// Reads `endpoints.yml`; empty endpoints where there is none.
 pub(super) fn load(reader: &mut Reader<'_>) -> Endpoints {
@@ -211,12 +211,14 @@ fn model_def(reader: &mut Reader<'_>, node: &Node) -> Option<ModelDef> {
 
 fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {
     let fields = reader.fields(node, &MCP_SERVER)?;
-    reader.auth(&fields);
+    reader.mcp_auth(&fields);
     let transport = transport(reader, node, &fields);
-    let (meta_static, meta_slots) = meta(reader, &fields);
+    let (meta_static, meta_slots, meta_metadata) = meta(reader, &fields);
     let mut headers = pairs(reader, &fields, "headers");
     headers.extend(reader.auth_headers(&fields));
     let effects = effects(reader, &fields, "a tool");
+    let elicitation = elicitation(reader, &fields);
+    let offers = offers(reader, &fields);
     Some(McpServerDef {
         name: ServerName::new(fields.shared("name")?),
         transport: transport?,
@@ -224,12 +226,51 @@ fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {
         oauth: fields.json_map("oauth"),
         meta_static,
         meta_slots,
+        meta_metadata,
         connect_timeout: fields.seconds("connect_timeout"),
         tool_timeout: fields.seconds("tool_timeout"),
+        protocol_version: fields.text("protocol_version").map(str::to_owned),
+        elicitation,
+        sampling: fields.bool("sampling").unwrap_or(false),
+        offers,
         trust_annotations: fields.bool("trust_annotations").unwrap_or(false),
         effects,
+        pin: fields.bool("pin").unwrap_or(false),
         place: reader.place(fields.at("name")),
     })
+}
+
+/// `elicitation`: what a server may ask, and the slots that answer it.
+fn elicitation(reader: &mut Reader<'_>, fields: &Fields<'_>) -> IndexMap<String, SlotName> {
+    let mut slots = IndexMap::new();
+    for entry in fields.map("elicitation") {
+        match entry.node.text() {
+            Some(slot) => {
+                reader.uses(Used::Slot, &entry.node);
+                slots.insert(entry.key.clone(), slot.into());
+            }
+            None => {
+                let message = format!("`elicitation` holds names of slots, but here stands {}", said(&entry.node));
+                reader.error("F0108", &entry.node, message, "Write the slot that answers this field.");
+            }
+        }
+    }
+    slots
+}
+
+/// `offers`: what a server has beside tools.
+fn offers(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<String> {
+    let mut offers = Vec::new();
+    for node in fields.texts("offers") {
+        match node.text() {
+            Some(what @ ("resources" | "prompts")) => offers.push(what.to_owned()),
+            _ => {
+                let message = format!("`offers` holds `resources` or `prompts`, but here stands {}", said(node));
+                reader.error("F0108", node, message, "Tools are always offered.");
+            }
+        }
+    }
+    offers
 }
 
 fn transport(reader: &mut Reader<'_>, node: &Node, fields: &Fields<'_>) -> Option<McpTransport> {
@@ -294,7 +335,10 @@ pub(super) fn pairs(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &str) -> 
     pairs
 }
 
-fn meta(reader: &mut Reader<'_>, fields: &Fields<'_>) -> (Map<String, Json>, Vec<(String, crate::ids::SlotName)>) {
+/// `_meta` of calls: fixed, from slots, from the message.
+type Meta = (Map<String, Json>, Vec<(String, SlotName)>, Vec<(String, String)>);
+
+fn meta(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Meta {
     let Some(meta) = fields.node("meta_map").and_then(|node| reader.fields(node, &MCP_META)) else {
         return Default::default();
     };
@@ -306,5 +350,12 @@ fn meta(reader: &mut Reader<'_>, fields: &Fields<'_>) -> (Map<String, Json>, Vec
             slots.push((param.to_owned(), slot.text().unwrap_or_default().into()));
         }
     }
-    (meta.json_map("static").unwrap_or_default(), slots)
+    let mut known = Vec::new();
+    for node in meta.list("from_metadata") {
+        let Some(item) = reader.fields(node, &MCP_META_KEY) else { continue };
+        if let (Some(key), Some(param)) = (item.text("key"), item.text("param")) {
+            known.push((param.to_owned(), key.to_owned()));
+        }
+    }
+    (meta.json_map("static").unwrap_or_default(), slots, known)
 }

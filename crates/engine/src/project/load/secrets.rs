@@ -19,6 +19,26 @@ impl Reader<'_> {
 
     /// Checks the keys that say who we are: one way at most, secrets from the environment.
     pub(super) fn auth(&mut self, fields: &Fields<'_>) {
+        self.auth_shaped(fields, &keys::OAUTH);
+    }
+
+    /// The same for an MCP server, which knows more ways to come by a token.
+    pub(super) fn mcp_auth(&mut self, fields: &Fields<'_>) {
+        self.auth_shaped(fields, &keys::MCP_OAUTH);
+        let Some(node) = fields.node("oauth") else { return };
+        let Some(map) = fields.json_map("oauth") else { return };
+        if map.get("grant").and_then(|grant| grant.as_str()) == Some("authorization_code") {
+            return;
+        }
+        for key in ["client_id", "client_secret"].into_iter().filter(|key| !map.contains_key(*key)) {
+            let message = format!("`oauth` of an MCP server needs `{key}`");
+            let help =
+                format!("Add `{key}: …`, or set `grant: authorization_code` for a server that people log in to.");
+            self.error("F0109", node, message, help);
+        }
+    }
+
+    fn auth_shaped(&mut self, fields: &Fields<'_>, shape: &'static keys::Shape) {
         let ways: Vec<&str> = ["api_key", "oauth", "token"].into_iter().filter(|key| fields.has(key)).collect();
         if let [first, second, ..] = ways.as_slice() {
             let message = format!("`{first}` and `{second}` are two ways to say who we are; one is allowed");
@@ -26,9 +46,10 @@ impl Reader<'_> {
         }
         self.secret(fields, "api_key");
         self.secret(fields, "token");
-        if let Some(oauth) = fields.node("oauth").and_then(|node| self.fields(node, &keys::OAUTH)) {
+        if let Some(oauth) = fields.node("oauth").and_then(|node| self.fields(node, shape)) {
             self.secret(&oauth, "client_secret");
             self.address(oauth.node("token_url"));
+            self.address(oauth.node("client_metadata_url"));
         }
     }
 

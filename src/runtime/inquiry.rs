@@ -1,0 +1,185 @@
+//! What a tool asks back is answered from the conversation: a form from slots, a request for our model by the model of
+//! the turn, within its budget. Nothing is asked of the user here; a call step whose tool lacks something asks by its flow.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use indexmap::IndexMap;
+use segue_engine::{
+    conversation::{Conversation, ToolResult},
+    ids::{ServerName, SlotName},
+    project::McpServerDef,
+};
+use serde_json::{Map, Value as Json, json};
+
+use super::parts::Parts;
+use crate::{
+    cx::Cx,
+    limits,
+    llm::{Answer, ChatMessage, ChatRequest, Finish, Llm, Purpose},
+    tools::{ArgumentCheck, Inquired, Inquiry, Reply, Tool, ToolCx, ToolOutcome, ToolSpec},
+};
+
+/// The tool, with somebody to ask where its server may do so.
+pub(super) fn opened(
+    tool: Arc<dyn Tool>,
+    parts: &Parts,
+    conversation: &Conversation,
+    llm: &Arc<dyn Llm>,
+) -> Arc<dyn Tool> {
+    let source = tool.spec().source.clone();
+    let def =
+        parts.project.endpoints.mcp_servers.iter().find(|(name, _)| name.as_str() == &*source).map(|(_, def)| def);
+    let Some(def) = def.filter(|def| def.sampling || !def.elicitation.is_empty()) else { return tool };
+    let known = Known { fields: fields(def, parts, conversation), llm: def.sampling.then(|| llm.clone()) };
+    Arc::new(Open { tool, known: Arc::new(known) })
+}
+
+/// A call step's result with slots in place of the fields that its tool wants.
+pub(super) fn slots(result: ToolResult, server: &ServerName, parts: &Parts) -> ToolResult {
+    let ToolResult::Wants { reason, slots: fields } = result else { return result };
+    let elicitation = parts.project.endpoints.mcp_servers.get(server).map(|def| &def.elicitation);
+    let slot = |field: &SlotName| elicitation?.get(field.as_str()).cloned();
+    match fields.iter().map(slot).collect::<Option<Vec<_>>>() {
+        Some(slots) => match slots.first().filter(|slot| !can_be_asked(slot, parts)) {
+            None => ToolResult::Wants { reason, slots },
+            Some(slot) => {
+                let lacks = format!("there is neither `utter_ask_{slot}` nor `action_ask_{slot}` to ask for it");
+                ToolResult::Failed { reason: format!("{reason} {lacks}") }
+            }
+        },
+        None => ToolResult::Failed { reason },
+    }
+}
+
+fn can_be_asked(slot: &SlotName, parts: &Parts) -> bool {
+    parts.project.response(&format!("utter_ask_{slot}")).is_some()
+        || parts.project.lists_action(&format!("action_ask_{slot}"))
+}
+
+fn fields(def: &McpServerDef, parts: &Parts, conversation: &Conversation) -> IndexMap<String, (SlotName, Json)> {
+    let initial = |slot: &SlotName| parts.project.slot(slot.as_str()).map(|slot| &slot.initial);
+    let value =
+        |slot: &SlotName| conversation.slots.get(slot.as_str()).or_else(|| initial(slot)).cloned().unwrap_or_default();
+    def.elicitation.iter().map(|(field, slot)| (field.clone(), (slot.clone(), value(slot)))).collect()
+}
+
+/// A tool whose server may ask.
+struct Open {
+    tool: Arc<dyn Tool>,
+    known: Arc<Known>,
+}
+
+impl Tool for Open {
+    fn spec(&self) -> &ToolSpec {
+        self.tool.spec()
+    }
+    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
+        self.tool.arguments()
+    }
+    fn limit(&self) -> Option<std::time::Duration> {
+        self.tool.limit()
+    }
+    fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
+        Box::pin(async move {
+            let cx = ToolCx { inquired: Some(self.known.clone()), ..cx.clone() };
+            self.tool.call(arguments, &cx).await
+        })
+    }
+}
+
+/// What is known when the call begins.
+struct Known {
+    /// By field: the slot that answers it, and its value.
+    fields: IndexMap<String, (SlotName, Json)>,
+    llm: Option<Arc<dyn Llm>>,
+}
+
+impl Inquired for Known {
+    /// A field is answered by its slot, else by the default that the form gives, else left out where the form allows it. A
+    /// form that needs anything else is declined: the server may ask for what its entry names, and for nothing more.
+    fn form(&self, inquiry: &Inquiry) -> Reply {
+        let none = Map::new();
+        let asked = inquiry.schema.get("properties").and_then(Json::as_object).unwrap_or(&none);
+        let needed = |field: &str| {
+            let list = inquiry.schema.get("required").and_then(Json::as_array);
+            list.is_some_and(|list| list.iter().any(|name| name == field))
+        };
+        let (mut content, mut missing) = (Map::new(), Vec::new());
+        for (field, schema) in asked {
+            match (self.fields.get(field), schema.get("default")) {
+                (Some((_, value)), _) if fits(value, schema) => {
+                    content.insert(field.clone(), value.clone());
+                }
+                (known, Some(default)) if known.is_none_or(|(_, value)| value.is_null()) => {
+                    content.insert(field.clone(), default.clone());
+                }
+                (Some(_), _) => missing.push(field.clone()),
+                (None, _) if needed(field) => {
+                    tracing::warn!(server = %inquiry.server, field, "a server asks for what its entry does not name");
+                    return Reply::Decline;
+                }
+                (None, _) => {}
+            }
+        }
+        if missing.is_empty() { Reply::Accept(content) } else { Reply::Missing(missing) }
+    }
+
+    fn sample<'a>(&'a self, params: Json, cx: &'a Cx) -> BoxFuture<'a, Result<Json, String>> {
+        Box::pin(async move {
+            let llm = self.llm.as_ref().ok_or("sampling is not allowed")?;
+            let request = request(&params)?;
+            let cx = cx.step("sample");
+            let refused = |_| "our model gave no answer".to_owned();
+            let answer = llm.chat(request, &cx).await.map_err(refused)?.finish().await.map_err(refused)?;
+            Ok(result(&answer, &llm.profile().model))
+        })
+    }
+}
+
+/// Whether a value is an answer to a field of this schema.
+fn fits(value: &Json, schema: &Json) -> bool {
+    if value.is_null() {
+        return false;
+    }
+    let schema = json!({"type": "object", "properties": {"it": schema}});
+    ArgumentCheck::compile_any(&schema).is_ok_and(|check| check.problems(&json!({"it": value})).is_empty())
+}
+
+/// The request that `sampling/createMessage` means: text alone, and no tools.
+fn request(params: &Json) -> Result<ChatRequest, String> {
+    let mut messages = Vec::new();
+    if let Some(prompt) = params.get("systemPrompt").and_then(Json::as_str) {
+        messages.push(ChatMessage::system(prompt));
+    }
+    for message in params.get("messages").and_then(Json::as_array).into_iter().flatten() {
+        let text = text_of(message.get("content")).ok_or("only text can be sampled")?;
+        messages.push(match message.get("role").and_then(Json::as_str) {
+            Some("assistant") => ChatMessage::assistant(text),
+            _ => ChatMessage::user(text),
+        });
+    }
+    let bytes: usize = messages.iter().map(|message| message.text().len()).sum();
+    if messages.is_empty() || bytes > limits::MCP_SAMPLE {
+        return Err(format!("a request holds 1 to {} bytes of text", limits::MCP_SAMPLE));
+    }
+    let asked = params.get("maxTokens").and_then(Json::as_u64).and_then(|tokens| u32::try_from(tokens).ok());
+    let mut request = ChatRequest::new(Purpose::SAMPLING, messages);
+    request.max_tokens = Some(asked.unwrap_or(limits::MCP_SAMPLE_TOKENS).min(limits::MCP_SAMPLE_TOKENS));
+    request.temperature = params.get("temperature").and_then(Json::as_f64);
+    Ok(request)
+}
+
+fn text_of(content: Option<&Json>) -> Option<String> {
+    let parts = match content? {
+        Json::Array(parts) => parts.clone(),
+        one => vec![one.clone()],
+    };
+    let texts: Option<Vec<String>> = parts.iter().map(|part| Some(part.get("text")?.as_str()?.to_owned())).collect();
+    texts.map(|texts| texts.join("\n"))
+}
+
+fn result(answer: &Answer, model: &str) -> Json {
+    let stop = if answer.finish == Finish::Length { "maxTokens" } else { "endTurn" };
+    json!({"role": "assistant", "content": {"type": "text", "text": &*answer.text}, "model": model, "stopReason": stop})
+}

@@ -1,0 +1,111 @@
+//! Requests to where metadata points: guarded, capped, and with few redirects.
+
+use futures::future::BoxFuture;
+use reqwest::{
+    Url,
+    header::{AUTHORIZATION, LOCATION},
+};
+use rmcp::transport::auth::{
+    OAuthHttpClient, OAuthHttpClientError, OAuthHttpClientFuture, OAuthHttpRedirectPolicy, OAuthHttpRequest,
+};
+
+use crate::{
+    http::{Guard, destination},
+    limits,
+};
+
+type Answer = axum::http::Response<Vec<u8>>;
+
+/// Performs what the OAuth dance wants performed. The client is built at the first errand.
+pub(super) struct Errand {
+    guard: Guard,
+    client: std::sync::OnceLock<Result<reqwest::Client, String>>,
+}
+
+impl Errand {
+    /// For a server at `url`; `hosts` are allowed beside it.
+    ///
+    /// # Errors
+    /// In words, for operators: the address is none.
+    pub(super) fn new(url: &str, hosts: &[String]) -> Result<Self, String> {
+        let configured = destination(url)?;
+        let guard = Guard::around(&configured, hosts.iter().map(String::as_str));
+        Ok(Self { guard, client: std::sync::OnceLock::new() })
+    }
+
+    /// The guarded client.
+    ///
+    /// # Errors
+    /// In words: TLS is unusable here.
+    pub(super) fn client(&self) -> Result<&reqwest::Client, String> {
+        self.client.get_or_init(|| self.guard.client().map_err(|e| e.to_string())).as_ref().map_err(Clone::clone)
+    }
+
+    /// Whether metadata may point there.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn admits(&self, url: &str) -> Result<Url, String> {
+        let url = Url::parse(url).map_err(|error| format!("metadata names an address that is none: {error}"))?;
+        self.guard.admits(&url).map(|()| url)
+    }
+
+    async fn run(&self, errand: OAuthHttpRequest) -> Result<Answer, String> {
+        let mut request = reqwest::Request::try_from(errand.request).map_err(|error| error.to_string())?;
+        let follow = errand.redirect_policy == OAuthHttpRedirectPolicy::Follow;
+        for _ in 0..=limits::MCP_REDIRECTS {
+            self.guard.admits(request.url())?;
+            let again = request.try_clone();
+            let here = request.url().clone();
+            let response = self.client()?.execute(request).await.map_err(|e| e.without_url().to_string())?;
+            let target = response.headers().get(LOCATION).and_then(|to| here.join(to.to_str().ok()?).ok());
+            match (again, target) {
+                (Some(mut next), Some(target)) if follow && response.status().is_redirection() => {
+                    if target.origin() != here.origin() {
+                        next.headers_mut().remove(AUTHORIZATION);
+                        // What was posted for one host is for that host alone.
+                        if next.body().is_some() {
+                            return Err("a redirect to another host was not followed".to_owned());
+                        }
+                    }
+                    *next.url_mut() = target;
+                    request = next;
+                }
+                _ => return read(response).await,
+            }
+        }
+        Err(format!("more than {} redirects", limits::MCP_REDIRECTS))
+    }
+}
+
+async fn read(mut response: reqwest::Response) -> Result<Answer, String> {
+    let mut answer = axum::http::Response::builder().status(response.status());
+    for (name, value) in response.headers() {
+        answer = answer.header(name, value);
+    }
+    let body = capped(&mut response).await?;
+    answer.body(body).map_err(|error| error.to_string())
+}
+
+/// The body, as far as [`limits::MCP_TOKEN`] allows.
+///
+/// # Errors
+/// In words: it breaks off, or is too large.
+pub(super) async fn capped(response: &mut reqwest::Response) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| error.without_url().to_string())? {
+        body.extend_from_slice(&chunk);
+        if body.len() > limits::MCP_TOKEN {
+            return Err("the answer of the token server is too large".to_owned());
+        }
+    }
+    Ok(body)
+}
+
+impl OAuthHttpClient for Errand {
+    fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
+        let ran: BoxFuture<'_, _> =
+            Box::pin(async move { self.run(request).await.map_err(OAuthHttpClientError::from) });
+        ran
+    }
+}

@@ -1,0 +1,113 @@
+// An authorization server (oidc-provider) and, beside it, an MCP server (the TypeScript SDK) that takes its tokens alone.
+// Started with the folder of node_modules; prints its address. `GET /count` tells how many tokens were given, by grant.
+import { createRequire } from 'node:module';
+import { createServer } from 'node:http';
+import { pathToFileURL } from 'node:url';
+
+const modules = createRequire(process.argv[2] + '/');
+const load = async (name) => import(pathToFileURL(modules.resolve(name)));
+const { default: Provider } = await load('oidc-provider');
+const { default: express } = await load('express');
+const { McpServer } = await load('@modelcontextprotocol/sdk/server/mcp.js');
+const { StreamableHTTPServerTransport } = await load('@modelcontextprotocol/sdk/server/streamableHttp.js');
+const { requireBearerAuth } = await load('@modelcontextprotocol/sdk/server/auth/middleware/bearerAuth.js');
+const { InvalidTokenError } = await load('@modelcontextprotocol/sdk/server/auth/errors.js');
+
+const app = express();
+const http = createServer(app);
+await new Promise((ready) => http.listen(0, '127.0.0.1', ready));
+const base = `http://127.0.0.1:${http.address().port}`;
+const resource = `${base}/mcp`;
+const metadata = `${base}/.well-known/oauth-protected-resource/mcp`;
+const SCOPES = 'tools:read tools:admin';
+
+const provider = new Provider(base, {
+  clients: [{
+    client_id: 'machine', client_secret: 'a secret: with %, / and +', grant_types: ['client_credentials'],
+    redirect_uris: [], response_types: [], token_endpoint_auth_method: 'client_secret_basic', scope: SCOPES,
+  }],
+  cookies: { keys: ['one'] },
+  features: {
+    clientCredentials: { enabled: true },
+    registration: { enabled: true },
+    devInteractions: { enabled: false },
+    resourceIndicators: {
+      enabled: true,
+      defaultResource: () => resource,
+      useGrantedResource: () => true,
+      getResourceServerInfo: (_, indicator) => {
+        if (indicator !== resource) throw new Error('another resource');
+        return { scope: SCOPES, audience: resource, accessTokenFormat: 'opaque', accessTokenTTL: 3600 };
+      },
+    },
+  },
+  scopes: ['openid', 'offline_access', ...SCOPES.split(' ')],
+  issueRefreshToken: (_, client) => client.grantTypeAllowed('refresh_token'),
+  rotateRefreshToken: true,
+  findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
+  interactions: { url: (_, interaction) => `/interaction/${interaction.uid}` },
+});
+
+const given = { client_credentials: 0, authorization_code: 0, refresh_token: 0 };
+provider.on('grant.success', (ctx) => { given[ctx.oidc.params.grant_type] += 1; });
+app.get('/count', (_, response) => response.json(given));
+
+// A person who always says yes.
+app.get('/interaction/:uid', async (request, response) => {
+  const { prompt, params, session, grantId } = await provider.interactionDetails(request, response);
+  if (prompt.name === 'login') {
+    await provider.interactionFinished(request, response, { login: { accountId: 'ada' } });
+    return;
+  }
+  const known = grantId && await provider.Grant.find(grantId);
+  const grant = known || new provider.Grant({ accountId: session.accountId, clientId: params.client_id });
+  const { missingOIDCScope, missingResourceScopes } = prompt.details;
+  if (missingOIDCScope) grant.addOIDCScope(missingOIDCScope.join(' '));
+  for (const [one, scopes] of Object.entries(missingResourceScopes ?? {})) grant.addResourceScope(one, scopes.join(' '));
+  await provider.interactionFinished(request, response, { consent: { grantId: await grant.save() } });
+});
+
+app.get('/.well-known/oauth-protected-resource/mcp', (_, response) => response.json({
+  resource, authorization_servers: [base], scopes_supported: ['tools:read'],
+}));
+
+const find = async (text) => (await provider.AccessToken.find(text)) ?? (await provider.ClientCredentials.find(text));
+const verifier = {
+  async verifyAccessToken(text) {
+    const token = await find(text);
+    if (!token || token.aud !== resource) throw new InvalidTokenError('not a token for this server');
+    return { token: text, clientId: token.clientId, scopes: [...token.scopes], expiresAt: token.exp ?? Date.now() / 1000 + 60 };
+  },
+};
+// The one tool that needs another right.
+const rights = (request, response, next) => {
+  const call = request.body;
+  if (call?.method !== 'tools/call' || call.params?.name !== 'admin' || request.auth.scopes.includes('tools:admin')) return next();
+  const challenge = `Bearer error="insufficient_scope", scope="tools:admin", resource_metadata="${metadata}"`;
+  response.status(403).set('WWW-Authenticate', challenge).json({ error: 'insufficient_scope' });
+};
+
+function server() {
+  const mcp = new McpServer({ name: 'guarded', version: '1' });
+  const text = (words) => ({ content: [{ type: 'text', text: words }] });
+  mcp.tool('whoami', async ({ authInfo }) => text(`${authInfo.clientId === 'machine' ? 'machine' : 'person'} ${authInfo.scopes.join(' ')}`));
+  mcp.tool('admin', async () => text('done'));
+  // Takes back the token of this very call, as if its time had come.
+  mcp.tool('burn', async ({ authInfo }) => { await (await find(authInfo.token)).destroy(); return text('burnt'); });
+  // Takes back everything that the person gave.
+  mcp.tool('revoke', async ({ authInfo }) => {
+    const { grantId } = await find(authInfo.token);
+    for (const kind of ['AccessToken', 'RefreshToken', 'AuthorizationCode']) await provider[kind].revokeByGrantId(grantId);
+    return text('revoked');
+  });
+  return mcp;
+}
+
+app.all('/mcp', express.json(), requireBearerAuth({ verifier, resourceMetadataUrl: metadata }), rights, async (request, response) => {
+  const transport = new StreamableHTTPServerTransport({ sessionIdGenerator: undefined });
+  await server().connect(transport);
+  await transport.handleRequest(request, response, request.body);
+});
+
+app.use(provider.callback());
+console.log(`listening on ${base}`);
