@@ -24,6 +24,7 @@ mod recorded;
 mod recovery;
 mod replay;
 mod replies;
+mod stop;
 mod takeover;
 mod timers;
 mod turn;

@@ -5,9 +5,10 @@
 
 mod actions;
 mod cases;
-mod hooks;
 mod conformance;
+mod hooks;
 mod mcp;
+mod mcp_server;
 mod oauth;
 mod parts;
 mod starter;
