@@ -14,3 +14,15 @@ pub enum Effect {
     #[default]
     Write,
 }
+
+impl Effect {
+    /// The class of this name, as project files write it.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "read" => Some(Self::Read),
+            "idempotent" => Some(Self::Idempotent),
+            "write" => Some(Self::Write),
+            _ => None,
+        }
+    }
+}

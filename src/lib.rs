@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Where you put in parts of your own, each has an example: an [`Agent`], a [`Tool`], an [`Llm`], a [`Store`], a [`Channel`]
-//! (`examples/custom_*.rs`), and the whole inside another server (`examples/embed_axum.rs`).
+//! (`examples/custom_*.rs`), the [`AgentHooks`] of an agent of ours (`examples/agent_hooks.rs`), and the whole inside another server (`examples/embed_axum.rs`).
 //!
 //! # The rooms
 //!
@@ -87,7 +87,7 @@ pub use segue_engine::{
 
 pub use crate::{
     actions::{ActionRequest, ActionServer},
-    agents::{Agent, AgentCard, AgentTask},
+    agents::{Agent, AgentCard, AgentHooks, AgentTask},
     channels::{Arrival, Channel, Inbox, Rest},
     clock::{Clock, SystemClock},
     conversation::{

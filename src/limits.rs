@@ -81,6 +81,20 @@ pub const AGENT_PROMPTS: usize = 64;
 pub const AGENT_HISTORY: usize = 10;
 /// Agent: failed tool calls in a row that a run may have; one more ends it.
 pub const AGENT_FAILURES: u32 = 3;
+/// Agent: texts that are said while the calls of one answer work.
+pub const FILLERS: usize = 3;
+/// Agent: times that one run is asked to take back a claim that nothing proves.
+pub const AGENT_REPAIRS: u32 = 1;
+/// Hooks: texts that one call of a hook may say.
+pub const HOOK_SPEECH: usize = 8;
+/// Hooks: one call of a hook server.
+pub const HOOK_DEADLINE: Duration = Duration::from_secs(10);
+/// Hooks: bytes of one answer of a hook server.
+pub const HOOK_ANSWER: usize = 1024 * 1024;
+/// Hooks: tools that a hook server may add.
+pub const HOOK_TOOLS: usize = 32;
+/// Pins: bytes of the file that keeps them.
+pub const PIN_FILE: u64 = 4 * 1024 * 1024;
 /// Agent: bytes of tool exchanges kept between the user's turns of one task.
 pub const AGENT_EXCHANGES: usize = 64 * 1024;
 /// Commands: utterances of the conversation shown to the command generator (dialogue.md 4.2).
@@ -255,6 +269,24 @@ pub const MCP_CLOSE: Duration = Duration::from_millis(500);
 pub const MCP_CANCEL: Duration = Duration::from_secs(1);
 /// MCP: the shortest time between two pieces of news of one call.
 pub const MCP_PROGRESS: Duration = Duration::from_millis(100);
+/// MCP server: tools in one page of the list.
+pub const MCP_SERVED_PAGE: usize = 64;
+/// MCP server: sessions open at once over HTTP.
+pub const MCP_SERVED_SESSIONS: usize = 256;
+/// MCP server: silence after which a session over HTTP ends.
+pub const MCP_SERVED_IDLE: Duration = Duration::from_secs(30 * 60);
+/// MCP server: calls of one session that may be under way.
+pub const MCP_SERVED_CALLS: usize = 16;
+/// MCP server: talks of one session whose transcripts it may read, the newest.
+pub const MCP_SERVED_TALKS: usize = 256;
+/// MCP server: events of a talk that its transcript is made of, the newest.
+pub const MCP_SERVED_EVENTS: usize = 2_000;
+/// MCP server: characters that a key against repetitions has at least where there is no session.
+pub const MCP_SERVED_KEY: usize = 16;
+/// MCP server: questions that are put to the person during one call.
+pub const MCP_SERVED_QUESTIONS: usize = 16;
+/// MCP server: time for the person to answer one.
+pub const MCP_SERVED_ANSWER: Duration = Duration::from_secs(10 * 60);
 /// Mailbox: messages waiting in one conversation.
 pub const MAILBOX: usize = 8;
 /// Turns in flight in one process.

@@ -3,9 +3,13 @@
 //! Order and danger (docs/lifecycles/tool-call.md): every call id gets exactly one result, whatever happens, because a
 //! model wire refuses a transcript with an open call.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use futures::{StreamExt, future::BoxFuture, stream};
+use futures::{
+    StreamExt,
+    future::{BoxFuture, ready},
+    stream,
+};
 use minijinja::context;
 use segue_engine::{
     conversation::{AgentKind, EventKind},
@@ -17,12 +21,16 @@ use serde_json::Value as Json;
 use super::{
     AgentTask,
     completion::{Ledger, TASK_COMPLETED},
+    filler::Fillers,
+    gate::{self, Gate, Verdict},
+    hooks::ToolRecord,
     profile::Profile,
     session::Session,
     slot_tools,
     slots::RunSlots,
 };
 use crate::{
+    conversation::ReplySink,
     cx::Cx,
     llm::{Arguments, ToolCall},
     prompts::PromptSet,
@@ -35,16 +43,22 @@ const TOGETHER: usize = 8;
 const SUMMARY: usize = 400;
 
 /// What the calls of one answer came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Tally {
     /// Calls that worked.
     pub(super) done: u32,
     /// Calls that did not.
     pub(super) failed: u32,
+    /// Calls that the author's rules stopped.
+    pub(super) refused: u32,
+    /// Whether calls wait for the user's yes.
+    pub(super) held: bool,
     /// Whether the finishing tool was called.
     pub(super) completed: bool,
     /// A failure that must end the run: the tool and why.
     pub(super) fatal: Option<(String, String)>,
+    /// The ordinary calls and what came of them, for hooks.
+    pub(super) records: Vec<ToolRecord>,
 }
 
 /// What does not change during a run.
@@ -55,13 +69,31 @@ pub(super) struct Setting<'a> {
     pub(super) prompts: &'a PromptSet,
 }
 
+/// What the calls of a run change.
+pub(super) struct Scene<'r, 'a> {
+    pub(super) slots: &'r mut RunSlots<'a>,
+    pub(super) session: &'r mut Session,
+    pub(super) ledger: &'r mut Ledger<'a>,
+    pub(super) gate: &'r mut Gate<'a>,
+    pub(super) fillers: &'r mut Fillers<'a>,
+    pub(super) out: &'r mut dyn ReplySink,
+}
+
+/// How the calls of one answer came about.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Manner {
+    /// The user was shown these very calls and said yes.
+    pub(super) confirmed: bool,
+    /// The agent said something itself, so nobody needs to fill the silence.
+    pub(super) spoke: bool,
+}
+
 /// Runs the calls of one answer and answers each in the session.
 pub(super) async fn run(
     calls: &[ToolCall],
     setting: Setting<'_>,
-    slots: &mut RunSlots<'_>,
-    session: &mut Session,
-    ledger: &mut Ledger<'_>,
+    manner: Manner,
+    scene: &mut Scene<'_, '_>,
     cx: &Cx,
 ) -> Tally {
     let Setting { task, profile, prompts } = setting;
@@ -70,31 +102,106 @@ pub(super) async fn run(
         calls.iter().enumerate().filter(|(_, call)| !is_control(call, profile)).collect();
     // A call that changes something never runs beside another: the order the model wrote is the order of effects.
     let together = if ordinary.iter().all(|(_, call)| harmless(call, task)) { TOGETHER } else { 1 };
-    let mut waiting: Vec<BoxFuture<'_, ToolOutcome>> = Vec::with_capacity(ordinary.len());
+    let mut waiting: Vec<BoxFuture<'_, Came>> = Vec::with_capacity(ordinary.len());
     for (at, call) in &ordinary {
-        waiting.push(Box::pin(one(*at, call, task, profile, cx)));
+        let verdict = match (task.tools.get(&call.name), &call.arguments) {
+            (Some(entry), Arguments::Json(_)) => {
+                scene.gate.judge(call, entry.spec.effect, manner.confirmed, scene.slots, prompts)
+            }
+            _ => Verdict::Pass,
+        };
+        waiting.push(match verdict {
+            Verdict::Pass => Box::pin(async move { Came::Back(one(*at, call, task, profile, cx).await) }),
+            Verdict::Refused(why) => Box::pin(ready(Came::Refused(why))),
+            Verdict::Held => Box::pin(ready(Came::Held(words(prompts, "held")))),
+            Verdict::Behind => Box::pin(ready(Came::Refused(words(prompts, "behind")))),
+        });
     }
-    let outcomes: Vec<ToolOutcome> = stream::iter(waiting).buffered(together).collect().await;
+    let quiet = manner.spoke || waiting.is_empty() || scene.gate.holds();
+    let work = stream::iter(waiting).buffered(together).collect();
+    let came: Vec<Came> = scene.fillers.beside(work, quiet, scene.ledger, scene.out, cx).await;
     let mut results: Vec<(usize, Arc<str>)> = Vec::with_capacity(calls.len());
-    for ((at, call), outcome) in ordinary.iter().zip(outcomes) {
-        let text = told(call, &outcome, task, profile, prompts);
-        note(call, &outcome, &text, ledger, &mut tally, cx);
-        results.push((*at, text.into()));
+    for ((at, call), came) in ordinary.iter().zip(came) {
+        results.push((*at, taken(call, came, setting, scene, &mut tally, cx).into()));
     }
+    tally.held = scene.gate.holds();
     for (at, call) in calls.iter().enumerate().filter(|(_, call)| is_control(call, profile)) {
-        let text = if &*call.name == TASK_COMPLETED {
-            tally.completed = true;
-            words(prompts, "completed", context! { outcome => "completed" })
+        let text = if &*call.name != TASK_COMPLETED {
+            let before = tally.done;
+            let text = set_slot(call, task, scene.slots, prompts, &mut tally);
+            if tally.done > before {
+                // A value that was recorded is a thing that was done.
+                scene.gate.worked(&call.name, Effect::Idempotent);
+            }
+            text
+        } else if tally.held {
+            words(prompts, "behind")
         } else {
-            set_slot(call, task, slots, prompts, &mut tally)
+            tally.completed = true;
+            result_words(prompts, "completed", context! { outcome => "completed" })
         };
         results.push((at, text.into()));
     }
     results.sort_by_key(|(at, _)| *at);
     for ((_, text), call) in results.into_iter().zip(calls) {
-        session.answer(call, text);
+        scene.session.answer(call, text);
     }
     tally
+}
+
+/// What came of an ordinary call.
+enum Came {
+    /// It ran, or there was nothing to run.
+    Back(ToolOutcome),
+    /// The author's rules stopped it; what the model is told.
+    Refused(String),
+    /// It waits for the user; what the model is told.
+    Held(String),
+}
+
+/// Takes what came of a call into the events and counts; what the model is told.
+fn taken(
+    call: &ToolCall,
+    came: Came,
+    setting: Setting<'_>,
+    scene: &mut Scene<'_, '_>,
+    tally: &mut Tally,
+    cx: &Cx,
+) -> String {
+    let Setting { task, profile, prompts } = setting;
+    let (outcome, text) = match came {
+        Came::Held(text) => return text,
+        Came::Refused(text) => {
+            tally.refused += 1;
+            scene.ledger.event(executed(call, task, "refused", &text, BTreeMap::new()), cx);
+            return text;
+        }
+        Came::Back(outcome) => {
+            let text = told(call, &outcome, task, profile, prompts);
+            (outcome, text)
+        }
+    };
+    let effect = task.tools.get(&call.name).map(|entry| entry.spec.effect);
+    let (status, result) = note(call, &outcome, &text, scene.ledger, tally);
+    if let (ToolOutcome::Done(_), Some(effect)) = (&outcome, effect) {
+        scene.gate.worked(&call.name, effect);
+    }
+    let changes = effect.is_some_and(|effect| effect != Effect::Read);
+    let origins = match call.arguments.as_json().filter(|_| changes) {
+        Some(arguments) => gate::origins(arguments, scene.session.seen()),
+        None => BTreeMap::new(),
+    };
+    scene.ledger.event(executed(call, task, status, &text, origins), cx);
+    if task.hooks.is_some() {
+        tally.records.push(ToolRecord {
+            call_id: call.id.clone(),
+            tool: call.name.clone(),
+            arguments: call.arguments.as_json().cloned().unwrap_or(Json::Null),
+            status: status.into(),
+            result,
+        });
+    }
+    text
 }
 
 fn is_control(call: &ToolCall, profile: &Profile) -> bool {
@@ -147,9 +254,11 @@ fn told(
     prompts: &PromptSet,
 ) -> String {
     match (outcome, &call.arguments) {
-        (_, Arguments::Malformed { error, .. }) => {
-            words(prompts, "arguments_not_json", context! { outcome => "arguments_not_json", reason => &**error })
-        }
+        (_, Arguments::Malformed { error, .. }) => result_words(
+            prompts,
+            "arguments_not_json",
+            context! { outcome => "arguments_not_json", reason => &**error },
+        ),
         (ToolOutcome::Failed(failure), _) if failure.kind == FailureKind::UnknownTool => {
             unknown_tool(task, profile, prompts)
         }
@@ -157,35 +266,52 @@ fn told(
     }
 }
 
-fn note(call: &ToolCall, outcome: &ToolOutcome, text: &str, ledger: &mut Ledger<'_>, tally: &mut Tally, cx: &Cx) {
-    let status = match outcome {
+/// Counts an outcome; its name, and the result as programs see it.
+fn note(
+    call: &ToolCall,
+    outcome: &ToolOutcome,
+    text: &str,
+    ledger: &mut Ledger<'_>,
+    tally: &mut Tally,
+) -> (&'static str, Json) {
+    match outcome {
         ToolOutcome::Done(output) => {
             tally.done += 1;
-            ledger.result(&call.name, output.structured.clone().unwrap_or_else(|| Json::from(text)));
-            "done"
+            let result = output.structured.clone().unwrap_or_else(|| Json::from(text));
+            ledger.result(&call.name, result.clone());
+            ("done", result)
         }
         ToolOutcome::Failed(failure) => {
             tally.failed += 1;
             if failure.fatal && tally.fatal.is_none() {
                 tally.fatal = Some((call.name.to_string(), failure.message.clone()));
             }
-            "failed"
+            ("failed", Json::from(text))
         }
         ToolOutcome::Unknown(_) => {
             tally.failed += 1;
-            "unknown"
+            ("unknown", Json::from(text))
         }
-        ToolOutcome::Pending(_) => "pending",
-    };
-    let executed = EventKind::ToolExecuted {
+        ToolOutcome::Pending(_) => ("pending", Json::from(text)),
+    }
+}
+
+fn executed(
+    call: &ToolCall,
+    task: &AgentTask<'_>,
+    status: &str,
+    text: &str,
+    origins: BTreeMap<String, String>,
+) -> EventKind {
+    EventKind::ToolExecuted {
         server: None,
         tool_name: ToolName::new(call.name.clone()),
-        agent_id: Some(ledger.agent().clone()),
+        agent_id: Some(task.call.agent.clone()),
         arguments: call.arguments.as_json().cloned().unwrap_or(Json::Null),
         status: status.into(),
         summary: Some(truncate(text, Keep::Chars(SUMMARY), CUT_MARK).into_owned()),
-    };
-    ledger.event(executed, cx);
+        origins,
+    }
 }
 
 fn set_slot(
@@ -231,7 +357,11 @@ fn render_slot(prompts: &PromptSet, variables: minijinja::Value) -> String {
     prompts.render(&prompts.agent_slot_results, variables).unwrap_or_default().trim().to_owned()
 }
 
-fn words(prompts: &PromptSet, outcome: &str, variables: minijinja::Value) -> String {
+fn words(prompts: &PromptSet, outcome: &str) -> String {
+    gate::words(prompts, context! { outcome })
+}
+
+fn result_words(prompts: &PromptSet, outcome: &str, variables: minijinja::Value) -> String {
     prompts
         .render(&prompts.agent_tool_results, variables)
         .map_or_else(|_| format!("error: {outcome}"), |t| t.trim().to_owned())
@@ -243,5 +373,5 @@ fn unknown_tool(task: &AgentTask<'_>, profile: &Profile, prompts: &PromptSet) ->
         AgentKind::Open => names.push(TASK_COMPLETED.into()),
         AgentKind::Task => names.extend(profile.exit_slots.iter().map(|name| format!("{}{name}", slot_tools::PREFIX))),
     }
-    words(prompts, "unknown_tool", context! { outcome => "unknown_tool", names })
+    result_words(prompts, "unknown_tool", context! { outcome => "unknown_tool", names })
 }

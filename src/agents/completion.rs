@@ -11,14 +11,38 @@ use segue_engine::{
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 
-use super::{AgentTask, profile::Profile, session::Session, slot_tools, slots::RunSlots, speech::Spoken};
+use super::{
+    AgentTask, hooks::AgentHooks, profile::Profile, session::Session, slot_tools, slots::RunSlots, speech::Spoken,
+};
 use crate::{cx::Cx, llm::ToolSpec, prompts::PromptSet};
 
 /// The name of the finishing tool. The loop knows it by this name alone.
 pub(super) const TASK_COMPLETED: &str = "task_completed";
 
 /// The tools that belong to the profile, not to a server.
-pub(super) fn built_in_tools(profile: &Profile, slots: &RunSlots<'_>, prompts: &PromptSet) -> Vec<ToolSpec> {
+pub(super) fn built_in_tools(
+    profile: &Profile,
+    slots: &RunSlots<'_>,
+    prompts: &PromptSet,
+    hooks: Option<&dyn AgentHooks>,
+) -> Vec<ToolSpec> {
+    let mut tools = usual_tools(profile, slots, prompts);
+    if let Some(hooks) = hooks {
+        for tool in &mut tools {
+            let (usual, name) = (tool.clone(), tool.name.clone());
+            let slot = name.strip_prefix(slot_tools::PREFIX).filter(|_| profile.kind == AgentKind::Task);
+            let own = match slot.and_then(|slot| slots.definition(slot)) {
+                Some(slot) => hooks.slot_tool(slot, usual),
+                None => hooks.task_completed_tool(usual),
+            };
+            // The loop knows its tools by their names alone.
+            *tool = ToolSpec { name, ..own };
+        }
+    }
+    tools
+}
+
+fn usual_tools(profile: &Profile, slots: &RunSlots<'_>, prompts: &PromptSet) -> Vec<ToolSpec> {
     match profile.kind {
         AgentKind::Open => vec![ToolSpec {
             name: TASK_COMPLETED.into(),
@@ -31,6 +55,7 @@ pub(super) fn built_in_tools(profile: &Profile, slots: &RunSlots<'_>, prompts: &
         AgentKind::Task => profile
             .exit_slots
             .iter()
+            .filter(|name| slots.is_visible(name))
             .filter_map(|name| slots.definition(name))
             .map(|slot| slot_tools::spec(slot, prompts))
             .collect(),
@@ -42,16 +67,24 @@ pub(super) struct Ledger<'a> {
     task: &'a AgentTask<'a>,
     events: Vec<Event>,
     results: Vec<Json>,
+    /// What the frame keeps for the next turn of the task.
+    pub(super) metadata: Map<String, Json>,
+    /// Slots that hooks set: they stand among the events already.
+    pub(super) hooked: Vec<Arc<str>>,
 }
 
 impl<'a> Ledger<'a> {
     /// An empty one.
     pub(super) fn new(task: &'a AgentTask<'a>) -> Self {
-        Self { task, events: Vec::new(), results: Vec::new() }
+        Self::after(task, Vec::new())
     }
-    /// Whose it is.
-    pub(super) fn agent(&self) -> &'a segue_engine::ids::AgentName {
-        &self.task.call.agent
+    /// One in which something stands already.
+    pub(super) fn after(task: &'a AgentTask<'a>, events: Vec<Event>) -> Self {
+        Self { task, events, results: Vec::new(), metadata: Map::new(), hooked: Vec::new() }
+    }
+    /// What happened so far.
+    pub(super) fn into_events(self) -> Vec<Event> {
+        self.events
     }
     /// Adds an event.
     pub(super) fn event(&mut self, kind: EventKind, cx: &Cx) {
@@ -90,7 +123,8 @@ impl<'a> Ledger<'a> {
         cx: &Cx,
     ) -> AgentOutcome {
         let exchanges = session.exchanges();
-        let goes_on = status == AgentStatus::AwaitingUser;
+        // One that is stopped may be asked to go on.
+        let goes_on = matches!(status, AgentStatus::AwaitingUser | AgentStatus::Cancelled { .. });
         if goes_on && !exchanges.is_empty() {
             let agent_id = self.task.call.agent.clone();
             self.event(EventKind::AgentExchanges { agent_id, exchanges: Arc::new(exchanges) }, cx);
@@ -100,12 +134,13 @@ impl<'a> Ledger<'a> {
             self.said(spoken, kind, false, cx);
         }
         let data = Json::Array(self.results);
-        AgentOutcome { status, events: self.events, data, metadata: Map::new() }
+        AgentOutcome { status, events: self.events, data, metadata: self.metadata }
     }
 
     /// A finished task sets every exit slot, changed or not; any other end sets those that changed (agents.md 3.8).
     fn slots(&mut self, status: &AgentStatus, profile: &Profile, slots: &RunSlots<'_>, cx: &Cx) {
-        for name in &profile.exit_slots {
+        for name in profile.exit_slots.iter().filter(|name| !self.hooked.contains(name)).cloned().collect::<Vec<_>>() {
+            let name = &name;
             let changed = slots.recorded().contains_key(name);
             if !changed && *status != AgentStatus::Finished {
                 continue;

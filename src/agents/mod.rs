@@ -4,10 +4,17 @@
 //! its [`AgentTask`]; these are recorded, so a run can be replayed. This room never touches the stack, stores nothing and
 //! knows no channel: what happened comes back as the events of an [`AgentOutcome`].
 
+mod answers;
 mod calls;
+mod claims;
 mod completion;
+mod filler;
+mod gate;
+mod hooked;
+pub mod hooks;
 mod profile;
 mod react;
+mod run;
 mod session;
 mod slot_tools;
 mod slots;
@@ -25,7 +32,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-pub use self::react::ReactAgent;
+pub use self::{hooks::AgentHooks, react::ReactAgent};
 use crate::{conversation::ReplySink, cx::Cx, llm::Llm, tools::registry::ToolSet};
 
 /// Who an agent is.
@@ -56,6 +63,42 @@ pub struct AgentTask<'a> {
     pub metadata: Arc<Map<String, Json>>,
     /// `_meta` for MCP calls by server name.
     pub meta: Arc<Map<String, Json>>,
+    /// What others change about it, where somebody does.
+    pub hooks: Option<Arc<dyn AgentHooks>>,
+    /// Whether a hook wrote the user's message in other words: `call.user_message` stands for the one in the conversation.
+    pub rewritten: bool,
+    /// What it asks of its surroundings beside models and tools.
+    pub desk: &'a dyn Desk,
+}
+
+/// What a run asks of its surroundings beside models and tools.
+pub trait Desk: Send + Sync {
+    /// What an earlier life of this turn noted at this step.
+    fn recall<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Option<Json>>;
+    /// Notes what chance or a clock decided, so that the same turn, run again, decides it the same way. Only after a
+    /// [`recall`](Self::recall) that found nothing.
+    fn note<'a>(&'a self, cx: &'a Cx, what: Json) -> BoxFuture<'a, ()>;
+    /// The text of a response of the project as the conversation stands; `lot` chooses among its variations.
+    fn words(&self, response: &str, lot: u64) -> Option<Arc<str>>;
+    /// Tells operators of something that did not stop the run: a code that `segue explain` knows, and the matter.
+    fn warn(&self, code: &'static str, matter: String);
+}
+
+/// A desk that keeps nothing and has no words, for agents that run outside an assistant.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoDesk;
+
+impl Desk for NoDesk {
+    fn recall<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Option<Json>> {
+        Box::pin(std::future::ready(None))
+    }
+    fn note<'a>(&'a self, _: &'a Cx, _: Json) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+    fn words(&self, _: &str, _: u64) -> Option<Arc<str>> {
+        None
+    }
+    fn warn(&self, _: &'static str, _: String) {}
 }
 
 impl fmt::Debug for AgentTask<'_> {
@@ -74,6 +117,19 @@ pub trait Agent: Send + Sync {
     ///
     /// *Cancellation*: when `cx` is cancelled or its deadline passes, it ends at the next safe point with what has happened.
     fn run<'a>(&'a self, task: AgentTask<'a>, out: &'a mut dyn ReplySink, cx: &'a Cx) -> BoxFuture<'a, AgentOutcome>;
+}
+
+/// What registered hooks make of the outcome of an agent that works elsewhere, before anybody else sees it.
+pub async fn remote_outcome(
+    task: &AgentTask<'_>,
+    outcome: AgentOutcome,
+    out: &mut dyn ReplySink,
+    cx: &Cx,
+) -> AgentOutcome {
+    match &task.hooks {
+        Some(hooks) => hooked::close(&**hooks, task, true, outcome, out, cx).await,
+        None => outcome,
+    }
 }
 
 /// Names that tools of servers may not have in this run: those of the profile's own tools.

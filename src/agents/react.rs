@@ -3,23 +3,22 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use segue_engine::conversation::{AgentKind, AgentOutcome, BotKind};
+use segue_engine::conversation::{AgentCall, AgentOutcome, AgentStatus, Event};
 
 use super::{
-    Agent, AgentCard, AgentTask, calls,
+    Agent, AgentCard, AgentTask,
+    claims::Claims,
     completion::{self, Ledger},
+    filler::Fillers,
+    gate::Gate,
+    hooked::{self, Hooked},
     profile::Profile,
+    run::Run,
     session::{Session, StablePrompts},
     slots::RunSlots,
-    speech::{self, Spoken},
-    step::{self, Decision, Step},
+    step::{self, Step},
 };
-use crate::{
-    conversation::ReplySink,
-    cx::Cx,
-    llm::{ChatRequest, Purpose, ToolSpec},
-    prompts::PromptSet,
-};
+use crate::{conversation::ReplySink, cx::Cx, llm::ToolSpec, prompts::PromptSet};
 
 /// An agent that reasons and acts in turn (agents.md 3), open or task by the step that calls it.
 pub struct ReactAgent {
@@ -50,102 +49,96 @@ impl Agent for ReactAgent {
     }
 }
 
+/// The texts of a run: all, and those that are rendered once.
+type Texts<'a> = (&'a PromptSet, &'a StablePrompts);
+
+/// One run, with hooks where somebody registered any.
+async fn run(task: &AgentTask<'_>, texts: Texts<'_>, out: &mut dyn ReplySink, cx: &Cx) -> AgentOutcome {
+    let Some(hooks) = &task.hooks else {
+        return work(task, texts, None, Vec::new(), out, cx).await;
+    };
+    let mut ledger = Ledger::new(task);
+    let opened = Hooked::open(&**hooks, task, &mut ledger, out, cx).await;
+    let said = ledger.into_events();
+    let hooked = match opened {
+        Ok(hooked) => hooked,
+        Err(error) => return hooked::failed(AgentOutcome { events: said, ..nothing(AgentStatus::Finished) }, &error),
+    };
+    let message = hooked.input.user_message.clone();
+    let rewritten = message != task.call.user_message;
+    let call = AgentCall { user_message: message, ..task.call.clone() };
+    let metadata = Arc::new(hooked.input.metadata.clone());
+    let task = AgentTask { call: &call, metadata, rewritten, ..task.clone() };
+    let outcome = work(&task, texts, Some(hooked), said, out, cx).await;
+    hooked::close(&**hooks, &task, false, outcome, out, cx).await
+}
+
 /// The loop. Each pass is one model call; what it decides is in `step`.
-async fn run(
+async fn work(
     task: &AgentTask<'_>,
-    (prompts, stable): (&PromptSet, &StablePrompts),
+    (prompts, stable): Texts<'_>,
+    hooked: Option<Hooked<'_>>,
+    said: Vec<Event>,
     out: &mut dyn ReplySink,
     cx: &Cx,
 ) -> AgentOutcome {
     let profile = Profile::of(task);
-    let mut slots = RunSlots::new(task.project, task.conversation);
-    let mut ledger = Ledger::new(task);
-    let mut session = match Session::open(task, &profile, &slots, (prompts, stable)) {
+    let slots =
+        RunSlots::new(task.project, task.conversation).seen_as(hooked.as_ref().and_then(|hooked| hooked.view.clone()));
+    let offered = offered(task, &profile, &slots, prompts, hooked.as_ref());
+    let narrowed = hooked.is_some().then(|| AgentTask {
+        tools: task.tools.clone().only(|name| offered.iter().any(|tool| *tool.name == *name)),
+        ..task.clone()
+    });
+    let task = narrowed.as_ref().unwrap_or(task);
+    let session = match Session::open(task, &profile, &slots, (prompts, stable), hooked.as_ref()) {
         Ok(session) => session,
-        Err(reason) => return failed_to_begin(reason),
+        Err(reason) => {
+            let outcome = nothing(step::failed(step::PROMPT, reason));
+            return AgentOutcome { events: said, ..outcome };
+        }
     };
-    let tools = tool_list(task, &profile, &slots, prompts);
-    let setting = calls::Setting { task, profile: &profile, prompts };
-    let mut step = Step::default();
-    for pass in 0..profile.iterations {
-        if let Some(status) = step::stopped(cx) {
-            return ledger.close(status, &profile, &slots, &session, None, cx);
-        }
-        let messages = match session.messages(task, &profile, &slots, prompts) {
-            Ok(messages) => messages,
-            Err(reason) => {
-                let status = step::failed(step::PROMPT, reason);
-                return ledger.close(status, &profile, &slots, &session, None, cx);
-            }
-        };
-        let offered = if step.closing { Arc::from([]) } else { tools.clone() };
-        let mut request = ChatRequest::new(Purpose::AGENT, messages).with_tools(offered);
-        request.max_tokens = step.max_tokens;
-        let asking = cx.step(format!("llm.{pass}"));
-        let heard = speech::ask(task, request, out, &asking).await;
-        let decision = step.decide(heard, &profile, &slots);
-        match decision {
-            Decision::Act(answer, spoken) => {
-                let kind = if profile.fillers { BotKind::Filler } else { BotKind::Intermediate };
-                let ends = answer.tool_calls.iter().any(|call| &*call.name == completion::TASK_COMPLETED)
-                    && profile.kind == AgentKind::Open
-                    && !spoken.text.is_empty();
-                session.push(answer.to_message());
-                if !ends {
-                    say(&mut ledger, &spoken, kind, out, cx).await;
-                }
-                let tally =
-                    calls::run(&answer.tool_calls, setting, &mut slots, &mut session, &mut ledger, &cx.step(pass))
-                        .await;
-                match step.after_calls(tally, &profile, &slots, &spoken) {
-                    step::After::GoOn => {}
-                    step::After::AskClosing => step::ask_closing(&mut session, prompts),
-                    step::After::Finish(status) => {
-                        if ends {
-                            spoken.end(BotKind::FinalResponse, false, out, cx).await;
-                        }
-                        let last = ends.then_some((&spoken, BotKind::FinalResponse));
-                        return ledger.close(status, &profile, &slots, &session, last, cx);
-                    }
-                }
-            }
-            Decision::Finish { status, spoken, kind, interrupted } => {
-                spoken.end(kind, interrupted, out, cx).await;
-                return ledger.close(status, &profile, &slots, &session, Some((&spoken, kind)), cx);
-            }
-            Decision::Again { wait } => {
-                step::nudge(&mut session, prompts);
-                if let Some(wait) = wait {
-                    let until = cx.clock.deadline(wait);
-                    let _ = cx.wait(cx.clock.sleep(until)).await;
-                }
-            }
-        }
-    }
-    let status = step::failed(step::ITERATIONS, format!("the agent was not done after {} passes", profile.iterations));
-    ledger.close(status, &profile, &slots, &session, None, cx)
+    let mut run = Run {
+        task,
+        prompts,
+        profile: &profile,
+        hooked,
+        offered,
+        slots,
+        session,
+        ledger: Ledger::after(task, said),
+        gate: Gate::open(task),
+        fillers: Fillers::of(task),
+        claims: Claims::of(&task.definition.rules),
+        step: Step::default(),
+    };
+    let end = run.work(out, cx).await;
+    run.close(end, cx)
 }
 
-async fn say(ledger: &mut Ledger<'_>, spoken: &Spoken, kind: BotKind, out: &mut dyn ReplySink, cx: &Cx) {
-    spoken.end(kind, false, out, cx).await;
-    ledger.said(spoken, kind, true, cx);
-}
-
-fn tool_list(task: &AgentTask<'_>, profile: &Profile, slots: &RunSlots<'_>, prompts: &PromptSet) -> Arc<[ToolSpec]> {
+/// The tools that the model is offered: servers' and custom ones, then the profile's own.
+fn offered(
+    task: &AgentTask<'_>,
+    profile: &Profile,
+    slots: &RunSlots<'_>,
+    prompts: &PromptSet,
+    hooked: Option<&Hooked<'_>>,
+) -> Arc<[ToolSpec]> {
     let own = task.tools.specs().map(|spec| ToolSpec {
         name: spec.name.clone(),
         description: spec.description.clone(),
         parameters: spec.parameters.clone(),
         strict: spec.strict,
     });
-    own.chain(completion::built_in_tools(profile, slots, prompts)).collect()
+    let built_in = completion::built_in_tools(profile, slots, prompts, hooked.map(|hooked| hooked.hooks));
+    let Some(hooked) = hooked else { return own.chain(built_in).collect() };
+    let usual: Vec<ToolSpec> = own.chain(built_in).collect();
+    let names: Vec<Arc<str>> = usual.iter().map(|tool| tool.name.clone()).collect();
+    let chosen = hooked.hooks.tools(usual, &hooked.input);
+    chosen.into_iter().filter(|tool| names.contains(&tool.name)).collect()
 }
 
-fn failed_to_begin(reason: String) -> AgentOutcome {
-    AgentOutcome {
-        status: step::failed(step::PROMPT, reason),
-        events: Vec::new(),
-        data: serde_json::Value::Null,
-        metadata: serde_json::Map::new(),
-    }
+/// An outcome of a run in which nothing happened.
+fn nothing(status: AgentStatus) -> AgentOutcome {
+    AgentOutcome { status, events: Vec::new(), data: serde_json::Value::Null, metadata: serde_json::Map::new() }
 }

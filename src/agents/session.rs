@@ -9,7 +9,7 @@ use segue_engine::{
 };
 use serde_json::Value as Json;
 
-use super::{AgentTask, profile::Profile, slots::RunSlots};
+use super::{AgentTask, hooked::Hooked, profile::Profile, slots::RunSlots};
 use crate::{
     limits,
     llm::{ChatMessage, ToolCall},
@@ -35,11 +35,15 @@ impl Session {
         profile: &Profile,
         slots: &RunSlots<'_>,
         (prompts, stable): (&PromptSet, &StablePrompts),
+        hooked: Option<&Hooked<'_>>,
     ) -> Result<Self, String> {
-        let system = match task.definition.prompt {
+        let mut system = match task.definition.prompt {
             Some(_) => ChatMessage::system(system_prompt(task, profile, slots, prompts)?),
             None => stable.get(Stable::of(task, profile), || system_prompt(task, profile, slots, prompts))?,
         };
+        if let Some(hooked) = hooked {
+            system = ChatMessage::system(hooked.hooks.prompt(system.text().to_owned(), &hooked.input));
+        }
         let history = transcript(task, prompts);
         let context_at =
             history.iter().rposition(|message| matches!(**message, ChatMessage::User { .. })).unwrap_or(history.len());
@@ -53,6 +57,7 @@ impl Session {
         profile: &Profile,
         slots: &RunSlots<'_>,
         prompts: &PromptSet,
+        hooked: Option<&Hooked<'_>>,
     ) -> Result<Vec<Arc<ChatMessage>>, String> {
         let mut messages = Vec::with_capacity(self.history.len() + self.exchanges.len() + 2);
         messages.push(self.system.clone());
@@ -63,7 +68,15 @@ impl Session {
         }
         messages.extend(after.iter().cloned());
         messages.extend(self.exchanges.iter().cloned());
-        Ok(messages)
+        Ok(match hooked {
+            Some(hooked) => hooked.hooks.messages(messages, &hooked.input),
+            None => messages,
+        })
+    }
+
+    /// Everything that was said and what tools gave, as far as this run sees it: where a value may come from.
+    pub(super) fn seen(&self) -> impl Iterator<Item = &ChatMessage> + Clone {
+        self.history.iter().chain(&self.exchanges).map(|message| &**message)
     }
 
     /// Takes a message of this run.
@@ -269,6 +282,11 @@ fn transcript(task: &AgentTask<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessage>
         messages.push(ChatMessage::system(marker_end));
     }
     let newest = task.call.user_message.trim();
+    if task.rewritten
+        && let Some(last) = messages.iter_mut().rev().find(|message| matches!(***message, ChatMessage::User { .. }))
+    {
+        *last = ChatMessage::user(newest);
+    }
     let shown = messages.iter().rev().find_map(|message| match &**message {
         ChatMessage::User { text } => Some(text.trim() == newest),
         _ => None,

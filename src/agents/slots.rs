@@ -9,7 +9,7 @@ use segue_engine::{
     project::{Project, SlotDef, SlotType},
     template::{Mode, SlotInfo, SlotsLookup, TemplateSource, Values},
 };
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 /// Slots of the runtime that no agent needs to know (agents.md 4.1).
 const HIDDEN: &[&str] = &[
@@ -33,12 +33,23 @@ pub(super) struct RunSlots<'a> {
     project: &'a Arc<Project>,
     conversation: &'a Conversation,
     recorded: IndexMap<Arc<str>, Json>,
+    /// What a hook left of the slots; none without a hook that changed them.
+    view: Option<Map<String, Json>>,
 }
 
 impl<'a> RunSlots<'a> {
     /// The conversation's values.
     pub(super) fn new(project: &'a Arc<Project>, conversation: &'a Conversation) -> Self {
-        Self { project, conversation, recorded: IndexMap::new() }
+        Self { project, conversation, recorded: IndexMap::new(), view: None }
+    }
+    /// The same, as a hook left them: what is not among them is not there for this run.
+    pub(super) fn seen_as(mut self, view: Option<Map<String, Json>>) -> Self {
+        self.view = view;
+        self
+    }
+    /// Whether this run may see the slot at all.
+    pub(super) fn is_visible(&self, name: &str) -> bool {
+        self.view.as_ref().is_none_or(|view| view.contains_key(name))
     }
     /// Records a value for this run.
     pub(super) fn record(&mut self, name: &str, value: Json) {
@@ -76,6 +87,9 @@ impl<'a> RunSlots<'a> {
         for (name, definition) in &self.project.domain.slots {
             let value = self.value(name.as_str());
             let hidden = HIDDEN.contains(&name.as_str()) || (definition.builtin && name != "language");
+            if !self.is_visible(name.as_str()) && !self.recorded.contains_key(name.as_str()) {
+                continue;
+            }
             if always.iter().any(|wanted| **wanted == *name.as_str()) || (!hidden && !value.is_null()) {
                 shown.insert(name.as_str().into(), (value.clone(), info(definition)));
             }
@@ -86,6 +100,9 @@ impl<'a> RunSlots<'a> {
 
 impl Scope for RunSlots<'_> {
     fn slot(&self, name: &str) -> Option<&Json> {
+        if let Some(view) = &self.view {
+            return self.recorded.get(name).or_else(|| view.get(name)).or(Some(&Json::Null));
+        }
         self.recorded
             .get(name)
             .or_else(|| self.conversation.slots.get(name))
@@ -113,6 +130,10 @@ fn info(definition: &SlotDef) -> SlotInfo {
 pub(super) struct Snapshot(Arc<IndexMap<Arc<str>, (Json, SlotInfo)>>);
 
 impl Snapshot {
+    /// As a map.
+    pub(super) fn to_map(&self) -> Map<String, Json> {
+        self.0.iter().map(|(name, (value, _))| (name.to_string(), value.clone())).collect()
+    }
     /// For a template.
     pub(super) fn into_value(self) -> minijinja::Value {
         segue_engine::template::SlotsView::new(Arc::new(self)).into_value()

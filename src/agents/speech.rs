@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::AgentTask;
+use super::{AgentTask, claims::sentence_end};
 use crate::{
     conversation::{BotKind, Reply, ReplyKind, ReplyPiece, ReplySink},
     cx::Cx,
@@ -17,6 +17,8 @@ pub(super) struct Spoken {
     pub(super) text: Arc<str>,
     /// Whether pieces of it left already.
     begun: bool,
+    /// The sentence that was held back, and all after it, because nothing proves what it claims.
+    pub(super) unproven: Option<Arc<str>>,
 }
 
 /// What came of one model call.
@@ -27,9 +29,19 @@ pub(super) enum Heard {
     Broken(LlmError, Spoken),
 }
 
-/// Asks the model and forwards its text.
-pub(super) async fn ask(task: &AgentTask<'_>, request: ChatRequest, out: &mut dyn ReplySink, cx: &Cx) -> Heard {
-    let mut spoken = Spoken { id: cx.key.as_str().into(), text: "".into(), begun: false };
+/// A look at each sentence before it leaves: whether it may.
+pub(super) type Look<'a> = &'a (dyn Fn(&str) -> bool + Sync);
+
+/// Asks the model and forwards its text; sentence by sentence where each is looked at.
+pub(super) async fn ask(
+    task: &AgentTask<'_>,
+    request: ChatRequest,
+    look: Option<Look<'_>>,
+    out: &mut dyn ReplySink,
+    cx: &Cx,
+) -> Heard {
+    let mut spoken = Spoken { id: cx.key.as_str().into(), text: "".into(), begun: false, unproven: None };
+    let mut held = Held::default();
     let mut stream = match task.llm.chat(request, cx).await {
         Ok(stream) => stream,
         Err(error) => return Heard::Broken(error, spoken),
@@ -39,12 +51,27 @@ pub(super) async fn ask(task: &AgentTask<'_>, request: ChatRequest, out: &mut dy
     loop {
         match stream.next().await {
             Some(Ok(Delta::Text(text) | Delta::Refusal(text))) => {
-                spoken.forward(&mut said, text, &source, out, cx).await;
+                let Some(look) = look else {
+                    spoken.forward(&mut said, text, &source, out, cx).await;
+                    continue;
+                };
+                if let Some(proven) = held.take(&text, look, false) {
+                    spoken.forward(&mut said, proven.into(), &source, out, cx).await;
+                }
             }
             Some(Ok(Delta::Done(answer))) => {
                 let text =
                     if answer.text.trim().is_empty() { answer.refusal.as_deref().unwrap_or("") } else { &answer.text };
                 spoken.text = text.trim().into();
+                if let Some(look) = look {
+                    if let Some(rest) = held.take("", look, true) {
+                        spoken.forward(&mut said, rest.into(), &source, out, cx).await;
+                    }
+                    if let Some(sentence) = held.unproven {
+                        spoken.text = said.trim().into();
+                        spoken.unproven = Some(sentence);
+                    }
+                }
                 return Heard::Answer(answer, spoken);
             }
             Some(Ok(_)) => {}
@@ -57,7 +84,49 @@ pub(super) async fn ask(task: &AgentTask<'_>, request: ChatRequest, out: &mut dy
     }
 }
 
+/// Text that is looked at before it leaves.
+#[derive(Default)]
+struct Held {
+    waiting: String,
+    unproven: Option<Arc<str>>,
+}
+
+impl Held {
+    /// Takes more text; what may leave now. After the first sentence that may not, nothing does.
+    fn take(&mut self, text: &str, look: Look<'_>, last: bool) -> Option<String> {
+        self.waiting.push_str(text);
+        let mut free = String::new();
+        while self.unproven.is_none() && !self.waiting.is_empty() {
+            let Some(end) = sentence_end(&self.waiting).or(last.then_some(self.waiting.len())) else { break };
+            let rest = self.waiting.split_off(end);
+            let sentence = std::mem::replace(&mut self.waiting, rest);
+            if look(&sentence) {
+                free.push_str(&sentence);
+            } else {
+                self.unproven = Some(sentence.trim().into());
+            }
+        }
+        (!free.is_empty()).then_some(free)
+    }
+}
+
 impl Spoken {
+    /// A text that is said as a whole.
+    pub(super) fn whole(cx: &Cx, text: Arc<str>) -> Self {
+        Self { id: cx.key.as_str().into(), text, begun: false, unproven: None }
+    }
+    /// Adds a sentence to a text that was cut.
+    pub(super) async fn add(&mut self, sentence: &str, source: &Arc<str>, out: &mut dyn ReplySink, cx: &Cx) {
+        let mut said = self.text.to_string();
+        let more = if said.is_empty() { sentence.to_owned() } else { format!(" {sentence}") };
+        self.forward(&mut said, more.into(), source, out, cx).await;
+        self.text = said.trim().into();
+    }
+    /// Whether pieces of it left already.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
     /// Forwards a piece. A message begins with its first visible character: an answer of calls alone leaves no empty bubble.
     async fn forward(
         &mut self,

@@ -10,6 +10,7 @@ use segue_engine::{
 
 use super::{
     calls::Tally,
+    hooks::AgentHooks,
     profile::Profile,
     session::Session,
     slots::RunSlots,
@@ -33,6 +34,11 @@ pub(super) const NOTHING: &str = "A0504";
 pub(super) const DEADLINE: &str = "A0505";
 /// A prompt could not be rendered.
 pub(super) const PROMPT: &str = "A0506";
+
+/// A hook failed.
+pub(super) const HOOK: &str = "A0521";
+/// The agent said that something was done that no tool did.
+pub(super) const UNPROVEN: &str = "A0522";
 
 /// Empty answers that are tried again, and the waits before that (agents.md 3.10).
 const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
@@ -67,6 +73,8 @@ pub(super) enum After {
     GoOn,
     /// Ask for the closing line, without tools.
     AskClosing,
+    /// Calls wait for the user's yes.
+    Ask,
     /// The run is over.
     Finish(AgentStatus),
 }
@@ -78,6 +86,8 @@ pub(super) struct Step {
     pub(super) closing: bool,
     /// A raised token limit, after an answer that was cut inside a call.
     pub(super) max_tokens: Option<u32>,
+    /// Times that the agent was asked to take back a claim.
+    pub(super) repairs: u32,
     empty: usize,
     failures: u32,
     lengthened: bool,
@@ -161,6 +171,9 @@ impl Step {
         if let Some((tool, reason)) = tally.fatal {
             return After::Finish(failed(TOOLS, format!("{tool}: {reason}")));
         }
+        if tally.held {
+            return After::Ask;
+        }
         if tally.failed > 0 && profile.on_tool_error == OnToolError::Fail {
             return After::Finish(failed(TOOLS, "a tool failed, and `on_tool_error` is `fail`".into()));
         }
@@ -168,13 +181,13 @@ impl Step {
             return After::Finish(AgentStatus::Finished);
         }
         if tally.completed {
-            if !spoken.text.is_empty() {
+            if !spoken.text.is_empty() && spoken.unproven.is_none() {
                 return After::Finish(AgentStatus::Finished);
             }
             self.closing = true;
             return After::AskClosing;
         }
-        self.failures = if tally.done > 0 { 0 } else { self.failures + tally.failed };
+        self.failures = if tally.done > 0 { 0 } else { self.failures + tally.failed + tally.refused };
         if self.failures > profile.failures {
             return After::Finish(failed(TOOLS, format!("{} tool calls failed in a row", self.failures)));
         }
@@ -196,8 +209,17 @@ pub(super) fn failed(code: &str, reason: String) -> AgentStatus {
 }
 
 /// Asks for the closing line.
-pub(super) fn ask_closing(session: &mut Session, prompts: &PromptSet) {
-    let text = prompts.render(&prompts.agent_closing, context! {}).unwrap_or_default();
+pub(super) fn ask_closing(session: &mut Session, prompts: &PromptSet, hooks: Option<&dyn AgentHooks>) {
+    let mut text = prompts.render(&prompts.agent_closing, context! {}).unwrap_or_default();
+    if let Some(hooks) = hooks {
+        text = hooks.empty_closing_message(text.trim().to_owned());
+    }
+    session.push(ChatMessage::system(text.trim()));
+}
+
+/// Tells the model which of its sentences the user did not hear, and why.
+pub(super) fn ask_proof(session: &mut Session, prompts: &PromptSet, sentence: &str) {
+    let text = prompts.render(&prompts.agent_unproven, context! { sentence }).unwrap_or_default();
     session.push(ChatMessage::system(text.trim()));
 }
 

@@ -2,7 +2,10 @@
 //! clock whose waits end at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod honest;
+mod hooks;
 mod open;
 mod prompts;
+mod rules;
 mod task;
 mod world;

@@ -14,6 +14,8 @@ use segue::{
 };
 use tracing_subscriber::EnvFilter;
 
+#[cfg(feature = "mcp")]
+use super::desk;
 use super::{
     COULD_NOT_RUN, Done, FINDINGS, USAGE, out,
     place::{Place, cannot_build},
@@ -36,6 +38,10 @@ pub(super) struct Args {
     /// The token that callers of the API must show; `SEGUE_AUTH_TOKEN` unless set
     #[arg(long, value_name = "TOKEN")]
     auth_token: Option<String>,
+    /// Offer the assistant as an MCP server under /mcp; an entry `mcp:` in credentials.yml does the same
+    #[cfg(feature = "mcp")]
+    #[arg(long)]
+    mcp: bool,
     /// Where conversations are kept: `memory`, or a file as in `sqlite:talks.db`
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -68,7 +74,7 @@ pub(super) async fn serve(args: Args) -> Done {
         host: args.host,
         port: args.port,
         api: args.enable_api,
-        api_has_token: token.is_some_and(|token| !token.trim().is_empty()),
+        api_has_token: token.as_ref().is_some_and(|token| !token.trim().is_empty()),
     };
     let listener = match listen(&settings).await {
         Ok(listener) => listener,
@@ -107,8 +113,17 @@ pub(super) async fn serve(args: Args) -> Done {
     }
     let names: Vec<_> = channels.iter().map(|channel| channel.name().to_owned()).collect();
     let router = server::router(&assistant, &channels);
+    #[cfg(feature = "mcp")]
+    let (router, desk) = match desk::opened(&project, &assistant, router, (args.mcp, args.host), token.as_deref()) {
+        Ok(opened) => opened,
+        Err(refused) => return Ok(refused.said()),
+    };
     tracing::info!(channels = names.join(","), "listening on http://{}", listener.local_addr()?);
-    let serving = server::serve(listener, router, &assistant, server::end_asked());
+    #[cfg(not(feature = "mcp"))]
+    let ended = server::end_asked();
+    #[cfg(feature = "mcp")]
+    let ended = desk::closing(desk);
+    let serving = server::serve(listener, router, &assistant, ended);
     // Sources connect while the server already answers; whoever needs one waits for it.
     tokio::select! {
         served = serving => served?,

@@ -176,7 +176,7 @@ pub struct Answer {
     /// What it thought, for vendors that want it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thoughts: Option<Arc<Thoughts>>,
-    /// Which model of a group of several answered.
+    /// Which model of a group of several answered, or how, where that is not the plain way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<Arc<Route>>,
 }
@@ -190,6 +190,9 @@ pub struct Route {
     pub model: Arc<str>,
     /// Tries of the call, this one included.
     pub tries: u64,
+    /// The request was longer than the model's window: the model saw less of the conversation than it was asked with.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shrunk: bool,
 }
 
 impl Answer {

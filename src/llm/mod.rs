@@ -38,6 +38,7 @@ mod sse;
 pub mod stream;
 #[cfg(test)]
 pub(crate) mod testing;
+mod window;
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
@@ -195,7 +196,8 @@ pub fn open_group(
 pub fn with_stand_ins(group: Arc<dyn Llm>, others: &[Arc<dyn Llm>], around: &Surroundings) -> Arc<dyn Llm> {
     let member = |model: Arc<dyn Llm>| router::Member { model, tries: 1, share: router::Share::default() };
     let others = others.iter().cloned().map(member).collect();
-    let policy = retry::RetryPolicy::default();
+    // The group and each that stands in for it did all that for itself.
+    let policy = retry::RetryPolicy { shrinks: false, ..retry::RetryPolicy::default() };
     Arc::new(router::Router::new(member(group), others, GroupConfig::default(), policy, around.seed))
 }
 

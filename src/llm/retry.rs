@@ -28,11 +28,18 @@ pub struct RetryPolicy {
     pub most: Duration,
     /// What all tries beyond the first may take together.
     pub budget: Duration,
+    /// Whether a request that is longer than the model's window is tried once more with less of the conversation.
+    pub shrinks: bool,
 }
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self { first: Duration::from_millis(500), most: Duration::from_secs(4), budget: limits::MODEL_RETRY_BUDGET }
+        Self {
+            first: Duration::from_millis(500),
+            most: Duration::from_secs(4),
+            budget: limits::MODEL_RETRY_BUDGET,
+            shrinks: true,
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use super::{
     Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, MOST_TRIES, ModelProfile,
     message::Route,
     retry::{RetryPolicy, Standing, Verdict, random},
+    window,
 };
 use crate::cx::Cx;
 
@@ -94,6 +95,7 @@ impl Llm for Router {
             total: 0,
             failed_at: None,
             last: None,
+            is_shrunk: false,
             has_waited: false,
             nobody_left: false,
             shown: false,
@@ -131,6 +133,8 @@ struct Call {
     failed_at: Option<Duration>,
     /// The failure of the latest try.
     last: Option<LlmError>,
+    /// Whether parts of the conversation were left out of the request.
+    is_shrunk: bool,
     /// Whether it waited for a member that asked to wait.
     has_waited: bool,
     /// Whether all others are left alone: then there is no more to try.
@@ -235,17 +239,17 @@ impl Call {
             return answer;
         };
         let prices = member.share.prices.filter(|_| answer.usage.cost.is_none());
-        let is_one_of_many = self.group.members.len() > 1 && answer.route.is_none();
-        if prices.is_none() && !is_one_of_many {
+        let is_told = answer.route.is_none() && (self.group.members.len() > 1 || self.is_shrunk);
+        if prices.is_none() && !is_told {
             return answer;
         }
         let mut answer = Arc::unwrap_or_clone(answer);
         if let Some(prices) = prices {
             answer.usage.cost = Some(prices.cost(&answer.usage));
         }
-        if is_one_of_many {
+        if is_told {
             let model = member.model.profile().model.as_str().into();
-            answer.route = Some(Arc::new(Route { member: at, model, tries: self.total }));
+            answer.route = Some(Arc::new(Route { member: at, model, tries: self.total, shrunk: self.is_shrunk }));
         }
         Arc::new(answer)
     }
@@ -262,6 +266,16 @@ impl Call {
         }
         if self.shown || self.nobody_left || self.is_tried_enough() {
             return Err(error);
+        }
+        if error.kind == LlmErrorKind::TooLong
+            && self.group.policy.shrinks
+            && !std::mem::replace(&mut self.is_shrunk, true)
+            && let Some(smaller) = window::shrunk(&self.request)
+        {
+            tracing::warn!(model, "a request is longer than the model's window; asking with less of the conversation");
+            self.request = smaller;
+            self.last = Some(error);
+            return Ok(());
         }
         let mine = self.member.and_then(|at| self.group.members.get(at));
         let standing = Standing {

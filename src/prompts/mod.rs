@@ -77,6 +77,10 @@ prompts! {
     agent_slot_results = "agent_slot_results.j2",
     /// What a call answers that reached no tool.
     agent_tool_results = "agent_tool_results.j2",
+    /// What a call answers that the author's rules stopped, and what the user said to calls they were shown.
+    agent_gate = "agent_gate.j2",
+    /// After a claim that nothing proves.
+    agent_unproven = "agent_unproven.j2",
     /// Tests: is everything that a text says supported?
     judge_grounded = "judge_grounded.j2",
     /// Tests: does a text answer what was said?

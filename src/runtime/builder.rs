@@ -13,10 +13,12 @@ use serde_json::{Map, Value as Json};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use super::{Around, Assistant, Inner, hash, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts};
+use super::{
+    Around, Assistant, Inner, hash, hooks::HookSource, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts,
+};
 use crate::{
     actions::{self, ActionServer},
-    agents::Agent,
+    agents::{Agent, AgentHooks, hooks::http::HookServer},
     clock::{Clock, SystemClock},
     http::Outbound,
     knowledge::Knowledge,
@@ -69,6 +71,7 @@ pub struct AssistantBuilder {
     model: Option<Arc<dyn Llm>>,
     embedder: Option<Arc<dyn Embedder>>,
     agents: HashMap<String, Arc<dyn Agent>>,
+    hooks: HashMap<String, Arc<dyn AgentHooks>>,
     tools: HashMap<String, Vec<Arc<dyn Tool>>>,
     actions: HashMap<String, Arc<dyn Action>>,
     action_server: Option<Arc<dyn ActionServer>>,
@@ -131,6 +134,7 @@ impl AssistantBuilder {
             model: None,
             embedder: None,
             agents: HashMap::new(),
+            hooks: HashMap::new(),
             tools: HashMap::new(),
             actions: HashMap::new(),
             action_server: None,
@@ -169,6 +173,13 @@ impl AssistantBuilder {
     #[must_use]
     pub fn agent(mut self, name: impl Into<String>, agent: Arc<dyn Agent>) -> Self {
         self.agents.insert(name.into(), agent);
+        self
+    }
+    /// Hooks for the agents whose `configuration.module` says `name`, or that are called so. The name may be the dotted path
+    /// of a Python class, so that a project that runs elsewhere too can stay as it is.
+    #[must_use]
+    pub fn hooks(mut self, name: impl Into<String>, hooks: Arc<dyn AgentHooks>) -> Self {
+        self.hooks.insert(name.into(), hooks);
         self
     }
     /// Offers this tool to an agent.
@@ -229,6 +240,7 @@ impl AssistantBuilder {
         let knowledge = self.knowledge(documents_by, prompts.clone())?;
         let turn_wall = self.wall();
         let build = hash::number(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
+        let hooks = self.hook_sources();
         let sources = self.sources();
         let action_server = self.served();
         let store: Arc<dyn Store> = self.store.unwrap_or_else(|| Arc::new(MemoryStore::default()));
@@ -241,6 +253,7 @@ impl AssistantBuilder {
             agent_models,
             sources,
             agents: self.agents,
+            hooks,
             tools: self.tools,
             actions: self.actions,
             action_server,
@@ -278,6 +291,37 @@ impl AssistantBuilder {
             Some(model) => Ok(model.clone()),
             None => Models::new(&self.project, &self.root, self.outbound.clone(), (self.seeds)()).open(group, own),
         }
+    }
+
+    /// Where the hooks of each agent are. A name that nobody registered stops the agents that want it, not the others.
+    fn hook_sources(&self) -> HashMap<String, HookSource> {
+        let mut sources = HashMap::new();
+        for (name, agent) in &self.project.agents {
+            let module = agent.module.as_deref().unwrap_or_default();
+            let source = if module.contains("://") {
+                match HookServer::new(module, agent, self.outbound.clone()) {
+                    Ok(server) => HookSource::Server(Arc::new(server)),
+                    Err(error) => HookSource::Missing(error.to_string().into()),
+                }
+            } else if let Some(hooks) = self.hooks.get(module).or_else(|| self.hooks.get(name.as_str())) {
+                HookSource::Own(hooks.clone())
+            } else if module.is_empty() || module.contains('.') || self.agents.contains_key(module) {
+                continue;
+            } else {
+                let mut known: Vec<&str> = self.hooks.keys().chain(self.agents.keys()).map(String::as_str).collect();
+                known.sort_unstable();
+                let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
+                let problem = format!(
+                    "`module: {module}` is not registered (registered: {known}); register hooks by `AssistantBuilder::hooks`, or give the http address of a hook server"
+                );
+                HookSource::Missing(problem.into())
+            };
+            if let HookSource::Missing(problem) = &source {
+                tracing::warn!(agent = %name, %problem, "the agent cannot work");
+            }
+            sources.insert(name.to_string(), source);
+        }
+        sources
     }
 
     /// The project's own text for one of our prompts.
@@ -389,7 +433,10 @@ impl AssistantBuilder {
 
     #[cfg(feature = "mcp")]
     fn sources(&self) -> IndexMap<ServerName, Arc<dyn ToolSource>> {
-        use crate::tools::mcp::{McpServer, Surroundings};
+        use crate::tools::{
+            mcp::{McpServer, Surroundings},
+            pins::{PinFile, PinnedSource},
+        };
         let around = Surroundings {
             clock: self.clock.clone(),
             http: self.outbound.clone(),
@@ -398,13 +445,15 @@ impl AssistantBuilder {
             environment: crate::environment::all().into(),
             logins: Some(self.root.join(crate::tools::mcp::LOGINS)),
         };
+        let pins = PinFile::of(&self.root);
+        let pinned = |source| Arc::new(PinnedSource::new(source, pins.clone())) as Arc<dyn ToolSource>;
         let mut sources = IndexMap::new();
         for (name, def) in &self.project.endpoints.mcp_servers {
             let source = match self.sources.get(name) {
                 Some(own) => own.clone(),
                 None => Arc::new(McpServer::new(def, around.clone())) as Arc<dyn ToolSource>,
             };
-            sources.insert(name.clone(), source);
+            sources.insert(name.clone(), if def.pin { pinned(source) } else { source });
         }
         for (name, source) in &self.sources {
             sources.entry(name.clone()).or_insert_with(|| source.clone());

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use segue_engine::project::AgentConnection;
+use segue_engine::project::AgentDef;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -47,7 +47,7 @@ enum Record {
 
 /// The tools of these connections and the agent's own; every call of them is recorded. A server that is down lists nothing.
 pub(super) async fn tools(
-    (agent, connections): (&str, &[AgentConnection]),
+    agent: &AgentDef,
     own: &[Arc<dyn Tool>],
     reserved: &[String],
     parts: &Parts,
@@ -55,6 +55,7 @@ pub(super) async fn tools(
     open: &(dyn Fn(Arc<dyn Tool>) -> Arc<dyn Tool> + Sync),
     cx: &Cx,
 ) -> ToolSet {
+    let connections = &agent.connections;
     let request: Vec<&str> = connections.iter().map(|connection| connection.server.as_str()).collect();
     let Ok(recorded) = door.begin::<Record>(cx, "tools", Effect::Read, &request.join(",")).await else {
         return ToolSet::default();
@@ -68,7 +69,7 @@ pub(super) async fn tools(
         Some(Record::Whole(listed)) => Some(listed),
         None => None,
     };
-    let live = if parts.offline { Arc::default() } else { list((agent, connections), own, reserved, parts, cx).await };
+    let live = if parts.offline { Arc::default() } else { list(agent, own, reserved, parts, cx).await };
     let wrap = |spec: ToolSpec, inner| Arc::new(RecordedTool { spec, inner, door: door.clone() }) as Arc<dyn Tool>;
     match recorded {
         None => {
@@ -94,7 +95,10 @@ pub(super) async fn tools(
 /// Lists that were made, so that the same tools are named, sorted, written down and hashed once and not in every turn. There
 /// are at most as many as steps that call an agent.
 #[derive(Default)]
-pub(super) struct Lists(Mutex<HashMap<String, (Vec<Option<Catalog>>, Arc<Live>)>>);
+pub(super) struct Lists(Mutex<HashMap<String, Made>>);
+
+/// What a list was made of, and the list.
+type Made = (Vec<Option<Catalog>>, Arc<Live>);
 
 /// A list of tools, and how the record keeps it.
 #[derive(Default)]
@@ -131,36 +135,35 @@ fn same(one: &Option<Catalog>, other: &Option<Catalog>) -> bool {
     }
 }
 
-async fn list(
-    (agent, connections): (&str, &[AgentConnection]),
-    own: &[Arc<dyn Tool>],
-    reserved: &[String],
-    parts: &Parts,
-    cx: &Cx,
-) -> Arc<Live> {
+async fn list(agent: &AgentDef, own: &[Arc<dyn Tool>], reserved: &[String], parts: &Parts, cx: &Cx) -> Arc<Live> {
     let cx = cx.within(limits::MCP_INITIALISE);
-    let listing = connections.iter().map(|connection| {
+    let listing = agent.connections.iter().map(|connection| {
         let (source, cx) = (parts.sources.get(&connection.server), cx.clone());
         async move { cx.wait(source?.list(&cx)).await.ok()?.ok() }
     });
     let catalogs: Vec<Option<Catalog>> = futures::future::join_all(listing).await;
     // An agent's own tools never change; what is reserved depends on the step that calls it.
-    let key = format!("{agent}/{}", reserved.join("/"));
-    if let Some(live) = parts.lists.get(&key, &catalogs) {
+    let key = format!("{}/{}", agent.name, reserved.join("/"));
+    // What hooks add may be another thing every time.
+    let hooked = parts.hooks.contains_key(agent.name.as_str());
+    if let Some(live) = parts.lists.get(&key, &catalogs).filter(|_| !hooked) {
         return live;
     }
     let mut set = reserved.iter().fold(ToolSet::builder(), |set, name| set.reserve(name.as_str()));
     set = own.iter().fold(set, |set, tool| set.own(tool.clone()));
-    for (connection, catalog) in connections.iter().zip(&catalogs) {
+    for (connection, catalog) in agent.connections.iter().zip(&catalogs) {
         if let Some(catalog) = catalog {
             set = set.server(connection.server.as_str(), catalog, &connection.include, &connection.exclude);
         }
     }
-    let tools = set.build();
+    // The author's word on what a tool does stands over that of its server.
+    let tools = set.build().classed(|name| agent.rules.tool(name)?.effect.as_deref().and_then(Effect::named));
     let listed: Vec<Listed> = tools.specs().map(Listed::from).collect();
     let record = bodies::body(serde_json::to_string(&listed).unwrap_or_default().into());
     let live = Arc::new(Live { tools, record });
-    parts.lists.keep(key, catalogs, &live);
+    if !hooked {
+        parts.lists.keep(key, catalogs, &live);
+    }
     live
 }
 

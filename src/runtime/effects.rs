@@ -1,6 +1,6 @@
 //! Performing what the brain asks for. Every effect leaves through the recorded door and comes back as the next input.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use futures::future::BoxFuture;
 use segue_engine::{
@@ -12,7 +12,9 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     actions::{self, Past},
-    catalogue, hash, inquiry, knowledge,
+    catalogue,
+    desk::RunDesk,
+    hash, hooks, inquiry, knowledge,
     parts::Parts,
     recorded::{Door, RecordedLlm, RecordedTool, Shut},
     replies::TurnSink,
@@ -54,7 +56,9 @@ pub(super) async fn perform(
             InputKind::Searched(knowledge::search(&call, parts, conversation, door, sink, failures, cx).await)
         }
         Next::Agent(call) => {
-            let outcome = run_agent(&call, parts, conversation, door, sink, cx).await;
+            let desk = RunDesk::new(parts, conversation, door);
+            let outcome = run_agent(&call, parts, conversation, &desk, door, sink, cx).await;
+            failures.extend(desk.warnings());
             if let AgentStatus::Failed { code, reason } = &outcome.status {
                 failures.push((code.clone(), format!("agent {}: {reason}", call.agent)));
             }
@@ -168,6 +172,7 @@ async fn run_agent(
     call: &AgentCall,
     parts: &Parts,
     conversation: &Conversation,
+    desk: &RunDesk<'_>,
     door: &Door,
     sink: &mut TurnSink<'_>,
     cx: &Cx,
@@ -179,19 +184,20 @@ async fn run_agent(
         return failed("A0508", format!("agent {}: remote agents are not supported by this version", call.agent));
     }
     let reserved = crate::agents::reserved_names(&parts.project, call);
-    let own = parts.custom_tools(call.agent.as_str());
+    let hooks = match parts.hooks.get(definition.name.as_str()) {
+        None => None,
+        Some(source) => match hooks::open(source, parts.offline, door, &cx.step("hooks")).await {
+            Ok(hooks) => Some(hooks),
+            Err(error) => return failed("A0521", error.to_string()),
+        },
+    };
+    let mut own = Cow::Borrowed(parts.custom_tools(call.agent.as_str()));
+    if let Some(hooks) = &hooks {
+        own.to_mut().extend(hooks.custom_tools());
+    }
     let model = parts.model_of(definition);
     let open = |tool| inquiry::opened(tool, parts, conversation, &model, door);
-    let tools = catalogue::tools(
-        (call.agent.as_str(), &definition.connections),
-        own,
-        &reserved,
-        parts,
-        door,
-        &open,
-        &cx.step("tools"),
-    )
-    .await;
+    let tools = catalogue::tools(definition, &own, &reserved, parts, door, &open, &cx.step("tools")).await;
     if let Some(reason) = nothing_to_work_with(definition, &tools, parts) {
         return failed("A0509", reason);
     }
@@ -204,6 +210,9 @@ async fn run_agent(
         tools,
         metadata: parts.metadata(conversation),
         meta: Arc::new(parts.meta(conversation)),
+        hooks,
+        rewritten: false,
+        desk,
     };
     match parts.custom_agent(definition) {
         None => match parts.react(definition) {

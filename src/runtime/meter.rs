@@ -111,7 +111,7 @@ impl Meter {
         Ok(())
     }
     /// Notes an answer.
-    pub(super) fn heard(&self, key: &StepKey, answer: &Result<Answer, LlmError>) {
+    pub(super) fn heard(&self, key: &StepKey, answer: Result<&Answer, &LlmError>) {
         if let Ok(answer) = answer {
             *lock(&self.used) += used(answer);
         }

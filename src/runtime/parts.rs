@@ -10,7 +10,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-use super::catalogue::Lists;
+use super::{catalogue::Lists, hooks::HookSource};
 use crate::{
     actions::ActionServer,
     agents::{Agent, AgentCard, ReactAgent},
@@ -45,6 +45,8 @@ pub(super) struct Parts {
     pub(super) sources: IndexMap<ServerName, Arc<dyn ToolSource>>,
     /// Agents that were registered, by name or by the name that `configuration.module` says.
     pub(super) agents: HashMap<String, Arc<dyn Agent>>,
+    /// Where the hooks of agents are, by agent.
+    pub(super) hooks: HashMap<String, HookSource>,
     /// Tools that were registered, by agent.
     pub(super) tools: HashMap<String, Vec<Arc<dyn Tool>>>,
     /// Actions that were registered, by name.

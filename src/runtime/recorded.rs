@@ -11,7 +11,7 @@ use std::{
 
 use futures::{future::BoxFuture, stream};
 use segue_engine::time::Timestamp;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 
 use super::{bodies::Bodies, meter::Meter};
@@ -132,7 +132,16 @@ pub(super) struct RecordedLlm {
     pub(super) door: Door,
 }
 
-type Recorded = Result<Answer, LlmError>;
+/// What is recorded of a call. The names are those of a plain result, as older records have it.
+#[derive(Serialize, Deserialize)]
+enum Recorded<A, T> {
+    /// It answered.
+    Ok(A),
+    /// It failed, and nobody had seen anything of an answer.
+    Err(LlmError),
+    /// It broke off: this text had been handed on.
+    Broken { shown: T, error: LlmError },
+}
 
 impl Llm for RecordedLlm {
     fn profile(&self) -> &ModelProfile {
@@ -147,11 +156,8 @@ impl RecordedLlm {
     async fn ask(&self, request: ChatRequest, cx: &Cx) -> Result<ChatStream, LlmError> {
         self.door.meter.asked(&cx.key, &request)?;
         let hash = request.hash().to_string();
-        match self.door.begin::<Recorded>(cx, "llm", Effect::Read, &hash).await {
-            Ok(Some(recorded)) => {
-                self.door.meter.heard(&cx.key, &recorded);
-                return recorded.map(ChatStream::of);
-            }
+        match self.door.begin::<Recorded<Arc<Answer>, Arc<str>>>(cx, "llm", Effect::Read, &hash).await {
+            Ok(Some(recorded)) => return self.again(cx, recorded),
             Ok(None) => {}
             Err(shut) => return Err(LlmError::new(LlmErrorKind::Cancelled).because(shut)),
         }
@@ -161,9 +167,24 @@ impl RecordedLlm {
                 Ok(self.record(stream, cx.clone()))
             }
             Err(error) => {
-                self.keep(cx, Err(error.clone())).await?;
+                self.keep(cx, Err(&error), "").await?;
                 Err(error)
             }
+        }
+    }
+
+    /// What was recorded, told again.
+    fn again(&self, cx: &Cx, recorded: Recorded<Arc<Answer>, Arc<str>>) -> Result<ChatStream, LlmError> {
+        let (shown, end) = match recorded {
+            Recorded::Ok(answer) => (None, Ok(answer)),
+            Recorded::Err(error) => (None, Err(error)),
+            Recorded::Broken { shown, error } => (Some(shown), Err(error)),
+        };
+        self.door.meter.heard(&cx.key, end.as_deref());
+        match (shown, end) {
+            (_, Ok(answer)) => Ok(ChatStream::of(answer)),
+            (None, Err(error)) => Err(error),
+            (Some(shown), Err(error)) => Ok(ChatStream::new(stream::iter([Ok(Delta::Text(shown)), Err(error)]))),
         }
     }
 
@@ -171,29 +192,38 @@ impl RecordedLlm {
     fn record(&self, stream: ChatStream, cx: Cx) -> ChatStream {
         let this = Self { inner: self.inner.clone(), door: self.door.clone() };
         // Boxed: the stream moves its state at every delta.
-        ChatStream::new(stream::unfold(Some(Box::new((this, stream, cx))), |state| async move {
+        let state = Box::new((this, stream, cx, String::new()));
+        ChatStream::new(stream::unfold(Some(state), |state| async move {
             let mut state = state?;
-            let (this, stream, cx) = &mut *state;
+            let (this, stream, cx, shown) = &mut *state;
             match stream.next().await? {
                 Ok(Delta::Done(answer)) => {
-                    let kept = this.keep(cx, Ok(answer.as_ref().clone())).await;
+                    let kept = this.keep(cx, Ok(&answer), "").await;
                     Some((kept.map(|()| Delta::Done(answer)), None))
                 }
-                Ok(delta) => Some((Ok(delta), Some(state))),
+                Ok(delta) => {
+                    if let Delta::Text(text) | Delta::Refusal(text) = &delta {
+                        shown.push_str(text);
+                    }
+                    Some((Ok(delta), Some(state)))
+                }
                 Err(error) => {
-                    let kept = this.keep(cx, Err(error.clone())).await;
+                    let kept = this.keep(cx, Err(&error), shown).await;
                     Some((kept.and(Err(error)), None))
                 }
             }
         }))
     }
 
-    async fn keep(&self, cx: &Cx, recorded: Recorded) -> Result<(), LlmError> {
-        self.door.meter.heard(&cx.key, &recorded);
-        // A cancelled call was wanted by nobody: running the turn again must ask anew.
-        if matches!(&recorded, Err(error) if error.kind == LlmErrorKind::Cancelled) {
-            return Ok(());
-        }
+    async fn keep(&self, cx: &Cx, end: Result<&Answer, &LlmError>, shown: &str) -> Result<(), LlmError> {
+        self.door.meter.heard(&cx.key, end);
+        let recorded: Recorded<&Answer, &str> = match end {
+            // A cancelled call was wanted by nobody: running the turn again must ask anew.
+            Err(error) if error.kind == LlmErrorKind::Cancelled => return Ok(()),
+            Err(error) if shown.is_empty() => Recorded::Err(error.clone()),
+            Err(error) => Recorded::Broken { shown, error: error.clone() },
+            Ok(answer) => Recorded::Ok(answer),
+        };
         let done = self.door.finish(cx, &recorded).await;
         done.map_err(|shut| LlmError::new(LlmErrorKind::Cancelled).because(shut))
     }

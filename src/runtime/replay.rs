@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use segue_engine::{
     conversation::{Conversation, Event, EventKind, ModelsUsed},
     dialogue::Reason,
@@ -20,10 +21,10 @@ use super::{
     turn::{self, Walked},
 };
 use crate::{
-    conversation::NoSink,
+    conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
     cx::{Cx, StepKey},
     limits,
-    store::{Journal, ReplayJournal, StoreError, StoredTurn},
+    store::{Journal, ReplayJournal, StoreError, StoredTurn, TurnJournal},
 };
 
 /// The first difference between what is stored and what a replay gives.
@@ -157,7 +158,9 @@ impl Assistant {
         cx.key = StepKey::new(turn.turn.0.to_string());
         let inherited = takeover::inherited(&turn.journal);
         takeover::note(&inherited, &door, &cx).await;
-        let mut nowhere = NoSink;
+        // What was said in pieces then is said in pieces again: of a text that broke off, only what was shown stayed.
+        let streams = inherited.interrupted.is_empty() && TurnJournal::spoken(&turn.journal).next().is_some();
+        let mut nowhere = Nowhere { streams };
         let mut sink = TurnSink::new(&mut nowhere, journal as Arc<dyn Journal>);
         let parts = self.offline();
         let walked =
@@ -176,6 +179,7 @@ impl Assistant {
             agent_models: parts.agent_models.clone(),
             sources: parts.sources.clone(),
             agents: parts.agents.clone(),
+            hooks: parts.hooks.clone(),
             tools: parts.tools.clone(),
             actions: parts.actions.clone(),
             wording: parts.wording.clone(),
@@ -188,6 +192,20 @@ impl Assistant {
             loops: parts.loops.clone(),
             offline: true,
         }
+    }
+}
+
+/// Shows nothing; takes pieces where the channel of then did.
+struct Nowhere {
+    streams: bool,
+}
+
+impl ReplySink for Nowhere {
+    fn streams(&self) -> bool {
+        self.streams
+    }
+    fn send<'a>(&'a mut self, _: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        Box::pin(std::future::ready(Ok(Receipt::Skipped)))
     }
 }
 

@@ -11,6 +11,7 @@ pub mod invoke;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 pub mod outcome;
+pub mod pins;
 pub mod registry;
 pub mod schema;
 mod toolbox;

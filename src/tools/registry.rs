@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use segue_engine::ids::ToolName;
 use serde_json::Value as Json;
 
-use super::{ArgumentCheck, Catalog, Tool, ToolCx, ToolOutcome, ToolSpec, schema::SchemaRefused};
+use super::{ArgumentCheck, Catalog, Effect, Tool, ToolCx, ToolOutcome, ToolSpec, schema::SchemaRefused};
 use crate::limits;
 
 type Run = Box<dyn Fn(Json, ToolCx) -> BoxFuture<'static, ToolOutcome> + Send + Sync>;
@@ -92,6 +92,23 @@ impl ToolSet {
     /// Tools that were left out, with the reason, for traces and `check --online`.
     pub fn excluded(&self) -> &[(String, String)] {
         &self.excluded
+    }
+    /// The same set without the tools whose names do not fit.
+    #[must_use]
+    pub fn only(mut self, keeps: impl Fn(&str) -> bool) -> Self {
+        self.entries.retain(|entry| keeps(&entry.spec.name));
+        self.index = self.entries.iter().enumerate().map(|(at, entry)| (entry.spec.name.clone(), at)).collect();
+        self
+    }
+    /// The same set with other effect classes, where `class` knows one: the author's word over everybody else's.
+    #[must_use]
+    pub fn classed(mut self, class: impl Fn(&str) -> Option<Effect>) -> Self {
+        for entry in &mut self.entries {
+            if let Some(effect) = class(&entry.spec.name) {
+                entry.spec.effect = effect;
+            }
+        }
+        self
     }
     /// The same set with every tool wrapped, as recording does.
     #[must_use]

@@ -96,6 +96,7 @@ fn agent(name: &str, description: &str) -> AgentDef {
         on_tool_error: OnToolError::FeedBack,
         max_iterations: None,
         connections: Vec::new(),
+        rules: segue_engine::project::AgentRules::default(),
         remote: Map::new(),
         place: Place::default(),
     }

@@ -6,7 +6,9 @@
 mod actions;
 mod cases;
 mod conformance;
+mod hooks;
 mod mcp;
+mod mcp_server;
 mod oauth;
 mod parts;
 mod starter;

@@ -46,6 +46,7 @@ pub(crate) fn entry(transport: McpTransport) -> McpServerDef {
         offers: Vec::new(),
         trust_annotations: true,
         effects: [("grow".to_owned(), "idempotent".to_owned())].into_iter().collect(),
+        pin: false,
         place: Place::default(),
     }
 }

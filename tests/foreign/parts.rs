@@ -28,6 +28,11 @@ fn python() -> Command {
     Command::new(home().join("venv/bin/python"))
 }
 
+/// Python with its standard library alone.
+pub(crate) fn plain_python() -> Command {
+    python()
+}
+
 /// The interpreter that has the library of action servers.
 pub(crate) fn actions_python() -> PathBuf {
     home().join("venv-actions/bin/python")

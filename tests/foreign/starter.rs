@@ -68,8 +68,18 @@ fn in_a_week() -> String {
     (now + chrono::TimeDelta::days(7)).format("%Y-%m-%d").to_string()
 }
 
-/// The conversation, and what the mock says it was asked: streamed or not, with the key of the entry.
-fn books(is_streamed: bool, entry: impl Fn(u16) -> String, environment: impl Fn(u16) -> Vec<(&'static str, String)>) {
+/// What the mock is asked: where, for which model, and whether in pieces.
+struct Asked {
+    path: &'static str,
+    model: &'static str,
+    is_streamed: bool,
+}
+
+const COMPLETIONS: Asked = Asked { path: "/v1/chat/completions", model: "gpt-4o", is_streamed: true };
+const MESSAGES: Asked = Asked { path: "/v1/messages", model: "claude-haiku-4-5", is_streamed: true };
+
+/// The conversation, and what the mock says it was asked; what the models used stands in the trace.
+fn books(wire: Asked, entry: impl Fn(u16) -> String, environment: impl Fn(u16) -> Vec<(&'static str, String)>) {
     // The mock knows no dates: the day is put into its answers.
     let day = in_a_week();
     let rules = tempfile::NamedTempFile::with_suffix(".json").unwrap();
@@ -78,7 +88,7 @@ fn books(is_streamed: bool, entry: impl Fn(u16) -> String, environment: impl Fn(
     let port = mock.port();
     let folder = starter(&entry(port));
     let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
-    for name in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE"] {
+    for name in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"] {
         command.env_remove(name);
     }
     command.arg("chat").arg(folder.path()).envs(environment(port)).env("FOREIGN_KEY", "sk-foreign");
@@ -99,8 +109,9 @@ fn books(is_streamed: bool, entry: impl Fn(u16) -> String, environment: impl Fn(
     let asked = asked.as_array().unwrap();
     assert_eq!(asked.len(), 4, "two messages for the generator, two passes of the agent: {asked:#?}");
     for request in asked {
-        assert_eq!(request["path"], json!("/v1/chat/completions"));
-        assert_eq!((&request["body"]["model"], &request["body"]["stream"]), (&json!("gpt-4o"), &json!(is_streamed)));
+        assert_eq!(request["path"], json!(wire.path));
+        let (model, streams) = (&request["body"]["model"], &request["body"]["stream"]);
+        assert_eq!((model, streams), (&json!(wire.model), &json!(wire.is_streamed)), "{request:#}");
     }
 }
 
@@ -112,18 +123,43 @@ fn at(port: u16, more: &str) -> String {
 
 #[test]
 fn the_starter_books_with_a_foreign_model_server_that_streams() {
-    books(true, |port| at(port, ""), |_| Vec::new());
+    books(COMPLETIONS, |port| at(port, ""), |_| Vec::new());
 }
 
 #[test]
 fn the_starter_books_with_a_foreign_model_server_that_answers_whole() {
-    books(false, |port| at(port, ", stream: false"), |_| Vec::new());
+    let whole = Asked { is_streamed: false, ..COMPLETIONS };
+    books(whole, |port| at(port, ", stream: false"), |_| Vec::new());
 }
 
 #[test]
 fn the_starter_finds_a_foreign_model_server_through_the_environment() {
     let entry = |_| "provider: openai, model: gpt-4o".to_owned();
-    books(true, entry, |port| {
+    books(COMPLETIONS, entry, |port| {
         vec![("OPENAI_BASE_URL", format!("http://127.0.0.1:{port}/v1")), ("OPENAI_API_KEY", "sk-foreign".to_owned())]
+    });
+}
+
+fn claude_at(port: u16, more: &str) -> String {
+    let base = format!("http://127.0.0.1:{port}");
+    format!("provider: anthropic, model: claude-haiku-4-5, api_base: \"{base}\", api_key: \"${{FOREIGN_KEY}}\"{more}")
+}
+
+#[test]
+fn the_starter_books_over_the_messages_wire_that_streams() {
+    books(MESSAGES, |port| claude_at(port, ""), |_| Vec::new());
+}
+
+#[test]
+fn the_starter_books_over_the_messages_wire_that_answers_whole() {
+    let whole = Asked { is_streamed: false, ..MESSAGES };
+    books(whole, |port| claude_at(port, ", stream: false"), |_| Vec::new());
+}
+
+#[test]
+fn the_starter_finds_a_foreign_messages_server_through_the_environment() {
+    let entry = |_| "provider: anthropic, model: claude-haiku-4-5".to_owned();
+    books(MESSAGES, entry, |port| {
+        vec![("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}")), ("ANTHROPIC_API_KEY", "sk-foreign".to_owned())]
     });
 }

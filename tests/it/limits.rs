@@ -1,7 +1,7 @@
 //! The limits of a running assistant, each reached, and what is said then; and the table of all limits, `docs/limits.md`.
 
 mod held;
-mod table;
+pub(crate) mod table;
 mod turns;
 
 use std::{

@@ -5,9 +5,11 @@
 mod action_kills;
 mod action_server;
 mod actions;
+mod agents;
 mod cli;
 mod conversations;
 mod e2e;
+mod faults;
 mod generations;
 mod kills;
 mod knowledge;

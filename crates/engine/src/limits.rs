@@ -88,3 +88,6 @@ pub const PATH_STEPS: usize = 14;
 pub const PICTURE_LINE: usize = 38;
 /// Lines of one text in a picture of flows.
 pub const PICTURE_LINES: usize = 3;
+
+/// Confirmation: characters of one argument of a call that the user is shown whole; of a longer one they see both ends.
+pub const CONFIRM_VALUE: usize = 400;

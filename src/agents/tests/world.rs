@@ -92,6 +92,33 @@ pub(super) struct World {
     /// Names and arguments of the calls that reached a tool.
     pub(super) called: Arc<Mutex<Vec<(String, Json)>>>,
     pub(super) sink: Pieces,
+    pub(super) hooks: Option<Arc<dyn crate::agents::AgentHooks>>,
+    pub(super) desk: Arc<PaperDesk>,
+    /// Whether there is a tool that takes its time; the clock is then moved by hand.
+    slow: bool,
+}
+
+/// A desk on paper: keeps notes and warnings, and says responses by their names.
+#[derive(Default)]
+pub(super) struct PaperDesk {
+    pub(super) notes: Mutex<std::collections::BTreeMap<String, Json>>,
+    pub(super) warnings: Mutex<Vec<(&'static str, String)>>,
+}
+
+impl crate::agents::Desk for PaperDesk {
+    fn recall<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Option<Json>> {
+        Box::pin(std::future::ready(self.notes.lock().unwrap().get(cx.key.as_str()).cloned()))
+    }
+    fn note<'a>(&'a self, cx: &'a Cx, what: Json) -> BoxFuture<'a, ()> {
+        self.notes.lock().unwrap().insert(cx.key.to_string(), what);
+        Box::pin(std::future::ready(()))
+    }
+    fn words(&self, response: &str, lot: u64) -> Option<Arc<str>> {
+        Some(format!("{response} {}", lot % 3).into())
+    }
+    fn warn(&self, code: &'static str, matter: String) {
+        self.warnings.lock().unwrap().push((code, matter));
+    }
 }
 
 /// A sink that keeps what it gets.
@@ -127,6 +154,7 @@ impl World {
             resumed_last_request: None,
             restarted: false,
             metadata: Map::new(),
+            confirmed: None,
             at: Timestamp::from_seconds(1_795_000_000.0),
         };
         let mut world = Self {
@@ -137,6 +165,9 @@ impl World {
             clock: ManualClock::jumping(),
             called: Arc::default(),
             sink: Pieces::default(),
+            hooks: None,
+            desk: Arc::default(),
+            slow: false,
         };
         world.user(text);
         world.happened(EventKind::AgentStarted {
@@ -169,13 +200,28 @@ impl World {
         self.model.verify().unwrap();
         outcome
     }
+    /// Runs once with a tool that takes its time, second by second.
+    pub(super) async fn run_slowly(&mut self) -> AgentOutcome {
+        (self.slow, self.clock) = (true, ManualClock::new());
+        let clock = self.clock.clone();
+        let seconds = async {
+            for _ in 0..200 {
+                for _ in 0..50 {
+                    tokio::task::yield_now().await;
+                }
+                clock.advance(Duration::from_secs(1));
+            }
+            panic!("the run does not end");
+        };
+        tokio::select! { biased; outcome = self.run_more() => outcome, () = seconds => unreachable!() }
+    }
     /// Runs once and keeps what happened in the conversation.
     pub(super) async fn run_more(&mut self) -> AgentOutcome {
         let agent = ReactAgent::new(
             AgentCard { name: "finder".into(), description: "Finds crossings.".into() },
             Arc::new(PromptSet::new(|_| None).unwrap()),
         );
-        let cx = Cx::new(self.clock.clone(), Duration::from_secs(60));
+        let cx = Cx::new(self.clock.clone(), Duration::from_secs(120));
         let definition = self.project.agent("finder").unwrap().clone();
         let task = AgentTask {
             project: &self.project,
@@ -183,9 +229,12 @@ impl World {
             call: &self.call,
             definition: &definition,
             llm: self.model.clone(),
-            tools: tools(&self.called),
+            tools: tools(&self.called, self.slow, &self.project),
             metadata: Arc::default(),
             meta: Arc::default(),
+            hooks: self.hooks.clone(),
+            rewritten: false,
+            desk: &*self.desk,
         };
         let outcome = agent.run(task, &mut self.sink, &cx).await;
         outcome.events.iter().for_each(|event| self.conversation.apply(event));
@@ -202,7 +251,7 @@ impl World {
     }
 }
 
-fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>) -> ToolSet {
+fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>, slow: bool, project: &Project) -> ToolSet {
     let mut set = ToolSet::builder();
     for (name, answer) in
         [("find", Some(json!({"crossings": ["NW-1"]}))), ("fail", None), ("other", Some(json!({"ok": true})))]
@@ -211,9 +260,7 @@ fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>) -> ToolSet {
             name: name.into(),
             description: "does".into(),
             parameters: Arc::new(json!({"type": "object", "properties": {"port": {"type": "string"}}})),
-            strict: false,
-            effect: Effect::Read,
-            source: "ferries".into(),
+            ..spec_of(name)
         };
         let called = called.clone();
         let run = move |arguments: Json, _: ToolCx| {
@@ -226,7 +273,32 @@ fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>) -> ToolSet {
         };
         set = set.own(Arc::new(FunctionTool::new(spec, run).unwrap()));
     }
-    set.build()
+    let parameters = Arc::new(json!({"type": "object", "properties": {"seconds": {"type": "number"}}}));
+    let spec = ToolSpec { name: "slow".into(), description: "waits".into(), parameters, ..spec_of("slow") };
+    let run = |arguments: Json, cx: ToolCx| async move {
+        let until = cx.cx.clock.deadline(Duration::from_secs(arguments["seconds"].as_u64().unwrap_or(0)));
+        if arguments["cancel"] == json!(true) {
+            cx.cx.cancel.cancel();
+        }
+        cx.cx.clock.sleep(until).await;
+        ToolOutcome::Done(ToolOutput::structured(json!({"ok": true})))
+    };
+    if slow {
+        set = set.own(Arc::new(FunctionTool::new(spec, run).unwrap()));
+    }
+    let rules = &project.agent("finder").unwrap().rules;
+    set.build().classed(|name| rules.tool(name)?.effect.as_deref().and_then(Effect::named))
+}
+
+fn spec_of(name: &str) -> ToolSpec {
+    ToolSpec {
+        name: name.into(),
+        description: "does".into(),
+        parameters: Arc::new(json!({"type": "object"})),
+        strict: false,
+        effect: Effect::Read,
+        source: "ferries".into(),
+    }
 }
 
 /// An answer of text alone.

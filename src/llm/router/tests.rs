@@ -296,3 +296,20 @@ async fn other_groups_stand_in_for_one_that_fails_as_a_whole() {
     let stream = whole.chat(hello(), &ManualClock::jumping().cx(Duration::from_secs(60))).await.unwrap();
     assert_eq!(&*stream.finish().await.unwrap().text, "third");
 }
+
+#[tokio::test]
+async fn a_request_that_is_too_long_is_asked_once_more_with_less() {
+    let models = [strict(vec![LlmErrorKind::TooLong.into(), "hi".into(), LlmErrorKind::TooLong.into()])];
+    let router = with(&models, GroupConfig::default());
+    let clock = ManualClock::jumping();
+    let mut request = hello();
+    request.messages = vec![ChatMessage::user("old"), ChatMessage::assistant("old"), ChatMessage::user("new")];
+    let stream = router.chat(request, &clock.cx(Duration::from_secs(60))).await.unwrap();
+    let answer = stream.finish().await.unwrap();
+    assert!(answer.route.as_ref().is_some_and(|route| route.shrunk && route.tries == 2), "{answer:?}");
+    let sizes: Vec<usize> = models[0].requests().iter().map(|request| request.messages.len()).collect();
+    assert_eq!(sizes, [3, 2]);
+    // What has nothing to leave out fails at once.
+    assert_eq!(once(&router, &clock).await.unwrap_err().kind, LlmErrorKind::TooLong);
+    models[0].verify().unwrap();
+}

@@ -8,7 +8,7 @@ use std::{
 
 use regex::Regex;
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+pub(crate) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The constants of both tables.
 fn constants() -> BTreeSet<String> {
@@ -21,7 +21,7 @@ fn constants() -> BTreeSet<String> {
 }
 
 /// The names of all functions that are tests.
-fn tests(folder: &Path, found: &mut BTreeSet<String>) {
+pub(crate) fn tests(folder: &Path, found: &mut BTreeSet<String>) {
     let test = Regex::new(r"#\[(?:tokio::)?test[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:async )?fn (\w+)").unwrap();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

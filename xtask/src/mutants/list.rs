@@ -230,8 +230,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "question-stays",
         "src/dialogue/interrupt.rs",
-        "    leave_questions(turn);\n    if let Some(chain)",
-        "    if let Some(chain)",
+        "    leave_questions(turn);\n    // What went wrong",
+        "    // What went wrong",
         "the question what to go on with stays when the user has said it",
     ),
     mutant(

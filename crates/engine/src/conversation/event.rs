@@ -1,6 +1,6 @@
 //! Events: the only stored truth.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Map, Value as Json};
@@ -425,11 +425,15 @@ pub enum EventKind {
         agent_id: Option<AgentName>,
         /// What it was given.
         arguments: Json,
-        /// `done`, `failed` or `unknown`.
+        /// `done`, `failed`, `unknown`, `pending`, or `refused` by the author's rules.
         status: String,
         /// What it said, capped.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         summary: Option<String>,
+        /// Of an agent's call that changes something: where each argument comes from, by its path: `user`, `shown` (a text
+        /// the user saw), `tool` (a result of a tool or a document), or `model`.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        origins: BTreeMap<String, String>,
     },
     /// An action refused to run.
     ActionExecutionRejected {

@@ -185,8 +185,30 @@ pub struct AgentCall {
     pub restarted: bool,
     /// What it left in its frame.
     pub metadata: Map<String, Json>,
+    /// What the user said to the calls that were shown to them: yes, no, or something else (`None`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirmed: Option<bool>,
     /// The time of the input that led here; dates in prompts show it.
     pub at: Timestamp,
+}
+
+/// The key of an agent's metadata under which the calls stand that wait for the user's yes: a list of [`HeldCall`].
+pub const HELD: &str = "held_calls";
+
+/// A call that waits for the user's yes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HeldCall {
+    /// The tool.
+    pub tool: Arc<str>,
+    /// Its arguments, exactly as they will be sent.
+    pub arguments: Json,
+}
+
+impl HeldCall {
+    /// The calls that wait in an agent's metadata.
+    pub fn of(metadata: &Map<String, Json>) -> Vec<Self> {
+        metadata.get(HELD).and_then(|held| serde_json::from_value(held.clone()).ok()).unwrap_or_default()
+    }
 }
 
 /// How a run ended.

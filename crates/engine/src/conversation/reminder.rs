@@ -29,6 +29,8 @@ pub enum TriggerKind {
     Intent(Arc<str>),
     /// This flow.
     Flow(FlowId),
+    /// This flow, as a user may ask for it: its guard must hold.
+    Request(FlowId),
 }
 
 /// A reminder that waits.

@@ -14,7 +14,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, actions, interrupt,
+    Next, actions, confirm, interrupt,
     turn::{Turn, Walk, step_of},
 };
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
         FilledBy, Frame, FrameKind, Position, Reply, StepError,
     },
     ids::{ActionName, AgentName, FlowId, SlotName, StepId},
-    project::{Call, Flow, Step, StepKind},
+    project::{Call, Flow, ResumeRule, Step, StepKind},
 };
 
 /// Whether the agent on top waits for the user.
@@ -70,6 +70,7 @@ struct Invocation {
     resumed: bool,
     restarted: bool,
     metadata: Map<String, Json>,
+    confirmed: Option<bool>,
 }
 
 fn invoke(turn: &Turn<'_>, flow: &FlowId, step: &StepId, agent: &AgentName, how: Invocation) -> Next {
@@ -89,6 +90,7 @@ fn invoke(turn: &Turn<'_>, flow: &FlowId, step: &StepId, agent: &AgentName, how:
         resumed_last_request: last.filter(|_| how.resumed),
         restarted: how.restarted,
         metadata: how.metadata,
+        confirmed: how.confirmed,
         at: turn.at,
     })
 }
@@ -115,7 +117,7 @@ pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
         return turn.end();
     };
     if frame.state == AgentState::WaitingForInput {
-        ask_again(turn, &frame.agent_id);
+        ask_again(turn, &frame);
         return Walk::Stop(turn.listen());
     }
     if turn.floor.is_some() {
@@ -131,17 +133,44 @@ pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
         }
         _ => {}
     }
+    // A yes to going on is no yes to a call: what waits for one is shown again, whatever was said meanwhile.
+    if resumed && (confirm::waits(&frame) || repeats(turn, &frame.agent_id)) {
+        set_state(turn, AgentState::WaitingForInput);
+        say_again(turn, &frame);
+        return Walk::Stop(turn.listen());
+    }
+    let confirmed = (!resumed && !restarted).then(|| confirm::answer(turn, &frame)).flatten();
     set_state(turn, AgentState::Continuing);
-    let how = Invocation { resumed, restarted, metadata: frame.metadata };
+    // What was answered is answered: should this run be cut, a second yes finds nothing to run again.
+    confirm::forget(turn);
+    let how = Invocation { resumed, restarted, metadata: frame.metadata, confirmed };
     Walk::Stop(invoke(turn, &flow, &step, &frame.agent_id, how))
 }
 
 /// What lay above an agent that waits has ended without a word: the user hears what they are waited for.
-fn ask_again(turn: &mut Turn<'_>, agent: &AgentName) {
-    let conversation = turn.conversation();
-    let last = conversation.agents.get(agent).and_then(|record| record.last_text.clone());
-    let Some(text) = last.filter(|_| !conversation.turn.spoke) else { return };
-    let (reply, kind, agent) = (Reply::text(text), BotKind::InputRequired, Some(agent.clone()));
+fn ask_again(turn: &mut Turn<'_>, frame: &AgentFrame) {
+    if !turn.conversation().turn.spoke {
+        say_again(turn, frame);
+    }
+}
+
+/// Whether this agent's question is said again after an interruption, in place of a run.
+fn repeats(turn: &Turn<'_>, agent: &AgentName) -> bool {
+    let rule = turn.project.agent(agent.as_str()).map(|agent| agent.rules.resume);
+    rule == Some(ResumeRule::Repeat) && last_text(turn, agent).is_some()
+}
+
+fn last_text(turn: &Turn<'_>, agent: &AgentName) -> Option<String> {
+    turn.conversation().agents.get(agent).and_then(|record| record.last_text.clone())
+}
+
+/// Says what an agent waits for: the calls that it wants a yes to, else its last words.
+fn say_again(turn: &mut Turn<'_>, frame: &AgentFrame) {
+    if confirm::ask(turn, &frame.agent_id, &frame.metadata) {
+        return;
+    }
+    let Some(text) = last_text(turn, &frame.agent_id) else { return };
+    let (reply, kind, agent) = (Reply::text(text), BotKind::InputRequired, Some(frame.agent_id.clone()));
     turn.emit_here(EventKind::Bot(BotMessage { reply, kind, agent, ..BotMessage::default() }));
 }
 
@@ -287,6 +316,7 @@ pub(super) fn came_back(turn: &mut Turn<'_>, outcome: AgentOutcome) -> Next {
     }
     match outcome.status {
         AgentStatus::AwaitingUser | AgentStatus::Yielded => {
+            confirm::ask(turn, &agent, &outcome.metadata);
             wait(turn, &flow, step, &agent, outcome.metadata);
             let name = ActionName::from("action_agent_request_user_input");
             turn.emit_here(EventKind::Action { name });

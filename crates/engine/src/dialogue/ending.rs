@@ -65,16 +65,13 @@ impl Turn<'_> {
         info.entry("flow_id").or_insert_with(|| flow.into());
         info.entry("error_message").or_insert_with(|| because.into());
         // What went wrong before, or a message that was refused, is no part of what fails now: the user has yet to hear it.
-        let mut untold = Vec::new();
-        while let Some(frame) = self.stack.pop_if(|frame| interrupt::is_untold(frame)) {
-            untold.push(frame);
-        }
+        let untold = interrupt::take_untold(self);
         interrupt::remove_chain(self, because);
         let error_type = "rasa_internal_error_default".to_owned();
         if !self.push_pattern(patterns::INTERNAL_ERROR, PatternFrame::InternalError { error_type, info }) {
             self.say(INTERNAL_ERROR, &Map::new());
         }
-        self.stack.extend(untold.into_iter().rev());
+        self.stack.extend(untold);
     }
 
     /// The breaker. A second time in one advance means that the error pattern itself runs in circles: then the plain text

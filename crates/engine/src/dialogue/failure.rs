@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::{Reason, interrupt, turn::Turn};
+use super::{Reason, interrupt, rejections, turn::Turn};
 use crate::{
     conversation::{FrameKind, Position, StepError},
     project::{Flow, Step, Target},
@@ -31,6 +31,7 @@ impl<'a> Turn<'a> {
         while self.stack.len() > at + 1 {
             let Some(frame) = self.stack.pop() else { break };
             self.take_down(&frame, "a step of it failed");
+            rejections::leave(self, &frame);
         }
         if let Some(frame) = self.stack.last_mut() {
             frame.error = Some(Box::new(error.clone()));

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::{
-    patterns,
+    patterns, rejections,
     turn::{Turn, step_or_end},
 };
 use crate::{
@@ -44,6 +44,13 @@ pub(super) fn chain_of(frames: &[Frame], flow: &FlowId) -> Option<Range<usize>> 
 /// user wrote.
 pub(super) fn start(turn: &mut Turn<'_>, flow: &FlowId, interrupts: bool) {
     leave_questions(turn);
+    // What went wrong before is told before anything new begins.
+    let untold = take_untold(turn);
+    start_below(turn, flow, interrupts);
+    turn.stack.extend(untold);
+}
+
+fn start_below(turn: &mut Turn<'_>, flow: &FlowId, interrupts: bool) {
     if let Some(chain) = chain_of(&turn.stack, flow) {
         if chain.end < turn.stack.len() {
             resume(turn, chain);
@@ -58,18 +65,18 @@ pub(super) fn start(turn: &mut Turn<'_>, flow: &FlowId, interrupts: bool) {
     let frame_type = if interrupts { FlowFrameType::Interrupt } else { FlowFrameType::Regular };
     let frame = turn.frame(flow, FrameKind::Flow { frame_type });
     turn.push(frame);
-    // What went wrong before is told before anything new begins.
-    if let [.., below, top] = turn.stack.as_mut_slice()
-        && is_untold(below)
-    {
-        std::mem::swap(below, top);
-    }
 }
 
 /// Whether a frame has yet to tell the user that something went wrong.
 pub(super) fn is_untold(frame: &Frame) -> bool {
     frame.at == Position::Start
         && matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::InternalError { .. } })
+}
+
+/// Takes off the top what has yet to be told; in the order of the stack.
+pub(super) fn take_untold(turn: &mut Turn<'_>) -> Vec<Frame> {
+    let told = turn.stack.iter().rposition(|frame| !is_untold(frame)).map_or(0, |at| at + 1);
+    turn.stack.split_off(told)
 }
 
 /// Moves a chain to the top; an agent in it goes on.
@@ -142,10 +149,11 @@ pub(super) fn leave_questions(turn: &mut Turn<'_>) {
     let Some(at) = turn.stack.iter().enumerate().skip(bottom).find(|(_, frame)| asks(frame)).map(|(at, _)| at) else {
         return;
     };
-    while turn.stack.len() > at {
-        let Some(frame) = turn.stack.pop() else { return };
-        turn.take_down(&frame, "the user went on");
+    let (untold, gone): (Vec<Frame>, Vec<Frame>) = turn.stack.split_off(at).into_iter().partition(is_untold);
+    for frame in gone.iter().rev() {
+        turn.take_down(frame, "the user went on");
     }
+    turn.stack.extend(untold);
 }
 
 /// Removes the topmost chain, or, when no flow is under way, everything. Flows below are offered again.
@@ -158,6 +166,7 @@ pub(super) fn remove_chain(turn: &mut Turn<'_>, reason: &str) {
     for frame in frames.iter().rev() {
         turn.take_down(frame, reason);
     }
+    frames.iter().for_each(|frame| rejections::leave(turn, frame));
     if offers {
         offer_to_continue(turn);
     }

@@ -8,7 +8,7 @@ use super::{
     turn::Turn,
 };
 use crate::{
-    conversation::{EventKind, FilledBy, FrameKind, PatternFrame},
+    conversation::{EventKind, FilledBy, Frame, FrameKind, PatternFrame},
     ids::{ActionName, ResponseName, SlotName},
     project::{Rejection, SlotType},
 };
@@ -62,6 +62,21 @@ pub(super) fn run(turn: &mut Turn<'_>) {
             turn.utter(response, &Map::from_iter([("value".to_owned(), stored)]));
         }
     }
+}
+
+/// A check goes with its flow before it was made: what it would have refused does not stay, also where the slot persists.
+pub(super) fn leave(turn: &mut Turn<'_>, frame: &Frame) {
+    let project = turn.project;
+    let FrameKind::Pattern { context: PatternFrame::ValidateSlot { validate, .. } } = &frame.kind else { return };
+    let Some(slot) = project.slot(validate.as_str()) else { return };
+    let value = turn.slot(validate.as_str()).clone();
+    let rejections = slot.validation.as_ref().map_or(&[][..], |validation| validation.rejections.as_slice());
+    if value.is_null() || matches!(judge(turn, &slot.kind, coerced(&slot.kind, value), rejections), Verdict::Fine(_)) {
+        return;
+    }
+    turn.note(format!("`{validate}` would have been refused: it is emptied"));
+    let (name, filled_by) = (validate.clone(), Some(FilledBy::Flow));
+    turn.emit_at(frame, EventKind::Slot { name, value: Json::Null, filled_by, reset: false });
 }
 
 /// The slot in question and what is refused for it. The rejections of a question stand in the step that asks.

@@ -6,6 +6,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{
     Reason, collect,
     commands::Source,
+    confirm,
     reply::Texts,
     slots,
     structured::{self, Parsed},
@@ -37,6 +38,11 @@ const WORDS: &[(&str, &[&str], &[&str])] = &[
 
 /// The commands of a text that needs no model; `None` when a model must look at it.
 pub(super) fn take(turn: &mut Turn<'_>, text: &str) -> Option<(Vec<Command>, Source)> {
+    // Not a matter of taste: a yes to a call that was shown must not pass through a model.
+    if confirm::answered(turn, text).is_some() {
+        turn.note("the agent that waits asked for a yes or a no, and this is one");
+        return Some((vec![Command::ContinueAgent], Source::Shortcut));
+    }
     if !turn.project.config.shortcuts {
         return None;
     }
@@ -75,7 +81,8 @@ fn read(slot: &SlotDef, language: &str, text: &str) -> Option<(Json, &'static st
     }
 }
 
-fn yes_or_no(language: &str, text: &str) -> Option<bool> {
+/// Yes or no, in the project's language or in English; `None` for anything else.
+pub(super) fn yes_or_no(language: &str, text: &str) -> Option<bool> {
     let lower = text.to_lowercase();
     let base = language.split(['-', '_']).next().unwrap_or(language);
     // The project's language first: Italian `si` and the like must not be decided by another table.

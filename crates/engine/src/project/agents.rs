@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value as Json};
 
+use super::AgentRules;
 use crate::{
     finding::Place,
     ids::{AgentName, ServerName, ToolName},
@@ -45,6 +46,8 @@ pub struct AgentDef {
     pub max_iterations: Option<u32>,
     /// The servers it may use.
     pub connections: Vec<AgentConnection>,
+    /// What it may do, and what must hold first.
+    pub rules: AgentRules,
     /// Keys of remote agents: `agent_card`, `auth`, `max_polling_time`, `polling_initial_delay`.
     pub remote: Map<String, Json>,
     /// Where it stands.

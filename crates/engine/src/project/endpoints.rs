@@ -141,6 +141,8 @@ pub struct McpServerDef {
     pub trust_annotations: bool,
     /// Effect classes by tool, as the author states them: `read`, `idempotent`, `write`.
     pub effects: IndexMap<String, String>,
+    /// Whether its tools must stay what they were when they were first listed.
+    pub pin: bool,
     /// Where it stands.
     pub place: Place,
 }

@@ -3,6 +3,7 @@
 //! Entry: [`Project::load`], which takes the texts of a project's files and gives the project and every finding about it at
 //! once. This room reads no file and no environment: texts and variables are handed in.
 
+mod agent_rules;
 mod agents;
 mod analysis;
 pub mod cases;
@@ -28,6 +29,7 @@ use indexmap::IndexMap;
 use serde_json::Value as Json;
 
 pub use self::{
+    agent_rules::{AgentRules, ClaimRule, ConfirmRule, FillerPace, GroundedRule, ResumeRule, TaintRule, ToolRule},
     agents::{AgentConnection, AgentDef, OnToolError, Protocol},
     config::{CommandAlias, Compat, Config, Generation, GeneratorConfig},
     domain::{

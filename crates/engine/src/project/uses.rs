@@ -98,4 +98,6 @@ pub(crate) enum Role {
     ExitIf,
     /// `condition` of a response.
     Response,
+    /// `requires` of an agent's tool.
+    Tool,
 }

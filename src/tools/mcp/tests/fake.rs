@@ -103,6 +103,7 @@ pub(super) fn entry(transport: McpTransport) -> McpServerDef {
         offers: Vec::new(),
         trust_annotations: true,
         effects: IndexMap::new(),
+        pin: false,
         place: Place::default(),
     }
 }

@@ -57,7 +57,8 @@ pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
     for used in survey.conditions.iter().filter(|used| !used.builtin) {
         types(survey, used, findings);
         context(used, findings);
-        let is_alone = matches!(used.role, Role::Guard | Role::Rejection(_) | Role::ExitIf | Role::Response);
+        let is_alone =
+            matches!(used.role, Role::Guard | Role::Rejection(_) | Role::ExitIf | Role::Response | Role::Tool);
         if is_alone && used.condition.as_constant().is_none() && !survey.is_told(&used.condition) {
             alone(survey, used, findings);
         }
@@ -93,6 +94,8 @@ fn alone(survey: &Survey<'_>, used: &ConditionUse, findings: &mut Findings) {
         (Role::Rejection(_), true) => return,
         (Role::ExitIf, false) => "so the agent is never done",
         (Role::ExitIf, true) => "so the agent is done before it begins",
+        (Role::Tool, false) => "so the tool is never called",
+        (Role::Tool, true) => "so it stops nothing",
         (_, false) => "so this variation is never said",
         (_, true) => "so it says nothing about when",
     };

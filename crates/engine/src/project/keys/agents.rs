@@ -56,6 +56,67 @@ pub(crate) static CONFIGURATION: Shape = Shape {
             .quietly("Remote agents are asked for their results"),
         key("use_streaming", Takes::Bool, "Remote agents: whether answers come in pieces; where they can.").quiet(),
         key("polling_initial_delay", Takes::Seconds, "Remote agents: first pause between questions; 0.5 unless set."),
+        key("tools", Takes::Map, "Rules of single tools, by name."),
+        key(
+            "confirm",
+            Takes::OneOf(&["never", "writes"]),
+            "Whether every call that changes something is shown to the user first; `never` unless set.",
+        ),
+        key(
+            "taint",
+            Takes::OneOf(&["trace", "confirm"]),
+            "What is done about arguments from texts nobody vouches for: recorded, or shown to the user first.",
+        ),
+        key(
+            "grounded",
+            Takes::OneOf(&["off", "warn", "repair"]),
+            "What is done when it says that something is done that no tool did; `warn` unless set.",
+        ),
+        key("claims", Takes::List, "What counts as such a claim, beside the built-in ones."),
+        key(
+            "filler_after",
+            Takes::Any,
+            "Seconds of silence after which something is said while tools work; by channel as a map.",
+        ),
+        key(
+            "resume",
+            Takes::OneOf(&["invoke", "repeat"]),
+            "After an interruption: run the agent, or say its last question again; `invoke` unless set.",
+        ),
+        key(
+            "forward_metadata",
+            Takes::Texts,
+            "Keys of the metadata that may leave the process, to a hook server or a remote agent.",
+        ),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// An entry of `tools` of an agent.
+pub(crate) static AGENT_TOOL: Shape = Shape {
+    name: "tool rule",
+    file: FILE,
+    keys: &[
+        key(
+            "effect",
+            Takes::OneOf(&["read", "idempotent", "write"]),
+            "What the tool does; as its server says unless set.",
+        ),
+        key("requires", Takes::Condition, "What must hold when it is called."),
+        key("refusal", Takes::Text, "What the model is told when that does not hold."),
+        key("confirm", Takes::Bool, "Whether the user is asked first; as the agent says unless set."),
+        key("max_calls", Takes::Whole, "Calls of it in one task."),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// An item of `claims` of an agent.
+pub(crate) static CLAIM: Shape = Shape {
+    name: "claim",
+    file: FILE,
+    keys: &[
+        key("says", Takes::Text, "A regular expression that is found in a sentence with the claim.").required(),
+        key("needs", Takes::TextOrTexts, "Tools of which one must have worked; any that changes something unless set."),
     ],
     unknown: Unknown::Refused,
 };

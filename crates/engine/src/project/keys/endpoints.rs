@@ -186,6 +186,11 @@ pub(crate) static MCP_SERVER: Shape = Shape {
             "Whether its word on which tools only read is believed; `false` unless set.",
         ),
         key("effects", Takes::Map, "What each tool does: `read`, `idempotent` or `write`."),
+        key(
+            "pin",
+            Takes::Bool,
+            "Whether its tools must stay what they were when they were first listed; `pins.json` keeps their hashes.",
+        ),
     ],
     unknown: Unknown::Refused,
 };

@@ -13,7 +13,7 @@ use super::{
         uses::Used,
         yaml::Node,
     },
-    first_place,
+    agent_rules, first_place,
 };
 use crate::ids::{AgentName, ServerName, ToolName};
 
@@ -52,7 +52,7 @@ fn agent(reader: &mut Reader<'_>, root: &Node, endpoints: &Endpoints) -> Option<
     let (model_group, llm) = how.node("llm").map(|node| reader.model(node)).unwrap_or_default();
     let prompt = how.node("prompt_template").and_then(|node| reader.template_file(node));
     let connections = connections(reader, &file, endpoints);
-    let module = how.node("module").filter(|module| reader.module(module)).and_then(Node::text);
+    let module = how.node("module").and_then(|module| reader.module(module));
     let timezone = reader.timezone(how.node("timezone"), "F0513");
     let who = who?;
     for key in ["name", "description"] {
@@ -81,6 +81,7 @@ fn agent(reader: &mut Reader<'_>, root: &Node, endpoints: &Endpoints) -> Option<
         },
         max_iterations: how.whole("max_iterations").and_then(|n| u32::try_from(n).ok()),
         connections,
+        rules: agent_rules::rules(reader, &how),
         remote: remote(&how),
         place: reader.place(who.node("name")?),
     })
@@ -125,6 +126,12 @@ fn check_remote(reader: &mut Reader<'_>, file: &Fields<'_>, how: &Fields<'_>) {
         "enable_filler_messages",
         "tool_timeout",
         "on_tool_error",
+        "tools",
+        "confirm",
+        "taint",
+        "grounded",
+        "claims",
+        "filler_after",
     ] {
         if how.has(key) {
             let message = format!("`{key}` has no meaning for a remote agent, which works elsewhere");
@@ -161,8 +168,13 @@ fn check_card(reader: &mut Reader<'_>, card: &Node) {
 }
 
 fn check_own(reader: &mut Reader<'_>, file: &Fields<'_>, how: &Fields<'_>) {
+    // Hooks behind an address may want to know who asks.
+    let served = how.text("module").is_some_and(|module| module.contains("://"));
+    if let Some(auth) = how.node("auth").filter(|_| served).and_then(|node| reader.fields(node, &AUTH)) {
+        reader.auth(&auth);
+    }
     for key in ["agent_card", "auth", "max_polling_time", "polling_initial_delay"] {
-        if how.has(key) {
+        if how.has(key) && !(served && key == "auth") {
             let message = format!("`{key}` belongs to remote agents");
             reader.error("F0510", how.at(key), message, "Remove it, or set `agent.protocol: A2A`.");
         }
@@ -250,18 +262,18 @@ impl Reader<'_> {
         "UTC".into()
     }
 
-    /// `module`: a registered name or an address; whether it can be used: Python paths cannot be run.
-    fn module(&mut self, node: &Node) -> bool {
-        let text = node.text().unwrap_or_default();
+    /// `module`: a registered name or an address. The path of a Python class is kept as a name: hooks in Rust may be registered
+    /// under it; without them the agent works, but without its hooks.
+    fn module<'n>(&mut self, node: &'n Node) -> Option<&'n str> {
+        let text = node.text()?;
         if text.contains("://") {
             self.address(Some(node));
         } else if text.contains('.') {
             let message =
                 format!("`{text}` names Python code, which is not run here; the agent works without its hooks");
-            let help = "Register hooks under a plain name in Rust, or give the http address of a hook server.";
+            let help = "Register hooks under this name in Rust, or give the http address of a hook server.";
             self.warning("F0514", node, message, help);
-            return false;
         }
-        true
+        Some(text)
     }
 }

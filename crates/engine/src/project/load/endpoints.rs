@@ -235,6 +235,7 @@ fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {
         offers,
         trust_annotations: fields.bool("trust_annotations").unwrap_or(false),
         effects,
+        pin: fields.bool("pin").unwrap_or(false),
         place: reader.place(fields.at("name")),
     })
 }

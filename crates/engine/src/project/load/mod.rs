@@ -2,6 +2,7 @@
 //! author's flows before the built-in ones, which only fill gaps; the checks across files last, when every name is known.
 
 mod action_endpoint;
+mod agent_rules;
 mod agents;
 mod assertions;
 mod buttons;

@@ -121,7 +121,7 @@ impl Turn<'_> {
 
     /// The stack on which the commands were judged.
     fn judged(&self, taken: &Taken) -> Vec<Frame> {
-        let fresh = self.events_of(taken).iter().any(|event| matches!(event.kind, EventKind::SessionStarted));
+        let fresh = begins_session(self.events_of(taken));
         if fresh { Vec::new() } else { taken.before.clone() }
     }
 
@@ -130,6 +130,12 @@ impl Turn<'_> {
         let at = self.driver.log.len() - self.taken.len();
         at.checked_sub(1).is_some_and(|at| !matches!(self.driver.log[at].next, Next::Listen | Next::EndSession))
     }
+}
+
+/// Whether a session began before the message was understood; what listens by itself may leave the beginning of one for later.
+fn begins_session(events: &[Event]) -> bool {
+    let mut before = events.iter().take_while(|event| !matches!(event.kind, EventKind::Understood { .. }));
+    before.any(|event| matches!(event.kind, EventKind::SessionStarted))
 }
 
 type Rule = (&'static str, fn(&mut Ledger, &Turn<'_>) -> Verdict);

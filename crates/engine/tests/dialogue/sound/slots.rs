@@ -261,7 +261,7 @@ fn is_given(taken: &Taken, events: &[Event], name: &str, value: &Json, by: Optio
     }) else {
         return false;
     };
-    let fresh = events.iter().any(|event| matches!(event.kind, EventKind::SessionStarted));
+    let fresh = super::begins_session(events);
     let stack: &[Frame] = if fresh { &[] } else { &taken.before };
     let mut flows: BTreeSet<String> = top_chain(stack).iter().map(|frame| frame.flow_id.to_string()).collect();
     flows.extend(commands.iter().filter_map(|command| match command {

@@ -1,0 +1,60 @@
+"""Hooks of the agent `booker`: the contract of docs/hooks.md, with Python's standard library alone."""
+import json, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+BOOKED = {}  # by id of the call: the same call, tried again, books nothing twice
+
+
+text = lambda name: {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
+
+
+def describe(_):
+    return {
+        "hooks": ["process_input", "process_tool_output"],
+        "tools": [
+            {"name": "find_boat", "description": "Finds a boat by its name.", "effect": "read", "parameters": text("name")},
+            {"name": "book_boat", "description": "Books a boat.", "effect": "write", "parameters": text("boat")},
+        ],
+    }
+
+
+def process_input(call):
+    # The model may not fill `reference` itself. Metadata is for tools, no model sees it; what is said is heard at once.
+    slots = {name: value for name, value in call["input"]["slots"].items() if name != "reference"}
+    return {"slots": slots, "metadata": {"tenant": "north"}, "say": ["One moment."]}
+
+
+def process_tool_output(call):
+    fills, events = {"find_boat": "boat", "book_boat": "reference"}, []
+    for record in call["batch"]["current"]:
+        if record["status"] == "done" and record["tool"] in fills:
+            slot = fills[record["tool"]]
+            events.append({"event": "slot", "name": slot, "value": record["result"][slot]})
+    return {"events": events}
+
+
+def tool(call):
+    if call["tool"] == "find_boat":
+        return {"result": {"boat": "MS " + call["arguments"]["name"]}}
+    if call["metadata"].get("tenant") != "north":
+        return {"error": "this tenant may not book"}
+    return {"result": BOOKED.setdefault(call["id"], {"reference": "NW-%d" % (len(BOOKED) + 1)})}
+
+
+HOOKS = {hook.__name__: hook for hook in (describe, process_input, process_tool_output, tool)}
+
+
+class Server(BaseHTTPRequestHandler):
+    def do_POST(self):
+        call = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        body = json.dumps(HOOKS[call["hook"]](call)).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+if __name__ == "__main__":
+    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1]) if len(sys.argv) > 1 else 9000), Server)
+    print("hooks on http://127.0.0.1:%d/hooks" % server.server_port, flush=True)
+    server.serve_forever()

@@ -1,0 +1,99 @@
+//! What must be settled before a run goes on: the user's word on calls that they were shown, and sentences that nothing proves.
+
+use std::sync::Arc;
+
+use segue_engine::conversation::{AgentStatus, BotKind, HeldCall};
+
+use super::{
+    calls::Manner,
+    gate,
+    run::{End, Run},
+    speech::{Heard, Spoken},
+    step::{self, After},
+};
+use crate::{
+    conversation::ReplySink,
+    cx::Cx,
+    limits,
+    llm::{Answer, Arguments, ChatMessage, ToolCall},
+};
+
+/// The response that stands in for a claim that nothing proves.
+const HONEST: &str = "utter_agent_unproven";
+
+impl Run<'_> {
+    /// What the user said to calls that they were shown: a yes runs them, just as they were shown; anything else does not.
+    pub(super) async fn take_answer(&mut self, out: &mut dyn ReplySink, cx: &Cx) -> Option<End> {
+        let held = HeldCall::of(&self.task.call.metadata);
+        if held.is_empty() {
+            return None;
+        }
+        let tools: Vec<String> = held.iter().map(|call| call.tool.to_string()).collect();
+        let outcome = match self.task.call.confirmed {
+            Some(true) => {
+                let cx = cx.step("held");
+                let call = |(at, held): (usize, &HeldCall)| ToolCall {
+                    id: format!("held_{at}").into(),
+                    name: held.tool.clone(),
+                    arguments: Arguments::json(held.arguments.clone()),
+                };
+                let answer = Answer { tool_calls: held.iter().enumerate().map(call).collect(), ..Answer::default() };
+                self.session.push(answer.to_message());
+                let silence = Spoken::whole(&cx, "".into());
+                let manner = Manner { confirmed: true, spoke: false };
+                return match self.call(&answer.tool_calls, manner, &silence, out, &cx).await {
+                    Ok(After::Finish(status)) => Some(status.into()),
+                    Ok(After::Ask) => Some(AgentStatus::AwaitingUser.into()),
+                    Ok(After::GoOn | After::AskClosing) => None,
+                    Err(error) => Some(step::failed(step::HOOK, error.to_string()).into()),
+                };
+            }
+            Some(false) => "declined",
+            None => "unanswered",
+        };
+        let text = gate::words(self.prompts, minijinja::context! { outcome, tools });
+        self.session.push(ChatMessage::system(text));
+        None
+    }
+
+    /// Sees to a sentence that was held back because nothing proves it. `None` asks the model again.
+    pub(super) async fn proven(&mut self, heard: Heard, out: &mut dyn ReplySink, cx: &Cx) -> Option<Heard> {
+        let Heard::Answer(answer, mut spoken) = heard else { return Some(heard) };
+        let Some(sentence) = spoken.unproven.clone() else {
+            if answer.tool_calls.is_empty() {
+                self.watch(&spoken.text);
+            }
+            return Some(Heard::Answer(answer, spoken));
+        };
+        self.unproven(&sentence);
+        if !answer.tool_calls.is_empty() {
+            return Some(Heard::Answer(answer, spoken));
+        }
+        if self.step.repairs < limits::AGENT_REPAIRS {
+            self.step.repairs += 1;
+            spoken.end(BotKind::Intermediate, false, out, cx).await;
+            self.ledger.said(&spoken, BotKind::Intermediate, false, cx);
+            self.session.push(answer.to_message());
+            step::ask_proof(&mut self.session, self.prompts, &sentence);
+            return None;
+        }
+        if let Some(honest) = self.task.desk.words(HONEST, 0) {
+            let source: Arc<str> = format!("agent:{}", self.task.call.agent).into();
+            spoken.add(&honest, &source, out, cx).await;
+        }
+        Some(Heard::Answer(answer, spoken))
+    }
+
+    /// Looks for a claim in what was said, where that is only recorded.
+    pub(super) fn watch(&self, text: &str) {
+        let claim = self.claims.and_then(|claims| claims.unproven(text, self.gate.effects()));
+        if let Some(sentence) = claim {
+            self.unproven(sentence);
+        }
+    }
+
+    fn unproven(&self, sentence: &str) {
+        let matter = format!("agent {} says what no tool result of its task shows: {sentence}", self.task.call.agent);
+        self.task.desk.warn(step::UNPROVEN, matter);
+    }
+}

@@ -1,0 +1,126 @@
+//! Something to hear while tools work: said only when they are slow, only when the agent said nothing itself, and never a
+//! promise of how it will end.
+//!
+//! The texts are the response `utter_agent_filler`; no two in a row are the same. What was said is noted, so a turn that runs
+//! again from its record says the same and no clock decides it a second time. A cancelled turn, such as
+//! one that the user speaks into, says nothing more.
+
+use std::{sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{AgentTask, completion::Ledger, speech::Spoken};
+use crate::{
+    conversation::{BotKind, ReplySink},
+    cx::Cx,
+    limits,
+};
+
+/// The response with the texts.
+const RESPONSE: &str = "utter_agent_filler";
+
+/// What the record of one round of calls holds.
+#[derive(Default, Serialize, Deserialize)]
+struct Noted {
+    said: Vec<Arc<str>>,
+}
+
+/// Waits beside work that may be slow.
+pub(super) struct Fillers<'a> {
+    task: &'a AgentTask<'a>,
+    after: Option<Duration>,
+    last: Option<Arc<str>>,
+}
+
+impl<'a> Fillers<'a> {
+    /// With the pace of the channel on which the user wrote.
+    pub(super) fn of(task: &'a AgentTask<'a>) -> Self {
+        let message = task.conversation.latest_message.as_ref();
+        let channel = message.map_or("", |message| &*message.input_channel);
+        let pace = task.definition.rules.filler_after.as_ref();
+        let after = pace.filter(|_| task.definition.enable_filler_messages).and_then(|pace| pace.on(channel));
+        Self { task, after, last: None }
+    }
+
+    /// Does the work. While it takes long, and unless `quiet`, the user hears that it goes on.
+    pub(super) async fn beside<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+        quiet: bool,
+        ledger: &mut Ledger<'_>,
+        out: &mut dyn ReplySink,
+        cx: &Cx,
+    ) -> T {
+        let Some(after) = self.after.filter(|_| !quiet) else { return work.await };
+        let cx = cx.step("filler");
+        if let Some(noted) = self.task.desk.recall(&cx).await {
+            let noted: Noted = serde_json::from_value(noted).unwrap_or_default();
+            for (at, text) in noted.said.iter().enumerate() {
+                self.say(text, at, out, &cx).await;
+            }
+            keep(&noted, ledger, &cx);
+            return work.await;
+        }
+        let mut noted = Noted::default();
+        let mut work = std::pin::pin!(work);
+        let mut wait = after;
+        let done = loop {
+            if noted.said.len() >= limits::FILLERS {
+                break work.await;
+            }
+            let until = cx.clock.deadline(wait);
+            tokio::select! {
+                biased;
+                done = &mut work => break done,
+                () = cx.cancel.cancelled() => break work.await,
+                () = cx.clock.sleep(until) => {}
+            }
+            let Some(text) = self.next() else { break work.await };
+            self.say(&text, noted.said.len(), out, &cx).await;
+            noted.said.push(text);
+            // Each silence is longer than the one before: nobody wants to be told every three seconds.
+            wait = wait.saturating_mul(3);
+        };
+        self.task.desk.note(&cx, json!(noted)).await;
+        keep(&noted, ledger, &cx);
+        done
+    }
+
+    /// The next text: by turns, never the one before again where there is another.
+    fn next(&self) -> Option<Arc<str>> {
+        let first = self.task.conversation.events;
+        let texts = (first..first + 8).filter_map(|lot| self.task.desk.words(RESPONSE, lot));
+        let mut texts = texts.peekable();
+        let any = texts.peek().cloned();
+        texts.find(|text| Some(text) != self.last.as_ref() && !self.heard_before(text)).or(any)
+    }
+
+    /// Whether it is the last text of this conversation.
+    fn heard_before(&self, text: &Arc<str>) -> bool {
+        self.last.is_none()
+            && self
+                .task
+                .conversation
+                .history
+                .iter()
+                .rev()
+                .find_map(|item| match item {
+                    segue_engine::conversation::HistoryItem::Bot { text, kind: BotKind::Filler, .. } => Some(text),
+                    _ => None,
+                })
+                .is_some_and(|before| **before == **text)
+    }
+
+    async fn say(&mut self, text: &Arc<str>, at: usize, out: &mut dyn ReplySink, cx: &Cx) {
+        Spoken::whole(&cx.step(at), text.clone()).end(BotKind::Filler, false, out, cx).await;
+        self.last = Some(text.clone());
+    }
+}
+
+/// Puts what was said into the events, once it is noted: the note has set the clock, now as in every later life of the turn.
+fn keep(noted: &Noted, ledger: &mut Ledger<'_>, cx: &Cx) {
+    for (at, text) in noted.said.iter().enumerate() {
+        ledger.said(&Spoken::whole(&cx.step(at), text.clone()), BotKind::Filler, false, cx);
+    }
+}

@@ -1,0 +1,269 @@
+//! The hooks of one run: when each is asked, what it may change, and how what it says reaches the user.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use segue_engine::{
+    conversation::{AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, FilledBy, Reply},
+    ids::SlotName,
+};
+use serde_json::Map;
+use tokio::sync::mpsc;
+
+use super::{
+    AgentTask,
+    completion::Ledger,
+    gate::Gate,
+    hooks::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch, ToolRecord},
+    profile::Profile,
+    slot_tools,
+    slots::RunSlots,
+    speech::Spoken,
+    step,
+};
+use crate::{conversation::ReplySink, cx::Cx, tools::invoke};
+
+/// The hooks of one run and what they were given.
+pub(super) struct Hooked<'a> {
+    pub(super) hooks: &'a dyn AgentHooks,
+    pub(super) input: AgentInput,
+    /// The slots as the hook left them, where it changed any.
+    pub(super) view: Option<Map<String, serde_json::Value>>,
+    records: Vec<ToolRecord>,
+}
+
+impl<'a> Hooked<'a> {
+    /// Asks for the input.
+    ///
+    /// # Errors
+    /// [`HookError`].
+    pub(super) async fn open(
+        hooks: &'a dyn AgentHooks,
+        task: &AgentTask<'_>,
+        ledger: &mut Ledger<'_>,
+        out: &mut dyn ReplySink,
+        cx: &Cx,
+    ) -> Result<Self, HookError> {
+        let usual = input(task);
+        let mut asked = Asked::new(task, "process_input", cx);
+        let work = hooks.process_input(usual.clone(), &asked.given);
+        let input = heard(work, &mut asked.speech, ledger, out, &asked.cx).await?;
+        let view = (input.slots != usual.slots).then(|| input.slots.clone());
+        Ok(Self { hooks, input, view, records: Vec::new() })
+    }
+
+    /// The results of the calls of one answer; what the hook makes of them is recorded and counts at once.
+    ///
+    /// # Errors
+    /// [`HookError`].
+    pub(super) async fn results(
+        &mut self,
+        current: Vec<ToolRecord>,
+        task: &AgentTask<'_>,
+        slots: &mut RunSlots<'_>,
+        ledger: &mut Ledger<'_>,
+        out: &mut dyn ReplySink,
+        cx: &Cx,
+    ) -> Result<(), HookError> {
+        if current.is_empty() {
+            return Ok(());
+        }
+        self.records.extend(current.iter().cloned());
+        let batch = ToolBatch { current, cumulative: self.records.clone() };
+        let hooks = self.hooks;
+        let mut asked = Asked::new(task, "process_tool_output", cx);
+        let work = hooks.process_tool_output(&batch, &asked.given);
+        let events = heard(work, &mut asked.speech, ledger, out, &asked.cx).await?;
+        let cx = &asked.cx;
+        for (at, event) in events.into_iter().enumerate() {
+            match event {
+                HookEvent::Slot { name, value } => {
+                    let Some(definition) = slots.definition(&name) else {
+                        task.desk.warn(step::HOOK, format!("a hook sets `{name}`, which is no slot of this project"));
+                        continue;
+                    };
+                    let value = slot_tools::coerce(&definition.kind, &value).unwrap_or(value);
+                    slots.record(&name, value.clone());
+                    ledger.hooked.push(name.clone());
+                    ledger.event(slot_event(&name, value), cx);
+                }
+                HookEvent::Bot { text } => {
+                    let spoken = Spoken::whole(&cx.step(format!("bot.{at}")), text);
+                    spoken.end(BotKind::Intermediate, false, out, cx).await;
+                    ledger.said(&spoken, BotKind::Intermediate, false, cx);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Asks the hooks what they make of an outcome, and changes it. `remote` is for agents that work elsewhere.
+pub(super) async fn close(
+    hooks: &dyn AgentHooks,
+    task: &AgentTask<'_>,
+    remote: bool,
+    mut outcome: AgentOutcome,
+    out: &mut dyn ReplySink,
+    cx: &Cx,
+) -> AgentOutcome {
+    for name in ["process_agent_output", "process_output"].into_iter().skip(usize::from(!remote)) {
+        let output = output(task, &outcome);
+        let (mut ledger, mut asked) = (Ledger::new(task), Asked::new(task, name, cx));
+        let work = match name {
+            "process_agent_output" => hooks.process_agent_output(&output, &asked.given),
+            _ => hooks.process_output(&output, &asked.given),
+        };
+        match heard(work, &mut asked.speech, &mut ledger, out, &asked.cx).await {
+            Ok(change) => apply(change, ledger, task, &mut outcome, out, &asked.cx).await,
+            Err(error) => return failed(outcome, &error),
+        }
+    }
+    outcome
+}
+
+async fn apply(
+    change: OutputChange,
+    mut ledger: Ledger<'_>,
+    task: &AgentTask<'_>,
+    outcome: &mut AgentOutcome,
+    out: &mut dyn ReplySink,
+    cx: &Cx,
+) {
+    for (at, event) in change.events.into_iter().enumerate() {
+        match event {
+            HookEvent::Slot { name, value } if task.project.slot(&name).is_some() => {
+                ledger.event(slot_event(&name, value), cx);
+            }
+            HookEvent::Slot { name, .. } => {
+                task.desk.warn(step::HOOK, format!("a hook sets `{name}`, which is no slot of this project"));
+            }
+            HookEvent::Bot { text } => {
+                let spoken = Spoken::whole(&cx.step(format!("bot.{at}")), text);
+                spoken.end(BotKind::Intermediate, false, out, cx).await;
+                ledger.said(&spoken, BotKind::Intermediate, false, cx);
+            }
+        }
+    }
+    outcome.events.extend(ledger.into_events());
+    // The gate's own memory is none of a hook's business: a yes cannot be forged there.
+    outcome.metadata.extend(change.metadata.into_iter().filter(|(key, _)| !Gate::is_own(key)));
+    let held = !segue_engine::conversation::HeldCall::of(&outcome.metadata).is_empty();
+    match (change.status.as_deref(), &outcome.status) {
+        (Some("completed"), AgentStatus::AwaitingUser) if !held => outcome.status = AgentStatus::Finished,
+        (Some("input_required"), AgentStatus::Finished) => outcome.status = AgentStatus::AwaitingUser,
+        (Some(other), _) if !["completed", "input_required"].contains(&other) => {
+            task.desk.warn(step::HOOK, format!("a hook wants the status `{other}`, which it cannot set"));
+        }
+        _ => {}
+    }
+}
+
+fn slot_event(name: &Arc<str>, value: serde_json::Value) -> EventKind {
+    EventKind::Slot { name: SlotName::new(name.clone()), value, filled_by: Some(FilledBy::Agent), reset: false }
+}
+
+/// The outcome of a run whose hook failed: what happened stays.
+pub(super) fn failed(mut outcome: AgentOutcome, error: &HookError) -> AgentOutcome {
+    outcome.status = step::failed(step::HOOK, error.to_string());
+    outcome
+}
+
+/// What an agent is given, before any hook.
+fn input(task: &AgentTask<'_>) -> AgentInput {
+    let call = task.call;
+    let always = Profile::of(task).exit_slots;
+    let slots = RunSlots::new(task.project, task.conversation).snapshot(&always).to_map();
+    let mut metadata = (*task.metadata).clone();
+    let kept = call.metadata.iter().filter(|(key, _)| !Gate::is_own(key));
+    metadata.extend(kept.map(|(key, value)| (key.clone(), value.clone())));
+    AgentInput {
+        agent: call.agent.as_str().into(),
+        kind: call.kind,
+        conversation: task.conversation.id.as_str().into(),
+        flow: call.flow_id.as_str().into(),
+        user_message: call.user_message.clone(),
+        slots,
+        metadata,
+        resumed: call.resumed,
+        restarted: call.restarted,
+    }
+}
+
+fn output(task: &AgentTask<'_>, outcome: &AgentOutcome) -> AgentOutput {
+    let status = match &outcome.status {
+        AgentStatus::AwaitingUser | AgentStatus::Yielded => "input_required",
+        AgentStatus::Finished => "completed",
+        AgentStatus::Failed { .. } => "failed",
+        AgentStatus::Cancelled { .. } => "cancelled",
+    };
+    let message = outcome.events.iter().rev().find_map(|event| match &event.kind {
+        EventKind::Bot(BotMessage { reply: Reply { text, .. }, .. }) => text.clone(),
+        _ => None,
+    });
+    let json = |event: &Event| serde_json::to_value(event).unwrap_or_default();
+    AgentOutput {
+        agent: task.call.agent.as_str().into(),
+        status: status.into(),
+        message: message.map(|text| text.to_string().into()),
+        events: outcome.events.iter().map(json).collect(),
+        structured_results: outcome.data.clone(),
+        metadata: outcome
+            .metadata
+            .iter()
+            .filter(|(key, _)| !Gate::is_own(key))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect(),
+    }
+}
+
+/// One call of a hook: what it is given, and the other end of what it says.
+struct Asked {
+    given: HookCx,
+    speech: mpsc::Receiver<Arc<str>>,
+    cx: Cx,
+}
+
+impl Asked {
+    fn new(task: &AgentTask<'_>, name: &'static str, cx: &Cx) -> Self {
+        let cx = cx.step(name);
+        let conversation = task.conversation;
+        let channel = conversation.latest_message.as_ref().map_or("", |message| &*message.input_channel);
+        let id = invoke::idempotency_key(conversation.id.as_str(), conversation.turns, &cx.key);
+        let (given, speech) = HookCx::new(cx.clone(), task.call.agent.as_str().into(), channel.into(), id);
+        Self { given, speech, cx }
+    }
+}
+
+/// Waits for a hook and lets the user hear what it says meanwhile; into the events it comes once the hook is back, when the
+/// record of the call has set the clock.
+async fn heard<T>(
+    mut work: BoxFuture<'_, Result<T, HookError>>,
+    speech: &mut mpsc::Receiver<Arc<str>>,
+    ledger: &mut Ledger<'_>,
+    out: &mut dyn ReplySink,
+    cx: &Cx,
+) -> Result<T, HookError> {
+    let mut said = Vec::new();
+    let result = loop {
+        tokio::select! {
+            biased;
+            text = speech.recv() => if let Some(text) = text { tell(text, &mut said, out, cx).await; },
+            result = cx.wait(&mut work) => break result,
+        }
+    };
+    drop(work);
+    while let Ok(text) = speech.try_recv() {
+        tell(text, &mut said, out, cx).await;
+    }
+    for spoken in &said {
+        ledger.said(spoken, BotKind::Filler, false, cx);
+    }
+    result.unwrap_or_else(|stopped| Err(HookError(stopped.to_string())))
+}
+
+async fn tell(text: Arc<str>, said: &mut Vec<Spoken>, out: &mut dyn ReplySink, cx: &Cx) {
+    let spoken = Spoken::whole(&cx.step(format!("say.{}", said.len())), text.trim().into());
+    spoken.end(BotKind::Filler, false, out, cx).await;
+    said.push(spoken);
+}

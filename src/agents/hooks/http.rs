@@ -1,0 +1,355 @@
+//! Hooks behind an address: one POST for each call of a hook, JSON both ways (docs/hooks.md).
+//!
+//! Entry: [`HookServer::describe`], then [`HookServer::hooks`]. What the server did not list is never asked. Metadata leaves
+//! by the author's list alone (`forward_metadata`); no model's prompt is ever sent.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use segue_engine::project::AgentDef;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value as Json, json};
+
+use super::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch};
+use crate::{
+    cx::{Cx, Stopped},
+    http::{Outbound, destination},
+    limits, llm,
+    secret::Secret,
+    tools::{Effect, FailureKind, Tool, ToolCx, ToolOutcome, ToolOutput, ToolSpec},
+};
+
+/// The version of the contract.
+const VERSION: u32 = 1;
+
+/// A server with hooks.
+pub struct HookServer {
+    url: reqwest::Url,
+    http: Outbound,
+    headers: Vec<(String, Secret)>,
+    forward: Vec<Arc<str>>,
+    agent: Arc<str>,
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Description {
+    /// The hooks it wants to be asked.
+    #[serde(default)]
+    pub hooks: Vec<Arc<str>>,
+    /// The tools it adds.
+    #[serde(default)]
+    pub tools: Vec<DescribedTool>,
+    /// The description of `task_completed`, if it has an own one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_completed: Option<Arc<str>>,
+    /// What the model is told when it finished without a word, if it has an own text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub empty_closing_message: Option<Arc<str>>,
+}
+
+/// A tool of a hook server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DescribedTool {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What it does.
+    pub description: Arc<str>,
+    /// JSON Schema of its arguments.
+    #[serde(default)]
+    pub parameters: Json,
+    /// What may be repeated; a write unless it says otherwise.
+    #[serde(default = "write")]
+    pub effect: Effect,
+}
+
+fn write() -> Effect {
+    Effect::Write
+}
+
+/// An answer to a hook: what it gives, and what the user is told meanwhile.
+#[derive(Deserialize)]
+struct Answered<T> {
+    #[serde(flatten)]
+    given: T,
+    #[serde(default)]
+    say: Vec<Arc<str>>,
+}
+
+/// The answer to `process_input`: only what changes.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct InputChange {
+    user_message: Option<Arc<str>>,
+    slots: Option<Map<String, Json>>,
+    metadata: Map<String, Json>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Events {
+    events: Vec<HookEvent>,
+}
+
+/// The answer to a tool.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ToolAnswer {
+    result: Option<Json>,
+    error: Option<String>,
+    fatal: bool,
+}
+
+impl HookServer {
+    /// The server at `url` for an agent.
+    ///
+    /// # Errors
+    /// [`HookError`] when the address is none that may be asked.
+    pub fn new(url: &str, definition: &AgentDef, http: Outbound) -> Result<Self, HookError> {
+        let url = destination(url).map_err(HookError)?;
+        Ok(Self {
+            url,
+            http,
+            headers: headers(&definition.remote),
+            forward: definition.rules.forward_metadata.clone(),
+            agent: definition.name.as_str().into(),
+        })
+    }
+
+    /// Asks the server what it has.
+    ///
+    /// # Errors
+    /// [`HookError`] when it does not answer as the contract says.
+    pub async fn describe(&self, cx: &Cx) -> Result<Description, HookError> {
+        let mut description: Description = self.ask("describe", json!({}), cx.key.as_str(), cx).await?;
+        if description.tools.len() > limits::HOOK_TOOLS {
+            return Err(HookError(format!("describe: more than {} tools", limits::HOOK_TOOLS)));
+        }
+        for tool in &mut description.tools {
+            tool.parameters = crate::tools::schema::completed(std::mem::take(&mut tool.parameters));
+        }
+        Ok(description)
+    }
+
+    /// Its hooks.
+    pub fn hooks(self: &Arc<Self>, description: Description) -> HttpHooks {
+        HttpHooks { server: self.clone(), description }
+    }
+
+    /// The part of the metadata that may leave.
+    fn allowed(&self, metadata: &Map<String, Json>) -> Map<String, Json> {
+        let keys = self.forward.iter().filter_map(|key| Some((key.to_string(), metadata.get(&**key)?.clone())));
+        keys.collect()
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, hook: &str, payload: Json, id: &str, cx: &Cx) -> Result<T, HookError> {
+        let cx = cx.within(limits::HOOK_DEADLINE);
+        let bytes = match cx.wait(self.post(hook, payload, id)).await {
+            Ok(answered) => answered.map_err(|reason| HookError(format!("{hook}: {reason}")))?,
+            Err(stopped) => return Err(HookError(format!("{hook}: {stopped}"))),
+        };
+        serde_json::from_slice(&bytes)
+            .map_err(|error| HookError(format!("{hook}: its answer is not as agreed: {error}")))
+    }
+
+    /// Sends one request; the bytes of a good answer. The words of an error never hold the address.
+    async fn post(&self, hook: &str, payload: Json, id: &str) -> Result<Vec<u8>, String> {
+        let mut body = json!({"version": VERSION, "hook": hook, "id": id, "agent": &*self.agent});
+        if let (Some(body), Json::Object(payload)) = (body.as_object_mut(), payload) {
+            body.extend(payload);
+        }
+        let client = self.http.client().map_err(|error| error.to_string())?;
+        let mut request = client.post(self.url.clone());
+        request = request.header("content-type", "application/json").header("idempotency-key", id);
+        for (name, value) in &self.headers {
+            request = request.header(name, value.expose());
+        }
+        let lost = |error: reqwest::Error| {
+            if error.is_connect() { "the hook server cannot be reached" } else { "the connection broke" }.to_owned()
+        };
+        let mut response = request.body(body.to_string()).send().await.map_err(lost)?;
+        if response.status().as_u16() != 200 {
+            return Err(format!("it answers with the status {}", response.status().as_u16()));
+        }
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(lost)? {
+            if bytes.len() + chunk.len() > limits::HOOK_ANSWER {
+                return Err(format!("its answer is larger than {} bytes", limits::HOOK_ANSWER));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes)
+    }
+}
+
+fn headers(remote: &Map<String, Json>) -> Vec<(String, Secret)> {
+    let Some(auth) = remote.get("auth") else { return Vec::new() };
+    let text = |key: &str| auth.get(key).and_then(Json::as_str);
+    if let Some(key) = text("api_key") {
+        let value = text("header_format").unwrap_or("Bearer {key}").replace("{key}", key);
+        return vec![(text("header_name").unwrap_or("Authorization").to_owned(), Secret::new(value))];
+    }
+    let token = text("token").map(|token| ("Authorization".to_owned(), Secret::new(format!("Bearer {token}"))));
+    token.into_iter().collect()
+}
+
+/// Hooks behind an address.
+pub struct HttpHooks {
+    server: Arc<HookServer>,
+    description: Description,
+}
+
+impl HttpHooks {
+    fn has(&self, hook: &str) -> bool {
+        self.description.hooks.iter().any(|known| **known == *hook)
+    }
+
+    async fn asked<T: DeserializeOwned + Default>(
+        &self,
+        hook: &str,
+        payload: impl FnOnce() -> Json,
+        cx: &HookCx,
+    ) -> Result<T, HookError> {
+        if !self.has(hook) {
+            return Ok(T::default());
+        }
+        let mut payload = payload();
+        if let Some(payload) = payload.as_object_mut() {
+            payload.insert("channel".to_owned(), Json::from(&*cx.channel));
+        }
+        let answered: Answered<T> = self.server.ask(hook, payload, &cx.id, &cx.cx).await?;
+        answered.say.into_iter().for_each(|text| cx.say(text));
+        Ok(answered.given)
+    }
+}
+
+impl AgentHooks for HttpHooks {
+    fn process_input<'a>(
+        &'a self,
+        mut input: AgentInput,
+        cx: &'a HookCx,
+    ) -> BoxFuture<'a, Result<AgentInput, HookError>> {
+        Box::pin(async move {
+            let sent = || {
+                let seen = AgentInput { metadata: self.server.allowed(&input.metadata), ..input.clone() };
+                json!({ "input": seen })
+            };
+            let change: InputChange = self.asked("process_input", sent, cx).await?;
+            if let Some(message) = change.user_message {
+                input.user_message = message;
+            }
+            if let Some(slots) = change.slots {
+                input.slots = slots;
+            }
+            input.metadata.extend(change.metadata);
+            Ok(input)
+        })
+    }
+    fn process_tool_output<'a>(
+        &'a self,
+        batch: &'a ToolBatch,
+        cx: &'a HookCx,
+    ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
+        Box::pin(async move {
+            let answer: Events = self.asked("process_tool_output", || json!({ "batch": batch }), cx).await?;
+            Ok(answer.events)
+        })
+    }
+    fn process_output<'a>(
+        &'a self,
+        output: &'a AgentOutput,
+        cx: &'a HookCx,
+    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
+        Box::pin(self.asked("process_output", || outgoing(output, &self.server), cx))
+    }
+    fn process_agent_output<'a>(
+        &'a self,
+        output: &'a AgentOutput,
+        cx: &'a HookCx,
+    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
+        Box::pin(self.asked("process_agent_output", || outgoing(output, &self.server), cx))
+    }
+    fn custom_tools(&self) -> Vec<Arc<dyn Tool>> {
+        let tool = |tool: &DescribedTool| -> Arc<dyn Tool> {
+            let spec = ToolSpec {
+                name: tool.name.clone(),
+                description: tool.description.clone(),
+                parameters: Arc::new(tool.parameters.clone()),
+                strict: false,
+                effect: tool.effect,
+                source: "custom".into(),
+            };
+            Arc::new(HookTool { server: self.server.clone(), spec })
+        };
+        self.description.tools.iter().map(tool).collect()
+    }
+    fn task_completed_tool(&self, usual: llm::ToolSpec) -> llm::ToolSpec {
+        match &self.description.task_completed {
+            Some(description) => llm::ToolSpec { description: description.clone(), ..usual },
+            None => usual,
+        }
+    }
+    fn empty_closing_message(&self, usual: String) -> String {
+        self.description.empty_closing_message.as_deref().map_or(usual, str::to_owned)
+    }
+}
+
+fn outgoing(output: &AgentOutput, server: &HookServer) -> Json {
+    let output = AgentOutput { metadata: server.allowed(&output.metadata), ..output.clone() };
+    json!({ "output": output })
+}
+
+/// A tool that runs behind the address.
+struct HookTool {
+    server: Arc<HookServer>,
+    spec: ToolSpec,
+}
+
+impl Tool for HookTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+    fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
+        Box::pin(async move {
+            let payload = json!({
+                "tool": &*self.spec.name,
+                "arguments": arguments,
+                "conversation": &*cx.caller.conversation,
+                "metadata": self.server.allowed(&cx.metadata),
+            });
+            // The deadline is the tool's; whoever called has set it.
+            let sent = self.server.post("tool", payload, &cx.idempotency_key);
+            match cx.cx.wait(sent).await {
+                Ok(Ok(bytes)) => answer(&bytes),
+                Ok(Err(reason)) => ToolOutcome::lost(self.spec.effect, FailureKind::Unavailable, reason),
+                Err(Stopped::DeadlinePassed) => {
+                    ToolOutcome::lost(self.spec.effect, FailureKind::Timeout, "it did not answer in time")
+                }
+                Err(Stopped::Cancelled) => {
+                    ToolOutcome::lost(self.spec.effect, FailureKind::Cancelled, "nobody waits for it any more")
+                }
+            }
+        })
+    }
+}
+
+fn answer(bytes: &[u8]) -> ToolOutcome {
+    let Ok(answer) = serde_json::from_slice::<ToolAnswer>(bytes) else {
+        return ToolOutcome::failed(FailureKind::BadResult, "the tool gave no JSON as agreed");
+    };
+    match (answer.error, answer.result) {
+        (Some(message), _) => ToolOutcome::Failed(crate::tools::ToolFailure {
+            fatal: answer.fatal,
+            ..crate::tools::ToolFailure::new(FailureKind::ToolError, message)
+        }),
+        (None, Some(Json::String(text))) => {
+            let content = vec![json!({"type": "text", "text": text})];
+            ToolOutcome::Done(ToolOutput { content, ..ToolOutput::default() })
+        }
+        (None, Some(result)) => ToolOutcome::Done(ToolOutput::structured(result)),
+        (None, None) => ToolOutcome::failed(FailureKind::BadResult, "the tool gave neither `result` nor `error`"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::time::Duration;
+
+use super::*;
+use crate::llm::testing::{ManualClock, answering};
+
+fn definition() -> AgentDef {
+    let file = |path: &str, text: &str| segue_engine::project::SourceFile { path: path.into(), text: text.into() };
+    let agent = "agent: {name: a, description: d}\nconfiguration: {module: \"http://x/\", auth: {api_key: \"${KEY}\", header_name: X-Key, header_format: \"k {key}\"}}\n";
+    let mut sources = segue_engine::project::Sources::default();
+    sources.agents.push(file("sub_agents/a/config.yml", agent));
+    sources.environment.insert("KEY".into(), "s3cret".into());
+    let loaded = segue_engine::project::Project::load(&sources);
+    let project = loaded.project.unwrap_or_else(|| panic!("{:#?}", loaded.findings));
+    std::sync::Arc::into_inner(project.agents.into_iter().next().unwrap().1).expect("nobody else holds it")
+}
+
+async fn described(answer: (u16, String)) -> Result<Description, HookError> {
+    let (address, heard) = answering(vec![answer]).await;
+    let server = HookServer::new(&format!("{address}/hooks"), &definition(), Outbound::new())?;
+    let result = server.describe(&ManualClock::new().cx(Duration::from_secs(60))).await;
+    let asked = heard.take();
+    assert!(asked[0].head.to_lowercase().contains("x-key: k s3cret"), "{}", asked[0].head);
+    assert!(asked[0].body.contains(r#""hook":"describe""#), "{}", asked[0].body);
+    result
+}
+
+fn http(status: u16, body: &str) -> (u16, String) {
+    (status, body.to_owned())
+}
+
+#[tokio::test]
+async fn a_hook_server_that_breaks_the_contract_is_told_apart() {
+    let good = described(http(200, r#"{"hooks": ["process_input"], "tools": [{"name": "t", "description": "d"}]}"#));
+    let good = good.await.unwrap();
+    assert_eq!((good.tools[0].effect, &good.tools[0].parameters["type"]), (Effect::Write, &json!("object")));
+
+    let many = json!({"tools": vec![json!({"name": "t", "description": "d"}); limits::HOOK_TOOLS + 1]}).to_string();
+    let large = format!("{{\"x\": \"{}\"}}", "x".repeat(limits::HOOK_ANSWER));
+    for (answer, why) in [
+        (http(500, "{}"), "status 500"),
+        (http(302, "{}"), "status 302"),
+        (http(200, "<html>"), "not as agreed"),
+        (http(200, &many), "more than 32 tools"),
+        (http(200, &large), "larger than"),
+    ] {
+        let error = described(answer).await.unwrap_err().to_string();
+        assert!(error.contains(why) && !error.contains("s3cret"), "{why}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_hook_server_that_says_nothing_is_given_up_in_time() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/", listener.local_addr().unwrap());
+    let server = HookServer::new(&address, &definition(), Outbound::new()).unwrap();
+    let clock = ManualClock::new();
+    let cx = clock.cx(Duration::from_secs(60));
+    let passing = async {
+        while clock.slept.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        clock.advance(limits::HOOK_DEADLINE);
+        std::future::pending::<()>().await;
+    };
+    let error = tokio::select! { error = server.describe(&cx) => error.unwrap_err(), () = passing => unreachable!() };
+    assert!(error.to_string().contains("deadline"), "{error}");
+    assert_eq!(clock.slept.lock().unwrap()[0], limits::HOOK_DEADLINE);
+}
+
+#[test]
+fn answers_of_tools() {
+    assert!(matches!(answer(br#"{"result": "text"}"#), ToolOutcome::Done(_)));
+    assert!(matches!(answer(br#"{"result": {"a": 1}}"#), ToolOutcome::Done(output) if output.structured.is_some()));
+    assert!(matches!(answer(br#"{"error": "no", "fatal": true}"#), ToolOutcome::Failed(failure) if failure.fatal));
+    assert!(matches!(answer(b"{}"), ToolOutcome::Failed(_)));
+    assert!(matches!(answer(b"nope"), ToolOutcome::Failed(_)));
+}

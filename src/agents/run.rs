@@ -1,0 +1,190 @@
+//! One run at work: pass by pass, until the profile, the rules or a limit say that it is over.
+
+use std::sync::Arc;
+
+use segue_engine::conversation::{AgentKind, AgentOutcome, AgentStatus, BotKind};
+
+use super::{
+    AgentTask,
+    calls::{self, Manner, Scene, Setting},
+    claims::Claims,
+    completion::{self, Ledger},
+    filler::Fillers,
+    gate::Gate,
+    hooked::Hooked,
+    hooks::HookError,
+    profile::Profile,
+    session::Session,
+    slots::RunSlots,
+    speech::{self, Spoken},
+    step::{self, After, Decision, Step},
+};
+use crate::{
+    conversation::ReplySink,
+    cx::Cx,
+    llm::{Answer, ChatRequest, Purpose, ToolCall, ToolSpec},
+    prompts::PromptSet,
+};
+
+/// What changes while an agent works on one message.
+pub(super) struct Run<'a> {
+    pub(super) task: &'a AgentTask<'a>,
+    pub(super) prompts: &'a PromptSet,
+    pub(super) profile: &'a Profile,
+    pub(super) hooked: Option<Hooked<'a>>,
+    pub(super) offered: Arc<[ToolSpec]>,
+    pub(super) slots: RunSlots<'a>,
+    pub(super) session: Session,
+    pub(super) ledger: Ledger<'a>,
+    pub(super) gate: Gate<'a>,
+    pub(super) fillers: Fillers<'a>,
+    pub(super) claims: Option<Claims<'a>>,
+    pub(super) step: Step,
+}
+
+/// How a run ended, and its last words.
+pub(super) struct End {
+    pub(super) status: AgentStatus,
+    pub(super) last: Option<(Spoken, BotKind)>,
+}
+
+impl From<AgentStatus> for End {
+    fn from(status: AgentStatus) -> Self {
+        Self { status, last: None }
+    }
+}
+
+impl<'a> Run<'a> {
+    /// Works until the run is over.
+    pub(super) async fn work(&mut self, out: &mut dyn ReplySink, cx: &Cx) -> End {
+        if let Some(end) = self.take_answer(out, cx).await {
+            return end;
+        }
+        for pass in 0..self.profile.iterations {
+            if let Some(status) = step::stopped(cx) {
+                return status.into();
+            }
+            if let Some(end) = self.pass(pass, out, cx).await {
+                return end;
+            }
+        }
+        let reason = format!("the agent was not done after {} passes", self.profile.iterations);
+        step::failed(step::ITERATIONS, reason).into()
+    }
+
+    /// What it leaves behind.
+    pub(super) fn close(mut self, end: End, cx: &Cx) -> AgentOutcome {
+        if end.status == AgentStatus::AwaitingUser {
+            let kept = self.task.call.metadata.iter().filter(|(key, _)| !Gate::is_own(key));
+            self.ledger.metadata = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+            self.ledger.metadata.extend(self.gate.metadata());
+        }
+        let last = end.last.as_ref().map(|(spoken, kind)| (spoken, *kind));
+        self.ledger.close(end.status, self.profile, &self.slots, &self.session, last, cx)
+    }
+
+    /// One model call and what follows from it.
+    async fn pass(&mut self, pass: u32, out: &mut dyn ReplySink, cx: &Cx) -> Option<End> {
+        let hooked = self.hooked.as_ref();
+        let messages = match self.session.messages(self.task, self.profile, &self.slots, self.prompts, hooked) {
+            Ok(messages) => messages,
+            Err(reason) => return Some(step::failed(step::PROMPT, reason).into()),
+        };
+        let offered = if self.step.closing { Arc::from([]) } else { self.offered.clone() };
+        let mut request = ChatRequest::new(Purpose::AGENT, messages).with_tools(offered);
+        request.max_tokens = self.step.max_tokens;
+        let asking = cx.step(format!("llm.{pass}"));
+        let heard = {
+            let (claims, effects) = (self.claims, self.gate.effects());
+            let holds = |sentence: &str| claims.is_none_or(|claims| claims.holds(sentence, effects));
+            let look: Option<speech::Look<'_>> = claims.filter(|claims| claims.repairs()).map(|_| &holds as _);
+            speech::ask(self.task, request, look, out, &asking).await
+        };
+        let heard = self.proven(heard, out, &asking).await?;
+        match self.step.decide(heard, self.profile, &self.slots) {
+            Decision::Act(answer, spoken) => self.act(&answer, spoken, out, &cx.step(pass)).await,
+            Decision::Finish { status, spoken, kind, interrupted } => {
+                spoken.end(kind, interrupted, out, cx).await;
+                Some(End { status, last: Some((spoken, kind)) })
+            }
+            Decision::Again { wait } => {
+                step::nudge(&mut self.session, self.prompts);
+                if let Some(wait) = wait {
+                    let until = cx.clock.deadline(wait);
+                    let _ = cx.wait(cx.clock.sleep(until)).await;
+                }
+                None
+            }
+        }
+    }
+
+    /// Runs the calls of an answer.
+    async fn act(&mut self, answer: &Answer, spoken: Spoken, out: &mut dyn ReplySink, cx: &Cx) -> Option<End> {
+        let kind = if self.profile.fillers { BotKind::Filler } else { BotKind::Intermediate };
+        let ends = answer.tool_calls.iter().any(|call| &*call.name == completion::TASK_COMPLETED)
+            && self.profile.kind == AgentKind::Open
+            && !spoken.text.is_empty()
+            && spoken.unproven.is_none();
+        self.session.push(answer.to_message());
+        if !ends {
+            spoken.end(kind, false, out, cx).await;
+            self.ledger.said(&spoken, kind, true, cx);
+        }
+        let manner = Manner { confirmed: false, spoke: !spoken.text.is_empty() };
+        let after = match self.call(&answer.tool_calls, manner, &spoken, out, cx).await {
+            Ok(after) => after,
+            Err(error) => return Some(step::failed(step::HOOK, error.to_string()).into()),
+        };
+        if spoken.unproven.is_none() {
+            self.watch(&spoken.text);
+        }
+        match after {
+            After::GoOn => None,
+            After::AskClosing => {
+                let hooks = self.hooked.as_ref().map(|hooked| hooked.hooks);
+                step::ask_closing(&mut self.session, self.prompts, hooks);
+                None
+            }
+            After::Ask if ends => {
+                // The closing line came too early: nothing is done before the user said yes.
+                if spoken.has_begun() {
+                    spoken.end(kind, false, out, cx).await;
+                    self.ledger.said(&spoken, kind, true, cx);
+                }
+                Some(AgentStatus::AwaitingUser.into())
+            }
+            After::Ask => Some(AgentStatus::AwaitingUser.into()),
+            After::Finish(status) if ends => {
+                spoken.end(BotKind::FinalResponse, false, out, cx).await;
+                Some(End { status, last: Some((spoken, BotKind::FinalResponse)) })
+            }
+            After::Finish(status) => Some(status.into()),
+        }
+    }
+
+    /// Runs calls, and lets hooks look at what they gave.
+    pub(super) async fn call(
+        &mut self,
+        calls: &[ToolCall],
+        manner: Manner,
+        spoken: &Spoken,
+        out: &mut dyn ReplySink,
+        cx: &Cx,
+    ) -> Result<After, HookError> {
+        let setting = Setting { task: self.task, profile: self.profile, prompts: self.prompts };
+        let mut scene = Scene {
+            slots: &mut self.slots,
+            session: &mut self.session,
+            ledger: &mut self.ledger,
+            gate: &mut self.gate,
+            fillers: &mut self.fillers,
+            out: &mut *out,
+        };
+        let mut tally = calls::run(calls, setting, manner, &mut scene, cx).await;
+        if let Some(hooked) = &mut self.hooked {
+            let records = std::mem::take(&mut tally.records);
+            hooked.results(records, self.task, &mut self.slots, &mut self.ledger, out, cx).await?;
+        }
+        Ok(self.step.after_calls(tally, self.profile, &self.slots, spoken))
+    }
+}

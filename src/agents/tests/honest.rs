@@ -1,0 +1,133 @@
+//! Fillers that promise nothing, and claims that only recorded effects make true.
+
+use std::time::Duration;
+
+use segue_engine::conversation::{AgentStatus, BotKind};
+use serde_json::json;
+
+use super::world::{World, calls, said, text};
+use crate::{agents::step, conversation::ReplyPiece};
+
+const SLOW: &str = "configuration:\n  filler_after: {default: 3, silent: false}\n";
+const REPAIR: &str = "configuration:\n  grounded: repair\n  tools:\n    find: { effect: write }\n";
+
+#[tokio::test]
+async fn a_slow_tool_is_bridged_by_turns_and_each_silence_is_longer() {
+    let steps = vec![calls("", &[("slow", json!({"seconds": 60}))]), text("Here.")];
+    let mut world = World::new("search", &format!("{SLOW}  tool_timeout: 100\n"), "go", steps);
+    let outcome = world.run_slowly().await;
+    let fillers: Vec<String> =
+        said(&outcome).into_iter().filter(|(kind, _)| *kind == BotKind::Filler).map(|(_, text)| text).collect();
+    assert_eq!(fillers.len(), 3, "{fillers:?}");
+    assert!(fillers.windows(2).all(|two| two[0] != two[1]), "{fillers:?}");
+    let slept = world.clock.slept.lock().unwrap().clone();
+    for seconds in [3, 9, 27] {
+        assert!(slept.contains(&Duration::from_secs(seconds)), "{slept:?}");
+    }
+    let noted = world.desk.notes.lock().unwrap().clone();
+    assert_eq!(noted.len(), 1, "{noted:?}");
+}
+
+#[tokio::test]
+async fn a_turn_that_runs_again_says_the_same_fillers_without_a_clock() {
+    let steps = || vec![calls("", &[("slow", json!({"seconds": 20}))]), text("Here.")];
+    let patient = format!("{SLOW}  tool_timeout: 100\n");
+    let mut first = World::new("search", &patient, "go", steps());
+    let told = said(&first.run_slowly().await);
+    assert_eq!(told.len(), 3, "{told:?}");
+    let mut again =
+        World::new("search", SLOW, "go", vec![calls("", &[("slow", json!({"seconds": 0}))]), text("Here.")]);
+    again.desk = first.desk.clone();
+    assert_eq!(said(&again.run_slowly().await), told);
+}
+
+#[tokio::test]
+async fn nothing_is_said_for_a_quick_tool_nor_where_the_agent_spoke_nor_on_a_channel_without() {
+    for (words, seconds, channel) in [("", 0, "test"), ("Let me look.", 60, "test"), ("", 60, "silent")] {
+        let steps = vec![calls(words, &[("slow", json!({"seconds": seconds}))]), text("Here.")];
+        let mut world = World::new("search", &format!("{SLOW}  tool_timeout: 100\n"), "go", steps);
+        world.conversation.latest_message.as_mut().unwrap().input_channel = channel.into();
+        let fillers =
+            said(&world.run_slowly().await).iter().filter(|(_, text)| text.starts_with("utter_agent_filler")).count();
+        assert_eq!(fillers, 0, "{words} {seconds} {channel}");
+    }
+}
+
+#[tokio::test]
+async fn who_is_interrupted_says_nothing_more() {
+    let steps = vec![calls("", &[("slow", json!({"seconds": 60, "cancel": true}))])];
+    let mut world = World::new("search", &format!("{SLOW}  tool_timeout: 100\n"), "go", steps);
+    let outcome = world.run_slowly().await;
+    assert!(said(&outcome).is_empty(), "{:?}", said(&outcome));
+    assert!(matches!(outcome.status, AgentStatus::Cancelled { .. }), "{:?}", outcome.status);
+}
+
+#[tokio::test]
+async fn a_false_claim_is_recorded_and_heard_by_default() {
+    let mut world = World::new("search", "", "book it", vec![text("I've booked NW-1 for you.")]);
+    let outcome = world.run().await;
+    assert_eq!(said(&outcome), [(BotKind::InputRequired, "I've booked NW-1 for you.".into())]);
+    let warnings = world.desk.warnings.lock().unwrap().clone();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert_eq!(warnings[0].0, step::UNPROVEN);
+}
+
+#[tokio::test]
+async fn with_repair_no_piece_of_a_false_claim_leaves_and_the_agent_is_asked_again() {
+    let steps = vec![
+        text("Good news. I've booked NW-1 for you. Have a nice trip."),
+        text("I have not booked it yet. Shall I?"),
+    ];
+    let mut world = World::new("search", REPAIR, "book it", steps);
+    let outcome = world.run().await;
+    assert_eq!(
+        said(&outcome),
+        [
+            (BotKind::Intermediate, "Good news.".into()),
+            (BotKind::InputRequired, "I have not booked it yet. Shall I?".into())
+        ]
+    );
+    let pieces = format!("{:?}", world.sink.pieces);
+    assert!(!pieces.contains("I've booked") && !pieces.contains("nice trip"), "{pieces}");
+    assert!(world.request(1).last().unwrap().1.contains("I've booked NW-1 for you."), "{:?}", world.request(1));
+}
+
+#[tokio::test]
+async fn who_insists_on_a_false_claim_is_replaced_by_an_honest_sentence() {
+    let claim = || text("Done! It is booked.");
+    let mut world = World::new("search", REPAIR, "book it", vec![claim(), claim()]);
+    let outcome = world.run().await;
+    assert_eq!(said(&outcome), [(BotKind::InputRequired, "utter_agent_unproven 0".into())]);
+    let ends = world.sink.pieces.iter().filter(|piece| matches!(piece, ReplyPiece::End { .. })).count();
+    assert_eq!(ends, 1);
+}
+
+#[tokio::test]
+async fn what_was_done_may_be_said_in_this_turn_and_in_the_next_ones() {
+    let steps = vec![
+        calls("", &[("find", json!({}))]),
+        text("I've booked NW-1. Anything else?"),
+        text("As I said, I have booked NW-1."),
+    ];
+    let mut world = World::new("search", REPAIR, "book it", steps);
+    let outcome = world.run_more().await;
+    assert_eq!(said(&outcome).last().unwrap().1, "I've booked NW-1. Anything else?");
+    world.user("sure?");
+    world.call.metadata = outcome.metadata.clone();
+    let outcome = world.run().await;
+    assert_eq!(said(&outcome).last().unwrap().1, "As I said, I have booked NW-1.");
+    assert!(world.desk.warnings.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_failed_effect_proves_nothing_and_a_claim_before_its_call_is_not_said() {
+    let rules = "configuration:\n  grounded: repair\n  tools:\n    fail: { effect: write }\n";
+    let steps = vec![
+        calls("I've cancelled it.", &[("fail", json!({})), ("task_completed", json!({}))]),
+        text("It did not work."),
+    ];
+    let mut world = World::new("search", rules, "cancel it", steps);
+    let outcome = world.run().await;
+    assert_eq!(outcome.status, AgentStatus::Finished);
+    assert_eq!(said(&outcome), [(BotKind::FinalResponse, "It did not work.".into())]);
+}

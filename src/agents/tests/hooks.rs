@@ -1,0 +1,243 @@
+//! Hooks: each override point does what it says, what hooks say is heard and recorded, and a failing hook ends the run.
+
+use std::sync::{Arc, Mutex};
+
+use futures::future::{BoxFuture, ready};
+use segue_engine::{
+    conversation::{AgentStatus, BotKind, EventKind},
+    project::SlotDef,
+};
+use serde_json::{Value as Json, json};
+
+use super::world::{World, calls, code, said, slots, text};
+use crate::{
+    agents::{
+        hooks::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch},
+        step,
+    },
+    conversation::ReplyPiece,
+    llm::{ChatMessage, ToolSpec},
+};
+
+/// Uses every override point.
+#[derive(Default)]
+struct Busy {
+    batches: Mutex<Vec<ToolBatch>>,
+    outputs: Mutex<Vec<AgentOutput>>,
+}
+
+impl AgentHooks for Busy {
+    fn process_input<'a>(
+        &'a self,
+        mut input: AgentInput,
+        cx: &'a HookCx,
+    ) -> BoxFuture<'a, Result<AgentInput, HookError>> {
+        cx.say("Starting on it.");
+        input.slots.shift_remove("vehicle");
+        input.slots.insert("class".into(), json!("Cabin"));
+        input.metadata.insert("tenant".into(), json!("north"));
+        input.user_message = "from Arnvik, please".into();
+        Box::pin(ready(Ok(input)))
+    }
+    fn process_tool_output<'a>(
+        &'a self,
+        batch: &'a ToolBatch,
+        _: &'a HookCx,
+    ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
+        self.batches.lock().unwrap().push(batch.clone());
+        let events = vec![
+            HookEvent::Slot { name: "crossing".into(), value: json!("NW-1") },
+            HookEvent::Slot { name: "nowhere".into(), value: json!(1) },
+            HookEvent::Bot { text: "I have it.".into() },
+        ];
+        Box::pin(ready(Ok(events)))
+    }
+    fn process_output<'a>(
+        &'a self,
+        output: &'a AgentOutput,
+        _: &'a HookCx,
+    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
+        self.outputs.lock().unwrap().push(output.clone());
+        let mut change = OutputChange {
+            events: vec![HookEvent::Slot { name: "vehicle".into(), value: json!(true) }],
+            ..OutputChange::default()
+        };
+        change.metadata.insert("left".into(), json!(1));
+        change.metadata.insert("held_calls".into(), json!([{"tool": "pay", "arguments": {}}]));
+        Box::pin(ready(Ok(change)))
+    }
+    fn task_completed_tool(&self, usual: ToolSpec) -> ToolSpec {
+        ToolSpec { name: "renamed".into(), description: "Call this at the very end.".into(), ..usual }
+    }
+    fn empty_closing_message(&self, _: String) -> String {
+        "One formal sentence.".into()
+    }
+    fn slot_tool(&self, slot: &SlotDef, usual: ToolSpec) -> ToolSpec {
+        ToolSpec { description: format!("Sets {}.", slot.name).into(), ..usual }
+    }
+    fn tools(&self, usual: Vec<ToolSpec>, _: &AgentInput) -> Vec<ToolSpec> {
+        let mut kept: Vec<ToolSpec> = usual.into_iter().filter(|tool| &*tool.name != "other").collect();
+        kept.push(ToolSpec {
+            name: "made_up".into(),
+            description: "".into(),
+            parameters: Arc::default(),
+            strict: false,
+        });
+        kept
+    }
+    fn messages(&self, mut usual: Vec<Arc<ChatMessage>>, _: &AgentInput) -> Vec<Arc<ChatMessage>> {
+        usual.push(ChatMessage::system("Be brief."));
+        usual
+    }
+    fn prompt(&self, usual: String, input: &AgentInput) -> String {
+        format!("{usual}\nYou work for {}.", input.metadata["tenant"])
+    }
+}
+
+struct Failing(&'static str);
+
+impl AgentHooks for Failing {
+    fn process_input<'a>(&'a self, input: AgentInput, _: &'a HookCx) -> BoxFuture<'a, Result<AgentInput, HookError>> {
+        Box::pin(ready(if self.0 == "input" { Err(HookError("no backend".into())) } else { Ok(input) }))
+    }
+    fn process_tool_output<'a>(
+        &'a self,
+        _: &'a ToolBatch,
+        _: &'a HookCx,
+    ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
+        Box::pin(ready(if self.0 == "tools" { Err(HookError("no backend".into())) } else { Ok(Vec::new()) }))
+    }
+    fn process_output<'a>(
+        &'a self,
+        _: &'a AgentOutput,
+        _: &'a HookCx,
+    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
+        Box::pin(ready(if self.0 == "output" {
+            Err(HookError("no backend".into()))
+        } else {
+            Ok(OutputChange::default())
+        }))
+    }
+}
+
+#[tokio::test]
+async fn every_override_point_of_an_open_agent_counts() {
+    let steps = vec![
+        calls("", &[("find", json!({"port": "Arnvik"})), ("other", json!({}))]),
+        calls("", &[("task_completed", json!({}))]),
+        text("Goodbye."),
+    ];
+    let mut world = World::new("search", "", "hi", steps);
+    let busy = Arc::new(Busy::default());
+    world.hooks = Some(busy.clone());
+    let outcome = world.run().await;
+    assert_eq!(outcome.status, AgentStatus::Finished);
+    let seen = world.request(0);
+    assert!(seen[0].1.ends_with("You work for \"north\"."), "{}", seen[0].1);
+    assert!(seen.iter().any(|(_, text)| text.contains("Cabin")), "the changed slot is in the prompt: {seen:?}");
+    assert_eq!(seen.last().unwrap().1, "Be brief.");
+    let user: Vec<_> = seen.iter().filter(|(role, _)| role == "user").map(|(_, text)| text.as_str()).collect();
+    assert_eq!(user, ["from Arnvik, please"]);
+    let requests = world.model.requests();
+    let tools: Vec<(&str, &str)> = requests[0].tools.iter().map(|t| (&*t.name, &*t.description)).collect();
+    assert_eq!(tools, [("fail", "does"), ("find", "does"), ("task_completed", "Call this at the very end.")]);
+    assert_eq!(world.called.lock().unwrap().len(), 1, "what was not offered cannot be called");
+    let closing = world.request(2);
+    assert!(closing.iter().any(|(_, text)| text == "One formal sentence."), "{closing:?}");
+    assert_eq!(
+        said(&outcome),
+        [
+            (BotKind::Filler, "Starting on it.".into()),
+            (BotKind::Intermediate, "I have it.".into()),
+            (BotKind::FinalResponse, "Goodbye.".into())
+        ]
+    );
+    assert_eq!(slots(&outcome), [("crossing".into(), json!("NW-1")), ("vehicle".into(), json!(true))]);
+    assert_eq!((outcome.metadata.get("left"), outcome.metadata.get("held_calls")), (Some(&json!(1)), None));
+    let batches = busy.batches.lock().unwrap();
+    assert_eq!(batches.len(), 1, "control tools are no batch");
+    let current: Vec<(&str, &str)> = batches[0].current.iter().map(|r| (&*r.tool, &*r.status)).collect();
+    assert_eq!(current, [("find", "done"), ("other", "failed")]);
+    assert_eq!(batches[0].current[0].result, json!({"crossings": ["NW-1"]}));
+    let outputs = busy.outputs.lock().unwrap();
+    assert_eq!((&*outputs[0].status, outputs[0].message.as_deref()), ("completed", Some("Goodbye.")));
+    assert!(
+        world.desk.warnings.lock().unwrap().iter().any(|(code, text)| *code == "A0521" && text.contains("nowhere"))
+    );
+}
+
+#[tokio::test]
+async fn a_slot_that_a_hook_sets_can_end_a_task_and_one_it_hides_has_no_tool() {
+    struct Hides;
+    impl AgentHooks for Hides {
+        fn process_input<'a>(
+            &'a self,
+            mut input: AgentInput,
+            _: &'a HookCx,
+        ) -> BoxFuture<'a, Result<AgentInput, HookError>> {
+            assert!(input.slots.contains_key("crossing"), "slots to fill are among the input: {:?}", input.slots);
+            input.slots.shift_remove("passengers");
+            Box::pin(ready(Ok(input)))
+        }
+        fn process_tool_output<'a>(
+            &'a self,
+            _: &'a ToolBatch,
+            _: &'a HookCx,
+        ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
+            let set = |name: &str, value: Json| HookEvent::Slot { name: name.into(), value };
+            Box::pin(ready(Ok(vec![set("crossing", json!("NW-1")), set("passengers", json!("2"))])))
+        }
+    }
+    let mut world = World::new("book", "", "NW-1 for two", vec![calls("", &[("find", json!({}))])]);
+    world.hooks = Some(Arc::new(Hides));
+    let outcome = world.run().await;
+    assert_eq!(outcome.status, AgentStatus::Finished);
+    let tools: Vec<String> = world.model.requests()[0].tools.iter().map(|tool| tool.name.to_string()).collect();
+    assert!(tools.contains(&"set_slot_crossing".into()) && !tools.contains(&"set_slot_passengers".into()), "{tools:?}");
+    assert_eq!(slots(&outcome), [("crossing".into(), json!("NW-1")), ("passengers".into(), json!(2.0))]);
+}
+
+#[tokio::test]
+async fn a_hook_that_fails_ends_the_run_and_keeps_what_happened() {
+    for (at, said_before) in [("input", 0), ("tools", 0), ("output", 1)] {
+        let steps = match at {
+            "input" => vec![],
+            "tools" => vec![calls("", &[("find", json!({}))])],
+            _ => vec![text("Where from?")],
+        };
+        let mut world = World::new("search", "", "hi", steps);
+        world.hooks = Some(Arc::new(Failing(at)));
+        let outcome = world.run().await;
+        assert_eq!(code(&outcome), step::HOOK, "{at}");
+        assert_eq!(said(&outcome).len(), said_before, "{at}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_hook_says_leaves_at_once_and_stands_among_the_events() {
+    struct Talks;
+    impl AgentHooks for Talks {
+        fn process_input<'a>(
+            &'a self,
+            input: AgentInput,
+            cx: &'a HookCx,
+        ) -> BoxFuture<'a, Result<AgentInput, HookError>> {
+            Box::pin(async move {
+                (0..20).for_each(|n| cx.say(format!("word {n}")));
+                cx.say("  ");
+                Ok(input)
+            })
+        }
+    }
+    let mut world = World::new("search", "", "hi", vec![text("Where from?")]);
+    world.hooks = Some(Arc::new(Talks));
+    let outcome = world.run().await;
+    let fillers = said(&outcome).iter().filter(|(kind, _)| *kind == BotKind::Filler).count();
+    assert_eq!(fillers, crate::limits::HOOK_SPEECH, "no hook talks for ever");
+    let first = world.sink.pieces.first().unwrap();
+    assert!(
+        matches!(first, ReplyPiece::Message { message, .. } if message.text.as_deref() == Some("word 0")),
+        "{first:?}"
+    );
+    assert!(matches!(&outcome.events[0].kind, EventKind::Bot(_)));
+}

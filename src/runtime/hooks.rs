@@ -1,0 +1,155 @@
+//! Hooks behind the recorded door: what one gave is recorded, so a turn that runs again gets the same without asking.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use segue_engine::project::SlotDef;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::recorded::Door;
+use crate::{
+    agents::hooks::{
+        AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch,
+        http::{Description, HookServer},
+    },
+    cx::Cx,
+    effect::Effect,
+    llm::{ChatMessage, ToolSpec},
+    tools::Tool,
+};
+
+/// Where the hooks of an agent are.
+#[derive(Clone)]
+pub(super) enum HookSource {
+    /// Registered.
+    Own(Arc<dyn AgentHooks>),
+    /// Behind an address.
+    Server(Arc<HookServer>),
+    /// Nowhere: why.
+    Missing(Arc<str>),
+}
+
+/// Hooks that change nothing: they stand for those of another program while its record is replayed.
+struct Absent;
+
+impl AgentHooks for Absent {}
+
+/// The hooks of an agent for one run.
+///
+/// # Errors
+/// [`HookError`] when there are none, or a hook server does not say what it has.
+pub(super) async fn open(
+    source: &HookSource,
+    offline: bool,
+    door: &Door,
+    cx: &Cx,
+) -> Result<Arc<dyn AgentHooks>, HookError> {
+    let inner: Arc<dyn AgentHooks> = match source {
+        HookSource::Own(hooks) => hooks.clone(),
+        HookSource::Missing(_) if offline => Arc::new(Absent),
+        HookSource::Missing(problem) => return Err(HookError(problem.to_string())),
+        HookSource::Server(server) => {
+            let recorded = door.begin::<Description>(cx, "hook", Effect::Read, "describe").await;
+            let description = match recorded.map_err(|shut| HookError(shut.to_string()))? {
+                Some(description) => description,
+                None => {
+                    let description = server.describe(cx).await?;
+                    door.finish(cx, &description).await.map_err(|shut| HookError(shut.to_string()))?;
+                    description
+                }
+            };
+            Arc::new(server.hooks(description))
+        }
+    };
+    Ok(Arc::new(RecordedHooks { inner, door: door.clone() }))
+}
+
+/// Hooks whose answers are recorded.
+struct RecordedHooks {
+    inner: Arc<dyn AgentHooks>,
+    door: Door,
+}
+
+/// The record of one call.
+#[derive(Serialize, Deserialize)]
+struct Given<T> {
+    said: Vec<Arc<str>>,
+    result: Result<T, String>,
+}
+
+impl RecordedHooks {
+    async fn recorded<'w, T: Serialize + DeserializeOwned + Send + Sync>(
+        &self,
+        name: &str,
+        work: impl FnOnce() -> BoxFuture<'w, Result<T, HookError>> + Send,
+        cx: &HookCx,
+    ) -> Result<T, HookError> {
+        let shut = |shut: super::recorded::Shut| HookError(shut.to_string());
+        if let Some(given) = self.door.begin::<Given<T>>(&cx.cx, "hook", Effect::Read, name).await.map_err(shut)? {
+            given.said.into_iter().for_each(|text| cx.say(text));
+            return given.result.map_err(HookError);
+        }
+        let given = Given { result: work().await.map_err(|error| error.0), said: cx.said() };
+        self.door.finish(&cx.cx, &given).await.map_err(shut)?;
+        given.result.map_err(HookError)
+    }
+}
+
+impl AgentHooks for RecordedHooks {
+    fn process_input<'a>(&'a self, input: AgentInput, cx: &'a HookCx) -> BoxFuture<'a, Result<AgentInput, HookError>> {
+        Box::pin(async move {
+            let usual = input.clone();
+            // What stays as it was is not written down again at every turn.
+            let before = usual.clone();
+            let work = || -> BoxFuture<'_, Result<Option<AgentInput>, HookError>> {
+                Box::pin(async move {
+                    let changed = self.inner.process_input(input, cx).await?;
+                    Ok((changed != before).then_some(changed))
+                })
+            };
+            Ok(self.recorded("process_input", work, cx).await?.unwrap_or(usual))
+        })
+    }
+    fn process_tool_output<'a>(
+        &'a self,
+        batch: &'a ToolBatch,
+        cx: &'a HookCx,
+    ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
+        Box::pin(self.recorded("process_tool_output", move || self.inner.process_tool_output(batch, cx), cx))
+    }
+    fn process_output<'a>(
+        &'a self,
+        output: &'a AgentOutput,
+        cx: &'a HookCx,
+    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
+        Box::pin(self.recorded("process_output", move || self.inner.process_output(output, cx), cx))
+    }
+    fn process_agent_output<'a>(
+        &'a self,
+        output: &'a AgentOutput,
+        cx: &'a HookCx,
+    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
+        Box::pin(self.recorded("process_agent_output", move || self.inner.process_agent_output(output, cx), cx))
+    }
+    fn custom_tools(&self) -> Vec<Arc<dyn Tool>> {
+        self.inner.custom_tools()
+    }
+    fn task_completed_tool(&self, usual: ToolSpec) -> ToolSpec {
+        self.inner.task_completed_tool(usual)
+    }
+    fn empty_closing_message(&self, usual: String) -> String {
+        self.inner.empty_closing_message(usual)
+    }
+    fn slot_tool(&self, slot: &SlotDef, usual: ToolSpec) -> ToolSpec {
+        self.inner.slot_tool(slot, usual)
+    }
+    fn tools(&self, usual: Vec<ToolSpec>, input: &AgentInput) -> Vec<ToolSpec> {
+        self.inner.tools(usual, input)
+    }
+    fn messages(&self, usual: Vec<Arc<ChatMessage>>, input: &AgentInput) -> Vec<Arc<ChatMessage>> {
+        self.inner.messages(usual, input)
+    }
+    fn prompt(&self, usual: String, input: &AgentInput) -> String {
+        self.inner.prompt(usual, input)
+    }
+}

@@ -1,0 +1,158 @@
+//! Tools that stay what they were when somebody looked at them: `pin: true` of an MCP server.
+//!
+//! The first list of a pinned server is trusted, and the hash of each of its tools (name, description, schema of arguments)
+//! is kept in a file of the project. From then on a tool whose hash is another one, and a tool that is new, is left out with
+//! its reason, so no model ever reads it. Who has looked at the change takes the server out of the file, and the next list
+//! is trusted again. The file belongs under version control.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+
+use super::{Catalog, SourceError, SourceStatus, Tool, ToolSource, ToolSpec};
+use crate::{cx::Cx, limits};
+
+/// The name of the file, in the project's folder.
+pub const FILE: &str = "pins.json";
+
+/// What the file holds: by server, by tool, a hash.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Pins(BTreeMap<String, BTreeMap<String, String>>);
+
+/// The pins of a project. Clones share them.
+#[derive(Clone)]
+pub struct PinFile(Arc<Shared>);
+
+struct Shared {
+    /// Where they are kept; nowhere for a project without a folder.
+    path: Option<PathBuf>,
+    pins: Mutex<Result<Pins, String>>,
+}
+
+impl PinFile {
+    /// The pins in this folder; none yet if there is no file. A file that cannot be read pins nothing and lets nothing through.
+    pub fn of(folder: &Path) -> Self {
+        let path = (!folder.as_os_str().is_empty()).then(|| folder.join(FILE));
+        let pins = path.as_deref().map_or_else(|| Ok(Pins::default()), read);
+        Self(Arc::new(Shared { path, pins: Mutex::new(pins) }))
+    }
+
+    /// The same list without the tools that are not what they were.
+    fn held(&self, server: &str, mut catalog: Catalog) -> Catalog {
+        let mut pins = self.0.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        let pins = match &mut *pins {
+            Ok(pins) => pins,
+            Err(why) => {
+                let why = why.clone();
+                catalog.leave_out(|_| Some(why.clone()));
+                return catalog;
+            }
+        };
+        if !pins.0.contains_key(server) {
+            // An empty list tells nothing: the server may be about to fill it.
+            if catalog.tools.is_empty() {
+                return catalog;
+            }
+            let known = catalog.tools.iter().map(|tool| (tool.spec().name.to_string(), hash(tool.spec())));
+            pins.0.insert(server.to_owned(), known.collect());
+            if let Some(path) = &self.0.path
+                && let Err(error) = write(path, pins)
+            {
+                tracing::warn!(server, %error, "the tools of this server are pinned until the program ends: {FILE} cannot be written");
+            }
+        }
+        let known = pins.0.get(server).cloned().unwrap_or_default();
+        catalog.leave_out(|spec| match known.get(&*spec.name) {
+            Some(pinned) if *pinned == hash(spec) => None,
+            Some(_) => Some(format!("it is not what it was when it was pinned: look at its description and arguments, then take `{server}` out of {FILE}")),
+            None => Some(format!("it is new, and the server is pinned: look at it, then take `{server}` out of {FILE}")),
+        });
+        catalog
+    }
+}
+
+impl Catalog {
+    fn leave_out(&mut self, why: impl Fn(&ToolSpec) -> Option<String>) {
+        let mut kept: Vec<Arc<dyn Tool>> = Vec::with_capacity(self.tools.len());
+        for tool in self.tools.drain(..) {
+            match why(tool.spec()) {
+                None => kept.push(tool),
+                Some(why) => {
+                    tracing::warn!(tool = %tool.spec().name, why, "a pinned tool is left out");
+                    self.excluded.push((tool.spec().name.to_string(), why));
+                }
+            }
+        }
+        self.tools = kept;
+    }
+}
+
+fn read(path: &Path) -> Result<Pins, String> {
+    let wrong =
+        |why: String| format!("{FILE} cannot be read ({why}), so no pinned tool is let through: mend or remove it");
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Pins::default()),
+        Err(error) => return Err(wrong(error.to_string())),
+        Ok(about) if about.len() > limits::PIN_FILE => return Err(wrong("it is too large".to_owned())),
+        Ok(_) => {}
+    }
+    let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))
+}
+
+fn write(path: &Path, pins: &Pins) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(pins).map_err(io::Error::other)?;
+    let beside = path.with_extension("json.new");
+    fs::write(&beside, text + "\n")?;
+    fs::rename(&beside, path)
+}
+
+/// What a tool is, for whoever reads it: a change of any of it is a change of the tool.
+fn hash(spec: &ToolSpec) -> String {
+    let mut hash = Sha256::new();
+    for part in [&*spec.name, &*spec.description, &spec.parameters.to_string()] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A source whose tools are pinned.
+pub struct PinnedSource {
+    inner: Arc<dyn ToolSource>,
+    pins: PinFile,
+}
+
+impl PinnedSource {
+    /// Holds the tools of `inner` against these pins.
+    pub fn new(inner: Arc<dyn ToolSource>, pins: PinFile) -> Self {
+        Self { inner, pins }
+    }
+}
+
+impl ToolSource for PinnedSource {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+    fn list<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Catalog, SourceError>> {
+        Box::pin(async move { Ok(self.pins.held(self.name(), self.inner.list(cx).await?)) })
+    }
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.changes()
+    }
+    fn status(&self) -> SourceStatus {
+        self.inner.status()
+    }
+    fn close<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, ()> {
+        self.inner.close(cx)
+    }
+}

@@ -1,0 +1,187 @@
+//! Hooks over a whole assistant: registered by name, recorded, and a server behind an address.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use axum::{Json as Body, Router, routing::post};
+use segue::{
+    Assistant, BoxFuture, Effect, Incoming, NoSink, ToolCx, ToolOutcome, ToolOutput, ToolSpec,
+    agents::hooks::{AgentHooks, AgentInput, HookCx, HookError, HookEvent, ToolBatch},
+    llm::{Answer, Arguments, Finish, ToolCall},
+    testing::{ScriptedLlm, StrictLlm, World},
+    tools::registry::FunctionTool,
+};
+use serde_json::{Value as Json, json};
+
+const CONFIG: &str =
+    "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n";
+const DOMAIN: &str = "slots: {found: {type: text}}\n";
+const FLOWS: &str = "flows: {find: {description: find a boat, steps: [{call: finder}]}}\n";
+
+fn builder(configuration: &str) -> Result<segue::AssistantBuilder, segue::LoadError> {
+    let agent = format!("agent: {{name: finder, description: finds}}\nconfiguration: {configuration}\n");
+    let files = [
+        ("config.yml", CONFIG),
+        ("domain.yml", DOMAIN),
+        ("data/flows.yml", FLOWS),
+        ("sub_agents/finder/config.yml", &agent),
+    ];
+    Assistant::builder_from_texts(files)
+}
+
+fn calls(text: &str, calls: &[(&str, Json)]) -> Answer {
+    let calls = calls.iter().enumerate().map(|(at, (name, arguments))| ToolCall {
+        id: format!("c{at}").into(),
+        name: (*name).into(),
+        arguments: Arguments::json(arguments.clone()),
+    });
+    Answer { text: text.into(), tool_calls: calls.collect(), finish: Finish::ToolCalls, ..Answer::default() }
+}
+
+fn script() -> Arc<StrictLlm> {
+    Arc::new(ScriptedLlm::strict([
+        Answer::text("start flow find"),
+        calls("", &[("score", json!({"boat": "NW-1"}))]),
+        calls("There you are.", &[("task_completed", json!({}))]),
+    ]))
+}
+
+/// Hooks that count how often they are asked.
+#[derive(Default)]
+struct Counting(AtomicUsize);
+
+impl AgentHooks for Counting {
+    fn process_input<'a>(
+        &'a self,
+        mut input: AgentInput,
+        cx: &'a HookCx,
+    ) -> BoxFuture<'a, Result<AgentInput, HookError>> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        cx.say("Right away.");
+        input.metadata.insert("tenant".into(), json!("north"));
+        Box::pin(std::future::ready(Ok(input)))
+    }
+    fn process_tool_output<'a>(
+        &'a self,
+        batch: &'a ToolBatch,
+        _: &'a HookCx,
+    ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let value = batch.current[0].result["score"].clone();
+        Box::pin(std::future::ready(Ok(vec![HookEvent::Slot { name: "found".into(), value }])))
+    }
+    fn custom_tools(&self) -> Vec<Arc<dyn segue::Tool>> {
+        let spec = ToolSpec {
+            name: "score".into(),
+            description: "Scores a boat.".into(),
+            parameters: Arc::new(json!({"type": "object", "properties": {"boat": {"type": "string"}}})),
+            strict: false,
+            effect: Effect::Read,
+            source: "custom".into(),
+        };
+        let run = |_: Json, cx: ToolCx| {
+            assert_eq!(cx.metadata["tenant"], json!("north"), "what the hook adds reaches its tools");
+            std::future::ready(ToolOutcome::Done(ToolOutput::structured(json!({"score": "9"}))))
+        };
+        vec![Arc::new(FunctionTool::new(spec, run).unwrap())]
+    }
+}
+
+async fn found(assistant: &Assistant) -> (Vec<String>, Json) {
+    let mut incoming = Incoming::text("u", "find a boat", "test");
+    incoming.message.metadata.insert("secret".into(), json!("canary"));
+    let report = assistant.receive(incoming, Box::new(NoSink)).await.unwrap();
+    assert!(report.failures.is_empty(), "{:?}", report.failures);
+    let turns = assistant.store().turns(&"u".into()).await.unwrap();
+    let set = turns.iter().flat_map(|turn| &turn.events).map(|event| serde_json::to_value(event).unwrap());
+    let mut set = set.filter(|event| event["event"] == "slot" && event["name"] == "found");
+    let set = set.next_back().unwrap_or_default();
+    let texts = report.replies.iter().filter_map(|reply| reply.reply.text.as_deref().map(str::to_owned)).collect();
+    (texts, set["value"].clone())
+}
+
+#[tokio::test]
+async fn registered_hooks_are_found_by_name_also_by_the_path_of_a_python_class_and_a_replay_asks_none() {
+    for module in ["my_hooks", "agents.finder.Finder"] {
+        let hooks = Arc::new(Counting::default());
+        let builder = builder(&format!("{{module: {module}}}")).unwrap().hooks(module, hooks.clone());
+        let assistant = World::of(builder.model(script())).unwrap().assistant;
+        let (texts, value) = found(&assistant).await;
+        assert_eq!(texts[..2], ["Right away.".to_owned(), "There you are.".to_owned()]);
+        assert_eq!(value, json!("9"));
+        let asked = hooks.0.load(Ordering::SeqCst);
+        assert!(assistant.replay(&"u".into()).await.unwrap().is_none());
+        assert_eq!((asked, hooks.0.load(Ordering::SeqCst)), (2, 2), "a replay reads the record");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_nobody_registered_stops_its_agent_and_lists_those_who_are() {
+    let builder = builder("{module: my_hoks}").unwrap().hooks("my_hooks", Arc::new(Counting::default()));
+    let script = Arc::new(ScriptedLlm::strict(["start flow find"]));
+    let assistant = World::of(builder.model(script)).unwrap().assistant;
+    let report = assistant.receive(Incoming::text("u", "find", "test"), Box::new(NoSink)).await.unwrap();
+    let reason = &report.failures[0].reason;
+    assert!(reason.contains("my_hoks") && reason.contains("registered: my_hooks"), "{reason}");
+}
+
+/// A hook server of the contract, and what it was sent.
+async fn server() -> (String, Arc<std::sync::Mutex<Vec<Json>>>) {
+    let heard: Arc<std::sync::Mutex<Vec<Json>>> = Arc::default();
+    let kept = heard.clone();
+    let answer = move |Body(asked): Body<Json>| {
+        let hook = asked["hook"].as_str().unwrap().to_owned();
+        kept.lock().unwrap().push(asked);
+        let answer = match hook.as_str() {
+            "describe" => json!({
+                "hooks": ["process_input", "process_tool_output", "process_output"],
+                "tools": [{"name": "score", "description": "Scores a boat.", "effect": "read",
+                           "parameters": {"type": "object", "properties": {"boat": {"type": "string"}}}}],
+                "task_completed": "Call it last.",
+            }),
+            "process_input" => json!({"metadata": {"tenant": "north", "inner": 1}, "say": ["Right away."]}),
+            "process_tool_output" => json!({"events": [{"event": "slot", "name": "found", "value": "9"}]}),
+            "tool" => json!({"result": {"score": "9"}}),
+            _ => json!({}),
+        };
+        std::future::ready(Body(answer))
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}/hooks", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, Router::new().route("/hooks", post(answer))).await.unwrap() });
+    (address, heard)
+}
+
+#[tokio::test]
+async fn a_hook_server_is_asked_for_what_it_lists_and_sees_only_the_metadata_it_may() {
+    let (address, heard) = server().await;
+    let builder = builder(&format!("{{module: \"{address}\", forward_metadata: [tenant, sender_id]}}")).unwrap();
+    let assistant = builder.model(script()).build().unwrap();
+    let (texts, value) = found(&assistant).await;
+    assert_eq!(texts[..2], ["Right away.".to_owned(), "There you are.".to_owned()]);
+    assert_eq!(value, json!("9"));
+    let asked = heard.lock().unwrap().clone();
+    let hooks: Vec<&str> = asked.iter().map(|body| body["hook"].as_str().unwrap()).collect();
+    assert_eq!(hooks, ["describe", "process_input", "tool", "process_tool_output", "process_output"]);
+    assert_eq!(asked[1]["input"]["metadata"], json!({"sender_id": "u"}));
+    assert_eq!(asked[2]["metadata"], json!({"tenant": "north", "sender_id": "u"}));
+    assert_eq!(asked[2]["arguments"], json!({"boat": "NW-1"}));
+    assert!(!json!(asked).to_string().contains("canary"), "what is not on the list never leaves");
+    let ids: std::collections::BTreeSet<&str> = asked.iter().map(|body| body["id"].as_str().unwrap()).collect();
+    assert_eq!(ids.len(), asked.len(), "each call has a name of its own");
+    assert!(assistant.replay(&"u".into()).await.unwrap().is_none());
+    assert_eq!(heard.lock().unwrap().len(), asked.len(), "a replay asks nobody");
+}
+
+#[tokio::test]
+async fn a_hook_server_that_is_not_there_is_one_honest_message() {
+    let builder = builder("{module: \"http://127.0.0.1:9/hooks\"}").unwrap();
+    let script = Arc::new(ScriptedLlm::strict(["start flow find"]));
+    let assistant = World::of(builder.model(script)).unwrap().assistant;
+    let report = assistant.receive(Incoming::text("u", "find", "test"), Box::new(NoSink)).await.unwrap();
+    assert_eq!(report.failures[0].code, "A0521", "{:?}", report.failures);
+    assert!(!report.failures[0].reason.contains("127.0.0.1"), "{:?}", report.failures);
+    assert_eq!(report.replies.len(), 1, "{:?}", report.replies);
+}

@@ -1,0 +1,411 @@
+//! Faults of models, at the boundary of the runtime: what the user is told, what an operator finds, and what was asked.
+//!
+//! Each row is a world of its own: a group of models that answer or fail as the row says, a flow that asks an agent, and a
+//! turn. How a wire's bytes become these failures is shown by the grid of `src/llm/conformance.rs`; `docs/faults.md` ties both to
+//! the rows of the matrix.
+
+mod page;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use segue::{
+    Answer, Assistant, Llm, Toolbox,
+    llm::{
+        Arguments, Fault, Finish, GroupConfig, LlmErrorKind as K, ToolCall, Usage,
+        retry::RetryPolicy,
+        router::{Member, Router, Share},
+    },
+    testing::{ScriptedLlm, Step, StrictLlm, World},
+    tools::{Effect, Tool, ToolOutcome, ToolOutput, ToolSpec, registry::FunctionTool},
+};
+use serde_json::json;
+
+const CONFIG: &str = "
+recipe: default.v1
+pipeline: [{name: CompactLLMCommandGenerator}]
+policies: [{name: FlowPolicy}]
+";
+const DOMAIN: &str = "
+responses:
+  utter_done: [{text: Done.}]
+  utter_internal_error_rasa: [{text: Broken.}]
+  utter_cannot_handle: [{text: Pardon?}]
+  utter_ask_rephrase: [{text: Pardon?}]
+";
+const FLOWS: &str = "
+flows:
+  ask: {description: asks the clerk, steps: [{call: clerk}, {action: utter_done}]}
+";
+const ENDPOINTS: &str = "mcp_servers: [{name: depot, type: http, url: 'http://127.0.0.1:9/mcp'}]";
+const CLERK: &str = "
+agent: {name: clerk, protocol: RASA, description: looks things up}
+connections: {mcp_servers: [{name: depot}]}
+";
+
+/// A tool that counts how often it runs.
+fn pay(paid: Arc<AtomicUsize>) -> Arc<dyn Tool> {
+    let spec = ToolSpec {
+        name: "pay".into(),
+        description: "pays".into(),
+        parameters: Arc::new(json!({
+            "type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"],
+        })),
+        strict: false,
+        effect: Effect::Write,
+        source: "depot".into(),
+    };
+    let run = move |_, _| {
+        paid.fetch_add(1, Ordering::SeqCst);
+        std::future::ready(ToolOutcome::Done(ToolOutput::text("paid")))
+    };
+    Arc::new(FunctionTool::new(spec, run).unwrap())
+}
+
+/// What came of a turn.
+#[derive(Debug)]
+struct Turn {
+    /// Whole messages that the user got.
+    told: Vec<String>,
+    /// Codes of the failures that an operator finds.
+    codes: Vec<String>,
+    /// How often each model of the group was asked.
+    asked: Vec<usize>,
+    /// How often the tool ran.
+    paid: usize,
+    /// How long it took by the clock of the world.
+    took: Duration,
+}
+
+/// The world of one row.
+struct Row {
+    world: World,
+    models: Vec<Arc<StrictLlm>>,
+    paid: Arc<AtomicUsize>,
+}
+
+impl Row {
+    fn new(models: Vec<Vec<Step>>) -> Self {
+        let models: Vec<Arc<StrictLlm>> =
+            models.into_iter().map(|steps| Arc::new(ScriptedLlm::strict(steps))).collect();
+        let member = |model: &Arc<StrictLlm>| Member { model: model.clone(), tries: 2, share: Share::default() };
+        let mut members = models.iter().map(member);
+        let first = members.next().unwrap();
+        let group = Router::new(first, members.collect(), GroupConfig::default(), RetryPolicy::default(), 7);
+        let paid = Arc::new(AtomicUsize::new(0));
+        let files = [
+            ("config.yml", CONFIG),
+            ("domain.yml", DOMAIN),
+            ("flows/flows.yml", FLOWS),
+            ("endpoints.yml", ENDPOINTS),
+            ("sub_agents/clerk/config.yml", CLERK),
+        ];
+        let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
+        let builder = builder.model(Arc::new(group) as Arc<dyn Llm>);
+        let builder = builder.source(Arc::new(Toolbox::new("depot", [pay(paid.clone())])));
+        Self { world: World::of(builder).unwrap(), models, paid }
+    }
+
+    async fn say(&self, text: &str) -> Turn {
+        let clock: &dyn segue::clock::Clock = &self.world.clock;
+        let began = clock.elapsed();
+        let (report, collected) = self.world.send("u", text).await.unwrap();
+        // What stands in the channel and what is stored are the same messages.
+        let stored: Vec<String> =
+            report.replies.iter().map(|reply| reply.reply.text.as_deref().unwrap_or("").into()).collect();
+        assert_eq!(collected.texts(), stored);
+        Turn {
+            told: stored,
+            codes: report.failures.iter().map(|failure| failure.code.clone()).collect(),
+            asked: self.models.iter().map(|model| model.requests().len()).collect(),
+            paid: self.paid.load(Ordering::SeqCst),
+            took: clock.elapsed() - began,
+        }
+    }
+
+    /// Every step was used, and walking the conversation again gives the same.
+    async fn verify(&self) {
+        for model in &self.models {
+            model.verify().unwrap();
+        }
+        let difference = self.world.assistant.replay(&"u".into()).await.unwrap();
+        assert!(difference.is_none(), "{difference:#?}");
+    }
+}
+
+/// One turn in which the command generator meets these steps.
+async fn understanding(models: Vec<Vec<Step>>) -> Turn {
+    let row = Row::new(models);
+    let turn = row.say("please ask the clerk").await;
+    row.verify().await;
+    turn
+}
+
+/// One turn in which the agent meets these steps: the flow starts at once.
+async fn agent(mut models: Vec<Vec<Step>>) -> Turn {
+    models[0].insert(0, "start flow ask".into());
+    let row = Row::new(models);
+    let turn = row.say("please ask the clerk").await;
+    row.verify().await;
+    turn
+}
+
+fn call(id: &str, arguments: Arguments) -> ToolCall {
+    ToolCall { id: id.into(), name: "pay".into(), arguments }
+}
+
+fn paying(amount: i32) -> Answer {
+    Answer::calls(vec![call("c1", Arguments::json(json!({"amount": amount})))])
+}
+
+fn finished(text: &str, finish: Finish) -> Step {
+    Answer { finish, ..Answer::text(text) }.into()
+}
+
+const LIMITED: K = K::RateLimited { after: Some(Duration::from_secs(3)) };
+const OVERLOADED: K = K::Overloaded { after: None };
+
+/// The one honest message: what the pattern says, and nothing of the cause.
+const BROKEN: &[&str] = &["Broken."];
+
+#[track_caller]
+fn told(turn: &Turn, texts: &[&str], codes: &[&str], asked: &[usize]) {
+    assert_eq!(turn.told, texts, "{turn:?}");
+    assert_eq!(turn.codes, codes, "{turn:?}");
+    assert_eq!(turn.asked, asked, "{turn:?}");
+}
+
+#[tokio::test]
+async fn l01_a_limit_is_waited_for_or_another_model_asked() {
+    let turn = agent(vec![vec![LIMITED.into(), "Hello.".into()]]).await;
+    told(&turn, &["Hello."], &[], &[3]);
+    assert_eq!(turn.took, Duration::from_secs(3), "as long as the vendor asks for");
+    let long = K::RateLimited { after: Some(Duration::from_secs(30)) };
+    let turn = agent(vec![vec![long.into()], vec!["Hello.".into()]]).await;
+    told(&turn, &["Hello."], &[], &[2, 1]);
+    assert!(turn.took.is_zero());
+}
+
+#[tokio::test]
+async fn l02_without_quota_nothing_is_tried_again() {
+    told(&understanding(vec![vec![K::Quota.into()]]).await, BROKEN, &["U0501"], &[1]);
+    told(&agent(vec![vec![K::Quota.into()]]).await, BROKEN, &["A0503"], &[2]);
+    told(&agent(vec![vec![K::Quota.into()], vec!["Hello.".into()]]).await, &["Hello."], &[], &[2, 1]);
+}
+
+#[tokio::test]
+async fn l03_a_failing_vendor_is_tried_again_then_the_next_then_the_pattern() {
+    let turn = agent(vec![vec![OVERLOADED.into(), "Hello.".into()]]).await;
+    told(&turn, &["Hello."], &[], &[3]);
+    let fails = || vec![OVERLOADED.into(), OVERLOADED.into()];
+    told(&understanding(vec![fails(), fails()]).await, BROKEN, &["U0501"], &[2, 2]);
+    told(&agent(vec![fails(), fails()]).await, BROKEN, &["A0503"], &[3, 2]);
+}
+
+#[tokio::test]
+async fn l03_a_vendor_that_fails_turn_after_turn_is_left_alone_and_the_answer_stays_honest() {
+    let fails: Vec<Step> = (0..5).map(|_| OVERLOADED.into()).collect();
+    let row = Row::new(vec![fails.into_iter().chain(["start flow ask".into(), "Hello.".into()]).collect()]);
+    for asked in [2, 4, 5, 5] {
+        let turn = row.say("please ask the clerk").await;
+        told(&turn, BROKEN, &["U0501"], &[asked]);
+    }
+    row.world.wait(Duration::from_secs(30));
+    told(&row.say("please ask the clerk").await, &["Hello."], &[], &[7]);
+    row.verify().await;
+}
+
+#[tokio::test]
+async fn l04_a_request_that_is_too_long_is_asked_with_less_and_then_given_up() {
+    let row = Row::new(vec![vec![
+        "start flow ask".into(),
+        "Which one?".into(),
+        "".into(),
+        K::TooLong.into(),
+        "Hello.".into(),
+        "".into(),
+        K::TooLong.into(),
+        K::TooLong.into(),
+    ]]);
+    told(&row.say("please ask the clerk").await, &["Which one?"], &[], &[2]);
+    told(&row.say("the second").await, &["Hello."], &[], &[5]);
+    told(&row.say("the third").await, BROKEN, &["A0503"], &[8]);
+    row.verify().await;
+    told(&understanding(vec![vec![K::TooLong.into()]]).await, BROKEN, &["U0501"], &[1]);
+}
+
+#[tokio::test]
+async fn l05_a_wrong_configuration_is_told_to_operators_and_not_to_users() {
+    for kind in [K::BadRequest, K::Unauthorised, K::NotFound] {
+        told(&understanding(vec![vec![kind.clone().into()]]).await, BROKEN, &["U0501"], &[1]);
+        told(&agent(vec![vec![kind.into()]]).await, BROKEN, &["A0503"], &[2]);
+    }
+    told(&agent(vec![vec![K::NotFound.into()], vec!["Hello.".into()]]).await, &["Hello."], &[], &[2, 1]);
+    let secret = segue::LlmError::new(K::Unauthorised).because("the vendor's own words");
+    let row = Row::new(vec![vec![secret.into()]]);
+    row.say("please ask the clerk").await;
+    let seen = serde_json::to_string(&row.world.assistant.trace(&"u".into(), None).await.unwrap()).unwrap();
+    assert!(seen.contains("the vendor's own words"), "operators find them in the trace");
+}
+
+#[tokio::test]
+async fn l06_no_connection_is_tried_again_and_then_elsewhere() {
+    told(&agent(vec![vec![K::Unreachable.into(), "Hello.".into()]]).await, &["Hello."], &[], &[3]);
+    let unreachable = || vec![K::Unreachable.into(), K::Unreachable.into()];
+    told(&agent(vec![unreachable(), vec!["Hello.".into()]]).await, &["Hello."], &[], &[3, 1]);
+    told(&understanding(vec![unreachable()]).await, BROKEN, &["U0501"], &[2]);
+}
+
+#[tokio::test]
+async fn l07_l08_silence_goes_to_the_next_model_at_once() {
+    for kind in [K::FirstTokenTimeout, K::Idle] {
+        told(&agent(vec![vec![kind.clone().into()], vec!["Hello.".into()]]).await, &["Hello."], &[], &[2, 1]);
+        told(&agent(vec![vec![kind.clone().into()]]).await, BROKEN, &["A0503"], &[2]);
+        told(&understanding(vec![vec![kind.into()]]).await, BROKEN, &["U0501"], &[1]);
+    }
+    // The whole call took too long: there is no time for another.
+    told(&agent(vec![vec![K::Total.into()], vec![]]).await, BROKEN, &["A0505"], &[2, 0]);
+}
+
+#[tokio::test]
+async fn l09_text_that_was_shown_stays_and_is_not_called_whole() {
+    let turn = agent(vec![vec![Step::broken("The boat leaves at", K::CutShort)], vec![]]).await;
+    told(&turn, &["The boat leaves at", "Broken."], &["A0503"], &[2, 0]);
+    // Commands are read only as a whole.
+    let turn = understanding(vec![vec![Step::broken("start flow ask", K::CutShort)]]).await;
+    told(&turn, BROKEN, &["U0501"], &[1]);
+}
+
+#[tokio::test]
+async fn l10_l19_half_of_a_call_never_runs() {
+    let lost = |finish| Answer { lost_calls: vec!["pay".into()], finish, ..Answer::default() };
+    told(&agent(vec![vec![K::CutShort.into(), "Hello.".into()]]).await, &["Hello."], &[], &[3]);
+    let turn = agent(vec![vec![lost(Finish::Length).into(), paying(3).into(), "Paid.".into()]]).await;
+    told(&turn, &["Paid."], &[], &[4]);
+    assert_eq!(turn.paid, 1, "only the call that came whole");
+    let turn = agent(vec![vec![lost(Finish::Length).into(), lost(Finish::Length).into(), "Hello.".into()]]).await;
+    assert_eq!((turn.told.len(), turn.paid), (1, 0), "{turn:?}");
+    // Text that the limit cut is shown as it is, and the agent waits for what the user says.
+    told(&agent(vec![vec![finished("The boat leaves at", Finish::Length)]]).await, &["The boat leaves at"], &[], &[2]);
+}
+
+#[tokio::test]
+async fn l11_l12_l13_a_call_that_cannot_run_is_told_to_the_model() {
+    let malformed = Arguments::Malformed { text: "{\"amount\": ".into(), error: "EOF at column 11".into() };
+    let unknown = ToolCall { name: "launch".into(), ..call("c1", Arguments::json(json!({}))) };
+    for bad in [call("c1", malformed), call("c1", Arguments::json(json!({"amount": "much"}))), unknown] {
+        let name = bad.name.to_string();
+        let quotes = move |request: &segue::ChatRequest| {
+            let last = request.messages.last().unwrap();
+            let told = matches!(&**last, segue::llm::ChatMessage::Tool { .. });
+            if told { Ok(()) } else { Err(format!("{name}: {last:?}")) }
+        };
+        let steps = vec![Answer::calls(vec![bad]).into(), Step::from("Sorry.").expecting(quotes)];
+        let turn = agent(vec![steps]).await;
+        told(&turn, &["Sorry."], &[], &[3]);
+        assert_eq!(turn.paid, 0);
+    }
+}
+
+#[tokio::test]
+async fn l14_one_id_for_two_calls_and_the_same_call_twice() {
+    // The wire gives each call an id of its own and drops repetitions; both run once.
+    let calls =
+        vec![call("c1", Arguments::json(json!({"amount": 1}))), call("c2", Arguments::json(json!({"amount": 2})))];
+    let turn = agent(vec![vec![Answer::calls(calls).into(), "Paid.".into()]]).await;
+    told(&turn, &["Paid."], &[], &[3]);
+    assert_eq!(turn.paid, 2);
+}
+
+#[tokio::test]
+async fn l16_nothing_said_is_asked_again_and_never_an_empty_message() {
+    let blank = || finished(" \n", Finish::Stop);
+    let turn = agent(vec![vec![blank(), "Hello.".into()]]).await;
+    told(&turn, &["Hello."], &[], &[3]);
+    let turn = agent(vec![vec![blank(), blank(), blank()]]).await;
+    told(&turn, BROKEN, &["A0504"], &[4]);
+    let turn = understanding(vec![vec![blank()]]).await;
+    assert_eq!((turn.told.len(), turn.codes.len()), (1, 0), "{turn:?}");
+    assert!(!turn.told[0].trim().is_empty());
+}
+
+#[tokio::test]
+async fn l17_what_the_vendors_filter_stops_is_not_got_round() {
+    let turn = agent(vec![vec![K::ContentFilter.into()], vec![]]).await;
+    told(&turn, BROKEN, &["A0503"], &[2, 0]);
+    let turn = agent(vec![vec![finished("", Finish::ContentFilter)], vec![]]).await;
+    told(&turn, BROKEN, &["A0504"], &[2, 0]);
+    let lost = Answer { lost_calls: vec!["pay".into()], finish: Finish::ContentFilter, ..Answer::default() };
+    let turn = agent(vec![vec![lost.into(), finished("", Finish::ContentFilter)]]).await;
+    assert_eq!((&*turn.told, turn.paid), (&["Broken.".to_owned()][..], 0), "{turn:?}");
+}
+
+#[tokio::test]
+async fn l18_a_refusal_is_an_answer_of_an_agent_and_no_command() {
+    let refusal = || Step::from(Answer { refusal: Some("start flow ask".into()), ..Answer::default() });
+    told(&agent(vec![vec![refusal()]]).await, &["start flow ask"], &[], &[2]);
+    let turn = understanding(vec![vec![refusal()]]).await;
+    assert_eq!((turn.told.len(), turn.asked), (1, vec![1]), "not read as a command");
+}
+
+#[tokio::test]
+async fn l20_l22_an_answer_that_breaks_the_rules_is_no_answer() {
+    let too_much = K::BadAnswer(Fault::TextTooLong);
+    told(&agent(vec![vec![too_much.clone().into()], vec!["Hello.".into()]]).await, &["Hello."], &[], &[2, 1]);
+    told(&understanding(vec![vec![too_much.into()]]).await, BROKEN, &["U0501"], &[1]);
+    // A gateway's page may be gone the next time.
+    let page = || K::BadAnswer(Fault::NotAnAnswer);
+    told(&agent(vec![vec![page().into(), "Hello.".into()]]).await, &["Hello."], &[], &[3]);
+    told(&agent(vec![vec![page().into(), page().into()]]).await, BROKEN, &["A0503"], &[3]);
+}
+
+#[tokio::test]
+async fn l24_what_a_turn_used_is_stored_and_shown() {
+    let usage = Usage { input: 100, output: 10, cached: 60, cost: Some(0.25), ..Usage::default() };
+    let used = |text: &str| Step::from(Answer { usage, ..Answer::text(text) });
+    let guessed = Usage { estimated: true, cost: None, ..usage };
+    let row = Row::new(vec![vec![
+        used("start flow ask"),
+        OVERLOADED.into(),
+        Answer { usage: guessed, ..Answer::text("Which one?") }.into(),
+        used(""),
+        used("Hello."),
+    ]]);
+    row.say("please ask the clerk").await;
+    row.say("the first").await;
+    let traces = row.world.assistant.trace(&"u".into(), None).await.unwrap();
+    let (first, second) = (&traces[0].used, &traces[1].used);
+    assert_eq!((first.answers, first.input, first.cached, first.cost), (2, 200, 120, Some(0.25)));
+    assert!(first.estimated && !second.estimated, "a figure that was guessed says so");
+    assert_eq!((second.answers, second.cost), (2, Some(0.5)));
+    assert_eq!((traces[1].used_so_far.input, traces[1].used_so_far.cost), (400, Some(0.75)));
+    let turns = row.world.assistant.store().turns(&"u".into()).await.unwrap();
+    let last = serde_json::to_value(turns[1].events.last().unwrap()).unwrap();
+    assert_eq!((&last["event"], &last["output"]), (&json!("models_used"), &json!(20)));
+    row.verify().await;
+}
+
+#[tokio::test]
+async fn l25_the_model_that_answered_stands_in_the_record() {
+    let row = Row::new(vec![
+        vec!["start flow ask".into(), K::NotFound.into()],
+        vec![Answer { model: "gpt-4o-2024-11-20".into(), ..Answer::text("Hello.") }.into()],
+    ]);
+    row.say("please ask the clerk").await;
+    let seen = serde_json::to_value(row.world.assistant.trace(&"u".into(), None).await.unwrap()).unwrap();
+    let heard: Vec<_> = seen[0]["seen"].as_array().unwrap().iter().filter(|seen| seen["effect"] == "heard").collect();
+    let answer = &heard.last().unwrap()["answer"];
+    assert_eq!(answer["model"], json!("gpt-4o-2024-11-20"));
+    assert_eq!((&answer["route"]["member"], &answer["route"]["tries"]), (&json!(1), &json!(2)));
+}
+
+#[tokio::test]
+async fn l26_commands_that_name_what_is_not_there_do_nothing() {
+    let turn = understanding(vec![vec!["start flow heist".into(), "start flow heist".into()]]).await;
+    assert_eq!((turn.told.len(), turn.paid), (1, 0), "{turn:?}");
+}
