@@ -5,8 +5,8 @@
 
 mod actions;
 mod cases;
-mod hooks;
 mod conformance;
+mod hooks;
 mod mcp;
 mod oauth;
 mod parts;
