@@ -259,8 +259,6 @@ pub const MCP_SAMPLE_TOKENS: u32 = 1_000;
 pub const MCP_TOKEN_LIFE: Duration = Duration::from_secs(300);
 /// MCP: how long before its end a token is no longer used.
 pub const MCP_TOKEN_MARGIN: Duration = Duration::from_secs(30);
-/// MCP: redirects that are followed while the token server is looked for.
-pub const MCP_REDIRECTS: usize = 3;
 /// MCP: how long `segue mcp login` waits for consent.
 pub const MCP_CONSENT: Duration = Duration::from_secs(5 * 60);
 /// MCP: time for the answer to a ping, sent after a call was too late.

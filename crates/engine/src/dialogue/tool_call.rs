@@ -136,6 +136,7 @@ fn wants(turn: &mut Turn<'_>, slots: &[SlotName], reason: &str) -> bool {
             turn.set_slot(slot, Json::Null, FilledBy::Flow);
         }
     }
+    turn.remember_step();
     if let Some(top) = turn.stack.last_mut() {
         top.at = Position::Before(step.clone());
     }
