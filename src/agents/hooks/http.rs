@@ -110,7 +110,7 @@ impl HookServer {
         Ok(Self {
             url,
             http,
-            headers: headers(&definition.remote),
+            headers: headers(&definition.auth),
             forward: definition.rules.forward_metadata.clone(),
             agent: definition.name.as_str().into(),
         })
@@ -182,8 +182,7 @@ impl HookServer {
     }
 }
 
-fn headers(remote: &Map<String, Json>) -> Vec<(String, Secret)> {
-    let Some(auth) = remote.get("auth") else { return Vec::new() };
+fn headers(auth: &Map<String, Json>) -> Vec<(String, Secret)> {
     let text = |key: &str| auth.get(key).and_then(Json::as_str);
     if let Some(key) = text("api_key") {
         let value = text("header_format").unwrap_or("Bearer {key}").replace("{key}", key);
