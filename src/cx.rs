@@ -83,6 +83,10 @@ impl Cx {
     pub fn child(&self) -> Self {
         Self { cancel: self.cancel.child_token().into(), ..self.clone() }
     }
+    /// The same context for what runs to its end whoever cancels.
+    pub fn sheltered(&self) -> Self {
+        Self { cancel: CancellationToken::new().into(), ..self.clone() }
+    }
     /// Time left until the deadline.
     pub fn remaining(&self) -> Duration {
         self.deadline.0.saturating_sub(self.clock.elapsed())

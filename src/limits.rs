@@ -259,8 +259,6 @@ pub const MCP_SAMPLE_TOKENS: u32 = 1_000;
 pub const MCP_TOKEN_LIFE: Duration = Duration::from_secs(300);
 /// MCP: how long before its end a token is no longer used.
 pub const MCP_TOKEN_MARGIN: Duration = Duration::from_secs(30);
-/// MCP: redirects that are followed while the token server is looked for.
-pub const MCP_REDIRECTS: usize = 3;
 /// MCP: how long `segue mcp login` waits for consent.
 pub const MCP_CONSENT: Duration = Duration::from_secs(5 * 60);
 /// MCP: time for the answer to a ping, sent after a call was too late.
@@ -271,6 +269,24 @@ pub const MCP_CLOSE: Duration = Duration::from_millis(500);
 pub const MCP_CANCEL: Duration = Duration::from_secs(1);
 /// MCP: the shortest time between two pieces of news of one call.
 pub const MCP_PROGRESS: Duration = Duration::from_millis(100);
+/// MCP server: tools in one page of the list.
+pub const MCP_SERVED_PAGE: usize = 64;
+/// MCP server: sessions open at once over HTTP.
+pub const MCP_SERVED_SESSIONS: usize = 256;
+/// MCP server: silence after which a session over HTTP ends.
+pub const MCP_SERVED_IDLE: Duration = Duration::from_secs(30 * 60);
+/// MCP server: calls of one session that may be under way.
+pub const MCP_SERVED_CALLS: usize = 16;
+/// MCP server: talks of one session whose transcripts it may read, the newest.
+pub const MCP_SERVED_TALKS: usize = 256;
+/// MCP server: events of a talk that its transcript is made of, the newest.
+pub const MCP_SERVED_EVENTS: usize = 2_000;
+/// MCP server: characters that a key against repetitions has at least where there is no session.
+pub const MCP_SERVED_KEY: usize = 16;
+/// MCP server: questions that are put to the person during one call.
+pub const MCP_SERVED_QUESTIONS: usize = 16;
+/// MCP server: time for the person to answer one.
+pub const MCP_SERVED_ANSWER: Duration = Duration::from_secs(10 * 60);
 /// Mailbox: messages waiting in one conversation.
 pub const MAILBOX: usize = 8;
 /// Turns in flight in one process.

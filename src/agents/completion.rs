@@ -123,7 +123,8 @@ impl<'a> Ledger<'a> {
         cx: &Cx,
     ) -> AgentOutcome {
         let exchanges = session.exchanges();
-        let goes_on = status == AgentStatus::AwaitingUser;
+        // One that is stopped may be asked to go on.
+        let goes_on = matches!(status, AgentStatus::AwaitingUser | AgentStatus::Cancelled { .. });
         if goes_on && !exchanges.is_empty() {
             let agent_id = self.task.call.agent.clone();
             self.event(EventKind::AgentExchanges { agent_id, exchanges: Arc::new(exchanges) }, cx);

@@ -7,6 +7,8 @@
 pub mod a2a;
 mod bearer;
 mod inbox;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 mod queue;
 mod rest;
 mod splitting;
@@ -94,8 +96,8 @@ pub fn open(credentials: &IndexMap<String, Json>) -> (Vec<Arc<dyn Channel>>, Vec
                 Ok(rest) => channels.push(Arc::new(rest)),
                 Err(problem) => errors.push(ChannelError { channel: name.clone(), problem }),
             },
-            // These exist for the terminal and for a server of others; there is nothing to open.
-            "cmdline" | "rasa" => {}
+            // These exist for the terminal and for a server of others, or are served beside the channels; there is nothing to open.
+            "cmdline" | "rasa" | "mcp" => {}
             _ => {
                 let problem = "this version does not speak this channel; use `rest`, or implement the `Channel` trait";
                 errors.push(ChannelError { channel: name.clone(), problem: problem.to_owned() });

@@ -7,12 +7,16 @@ mod chat;
 mod check;
 #[cfg(feature = "mcp")]
 mod demo;
+#[cfg(feature = "mcp")]
+mod desk;
 mod explain;
 mod graph;
 mod import;
 mod init;
 #[cfg(feature = "mcp")]
 mod mcp;
+#[cfg(feature = "mcp")]
+mod offer;
 pub(crate) mod out;
 mod place;
 mod rasa;
@@ -71,7 +75,7 @@ enum Command {
     Data(rasa::Data),
     /// Show the page of an error code; without a code, list them
     Explain(explain::Args),
-    /// Log in at MCP servers that want a person's consent
+    /// Offer the assistant to a host as an MCP server; or log in at servers that it uses
     #[cfg(feature = "mcp")]
     Mcp(mcp::Args),
     /// Serve the tools of a demonstration over MCP on standard input and output

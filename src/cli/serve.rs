@@ -19,6 +19,8 @@ use segue::{
 };
 use tracing_subscriber::EnvFilter;
 
+#[cfg(feature = "mcp")]
+use super::desk;
 use super::{
     COULD_NOT_RUN, Done, FINDINGS, USAGE, out,
     place::{Place, cannot_build},
@@ -41,6 +43,10 @@ pub(super) struct Args {
     /// The token that callers of the API must show; `SEGUE_AUTH_TOKEN` unless set
     #[arg(long, value_name = "TOKEN")]
     auth_token: Option<String>,
+    /// Offer the assistant as an MCP server under /mcp; an entry `mcp:` in credentials.yml does the same
+    #[cfg(feature = "mcp")]
+    #[arg(long)]
+    mcp: bool,
     /// Where conversations are kept: `memory`, or a file as in `sqlite:talks.db`
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -73,7 +79,7 @@ pub(super) async fn serve(args: Args) -> Done {
         host: args.host,
         port: args.port,
         api: args.enable_api,
-        api_has_token: token.is_some_and(|token| !token.trim().is_empty()),
+        api_has_token: token.as_ref().is_some_and(|token| !token.trim().is_empty()),
         open_agent: opened.project.endpoints.a2a_server.as_ref().is_some_and(|offer| offer.token.is_none()),
     };
     let listener = match listen(&settings).await {
@@ -127,8 +133,17 @@ pub(super) async fn serve(args: Args) -> Done {
         router = server::offered(router, &agent, &assistant);
         tracing::info!("offered to other agents at http://{address}/a2a");
     }
+    #[cfg(feature = "mcp")]
+    let (router, desk) = match desk::opened(&project, &assistant, router, (args.mcp, args.host), token.as_deref()) {
+        Ok(opened) => opened,
+        Err(refused) => return Ok(refused.said()),
+    };
     tracing::info!(channels = names.join(","), "listening on http://{address}");
-    let serving = server::serve(listener, router, &assistant, server::end_asked());
+    #[cfg(not(feature = "mcp"))]
+    let ended = server::end_asked();
+    #[cfg(feature = "mcp")]
+    let ended = desk::closing(desk);
+    let serving = server::serve(listener, router, &assistant, ended);
     // Sources connect while the server already answers; whoever needs one waits for it.
     tokio::select! {
         served = serving => served?,

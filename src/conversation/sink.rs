@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 use super::{BotKind, Reply};
 use crate::cx::Cx;
@@ -98,6 +99,11 @@ pub trait ReplySink: Send {
     fn streams(&self) -> bool;
     /// Takes one piece. *Cancellation*: a piece whose future is dropped may or may not have been shown.
     fn send<'a>(&'a mut self, piece: ReplyPiece, cx: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>>;
+    /// Fires when whoever asked wants no more of the turn: it then ends before its next model, agent or search, and what
+    /// happened is kept (decisions.md 13.6). `None` where nobody can stop a turn.
+    fn stop(&self) -> Option<CancellationToken> {
+        None
+    }
 }
 
 /// A sink that shows nothing; the replies are in the events.

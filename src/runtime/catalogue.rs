@@ -80,12 +80,12 @@ pub(super) async fn tools(
             if door.finish_text(cx, text).await.is_err() {
                 return ToolSet::default();
             }
-            live.tools.clone().wrapped(|entry| wrap(entry.spec.clone(), Some(open(entry.tool.clone()))))
+            live.tools.clone().wrapped(|entry| open(wrap(entry.spec.clone(), Some(entry.tool.clone()))))
         }
         Some(listed) => {
             let tools = listed.into_iter().map(ToolSpec::from).map(|spec| {
-                let inner = live.tools.get(&spec.name).map(|entry| open(entry.tool.clone()));
-                wrap(spec, inner)
+                let inner = live.tools.get(&spec.name).map(|entry| entry.tool.clone());
+                open(wrap(spec, inner))
             });
             tools.fold(ToolSet::builder(), |set, tool| set.own(tool)).build()
         }

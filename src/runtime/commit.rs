@@ -94,6 +94,9 @@ async fn attempt(
     };
     let mut cx = Cx::new(door.clock.clone(), inner.turn_wall);
     cx.key = StepKey::new(number.0.to_string());
+    if let Some(stop) = sink.stop() {
+        cx.cancel = stop.into();
+    }
     takeover::note(&inherited, &door, &cx).await;
     let due = next_due(&cached.conversation);
     let mut sink = TurnSink::new(sink, outer);

@@ -140,17 +140,19 @@ async fn call_tool(
         progress: None,
         inquired: None,
     };
-    let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.generator.clone(), door: door.clone() });
     let wrap = |tool: Arc<dyn Tool>| {
         let spec = tool.spec().clone();
-        let tool = inquiry::opened(tool, parts, conversation, &llm);
-        Arc::new(RecordedTool { spec, inner: Some(tool), door: door.clone() }) as Arc<dyn Tool>
+        let tool = Arc::new(RecordedTool { spec, inner: Some(tool), door: door.clone() });
+        inquiry::opened(tool, parts, conversation, &parts.generator, door)
     };
     // The tool's own record says whether it ran; this one says what the flow was told, and needs no server to be read again.
     let arguments = serde_json::to_string(&call.arguments).unwrap_or_default();
     let request = format!("{}.{}:{}", call.server, call.tool, hash::text(&arguments));
     let result = match door.begin::<ToolResult>(&record, "result", Effect::Read, &request).await {
-        Ok(Some(result)) => result,
+        Ok(Some(result)) => {
+            inquiry::settled(&call.server, parts, door, &tool_cx.cx).await;
+            result
+        }
         Ok(None) => {
             let result = direct::call_step(&**source, &call, &tool_cx, None, &wrap).await;
             let result = inquiry::slots(result, &call.server, parts);
@@ -196,8 +198,8 @@ async fn run_agent(
     if let Some(hooks) = &hooks {
         own.to_mut().extend(hooks.custom_tools());
     }
-    let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.model_of(definition), door: door.clone() });
-    let open = |tool| inquiry::opened(tool, parts, conversation, &llm);
+    let model = parts.model_of(definition);
+    let open = |tool| inquiry::opened(tool, parts, conversation, &model, door);
     let tools = catalogue::tools(definition, &own, &reserved, parts, door, &open, &cx.step("tools")).await;
     if let Some(reason) = nothing_to_work_with(definition, &tools, parts) {
         return failed("A0509", reason);
@@ -207,7 +209,7 @@ async fn run_agent(
         conversation,
         call,
         definition,
-        llm: llm.clone(),
+        llm: Arc::new(RecordedLlm { inner: model.clone(), door: door.clone() }),
         tools,
         metadata: parts.metadata(conversation),
         meta: Arc::new(parts.meta(conversation)),

@@ -1,20 +1,21 @@
 //! What a tool asks back is answered from the conversation: a form from slots, a request for our model by the model of
 //! the turn, within its budget. Nothing is asked of the user here; a call step whose tool lacks something asks by its flow.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
 use indexmap::IndexMap;
 use segue_engine::{
-    conversation::{Conversation, ToolResult},
+    conversation::{Conversation, ModelsUsed, ToolResult},
     ids::{ServerName, SlotName},
     project::McpServerDef,
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::parts::Parts;
+use super::{meter, parts::Parts, recorded::Door};
 use crate::{
     cx::Cx,
+    effect::Effect,
     limits,
     llm::{Answer, ChatMessage, ChatRequest, Finish, Llm, Purpose},
     tools::{ArgumentCheck, Inquired, Inquiry, Reply, Tool, ToolCx, ToolOutcome, ToolSpec},
@@ -26,13 +27,14 @@ pub(super) fn opened(
     parts: &Parts,
     conversation: &Conversation,
     llm: &Arc<dyn Llm>,
+    door: &Door,
 ) -> Arc<dyn Tool> {
     let source = tool.spec().source.clone();
     let def =
         parts.project.endpoints.mcp_servers.iter().find(|(name, _)| name.as_str() == &*source).map(|(_, def)| def);
     let Some(def) = def.filter(|def| def.sampling || !def.elicitation.is_empty()) else { return tool };
-    let known = Known { fields: fields(def, parts, conversation), llm: def.sampling.then(|| llm.clone()) };
-    Arc::new(Open { tool, known: Arc::new(known) })
+    let (fields, llm) = (fields(def, parts, conversation), def.sampling.then(|| llm.clone()));
+    Arc::new(Open { tool, fields: Arc::new(fields), llm, door: door.clone() })
 }
 
 /// A call step's result with slots in place of the fields that its tool wants.
@@ -57,18 +59,24 @@ fn can_be_asked(slot: &SlotName, parts: &Parts) -> bool {
         || parts.project.lists_action(&format!("action_ask_{slot}"))
 }
 
-fn fields(def: &McpServerDef, parts: &Parts, conversation: &Conversation) -> IndexMap<String, (SlotName, Json)> {
+fn fields(def: &McpServerDef, parts: &Parts, conversation: &Conversation) -> Fields {
     let initial = |slot: &SlotName| parts.project.slot(slot.as_str()).map(|slot| &slot.initial);
     let value =
         |slot: &SlotName| conversation.slots.get(slot.as_str()).or_else(|| initial(slot)).cloned().unwrap_or_default();
     def.elicitation.iter().map(|(field, slot)| (field.clone(), (slot.clone(), value(slot)))).collect()
 }
 
-/// A tool whose server may ask.
+/// A tool whose server may ask. It stands outside of the record of its call: what our model was asked meanwhile is a part of
+/// that call, and only what it used is recorded beside it.
 struct Open {
     tool: Arc<dyn Tool>,
-    known: Arc<Known>,
+    fields: Arc<Fields>,
+    llm: Option<Arc<dyn Llm>>,
+    door: Door,
 }
+
+/// By field: the slot that answers it, and its value.
+type Fields = IndexMap<String, (SlotName, Json)>;
 
 impl Tool for Open {
     fn spec(&self) -> &ToolSpec {
@@ -82,17 +90,56 @@ impl Tool for Open {
     }
     fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(async move {
-            let cx = ToolCx { inquired: Some(self.known.clone()), ..cx.clone() };
-            self.tool.call(arguments, &cx).await
+            let known = Arc::new(Known {
+                fields: self.fields.clone(),
+                llm: self.llm.clone(),
+                door: self.door.clone(),
+                samples: Mutex::default(),
+            });
+            let outcome = self.tool.call(arguments, &ToolCx { inquired: Some(known.clone()), ..cx.clone() }).await;
+            if self.llm.is_some() {
+                self.settle(&known, &cx.cx.step("samples")).await;
+            }
+            outcome
         })
+    }
+}
+
+impl Open {
+    /// Counts what our model used, as it was or as it is recorded.
+    async fn settle(&self, known: &Known, cx: &Cx) {
+        match self.door.begin::<Vec<ModelsUsed>>(cx, "samples", Effect::Read, "").await {
+            Ok(Some(recorded)) => self.door.meter.sampled(&recorded, true),
+            Ok(None) => {
+                let samples = std::mem::take(&mut *known.samples.lock().unwrap_or_else(PoisonError::into_inner));
+                if self.door.finish(cx, &samples).await.is_ok() {
+                    self.door.meter.sampled(&samples, false);
+                }
+            }
+            // The call itself was shut out at the same door, and said so.
+            Err(_) => {}
+        }
+    }
+}
+
+/// The same for a call whose result was read from the record: the call itself is not made again.
+pub(super) async fn settled(server: &ServerName, parts: &Parts, door: &Door, call: &Cx) {
+    let def = parts.project.endpoints.mcp_servers.get(server);
+    if def.is_some_and(|def| def.sampling)
+        && let Ok(Some(recorded)) =
+            door.begin::<Vec<ModelsUsed>>(&call.step("samples"), "samples", Effect::Read, "").await
+    {
+        door.meter.sampled(&recorded, true);
     }
 }
 
 /// What is known when the call begins.
 struct Known {
-    /// By field: the slot that answers it, and its value.
-    fields: IndexMap<String, (SlotName, Json)>,
+    fields: Arc<Fields>,
     llm: Option<Arc<dyn Llm>>,
+    door: Door,
+    /// What our model used.
+    samples: Mutex<Vec<ModelsUsed>>,
 }
 
 impl Inquired for Known {
@@ -109,7 +156,7 @@ impl Inquired for Known {
         for (field, schema) in asked {
             match (self.fields.get(field), schema.get("default")) {
                 (Some((_, value)), _) if fits(value, schema) => {
-                    content.insert(field.clone(), value.clone());
+                    content.insert(field.clone(), whole(value, schema));
                 }
                 (known, Some(default)) if known.is_none_or(|(_, value)| value.is_null()) => {
                     content.insert(field.clone(), default.clone());
@@ -131,7 +178,9 @@ impl Inquired for Known {
             let request = request(&params)?;
             let cx = cx.step("sample");
             let refused = |_| "our model gave no answer".to_owned();
+            self.door.meter.asked(&cx.key, &request).map_err(refused)?;
             let answer = llm.chat(request, &cx).await.map_err(refused)?.finish().await.map_err(refused)?;
+            self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(meter::used(&answer));
             Ok(result(&answer, &llm.profile().model))
         })
     }
@@ -144,6 +193,15 @@ fn fits(value: &Json, schema: &Json) -> bool {
     }
     let schema = json!({"type": "object", "properties": {"it": schema}});
     ArgumentCheck::compile_any(&schema).is_ok_and(|check| check.problems(&json!({"it": value})).is_empty())
+}
+
+/// A slot's number is a fraction by nature; a field may want it whole.
+fn whole(value: &Json, schema: &Json) -> Json {
+    let whole = schema.get("type").and_then(Json::as_str) == Some("integer");
+    match value.as_f64().filter(|number| whole && number.fract() == 0.0 && number.abs() < 9e15) {
+        Some(number) => Json::from(number as i64),
+        None => value.clone(),
+    }
 }
 
 /// The request that `sampling/createMessage` means: text alone, and no tools.

@@ -123,6 +123,16 @@ impl Meter {
             },
         });
     }
+    /// Adds what a server used of our model during a call; `again`: the call is walked again from its record, so that its
+    /// requests were not counted when they were made.
+    pub(super) fn sampled(&self, samples: &[ModelsUsed], again: bool) {
+        for sample in samples {
+            *lock(&self.used) += *sample;
+        }
+        if again {
+            self.model_calls.fetch_add(u32::try_from(samples.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
+        }
+    }
     /// What models used in this turn, where one answered.
     pub(super) fn used(&self) -> Option<ModelsUsed> {
         let used = *lock(&self.used);
@@ -172,7 +182,8 @@ impl Meter {
     }
 }
 
-fn used(answer: &Answer) -> ModelsUsed {
+/// What one answer used.
+pub(super) fn used(answer: &Answer) -> ModelsUsed {
     let Usage { input, output, cached, cache_written, reasoning, estimated, cost } = answer.usage;
     ModelsUsed { answers: 1, input, output, cached, cache_written, reasoning, estimated, cost }
 }

@@ -25,6 +25,7 @@ mod recovery;
 mod remotes;
 mod replay;
 mod replies;
+mod stop;
 mod takeover;
 mod timers;
 mod turn;

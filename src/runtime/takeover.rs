@@ -10,7 +10,7 @@ use segue_engine::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 
-use super::{recorded::Door, turn::Inheritance};
+use super::{recorded::Door, stop::Cut, turn::Inheritance};
 use crate::{
     cx::Cx,
     effect::Effect,
@@ -22,6 +22,8 @@ use crate::{
 const INTERRUPTED: &str = "interrupted";
 /// The step that records what another version's effects had come to.
 const UPGRADED: &str = "upgraded";
+/// The step that records where the turn was stopped.
+const CUT: &str = "cut";
 
 /// What the record of a dead process leaves to `build`.
 pub(super) fn inherit(build: u64, recorded: &[JournalRecord]) -> Inheritance {
@@ -32,6 +34,7 @@ pub(super) fn inherit(build: u64, recorded: &[JournalRecord]) -> Inheritance {
         interrupted: remembered(recorded, INTERRUPTED)
             .unwrap_or_else(|| TurnJournal::spoken(recorded).cloned().collect()),
         upgraded: upgraded.or_else(|| foreign.then(|| outcomes(recorded))),
+        cut: remembered(recorded, CUT).filter(|_| !foreign),
     }
 }
 
@@ -40,7 +43,13 @@ pub(super) fn inherited(stored: &[JournalRecord]) -> Inheritance {
     Inheritance {
         interrupted: remembered(stored, INTERRUPTED).unwrap_or_default(),
         upgraded: remembered(stored, UPGRADED),
+        cut: remembered(stored, CUT),
     }
+}
+
+/// Records where the turn is stopped.
+pub(super) async fn note_cut(cut: &Cut, door: &Door, cx: &Cx) {
+    keep(CUT, cut, door, &cx.sheltered()).await;
 }
 
 /// Records what is inherited; only a turn that inherits anything has such steps. As when it was recorded, a replay moves the

@@ -9,9 +9,9 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::{BoxFuture, join_all, ready};
 use segue_engine::{
-    conversation::{Reminder, Trigger, TriggerKind, UserMessage},
+    conversation::{Conversation, Reminder, Trigger, TriggerKind, UserMessage},
     dialogue::InputKind,
-    ids::{ConversationId, MessageId},
+    ids::{ConversationId, FlowId, MessageId},
     time::Timestamp,
 };
 use serde_json::{Map, Value as Json};
@@ -74,7 +74,7 @@ impl Assistant {
     ) -> Result<Report, ReceiveError> {
         let text = match &trigger.what {
             TriggerKind::Intent(intent) => format!("EXTERNAL: {intent}"),
-            TriggerKind::Flow(flow) => format!("EXTERNAL: start flow {flow}"),
+            TriggerKind::Flow(flow) | TriggerKind::Request(flow) => format!("EXTERNAL: start flow {flow}"),
             TriggerKind::Cancel { .. } => "EXTERNAL: cancel".to_owned(),
             TriggerKind::Continue(agent) => format!("EXTERNAL: continue agent {agent}"),
             TriggerKind::Note { about } => format!("EXTERNAL: {about}"),
@@ -82,6 +82,11 @@ impl Assistant {
         let metadata = Map::from_iter([(KEY.to_owned(), serde_json::to_value(trigger).unwrap_or(Json::Null))]);
         let message = UserMessage { text: text.into(), message_id: id, input_channel: CHANNEL.into(), metadata };
         self.take(Incoming { conversation, message, tenant: "".into(), account: "".into() }, sink).await
+    }
+
+    /// Whether somebody may ask for a flow as the conversation stands.
+    pub fn may_start(&self, conversation: &Conversation, flow: &FlowId) -> bool {
+        segue_engine::dialogue::may_start(self.project(), conversation, flow)
     }
 
     /// Fires reminders at their times; never ends. One call for each process is enough. Dropping the future stops it; turns

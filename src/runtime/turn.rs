@@ -10,7 +10,7 @@ use segue_engine::{
     dialogue::{self, Input, InputKind, Next, Reason},
 };
 
-use super::{actions::Past, effects, hash, parts::Parts, recorded::Door, replies::TurnSink, timers, wording};
+use super::{actions::Past, hash, parts::Parts, recorded::Door, replies::TurnSink, stop, timers, wording};
 use crate::{
     cx::Cx,
     limits,
@@ -39,6 +39,8 @@ pub(super) struct Inheritance {
     pub(super) interrupted: Vec<Arc<str>>,
     /// What its effects had come to, when it was another version: then nothing is decided again (decisions.md 13.5).
     pub(super) upgraded: Option<Vec<EventKind>>,
+    /// Where it was stopped, if it was.
+    pub(super) cut: Option<stop::Cut>,
 }
 
 /// Walks one turn.
@@ -59,7 +61,7 @@ pub(super) async fn walk(
         walked.events.push(event);
     }
     let past = Past::default();
-    let mut upgraded = inheritance.upgraded;
+    let (mut upgraded, cut) = (inheritance.upgraded, inheritance.cut);
     let mut kind = timers::first_input(inbound);
     for effect in 0.. {
         let at = if effect == 0 { inbound.at } else { crate::clock::Clock::now(&*door.clock) };
@@ -93,9 +95,12 @@ pub(super) async fn walk(
             (_, None) if upgraded.is_some() => InputKind::Upgraded { outcomes: upgraded.take().unwrap_or_default() },
             (next, None) => {
                 sink.catch_up(&walked.replies, cx).await;
-                let cx = cx.step(effect);
                 let (past, failures) = ((&past, &*walked.events), &mut walked.failures);
-                effects::perform(next, parts, conversation, past, number, door, sink, failures, &cx).await
+                let scene = stop::Scene { parts, conversation, past, number, door, cut: cut.as_ref() };
+                match stop::carry_out(next, effect, &scene, sink, failures, cx).await {
+                    Some(kind) => kind,
+                    None => break,
+                }
             }
         };
     }

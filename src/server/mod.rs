@@ -17,6 +17,8 @@ use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_http::catch_panic::CatchPanicLayer;
 
+#[cfg(feature = "mcp")]
+use crate::channels::mcp::{self, Desk};
 use crate::{
     channels::{self, Channel, Inbox, a2a::A2aAgent},
     limits,
@@ -46,6 +48,11 @@ pub enum ServeError {
         "the HTTP API would be open to everybody who reaches {0}: set a token with `--auth-token` or leave `--host` away"
     )]
     Unguarded(IpAddr),
+    /// The assistant would be an MCP server for everybody.
+    #[error(
+        "the MCP server would be open to everybody who reaches {0}: set a token with `--auth-token`, or `mcp: {{auth_token: …}}` in credentials.yml, or leave `--host` away"
+    )]
+    OpenDesk(IpAddr),
     /// The assistant would be an agent for everybody.
     #[error(
         "`a2a_server` would let everybody who reaches {0} talk to the assistant: set `auth: {{token: ${{…}}}}` there"
@@ -67,6 +74,7 @@ impl ServeError {
         match self {
             Self::Unguarded(_) => "V0101",
             Self::Address { .. } => "V0102",
+            Self::OpenDesk(_) => "V0104",
             Self::Open(_) => "V0103",
         }
     }
@@ -82,6 +90,19 @@ pub fn router(assistant: &Assistant, channels: &[Arc<dyn Channel>]) -> Router {
     }
     // A panic in a route is one failed request; turns are tasks of their own and do not reach this.
     router.layer(CatchPanicLayer::new())
+}
+
+/// Adds the assistant as an MCP server, for a server that listens on `host`.
+///
+/// # Errors
+/// [`ServeError::OpenDesk`]: the network reaches it, and no token is asked for.
+#[cfg(feature = "mcp")]
+pub fn with_desk(router: Router, desk: &Desk, assistant: &Assistant, host: IpAddr) -> Result<Router, ServeError> {
+    if !host.is_loopback() && !desk.is_guarded() {
+        return Err(ServeError::OpenDesk(host));
+    }
+    let service = bridge::Bridge::new(desk.service(), assistant.clock());
+    Ok(router.route_service(mcp::PATH, service).layer(CatchPanicLayer::new()))
 }
 
 /// Adds the routes of an assistant that is offered to other agents.

@@ -10,6 +10,7 @@ mod cases;
 mod conformance;
 mod hooks;
 mod mcp;
+mod mcp_server;
 mod oauth;
 mod parts;
 mod program;

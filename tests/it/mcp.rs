@@ -8,7 +8,7 @@ mod web;
 
 use std::sync::{Arc, Mutex};
 
-use far::{Far, Paused};
+use far::Far;
 use futures::future::BoxFuture;
 use segue::{
     Answer, Assistant, AssistantBuilder, ChatRequest, ChatStream, Cx, Incoming, Llm, LlmError, ModelProfile, NoSink,
@@ -152,9 +152,9 @@ struct Talk {
 }
 
 impl Talk {
-    /// With this server over pipes, on paused time.
+    /// With this server over pipes, on its time.
     fn with(far: &Far, entry: &str) -> Self {
-        let clock: Arc<dyn Clock> = Paused::new();
+        let clock: Arc<dyn Clock> = Arc::new(far.clock.clone());
         let project = project(&format!("type: stdio, command: far, {entry}"));
         let def = &project.endpoints.mcp_servers["far"];
         let server = Arc::new(McpServer::in_process(def, far.pipes(), around(clock.clone())));

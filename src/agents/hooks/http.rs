@@ -16,7 +16,7 @@ use crate::{
     http::{Outbound, destination},
     limits, llm,
     secret::Secret,
-    tools::{Effect, FailureKind, Tool, ToolCx, ToolOutcome, ToolOutput, ToolSpec},
+    tools::{Effect, FailureKind, Tool, ToolCx, ToolFailure, ToolOutcome, ToolOutput, ToolSpec},
 };
 
 /// The version of the contract.
@@ -337,10 +337,10 @@ fn answer(bytes: &[u8]) -> ToolOutcome {
         return ToolOutcome::failed(FailureKind::BadResult, "the tool gave no JSON as agreed");
     };
     match (answer.error, answer.result) {
-        (Some(message), _) => ToolOutcome::Failed(crate::tools::ToolFailure {
-            fatal: answer.fatal,
-            ..crate::tools::ToolFailure::new(FailureKind::ToolError, message)
-        }),
+        (Some(message), _) => {
+            let failure = ToolFailure::new(FailureKind::ToolError, message);
+            ToolOutcome::Failed(ToolFailure { fatal: answer.fatal, ..failure })
+        }
         (None, Some(Json::String(text))) => {
             let content = vec![json!({"type": "text", "text": text})];
             ToolOutcome::Done(ToolOutput { content, ..ToolOutput::default() })

@@ -79,7 +79,7 @@ fn entry(session: bool) -> String {
     if session { ELICITATION.to_owned() } else { format!("{ELICITATION}, protocol_version: '2026-07-28'") }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_form_becomes_questions_of_the_dialogue() {
     for session in [true, false] {
         let far = form(session);
@@ -92,22 +92,22 @@ async fn a_form_becomes_questions_of_the_dialogue() {
             replies[0].contains(r#""mail":"ada@example.org""#) && replies[0].contains(r#""note":"none""#),
             "{replies:?}"
         );
-        assert!(replies[0].contains(r#""count":3"#), "a form wants whole numbers: {replies:?}");
+        assert!(replies[0].contains(r#""count":3,"#), "a form wants whole numbers: {replies:?}");
         assert!(talk.assistant.replay(&"u".into()).await.unwrap().is_none(), "a replay needs no server");
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_answer_that_the_form_does_not_take_is_asked_for_again() {
     let talk = Talk::with(&form(true), &entry(true));
     talk.say("/work").await;
     assert_eq!(talk.say("ada@example.org").await.0, ["How many seats?"]);
     assert_eq!(talk.say("12").await.0, ["How many seats?"], "nine at most");
     let (replies, _) = talk.say("2").await;
-    assert!(replies[0].contains(r#""count":2"#), "{replies:?}");
+    assert!(replies[0].contains(r#""count":2,"#), "{replies:?}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn what_is_known_is_not_asked_and_can_be_corrected() {
     let talk = Talk::with(&form(true), "elicitation: {mail: home, count: seats}");
     assert_eq!(talk.say("/work").await.0, ["How many seats?"], "the address is known");
@@ -123,7 +123,7 @@ async fn what_is_known_is_not_asked_and_can_be_corrected() {
     assert!(replies[0].contains("new@example.org"), "{replies:?}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn whoever_does_not_want_to_answer_may_stop() {
     let far = form(true);
     let talk = Talk::with(&far, "elicitation: {mail: home, count: seats}");
@@ -134,14 +134,14 @@ async fn whoever_does_not_want_to_answer_may_stop() {
     assert_eq!(far.answers()[0]["result"]["action"], "cancel");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_field_that_the_entry_does_not_name_is_never_asked() {
     let far = form(true);
     let talk = Talk::with(&far, "elicitation: {mail: home}");
     talk.breaks("/work", "nobody said who: decline").await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_agent_is_told_what_its_tool_needs_to_know() {
     let talk = Talk::with(&form(true), &entry(true));
     talk.say("/ask").await;
@@ -149,7 +149,7 @@ async fn an_agent_is_told_what_its_tool_needs_to_know() {
     assert!(told[0].starts_with("error[refused]: It needs to know from the user first: mail, count."), "{told:?}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_server_may_let_our_model_answer_within_its_budget() {
     let far = Far::new(|message, out, far| match message["method"].as_str() {
         Some("tools/call") => {
@@ -176,7 +176,7 @@ async fn a_server_may_let_our_model_answer_within_its_budget() {
     assert!(talk.assistant.replay(&"u".into()).await.unwrap().is_none());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn resources_and_prompts_are_offered_as_tools_where_the_entry_says_so() {
     let far = Far::new(|message, out, far| match message["method"].as_str() {
         Some("resources/read") => {
@@ -195,7 +195,7 @@ async fn resources_and_prompts_are_offered_as_tools_where_the_entry_says_so() {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn meta_carries_what_the_entry_names_and_nothing_else() {
     let far = Far::calls(|message, out, _| out.text(message, "yes"));
     let map = "meta_map: {static: {tenant: north}, from_slots: [{slot: home, param: who}, {slot: seats, param: seats}], \
@@ -207,7 +207,7 @@ async fn meta_carries_what_the_entry_names_and_nothing_else() {
     assert_eq!(Json::Object(meta), json!({"tenant": "north", "who": "ada@example.org", "by": "world"}));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_server_that_asks_without_end_is_declined() {
     let far = Far::new(|message, out, far| match message["method"].as_str() {
         Some("tools/call") => {
@@ -223,7 +223,7 @@ async fn a_server_that_asks_without_end_is_declined() {
     assert_eq!(far.of("tools/call").len(), 1 + segue::limits::MCP_QUESTIONS);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn what_a_server_has_our_model_read_is_bounded() {
     let far = Far::new(|message, out, far| match message["method"].as_str() {
         Some("tools/call") => {

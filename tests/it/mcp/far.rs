@@ -1,45 +1,16 @@
 //! An MCP server in this process that says what a test wants, over pipes or over HTTP.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering},
 };
 
-use futures::future::BoxFuture;
-use segue::{
-    clock::{Clock, Deadline, Timestamp},
-    tools::mcp::Pipes,
-};
+use segue::{testing::ManualClock, tools::mcp::Pipes};
 use serde_json::{Value as Json, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream},
     sync::mpsc,
-    time::Instant,
 };
-
-/// Tokio's time, which tests pause.
-pub(super) struct Paused(Instant);
-
-impl Paused {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Instant::now()))
-    }
-}
-
-impl Clock for Paused {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_micros(i64::try_from(self.elapsed().as_micros()).unwrap())
-    }
-    fn elapsed(&self) -> Duration {
-        self.0.elapsed()
-    }
-    fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(until.0.saturating_sub(self.elapsed())))
-    }
-}
 
 /// The way back to the client.
 #[derive(Clone)]
@@ -74,6 +45,8 @@ pub(super) struct Far {
     sessions: Arc<AtomicUsize>,
     /// The tools it lists.
     pub(super) tools: Arc<Mutex<Json>>,
+    /// The time of the conversation: it passes when the server lets it.
+    pub(super) clock: ManualClock,
 }
 
 /// A tool as a list holds it.
@@ -94,6 +67,7 @@ impl Far {
             heard: Arc::default(),
             sessions: Arc::default(),
             tools: Arc::new(Mutex::new(tools)),
+            clock: ManualClock::new(),
         }
     }
 

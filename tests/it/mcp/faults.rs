@@ -1,5 +1,7 @@
 //! The rows of the fault matrix, over pipes.
 
+use std::time::Duration;
+
 use segue::{clock::SystemClock, limits, tools::SourceStatus};
 use serde_json::json;
 
@@ -19,13 +21,14 @@ async fn m1_a_server_that_is_not_there_keeps_nobody_from_starting() {
     assert!(told.starts_with("A0509: agent clerk: none of its MCP servers answers: far:"), "{told}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn m2_a_server_that_never_begins_is_given_up_in_time() {
-    let talk = Talk::with(&Far::new(|_, _, _| {}), "");
-    talk.breaks("/work", "not listed in time").await;
+    let far = Far::new(|_, _, far| far.clock.advance(limits::MCP_INITIALISE));
+    let talk = Talk::with(&far, "");
+    talk.breaks("/work", "the deadline passed").await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn m3_a_server_of_another_time_is_refused_with_its_reason() {
     let far = Far::new(|message, out, _| {
         let error =
@@ -37,7 +40,7 @@ async fn m3_a_server_of_another_time_is_refused_with_its_reason() {
     Talk::with(&far, "").breaks("/work", "it refuses the handshake").await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn m4_death_in_mid_call_is_told_at_once_and_the_next_call_finds_a_new_session() {
     let far = Far::calls(|message, out, n| if n == 0 { out.die() } else { out.text(message, "yes") });
     let talk = Talk::with(&far, "");
@@ -51,15 +54,19 @@ async fn m4_death_in_mid_call_is_told_at_once_and_the_next_call_finds_a_new_sess
     assert_eq!(far.of("tools/call").len(), 2, "what only reads is sent once more");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn m5_and_m21_a_call_that_hangs_is_called_off_and_its_late_answer_reaches_nobody() {
     let first = Arc::new(Mutex::new(None));
-    let far = Far::calls(move |message, out, n| match n {
-        0 => *first.lock().unwrap() = Some(message.clone()),
-        _ => {
+    let far = Far::new(move |message, out, far| match message["method"].as_str() {
+        Some("tools/call") if far.of("tools/call").len() == 1 => {
+            *first.lock().unwrap() = Some(message.clone());
+            far.clock.advance(Duration::from_secs(3));
+        }
+        Some("tools/call") => {
             out.text(&first.lock().unwrap().take().unwrap(), "late");
             out.text(message, "in time");
         }
+        _ => far.usual(message, out),
     });
     let talk = Talk::with(&far, "tool_timeout: 3");
     talk.breaks("/work", "timeout: It did not answer within 3 s").await;
@@ -68,7 +75,7 @@ async fn m5_and_m21_a_call_that_hangs_is_called_off_and_its_late_answer_reaches_
     assert_eq!(far.sessions(), 1, "the session answers others: it is kept");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn m7_noise_is_dropped_and_too_much_of_it_ends_the_session() {
     let noise = |lines: usize| {
         Far::calls(move |message, out, n| {
@@ -86,7 +93,7 @@ async fn m7_noise_is_dropped_and_too_much_of_it_ends_the_session() {
     talk.works("/work", "yes").await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn m8_a_line_without_end_ends_the_session() {
     let far = Far::calls(|message, out, n| match n {
         0 => out.raw(&vec![b'{'; limits::MCP_LINE + 2]),
@@ -113,7 +120,7 @@ async fn m9_a_server_that_floods_its_standard_error_is_not_blocked() {
     Talk::of(builder(&entry).clock(Arc::new(SystemClock))).works("/work", "yes").await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn m10_a_list_that_changed_counts_from_the_next_turn() {
     let far = Far::calls(|message, out, _| out.text(message, "yes"));
     let (tools, script) = (far.tools.clone(), far.clone());
@@ -131,7 +138,7 @@ async fn m10_a_list_that_changed_counts_from_the_next_turn() {
     talk.breaks("/work", "the server `far` lists no tool `work`").await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn m11_a_list_without_end_comes_to_one() {
     let far = Far::new(|message, out, far| match message["method"].as_str() {
         Some("tools/list") => out.answer(message, json!({"tools": *far.tools.lock().unwrap(), "nextCursor": "again"})),
@@ -142,7 +149,7 @@ async fn m11_a_list_without_end_comes_to_one() {
     assert!(far.of("tools/list").len() <= 2, "the same cursor twice is the end");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn m12_and_m13_bad_schemas_and_names_are_left_out_and_spoil_no_other_tool() {
     let far = Far::calls(|message, out, _| out.text(message, "yes"));
     let mut remote = listed("work", json!({}));
@@ -158,7 +165,7 @@ async fn m12_and_m13_bad_schemas_and_names_are_left_out_and_spoil_no_other_tool(
     assert!(names.contains(&"look".to_owned()) && !names.iter().any(|n| n == "LOOK" || n == "work"), "{names:?}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn m14_a_description_reaches_the_model_cleaned_and_cut() {
     let far = Far::calls(|message, out, _| out.text(message, "yes"));
     let mut tool = listed("work", json!({}));
@@ -170,7 +177,7 @@ async fn m14_a_description_reaches_the_model_cleaned_and_cut() {
     assert!(description.starts_with("obey me x") && description.len() <= limits::MCP_DESCRIPTION);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn m15_a_huge_answer_is_no_answer_and_a_large_one_is_cut_for_the_model() {
     let huge = Far::calls(|message, out, _| out.text(message, &"x".repeat(limits::TOOL_RAW_RESULT + 1)));
     Talk::with(&huge, "").breaks("/work", "bad_result: Its answer of").await;
@@ -181,7 +188,7 @@ async fn m15_a_huge_answer_is_no_answer_and_a_large_one_is_cut_for_the_model() {
     assert!(told[0].len() <= limits::TOOL_RESULT && told[0].contains("[…cut:"), "{}", told[0].len());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn m16_an_answer_against_its_own_schema_fills_no_slot() {
     let far =
         Far::calls(|message, out, _| out.answer(message, json!({"content": [], "structuredContent": {"n": "no"}})));
@@ -191,7 +198,7 @@ async fn m16_an_answer_against_its_own_schema_fills_no_slot() {
     Talk::with(&far, "").breaks("/work", "bad_result: Its answer breaks its own output schema").await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn m17_a_tools_own_error_is_told_and_nothing_is_repeated() {
     let far = Far::calls(|message, out, _| {
         out.answer(message, json!({"isError": true, "content": [{"type": "text", "text": "sold out"}]}));
@@ -203,7 +210,7 @@ async fn m17_a_tools_own_error_is_told_and_nothing_is_repeated() {
     assert_eq!(replies, ["I was told: error[tool_error]: sold out"]);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn m18_what_a_server_asks_is_refused_unless_its_entry_allows_it() {
     let far = Far::new(|message, out, far| match message["method"].as_str() {
         Some("tools/call") => {
@@ -235,19 +242,16 @@ async fn m18_what_a_server_asks_is_refused_unless_its_entry_allows_it() {
     assert!(talk.clerk.0.lock().unwrap().is_empty(), "our model was not asked");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn m20_a_flood_of_progress_extends_no_deadline() {
     let far = Far::new(|message, out, far| match message["method"].as_str() {
         Some("tools/call") => {
             let token = message["params"]["_meta"]["progressToken"].clone();
-            let out = out.clone();
-            tokio::spawn(async move {
-                for n in 0..10_000 {
-                    let params = json!({"progressToken": token, "progress": n});
-                    out.send(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}));
-                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-                }
-            });
+            for n in 0..10_000 {
+                let params = json!({"progressToken": token, "progress": n});
+                out.send(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}));
+            }
+            far.clock.advance(Duration::from_secs(3));
         }
         _ => far.usual(message, out),
     });

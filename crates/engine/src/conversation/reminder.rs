@@ -33,6 +33,8 @@ pub enum TriggerKind {
     Intent(Arc<str>),
     /// This flow.
     Flow(FlowId),
+    /// This flow, as a user may ask for it: its guard must hold.
+    Request(FlowId),
     /// Nothing: the flow under way ends as if the user had stopped it.
     Cancel {
         /// Why, for operators.

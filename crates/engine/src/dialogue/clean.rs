@@ -11,7 +11,7 @@ use super::{
 use crate::{
     conversation::{Command, FilledBy, FrameKind, PatternFrame},
     ids::{FlowId, FrameId, SlotName},
-    project::{Project, StepKind},
+    project::{Call, Project, StepKind},
 };
 
 /// What was under way when the user wrote. Commands change the stack one after the other; they all judge by this.
@@ -65,10 +65,12 @@ impl Scene {
     pub(super) fn collects(&self, project: &Project, flows: &[FlowId], slot: &SlotName, eager: bool) -> bool {
         flows.iter().filter_map(|flow| project.flow(flow.as_str())).any(|flow| {
             let mut found = false;
-            each_step(project, flow, &mut Vec::new(), &mut |kind| {
-                if let StepKind::Collect(collect) = kind {
+            each_step(project, flow, &mut Vec::new(), &mut |kind| match kind {
+                StepKind::Collect(collect) => {
                     found |= collect.slot == *slot && !(eager && collect.ask_before_filling);
                 }
+                StepKind::Call(Call::Tool { server, .. }) => found |= project.may_ask(server, slot),
+                _ => {}
             });
             found
         })

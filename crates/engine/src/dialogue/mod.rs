@@ -48,6 +48,7 @@ use crate::{
         ActionCall, ActionOutcome, AgentCall, AgentOutcome, BotMessage, Command, Conversation, Event, EventKind,
         SearchCall, SearchOutcome, ToolCallStep, ToolResult, Trigger, UserMessage,
     },
+    ids::FlowId,
     project::Project,
     time::Timestamp,
 };
@@ -153,6 +154,11 @@ pub fn advance(project: &Project, conversation: &mut Conversation, input: Input)
         "the conversation changed by something else than its events"
     );
     advance
+}
+
+/// Whether somebody may ask for a flow as the conversation stands: one of the author's, whose guard holds.
+pub fn may_start(project: &Project, conversation: &Conversation, flow: &FlowId) -> bool {
+    commands::may_start(&context::View::new(project, conversation, conversation.stack.frames()), flow)
 }
 
 /// Makes the message of a response as the conversation stands, for answers of action servers that name one: the variation is

@@ -81,7 +81,11 @@ pub(super) fn triggered(turn: &mut Turn<'_>, trigger: Trigger) -> Next {
 fn commands_of(turn: &mut Turn<'_>, trigger: &Trigger) -> Vec<Command> {
     match &trigger.what {
         TriggerKind::Intent(name) => structured::meaning(turn, name, "", &trigger.values),
-        TriggerKind::Flow(flow) => {
+        TriggerKind::Request(flow) if !commands::may_start(&turn.view(), flow) => {
+            turn.note(format!("`{flow}` cannot be asked for now: it is not there, or its guard does not hold"));
+            Vec::new()
+        }
+        TriggerKind::Flow(flow) | TriggerKind::Request(flow) => {
             let values = trigger.values.iter().map(|(name, value)| Command::SetSlot {
                 name: SlotName::from(name.as_str()),
                 value: value.clone(),

@@ -127,15 +127,16 @@ fn wants(turn: &mut Turn<'_>, slots: &[SlotName], reason: &str) -> bool {
     let (utter, action) =
         (ResponseName::from(format!("utter_ask_{first}")), ActionName::from(format!("action_ask_{first}")));
     if turn.project.response(utter.as_str()).is_none() && !turn.project.lists_action(action.as_str()) {
-        turn.note(&format!("a tool wants slot `{first}`, but there is neither `{utter}` nor `{action}`: {reason}"));
+        turn.note(format!("a tool wants slot `{first}`, but there is neither `{utter}` nor `{action}`: {reason}"));
         return false;
     }
-    turn.note(&format!("a tool asks back: {reason}"));
+    turn.note(format!("a tool asks back: {reason}"));
     for slot in slots {
         if !turn.slot(slot.as_str()).is_null() {
             turn.set_slot(slot, Json::Null, FilledBy::Flow);
         }
     }
+    turn.remember_step();
     if let Some(top) = turn.stack.last_mut() {
         top.at = Position::Before(step.clone());
     }

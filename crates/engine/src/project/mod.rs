@@ -48,7 +48,7 @@ pub use self::{
 };
 use crate::{
     finding::Finding,
-    ids::{ActionName, AgentName, FlowId, ResponseName, SlotName},
+    ids::{ActionName, AgentName, FlowId, ResponseName, ServerName, SlotName},
     template::{Template, TemplateEngine},
 };
 
@@ -141,6 +141,10 @@ impl Project {
     /// Whether a custom action of this name is listed.
     pub fn lists_action(&self, name: &str) -> bool {
         self.domain.actions.contains_key(name)
+    }
+    /// Whether an MCP server may have this slot asked for in the middle of a call.
+    pub fn may_ask(&self, server: &ServerName, slot: &SlotName) -> bool {
+        self.endpoints.mcp_servers.get(server).is_some_and(|def| def.elicitation.values().any(|named| named == slot))
     }
     /// The author's flows: those that are no patterns.
     pub fn user_flows(&self) -> impl Iterator<Item = &Arc<Flow>> {

@@ -1,13 +1,8 @@
-//! Requests to where metadata points: guarded, capped, and with few redirects.
+//! Requests to where metadata points: guarded and capped.
 
 use futures::future::BoxFuture;
-use reqwest::{
-    Url,
-    header::{AUTHORIZATION, LOCATION},
-};
-use rmcp::transport::auth::{
-    OAuthHttpClient, OAuthHttpClientError, OAuthHttpClientFuture, OAuthHttpRedirectPolicy, OAuthHttpRequest,
-};
+use reqwest::Url;
+use rmcp::transport::auth::{OAuthHttpClient, OAuthHttpClientError, OAuthHttpClientFuture, OAuthHttpRequest};
 
 use crate::{
     http::{Guard, destination},
@@ -50,31 +45,11 @@ impl Errand {
         self.guard.admits(&url).map(|()| url)
     }
 
+    /// Sends one request. Redirects are not followed here: those of metadata are the library's matter, within one host.
     async fn run(&self, errand: OAuthHttpRequest) -> Result<Answer, String> {
-        let mut request = reqwest::Request::try_from(errand.request).map_err(|error| error.to_string())?;
-        let follow = errand.redirect_policy == OAuthHttpRedirectPolicy::Follow;
-        for _ in 0..=limits::MCP_REDIRECTS {
-            self.guard.admits(request.url())?;
-            let again = request.try_clone();
-            let here = request.url().clone();
-            let response = self.client()?.execute(request).await.map_err(|e| e.without_url().to_string())?;
-            let target = response.headers().get(LOCATION).and_then(|to| here.join(to.to_str().ok()?).ok());
-            match (again, target) {
-                (Some(mut next), Some(target)) if follow && response.status().is_redirection() => {
-                    if target.origin() != here.origin() {
-                        next.headers_mut().remove(AUTHORIZATION);
-                        // What was posted for one host is for that host alone.
-                        if next.body().is_some() {
-                            return Err("a redirect to another host was not followed".to_owned());
-                        }
-                    }
-                    *next.url_mut() = target;
-                    request = next;
-                }
-                _ => return read(response).await,
-            }
-        }
-        Err(format!("more than {} redirects", limits::MCP_REDIRECTS))
+        let request = reqwest::Request::try_from(errand.request).map_err(|error| error.to_string())?;
+        self.guard.admits(request.url())?;
+        read(self.client()?.execute(request).await.map_err(|error| error.without_url().to_string())?).await
     }
 }
 

@@ -12,10 +12,10 @@ mod free_form;
 mod set_slot;
 mod start_flow;
 
-use super::{Next, clean, clean::Scene, interrupt, patterns, turn::Turn};
+use super::{Next, clean, clean::Scene, context::View, interrupt, patterns, turn::Turn};
 use crate::{
     conversation::{Command, EventKind, Frame, FrameKind, PatternFrame, Position},
-    ids::SlotName,
+    ids::{FlowId, SlotName},
 };
 
 /// Where commands came from.
@@ -110,11 +110,17 @@ pub(super) fn none(turn: &mut Turn<'_>, source: Source) -> Next {
     turn.walk()
 }
 
-fn started(command: &Command) -> Option<crate::ids::FlowId> {
+fn started(command: &Command) -> Option<FlowId> {
     match command {
         Command::StartFlow { flow } => Some(flow.clone()),
         _ => None,
     }
+}
+
+/// Whether somebody may ask for a flow as things stand: one of the author's, whose guard holds.
+pub(super) fn may_start(view: &View<'_>, flow: &FlowId) -> bool {
+    let known = view.project.flow(flow.as_str()).filter(|flow| !flow.is_pattern());
+    known.is_some_and(|flow| flow.guard.as_ref().is_none_or(|guard| view.eval(guard).holds))
 }
 
 /// Asks the command's own rule. `kept` are those that survived so far, `all` the whole message when it has several.

@@ -25,6 +25,7 @@ fn asks_for(project: &Project, frame: &Frame, step: &StepId, slots: &[SlotName])
     };
     match &step.kind {
         StepKind::Collect(collect) => slots.contains(&collect.slot),
+        StepKind::Call(Call::Tool { server, .. }) => slots.iter().any(|slot| project.may_ask(server, slot)),
         // The call under way knows its own steps better.
         StepKind::Call(Call::Flow(child)) if frame.at != Position::At(step.id.clone()) => {
             project.flow(child.as_str()).is_some_and(|child| {

@@ -11,6 +11,7 @@ pub(crate) static CREDENTIALS: Shape = Shape {
     keys: &[
         key("version", Takes::Any, "The format's version; conventional and not needed.").quiet(),
         key("rest", Takes::Any, "Messages over HTTP."),
+        key("mcp", Takes::Any, "The assistant as an MCP server, under `/mcp`."),
         key("cmdline", Takes::Any, "The terminal; `segue chat` needs no entry.").quiet(),
         key("rasa", Takes::Any, "A server of the vendor.").quiet(),
         key("inspector", Takes::Any, "The development page.").quiet(),

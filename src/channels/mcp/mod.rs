@@ -1,0 +1,168 @@
+//! The assistant as an MCP server, for hosts whose own model hands a talk to it.
+//!
+//! Entry: [`Desk`]; it serves one host on standard input and output, or many as an HTTP [`Service`]. Never: a talk that began
+//! on another channel is reached from here, nor the transcript of one that another session began.
+
+mod answer;
+mod handler;
+mod http;
+mod offers;
+mod question;
+mod session;
+mod sink;
+mod transcript;
+mod words;
+
+use std::{fmt, future::Future, sync::Arc};
+
+use rmcp::{ServiceExt, transport::io::stdio_pipes};
+use serde_json::Value as Json;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use self::{offers::Offers, session::Session};
+use super::{Bearer, Service};
+use crate::{cx::Cx, limits, runtime::Assistant};
+
+/// The name of this channel in conversations, and of its entry in `credentials.yml`.
+pub const NAME: &str = "mcp";
+/// Where it is served over HTTP.
+pub const PATH: &str = "/mcp";
+
+/// How the assistant is offered.
+#[derive(Clone, Debug, Default)]
+pub struct Offer {
+    /// Whether questions for a slot are put to the person behind a host that can do so, in place of ending the call.
+    pub elicits: bool,
+    /// HTTP: the token that callers must show.
+    pub token: Option<Bearer>,
+    /// HTTP: web pages that may call, as `https://host:port` or `https://host:*`.
+    pub origins: Vec<String>,
+    /// HTTP: the names under which this server is called; empty where a token is asked for means any.
+    pub hosts: Vec<String>,
+    /// HTTP: whether only this machine reaches the server; then pages of this machine may call too.
+    pub local: bool,
+}
+
+impl Offer {
+    /// With the settings of `credentials.yml`: `auth_token`, `elicitation`, `allowed_origins`, `allowed_hosts`.
+    ///
+    /// # Errors
+    /// What is wrong with a setting, and the cure.
+    pub fn from_settings(settings: &Json) -> Result<Self, String> {
+        let mut offer = Self::default();
+        for (key, value) in settings.as_object().into_iter().flatten() {
+            match (key.as_str(), value) {
+                (_, Json::Null) => {}
+                ("elicitation", Json::Bool(elicits)) => offer.elicits = *elicits,
+                ("auth_token", Json::String(token)) => {
+                    let token = Bearer::new(token).ok_or("`auth_token` is empty; set it, or leave the key out")?;
+                    offer.token = Some(token);
+                }
+                ("allowed_origins", list) => offer.origins = texts(key, list)?,
+                ("allowed_hosts", list) => offer.hosts = texts(key, list)?,
+                ("auth_token", _) => return Err("`auth_token` must be a text; put it into quotes".to_owned()),
+                ("elicitation", _) => return Err("`elicitation` must be true or false".to_owned()),
+                (other, _) => {
+                    return Err(format!(
+                        "there is no setting `{other}`; there are `auth_token`, `elicitation`, `allowed_origins` and `allowed_hosts`"
+                    ));
+                }
+            }
+        }
+        Ok(offer)
+    }
+}
+
+fn texts(key: &str, list: &Json) -> Result<Vec<String>, String> {
+    let texts = list.as_array().map(|list| list.iter().map(|one| one.as_str().map(str::to_owned)).collect());
+    texts.flatten().ok_or_else(|| format!("`{key}` must be a list of texts"))
+}
+
+/// The assistant at a desk where hosts come with their wishes. Cheap to clone; clones are the same desk.
+#[derive(Clone)]
+pub struct Desk(Arc<Shared>);
+
+/// What all sessions share.
+struct Shared {
+    assistant: Assistant,
+    offers: Offers,
+    offer: Offer,
+    /// Calls of all sessions; whoever closes the desk waits until all are back.
+    calls: Semaphore,
+    /// Ends every session.
+    closed: CancellationToken,
+}
+
+/// Calls that may be under way at once; as many as turns.
+const CALLS: u32 = limits::TURNS_IN_FLIGHT as u32;
+
+impl Desk {
+    /// Makes the tools of the assistant's project.
+    pub fn new(assistant: &Assistant, offer: Offer) -> Self {
+        let offers = Offers::of(assistant.project());
+        let calls = Semaphore::new(limits::TURNS_IN_FLIGHT);
+        Self(Arc::new(Shared { assistant: assistant.clone(), offers, offer, calls, closed: CancellationToken::new() }))
+    }
+
+    /// Whether callers over HTTP must show a token.
+    pub fn is_guarded(&self) -> bool {
+        self.0.offer.token.is_some()
+    }
+
+    /// The names of the tools, in order.
+    pub fn tools(&self) -> impl Iterator<Item = &str> {
+        self.0.offers.tools.iter().map(|tool| &*tool.name)
+    }
+
+    /// Serves one host over standard input and output until it hangs up, or `stop` completes. *Cancellation*: turns under
+    /// way go on until the assistant is closed.
+    ///
+    /// # Errors
+    /// Why the host and we could not begin, or what broke.
+    pub async fn serve_stdio(&self, stop: impl Future<Output = ()>) -> Result<(), String> {
+        self.serve(stdio_pipes(), stop).await
+    }
+
+    /// The same over other pipes.
+    ///
+    /// # Errors
+    /// As [`serve_stdio`](Self::serve_stdio).
+    pub async fn serve<R, W>(&self, (read, write): (R, W), stop: impl Future<Output = ()>) -> Result<(), String>
+    where
+        R: tokio::io::AsyncRead + Send + Unpin + 'static,
+        W: tokio::io::AsyncWrite + Send + Unpin + 'static,
+    {
+        let mut stop = std::pin::pin!(stop);
+        let begun = Session::new(self.0.clone()).serve((read, write));
+        let running = tokio::select! {
+            begun = begun => begun.map_err(|error| format!("the MCP handshake failed: {error}"))?,
+            () = &mut stop => return Ok(()),
+        };
+        tokio::select! {
+            ended = running.waiting() => ended.map(drop).map_err(|error| format!("the MCP server ended badly: {error}")),
+            () = stop => Ok(()),
+        }
+    }
+
+    /// The same for many hosts over streamable HTTP, below one path.
+    pub fn service(&self) -> Service {
+        http::service(&self.0)
+    }
+
+    /// Lets calls under way end within [`limits::DRAIN`], then ends every session.
+    pub async fn close(&self) {
+        let cx = Cx::new(self.0.assistant.clock().clone(), limits::DRAIN);
+        let _ = cx.wait(self.0.calls.acquire_many(CALLS)).await;
+        self.0.closed.cancel();
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").field("offer", &self.0.offer).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! One session of a host: what it asks for becomes a turn, and what it began it may look at.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rmcp::{
+    ErrorData, RoleServer,
+    model::{CallToolResult, ContentBlock, JsonObject, ProtocolVersion},
+    service::RequestContext,
+};
+use segue_engine::{
+    conversation::{Conversation, Trigger, TriggerKind, UserMessage},
+    ids::{ConversationId, FlowId, MessageId},
+};
+use serde_json::{Map, Value as Json};
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use super::{NAME, Shared, answer::Said, question, sink::ProgressSink, words::say};
+use crate::{
+    limits,
+    runtime::{Incoming, ReceiveError, Report},
+};
+
+/// The key in `_meta` by which a repeated call is known; our own client sends it under the same name.
+pub(super) const IDEMPOTENCY_KEY: &str = "segue/idempotencyKey";
+/// What the id of every talk begins with, so that none of another channel can be meant.
+const PREFIX: &str = "mcp-";
+
+/// One session.
+pub(super) struct Session {
+    pub(super) shared: Arc<Shared>,
+    /// Tells the keys of this session from those of others.
+    scope: Uuid,
+    /// The talks it began, the newest last.
+    began: Mutex<VecDeque<ConversationId>>,
+    /// Calls of this session.
+    calls: Semaphore,
+}
+
+/// What a call wants.
+enum Wish {
+    /// To say something.
+    Say(String),
+    /// To begin a flow with these values.
+    Begin(FlowId, Map<String, Json>),
+}
+
+/// A call on its way.
+struct Call<'a> {
+    id: ConversationId,
+    key: String,
+    context: &'a RequestContext<RoleServer>,
+}
+
+impl Session {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let calls = Semaphore::new(limits::MCP_SERVED_CALLS);
+        Self { shared, scope: Uuid::new_v4(), began: Mutex::default(), calls }
+    }
+
+    /// The talks that this session began, oldest first.
+    pub(super) fn began(&self) -> Vec<ConversationId> {
+        self.began.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    /// Calls a tool. An error of the protocol is for a tool that is not there; whatever else goes wrong, the model reads.
+    pub(super) async fn call(
+        &self,
+        name: &str,
+        arguments: JsonObject,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let Some(offered) = self.shared.offers.get(name) else {
+            return Err(ErrorData::invalid_params(format!("there is no tool {name:?}"), None));
+        };
+        let arguments = Json::Object(arguments);
+        let problems = offered.problems(&arguments);
+        let Json::Object(mut arguments) = arguments else { return Ok(refusal(String::new())) };
+        if !problems.is_empty() {
+            return Ok(refusal(say("wrong_arguments", &[("problems", &problems.join(" "))])));
+        }
+        let (Ok(_mine), Ok(_all)) = (self.calls.try_acquire(), self.shared.calls.try_acquire()) else {
+            return Ok(refusal(say("busy", &[])));
+        };
+        let given = arguments.shift_remove(&offered.conversation);
+        let key = context.meta.get(IDEMPOTENCY_KEY).and_then(Json::as_str).unwrap_or_default().to_owned();
+        let id = match self.talk(given.as_ref().and_then(Json::as_str), &key, context).await {
+            Ok(id) => id,
+            Err(problem) => return Ok(refusal(problem)),
+        };
+        let wish = match &offered.flow {
+            Some(flow) => Wish::Begin(flow.clone(), arguments),
+            None => Wish::Say(arguments.get("message").and_then(Json::as_str).unwrap_or_default().to_owned()),
+        };
+        let flow = offered.flow.as_ref();
+        Ok(self.perform(Call { id, key, context }, wish, flow).await.unwrap_or_else(|error| {
+            tracing::error!(channel = NAME, code = error.code(), "{error}");
+            let reason = match error {
+                ReceiveError::Busy(why) => format!("the talk is busy: {why}"),
+                _ => "something went wrong on our side".to_owned(),
+            };
+            refusal(say("no_turn", &[("reason", &reason)]))
+        }))
+    }
+
+    /// The talk that is meant: an earlier one of this channel, or a new one.
+    async fn talk(
+        &self,
+        given: Option<&str>,
+        key: &str,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<ConversationId, String> {
+        if key.len() > limits::WIRE_NAME {
+            let problem = format!("`_meta.{IDEMPOTENCY_KEY}` is longer than {} bytes", limits::WIRE_NAME);
+            return Err(say("wrong_arguments", &[("problems", &problem)]));
+        }
+        if let Some(given) = given.filter(|given| !given.is_empty()) {
+            let id = ConversationId::from(given);
+            let known = given.starts_with(PREFIX)
+                && self.shared.assistant.conversation(&id).await.is_ok_and(|talk| talk.events > 0);
+            return if known { Ok(id) } else { Err(say("no_conversation", &[("id", given)])) };
+        }
+        let id = match (key, is_alone(context)) {
+            ("", _) => Uuid::new_v4().simple().to_string(),
+            // Nothing tells two callers apart but the key: then it must be one that nobody guesses or happens to use.
+            (key, true) if key.len() < limits::MCP_SERVED_KEY => {
+                return Err(say("short_key", &[("least", &limits::MCP_SERVED_KEY.to_string())]));
+            }
+            (key, true) => named_by("", key),
+            (key, false) => named_by(&self.scope.to_string(), key),
+        };
+        let id = ConversationId::from(format!("{PREFIX}{id}"));
+        let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        if !began.contains(&id) {
+            if began.len() >= limits::MCP_SERVED_TALKS {
+                began.pop_front();
+            }
+            began.push_back(id.clone());
+        }
+        Ok(id)
+    }
+
+    async fn perform(&self, call: Call<'_>, wish: Wish, flow: Option<&FlowId>) -> Result<CallToolResult, ReceiveError> {
+        let assistant = &self.shared.assistant;
+        let mut report = self.turn(&call, wish, 0).await?;
+        let mut said = Said::new(&call.id);
+        for round in 1..=limits::MCP_SERVED_QUESTIONS {
+            said.hear(&report);
+            let talk = assistant.conversation(&call.id).await?;
+            if let Some(flow) = flow.filter(|_| report.replies.is_empty() && round == 1)
+                && !assistant.may_start(&talk, flow)
+            {
+                return Ok(refusal(say("no_start", &[("flow", flow.as_str())])));
+            }
+            match self.asked(&call, &report, &talk).await {
+                Some(answer) => report = self.turn(&call, Wish::Say(answer), round).await?,
+                None => return Ok(said.result(assistant.project(), &talk, call.context.ct.is_cancelled())),
+            }
+        }
+        said.hear(&report);
+        let talk = assistant.conversation(&call.id).await?;
+        Ok(said.result(assistant.project(), &talk, call.context.ct.is_cancelled()))
+    }
+
+    /// One turn. Rounds of one call have keys of their own.
+    async fn turn(&self, call: &Call<'_>, wish: Wish, round: usize) -> Result<Report, ReceiveError> {
+        let key = match (call.key.as_str(), round) {
+            ("", _) => String::new(),
+            (key, 0) => key.to_owned(),
+            (key, round) => format!("{key}/{round}"),
+        };
+        let sink = Box::new(ProgressSink::new(call.context));
+        let assistant = &self.shared.assistant;
+        match wish {
+            Wish::Say(text) => {
+                let message = UserMessage {
+                    text: text.trim().into(),
+                    message_id: MessageId::from(key),
+                    input_channel: NAME.into(),
+                    metadata: Map::new(),
+                };
+                let (tenant, account) = ("".into(), "".into());
+                assistant.receive(Incoming { conversation: call.id.clone(), message, tenant, account }, sink).await
+            }
+            Wish::Begin(flow, values) => {
+                let trigger = Trigger { what: TriggerKind::Request(flow), values, reminder: None };
+                assistant.trigger(call.id.clone(), trigger, MessageId::from(key), sink).await
+            }
+        }
+    }
+
+    /// Puts the open question to the person, where the host can and it was wished for; what they answered, as a message.
+    async fn asked(&self, call: &Call<'_>, report: &Report, talk: &Conversation) -> Option<String> {
+        if !self.shared.offer.elicits || report.repeated || call.context.ct.is_cancelled() {
+            return None;
+        }
+        let question = question::open(self.shared.assistant.project(), talk)?;
+        question.put(&question::words(report), call.context, self.shared.assistant.clock()).await
+    }
+}
+
+/// Whether this request belongs to no session, so that nothing but the request itself says who calls.
+fn is_alone(context: &RequestContext<RoleServer>) -> bool {
+    let over_http = context.extensions.get::<axum::http::request::Parts>();
+    over_http.is_some_and(|head| !head.headers.contains_key("mcp-session-id"))
+}
+
+/// Whether the host speaks a revision that asks a person in another way than we do.
+pub(super) fn is_newer(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
+}
+
+fn named_by(scope: &str, key: &str) -> String {
+    let digest = Sha256::digest(format!("{scope}\n{key}").as_bytes());
+    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An answer that says what was wrong.
+fn refusal(problem: String) -> CallToolResult {
+    CallToolResult::error(vec![ContentBlock::text(problem)])
+}

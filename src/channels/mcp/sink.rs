@@ -1,0 +1,65 @@
+//! What is said during a turn, as progress of the call; and the way a host stops a turn.
+
+use futures::future::BoxFuture;
+use rmcp::{
+    Peer, RoleServer,
+    model::{ProgressNotificationParam, ProgressToken},
+    service::RequestContext,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::super::wire;
+use crate::{
+    conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
+    cx::Cx,
+    limits,
+};
+
+/// Tells a host how a call is coming on, if it asked for that. Everything that is said stands in the answer as well.
+pub(super) struct ProgressSink {
+    told: Option<(ProgressToken, Peer<RoleServer>)>,
+    /// How many pieces were told: progress must grow.
+    count: f64,
+    stop: CancellationToken,
+}
+
+impl ProgressSink {
+    pub(super) fn new(context: &RequestContext<RoleServer>) -> Self {
+        let told = context.meta.get_progress_token().map(|token| (token, context.peer.clone()));
+        Self { told, count: 0.0, stop: context.ct.clone() }
+    }
+
+    async fn tell(&mut self, words: String, cx: &Cx) {
+        let Some((token, peer)) = &self.told else { return };
+        self.count += 1.0;
+        let news = ProgressNotificationParam::new(token.clone(), self.count).with_message(words);
+        // A host that does not read must not hold the turn: the answer has everything.
+        let told = cx.within(limits::CHANNEL_PATIENCE).wait(peer.notify_progress(news)).await;
+        if !matches!(told, Ok(Ok(()))) {
+            self.told = None;
+        }
+    }
+}
+
+impl ReplySink for ProgressSink {
+    fn streams(&self) -> bool {
+        self.told.is_some()
+    }
+    fn send<'a>(&'a mut self, piece: ReplyPiece, cx: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        Box::pin(async move {
+            match piece {
+                ReplyPiece::Message { message, .. } | ReplyPiece::End { message, .. } => {
+                    let words = wire::texts(&message).join("\n\n");
+                    if !words.is_empty() {
+                        self.tell(words, cx).await;
+                    }
+                }
+                ReplyPiece::Start { .. } | ReplyPiece::Delta { .. } | ReplyPiece::Activity { .. } => {}
+            }
+            Ok(Receipt::Delivered)
+        })
+    }
+    fn stop(&self) -> Option<CancellationToken> {
+        Some(self.stop.clone())
+    }
+}

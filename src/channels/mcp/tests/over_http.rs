@@ -1,0 +1,135 @@
+//! Over HTTP: who is let in, and how many.
+
+use axum::{
+    body::Bytes,
+    http::{Request, StatusCode},
+};
+use futures::StreamExt;
+use tower::ServiceExt as _;
+
+use super::*;
+use crate::{
+    channels::{Bearer, Body, Service},
+    limits,
+};
+
+fn service(offer: Offer) -> Service {
+    Desk::new(&assistant(&["start flow greet", "start flow greet"]), offer).service()
+}
+
+fn local() -> Offer {
+    Offer { local: true, ..Offer::default() }
+}
+
+/// Posts a message; status, session, and what was answered.
+async fn post(service: &Service, heads: &[(&str, &str)], message: &Json) -> (StatusCode, Option<String>, String) {
+    let mut request = Request::post("/").header("host", "localhost:1").header("content-type", "application/json");
+    request = request.header("accept", "application/json, text/event-stream");
+    for (name, value) in heads {
+        if *name == "host" {
+            request.headers_mut().unwrap().remove("host");
+        }
+        request = request.header(*name, *value);
+    }
+    let answer = service.clone().oneshot(request.body(Bytes::from(message.to_string())).unwrap()).await.unwrap();
+    let session = answer.headers().get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
+    let status = answer.status();
+    let text = match answer.into_body() {
+        Body::Whole(bytes) => bytes.to_vec(),
+        Body::Stream(mut pieces) => {
+            let mut all = Vec::new();
+            while let Some(piece) = pieces.next().await {
+                all.extend_from_slice(&piece);
+                if String::from_utf8_lossy(&all).contains("\"jsonrpc\"") {
+                    break;
+                }
+            }
+            all
+        }
+    };
+    (status, session, String::from_utf8(text).unwrap())
+}
+
+fn initialize() -> Json {
+    json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "host", "version": "1"},
+    }})
+}
+
+#[tokio::test]
+async fn only_the_token_lets_in() {
+    let service = service(Offer { token: Bearer::new("s3cret"), ..Offer::default() });
+    assert_eq!(post(&service, &[], &initialize()).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(post(&service, &[("authorization", "Bearer wrong")], &initialize()).await.0, StatusCode::UNAUTHORIZED);
+    let (status, session, _) = post(&service, &[("authorization", "Bearer s3cret")], &initialize()).await;
+    assert_eq!(status, StatusCode::OK);
+    let session = session.unwrap();
+    let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
+    let heads = [("mcp-session-id", session.as_str()), ("mcp-protocol-version", "2025-11-25")];
+    assert_eq!(post(&service, &heads, &list).await.0, StatusCode::UNAUTHORIZED, "a session is no proof");
+}
+
+#[tokio::test]
+async fn pages_of_others_are_kept_out() {
+    let service = service(Offer { origins: vec!["https://app.example:443".to_owned()], ..local() });
+    for (heads, wanted) in [
+        (vec![("origin", "http://evil.example")], StatusCode::FORBIDDEN),
+        (vec![("origin", "null")], StatusCode::FORBIDDEN),
+        (vec![("host", "evil.example")], StatusCode::FORBIDDEN),
+        (vec![("origin", "http://localhost:3000")], StatusCode::OK),
+        (vec![("origin", "https://app.example")], StatusCode::OK),
+        (vec![("host", "127.0.0.1:5005")], StatusCode::OK),
+        (vec![], StatusCode::OK),
+    ] {
+        assert_eq!(post(&service, &heads, &initialize()).await.0, wanted, "{heads:?}");
+    }
+    let far = super::over_http::service(Offer { token: Bearer::new("s3cret"), ..Offer::default() });
+    let heads = [("authorization", "Bearer s3cret"), ("host", "assistant.example")];
+    assert_eq!(post(&far, &heads, &initialize()).await.0, StatusCode::OK, "with a token any name will do");
+}
+
+#[tokio::test]
+async fn so_many_sessions_are_open_at_once() {
+    let service = service(local());
+    for _ in 0..limits::MCP_SERVED_SESSIONS {
+        assert_eq!(post(&service, &[], &initialize()).await.0, StatusCode::OK);
+    }
+    assert_eq!(post(&service, &[], &initialize()).await.0, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn without_a_session_a_key_must_be_one_that_nobody_guesses() {
+    let service = service(local());
+    let said = |key: &str| {
+        json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+            "name": "converse", "arguments": {"message": "hello"},
+            "_meta": {
+                "segue/idempotencyKey": key, "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": {},
+            },
+        }})
+    };
+    let heads = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "converse")];
+    let short = "k".repeat(limits::MCP_SERVED_KEY - 1);
+    let (_, _, refused) = post(&service, &heads, &said(&short)).await;
+    assert!(refused.contains("idempotency key is too short"), "{refused}");
+    let long = "k".repeat(limits::MCP_SERVED_KEY);
+    let (_, _, first) = post(&service, &heads, &said(&long)).await;
+    let (_, _, again) = post(&service, &heads, &said(&long)).await;
+    assert!(first.contains("Who are you?") && !first.contains("repeated\""), "{first}");
+    assert!(again.contains("\"repeated\":true"), "{again}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_silent_for_long_ends() {
+    let service = service(local());
+    let session = post(&service, &[], &initialize()).await.1.unwrap();
+    let heads = [("mcp-session-id", session.as_str()), ("mcp-protocol-version", "2025-11-25")];
+    let begun = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    assert_eq!(post(&service, &heads, &begun).await.0, StatusCode::ACCEPTED);
+    tokio::time::sleep(limits::MCP_SERVED_IDLE / 2).await;
+    let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
+    assert_eq!(post(&service, &heads, &list).await.0, StatusCode::OK);
+    tokio::time::sleep(limits::MCP_SERVED_IDLE * 2).await;
+    assert_eq!(post(&service, &heads, &list).await.0, StatusCode::NOT_FOUND);
+}
