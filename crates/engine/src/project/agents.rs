@@ -12,7 +12,6 @@ use crate::{
 };
 
 /// One agent (agents.md 1.2).
-#[derive(Debug)]
 pub struct AgentDef {
     /// `agent.name`; flows call it by this.
     pub name: AgentName,
@@ -54,6 +53,12 @@ pub struct AgentDef {
     pub remote: Option<Box<RemoteDef>>,
     /// Where it stands.
     pub place: Place,
+}
+
+impl std::fmt::Debug for AgentDef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AgentDef").field("name", &self.name).field("protocol", &self.protocol).finish_non_exhaustive()
+    }
 }
 
 /// Who runs an agent.
