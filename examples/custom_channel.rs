@@ -54,7 +54,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let channels: [Arc<dyn Channel>; 1] = [Arc::new(Plain)];
 
     // Port 0 takes a free one; the server ends with the program.
-    let settings = server::Settings { host: [127, 0, 0, 1].into(), port: 0, api: false, api_has_token: false };
+    let settings =
+        server::Settings { host: [127, 0, 0, 1].into(), port: 0, api: false, api_has_token: false, open_agent: false };
     let listener = server::listen(&settings).await?;
     let address = format!("http://{}/webhooks/plain/ada", listener.local_addr()?);
     let router = server::router(&assistant, &channels);

@@ -27,9 +27,9 @@
 //! | 5 hall | [`channels`], [`import`] | wires to users, both directions; conversations of another store |
 //! | 4 engine room | [`runtime`] | one turn, from message to replies |
 //! | 3 actors | [`understanding`], [`knowledge`], [`wording`], [`agents`] | from words to commands; answers from documents; responses in other words; loops with a goal |
-//! | 2 instruments | [`llm`], [`tools`], [`actions`], [`store`], [`search`], [`prompts`] | models; tools and MCP; action servers; everything durable; finding texts; texts for models |
+//! | 2 instruments | [`llm`], [`tools`], [`a2a`], [`actions`], [`store`], [`search`], [`prompts`] | models; tools and MCP; agents of others; action servers; everything durable; finding texts; texts for models |
 //! | 1 vocabulary | [`project`], [`conversation`] | what the author wrote; what happened |
-//! | 0 ground | [`clock`], [`cx`], [`effect`], [`limits`], [`secret`], [`http`], [`environment`] | words everybody uses |
+//! | 0 ground | [`clock`], [`cx`], [`effect`], [`limits`], [`secret`], [`http`], [`auth`], [`environment`] | words everybody uses |
 //!
 //! The brain, [`dialogue`], is a crate of its own that can neither wait nor look around: `segue-engine`.
 //!
@@ -46,8 +46,10 @@
 //! 9. When the brain listens, events, replies and the mark "answered" are committed as one.
 //! 10. Replies go to the channel's [`ReplySink`]; streamed pieces may have left before, announced.
 
+pub mod a2a;
 pub mod actions;
 pub mod agents;
+pub mod auth;
 pub mod channels;
 mod child;
 pub mod clock;

@@ -351,3 +351,63 @@ pub const DRAIN: Duration = Duration::from_secs(30);
 pub const HEALTH: Duration = Duration::from_secs(2);
 /// Server: how often what is past its retention is removed.
 pub const EXPIRY_PACE: Duration = Duration::from_secs(24 * 3600);
+/// Remote agents: time for one request and its first answer, unless `timeout` is set.
+pub const A2A_REQUEST: Duration = Duration::from_secs(30);
+/// Remote agents: the longest wait for a task by questions, unless `max_polling_time` is set (agents.md 1.2).
+pub const A2A_PATIENCE: Duration = Duration::from_secs(60);
+/// Remote agents: the first pause between two questions, unless `polling_initial_delay` is set (agents.md 1.2).
+pub const A2A_PAUSE: Duration = Duration::from_millis(500);
+/// Remote agents: the longest pause between two questions or two tries; pauses double until then (agents.md 1.2).
+pub const A2A_PAUSE_MOST: Duration = Duration::from_secs(5);
+/// Remote agents: silence on a stream after which it counts as gone.
+pub const A2A_SILENCE: Duration = Duration::from_secs(60);
+/// Remote agents: how long a card is believed.
+pub const A2A_CARD_LIFE: Duration = Duration::from_secs(300);
+/// Remote agents: the pause before the second try to get a card.
+pub const A2A_CARD_PAUSE: Duration = Duration::from_secs(1);
+/// Remote agents: tries of a message that the other side surely did not act on.
+pub const A2A_TRIES: u32 = 3;
+/// Remote agents: the pause before the second try; it doubles (agents.md 3.10).
+pub const A2A_TRY_PAUSE: Duration = Duration::from_secs(1);
+/// Remote agents: time to ask that a task be stopped.
+pub const A2A_CANCEL: Duration = Duration::from_secs(5);
+/// Remote agents: messages that may be exchanged about one task. Each costs the user one; more is a circle.
+pub const A2A_EXCHANGES: u64 = 50;
+/// Remote agents: texts that one run may pass on while it works.
+pub const A2A_SAID: usize = 100;
+/// Remote agents: messages of a task's history that are asked for.
+pub const A2A_HISTORY: u32 = 20;
+/// Remote agents: bytes of one answer.
+pub const A2A_ANSWER: usize = 5 * 1024 * 1024;
+/// Remote agents: bytes of one event of a stream.
+pub const A2A_EVENT: usize = 1024 * 1024;
+/// Remote agents: bytes of a task that is put together from a stream.
+pub const A2A_TASK: usize = 4 * 1024 * 1024;
+/// Remote agents: bytes of a file in place, in base64, that a result keeps; of a larger one only its name is kept.
+pub const A2A_FILE: usize = 64 * 1024;
+/// Remote agents: characters of a reason of theirs that an operator sees.
+pub const A2A_WORDS: usize = 400;
+/// Tokens of authorization servers: time for one, unless `oauth.timeout` is set.
+pub const TOKEN_WAIT: Duration = Duration::from_secs(10);
+/// Tokens of authorization servers: bytes of an answer.
+pub const TOKEN_ANSWER: usize = 64 * 1024;
+/// Offered agent: tasks that may run at once, and tasks that ended whose streams can still be joined.
+pub const A2A_COURSES: usize = 256;
+/// Offered agent: updates that one turn tells beside its end.
+pub const A2A_UPDATES: usize = 200;
+/// Offered agent: newest events of a conversation that are read after a turn; a turn has fewer.
+pub const A2A_EVENTS: usize = 2_000;
+/// Offered agent: messages of a task's history that are shown.
+pub const A2A_HISTORY_SHOWN: usize = 100;
+/// Offered agent: tasks of one list.
+pub const A2A_LISTED: usize = 100;
+/// Offered agent: bytes that tell where a task is reported.
+pub const A2A_PUSH: usize = 8 * 1024;
+/// Offered agent: addresses that one task is reported to.
+pub const A2A_PUSHES: usize = 4;
+/// Offered agent: tries of one report.
+pub const A2A_PUSH_TRIES: u32 = 3;
+/// Offered agent: the pause before the second try of a report; it doubles.
+pub const A2A_PUSH_PAUSE: Duration = Duration::from_secs(1);
+/// Offered agent: time for one try of a report.
+pub const A2A_PUSH_WAIT: Duration = Duration::from_secs(10);

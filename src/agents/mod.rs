@@ -14,6 +14,7 @@ mod hooked;
 pub mod hooks;
 mod profile;
 mod react;
+pub mod remote;
 mod run;
 mod session;
 mod slot_tools;

@@ -311,7 +311,7 @@ fn earlier_run(items: &[&HistoryItem], me: &str, until: usize) -> Option<(usize,
 }
 
 /// The latest utterances as lines, for templates that show them.
-fn readable(task: &AgentTask<'_>) -> String {
+pub(super) fn readable(task: &AgentTask<'_>) -> String {
     let lines = task.conversation.history.iter().filter_map(|item| match item {
         HistoryItem::User { text, .. } => Some(format!("USER: {}", text.replace('\n', " "))),
         HistoryItem::Bot { text, kind, .. } if *kind != BotKind::Intermediate => {

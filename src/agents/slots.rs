@@ -75,6 +75,14 @@ impl<'a> RunSlots<'a> {
     pub(super) fn holds(&self, condition: &Condition) -> bool {
         condition.eval(self, &|text| self.render(text)).holds
     }
+    /// The names of the slots that agents may see, in the order of the domain.
+    pub(super) fn shown(&self) -> Vec<&'a str> {
+        let slots = self.project.domain.slots.iter();
+        let seen = slots.filter(|(name, definition)| {
+            !HIDDEN.contains(&name.as_str()) && (!definition.builtin || *name == "language")
+        });
+        seen.map(|(name, _)| name.as_str()).collect()
+    }
     fn render(&self, text: &str) -> Result<String, String> {
         let source = TemplateSource::from_project_file("exit_if", text);
         let template = self.project.templates.compile(&source, Mode::Lenient).map_err(|error| error.to_string())?;

@@ -4,6 +4,7 @@
 //! parses within limits, hands the message to its [`Inbox`] and writes the pieces of the answer in the words of the wire. No
 //! channel knows another one, none knows the routing of the server: it answers `http` requests whose bodies were read.
 
+pub mod a2a;
 mod bearer;
 mod inbox;
 #[cfg(feature = "mcp")]

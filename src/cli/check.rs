@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use segue::{
-    actions, environment,
+    a2a, actions, environment,
     http::Outbound,
     limits,
     project::{Finding, Place as At, Severity, Texts, render},
@@ -125,6 +125,25 @@ async fn served(assistant: &Assistant) -> Vec<Finding> {
     }
 }
 
+/// One error for each agent of others whose card cannot be had.
+fn agents(assistant: &Assistant) -> Vec<Finding> {
+    let lost = assistant.remote_agents().into_iter().filter_map(|(name, health)| match health {
+        a2a::Health::Down { reason } => Some((name, reason)),
+        a2a::Health::Up | a2a::Health::Unknown => None,
+    });
+    lost.map(|(name, reason)| Finding {
+        code: "A0511",
+        severity: Severity::Error,
+        place: assistant.project().agent(&name).map_or_else(
+            || At { file: "sub_agents".into(), line: 0, column: 0, width: 1 },
+            |agent| agent.place.clone(),
+        ),
+        message: format!("the remote agent `{name}` does not answer: {reason}"),
+        help: "Start it, or mend `agent_card` and `auth` of its configuration.".to_owned(),
+    })
+    .collect()
+}
+
 /// One error for each tool server that does not answer.
 fn online(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
     wait(async {
@@ -141,6 +160,7 @@ fn online(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
         });
         let mut down: Vec<Finding> = down.collect();
         down.extend(served(assistant).await);
+        down.extend(agents(assistant));
         assistant.close(limits::CLOSE).await;
         Ok(down)
     })

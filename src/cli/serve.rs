@@ -3,8 +3,13 @@
 use std::{io, net::IpAddr, sync::Arc};
 
 use segue::{
+    a2a,
     actions::Health,
-    channels, environment, limits,
+    channels::{
+        self,
+        a2a::{A2aAgent, Offer},
+    },
+    environment, limits,
     project::Project,
     runtime::Outbox,
     server,
@@ -75,12 +80,14 @@ pub(super) async fn serve(args: Args) -> Done {
         port: args.port,
         api: args.enable_api,
         api_has_token: token.as_ref().is_some_and(|token| !token.trim().is_empty()),
+        open_agent: opened.project.endpoints.a2a_server.as_ref().is_some_and(|offer| offer.token.is_none()),
     };
     let listener = match listen(&settings).await {
         Ok(listener) => listener,
         Err(error) => {
             out::note(&format!("{error} [{}]", error.code()));
-            let code = if matches!(error, server::ServeError::Unguarded(_)) { USAGE } else { COULD_NOT_RUN };
+            let is_too_open = matches!(error, server::ServeError::Unguarded(_) | server::ServeError::Open(_));
+            let code = if is_too_open { USAGE } else { COULD_NOT_RUN };
             return Ok(code);
         }
     };
@@ -106,19 +113,32 @@ pub(super) async fn serve(args: Args) -> Done {
             out::note(&format!("the tool server {name} does not answer: {status:?}"));
             return Ok(COULD_NOT_RUN);
         }
+        let lost = |(_, health): &(String, a2a::Health)| matches!(health, a2a::Health::Down { .. });
+        if let Some((name, health)) = assistant.remote_agents().into_iter().find(lost) {
+            out::note(&format!("the remote agent {name} does not answer: {health:?}"));
+            return Ok(COULD_NOT_RUN);
+        }
         if let Some(Health::Down { reason }) = assistant.action_server() {
             out::note(&format!("the action server does not answer: {reason}"));
             return Ok(COULD_NOT_RUN);
         }
     }
+    let address = listener.local_addr()?;
     let names: Vec<_> = channels.iter().map(|channel| channel.name().to_owned()).collect();
-    let router = server::router(&assistant, &channels);
+    let mut router = server::router(&assistant, &channels);
+    router = server::reports(router, &assistant);
+    if let Some(def) = &project.endpoints.a2a_server {
+        let url = def.url.clone().unwrap_or_else(|| format!("http://{address}"));
+        let agent = A2aAgent::new(&assistant, def, &Offer { url, local: args.host.is_loopback() });
+        router = server::offered(router, &agent, &assistant);
+        tracing::info!("offered to other agents at http://{address}/a2a");
+    }
     #[cfg(feature = "mcp")]
     let (router, desk) = match desk::opened(&project, &assistant, router, (args.mcp, args.host), token.as_deref()) {
         Ok(opened) => opened,
         Err(refused) => return Ok(refused.said()),
     };
-    tracing::info!(channels = names.join(","), "listening on http://{}", listener.local_addr()?);
+    tracing::info!(channels = names.join(","), "listening on http://{address}");
     #[cfg(not(feature = "mcp"))]
     let ended = server::end_asked();
     #[cfg(feature = "mcp")]

@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     Around, Assistant, Inner, hash, hooks::HookSource, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts,
+    remotes,
 };
 use crate::{
     actions::{self, ActionServer},
@@ -243,6 +244,8 @@ impl AssistantBuilder {
         let hooks = self.hook_sources();
         let sources = self.sources();
         let action_server = self.served();
+        let remotes =
+            if self.offline { HashMap::new() } else { remotes::open(&self.project, &self.clock, &self.outbound) };
         let store: Arc<dyn Store> = self.store.unwrap_or_else(|| Arc::new(MemoryStore::default()));
         let loops = Arc::new(Parts::loops(&self.project, &prompts));
         let parts = Parts {
@@ -262,6 +265,7 @@ impl AssistantBuilder {
             knowledge_model: answers,
             wording,
             wording_model,
+            remotes,
             lists: Arc::default(),
             loops,
             offline: self.offline,
@@ -364,7 +368,8 @@ impl AssistantBuilder {
             None => opened.clone(),
         };
         let mut agents = HashMap::new();
-        for (name, agent) in &self.project.agents {
+        // A remote agent has its own.
+        for (name, agent) in self.project.agents.iter().filter(|(_, agent)| agent.remote.is_none()) {
             let model = models
                 .open(agent.model_group.as_deref(), &agent.llm)
                 .map_err(|problem| LoadError::Model { place: format!("the agent {name}"), problem })?;
@@ -409,7 +414,7 @@ impl AssistantBuilder {
 
     /// The longest turn: ours, or what configured timeouts need, within [`limits::TURN_WALL_MOST`] (decisions.md 13.11).
     fn wall(&self) -> Duration {
-        let agents = self.project.agents.values().filter_map(|agent| agent.timeout);
+        let agents = self.project.agents.values().filter_map(|agent| agent.timeout.max(remotes::wait_of(agent)));
         let action = self.project.endpoints.action_endpoint.as_ref().and_then(|endpoint| endpoint.timeout);
         // After a late action the flow still has something to say.
         let action = action.map(|timeout| timeout.saturating_add(limits::ACTION_DEADLINE));

@@ -17,6 +17,7 @@ use super::{
     hash, hooks, inquiry, knowledge,
     parts::Parts,
     recorded::{Door, RecordedLlm, RecordedTool, Shut},
+    remotes,
     replies::TurnSink,
 };
 use crate::{
@@ -57,7 +58,7 @@ pub(super) async fn perform(
         }
         Next::Agent(call) => {
             let desk = RunDesk::new(parts, conversation, door);
-            let outcome = run_agent(&call, parts, conversation, &desk, door, sink, cx).await;
+            let outcome = run_agent(&call, parts, conversation, number, &desk, door, sink, cx).await;
             failures.extend(desk.warnings());
             if let AgentStatus::Failed { code, reason } = &outcome.status {
                 failures.push((code.clone(), format!("agent {}: {reason}", call.agent)));
@@ -168,10 +169,12 @@ async fn call_tool(
     result
 }
 
+#[allow(clippy::too_many_arguments)] // what the switchboard has, passed on
 async fn run_agent(
     call: &AgentCall,
     parts: &Parts,
     conversation: &Conversation,
+    number: TurnNumber,
     desk: &RunDesk<'_>,
     door: &Door,
     sink: &mut TurnSink<'_>,
@@ -180,8 +183,8 @@ async fn run_agent(
     let Some(definition) = parts.project.agent(call.agent.as_str()) else {
         return failed("A0507", format!("there is no agent {}", call.agent));
     };
-    if definition.protocol == Protocol::A2a && definition.module.is_none() {
-        return failed("A0508", format!("agent {}: remote agents are not supported by this version", call.agent));
+    if definition.protocol == Protocol::A2a && parts.custom_agent(definition).is_none() {
+        return remotes::run(call, definition, parts, conversation, number, desk, door, sink, cx).await;
     }
     let reserved = crate::agents::reserved_names(&parts.project, call);
     let hooks = match parts.hooks.get(definition.name.as_str()) {
@@ -255,7 +258,7 @@ fn shut_out(shut: Shut) -> AgentOutcome {
     failed("A0510", shut.to_string())
 }
 
-fn failed(code: &str, reason: String) -> AgentOutcome {
+pub(super) fn failed(code: &str, reason: String) -> AgentOutcome {
     AgentOutcome {
         status: AgentStatus::Failed { code: code.into(), reason },
         events: Vec::new(),

@@ -22,6 +22,7 @@ mod models;
 mod parts;
 mod recorded;
 mod recovery;
+mod remotes;
 mod replay;
 mod replies;
 mod stop;
@@ -49,6 +50,7 @@ pub use self::{
 };
 use self::{mailbox::Mailboxes, parts::Parts};
 use crate::{
+    a2a,
     actions::Health,
     clock::Clock,
     conversation::ReplySink,
@@ -218,8 +220,16 @@ impl Assistant {
         let cx = Cx::new(self.0.clock.clone(), limits::ACTION_START);
         Some(server.names(&cx).await)
     }
-    /// Connects to every tool source and the action server, all at once; none that fails stops the others.
+    /// Which agents of others were found, for `/health`.
+    pub fn remote_agents(&self) -> BTreeMap<String, a2a::Health> {
+        self.0.parts.remotes.iter().map(|(name, remote)| (name.clone(), remote.health())).collect()
+    }
+    /// Connects to every tool source, agent of others and the action server, all at once; none that fails stops the others.
     pub async fn connect(&self) {
+        tokio::join!(self.connect_tools(), remotes::look(&self.0.parts, &self.0.clock));
+    }
+
+    async fn connect_tools(&self) {
         let cx = Cx::new(self.0.clock.clone(), limits::MCP_INITIALISE);
         let listing = self.0.parts.sources.values().map(|source| source.list(&cx));
         let (listed, served) = tokio::join!(futures::future::join_all(listing), self.served_actions());

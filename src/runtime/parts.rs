@@ -12,6 +12,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{catalogue::Lists, hooks::HookSource};
 use crate::{
+    a2a::Remote,
     actions::ActionServer,
     agents::{Agent, AgentCard, ReactAgent},
     cx::Cx,
@@ -63,6 +64,8 @@ pub(super) struct Parts {
     pub(super) knowledge: Option<Arc<Knowledge>>,
     /// The model that writes such answers.
     pub(super) knowledge_model: Arc<dyn Llm>,
+    /// Agents of others, by agent.
+    pub(super) remotes: HashMap<String, Arc<Remote>>,
     /// Lists of tools that were made.
     pub(super) lists: Arc<Lists>,
     /// The loops of our own agents, by agent.

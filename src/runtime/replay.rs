@@ -188,6 +188,7 @@ impl Assistant {
             store: parts.store.clone(),
             knowledge: parts.knowledge.clone(),
             knowledge_model: parts.knowledge_model.clone(),
+            remotes: Default::default(),
             lists: Arc::default(),
             loops: parts.loops.clone(),
             offline: true,

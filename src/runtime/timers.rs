@@ -75,6 +75,9 @@ impl Assistant {
         let text = match &trigger.what {
             TriggerKind::Intent(intent) => format!("EXTERNAL: {intent}"),
             TriggerKind::Flow(flow) | TriggerKind::Request(flow) => format!("EXTERNAL: start flow {flow}"),
+            TriggerKind::Cancel { .. } => "EXTERNAL: cancel".to_owned(),
+            TriggerKind::Continue(agent) => format!("EXTERNAL: continue agent {agent}"),
+            TriggerKind::Note { about } => format!("EXTERNAL: {about}"),
         };
         let metadata = Map::from_iter([(KEY.to_owned(), serde_json::to_value(trigger).unwrap_or(Json::Null))]);
         let message = UserMessage { text: text.into(), message_id: id, input_channel: CHANNEL.into(), metadata };

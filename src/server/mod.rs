@@ -20,7 +20,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 #[cfg(feature = "mcp")]
 use crate::channels::mcp::{self, Desk};
 use crate::{
-    channels::{Channel, Inbox},
+    channels::{self, Channel, Inbox, a2a::A2aAgent},
     limits,
     runtime::Assistant,
 };
@@ -36,6 +36,8 @@ pub struct Settings {
     pub api: bool,
     /// Whether callers of the API must show a token.
     pub api_has_token: bool,
+    /// Whether the assistant is offered to other agents without a token.
+    pub open_agent: bool,
 }
 
 /// Why a server does not start.
@@ -51,6 +53,11 @@ pub enum ServeError {
         "the MCP server would be open to everybody who reaches {0}: set a token with `--auth-token`, or `mcp: {{auth_token: …}}` in credentials.yml, or leave `--host` away"
     )]
     OpenDesk(IpAddr),
+    /// The assistant would be an agent for everybody.
+    #[error(
+        "`a2a_server` would let everybody who reaches {0} talk to the assistant: set `auth: {{token: ${{…}}}}` there"
+    )]
+    Open(IpAddr),
     /// The address cannot be had.
     #[error("cannot listen on {address}: {problem}; choose another port with `--port`")]
     Address {
@@ -68,6 +75,7 @@ impl ServeError {
             Self::Unguarded(_) => "V0101",
             Self::Address { .. } => "V0102",
             Self::OpenDesk(_) => "V0104",
+            Self::Open(_) => "V0103",
         }
     }
 }
@@ -97,6 +105,23 @@ pub fn with_desk(router: Router, desk: &Desk, assistant: &Assistant, host: IpAdd
     Ok(router.route_service(mcp::PATH, service).layer(CatchPanicLayer::new()))
 }
 
+/// Adds the routes of an assistant that is offered to other agents.
+pub fn offered(router: Router, agent: &A2aAgent, assistant: &Assistant) -> Router {
+    let service = bridge::Bridge::new(agent.service(), assistant.clock());
+    let add = |router: Router, path: &&str| router.route_service(path, service.clone());
+    channels::a2a::PATHS.iter().fold(router, add).layer(CatchPanicLayer::new())
+}
+
+/// Adds the way by which agents of others report on tasks that outlast a turn, where the project lets them.
+pub fn reports(router: Router, assistant: &Assistant) -> Router {
+    let reporters = assistant.project().agents.values().filter_map(|agent| agent.remote.as_ref());
+    if !reporters.into_iter().any(|remote| remote.push_notification_url.is_some()) {
+        return router;
+    }
+    let service = bridge::Bridge::new(channels::a2a::reports::service(assistant), assistant.clock());
+    router.route_service(&format!("{}/{{*rest}}", crate::a2a::REPORTS), service).layer(CatchPanicLayer::new())
+}
+
 /// Takes the address.
 ///
 /// # Errors
@@ -104,6 +129,9 @@ pub fn with_desk(router: Router, desk: &Desk, assistant: &Assistant, host: IpAdd
 pub async fn listen(settings: &Settings) -> Result<TcpListener, ServeError> {
     if settings.api && !settings.api_has_token && !settings.host.is_loopback() {
         return Err(ServeError::Unguarded(settings.host));
+    }
+    if settings.open_agent && !settings.host.is_loopback() {
+        return Err(ServeError::Open(settings.host));
     }
     let address = SocketAddr::new(settings.host, settings.port);
     TcpListener::bind(address).await.map_err(|problem| ServeError::Address { address, problem })

@@ -3,7 +3,7 @@
 use super::*;
 
 fn settings(host: &str, api: bool, api_has_token: bool) -> Settings {
-    Settings { host: host.parse().unwrap(), port: 0, api, api_has_token }
+    Settings { host: host.parse().unwrap(), port: 0, api, api_has_token, open_agent: false }
 }
 
 #[tokio::test]
@@ -21,4 +21,12 @@ async fn a_taken_port_is_named_with_its_cure() {
     let again = Settings { port: first.local_addr().unwrap().port(), ..settings("127.0.0.1", false, false) };
     let error = listen(&again).await.unwrap_err();
     assert!(error.to_string().contains("--port") && error.code() == "V0102", "{error}");
+}
+
+#[tokio::test]
+async fn an_agent_for_everybody_is_refused_off_loopback() {
+    let open = |host: &str| Settings { open_agent: true, ..settings(host, false, false) };
+    let refused = listen(&open("0.0.0.0")).await.unwrap_err();
+    assert!(refused.to_string().contains("auth") && refused.code() == "V0103", "{refused}");
+    assert!(listen(&open("127.0.0.1")).await.is_ok());
 }

@@ -97,7 +97,8 @@ fn agent(name: &str, description: &str) -> AgentDef {
         max_iterations: None,
         connections: Vec::new(),
         rules: segue_engine::project::AgentRules::default(),
-        remote: Map::new(),
+        auth: Map::new(),
+        remote: None,
         place: Place::default(),
     }
 }

@@ -3,6 +3,8 @@
 #![cfg(feature = "foreign")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod a2a;
+mod a2a_server;
 mod actions;
 mod cases;
 mod conformance;
@@ -11,6 +13,7 @@ mod mcp;
 mod mcp_server;
 mod oauth;
 mod parts;
+mod program;
 mod starter;
 mod vectors;
 

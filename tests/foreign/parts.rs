@@ -46,6 +46,26 @@ pub(crate) fn action_server(folder: &Path, port: u16) -> Command {
     command
 }
 
+/// The interpreter that has the library of A2A agents: the newer generation, or 0.3.
+pub(crate) fn a2a_python(new: bool) -> Command {
+    Command::new(home().join(if new { "venv-a2a/bin/python" } else { "venv-a2a-03/bin/python" }))
+}
+
+/// Our agent on that library, on a port that was free a moment ago; `flags` as its text says.
+pub(crate) fn a2a_agent(new: bool, port: u16, flags: &[&str], log: &Path) -> Command {
+    let mut command = a2a_python(new);
+    command.arg(here().join("a2a_agent.py")).arg(port.to_string()).args(flags).env("A2A_LOG", log);
+    command
+}
+
+/// Somebody who asks an agent with that library, one command a line.
+pub(crate) fn a2a_client(new: bool, url: &str, flags: &[&str], token: Option<&str>) -> Command {
+    let mut command = a2a_python(new);
+    command.arg(here().join("a2a_client.py")).arg(url).args(flags);
+    command.envs(token.map(|token| ("A2A_TOKEN", token)));
+    command
+}
+
 fn node(script: &str) -> Command {
     let mut node = Command::new("node");
     node.arg(home().join("node_modules").join(script));

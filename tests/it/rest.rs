@@ -78,8 +78,13 @@ impl Served {
         let credentials = credentials.as_object().unwrap().clone().into_iter().collect();
         let (channels, errors) = channels::open(&credentials);
         assert!(errors.is_empty(), "{errors:?}");
-        let settings =
-            server::Settings { host: "127.0.0.1".parse().unwrap(), port: 0, api: false, api_has_token: false };
+        let settings = server::Settings {
+            host: "127.0.0.1".parse().unwrap(),
+            port: 0,
+            api: false,
+            api_has_token: false,
+            open_agent: false,
+        };
         let listener = server::listen(&settings).await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let router = server::router(&assistant, &channels);

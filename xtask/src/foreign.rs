@@ -1,7 +1,7 @@
 //! The parts of other people: installed by exact version into `target/foreign/`, then tested against.
 //!
-//! The lists are `tests/foreign/package.json` with its lock (npm), and `tests/foreign/requirements.txt` and
-//! `requirements-actions.txt` (PyPI, an environment for each: their parts want different versions of the same). What is
+//! The lists are `tests/foreign/package.json` with its lock (npm), and `tests/foreign/requirements.txt` and its neighbours
+//! (PyPI, an environment for each: their parts want different versions of the same). What is
 //! installed is remembered in a stamp, written last: an interrupted installation starts anew, a finished one costs nothing.
 
 use std::fs;
@@ -13,9 +13,21 @@ use anyhow::{Context, Result, bail};
 use crate::place;
 
 /// The lists, as they are copied into the stamp.
-const LISTS: [&str; 4] = ["package.json", "package-lock.json", "requirements.txt", "requirements-actions.txt"];
+const LISTS: [&str; 6] = [
+    "package.json",
+    "package-lock.json",
+    "requirements.txt",
+    "requirements-actions.txt",
+    "requirements-a2a.txt",
+    "requirements-a2a-03.txt",
+];
 /// The environments of Python, and the list of each.
-const ENVIRONMENTS: [(&str, &str); 2] = [("venv", "requirements.txt"), ("venv-actions", "requirements-actions.txt")];
+const ENVIRONMENTS: [(&str, &str); 4] = [
+    ("venv", "requirements.txt"),
+    ("venv-actions", "requirements-actions.txt"),
+    ("venv-a2a", "requirements-a2a.txt"),
+    ("venv-a2a-03", "requirements-a2a-03.txt"),
+];
 /// The oldest Node.js that the npm parts run on.
 const NODE: u32 = 20;
 

@@ -16,7 +16,7 @@ use crate::{
     http::{Outbound, destination},
     limits, llm,
     secret::Secret,
-    tools::{Effect, FailureKind, Tool, ToolCx, ToolOutcome, ToolOutput, ToolSpec},
+    tools::{Effect, FailureKind, Tool, ToolCx, ToolFailure, ToolOutcome, ToolOutput, ToolSpec},
 };
 
 /// The version of the contract.
@@ -110,7 +110,7 @@ impl HookServer {
         Ok(Self {
             url,
             http,
-            headers: headers(&definition.remote),
+            headers: headers(&definition.auth),
             forward: definition.rules.forward_metadata.clone(),
             agent: definition.name.as_str().into(),
         })
@@ -182,8 +182,7 @@ impl HookServer {
     }
 }
 
-fn headers(remote: &Map<String, Json>) -> Vec<(String, Secret)> {
-    let Some(auth) = remote.get("auth") else { return Vec::new() };
+fn headers(auth: &Map<String, Json>) -> Vec<(String, Secret)> {
     let text = |key: &str| auth.get(key).and_then(Json::as_str);
     if let Some(key) = text("api_key") {
         let value = text("header_format").unwrap_or("Bearer {key}").replace("{key}", key);
@@ -338,10 +337,10 @@ fn answer(bytes: &[u8]) -> ToolOutcome {
         return ToolOutcome::failed(FailureKind::BadResult, "the tool gave no JSON as agreed");
     };
     match (answer.error, answer.result) {
-        (Some(message), _) => ToolOutcome::Failed(crate::tools::ToolFailure {
-            fatal: answer.fatal,
-            ..crate::tools::ToolFailure::new(FailureKind::ToolError, message)
-        }),
+        (Some(message), _) => {
+            let failure = ToolFailure::new(FailureKind::ToolError, message);
+            ToolOutcome::Failed(ToolFailure { fatal: answer.fatal, ..failure })
+        }
         (None, Some(Json::String(text))) => {
             let content = vec![json!({"type": "text", "text": text})];
             ToolOutcome::Done(ToolOutput { content, ..ToolOutput::default() })

@@ -55,6 +55,7 @@ async fn an_earlier_run_is_marked_when_the_task_starts_afresh() {
         flow_id: "book".into(),
         agent_id: "finder".into(),
         status: "completed".into(),
+        context_id: None,
     });
     world.user("once more");
     world.happened(EventKind::AgentStarted {

@@ -111,7 +111,13 @@ async fn a_message_waits_only_so_long_to_be_accepted() {
 /// A server on a socket of this machine, and what tells it to stop.
 async fn served(assistant: &Assistant) -> (String, tokio::task::JoinHandle<std::io::Result<()>>, watch::Sender<bool>) {
     let (channels, _) = segue::channels::open(&[("rest".to_owned(), json!({}))].into_iter().collect());
-    let settings = server::Settings { host: "127.0.0.1".parse().unwrap(), port: 0, api: false, api_has_token: false };
+    let settings = server::Settings {
+        host: "127.0.0.1".parse().unwrap(),
+        port: 0,
+        api: false,
+        api_has_token: false,
+        open_agent: false,
+    };
     let listener = server::listen(&settings).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (router, assistant) = (server::router(assistant, &channels), assistant.clone());

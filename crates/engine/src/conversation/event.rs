@@ -381,6 +381,9 @@ pub enum EventKind {
         agent_id: AgentName,
         /// How: `completed`.
         status: String,
+        /// The context id of a remote agent: its next task continues there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        context_id: Option<String>,
     },
     /// The user turned to something else while an agent waited.
     AgentInterrupted {

@@ -130,6 +130,9 @@ pub struct AgentRecord {
     pub cancelled: u32,
     /// The last text it said; on resume it is told what it had asked.
     pub last_text: Option<String>,
+    /// The context id under which a remote agent knows this conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_id: Option<String>,
 }
 
 impl Conversation {
@@ -276,8 +279,12 @@ impl Conversation {
                 record.flow_id = Some(flow_id.clone());
                 self.history.mark(agent_id, true);
             }
-            EventKind::AgentCompleted { agent_id, .. } => {
-                self.agents.entry(agent_id.clone()).or_default().completed += 1;
+            EventKind::AgentCompleted { agent_id, context_id, .. } => {
+                let record = self.agents.entry(agent_id.clone()).or_default();
+                record.completed += 1;
+                if context_id.is_some() {
+                    record.context_id.clone_from(context_id);
+                }
                 self.history.mark(agent_id, false);
             }
             EventKind::AgentCancelled { agent_id, .. } => {

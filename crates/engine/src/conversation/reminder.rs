@@ -5,7 +5,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use crate::{ids::FlowId, limits, time::Timestamp};
+use crate::{
+    ids::{AgentName, FlowId},
+    limits,
+    time::Timestamp,
+};
 
 /// Something that came and that no user wrote.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +35,18 @@ pub enum TriggerKind {
     Flow(FlowId),
     /// This flow, as a user may ask for it: its guard must hold.
     Request(FlowId),
+    /// Nothing: the flow under way ends as if the user had stopped it.
+    Cancel {
+        /// Why, for operators.
+        reason: String,
+    },
+    /// Nothing: the agent that waits goes on, since what it waits for may have come.
+    Continue(AgentName),
+    /// Nothing: the values are kept in the record.
+    Note {
+        /// What they are.
+        about: String,
+    },
 }
 
 /// A reminder that waits.

@@ -32,6 +32,12 @@ pub(super) fn waits(frames: &[Frame]) -> bool {
     matches!(frames.last().map(|f| &f.kind), Some(FrameKind::Agent(agent)) if agent.state == AgentState::WaitingForInput)
 }
 
+/// Whether this agent is on top and waits.
+pub(super) fn is_waiting(frames: &[Frame], agent: &AgentName) -> bool {
+    matches!(frames.last().map(|f| &f.kind), Some(FrameKind::Agent(frame))
+        if frame.state == AgentState::WaitingForInput && frame.agent_id == *agent)
+}
+
 /// A step calls an agent: its task begins. If it completed the task before in this flow, it begins anew.
 pub(super) fn call(turn: &mut Turn<'_>, flow: &Flow, step: &Step, agent: &AgentName, exit_if: &[Condition]) -> Walk {
     if turn.floor.is_some() {
@@ -40,12 +46,22 @@ pub(super) fn call(turn: &mut Turn<'_>, flow: &Flow, step: &Step, agent: &AgentN
     let record = turn.conversation().agents.get(agent);
     let restarted = record.is_some_and(|record| record.completed > 0 && record.flow_id.as_ref() == Some(&flow.id));
     begin(turn, &flow.id, agent, exit_if, restarted);
-    Walk::Stop(invoke(turn, &flow.id, &step.id, agent, Invocation { restarted, ..Invocation::default() }))
+    let metadata = known_as(turn, agent).map(|id| (CONTEXT.to_owned(), Json::from(id))).into_iter().collect();
+    Walk::Stop(invoke(turn, &flow.id, &step.id, agent, Invocation { restarted, metadata, ..Invocation::default() }))
+}
+
+/// The key under which a remote agent leaves the id of its context.
+const CONTEXT: &str = "context_id";
+
+/// The context id under which a remote agent knows this conversation from an earlier task.
+fn known_as(turn: &Turn<'_>, agent: &AgentName) -> Option<String> {
+    turn.conversation().agents.get(agent)?.context_id.clone()
 }
 
 fn begin(turn: &mut Turn<'_>, flow: &FlowId, agent: &AgentName, exit_if: &[Condition], restarted: bool) {
     let (flow_id, agent_id) = (flow.clone(), agent.clone());
-    turn.emit_here(EventKind::AgentStarted { flow_id, agent_id, context_id: None, restarted });
+    let context_id = known_as(turn, agent);
+    turn.emit_here(EventKind::AgentStarted { flow_id, agent_id, context_id, restarted });
     if restarted {
         for slot in exit_slots(turn, exit_if) {
             turn.set_slot(&slot, Json::Null, FilledBy::Flow);
@@ -141,9 +157,13 @@ pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
     }
     let confirmed = (!resumed && !restarted).then(|| confirm::answer(turn, &frame)).flatten();
     set_state(turn, AgentState::Continuing);
+    let mut metadata = frame.metadata;
+    if restarted {
+        metadata.extend(known_as(turn, &frame.agent_id).map(|id| (CONTEXT.to_owned(), Json::from(id))));
+    }
     // What was answered is answered: should this run be cut, a second yes finds nothing to run again.
     confirm::forget(turn);
-    let how = Invocation { resumed, restarted, metadata: frame.metadata, confirmed };
+    let how = Invocation { resumed, restarted, metadata, confirmed };
     Walk::Stop(invoke(turn, &flow, &step, &frame.agent_id, how))
 }
 
@@ -324,7 +344,8 @@ pub(super) fn came_back(turn: &mut Turn<'_>, outcome: AgentOutcome) -> Next {
         }
         AgentStatus::Finished => {
             let status = "completed".to_owned();
-            turn.emit_here(EventKind::AgentCompleted { flow_id: flow, agent_id: agent, status });
+            let context_id = outcome.metadata.get(CONTEXT).and_then(Json::as_str).map(str::to_owned);
+            turn.emit_here(EventKind::AgentCompleted { flow_id: flow, agent_id: agent, status, context_id });
             if matches!(turn.stack.last().map(|frame| &frame.kind), Some(FrameKind::Agent(_))) {
                 turn.stack.pop();
             }

@@ -8,7 +8,7 @@ use std::{str::FromStr as _, sync::Arc};
 use chrono::{DateTime, NaiveDateTime, SecondsFormat};
 use serde_json::Value as Json;
 
-use super::{Next, commands, commands::Source, session, structured, turn::Turn};
+use super::{Next, agent_frame, commands, commands::Source, session, structured, turn::Turn};
 use crate::{
     conversation::{Command, Event, EventKind, EventPlace, FilledBy, Trigger, TriggerKind},
     ids::SlotName,
@@ -97,6 +97,13 @@ fn commands_of(turn: &mut Turn<'_>, trigger: &Trigger) -> Vec<Command> {
             };
             std::iter::once(start).chain(values).collect()
         }
+        TriggerKind::Cancel { .. } => vec![Command::CancelFlow],
+        TriggerKind::Continue(agent) if agent_frame::is_waiting(&turn.stack, agent) => vec![Command::ContinueAgent],
+        TriggerKind::Continue(agent) => {
+            turn.note(format!("agent `{agent}` is not what is waited for"));
+            Vec::new()
+        }
+        TriggerKind::Note { .. } => Vec::new(),
     }
 }
 

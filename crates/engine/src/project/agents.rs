@@ -7,8 +7,8 @@ use serde_json::{Map, Value as Json};
 use super::AgentRules;
 use crate::{
     finding::Place,
-    ids::{AgentName, ServerName, ToolName},
-    template::Template,
+    ids::{AgentName, ServerName, SlotName, ToolName},
+    template::{Expression, Template},
 };
 
 /// One agent (agents.md 1.2).
@@ -48,8 +48,10 @@ pub struct AgentDef {
     pub connections: Vec<AgentConnection>,
     /// What it may do, and what must hold first.
     pub rules: AgentRules,
-    /// Keys of remote agents: `agent_card`, `auth`, `max_polling_time`, `polling_initial_delay`.
-    pub remote: Map<String, Json>,
+    /// `auth`, as written: how we say who we are, to a remote agent or to hooks behind an address. Never print it.
+    pub auth: Map<String, Json>,
+    /// How a remote agent is reached and understood; none for one of this project.
+    pub remote: Option<Box<RemoteDef>>,
     /// Where it stands.
     pub place: Place,
 }
@@ -82,4 +84,65 @@ pub struct AgentConnection {
     pub include: Vec<ToolName>,
     /// Not these tools.
     pub exclude: Vec<ToolName>,
+}
+
+/// What the configuration of a remote agent says beside what every agent has (agents.md 1.2 and 9).
+pub struct RemoteDef {
+    /// Where its card is.
+    pub card: CardSource,
+    /// The longest wait for a result by questions.
+    pub max_polling_time: Option<Duration>,
+    /// The first pause between two questions.
+    pub polling_initial_delay: Option<Duration>,
+    /// Whether answers come in pieces, where the agent can.
+    pub use_streaming: bool,
+    /// Our public address, under which it may report changes of long tasks.
+    pub push_notification_url: Option<String>,
+    /// How its health is looked at.
+    pub health_check: HealthCheck,
+    /// What an answer without a task means.
+    pub message_means: MessageMeans,
+    /// Facts of the conversation that it is told.
+    pub forward_metadata: Vec<Arc<str>>,
+    /// The slots that it is told; all with a value unless set.
+    pub forward_slots: Option<Vec<SlotName>>,
+    /// Slots that are set from its result, with how the value is made of `result`.
+    pub output: Vec<(SlotName, Expression)>,
+}
+
+impl std::fmt::Debug for RemoteDef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteDef").field("card", &self.card).finish_non_exhaustive()
+    }
+}
+
+/// Where a card is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CardSource {
+    /// In a file of the project, with this content.
+    File(Json),
+    /// At this address.
+    Address(Arc<str>),
+}
+
+/// How the health of a remote agent is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum HealthCheck {
+    /// Its card is fetched.
+    #[default]
+    Card,
+    /// It is greeted as a user would: that begins a task there.
+    Message,
+    /// Not at all.
+    None,
+}
+
+/// What an answer without a task means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum MessageMeans {
+    /// It asks the user something.
+    #[default]
+    InputRequired,
+    /// It is done.
+    Completed,
 }

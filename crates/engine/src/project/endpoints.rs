@@ -28,8 +28,36 @@ pub struct Endpoints {
     pub qdrant: Option<super::QdrantDef>,
     /// `lock_store`, as written.
     pub lock_store: Option<Map<String, Json>>,
+    /// `a2a_server`: the assistant as an agent for others.
+    pub a2a_server: Option<A2aServerDef>,
     /// Sections that are read by later rooms or only accepted, as written.
     pub other: IndexMap<String, Json>,
+}
+
+/// `a2a_server`: the assistant as an agent for others (agents.md 9.7).
+pub struct A2aServerDef {
+    /// What it does.
+    pub description: Arc<str>,
+    /// Its public address, where set.
+    pub url: Option<String>,
+    /// A card of the author's, where there is one.
+    pub card: Option<Json>,
+    /// Whether what is not understood is asked about.
+    pub include_repair: bool,
+    /// How long a caller waits for a turn, unless for ever.
+    pub task_timeout: Option<Duration>,
+    /// The token that callers must show. Never print it.
+    pub token: Option<String>,
+    /// Whether changes are reported to addresses that callers name.
+    pub push: bool,
+    /// Where it stands.
+    pub place: Place,
+}
+
+impl fmt::Debug for A2aServerDef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("A2aServerDef").field("description", &self.description).finish_non_exhaustive()
+    }
 }
 
 /// `action_endpoint`: where custom actions run (dialogue.md 1.3, 9).

@@ -30,13 +30,15 @@ use serde_json::Value as Json;
 
 pub use self::{
     agent_rules::{AgentRules, ClaimRule, ConfirmRule, FillerPace, GroundedRule, ResumeRule, TaintRule, ToolRule},
-    agents::{AgentConnection, AgentDef, OnToolError, Protocol},
+    agents::{AgentConnection, AgentDef, CardSource, HealthCheck, MessageMeans, OnToolError, Protocol, RemoteDef},
     config::{CommandAlias, Compat, Config, Generation, GeneratorConfig},
     domain::{
         ActionDef, Domain, Fill, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType,
         Validation, Variation,
     },
-    endpoints::{ActionEndpointDef, Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup, TrackerEvents},
+    endpoints::{
+        A2aServerDef, ActionEndpointDef, Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup, TrackerEvents,
+    },
     flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Step, StepKind, Target},
     folders::{Folders, named_files},
     keys::{Key, SHAPES, Shape, Support, Takes, Unknown, reference},

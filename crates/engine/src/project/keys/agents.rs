@@ -52,10 +52,29 @@ pub(crate) static CONFIGURATION: Shape = Shape {
         key("agent_card", Takes::Text, "Remote agents: the card's file or address."),
         key("auth", Takes::Map, "Remote agents: how we say who we are."),
         key("max_polling_time", Takes::Seconds, "Remote agents: longest wait for a result; 60 unless set."),
-        key("push_notification_url", Takes::Text, "Remote agents: where they may report.")
-            .quietly("Remote agents are asked for their results"),
-        key("use_streaming", Takes::Bool, "Remote agents: whether answers come in pieces; where they can.").quiet(),
+        key(
+            "push_notification_url",
+            Takes::Text,
+            "Remote agents: our public address, under which they report on long tasks.",
+        ),
+        key(
+            "use_streaming",
+            Takes::Bool,
+            "Remote agents: whether answers come in pieces, where they can; `true` unless set.",
+        ),
         key("polling_initial_delay", Takes::Seconds, "Remote agents: first pause between questions; 0.5 unless set."),
+        key(
+            "health_check",
+            Takes::OneOf(&["card", "message", "none"]),
+            "Remote agents: how we see that they are there; `card` unless set.",
+        ),
+        key(
+            "message_means",
+            Takes::OneOf(&["input_required", "completed"]),
+            "Remote agents: what an answer without a task is; `input_required` unless set.",
+        ),
+        key("forward_slots", Takes::Texts, "Remote agents: the slots that they are told; all with a value unless set."),
+        key("output_mapping", Takes::List, "Remote agents: slots that are set from the result."),
         key("tools", Takes::Map, "Rules of single tools, by name."),
         key(
             "confirm",
@@ -131,6 +150,17 @@ pub(crate) static AUTH: Shape = Shape {
         key("header_format", Takes::Text, "Its value, with `{key}`; `Bearer {key}` unless set."),
         key("oauth", Takes::Map, "Client credentials."),
         key("token", Takes::Text, "A bearer token, as `${NAME}`."),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// An item of `output_mapping` of a remote agent.
+pub(crate) static REMOTE_OUTPUT: Shape = Shape {
+    name: "item of `output_mapping`",
+    file: FILE,
+    keys: &[
+        key("slot", Takes::Text, "The slot.").required(),
+        key("value", Takes::Text, "What it gets: an expression over `result`, such as `result.data.price`.").required(),
     ],
     unknown: Unknown::Refused,
 };

@@ -26,8 +26,7 @@ pub(crate) static ENDPOINTS: Shape = Shape {
         key("tracing", Takes::Any, "Where traces go.")
             .quietly("Nothing is exported; `segue trace` shows what happened"),
         key("metrics", Takes::Any, "Where figures go.").quietly("Nothing is exported"),
-        key("a2a_server", Takes::Any, "The assistant as a remote agent.")
-            .warned("The assistant is not offered to other agents by this version"),
+        key("a2a_server", Takes::Map, "The assistant as an agent for others."),
         key("nlu", Takes::Any, "An NLU server.").warned("There is no NLU pipeline here"),
         key("models", Takes::Any, "A server of trained models.")
             .warned("Projects are loaded directly; there are no trained models"),

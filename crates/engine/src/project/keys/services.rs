@@ -125,15 +125,37 @@ pub(crate) static A2A_SERVER: Shape = Shape {
     file: FILE,
     keys: &[
         key("description", Takes::Text, "What the assistant does, for other agents."),
-        key("url", Takes::Text, "Its public address."),
-        key("agent_card_path", Takes::Text, "A card that stands in a file."),
-        key("include_conversation_repair", Takes::Bool, "Whether patterns are skills; `true` unless set."),
-        key("task_timeout_seconds", Takes::Number, "Longest time of a task; 600 unless set."),
-        key("a2a_message_cache_ttl_seconds", Takes::Number, "How long a repeated message is recognised."),
-        key("max_contexts", Takes::Number, "Most conversations; 1000 unless set."),
+        key("url", Takes::Text, "Its public address; where it listens unless set."),
+        key("agent_card_path", Takes::Text, "A card that stands in a file; its address is put in."),
+        key(
+            "include_conversation_repair",
+            Takes::Bool,
+            "Whether what is not understood is asked about; else such a task is refused. `true` unless set.",
+        ),
+        key("task_timeout_seconds", Takes::Number, "How long a caller waits for a turn; 600 unless set, 0 for ever."),
+        key(
+            "a2a_message_cache_ttl_seconds",
+            Takes::Number,
+            "How long a repeated message is recognised; seven days, always.",
+        )
+        .quiet(),
+        key("max_contexts", Takes::Number, "Most conversations in memory; they are kept in the store.").quiet(),
         key("auth", Takes::Map, "Who may call."),
+        key(
+            "push_notifications",
+            Takes::Bool,
+            "Whether changes are reported to addresses that callers name; `true` unless set.",
+        ),
     ],
     unknown: Unknown::Warned,
+};
+
+/// `auth` of `a2a_server`.
+pub(crate) static A2A_AUTH: Shape = Shape {
+    name: "`auth` of `a2a_server`",
+    file: FILE,
+    keys: &[key("token", Takes::Text, "The bearer token that callers must show, as `${NAME}`.").required()],
+    unknown: Unknown::Refused,
 };
 
 /// `routing_strategy`, as the format names them; `in-order` asks them as they are listed.

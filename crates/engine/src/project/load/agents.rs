@@ -3,17 +3,16 @@
 use std::{collections::HashSet, str::FromStr, sync::Arc};
 
 use indexmap::IndexMap;
-use serde_json::Map;
 
 use super::{
     super::{
         AgentConnection, AgentDef, Endpoints, OnToolError, Protocol,
         keys::{AGENT, AGENT_FILE, AUTH, CONFIGURATION, CONNECTION, CONNECTIONS},
-        reader::{Fields, Reader, said},
+        reader::{Fields, Reader},
         uses::Used,
         yaml::Node,
     },
-    agent_rules, first_place,
+    agent_rules, first_place, remote,
 };
 use crate::ids::{AgentName, ServerName, ToolName};
 
@@ -46,9 +45,10 @@ fn agent(reader: &mut Reader<'_>, root: &Node, endpoints: &Endpoints) -> Option<
     let how = reader.fields(file.node("configuration").unwrap_or(&empty), &CONFIGURATION)?;
     let protocol = who.as_ref().map(|who| protocol(reader, who)).unwrap_or(Some(Protocol::Rasa))?;
     match protocol {
-        Protocol::A2a => check_remote(reader, &file, &how),
+        Protocol::A2a => remote::check(reader, &file, &how),
         Protocol::Rasa => check_own(reader, &file, &how),
     }
+    let remote = (protocol == Protocol::A2a).then(|| remote::read(reader, &how)).flatten().map(Box::new);
     let (model_group, llm) = how.node("llm").map(|node| reader.model(node)).unwrap_or_default();
     let prompt = how.node("prompt_template").and_then(|node| reader.template_file(node));
     let connections = connections(reader, &file, endpoints);
@@ -82,7 +82,8 @@ fn agent(reader: &mut Reader<'_>, root: &Node, endpoints: &Endpoints) -> Option<
         max_iterations: how.whole("max_iterations").and_then(|n| u32::try_from(n).ok()),
         connections,
         rules: agent_rules::rules(reader, &how),
-        remote: remote(&how),
+        auth: how.json_map("auth").unwrap_or_default(),
+        remote,
         place: reader.place(who.node("name")?),
     })
 }
@@ -109,71 +110,13 @@ fn protocol(reader: &mut Reader<'_>, who: &Fields<'_>) -> Option<Protocol> {
     }
 }
 
-fn check_remote(reader: &mut Reader<'_>, file: &Fields<'_>, how: &Fields<'_>) {
-    match how.node("agent_card") {
-        None => {
-            let at = if how.has("agent_card") { how.at("agent_card") } else { file.at("configuration") };
-            let help = "Add `agent_card: <file or https address>` under `configuration`.";
-            reader.error("F0508", at, "a remote agent needs `configuration.agent_card`", help);
-        }
-        Some(card) => check_card(reader, card),
-    }
-    for key in [
-        "llm",
-        "prompt_template",
-        "include_date_time",
-        "timezone",
-        "enable_filler_messages",
-        "tool_timeout",
-        "on_tool_error",
-        "tools",
-        "confirm",
-        "taint",
-        "grounded",
-        "claims",
-        "filler_after",
-    ] {
-        if how.has(key) {
-            let message = format!("`{key}` has no meaning for a remote agent, which works elsewhere");
-            reader.error("F0510", how.at(key), message, "Remove it, or set `protocol: RASA`.");
-        }
-    }
-    if file.has("connections") {
-        let message = "`connections` have no meaning for a remote agent, which has its own tools";
-        reader.error("F0510", file.at("connections"), message, "Remove them, or set `protocol: RASA`.");
-    }
-    if let Some(auth) = how.node("auth").and_then(|node| reader.fields(node, &AUTH)) {
-        reader.auth(&auth);
-    }
-}
-
-fn check_card(reader: &mut Reader<'_>, card: &Node) {
-    let text = card.text().unwrap_or_default();
-    if text.trim().is_empty() {
-        reader.error("F0508", card, "`agent_card` must not be empty", "Write the card's file or https address.");
-    } else if text.contains("://") {
-        if !text.starts_with("http://") && !text.starts_with("https://") {
-            let message = format!("a card is fetched over http or https, but here stands {}", said(card));
-            reader.error("F0509", card, message, "Write an address that begins with `https://`.");
-        }
-    } else if !reader.sources.texts.contains_key(text.trim_start_matches("./")) {
-        let message = format!("the card `{text}` is not there");
-        reader.error(
-            "F0509",
-            card,
-            message,
-            "Create the file or correct the path; paths begin in the project's folder.",
-        );
-    }
-}
-
 fn check_own(reader: &mut Reader<'_>, file: &Fields<'_>, how: &Fields<'_>) {
     // Hooks behind an address may want to know who asks.
     let served = how.text("module").is_some_and(|module| module.contains("://"));
     if let Some(auth) = how.node("auth").filter(|_| served).and_then(|node| reader.fields(node, &AUTH)) {
         reader.auth(&auth);
     }
-    for key in ["agent_card", "auth", "max_polling_time", "polling_initial_delay"] {
+    for key in remote::KEYS {
         if how.has(key) && !(served && key == "auth") {
             let message = format!("`{key}` belongs to remote agents");
             reader.error("F0510", how.at(key), message, "Remove it, or set `agent.protocol: A2A`.");
@@ -238,12 +181,6 @@ fn connections(reader: &mut Reader<'_>, file: &Fields<'_>, endpoints: &Endpoints
         });
     }
     connections
-}
-
-fn remote(how: &Fields<'_>) -> Map<String, serde_json::Value> {
-    let mut all = how.json_all(&CONFIGURATION);
-    all.retain(|key, _| ["agent_card", "auth", "max_polling_time", "polling_initial_delay"].contains(&key.as_str()));
-    all
 }
 
 impl Reader<'_> {

@@ -9,14 +9,14 @@ use super::{
     super::{
         Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup,
         keys::{
-            A2A_SERVER, ENDPOINTS, INTERACTION, LOCK_STORE, MCP_META, MCP_META_KEY, MCP_META_SLOT, MCP_SERVER, METRICS,
-            MODEL, MODEL_GROUP, PRIVACY, ROUTER, Shape, TRACING, TRACKER_STORE,
+            ENDPOINTS, INTERACTION, LOCK_STORE, MCP_META, MCP_META_KEY, MCP_META_SLOT, MCP_SERVER, METRICS, MODEL,
+            MODEL_GROUP, PRIVACY, ROUTER, Shape, TRACING, TRACKER_STORE,
         },
         reader::{Fields, Reader, said},
         uses::Used,
         yaml::Node,
     },
-    action_endpoint, first_place, nlg,
+    a2a_server, action_endpoint, first_place, nlg,
 };
 use crate::ids::{ServerName, SlotName};
 
@@ -74,6 +74,7 @@ fn sections(reader: &mut Reader<'_>, fields: &Fields<'_>, endpoints: &mut Endpoi
         }
     }
     endpoints.action_endpoint = fields.node("action_endpoint").and_then(|node| action_endpoint::read(reader, node));
+    endpoints.a2a_server = fields.node("a2a_server").and_then(|node| a2a_server::read(reader, node));
     endpoints.nlg = fields.node("nlg").and_then(|node| nlg::nlg(reader, node));
     endpoints.tracker_store = fields.json_map("tracker_store");
     endpoints.lock_store = fields.json_map("lock_store");
@@ -86,6 +87,7 @@ fn sections(reader: &mut Reader<'_>, fields: &Fields<'_>, endpoints: &mut Endpoi
         "tracker_store",
         "lock_store",
         "vector_store",
+        "a2a_server",
     ];
     for entry in fields.node.map().unwrap_or_default() {
         if !own.contains(&entry.key.as_str()) && !entry.node.is_null() {
@@ -95,14 +97,13 @@ fn sections(reader: &mut Reader<'_>, fields: &Fields<'_>, endpoints: &mut Endpoi
 }
 
 /// Sections that are read by others or only accepted; their keys are checked here.
-static SECTIONS: [(&str, &Shape); 7] = [
+static SECTIONS: [(&str, &Shape); 6] = [
     ("tracker_store", &TRACKER_STORE),
     ("lock_store", &LOCK_STORE),
     ("interaction_handling", &INTERACTION),
     ("privacy", &PRIVACY),
     ("tracing", &TRACING),
     ("metrics", &METRICS),
-    ("a2a_server", &A2A_SERVER),
 ];
 
 /// Says of a store that is not supported what to do; `segue run` refuses it, everything else works.

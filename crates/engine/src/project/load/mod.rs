@@ -1,6 +1,7 @@
 //! From texts to a project. Order matters: endpoints and agents first, since a `call` step is understood by their names; the
 //! author's flows before the built-in ones, which only fill gaps; the checks across files last, when every name is known.
 
+mod a2a_server;
 mod action_endpoint;
 mod agent_rules;
 mod agents;
@@ -16,6 +17,7 @@ mod flows;
 mod next;
 mod nlg;
 mod reach;
+mod remote;
 mod responses;
 mod search;
 mod secrets;

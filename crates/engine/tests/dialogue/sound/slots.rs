@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use segue_engine::{
-    conversation::{ActionOutcome, Command, Event, EventKind, FilledBy, Frame, FrameKind, PatternFrame, Position},
+    conversation::{
+        ActionOutcome, Command, Event, EventKind, FilledBy, Frame, FrameKind, PatternFrame, Position, ToolResult,
+    },
     dialogue::{InputKind, Reason},
     ids::FrameId,
     project::{Call, Fill, Project, StepKind},
@@ -202,9 +204,14 @@ fn has_reason(books: &Slots, taken: &Taken, events: &[Event], event: &Event) -> 
                 // Voice channels are told how long to wait.
                 StepKind::Collect(_) if name == "silence_timeout" => true,
                 StepKind::Collect(collect) => collect.slot == *name && collect.ask_before_filling && value.is_null(),
-                StepKind::Call(Call::Tool { output, .. }) => {
-                    matches!(taken.input.kind, InputKind::Called(_)) && output.iter().any(|(slot, _)| *slot == *name)
-                }
+                StepKind::Call(Call::Tool { output, .. }) => match &taken.input.kind {
+                    // What was in it is not what the tool needs to know: it is asked for.
+                    InputKind::Called(ToolResult::Wants { slots, .. }) => {
+                        value.is_null() && slots.iter().any(|slot| *slot == *name)
+                    }
+                    InputKind::Called(_) => output.iter().any(|(slot, _)| *slot == *name),
+                    _ => false,
+                },
                 StepKind::Call(Call::Agent { exit_if, .. }) => {
                     value.is_null() && exit_if.iter().any(|condition| condition.slots().any(|slot| slot == name))
                 }

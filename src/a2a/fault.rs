@@ -1,0 +1,76 @@
+//! What can go wrong between two agents.
+
+use serde::{Deserialize, Serialize};
+
+use super::dialect::codes;
+
+/// A failure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    /// The kind.
+    pub kind: FaultKind,
+    /// In words, for operators; holds no secret.
+    pub message: String,
+}
+
+/// The kinds of failures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultKind {
+    /// The card cannot be had or not be used: nothing was sent.
+    Card,
+    /// We cannot say who we are: nothing was sent.
+    Identity,
+    /// No connection came about: nothing was sent.
+    Unreachable,
+    /// The connection broke, or the answer was cut short.
+    Broken,
+    /// It took too long.
+    Late,
+    /// Nobody wants it any more.
+    Cancelled,
+    /// The other side answers with this status of HTTP.
+    Status(u16),
+    /// The other side answers with this error of the protocol.
+    Protocol(i64),
+    /// The answer cannot be read.
+    Unreadable,
+    /// What came is larger than we take.
+    TooLarge,
+    /// It may have been taken before an interruption of ours; nobody knows.
+    Unknown,
+    /// The record of the turn lets nothing through: the turn stops here.
+    Shut,
+}
+
+impl Fault {
+    /// A failure.
+    pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+    /// Whether a message may have been taken nevertheless.
+    pub fn may_have_arrived(&self) -> bool {
+        match self.kind {
+            FaultKind::Card | FaultKind::Identity | FaultKind::Unreachable | FaultKind::Protocol(_) => false,
+            // A refusal is an answer; an error of a server or a gateway is none.
+            FaultKind::Status(status) => status >= 500,
+            FaultKind::Broken
+            | FaultKind::Late
+            | FaultKind::Cancelled
+            | FaultKind::Unreadable
+            | FaultKind::TooLarge
+            | FaultKind::Unknown
+            | FaultKind::Shut => true,
+        }
+    }
+    /// Whether the same may be asked again at once, as a new message: the other side says that it failed by itself.
+    pub fn may_be_repeated(&self) -> bool {
+        matches!(
+            self.kind,
+            FaultKind::Protocol(codes::INTERNAL | codes::BAD_ANSWER)
+                | FaultKind::Unreachable
+                | FaultKind::Status(429 | 503)
+        )
+    }
+}

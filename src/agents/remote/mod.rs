@@ -1,0 +1,244 @@
+//! Agents that others run, over A2A (agents.md 9): one invocation sends the user's message, follows the task to where it stands
+//! still, and says what came of it.
+//!
+//! Entry: [`run`]. What leaves goes through a [`Peer`] that the runtime records. This part never sends the id of a task that
+//! is over, never repeats a message that may have been taken, and keeps nothing: what the next invocation must know stands in
+//! the outcome's metadata, which lives in the agent's frame.
+
+mod message;
+mod outcome;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use segue_engine::{
+    conversation::{AgentOutcome, AgentStatus, BotKind},
+    project::{MessageMeans, RemoteDef},
+};
+
+use self::outcome::{Ending, Memory};
+use super::AgentTask;
+use crate::{
+    a2a::{
+        Accepted, Fault, FaultKind, First, Listener, Outgoing, Peer,
+        model::{Task, TaskState, text_of},
+    },
+    conversation::{Reply, ReplyPiece, ReplySink},
+    cx::Cx,
+    limits,
+};
+
+/// The remote agent cannot be reached, or its card not be used.
+const UNREACHABLE: &str = "A0511";
+/// Its answer cannot be used, or it told an error.
+const ANSWER: &str = "A0512";
+/// Its task failed, was refused, or stopped.
+const FAILED: &str = "A0513";
+/// It did not end in time.
+const LATE: &str = "A0514";
+/// Whether it took the message is not known.
+const UNKNOWN: &str = "A0515";
+/// It asks without end.
+const EXCHANGES: &str = "A0516";
+
+/// Works on one user message.
+///
+/// *Cancellation*: when `cx` is cancelled the remote task is asked to stop, and the outcome says so.
+pub async fn run(
+    task: &AgentTask<'_>,
+    remote: &RemoteDef,
+    peer: &dyn Peer,
+    out: &mut dyn ReplySink,
+    cx: &Cx,
+) -> AgentOutcome {
+    let mut memory = Memory::of(&task.call.metadata);
+    let mut told = Told { agent: task.call.agent.as_str().into(), out, cx: cx.step("said"), texts: Vec::new() };
+    if memory.exchanges >= limits::A2A_EXCHANGES {
+        let reason = format!("{} messages were exchanged about one task, and it is not done", memory.exchanges);
+        return told.closed(task, Ending::failed(EXCHANGES, reason), memory, remote, cx).await;
+    }
+    // The message that brought the user back is no answer to what the agent had asked before: it is asked again.
+    if let (true, Some(question)) = (task.call.resumed, &task.call.resumed_last_request) {
+        let ending = Ending::asks(question.clone());
+        return told.closed(task, ending, memory, remote, cx).await;
+    }
+    for attempt in 0..limits::A2A_TRIES {
+        let step = cx.step(format!("try.{attempt}"));
+        let accepted = if memory.is_working {
+            Ok(Accepted { first: First::Task(memory.task()), live: None })
+        } else {
+            let message = message::of(task, remote, &memory);
+            peer.send(&Outgoing { message, report_to: None }, &step.step("send")).await
+        };
+        let result = match accepted {
+            Ok(accepted) => followed(peer, accepted, &mut memory, &mut told, &step).await,
+            Err(fault) => Err(fault),
+        };
+        let again = match &result {
+            Ok(came) => outcome::is_repeatable(came),
+            Err(fault) => fault.may_be_repeated(),
+        };
+        if again && attempt + 1 < limits::A2A_TRIES && !cx.cancel.is_cancelled() {
+            memory.forget_task();
+            let wait = limits::A2A_TRY_PAUSE * 2_u32.pow(attempt);
+            if cx.wait(cx.clock.sleep(cx.clock.deadline(wait))).await.is_ok() {
+                continue;
+            }
+        }
+        let ending = ended(result, remote, &mut memory, peer, cx).await;
+        return told.closed(task, ending, memory, remote, cx).await;
+    }
+    told.closed(task, Ending::failed(FAILED, "it failed every time".to_owned()), memory, remote, cx).await
+}
+
+/// What came: a message, or a task that stands still.
+enum Came {
+    Message(crate::a2a::model::Message),
+    Task(Box<Task>),
+}
+
+async fn followed(
+    peer: &dyn Peer,
+    accepted: Accepted,
+    memory: &mut Memory,
+    told: &mut Told<'_>,
+    step: &Cx,
+) -> Result<Came, Fault> {
+    match accepted.first {
+        First::Message(message) => {
+            memory.heard(message.context_id.as_deref(), None);
+            Ok(Came::Message(message))
+        }
+        First::Task(ref task) => {
+            memory.heard(Some(&task.context_id), Some(&task.id));
+            let task = peer.follow(accepted, told, &step.step("follow")).await?;
+            memory.heard(Some(&task.context_id), Some(&task.id));
+            Ok(Came::Task(Box::new(task)))
+        }
+    }
+}
+
+/// From what came to how the run ends; keeps the id of a task that is open, and of no other.
+async fn ended(
+    result: Result<Came, Fault>,
+    remote: &RemoteDef,
+    memory: &mut Memory,
+    peer: &dyn Peer,
+    cx: &Cx,
+) -> Ending {
+    memory.exchanges += 1;
+    match result {
+        Ok(Came::Message(message)) => {
+            memory.forget_task();
+            let text = text_of(&message.parts);
+            let results = outcome::of_parts(&message.parts);
+            match remote.message_means {
+                MessageMeans::InputRequired => Ending { results, ..Ending::asks(text) },
+                MessageMeans::Completed => Ending { results, ..Ending::done(text) },
+            }
+        }
+        Ok(Came::Task(task)) => {
+            if !task.status.state.waits() {
+                memory.forget_task();
+            }
+            memory.is_working = false;
+            outcome::of_task(&task)
+        }
+        Err(fault)
+            if fault.kind == FaultKind::Late && remote.push_notification_url.is_some() && memory.task_id.is_some() =>
+        {
+            // It will report; meanwhile the user can talk.
+            memory.is_working = true;
+            Ending { status: AgentStatus::Yielded, ..Ending::asks(String::new()) }
+        }
+        Err(fault) => {
+            if let (FaultKind::Late | FaultKind::Cancelled, Some(id)) = (&fault.kind, &memory.task_id) {
+                // Nobody will hear what comes of it; its cost need not go on.
+                let beyond = Cx { deadline: cx.clock.deadline(limits::A2A_CANCEL), ..cx.step("cancel") };
+                let beyond = Cx { cancel: Arc::new(tokio_util::sync::CancellationToken::new()), ..beyond };
+                if let Err(fault) = peer.cancel(id, &beyond).await {
+                    tracing::debug!(task = id, "the remote task could not be stopped: {fault}");
+                }
+            }
+            memory.forget_task();
+            broken(&fault)
+        }
+    }
+}
+
+fn broken(fault: &Fault) -> Ending {
+    let code = match fault.kind {
+        FaultKind::Cancelled => {
+            let status = AgentStatus::Cancelled { reason: fault.message.clone() };
+            return Ending { status, ..Ending::done(String::new()) };
+        }
+        FaultKind::Card | FaultKind::Identity | FaultKind::Unreachable => UNREACHABLE,
+        FaultKind::Late => LATE,
+        FaultKind::Unknown => UNKNOWN,
+        FaultKind::Shut => "A0510",
+        _ => ANSWER,
+    };
+    Ending::failed(code, fault.message.clone())
+}
+
+/// What the user was told meanwhile.
+struct Told<'a> {
+    agent: Arc<str>,
+    out: &'a mut dyn ReplySink,
+    cx: Cx,
+    /// Id and text of each, in order.
+    texts: Vec<(Arc<str>, Arc<str>)>,
+}
+
+impl Listener for Told<'_> {
+    fn said<'b>(&'b mut self, text: &'b str) -> BoxFuture<'b, ()> {
+        Box::pin(async move {
+            let id: Arc<str> = self.cx.step(self.texts.len()).key.as_str().into();
+            tracing::debug!(agent = &*self.agent, "a remote agent says how it goes on");
+            self.show(&id, text, BotKind::Intermediate).await;
+            self.texts.push((id, text.into()));
+        })
+    }
+}
+
+impl Told<'_> {
+    /// A lost piece is no reason to stop: the whole text is stored with the turn and delivered from there.
+    async fn show(&mut self, id: &Arc<str>, text: &str, kind: BotKind) {
+        let piece = ReplyPiece::Message { id: id.clone(), message: Reply::text(text), kind };
+        let _ = self.out.send(piece, &self.cx).await;
+    }
+
+    async fn closed(
+        mut self,
+        task: &AgentTask<'_>,
+        ending: Ending,
+        memory: Memory,
+        remote: &RemoteDef,
+        cx: &Cx,
+    ) -> AgentOutcome {
+        let kind = match ending.status {
+            AgentStatus::Finished => BotKind::FinalResponse,
+            _ => BotKind::InputRequired,
+        };
+        let last = (!ending.text.trim().is_empty()).then(|| {
+            let id: Arc<str> = cx.step("last").key.as_str().into();
+            (id, Arc::<str>::from(ending.text.trim()))
+        });
+        if let Some((id, text)) = &last {
+            self.show(id, text, kind).await;
+        }
+        outcome::close(task, ending, memory, remote, (self.texts, last.map(|last| (last, kind))), cx)
+    }
+}
+
+/// What a state means for operators.
+pub(super) fn state_words(state: TaskState) -> &'static str {
+    match state {
+        TaskState::Failed => "its task failed",
+        TaskState::Rejected => "it did not take the task",
+        TaskState::Canceled => "its task was stopped",
+        _ => "its task stands still",
+    }
+}

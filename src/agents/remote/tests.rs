@@ -1,0 +1,386 @@
+//! What a run makes of each answer, over a peer whose answers are given.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use segue_engine::{
+    conversation::{AgentCall, AgentKind, AgentStatus, Conversation, Event, EventKind, EventPlace, UserMessage},
+    ids::ConversationId,
+    project::{Project, SourceFile, Sources},
+    time::Timestamp,
+};
+use serde_json::{Map, Value as Json, json};
+
+use super::*;
+use crate::{
+    a2a::{Dialect, model::Update, reading},
+    clock::Clock,
+    llm::scripted::ScriptedLlm,
+    testing::ManualClock,
+    tools::registry::ToolSet,
+};
+
+/// A peer whose answers are given: each message takes the next first answer, each task the next end.
+#[derive(Default)]
+struct Given {
+    firsts: Mutex<VecDeque<Result<First, Fault>>>,
+    ends: Mutex<VecDeque<(Vec<&'static str>, Result<Task, Fault>)>>,
+    sent: Mutex<Vec<crate::a2a::model::Message>>,
+    stopped: Mutex<Vec<String>>,
+}
+
+impl Peer for Given {
+    fn send<'a>(&'a self, outgoing: &'a Outgoing, _: &'a Cx) -> BoxFuture<'a, Result<Accepted, Fault>> {
+        self.sent.lock().unwrap().push(outgoing.message.clone());
+        let first = self.firsts.lock().unwrap().pop_front().expect("an answer is left");
+        Box::pin(async move { first.map(|first| Accepted { first, live: None }) })
+    }
+    fn follow<'a>(
+        &'a self,
+        accepted: Accepted,
+        listener: &'a mut dyn Listener,
+        _: &'a Cx,
+    ) -> BoxFuture<'a, Result<Task, Fault>> {
+        Box::pin(async move {
+            let (said, end) = match self.ends.lock().unwrap().pop_front() {
+                Some(given) => given,
+                None => match accepted.first {
+                    First::Task(task) => (Vec::new(), Ok(task)),
+                    First::Message(_) => panic!("a message is not followed"),
+                },
+            };
+            for text in said {
+                listener.said(text).await;
+            }
+            end
+        })
+    }
+    fn cancel<'a>(&'a self, task: &'a str, _: &'a Cx) -> BoxFuture<'a, Result<(), Fault>> {
+        self.stopped.lock().unwrap().push(task.to_owned());
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl Given {
+    fn firsts(firsts: impl IntoIterator<Item = Result<First, Fault>>) -> Self {
+        Self { firsts: Mutex::new(firsts.into_iter().collect()), ..Self::default() }
+    }
+    fn sent(&self) -> Vec<crate::a2a::model::Message> {
+        self.sent.lock().unwrap().clone()
+    }
+}
+
+/// A sink that keeps what it gets.
+#[derive(Default)]
+struct Pieces {
+    pieces: Vec<ReplyPiece>,
+}
+
+impl ReplySink for Pieces {
+    fn streams(&self) -> bool {
+        true
+    }
+    fn send<'a>(
+        &'a mut self,
+        piece: ReplyPiece,
+        _: &'a Cx,
+    ) -> BoxFuture<'a, Result<crate::conversation::Receipt, crate::conversation::DeliveryError>> {
+        self.pieces.push(piece);
+        Box::pin(std::future::ready(Ok(crate::conversation::Receipt::Delivered)))
+    }
+}
+
+/// A task in the older generation's words.
+fn task(status: Json, artifacts: Json) -> Task {
+    let json = json!({"kind": "task", "id": "t", "contextId": "c", "status": status, "artifacts": artifacts});
+    match reading::update(&json, Dialect::Old).unwrap() {
+        Update::Task(task) => task,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn said(state: &str, text: &str) -> Json {
+    json!({"state": state, "message": {"messageId": "a", "role": "agent", "parts": [{"kind": "text", "text": text}]}})
+}
+
+fn told(state: &str, text: &str) -> Result<First, Fault> {
+    Ok(First::Task(task(said(state, text), json!([]))))
+}
+
+fn fault(kind: FaultKind) -> Fault {
+    Fault::new(kind, "words for operators")
+}
+
+struct World {
+    project: Arc<Project>,
+    conversation: Conversation,
+    call: AgentCall,
+    sink: Pieces,
+    clock: Arc<ManualClock>,
+}
+
+impl World {
+    fn new(more: &str) -> Self {
+        let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
+        let agent = format!(
+            "agent: {{name: far, description: helps, protocol: A2A}}\nconfiguration:\n  agent_card: https://example.org/card\n{more}"
+        );
+        let domain = "slots:\n  city: {type: text, initial_value: Arnvik}\n  price: {type: float}\n";
+        let sources = Sources {
+            domain: vec![file("domain.yml", domain)],
+            data: vec![file("data/f.yml", "flows: {f: {description: x, steps: [{call: far}]}}")],
+            agents: vec![file("sub_agents/far/config.yml", &agent)],
+            ..Sources::default()
+        };
+        let loaded = Project::load(&sources);
+        let project = Arc::new(loaded.project.unwrap_or_else(|| panic!("{:#?}", loaded.findings)));
+        let step = project.flow("f").unwrap().first().unwrap().id.clone();
+        let call = AgentCall {
+            agent: "far".into(),
+            kind: AgentKind::Open,
+            flow_id: "f".into(),
+            step_id: step,
+            user_message: "help me".into(),
+            resumed: false,
+            resumed_last_request: None,
+            restarted: false,
+            confirmed: None,
+            metadata: Map::new(),
+            at: Timestamp::from_seconds(1_795_000_000.0),
+        };
+        let mut conversation = Conversation::new(ConversationId::from("c"));
+        let message = UserMessage {
+            text: "help me".into(),
+            message_id: "m".into(),
+            input_channel: "test".into(),
+            metadata: Map::new(),
+        };
+        conversation.apply(&Event {
+            at: Timestamp::default(),
+            kind: EventKind::User(message),
+            place: EventPlace::default(),
+        });
+        Self { project, conversation, call, sink: Pieces::default(), clock: Arc::new(ManualClock::jumping()) }
+    }
+
+    async fn run(&mut self, peer: &Given) -> AgentOutcome {
+        let clock: Arc<dyn Clock> = self.clock.clone();
+        self.run_in(peer, &Cx::new(clock, Duration::from_secs(600))).await
+    }
+
+    async fn run_in(&mut self, peer: &Given, cx: &Cx) -> AgentOutcome {
+        let definition = self.project.agent("far").unwrap().clone();
+        let metadata = json!({"sender_id": "u1", "message_metadata": {"account": "a7"}});
+        let task = AgentTask {
+            project: &self.project,
+            conversation: &self.conversation,
+            call: &self.call,
+            definition: &definition,
+            llm: Arc::new(ScriptedLlm::strict(["never"])),
+            tools: ToolSet::default(),
+            metadata: Arc::new(metadata.as_object().unwrap().clone()),
+            meta: Arc::default(),
+            hooks: None,
+            rewritten: false,
+            desk: &crate::agents::NoDesk,
+        };
+        let outcome = run(&task, definition.remote.as_ref().unwrap(), peer, &mut self.sink, cx).await;
+        self.call.metadata = outcome.metadata.clone();
+        outcome
+    }
+}
+
+fn texts(outcome: &AgentOutcome) -> Vec<(BotKind, String)> {
+    let bot = |event: &Event| match &event.kind {
+        EventKind::Bot(bot) => Some((bot.kind, bot.reply.text.as_deref().unwrap_or_default().to_owned())),
+        _ => None,
+    };
+    outcome.events.iter().filter_map(bot).collect()
+}
+
+fn code(outcome: &AgentOutcome) -> &str {
+    match &outcome.status {
+        AgentStatus::Failed { code, .. } => code,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn vector_25_ids_texts_and_results_of_a_task() {
+    let mut world = World::new("  output_mapping: [{slot: price, value: result.data.price}]\n");
+    let waiting = task(
+        json!({"state": "input-required", "message": {"messageId": "a", "role": "agent", "parts": [
+            {"kind": "text", "text": "How many?"}, {"kind": "data", "data": {"most": 9}}]}}),
+        json!([]),
+    );
+    let done = task(
+        said("completed", "Done."),
+        json!([
+            {"artifactId": "a", "name": "quote", "parts": [{"kind": "text", "text": "90 euros"}, {"kind": "data", "data": {"price": 90}}]},
+            {"artifactId": "b", "parts": [{"kind": "file", "file": {"uri": "https://x/y.pdf", "name": "y.pdf", "mimeType": "application/pdf"}}, {"kind": "text", "text": "Done."}]},
+        ]),
+    );
+    let peer = Given::firsts([told("submitted", ""), told("working", "")]);
+    peer.ends.lock().unwrap().extend([(vec!["Looking"], Ok(waiting)), (vec![], Ok(done))]);
+    let first = world.run(&peer).await;
+    assert_eq!(first.status, AgentStatus::AwaitingUser);
+    let wanted = [(BotKind::Intermediate, "Looking".to_owned()), (BotKind::InputRequired, "How many?".to_owned())];
+    assert_eq!(texts(&first), wanted);
+    assert_eq!(first.data, json!([{"name": "far_message_1", "type": "data", "result": {"most": 9}}]));
+    assert_eq!((&first.metadata["task_id"], &first.metadata["context_id"]), (&json!("t"), &json!("c")));
+
+    world.call.user_message = "three".into();
+    let second = world.run(&peer).await;
+    assert_eq!(second.status, AgentStatus::Finished);
+    let wanted = [(BotKind::FinalResponse, "Done.\n90 euros\nFile: https://x/y.pdf\nDone.".to_owned())];
+    assert_eq!(texts(&second), wanted);
+    let file = json!({"uri": "https://x/y.pdf", "name": "y.pdf", "mime_type": "application/pdf"});
+    let results = json!([
+        {"name": "far_0_1", "type": "data", "result": {"price": 90}},
+        {"name": "far_1_0", "type": "file", "result": file},
+    ]);
+    assert_eq!(second.data, results);
+    assert_eq!(second.metadata.get("task_id"), None, "a task that is over is never named again");
+    assert_eq!(second.metadata["context_id"], "c");
+    let price = second.events.iter().find_map(|event| match &event.kind {
+        EventKind::Slot { name, value, .. } if name.as_str() == "price" => Some(value.clone()),
+        _ => None,
+    });
+    assert_eq!(price, Some(json!(90)));
+    let sent = peer.sent();
+    assert_eq!((&sent[0].task_id, &sent[0].context_id), (&None, &None));
+    assert_eq!((sent[1].task_id.as_deref(), sent[1].context_id.as_deref()), (Some("t"), Some("c")));
+    assert_eq!(text_of(&sent[0].parts), "USER: help me", "the first message is the whole of what was said");
+    assert_eq!(text_of(&sent[1].parts), "three");
+    assert_eq!(world.sink.pieces.len(), 3, "everything was shown, once");
+}
+
+#[tokio::test]
+async fn vector_27_a_run_that_is_cancelled_says_nothing_and_stops_the_task() {
+    let mut world = World::new("");
+    let peer = Given::firsts([told("working", "")]);
+    peer.ends.lock().unwrap().push_back((vec![], Err(fault(FaultKind::Cancelled))));
+    let cx = Cx::new(world.clock.clone(), Duration::from_secs(600));
+    cx.cancel.cancel();
+    let outcome = world.run_in(&peer, &cx).await;
+    assert!(matches!(outcome.status, AgentStatus::Cancelled { .. }), "{:?}", outcome.status);
+    assert!(texts(&outcome).is_empty() && world.sink.pieces.is_empty());
+    assert_eq!(*peer.stopped.lock().unwrap(), ["t"]);
+    assert_eq!(peer.sent().len(), 1);
+}
+
+#[tokio::test]
+async fn every_state_has_its_end() {
+    for (state, expected) in [("failed", "A0513"), ("rejected", "A0513"), ("canceled", "A0513")] {
+        let peer = Given::firsts([told(state, "no")]);
+        let outcome = World::new("").run(&peer).await;
+        assert_eq!((code(&outcome), peer.sent().len()), (expected, 1), "{state}");
+        assert!(texts(&outcome).is_empty(), "the user hears the words of the pattern alone");
+        assert_eq!(outcome.metadata.get("task_id"), None);
+    }
+    let peer = Given::firsts([told("auth-required", "Log in, please")]);
+    let outcome = World::new("").run(&peer).await;
+    assert_eq!(outcome.status, AgentStatus::AwaitingUser);
+    assert_eq!(outcome.metadata["task_id"], "t", "a task that waits for a login is open");
+}
+
+#[tokio::test]
+async fn faults_have_codes_and_only_safe_ones_are_tried_again() {
+    use crate::a2a::codes;
+    for (kind, expected, messages) in [
+        (FaultKind::Unreachable, "A0511", 3),
+        (FaultKind::Card, "A0511", 1),
+        (FaultKind::Identity, "A0511", 1),
+        (FaultKind::Protocol(codes::INTERNAL), "A0512", 3),
+        (FaultKind::Protocol(codes::PARAMS), "A0512", 1),
+        (FaultKind::Broken, "A0512", 1),
+        (FaultKind::Unreadable, "A0512", 1),
+        (FaultKind::Status(503), "A0512", 3),
+        (FaultKind::Status(500), "A0512", 1),
+        (FaultKind::Late, "A0514", 1),
+        (FaultKind::Unknown, "A0515", 1),
+    ] {
+        let peer = Given::firsts((0..3).map(|_| Err(fault(kind.clone()))));
+        let mut world = World::new("");
+        let outcome = world.run(&peer).await;
+        assert_eq!((code(&outcome), peer.sent().len()), (expected, messages), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_did_not_end_in_time_is_stopped_or_goes_on_where_it_may_report() {
+    let peer = Given::firsts([told("working", "")]);
+    peer.ends.lock().unwrap().push_back((vec![], Err(fault(FaultKind::Late))));
+    let outcome = World::new("").run(&peer).await;
+    assert_eq!((code(&outcome), peer.stopped.lock().unwrap().len()), ("A0514", 1));
+
+    let mut world = World::new("  push_notification_url: https://example.org\n");
+    let peer = Given::firsts([told("working", "")]);
+    let end = Ok(task(said("completed", "At last."), json!([])));
+    peer.ends.lock().unwrap().extend([(vec![], Err(fault(FaultKind::Late))), (vec![], end)]);
+    let outcome = world.run(&peer).await;
+    assert_eq!((outcome.status, peer.stopped.lock().unwrap().len()), (AgentStatus::Yielded, 0));
+    let outcome = world.run(&peer).await;
+    assert_eq!(outcome.status, AgentStatus::Finished);
+    assert_eq!(peer.sent().len(), 1, "a task that works is asked, not told");
+}
+
+#[tokio::test]
+async fn only_what_the_author_lets_out_goes_out() {
+    let peer = Given::firsts([told("completed", "x")]);
+    World::new("").run(&peer).await;
+    assert!(peer.sent()[0].metadata.is_empty());
+    let city = json!({"slots": [{"name": "city", "value": "Arnvik"}, {"name": "language", "value": "en"}]});
+    assert_eq!(peer.sent()[0].parts.get(1), Some(&crate::a2a::model::Part::Data(city)));
+
+    let peer = Given::firsts([told("completed", "x")]);
+    World::new("  forward_metadata: [account, nothing]\n  forward_slots: [price]\n").run(&peer).await;
+    assert_eq!(Json::Object(peer.sent()[0].metadata.clone()), json!({"account": "a7"}));
+    assert_eq!(peer.sent()[0].parts.len(), 1, "an empty slot is not told");
+}
+
+#[tokio::test]
+async fn a_return_after_something_else_asks_again_and_sends_nothing() {
+    let mut world = World::new("");
+    let peer = Given::firsts([told("input-required", "How many?")]);
+    world.run(&peer).await;
+    world.call.resumed = true;
+    world.call.resumed_last_request = Some("How many?".to_owned());
+    world.call.user_message = "yes".into();
+    let outcome = world.run(&peer).await;
+    assert_eq!(texts(&outcome), [(BotKind::InputRequired, "How many?".to_owned())]);
+    assert_eq!((peer.sent().len(), &outcome.metadata["task_id"]), (1, &json!("t")));
+}
+
+#[tokio::test]
+async fn a_task_that_only_asks_is_given_up() {
+    let mut world = World::new("");
+    let asks = || told("input-required", "And then?");
+    let peer = Given::firsts((0..=limits::A2A_EXCHANGES).map(|_| asks()));
+    for _ in 0..limits::A2A_EXCHANGES {
+        assert_eq!(world.run(&peer).await.status, AgentStatus::AwaitingUser);
+    }
+    assert_eq!(code(&world.run(&peer).await), "A0516");
+}
+
+#[test]
+fn a_file_in_place_is_kept_while_it_is_small() {
+    let of = |bytes: usize| {
+        let file = crate::a2a::model::File { bytes: Some("x".repeat(bytes)), ..Default::default() };
+        outcome::of_parts(&[crate::a2a::model::Part::File(file)]).listed("far")[0]["result"]["bytes"].is_string()
+    };
+    assert!(of(limits::A2A_FILE) && !of(limits::A2A_FILE + 1));
+}
+
+#[tokio::test]
+async fn the_pauses_between_tries_double() {
+    let peer = Given::firsts((0..3).map(|_| Err(fault(FaultKind::Unreachable))));
+    let mut world = World::new("");
+    world.run(&peer).await;
+    assert_eq!(world.clock.slept(), [limits::A2A_TRY_PAUSE, limits::A2A_TRY_PAUSE * 2]);
+}

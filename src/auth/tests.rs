@@ -1,0 +1,109 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use super::*;
+use crate::testing::ManualClock;
+
+/// A token server: answers each request by its number, and keeps them.
+async fn server(answer: impl Fn(usize) -> (u16, String) + Send + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/token", listener.local_addr().unwrap());
+    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+    let kept = heard.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut bytes = vec![0; 8192];
+            let mut text = String::new();
+            while !text.contains("grant_type=client_credentials") {
+                let read = stream.read(&mut bytes).await.unwrap();
+                text += &String::from_utf8_lossy(&bytes[..read]);
+            }
+            let number = {
+                let mut kept = kept.lock().unwrap();
+                kept.push(text);
+                kept.len()
+            };
+            let (status, body) = answer(number);
+            let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            stream.write_all((head + &body).as_bytes()).await.unwrap();
+        }
+    });
+    (url, heard)
+}
+
+fn source(url: &str, clock: &ManualClock) -> ClientCredentials {
+    let oauth =
+        json!({"client_id": "me", "client_secret": "s3cret", "token_url": url, "audience": "them", "timeout": 5});
+    ClientCredentials::new(oauth.as_object().unwrap(), Arc::new(clock.clone()), Outbound::new()).unwrap()
+}
+
+fn token(number: usize, life: u64) -> (u16, String) {
+    (200, json!({"access_token": format!("t{number}"), "expires_in": life}).to_string())
+}
+
+#[tokio::test]
+async fn a_token_is_kept_until_shortly_before_its_end() {
+    let (url, heard) = server(|number| token(number, 100)).await;
+    let clock = ManualClock::new();
+    let source = source(&url, &clock);
+    assert_eq!(source.token(None).await.unwrap(), "t1");
+    clock.advance(Duration::from_secs(69));
+    assert_eq!(source.token(None).await.unwrap(), "t1");
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(source.token(None).await.unwrap(), "t2");
+    assert_eq!(source.token(Some("t2")).await.unwrap(), "t3", "one that was refused is not given again");
+    let asked = heard.lock().unwrap()[0].to_lowercase();
+    assert!(asked.contains("authorization: basic") && asked.contains("audience=them"), "{asked}");
+    assert!(!asked.contains("client_secret"), "{asked}");
+}
+
+#[tokio::test]
+async fn a_server_that_wants_the_secret_in_the_form_gets_it_there() {
+    let (url, heard) = server(|number| if number == 1 { (401, String::new()) } else { token(number, 60) }).await;
+    let source = source(&url, &ManualClock::new());
+    assert_eq!(source.token(None).await.unwrap(), "t2");
+    assert!(heard.lock().unwrap()[1].contains("client_secret=s3cret"));
+}
+
+#[tokio::test]
+async fn what_is_no_token_is_told_without_a_secret() {
+    for (status, body, says) in [
+        (500, String::new(), "500"),
+        (200, "no json".to_owned(), "no JSON"),
+        (200, "{}".to_owned(), "holds none"),
+        (200, "x".repeat(limits::TOKEN_ANSWER + 1), "too large"),
+    ] {
+        let (url, _) = server(move |_| (status, body.clone())).await;
+        let error = source(&url, &ManualClock::new()).token(None).await.unwrap_err();
+        assert!(error.contains(says) && !error.contains("s3cret"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_server_that_hangs_is_given_up_in_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/token", listener.local_addr().unwrap());
+    let clock = ManualClock::jumping();
+    let oauth = json!({"client_id": "me", "client_secret": "s3cret", "token_url": url});
+    let source = ClientCredentials::new(oauth.as_object().unwrap(), Arc::new(clock.clone()), Outbound::new()).unwrap();
+    assert!(source.token(None).await.is_err());
+    assert_eq!(clock.slept(), [limits::TOKEN_WAIT]);
+}
+
+#[test]
+fn one_way_or_another() {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
+    let read = |auth: Json| Credentials::read(auth.as_object().unwrap(), &clock, &Outbound::new());
+    assert!(matches!(read(json!({})).unwrap(), Credentials::None));
+    assert!(read(json!({"oauth": {"client_id": "me"}})).is_err());
+    let shown = format!("{:?}", read(json!({"token": "s3cret"})).unwrap());
+    assert!(!shown.contains("s3cret"), "{shown}");
+}

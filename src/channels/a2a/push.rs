@@ -1,0 +1,217 @@
+//! Reports: a task that stands still is told to the addresses that its caller named.
+//!
+//! Such an address comes from outside, so it leads to the open network or nowhere (reliability.md 3.7). A report is a courtesy:
+//! it is tried a few times, and a caller who misses it asks.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json, json};
+
+use super::{A2aAgent, Refusal, tasks::context_of};
+use crate::{
+    a2a::{Dialect, Generation, codes, model::Task, writing},
+    cx::Cx,
+    http::{Guard, destination},
+    limits,
+};
+
+/// Where and how a task is reported.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Config {
+    /// Its id within the task.
+    pub(super) id: String,
+    /// The address; empty for one that was taken away.
+    pub(super) url: String,
+    /// The word that the receiver knows us by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+    /// The value of the header `Authorization`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    authorization: Option<String>,
+    /// Whether it is written as the older generation does.
+    #[serde(default)]
+    old: bool,
+}
+
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Config").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Config {
+    /// Reads one as a caller writes it.
+    pub(super) fn read(json: &Json, generation: Generation) -> Result<Self, Refusal> {
+        let text = |json: &Json, key: &str| {
+            json.get(key).and_then(Json::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        let url = text(json, "url").ok_or_else(|| Refusal::params("a report needs a `url`"))?;
+        let auth = json.get("authentication").unwrap_or(&Json::Null);
+        let scheme = text(auth, "scheme").or_else(|| auth.pointer("/schemes/0")?.as_str().map(str::to_owned));
+        let authorization = scheme.zip(text(auth, "credentials")).map(|(scheme, word)| format!("{scheme} {word}"));
+        let id = text(json, "id").unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
+        let config = Self { id, url, token: text(json, "token"), authorization, old: generation == Generation::Old };
+        let size = [Some(&config.id), Some(&config.url), config.token.as_ref(), config.authorization.as_ref()];
+        if size.into_iter().flatten().map(String::len).sum::<usize>() > limits::A2A_PUSH {
+            return Err(Refusal::params("where to report is too long"));
+        }
+        Ok(config)
+    }
+    /// Reads one as it was stored.
+    pub(super) fn kept(json: &Json) -> Option<Self> {
+        serde_json::from_value(json.clone()).ok()
+    }
+    /// For the store.
+    pub(super) fn stored(&self) -> Json {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+    /// The mark of one that was taken away.
+    pub(super) fn gone(id: &str) -> Self {
+        Self { id: id.to_owned(), url: String::new(), token: None, authorization: None, old: false }
+    }
+    /// As a caller reads it; secrets are known to whoever gave them.
+    pub(super) fn shown(&self, task: &str, dialect: Dialect) -> Json {
+        let mut own = Map::from_iter([("id".to_owned(), json!(self.id)), ("url".to_owned(), json!(self.url))]);
+        own.extend(self.token.as_ref().map(|token| ("token".to_owned(), json!(token))));
+        match dialect {
+            Dialect::Old => json!({"taskId": task, "pushNotificationConfig": own}),
+            Dialect::OldRest => {
+                json!({"name": format!("tasks/{task}/pushNotificationConfigs/{}", self.id), "pushNotificationConfig": own})
+            }
+            Dialect::New => {
+                own.insert("taskId".into(), json!(task));
+                Json::Object(own)
+            }
+        }
+    }
+}
+
+/// Where tasks are reported, as far as this process knows.
+pub(super) struct Pushes {
+    guard: Guard,
+    client: reqwest::Client,
+    known: Mutex<IndexMap<String, Vec<Config>>>,
+}
+
+impl Pushes {
+    /// Reports to the open network; where the server is reached from this machine alone, to this machine too. `None` when no
+    /// client can be built.
+    pub(super) fn new(local: bool) -> Option<Self> {
+        // A name that nobody has: nothing is configured, so nothing near us is allowed.
+        let home = if local { "http://127.0.0.1/" } else { "https://nobody.invalid/" };
+        let guard = Guard::around(&reqwest::Url::parse(home).ok()?, []);
+        Some(Self { client: guard.client().ok()?, guard, known: Mutex::default() })
+    }
+    fn known(&self) -> MutexGuard<'_, IndexMap<String, Vec<Config>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Whether an address may be reported to.
+    pub(super) fn check(&self, url: &str) -> Result<(), String> {
+        let parsed = destination(url).map_err(|why| format!("nothing is reported there: {why}"))?;
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err("nothing is reported there: an address may not hold a user name or a password".to_owned());
+        }
+        self.guard.admits(&parsed).map_err(|why| format!("nothing is reported there: {why}"))
+    }
+    /// Remembers one; the same id replaces.
+    pub(super) fn add(&self, task: &str, config: Config) {
+        let mut known = self.known();
+        let configs = known.entry(task.to_owned()).or_default();
+        configs.retain(|other| other.id != config.id);
+        if !config.url.is_empty() && configs.len() < limits::A2A_PUSHES {
+            configs.push(config);
+        }
+        while known.len() > limits::A2A_COURSES {
+            known.shift_remove_index(0);
+        }
+    }
+    /// The task is new: the store has nothing about it.
+    pub(super) fn nothing_stored(&self, task: &str) {
+        self.known().entry(task.to_owned()).or_default();
+    }
+    fn set(&self, task: &str, configs: Vec<Config>) {
+        self.known().insert(task.to_owned(), configs);
+    }
+}
+
+impl A2aAgent {
+    /// Where a task is reported.
+    pub(super) async fn pushes_of(&self, task: &str) -> Result<Vec<Config>, Refusal> {
+        let Some(pushes) = &self.0.pushes else { return Err(no_push()) };
+        let known = pushes.known().get(task).cloned();
+        match known {
+            Some(configs) => Ok(configs),
+            None => {
+                let configs = self.found(task).await?.pushes;
+                pushes.set(task, configs.clone());
+                Ok(configs)
+            }
+        }
+    }
+
+    /// Adds one, or takes it away.
+    pub(super) async fn set_push(&self, task: &str, config: Config) -> Result<(), Refusal> {
+        let Some(pushes) = &self.0.pushes else { return Err(no_push()) };
+        if !config.url.is_empty() {
+            pushes.check(&config.url).map_err(Refusal::params)?;
+        }
+        if context_of(task).is_none() {
+            return Err(Refusal::no_task(task));
+        }
+        self.found(task).await?;
+        self.pushes_of(task).await?;
+        pushes.add(task, config.clone());
+        self.keep_push(task, &config).await;
+        Ok(())
+    }
+
+    /// Reports a task as it stands to everybody who wants to know.
+    pub(super) async fn report(&self, task: &Task) {
+        let Ok(configs) = self.pushes_of(&task.id).await else { return };
+        for config in configs {
+            if let Err(reason) = self.report_to(&config, task).await {
+                tracing::warn!(code = "C0201", "a change of a task could not be reported: {reason}");
+            }
+        }
+    }
+
+    async fn report_to(&self, config: &Config, task: &Task) -> Result<(), String> {
+        let Some(pushes) = &self.0.pushes else { return Ok(()) };
+        pushes.check(&config.url)?;
+        let body = if config.old {
+            writing::task(task, Dialect::Old)
+        } else {
+            json!({"task": writing::task(task, Dialect::New)})
+        };
+        let clock = self.0.assistant.clock();
+        let mut pause = limits::A2A_PUSH_PAUSE;
+        let mut last = String::new();
+        for attempt in 0..limits::A2A_PUSH_TRIES {
+            if attempt > 0 {
+                clock.sleep(clock.deadline(pause)).await;
+                pause *= 2;
+            }
+            let mut request = pushes.client.post(&config.url).json(&body);
+            if let Some(token) = &config.token {
+                request = request.header("X-A2A-Notification-Token", token);
+            }
+            if let Some(value) = &config.authorization {
+                request = request.header("Authorization", value);
+            }
+            let cx = Cx::new(clock.clone(), limits::A2A_PUSH_WAIT);
+            match cx.wait(request.send()).await {
+                Ok(Ok(response)) if response.status().is_success() => return Ok(()),
+                Ok(Ok(response)) => last = format!("the receiver answers {}", response.status()),
+                Ok(Err(error)) => last = error.without_url().to_string(),
+                Err(stopped) => last = stopped.to_string(),
+            }
+        }
+        Err(last)
+    }
+}
+
+fn no_push() -> Refusal {
+    Refusal::new(codes::NO_PUSH, "changes are not reported by this agent")
+}

@@ -1,0 +1,74 @@
+//! The other direction: an agent of others reports on a task of ours that outlasted its turn.
+//!
+//! A report is a bell and no more. It counts only where the agent that waits on top of the conversation works on the very task
+//! that the report names, whose id nobody else knows; and nothing it says is believed: the agent is asked how the task stands.
+
+use std::convert::Infallible;
+
+use axum::http::{Method, Request, Response, StatusCode};
+use bytes::Bytes;
+use segue_engine::{
+    conversation::{Trigger, TriggerKind},
+    ids::{AgentName, ConversationId, MessageId},
+};
+use serde_json::{Map, Value as Json, json};
+
+use super::{Body, Service, json_answer, refusal, rest::decoded};
+use crate::{
+    a2a::{Dialect, First, REPORTS, model::Update, reading},
+    runtime::{Assistant, Outbox},
+};
+
+/// Answers reports; the path of a request is the whole one.
+pub fn service(assistant: &Assistant) -> Service {
+    let assistant = assistant.clone();
+    Service::new(tower::service_fn(move |request| {
+        let assistant = assistant.clone();
+        async move { Ok::<_, Infallible>(answer(&assistant, request).await) }
+    }))
+}
+
+async fn answer(assistant: &Assistant, request: Request<Bytes>) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    // All refusals look alike: who rings at random learns nothing.
+    let unknown = || refusal(StatusCode::NOT_FOUND, "nothing is waited for here");
+    let path = head.uri.path().strip_prefix(REPORTS).map(|rest| rest.trim_start_matches('/'));
+    let names = path.and_then(|rest| rest.split_once('/')).map(|(agent, id)| (decoded(agent), decoded(id)));
+    let (Some((agent, id)), Method::POST) = (names, head.method) else { return unknown() };
+    let Some((task, is_settled)) = reported(&body) else { return unknown() };
+    let (agent, id) = (AgentName::from(agent), ConversationId::from(id));
+    if !waits(assistant, &id, &agent, &task).await {
+        return unknown();
+    }
+    if is_settled {
+        let what = TriggerKind::Continue(agent);
+        let trigger = Trigger { what, values: Map::new(), reminder: None };
+        let rung = assistant.trigger(id.clone(), trigger, MessageId::from(""), Box::new(Outbox)).await;
+        if let Err(error) = rung {
+            tracing::warn!(conversation = %id, code = error.code(), "a report of an agent waits: {error}");
+            return refusal(StatusCode::SERVICE_UNAVAILABLE, "try again later");
+        }
+    }
+    json_answer(StatusCode::OK, &json!({}))
+}
+
+/// The task that a report names, and whether it stands still, in whatever generation it is written.
+fn reported(body: &[u8]) -> Option<(String, bool)> {
+    let json: Json = serde_json::from_slice(body).ok()?;
+    let update = [Dialect::New, Dialect::Old].into_iter().find_map(|dialect| reading::update(&json, dialect).ok())?;
+    let is_artifact = matches!(update, Update::Artifact(_));
+    match First::of(update)? {
+        First::Task(task) => Some((task.id, !is_artifact && task.status.state.is_settled())),
+        First::Message(message) => Some((message.task_id?, false)),
+    }
+}
+
+async fn waits(assistant: &Assistant, id: &ConversationId, agent: &AgentName, task: &str) -> bool {
+    let Ok(conversation) = assistant.conversation(id).await else { return false };
+    conversation.stack.waiting_agent().is_some_and(|frame| {
+        let own = |key: &str| frame.metadata.get(key);
+        frame.agent_id == *agent
+            && own("working").and_then(Json::as_bool).unwrap_or_default()
+            && own("task_id").and_then(Json::as_str) == Some(task)
+    })
+}

@@ -1,0 +1,90 @@
+//! A course as server-sent events: one update each, with the cursor from which a broken connection goes on.
+
+use std::sync::Arc;
+
+use axum::http::{
+    HeaderValue, Response,
+    header::{CACHE_CONTROL, CONTENT_TYPE},
+};
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use serde_json::{Value as Json, json};
+
+use super::{Refusal, course::Listening, rest, rpc};
+use crate::{
+    a2a::{Dialect, model::Update, writing},
+    channels::Body,
+    clock::Clock,
+    limits,
+};
+
+/// How events are wrapped.
+#[derive(Clone)]
+pub(super) enum Wrap {
+    /// As answers to the request of this id.
+    Rpc(Json),
+    /// Not at all.
+    Rest,
+}
+
+impl Wrap {
+    fn event(&self, update: &Update, dialect: Dialect) -> Json {
+        let inner = writing::update(update, dialect);
+        match self {
+            Self::Rpc(id) => json!({"jsonrpc": "2.0", "id": id, "result": inner}),
+            Self::Rest => inner,
+        }
+    }
+    fn refusal(&self, refusal: &Refusal) -> Json {
+        match self {
+            Self::Rpc(id) => rpc::error(id, refusal),
+            Self::Rest => rest::error(refusal).1,
+        }
+    }
+}
+
+/// What a stream shows: a few updates, or a course.
+pub(super) enum Show {
+    /// These, and nothing more.
+    Only(Vec<Update>),
+    /// A course to its end.
+    Course(Listening),
+}
+
+/// The answer. *Cancellation*: when the caller goes away, the task goes on.
+pub(super) fn answer(show: Show, wrap: Wrap, dialect: Dialect, clock: &Arc<dyn Clock>) -> Response<Body> {
+    let body = match show {
+        Show::Only(updates) => {
+            let events: Vec<Bytes> = updates.iter().map(|update| event(None, &wrap.event(update, dialect))).collect();
+            stream::iter(events).boxed()
+        }
+        Show::Course(listening) => {
+            let state = (listening, wrap, clock.clone());
+            stream::unfold(state, move |(mut listening, wrap, clock)| async move {
+                let bytes = tokio::select! {
+                    biased;
+                    next = listening.next() => match next? {
+                        Ok((cursor, update)) => event(Some(&cursor), &wrap.event(&update, dialect)),
+                        Err(refusal) => event(None, &wrap.refusal(&refusal)),
+                    },
+                    () = clock.sleep(clock.deadline(limits::HEARTBEAT)) => Bytes::from_static(b": ping\n\n"),
+                };
+                Some((bytes, (listening, wrap, clock)))
+            })
+            .boxed()
+        }
+    };
+    let mut answer = Response::new(Body::Stream(body));
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    answer
+}
+
+fn event(cursor: Option<&str>, json: &Json) -> Bytes {
+    match cursor {
+        Some(cursor) => format!("id: {cursor}\ndata: {json}\n\n").into(),
+        None => format!("data: {json}\n\n").into(),
+    }
+}

@@ -1,0 +1,294 @@
+//! The offered agent without a wire: what the genuine callers of `tests/foreign` do not try.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::time::Duration;
+
+use axum::http::Request;
+use futures::StreamExt;
+use segue_engine::finding::Place;
+use tower::ServiceExt;
+
+use super::*;
+use crate::{
+    a2a::model::{Part, Task, TaskState, Update},
+    limits,
+    testing::{ManualClock, ScriptedLlm},
+};
+
+const FILES: [(&str, &str); 3] = [
+    (
+        "config.yml",
+        "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n",
+    ),
+    (
+        "domain.yml",
+        "slots: {name: {type: text, mappings: [{type: from_llm}]}}\nresponses: {utter_ask_name: [{text: Who are you?}], utter_hello: [{text: 'Hello {name}!'}]}\n",
+    ),
+    ("flows/greet.yml", "flows: {greet: {description: greets, steps: [{collect: name}, {action: utter_hello}]}}\n"),
+];
+
+fn def() -> A2aServerDef {
+    A2aServerDef {
+        description: "greets".into(),
+        url: None,
+        card: None,
+        include_repair: true,
+        task_timeout: Some(Duration::from_secs(600)),
+        token: None,
+        push: true,
+        place: Place { file: "endpoints.yml".into(), line: 1, column: 1, width: 1 },
+    }
+}
+
+fn agent_with(def: &A2aServerDef, lines: &[&'static str]) -> A2aAgent {
+    let model = Arc::new(ScriptedLlm::strict(lines.iter().copied()));
+    let builder = Assistant::builder_from_texts(FILES).unwrap().model(model);
+    let assistant = builder.clock(Arc::new(ManualClock::new())).build().unwrap();
+    A2aAgent::new(&assistant, def, &Offer { url: "http://127.0.0.1:5005".into(), local: true })
+}
+
+fn agent(lines: &[&'static str]) -> A2aAgent {
+    agent_with(&def(), lines)
+}
+
+async fn text_of_answer(response: Response<Body>) -> String {
+    match response.into_body() {
+        Body::Whole(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+        Body::Stream(stream) => {
+            let pieces: Vec<Bytes> = stream.collect().await;
+            String::from_utf8(pieces.concat()).unwrap()
+        }
+    }
+}
+
+async fn ask(agent: &A2aAgent, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Bytes::from(body.to_owned())).unwrap();
+    let response = agent.service().oneshot(request).await.unwrap();
+    (response.status().as_u16(), text_of_answer(response).await)
+}
+
+async fn call(agent: &A2aAgent, method: &str, params: Json) -> Json {
+    let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}).to_string();
+    serde_json::from_str(&ask(agent, "POST", "/a2a", &[], &body).await.1).unwrap()
+}
+
+fn message(id: &str, text: &str) -> Json {
+    json!({"message": {"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]}})
+}
+
+async fn send(agent: &A2aAgent, id: &str, text: &str) -> Json {
+    call(agent, "SendMessage", message(id, text)).await["result"]["task"].clone()
+}
+
+#[tokio::test]
+async fn what_is_wrong_has_its_number() {
+    let agent = agent(&[]);
+    for (body, code) in [
+        ("{", codes::PARSE),
+        ("[]", codes::REQUEST),
+        (r#"{"jsonrpc": "1.0", "id": 1, "method": "GetTask"}"#, codes::REQUEST),
+        (r#"{"jsonrpc": "2.0", "id": {}, "method": "GetTask"}"#, codes::REQUEST),
+        (r#"{"jsonrpc": "2.0", "id": 1}"#, codes::REQUEST),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "Pay"}"#, codes::METHOD),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": []}"#, codes::PARAMS),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {}}"#, codes::PARAMS),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}"#, codes::NO_TASK),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {}}"#, codes::PARAMS),
+        (r#"{"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard", "params": {}}"#, codes::NO_EXTENDED_CARD),
+    ] {
+        let (status, answer) = ask(&agent, "POST", "/a2a", &[], body).await;
+        let answer: Json = serde_json::from_str(&answer).unwrap();
+        assert_eq!((status, answer["error"]["code"].as_i64()), (200, Some(code)), "{body}");
+    }
+    for (parts, code) in [(json!([]), codes::CONTENT_TYPE), (json!([{"data": {"a": 1}}]), codes::CONTENT_TYPE)] {
+        let params = json!({"message": {"messageId": "m", "role": "ROLE_USER", "parts": parts}});
+        assert_eq!(call(&agent, "SendMessage", params).await["error"]["code"], code);
+    }
+    let nameless = json!({"message": {"role": "ROLE_USER", "parts": [{"text": "x"}]}});
+    assert_eq!(call(&agent, "SendMessage", nameless).await["error"]["code"], codes::PARAMS);
+    let body = r#"{"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}"#;
+    let (_, answer) = ask(&agent, "POST", "/a2a", &[("a2a-version", "2.0")], body).await;
+    assert!(answer.contains(&codes::VERSION.to_string()), "{answer}");
+    for (method, path, status) in [
+        ("GET", "/a2a", 405),
+        ("GET", "/a2a/v2/tasks/x", 404),
+        ("POST", "/a2a/rest/tasks/x:pay", 404),
+        ("GET", "/a2a/v1/tasks", 404),
+    ] {
+        assert_eq!(ask(&agent, method, path, &[], "").await.0, status, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_where_it_broke() {
+    let agent = agent(&["start flow greet"]);
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": message("m1", "hi")});
+    let (_, stream) = ask(&agent, "POST", "/a2a", &[], &body.to_string()).await;
+    let cursors: Vec<&str> = stream.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
+    let events: Vec<Json> =
+        stream.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("data: ")?).ok()).collect();
+    assert_eq!((cursors.len(), events.len()), (3, 3), "{stream}");
+    let id = events[0]["result"]["task"]["id"].as_str().unwrap();
+    let again = json!({"jsonrpc": "2.0", "id": 2, "method": "SubscribeToTask", "params": {"id": id}}).to_string();
+    let (_, rest) = ask(&agent, "POST", "/a2a", &[("last-event-id", cursors[0])], &again).await;
+    let rest: Vec<&str> = rest.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
+    assert_eq!(rest, cursors[1..], "what was heard is not told again");
+    // A cursor of before the last restart is nobody's: the task is told as it stands.
+    let (_, whole) = ask(&agent, "POST", "/a2a", &[("last-event-id", "gone-7")], &again).await;
+    assert_eq!(whole.lines().filter(|line| line.starts_with("data: ")).count(), 3, "{whole}");
+}
+
+#[tokio::test]
+async fn a_caller_who_does_not_wait_asks_later() {
+    let agent = agent(&["start flow greet"]);
+    let mut params = message("m1", "hi");
+    params["configuration"] = json!({"returnImmediately": true});
+    let task = call(&agent, "SendMessage", params).await["result"]["task"].clone();
+    assert_eq!(task["status"]["state"], "TASK_STATE_WORKING");
+    let id = task["id"].as_str().unwrap();
+    agent.0.courses.of(id).unwrap().ended().await.unwrap();
+    let task = call(&agent, "GetTask", json!({"id": id})).await["result"].clone();
+    assert_eq!(task["status"]["state"], "TASK_STATE_INPUT_REQUIRED");
+}
+
+#[tokio::test]
+async fn conversations_of_other_channels_are_out_of_reach() {
+    let agent = agent(&["start flow greet", "start flow greet"]);
+    let incoming = crate::runtime::Incoming::text("ada", "hi", "rest");
+    agent.0.assistant.receive(incoming, Box::new(crate::conversation::NoSink)).await.unwrap();
+    let mut params = message("m1", "hi");
+    params["message"]["contextId"] = json!("ada");
+    let task = call(&agent, "SendMessage", params).await["result"]["task"].clone();
+    assert_eq!(task["history"].as_array().map(Vec::len), Some(1), "{task}");
+    let all = call(&agent, "ListTasks", json!({})).await["result"]["tasks"].clone();
+    assert_eq!(all.as_array().map(Vec::len), Some(1), "{all}");
+}
+
+#[tokio::test]
+async fn without_repair_what_is_not_understood_is_refused() {
+    let def = A2aServerDef { include_repair: false, ..def() };
+    let agent = agent_with(&def, &["cannot handle"]);
+    assert_eq!(send(&agent, "m1", "xyzzy").await["status"]["state"], "TASK_STATE_REJECTED");
+}
+
+#[tokio::test]
+async fn a_card_of_the_authors_own_gets_the_addresses() {
+    let own = json!({"name": "mine", "url": "https://elsewhere.example", "skills": []});
+    let def = A2aServerDef { card: Some(own), token: Some("t".into()), ..def() };
+    let (status, card) = ask(&agent_with(&def, &[]), "GET", WELL_KNOWN[0], &[], "").await;
+    let card: Json = serde_json::from_str(&card).unwrap();
+    assert_eq!((status, &card["name"], &card["url"]), (200, &json!("mine"), &json!("http://127.0.0.1:5005/a2a")));
+    assert_eq!(card["supportedInterfaces"].as_array().map(Vec::len), Some(4));
+    assert_eq!(card["securitySchemes"]["bearer"]["scheme"], "bearer");
+}
+
+#[tokio::test]
+async fn where_to_report_is_looked_at() {
+    let agent = agent(&["start flow greet"]);
+    let task = send(&agent, "m1", "hi").await;
+    let set = async |url: &str, id: &str| {
+        let params = json!({"taskId": task["id"], "id": id, "url": url, "token": "w"});
+        call(&agent, "CreateTaskPushNotificationConfig", params).await
+    };
+    for bad in ["http://example.org/x", "https://192.168.0.1/", "https://169.254.169.254/latest", "ftp://x", "x"] {
+        assert_eq!(set(bad, "a").await["error"]["code"], codes::PARAMS, "{bad}");
+    }
+    let long = format!("https://example.org/{}", "x".repeat(limits::A2A_PUSH));
+    assert_eq!(set(&long, "a").await["error"]["code"], codes::PARAMS);
+    for at in 0..=limits::A2A_PUSHES {
+        set("http://127.0.0.1:1/x", &format!("c{at}")).await;
+    }
+    let all = call(&agent, "ListTaskPushNotificationConfigs", json!({"taskId": task["id"]})).await;
+    assert_eq!(all["result"]["configs"].as_array().map(Vec::len), Some(limits::A2A_PUSHES));
+    call(&agent, "DeleteTaskPushNotificationConfig", json!({"taskId": task["id"], "id": "c0"})).await;
+    let one = call(&agent, "GetTaskPushNotificationConfig", json!({"taskId": task["id"], "id": "c0"})).await;
+    assert!(one["error"].is_object(), "{one}");
+
+    let def = A2aServerDef { push: false, ..def() };
+    let without = agent_with(&def, &["start flow greet"]);
+    let mut params = message("m1", "hi");
+    params["configuration"] = json!({"taskPushNotificationConfig": {"url": "https://example.org"}});
+    assert_eq!(call(&without, "SendMessage", params).await["error"]["code"], codes::NO_PUSH);
+}
+
+#[tokio::test]
+async fn a_report_that_fails_is_tried_a_few_times() {
+    let clock = ManualClock::jumping();
+    let model = Arc::new(ScriptedLlm::strict(["start flow greet"]));
+    let builder = Assistant::builder_from_texts(FILES).unwrap().model(model);
+    let assistant = builder.clock(Arc::new(clock.clone())).build().unwrap();
+    let agent = A2aAgent::new(&assistant, &def(), &Offer { url: "http://127.0.0.1:5005".into(), local: true });
+    let config = push::Config::read(&json!({"url": "http://127.0.0.1:1/x"}), crate::a2a::Generation::New).unwrap();
+    let task = Task::named(&tasks::new_id("c"), "c");
+    agent.0.pushes.as_ref().unwrap().add(&task.id, config);
+    agent.report(&task).await;
+    // Each try waits for an answer that never comes; between them are the pauses.
+    let slept = clock.slept();
+    let tries = slept.iter().filter(|wait| **wait == limits::A2A_PUSH_WAIT).count();
+    assert!(tries <= limits::A2A_PUSH_TRIES as usize, "{slept:?}");
+    assert!(slept.contains(&limits::A2A_PUSH_PAUSE) && slept.contains(&(limits::A2A_PUSH_PAUSE * 2)), "{slept:?}");
+}
+
+#[tokio::test]
+async fn what_runs_and_what_is_told_is_bounded() {
+    let agent = agent(&[]);
+    let course = agent.0.courses.begin("t");
+    for _ in 0..limits::A2A_UPDATES + 10 {
+        course.tell(course::working("t", "c", None));
+    }
+    course.end(vec![Update::Task(Task::named("t", "c"))], Ok(Task::named("t", "c")));
+    let mut listening = course.listen(None);
+    let mut heard = 0;
+    while listening.next().await.is_some() {
+        heard += 1;
+    }
+    assert_eq!(heard, limits::A2A_UPDATES + 1, "the end is always told");
+    for at in 0..limits::A2A_COURSES {
+        agent.0.courses.begin(&format!("t{at}"));
+    }
+    assert_eq!(agent.0.courses.running(), limits::A2A_COURSES);
+    assert!(agent.0.courses.of("t").is_none(), "one that ended made room");
+    let refused = call(&agent, "SendMessage", message("m1", "hi")).await;
+    assert_eq!(refused["error"]["code"], codes::INTERNAL, "{refused}");
+}
+
+#[test]
+fn a_long_history_is_shown_in_part() {
+    let mut task = Task::named("t", "c");
+    let said = crate::a2a::model::Message::text(crate::a2a::model::Role::User, "m", "x");
+    task.history = vec![said; limits::A2A_HISTORY_SHOWN + 5];
+    tasks::cut_history(&mut task, None);
+    assert_eq!(task.history.len(), limits::A2A_HISTORY_SHOWN);
+    tasks::cut_history(&mut task, Some(2));
+    assert_eq!(task.history.len(), 2);
+}
+
+#[tokio::test]
+async fn a_list_is_bounded_and_a_turn_is_read_from_the_newest_events() {
+    let agent = agent(&["start flow greet"]);
+    let task = send(&agent, "m1", "hi").await;
+    let list = call(&agent, "ListTasks", json!({"pageSize": 1_000_000})).await;
+    assert_eq!(list["result"]["pageSize"], limits::A2A_LISTED);
+    assert_eq!(list["result"]["tasks"][0]["id"], task["id"]);
+    let events = agent.0.assistant.store().latest_events(&tasks::conversation_of("x"), limits::A2A_EVENTS).await;
+    assert!(events.unwrap().is_empty());
+    let stored = agent.turns(task["contextId"].as_str().unwrap()).await.unwrap();
+    assert!(stored[0].events.len() < limits::A2A_EVENTS);
+}
+
+#[test]
+fn ids_of_tasks_name_their_context_and_nothing_else_does() {
+    let id = tasks::new_id("a.b");
+    assert_eq!(tasks::context_of(&id), Some("a.b"));
+    assert_ne!(tasks::new_id("a.b"), id);
+    for other in ["", "x", "x.y", &id[1..], &format!("{}.", &id[..32])] {
+        assert_eq!(tasks::context_of(other), None, "{other}");
+    }
+    let said = standing::parts(&segue_engine::conversation::Reply::text("x"));
+    assert_eq!((said, TaskState::Completed.is_over()), (vec![Part::Text("x".into())], true));
+}

@@ -1,0 +1,303 @@
+//! From a message of another agent to a turn, and from the turn to the task.
+
+use std::sync::Arc;
+
+use segue_engine::{
+    conversation::{EventKind, Trigger, TriggerKind},
+    ids::{ConversationId, MessageId},
+};
+use serde_json::{Map, Value as Json, json};
+
+use super::{
+    A2aAgent, Refusal,
+    course::{Course, Teller, working},
+    push::Config,
+    tasks::{self, context_of, conversation_of, iso, marked, settle},
+};
+use crate::{
+    a2a::{
+        codes,
+        model::{ArtifactChange, Message, Part, Role, StatusChange, Task, TaskState, Update},
+    },
+    channels::Arrival,
+    conversation::NoSink,
+    cx::Cx,
+    limits,
+    runtime::{ReceiveError, Report},
+};
+
+/// A message, and how its answer is wanted.
+pub(super) struct Asked {
+    /// The message.
+    pub(super) message: Message,
+    /// Where changes are reported.
+    pub(super) push: Option<Config>,
+}
+
+/// A message that was taken.
+pub(super) struct Begun {
+    /// The task as it stands now.
+    pub(super) task: Task,
+    /// What comes.
+    pub(super) course: Arc<Course>,
+}
+
+/// The names of one piece of work.
+#[derive(Clone)]
+struct Names {
+    task: String,
+    context: String,
+    message: String,
+    conversation: ConversationId,
+}
+
+impl A2aAgent {
+    /// Takes a message: from here on its turn goes on, whether anybody waits or not.
+    pub(super) async fn begin(&self, asked: Asked) -> Result<Begun, Refusal> {
+        let Asked { message, push } = asked;
+        let text = words(&message)?;
+        for (name, value) in [("messageId", Some(&message.id)), ("contextId", message.context_id.as_ref())] {
+            if value.is_some_and(|value| value.len() > limits::WIRE_NAME / 2) {
+                return Err(Refusal::params(format!("`{name}` is too long")));
+            }
+        }
+        if self.0.courses.running() >= limits::A2A_COURSES {
+            return Err(Refusal::new(codes::INTERNAL, "too much is under way; try again later"));
+        }
+        if let (Some(config), Some(pushes)) = (&push, &self.0.pushes) {
+            pushes.check(&config.url).map_err(Refusal::params)?;
+        } else if push.is_some() {
+            return Err(Refusal::new(codes::NO_PUSH, "changes are not reported by this agent"));
+        }
+        let names = self.names(&message).await?;
+        if let Some(course) = self.repeated(&names, message.task_id.is_some()).await? {
+            return Ok(course);
+        }
+        let mut task = Task::named(&names.task, &names.context);
+        task.status.timestamp = Some(iso(self.0.assistant.clock().now()));
+        let heard = Message {
+            context_id: Some(names.context.clone()),
+            task_id: Some(names.task.clone()),
+            ..Message::text(Role::User, names.message.as_str(), text.as_str())
+        };
+        task.history.push(heard);
+        if let (Some(config), Some(pushes)) = (&push, &self.0.pushes) {
+            pushes.add(&names.task, config.clone());
+        } else if let Some(pushes) = self.0.pushes.as_ref().filter(|_| message.task_id.is_none()) {
+            pushes.nothing_stored(&names.task);
+        }
+        let course = self.0.courses.begin(&names.task);
+        course.tell(Update::Task(task.clone()));
+        course.tell(working(&names.task, &names.context, None));
+        let (this, own) = (self.clone(), course.clone());
+        let metadata = marked(&names.task, &message);
+        self.0.tasks.spawn(async move { this.walk(names, text, metadata, push, &own).await });
+        task.status.state = TaskState::Working;
+        Ok(Begun { task, course })
+    }
+
+    /// The names that a message gives, or new ones. A task must be open to take a message.
+    async fn names(&self, message: &Message) -> Result<Names, Refusal> {
+        if message.id.trim().is_empty() {
+            return Err(Refusal::params("a message needs a `messageId`"));
+        }
+        let (task, context) = match &message.task_id {
+            None => {
+                let context = message.context_id.clone().filter(|id| !id.trim().is_empty());
+                let context = context.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
+                (tasks::new_id(&context), context)
+            }
+            Some(id) => {
+                let context = context_of(id).ok_or_else(|| Refusal::no_task(id))?;
+                if message.context_id.as_ref().is_some_and(|given| given != context) {
+                    return Err(Refusal::params("the task belongs to another context"));
+                }
+                (id.clone(), context.to_owned())
+            }
+        };
+        let conversation = conversation_of(&context);
+        Ok(Names { task, context, message: message.id.clone(), conversation })
+    }
+
+    /// A message that came before is answered as before; one for a task that takes none is refused.
+    async fn repeated(&self, names: &Names, is_named: bool) -> Result<Option<Begun>, Refusal> {
+        let store = self.0.assistant.store();
+        let id = MessageId::from(names.message.as_str());
+        let answered = store.answered(&names.conversation, &id).await;
+        let known = answered.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?.is_some();
+        if known {
+            let turns = self.turns(&names.context).await?;
+            let turn = turns.iter().find(|turn| turn.inbound.message.message_id == id);
+            let of = turn.and_then(|turn| tasks::marks(&turn.inbound.message)?.get("task_id")?.as_str());
+            let task = self.found(of.unwrap_or(&names.task)).await?.task;
+            let course = self.0.courses.of(&task.id).unwrap_or_else(|| {
+                let course = self.0.courses.begin(&task.id);
+                course.end(vec![Update::Task(task.clone())], Ok(task.clone()));
+                course
+            });
+            return Ok(Some(Begun { task, course }));
+        }
+        if is_named && !self.0.courses.runs(&names.task) && !self.is_open(names).await? {
+            let words = "the task is over, or another one took its place; send the message without its id";
+            return Err(Refusal::new(codes::UNSUPPORTED, words));
+        }
+        Ok(None)
+    }
+
+    /// Whether a task waits for a message. The newest task of a conversation is known without reading its past.
+    async fn is_open(&self, names: &Names) -> Result<bool, Refusal> {
+        let read = self.0.assistant.conversation(&names.conversation).await;
+        let conversation = read.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?;
+        let newest =
+            conversation.latest_message.as_ref().and_then(|message| tasks::marks(message)?.get("task_id")?.as_str());
+        if newest == Some(&names.task) && !conversation.stack.is_empty() {
+            return Ok(true);
+        }
+        Ok(self.found(&names.task).await?.task.status.state.waits())
+    }
+
+    async fn walk(
+        &self,
+        names: Names,
+        text: String,
+        metadata: Map<String, Json>,
+        push: Option<Config>,
+        course: &Arc<Course>,
+    ) {
+        let arrival = Arrival {
+            sender: names.conversation.to_string(),
+            text,
+            message_id: names.message.clone(),
+            input_channel: None,
+            metadata,
+        };
+        let teller = Teller { course: course.clone(), task: names.task.clone(), context: names.context.clone() };
+        let received = self.0.inbox.receive(arrival, Box::new(teller)).await;
+        let came = match received {
+            Ok(report) => self.came(&names, &report).await,
+            Err(error) => {
+                let code = error.code();
+                tracing::error!(conversation = %names.conversation, channel = super::NAME, code, "{error}");
+                let words = match error {
+                    ReceiveError::Busy(_) => "too many messages of this context wait; send it again later",
+                    ReceiveError::Closing => "the agent is being shut down; send it again later",
+                    ReceiveError::Store(_) | ReceiveError::Broken => "something went wrong; send it again",
+                };
+                Err(Refusal::new(codes::INTERNAL, format!("{words} [{code}]")))
+            }
+        };
+        let last = came.as_ref().map(last_updates).unwrap_or_default();
+        course.end(last, came.clone());
+        if let Some(config) = push {
+            self.keep_push(&names.task, &config).await;
+        }
+        if let Ok(task) = &came {
+            self.report(task).await;
+        }
+    }
+
+    /// The task after its turn.
+    async fn came(&self, names: &Names, report: &Report) -> Result<Task, Refusal> {
+        let internal = |error: crate::store::StoreError| Refusal::new(codes::INTERNAL, error.to_string());
+        let conversation = self.0.assistant.conversation(&names.conversation).await.map_err(internal)?;
+        let own = conversation.latest_message.as_ref().is_some_and(|last| last.message_id.as_str() == names.message);
+        if report.repeated || !own {
+            return self.found(&names.task).await.map(|found| found.task);
+        }
+        let events =
+            self.0.assistant.store().latest_events(&names.conversation, limits::A2A_EVENTS).await.map_err(internal)?;
+        let from = events.iter().rposition(|event| matches!(&event.kind, EventKind::User(_))).unwrap_or_default();
+        let events = events.get(from..).unwrap_or_default();
+        let mut task = Task::named(&names.task, &names.context);
+        settle(&mut task, self.standing(&conversation, events), report.turn.0);
+        task.status.timestamp = Some(iso(self.0.assistant.clock().now()));
+        if let Some(message) = &conversation.latest_message {
+            let mut heard = Message::text(Role::User, names.message.as_str(), &*message.text);
+            (heard.context_id, heard.task_id) = (Some(task.context_id.clone()), Some(task.id.clone()));
+            task.history.push(heard);
+        }
+        Ok(task)
+    }
+
+    /// Waits for the end of a course, as long as a caller may.
+    pub(super) async fn waited(&self, begun: Begun) -> Result<Task, Refusal> {
+        let Some(limit) = self.0.task_timeout else { return begun.course.ended().await };
+        let cx = Cx::new(self.0.assistant.clock().clone(), limit);
+        // It goes on; the caller can ask for it.
+        cx.wait(begun.course.ended()).await.unwrap_or(Ok(begun.task))
+    }
+
+    /// Stops a task: its flow ends as if the user had stopped it.
+    pub(super) async fn cancel(&self, id: &str) -> Result<Task, Refusal> {
+        let not = |words: &str| Refusal::new(codes::NOT_CANCELABLE, words);
+        let mut found = self.found(id).await?;
+        if let Some(course) = self.0.courses.of(id).filter(|_| self.0.courses.runs(id)) {
+            // A turn ends by itself, within its limits; then it is stopped.
+            course.ended().await?;
+            found = self.found(id).await?;
+        }
+        if found.task.status.state.is_over() {
+            return Err(not("the task is over"));
+        }
+        let values = Map::from_iter([(tasks::KEY.to_owned(), json!({"task_id": id}))]);
+        let what = TriggerKind::Cancel { reason: "the caller stopped the task".to_owned() };
+        let trigger = Trigger { what, values, reminder: None };
+        let conversation = conversation_of(&found.task.context_id);
+        let stopped = self.0.assistant.trigger(conversation, trigger, MessageId::from(""), Box::new(NoSink)).await;
+        stopped
+            .map_err(|error| Refusal::new(codes::INTERNAL, format!("it cannot be stopped now [{}]", error.code())))?;
+        let task = self.found(id).await?.task;
+        if !task.status.state.is_over() {
+            return Err(not("nothing is under way that could be stopped"));
+        }
+        self.report(&task).await;
+        Ok(task)
+    }
+
+    /// Writes down where changes of a task are reported.
+    pub(super) async fn keep_push(&self, task: &str, config: &Config) {
+        let Some(context) = context_of(task) else { return };
+        let values = Map::from_iter([(tasks::KEY.to_owned(), json!({"task_id": task, "push": config.stored()}))]);
+        let what = TriggerKind::Note { about: "where changes of the task are reported".to_owned() };
+        let trigger = Trigger { what, values, reminder: None };
+        let kept =
+            self.0.assistant.trigger(conversation_of(context), trigger, MessageId::from(""), Box::new(NoSink)).await;
+        if let Err(error) = kept {
+            tracing::warn!(code = error.code(), "where changes are reported could not be kept: {error}");
+        }
+    }
+}
+
+/// The words of a message; there must be some.
+fn words(message: &Message) -> Result<String, Refusal> {
+    let texts = message.parts.iter().filter_map(|part| match part {
+        Part::Text(text) => Some(text.trim()),
+        Part::Data(_) | Part::File(_) => None,
+    });
+    let text = texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
+    if text.is_empty() {
+        return Err(Refusal::new(codes::CONTENT_TYPE, "a message needs a part with text"));
+    }
+    Ok(text)
+}
+
+/// What a stream ends with: what was made, then the state.
+fn last_updates(task: &Task) -> Vec<Update> {
+    let made = task.artifacts.iter().map(|artifact| {
+        Update::Artifact(ArtifactChange {
+            task_id: task.id.clone(),
+            context_id: task.context_id.clone(),
+            artifact: artifact.clone(),
+            append: false,
+            last_chunk: true,
+        })
+    });
+    let state = Update::Status(StatusChange {
+        task_id: task.id.clone(),
+        context_id: task.context_id.clone(),
+        status: task.status.clone(),
+        last: true,
+        metadata: Map::new(),
+    });
+    made.chain([state]).collect()
+}

@@ -1,0 +1,272 @@
+//! Agents of others at the recorded door: a message leaves once, and what came of it answers when the turn runs again. A process
+//! that died while a message was under way asks the other side whether it was heard.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use segue_engine::{
+    conversation::{AgentCall, AgentOutcome, Conversation},
+    project::{AgentDef, CardSource, HealthCheck, Project, RemoteDef},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    desk::RunDesk,
+    effects::failed,
+    hash,
+    parts::Parts,
+    recorded::{Door, RecordedLlm, Shut},
+    replies::TurnSink,
+};
+use crate::{
+    a2a::{
+        self, Accepted, Access, CardPlace, Fault, FaultKind, First, Listener, Outgoing, Peer, Remote, Surroundings,
+        model::Task,
+    },
+    agents::{self, AgentTask},
+    auth::Credentials,
+    clock::Clock,
+    cx::Cx,
+    effect::Effect,
+    http::Outbound,
+    limits,
+    store::TurnNumber,
+    tools::{invoke, registry::ToolSet},
+};
+
+/// The remote agents of a project; connects to none yet.
+pub(super) fn open(project: &Project, clock: &Arc<dyn Clock>, http: &Outbound) -> HashMap<String, Arc<Remote>> {
+    let remote = |definition: &AgentDef| {
+        let remote = definition.remote.as_ref()?;
+        let credentials = Credentials::read(&definition.auth, clock, http)
+            .inspect_err(|reason| tracing::error!(agent = %definition.name, code = "A0511", "{reason}"));
+        let access = Access {
+            card: match &remote.card {
+                CardSource::File(json) => CardPlace::File(json.clone()),
+                CardSource::Address(address) => CardPlace::Address(address.to_string()),
+            },
+            credentials: credentials.unwrap_or(Credentials::None),
+            timeout: definition.timeout.unwrap_or(limits::A2A_REQUEST),
+            tries: definition.max_retries,
+            streams: remote.use_streaming,
+            first_pause: remote.polling_initial_delay.unwrap_or(limits::A2A_PAUSE),
+            patience: patience(remote),
+            reports: remote.push_notification_url.is_some(),
+        };
+        let around = Surroundings { clock: clock.clone(), http: http.clone() };
+        Some((definition.name.to_string(), Arc::new(Remote::new(access, around))))
+    };
+    project.agents.values().filter_map(|definition| remote(definition)).collect()
+}
+
+/// Looks whether they are there, all at once, each as its configuration says.
+pub(super) async fn look(parts: &Parts, clock: &Arc<dyn Clock>) {
+    let looks = parts.project.agents.values().filter_map(|definition| {
+        let (how, remote) = (definition.remote.as_ref()?.health_check, parts.remotes.get(definition.name.as_str())?);
+        let cx = Cx::new(clock.clone(), definition.timeout.unwrap_or(limits::A2A_REQUEST));
+        Some(async move {
+            let outcome = match how {
+                HealthCheck::None => Ok(()),
+                HealthCheck::Card => remote.card(&cx).await.map(|_| ()),
+                HealthCheck::Message => remote.greet(&uuid::Uuid::new_v4().to_string(), &cx).await,
+            };
+            if let Err(fault) = outcome {
+                tracing::warn!(agent = %definition.name, code = "A0511", "an agent of others does not answer: {fault}");
+            }
+        })
+    });
+    futures::future::join_all(looks).await;
+}
+
+fn patience(remote: &RemoteDef) -> Duration {
+    remote.max_polling_time.unwrap_or(limits::A2A_PATIENCE)
+}
+
+/// How long a turn must be able to wait for an agent of others.
+pub(super) fn wait_of(definition: &AgentDef) -> Option<Duration> {
+    let remote = definition.remote.as_ref()?;
+    Some(patience(remote).saturating_add(definition.timeout.unwrap_or(limits::A2A_REQUEST)))
+}
+
+/// Runs one for one message.
+#[allow(clippy::too_many_arguments)] // what the switchboard has, passed on
+pub(super) async fn run(
+    call: &AgentCall,
+    definition: &Arc<AgentDef>,
+    parts: &Parts,
+    conversation: &Conversation,
+    number: TurnNumber,
+    desk: &RunDesk<'_>,
+    door: &Door,
+    sink: &mut TurnSink<'_>,
+    cx: &Cx,
+) -> AgentOutcome {
+    let Some(remote) = &definition.remote else {
+        return failed("A0511", format!("agent {}: it has no card", call.agent));
+    };
+    let peer = RecordedPeer {
+        inner: parts.remotes.get(call.agent.as_str()).cloned(),
+        door: door.clone(),
+        conversation: conversation.id.as_str().into(),
+        number,
+        report_to: remote.push_notification_url.as_ref().map(|base| {
+            let base = base.trim_end_matches('/');
+            format!("{base}{}", a2a::report_path(call.agent.as_str(), conversation.id.as_str()))
+        }),
+    };
+    let task = AgentTask {
+        project: &parts.project,
+        conversation,
+        call,
+        definition,
+        llm: Arc::new(RecordedLlm { inner: parts.model_of(definition), door: door.clone() }),
+        tools: ToolSet::default(),
+        metadata: parts.metadata(conversation),
+        meta: Arc::default(),
+        hooks: None,
+        rewritten: false,
+        desk,
+    };
+    agents::remote::run(&task, remote, &peer, sink, &cx.step("remote")).await
+}
+
+/// A remote agent whose every exchange is recorded. Without an inner one it only answers from the record.
+struct RecordedPeer {
+    inner: Option<Arc<Remote>>,
+    door: Door,
+    conversation: Arc<str>,
+    number: TurnNumber,
+    /// Where it may report on a task that outlasts the turn.
+    report_to: Option<String>,
+}
+
+/// What following a task came to.
+#[derive(Serialize, Deserialize)]
+struct Followed {
+    said: Vec<String>,
+    end: Result<Task, Fault>,
+}
+
+impl RecordedPeer {
+    fn inner(&self) -> Result<&Arc<Remote>, Fault> {
+        self.inner.as_ref().ok_or_else(|| Fault::new(FaultKind::Shut, "nothing leaves while a record is replayed"))
+    }
+
+    /// The id that we choose for a message: the same when the turn runs again, so that the other side can be asked for it.
+    fn message_id(&self, cx: &Cx) -> String {
+        let key = invoke::idempotency_key(&self.conversation, self.number.0, &cx.key);
+        let mut bytes = [0; 16];
+        for (byte, pair) in bytes.iter_mut().zip(key.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(pair).unwrap_or("0");
+            *byte = u8::from_str_radix(digits, 16).unwrap_or_default();
+        }
+        uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+    }
+
+    async fn sent(&self, outgoing: &Outgoing, cx: &Cx) -> Result<Accepted, Fault> {
+        let mut outgoing = outgoing.clone();
+        outgoing.message.id = self.message_id(cx);
+        outgoing.report_to = self.report_to.clone();
+        let request = hash::text(&serde_json::to_string(&outgoing.message).unwrap_or_default());
+        let mut live = None;
+        let first: Result<First, Fault> = match self.door.begin(cx, "a2a", Effect::Write, &request).await {
+            Ok(Some(recorded)) => return recorded_as(recorded),
+            Ok(None) => match self.inner()?.send(&outgoing, cx).await {
+                Ok(accepted) => {
+                    live = accepted.live;
+                    Ok(accepted.first)
+                }
+                Err(fault) => Err(fault),
+            },
+            // The process before this one may have sent it: the other side knows (reliability.md 1.2, C17).
+            Err(Shut::Unknown) => match self.inner()?.who_heard(&outgoing.message, cx).await {
+                Ok(Some(task)) => Ok(First::Task(task)),
+                Ok(None) => match self.inner()?.send(&outgoing, cx).await {
+                    Ok(accepted) => {
+                        live = accepted.live;
+                        Ok(accepted.first)
+                    }
+                    Err(fault) => Err(fault),
+                },
+                Err(fault) => Err(Fault::new(
+                    FaultKind::Unknown,
+                    format!(
+                        "a message may have been sent before an interruption; what came of it is not known ({fault})"
+                    ),
+                )),
+            },
+            Err(shut) => return Err(Fault::new(FaultKind::Shut, shut.to_string())),
+        };
+        self.door.finish(cx, &first).await.map_err(|shut| Fault::new(FaultKind::Shut, shut.to_string()))?;
+        first.map(|first| Accepted { first, live })
+    }
+
+    async fn followed(&self, accepted: Accepted, listener: &mut dyn Listener, cx: &Cx) -> Result<Task, Fault> {
+        let request = match &accepted.first {
+            First::Task(task) => task.id.clone(),
+            First::Message(message) => message.id.clone(),
+        };
+        match self.door.begin::<Followed>(cx, "a2a", Effect::Read, &request).await {
+            Ok(Some(recorded)) => {
+                for text in &recorded.said {
+                    listener.said(text).await;
+                }
+                return recorded.end;
+            }
+            Ok(None) => {}
+            Err(shut) => return Err(Fault::new(FaultKind::Shut, shut.to_string())),
+        }
+        let mut tee = Tee { listener, said: Vec::new() };
+        let end = self.inner()?.follow(accepted, &mut tee, cx).await;
+        let followed = Followed { said: tee.said, end };
+        let done = self.door.finish(cx, &followed).await;
+        done.map_err(|shut| Fault::new(FaultKind::Shut, shut.to_string()))?;
+        followed.end
+    }
+
+    async fn cancelled(&self, task: &str, cx: &Cx) -> Result<(), Fault> {
+        match self.door.begin::<Result<(), Fault>>(cx, "a2a", Effect::Idempotent, task).await {
+            Ok(Some(recorded)) => return recorded,
+            Ok(None) => {}
+            Err(shut) => return Err(Fault::new(FaultKind::Shut, shut.to_string())),
+        }
+        let outcome = self.inner()?.cancel(task, cx).await;
+        let done = self.door.finish(cx, &outcome).await;
+        done.map_err(|shut| Fault::new(FaultKind::Shut, shut.to_string()))?;
+        outcome
+    }
+}
+
+fn recorded_as(recorded: Result<First, Fault>) -> Result<Accepted, Fault> {
+    recorded.map(|first| Accepted { first, live: None })
+}
+
+/// Passes texts on and keeps them for the record.
+struct Tee<'a> {
+    listener: &'a mut dyn Listener,
+    said: Vec<String>,
+}
+
+impl Listener for Tee<'_> {
+    fn said<'b>(&'b mut self, text: &'b str) -> BoxFuture<'b, ()> {
+        self.said.push(text.to_owned());
+        self.listener.said(text)
+    }
+}
+
+impl Peer for RecordedPeer {
+    fn send<'a>(&'a self, outgoing: &'a Outgoing, cx: &'a Cx) -> BoxFuture<'a, Result<Accepted, Fault>> {
+        Box::pin(self.sent(outgoing, cx))
+    }
+    fn follow<'a>(
+        &'a self,
+        accepted: Accepted,
+        listener: &'a mut dyn Listener,
+        cx: &'a Cx,
+    ) -> BoxFuture<'a, Result<Task, Fault>> {
+        Box::pin(self.followed(accepted, listener, cx))
+    }
+    fn cancel<'a>(&'a self, task: &'a str, cx: &'a Cx) -> BoxFuture<'a, Result<(), Fault>> {
+        Box::pin(self.cancelled(task, cx))
+    }
+}

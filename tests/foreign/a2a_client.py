@@ -1,0 +1,137 @@
+"""Asks an agent with the genuine library of either generation: `a2a_client.py URL [rest]`, one JSON command a line, one answer a line.
+
+{"do": "send"|"stream"|"get"|"cancel"|"subscribe"|"push"|"pushes", "text": …, "task": …, "context": …, "id": …, "url": …}
+"""
+
+import asyncio
+import json
+import os
+import sys
+import uuid
+
+import httpx
+
+URL, REST = sys.argv[1], "rest" in sys.argv[2:]
+TOKEN = os.environ.get("A2A_TOKEN")
+
+try:
+    from a2a.types import a2a_pb2 as pb
+    from google.protobuf.json_format import MessageToDict
+
+    NEW = True
+except ImportError:
+    NEW = False
+
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+
+
+def http():
+    headers = {"Authorization": f"Bearer {TOKEN}"} if TOKEN else {}
+    return httpx.AsyncClient(timeout=60, headers=headers)
+
+
+async def new_client(command):
+    web = http()
+    web.headers["A2A-Version"] = "1.0"
+    card = await A2ACardResolver(web, URL).get_agent_card()
+    config = ClientConfig(
+        httpx_client=web, streaming=command["do"] in ("stream", "subscribe"),
+        supported_protocol_bindings=["HTTP+JSON" if REST else "JSONRPC"],
+        polling=command.get("polling", False), use_client_preference=True,
+    )
+    return ClientFactory(config).create(card), card
+
+
+async def new(command):
+    client, card = await new_client(command)
+    do = command["do"]
+    if do == "card":
+        return MessageToDict(card)
+    if do in ("send", "stream"):
+        message = pb.Message(
+            message_id=command.get("id") or str(uuid.uuid4()), role=pb.ROLE_USER, parts=[pb.Part(text=command["text"])],
+            task_id=command.get("task", ""), context_id=command.get("context", ""),
+        )
+        request = pb.SendMessageRequest(message=message)
+        if command.get("url"):
+            push = pb.TaskPushNotificationConfig(url=command["url"], token="word")
+            request.configuration.task_push_notification_config.CopyFrom(push)
+        return [MessageToDict(event) async for event in client.send_message(request)]
+    if do == "subscribe":
+        request = pb.SubscribeToTaskRequest(id=command["task"])
+        return [MessageToDict(event) async for event in client.subscribe(request)]
+    if do == "get":
+        return MessageToDict(await client.get_task(pb.GetTaskRequest(id=command["task"])))
+    if do == "list":
+        return MessageToDict(await client.list_tasks(pb.ListTasksRequest(context_id=command["context"])))
+    if do == "cancel":
+        return MessageToDict(await client.cancel_task(pb.CancelTaskRequest(id=command["task"])))
+    if do == "push":
+        push = pb.TaskPushNotificationConfig(task_id=command["task"], url=command["url"], token="word")
+        return MessageToDict(await client.create_task_push_notification_config(push))
+    if do == "pushes":
+        request = pb.ListTaskPushNotificationConfigsRequest(task_id=command["task"])
+        return MessageToDict(await client.list_task_push_notification_configs(request))
+
+
+def dump(one):
+    return one.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+async def old(command):
+    from a2a import types as t
+
+    web = http()
+    card = await A2ACardResolver(web, URL).get_agent_card()
+    config = ClientConfig(
+        httpx_client=web, streaming=command["do"] in ("stream", "subscribe"),
+        supported_transports=["HTTP+JSON" if REST else "JSONRPC"],
+        polling=command.get("polling", False), use_client_preference=True,
+        push_notification_configs=[t.PushNotificationConfig(url=command["url"], token="word")] if command.get("url") else [],
+    )
+    client = ClientFactory(config).create(card)
+    do = command["do"]
+    if do == "card":
+        return dump(card)
+    if do in ("send", "stream"):
+        message = t.Message(
+            message_id=command.get("id") or str(uuid.uuid4()), role="user",
+            parts=[t.Part(root=t.TextPart(text=command["text"]))],
+            task_id=command.get("task"), context_id=command.get("context"),
+        )
+        out = []
+        async for event in client.send_message(message):
+            if isinstance(event, tuple):
+                task, update = event
+                out.append({"update": dump(update)} if update else {"task": dump(task)})
+            else:
+                out.append({"message": dump(event)})
+        return out
+    if do == "subscribe":
+        return [
+            {"update": dump(update)} if update else {"task": dump(task)}
+            async for task, update in client.resubscribe(t.TaskIdParams(id=command["task"]))
+        ]
+    if do == "get":
+        return dump(await client.get_task(t.TaskQueryParams(id=command["task"])))
+    if do == "cancel":
+        return dump(await client.cancel_task(t.TaskIdParams(id=command["task"])))
+    if do == "push":
+        push = t.PushNotificationConfig(url=command["url"], token="word")
+        request = t.TaskPushNotificationConfig(task_id=command["task"], push_notification_config=push)
+        return dump(await client.set_task_callback(request))
+
+
+async def main():
+    print("ready", flush=True)
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        command = json.loads(line)
+        try:
+            answer = {"ok": await (new if NEW else old)(command)}
+        except Exception as error:  # the test looks at what went wrong
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print("answer " + json.dumps(answer), flush=True)
+
+
+asyncio.run(main())

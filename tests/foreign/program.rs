@@ -1,0 +1,97 @@
+//! The program itself, served from a copy of a project of `tests/projects`, on a store that outlives it.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+/// A project folder of its own.
+pub(crate) struct Ground {
+    folder: tempfile::TempDir,
+}
+
+/// The program, serving it. Dropping it kills the process, as a crash would.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Ground {
+    pub(crate) fn of(project: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/projects").join(project), folder.path());
+        Self { folder }
+    }
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+    /// Starts it; `None` when it died before it listened.
+    pub(crate) fn server(&self, environment: &[(&str, &str)]) -> Option<Server> {
+        self.server_on(0, environment)
+    }
+    /// The same on a port of one's choice.
+    pub(crate) fn server_on(&self, port: u16, environment: &[(&str, &str)]) -> Option<Server> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+        command
+            .args(["run", "--port", &port.to_string(), "--store"])
+            .arg(format!("sqlite:{}", self.path("talks.db").display()))
+            .arg(self.folder.path())
+            .envs(environment.iter().copied())
+            .env("SEGUE_FAILPOINT_PROOF", self.path("proof"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut server = Server { child: command.spawn().unwrap(), address: String::new() };
+        let mut lines = BufReader::new(server.child.stderr.take().unwrap()).lines();
+        server.address = loop {
+            let line = lines.next()?.ok()?;
+            if let Some((_, rest)) = line.split_once("listening on http://") {
+                break rest.split(|c: char| c.is_whitespace() || c == '"').next().unwrap().to_owned();
+            }
+        };
+        // The rest of the log must be read, or the server stops at a full pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        Some(server)
+    }
+}
+
+impl Ground {
+    /// What another command of the program says about the project and its store.
+    pub(crate) fn segue(&self, arguments: &[&str], environment: &[(&str, &str)]) -> String {
+        let store = format!("sqlite:{}", self.path("talks.db").display());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+        command.args(arguments).args(["--store", &store]).arg(self.folder.path());
+        let output = command.envs(environment.iter().copied()).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    }
+}
+
+impl Server {
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+    pub(crate) fn port(&self) -> u16 {
+        self.address.rsplit(':').next().unwrap().parse().unwrap()
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
