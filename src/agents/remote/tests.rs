@@ -25,11 +25,14 @@ use crate::{
     tools::registry::ToolSet,
 };
 
+/// What is said on the way, and how it ends.
+type End = (Vec<&'static str>, Result<Task, Fault>);
+
 /// A peer whose answers are given: each message takes the next first answer, each task the next end.
 #[derive(Default)]
 struct Given {
     firsts: Mutex<VecDeque<Result<First, Fault>>>,
-    ends: Mutex<VecDeque<(Vec<&'static str>, Result<Task, Fault>)>>,
+    ends: Mutex<VecDeque<End>>,
     sent: Mutex<Vec<crate::a2a::model::Message>>,
     stopped: Mutex<Vec<String>>,
 }

@@ -144,7 +144,7 @@ pub(super) fn read(reader: &mut Reader<'_>, how: &Fields<'_>) -> Option<RemoteDe
     })
 }
 
-fn texts<'n>(nodes: Vec<&'n Node>) -> impl Iterator<Item = &'n str> {
+fn texts(nodes: Vec<&Node>) -> impl Iterator<Item = &str> {
     nodes.into_iter().filter_map(Node::text)
 }
 
