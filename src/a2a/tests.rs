@@ -295,6 +295,32 @@ async fn vector_26_a_task_is_asked_for_in_growing_pauses_until_patience_ends() {
 }
 
 #[tokio::test]
+async fn vector_27_a_task_that_nobody_wants_any_more_is_asked_about_no_longer() {
+    let clock = Arc::new(Pauses::default());
+    let cx = Cx::new(clock.clone(), Duration::from_secs(900));
+    let cancel = cx.cancel.clone();
+    let desk = Desk::new(move |url, heard, at| match is_card(heard) {
+        true => (200, JSON, old_card(url, false)),
+        false => {
+            // The message is the first request; the user stops the turn during the third question.
+            if at == 4 {
+                cancel.cancel();
+            }
+            (200, JSON, rpc(&json!({"kind": "task", "id": "t", "contextId": "c", "status": {"state": "working"}})))
+        }
+    })
+    .await;
+    let remote = remote(&desk, clock.clone(), Credentials::None);
+    let message = Message::text(Role::User, "m1", "hello");
+    let accepted = remote.send(&Outgoing { message, report_to: None }, &cx).await.unwrap();
+    let mut texts = Texts::default();
+    let end = remote.follow(accepted, &mut texts, &cx).await;
+    assert_eq!((end.unwrap_err().kind, texts.0.len()), (FaultKind::Cancelled, 0));
+    let heard = desk.heard();
+    assert_eq!(heard.iter().filter(|heard| heard.body["method"] == "tasks/get").count(), 3);
+}
+
+#[tokio::test]
 async fn vector_28_a_stream_of_the_newer_generation() {
     let desk = Desk::new(|url, heard, at| {
         let message = |text: &str| json!({"messageId": "a", "role": "ROLE_AGENT", "parts": [{"text": text}]});

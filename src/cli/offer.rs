@@ -17,6 +17,7 @@ use super::{
 };
 
 #[derive(clap::Args)]
+#[group(skip)]
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,

@@ -10,8 +10,7 @@ use segue::{
 };
 use serde_json::{Value as Json, json};
 
-/// Those of remote agents (25 to 28) are shown where remote agents are.
-const VECTORS: [(u32, &str); 35] = [
+const VECTORS: [(u32, &str); 39] = [
     (1, "v1_text_alone_asks_the_user_and_is_sent_once"),
     (2, "v2_a_filler_is_recorded_before_its_tool_and_the_result_reaches_the_model"),
     (3, "v3_text_with_task_completed_is_the_closing_line"),
@@ -45,6 +44,10 @@ const VECTORS: [(u32, &str); 35] = [
     (24, "headers_of_the_entry_are_on_every_request_and_never_printed"),
     (24, "tokens_are_kept_and_asked_for_anew_when_one_is_refused"),
     (24, "every_example_gives_its_code"),
+    (25, "vector_25_a_stream_of_the_older_generation"),
+    (26, "vector_26_a_task_is_asked_for_in_growing_pauses_until_patience_ends"),
+    (27, "vector_27_a_task_that_nobody_wants_any_more_is_asked_about_no_longer"),
+    (28, "vector_28_a_stream_of_the_newer_generation"),
     (29, "v29_templates_of_both_generations_render"),
     (30, "every_stream_gives_what_it_must"),
 ];
@@ -71,7 +74,7 @@ fn every_vector_is_shown_by_a_test_that_is_there() {
     }
     let shown: BTreeSet<u32> = VECTORS.iter().map(|(number, _)| *number).collect();
     let missing: Vec<u32> = (1..=30).filter(|number| !shown.contains(number)).collect();
-    assert_eq!(missing, [25, 26, 27, 28]);
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[tokio::test]

@@ -373,11 +373,11 @@ pub const MUTANTS: &[Mutant] = &[
         "a new session remembers what agents did in the last one",
     ),
     mutant(
-        "restart-reuses-ids",
-        "src/conversation/mod.rs",
-        "*self = Self { events, turns, next_frame: frame, turn: self.turn, ..Self::new(id) };",
-        "let _ = frame;\n                *self = Self { events, turns, turn: self.turn, ..Self::new(id) };",
-        "after a restart frames get ids that were given before",
+        "frame-ids-reused",
+        "src/dialogue/turn.rs",
+        "(conversation.stack.frames().to_vec(), conversation.next_frame)",
+        "(conversation.stack.frames().to_vec(), conversation.stack.frames().len() as u64)",
+        "frames get ids that were given before, and what names one finds another",
     ),
     mutant(
         "trail-not-stored",

@@ -1,6 +1,6 @@
 //! Whether the engine's tests bite: every mutant is put into a copy of the engine, and the tests must fail.
 //!
-//! `cargo xtask mutants [--only NAME] [--from NAME]` prints a table of which test caught which. A mutant that survives is a
+//! `cargo xtask mutants [--only NAME,NAME…] [--from NAME]` prints a table of which test caught which. A mutant that survives is a
 //! hole in the tests; one whose text is not in the source any more is an error, here and in the ordinary tests of this package.
 
 mod list;
@@ -76,14 +76,15 @@ pub fn run(arguments: &[String]) -> Result<bool> {
 fn chosen(arguments: &[String]) -> Result<Vec<&'static Mutant>> {
     match arguments {
         [] => Ok(MUTANTS.iter().collect()),
-        [flag, name] if flag == "--only" || flag == "--from" => {
-            let at = MUTANTS.iter().position(|mutant| mutant.name == *name);
-            let at = at.with_context(|| format!("there is no mutant `{name}`"))?;
-            let end = if flag == "--only" { at + 1 } else { MUTANTS.len() };
-            Ok(MUTANTS[at..end].iter().collect())
-        }
-        _ => bail!("usage: cargo xtask mutants [--only NAME | --from NAME]"),
+        [flag, names] if flag == "--only" => names.split(',').map(|name| Ok(&MUTANTS[place_of(name)?])).collect(),
+        [flag, name] if flag == "--from" => Ok(MUTANTS[place_of(name)?..].iter().collect()),
+        _ => bail!("usage: cargo xtask mutants [--only NAME,NAME… | --from NAME]"),
     }
+}
+
+fn place_of(name: &str) -> Result<usize> {
+    let at = MUTANTS.iter().position(|mutant| mutant.name == name);
+    at.with_context(|| format!("there is no mutant `{name}`"))
 }
 
 fn told(mutant: &Mutant, fate: &Fate) -> (bool, String) {

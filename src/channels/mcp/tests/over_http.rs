@@ -127,9 +127,11 @@ async fn a_session_that_is_silent_for_long_ends() {
     let heads = [("mcp-session-id", session.as_str()), ("mcp-protocol-version", "2025-11-25")];
     let begun = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
     assert_eq!(post(&service, &heads, &begun).await.0, StatusCode::ACCEPTED);
-    tokio::time::sleep(limits::MCP_SERVED_IDLE / 2).await;
+    tokio::time::advance(limits::MCP_SERVED_IDLE / 2).await;
     let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
     assert_eq!(post(&service, &heads, &list).await.0, StatusCode::OK);
-    tokio::time::sleep(limits::MCP_SERVED_IDLE * 2).await;
+    tokio::time::advance(limits::MCP_SERVED_IDLE * 2).await;
+    // The owner of the session notices before it is asked.
+    tokio::task::yield_now().await;
     assert_eq!(post(&service, &heads, &list).await.0, StatusCode::NOT_FOUND);
 }
