@@ -57,7 +57,7 @@ struct Held {
 }
 
 enum Way {
-    Client(ClientGrant),
+    Client(Box<ClientGrant>),
     Code(Box<CodeGrant>),
 }
 
@@ -77,7 +77,7 @@ impl Tokens {
         let errand = Arc::new(Errand::new(url, &settings.hosts)?);
         let timeout = settings.timeout;
         let grant = match settings.grant {
-            Grant::ClientCredentials => Way::Client(ClientGrant::new(settings, url, http.clone(), errand)?),
+            Grant::ClientCredentials => Way::Client(Box::new(ClientGrant::new(settings, url, http.clone(), errand)?)),
             Grant::AuthorizationCode => {
                 Way::Code(Box::new(CodeGrant::new(Kept::new(kept, name), url, errand, clock.clone())))
             }
