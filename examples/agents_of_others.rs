@@ -3,7 +3,7 @@
 //!
 //! `cargo run --example agents_of_others`
 
-use std::{error::Error, net::Ipv4Addr, sync::Arc};
+use std::{error::Error, io::Write, net::Ipv4Addr, sync::Arc};
 
 use segue::{
     Assistant, Incoming, NoSink,
@@ -50,7 +50,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 "{words}: {said:?} {:?}",
                 report.failures
             );
-            println!("{words}: {}", said.join(" / "));
+            writeln!(std::io::stdout(), "{words}: {}", said.join(" / "))?;
         }
         let _ = end.send(());
         Ok::<_, Box<dyn Error>>(())

@@ -49,7 +49,7 @@ pub(super) async fn mcp(args: Args) -> Done {
     match args.what {
         Some(What::Login(server)) => login(server).await,
         Some(What::Logout(server)) => logout(server).await,
-        None => offer::offer(args.offer).await,
+        None => Box::pin(offer::offer(args.offer)).await,
     }
 }
 

@@ -2,6 +2,8 @@
 //! `foreign` this binary is empty. How each part is started stands in `tests/foreign/README.md`.
 #![cfg(feature = "foreign")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+// The figures of the suites of others are told with the closing lines.
+#![allow(clippy::print_stdout)]
 
 mod a2a;
 mod a2a_server;
