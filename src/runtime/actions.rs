@@ -9,12 +9,13 @@ use super::{
     effects::Failures,
     parts::{Action, Parts},
     recorded::{Door, Shut},
+    stop::Scene,
 };
 use crate::{
     actions::{ActionRequest, ActionServer},
     cx::{Cx, Stopped},
     effect::Effect,
-    store::{StoreError, TurnNumber},
+    store::StoreError,
     tools::invoke::idempotency_key,
 };
 
@@ -28,17 +29,8 @@ pub(super) struct Past {
 }
 
 /// Runs a custom action through the recorded door.
-#[allow(clippy::too_many_arguments)] // as the switchboard that calls it
-pub(super) async fn act(
-    call: ActionCall,
-    parts: &Parts,
-    conversation: &Conversation,
-    (past, so_far): (&Past, &[Event]),
-    number: TurnNumber,
-    door: &Door,
-    failures: &mut Failures,
-    cx: &Cx,
-) -> ActionOutcome {
+pub(super) async fn act(call: ActionCall, scene: &Scene<'_>, failures: &mut Failures, cx: &Cx) -> ActionOutcome {
+    let Scene { parts, door, .. } = *scene;
     let cx = cx.step("action");
     let name = call.name.as_str();
     let effect = effect_of(parts, name);
@@ -48,7 +40,7 @@ pub(super) async fn act(
             // A running write is never cancelled: it ends by itself or by its deadline.
             let cancel = if effect == Effect::Write { std::sync::Arc::default() } else { cx.cancel.clone() };
             let inner = Cx { cancel, ..cx.clone() };
-            let outcome = perform(&call, parts, conversation, (past, so_far), number, &inner).await;
+            let outcome = perform(&call, scene, &inner).await;
             kept(door, &cx, outcome).await
         }
         Err(Shut::Unknown) => {
@@ -80,14 +72,8 @@ fn effect_of(parts: &Parts, name: &str) -> Effect {
     }
 }
 
-async fn perform(
-    call: &ActionCall,
-    parts: &Parts,
-    conversation: &Conversation,
-    (past, so_far): (&Past, &[Event]),
-    number: TurnNumber,
-    cx: &Cx,
-) -> ActionOutcome {
+async fn perform(call: &ActionCall, scene: &Scene<'_>, cx: &Cx) -> ActionOutcome {
+    let Scene { parts, conversation, past: (past, so_far), number, .. } = *scene;
     if let Some(action) = parts.actions.get(call.name.as_str()) {
         return own(&**action, conversation, cx).await;
     }

@@ -10,11 +10,7 @@ use segue_engine::project::AgentDef;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::{
-    bodies,
-    parts::Parts,
-    recorded::{Door, RecordedTool},
-};
+use super::{bodies, parts::Parts, recorded::RecordedTool, stop::Scene};
 use crate::{
     clock::Clock,
     cx::Cx,
@@ -50,11 +46,11 @@ pub(super) async fn tools(
     agent: &AgentDef,
     own: &[Arc<dyn Tool>],
     reserved: &[String],
-    parts: &Parts,
-    door: &Door,
+    scene: &Scene<'_>,
     open: &(dyn Fn(Arc<dyn Tool>) -> Arc<dyn Tool> + Sync),
     cx: &Cx,
 ) -> ToolSet {
+    let Scene { parts, door, .. } = *scene;
     let connections = &agent.connections;
     let request: Vec<&str> = connections.iter().map(|connection| connection.server.as_str()).collect();
     let Ok(recorded) = door.begin::<Record>(cx, "tools", Effect::Read, &request.join(",")).await else {

@@ -3,24 +3,22 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
-use segue_engine::{conversation::Conversation, dialogue};
+use segue_engine::dialogue;
 use serde_json::{Map, Value as Json};
 
-use super::{effects::Failures, parts::Parts, recorded::Door};
+use super::{effects::Failures, stop::Scene};
 use crate::{agents::Desk, cx::Cx, effect::Effect};
 
 /// The desk of one run.
 pub(super) struct RunDesk<'a> {
-    parts: &'a Parts,
-    conversation: &'a Conversation,
-    door: &'a Door,
+    scene: &'a Scene<'a>,
     warnings: Mutex<Failures>,
 }
 
 impl<'a> RunDesk<'a> {
     /// For a run in this conversation.
-    pub(super) fn new(parts: &'a Parts, conversation: &'a Conversation, door: &'a Door) -> Self {
-        Self { parts, conversation, door, warnings: Mutex::default() }
+    pub(super) fn new(scene: &'a Scene<'a>) -> Self {
+        Self { scene, warnings: Mutex::default() }
     }
     /// What operators should know.
     pub(super) fn warnings(self) -> Failures {
@@ -30,14 +28,15 @@ impl<'a> RunDesk<'a> {
 
 impl Desk for RunDesk<'_> {
     fn recall<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Option<Json>> {
-        Box::pin(async move { self.door.begin::<Json>(cx, "note", Effect::Read, "").await.ok().flatten() })
+        Box::pin(async move { self.scene.door.begin::<Json>(cx, "note", Effect::Read, "").await.ok().flatten() })
     }
     fn note<'a>(&'a self, cx: &'a Cx, what: Json) -> BoxFuture<'a, ()> {
         // What cannot be noted is decided anew, should the turn run again.
-        Box::pin(async move { _ = self.door.finish(cx, &what).await })
+        Box::pin(async move { _ = self.scene.door.finish(cx, &what).await })
     }
     fn words(&self, response: &str, lot: u64) -> Option<Arc<str>> {
-        let message = dialogue::compose(&self.parts.project, self.conversation, response, &Map::new(), lot)?;
+        let message =
+            dialogue::compose(&self.scene.parts.project, self.scene.conversation, response, &Map::new(), lot)?;
         message.reply.text.map(|text| text.to_string().into())
     }
     fn warn(&self, code: &'static str, matter: String) {

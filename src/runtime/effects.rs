@@ -4,28 +4,27 @@ use std::{borrow::Cow, sync::Arc};
 
 use futures::future::BoxFuture;
 use segue_engine::{
-    conversation::{AgentCall, AgentOutcome, AgentStatus, Conversation, Event, ToolCallStep, ToolResult},
+    conversation::{AgentCall, AgentOutcome, AgentStatus, ToolCallStep, ToolResult},
     dialogue::{InputKind, Next},
     project::{AgentDef, Protocol},
 };
 use serde_json::{Map, Value as Json};
 
 use super::{
-    actions::{self, Past},
-    catalogue,
+    actions, catalogue,
     desk::RunDesk,
     hash, hooks, inquiry, knowledge,
     parts::Parts,
-    recorded::{Door, RecordedLlm, RecordedTool, Shut},
+    recorded::{RecordedLlm, RecordedTool, Shut},
     remotes,
     replies::TurnSink,
+    stop::Scene,
 };
 use crate::{
     agents::{Agent, AgentTask},
     cx::{Cx, Stopped},
     effect::Effect,
     llm::Llm,
-    store::TurnNumber,
     tools::{Caller, Tool, ToolCx, direct, invoke, registry::ToolSet},
     understanding::Choice,
 };
@@ -34,31 +33,22 @@ use crate::{
 pub(super) type Failures = Vec<(String, String)>;
 
 /// Performs one effect.
-#[allow(clippy::too_many_arguments)] // one switchboard; each arm passes on the few it needs
 pub(super) async fn perform(
     next: Next,
-    parts: &Parts,
-    conversation: &Conversation,
-    past: (&Past, &[Event]),
-    number: TurnNumber,
-    door: &Door,
+    scene: &Scene<'_>,
     sink: &mut TurnSink<'_>,
     failures: &mut Failures,
     cx: &Cx,
 ) -> InputKind {
     match next {
         Next::Listen | Next::EndSession => InputKind::Understood(Vec::new()),
-        Next::Understand => understand(parts, conversation, door, failures, cx).await,
-        Next::Act(call) => {
-            InputKind::Acted(actions::act(call, parts, conversation, past, number, door, failures, cx).await)
-        }
-        Next::Tool(call) => InputKind::Called(call_tool(call, parts, conversation, number, door, failures, cx).await),
-        Next::Search(call) => {
-            InputKind::Searched(knowledge::search(&call, parts, conversation, door, sink, failures, cx).await)
-        }
+        Next::Understand => understand(scene, failures, cx).await,
+        Next::Act(call) => InputKind::Acted(actions::act(call, scene, failures, cx).await),
+        Next::Tool(call) => InputKind::Called(call_tool(call, scene, failures, cx).await),
+        Next::Search(call) => InputKind::Searched(knowledge::search(&call, scene, sink, failures, cx).await),
         Next::Agent(call) => {
-            let desk = RunDesk::new(parts, conversation, door);
-            let outcome = run_agent(&call, parts, conversation, number, &desk, door, sink, cx).await;
+            let desk = RunDesk::new(scene);
+            let outcome = run_agent(&call, scene, &desk, sink, cx).await;
             failures.extend(desk.warnings());
             if let AgentStatus::Failed { code, reason } = &outcome.status {
                 failures.push((code.clone(), format!("agent {}: {reason}", call.agent)));
@@ -68,20 +58,15 @@ pub(super) async fn perform(
     }
 }
 
-async fn understand(
-    parts: &Parts,
-    conversation: &Conversation,
-    door: &Door,
-    failures: &mut Failures,
-    cx: &Cx,
-) -> InputKind {
+async fn understand(scene: &Scene<'_>, failures: &mut Failures, cx: &Cx) -> InputKind {
+    let Scene { parts, conversation, door, .. } = *scene;
     if parts.project.config.generator.is_none() {
         // A pipeline without a generator understands structured messages alone; a waiting agent gets everything else.
         return InputKind::Understood(Vec::new());
     }
-    let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.generator.clone(), door: door.clone() });
+    let llm = scene.recorded(&parts.generator);
     let step = cx.step("flows");
-    let choice = choose(parts, conversation, door, &step).await;
+    let choice = choose(scene, &step).await;
     if let Some(choice) = &choice {
         door.meter
             .chose(&step.key, choice, || parts.understander.flows_in_prompt(choice, &parts.project, conversation));
@@ -97,7 +82,8 @@ async fn understand(
 }
 
 /// The flows that fit the message, when there are more than the prompt may show. Recorded: a replay asks no service.
-async fn choose(parts: &Parts, conversation: &Conversation, door: &Door, cx: &Cx) -> Option<Choice> {
+async fn choose(scene: &Scene<'_>, cx: &Cx) -> Option<Choice> {
+    let Scene { parts, conversation, door, .. } = *scene;
     if !parts.understander.must_choose(&parts.project, conversation) {
         return None;
     }
@@ -112,15 +98,8 @@ async fn choose(parts: &Parts, conversation: &Conversation, door: &Door, cx: &Cx
     }
 }
 
-async fn call_tool(
-    call: ToolCallStep,
-    parts: &Parts,
-    conversation: &Conversation,
-    number: TurnNumber,
-    door: &Door,
-    failures: &mut Failures,
-    cx: &Cx,
-) -> ToolResult {
+async fn call_tool(call: ToolCallStep, scene: &Scene<'_>, failures: &mut Failures, cx: &Cx) -> ToolResult {
+    let Scene { parts, conversation, number, door, .. } = *scene;
     let Some(source) = parts.sources.get(&call.server) else {
         return ToolResult::Failed { reason: format!("there is no MCP server {}", call.server) };
     };
@@ -143,14 +122,14 @@ async fn call_tool(
     let wrap = |tool: Arc<dyn Tool>| {
         let spec = tool.spec().clone();
         let tool = Arc::new(RecordedTool { spec, inner: Some(tool), door: door.clone() });
-        inquiry::opened(tool, parts, conversation, &parts.generator, door)
+        inquiry::opened(tool, scene, &parts.generator)
     };
     // The tool's own record says whether it ran; this one says what the flow was told, and needs no server to be read again.
     let arguments = serde_json::to_string(&call.arguments).unwrap_or_default();
     let request = format!("{}.{}:{}", call.server, call.tool, hash::text(&arguments));
     let result = match door.begin::<ToolResult>(&record, "result", Effect::Read, &request).await {
         Ok(Some(result)) => {
-            inquiry::settled(&call.server, parts, door, &tool_cx.cx).await;
+            inquiry::settled(&call.server, scene, &tool_cx.cx).await;
             result
         }
         Ok(None) => {
@@ -169,22 +148,19 @@ async fn call_tool(
     result
 }
 
-#[allow(clippy::too_many_arguments)] // what the switchboard has, passed on
 async fn run_agent(
     call: &AgentCall,
-    parts: &Parts,
-    conversation: &Conversation,
-    number: TurnNumber,
+    scene: &Scene<'_>,
     desk: &RunDesk<'_>,
-    door: &Door,
     sink: &mut TurnSink<'_>,
     cx: &Cx,
 ) -> AgentOutcome {
+    let Scene { parts, door, .. } = *scene;
     let Some(definition) = parts.project.agent(call.agent.as_str()) else {
         return failed("A0507", format!("there is no agent {}", call.agent));
     };
     if definition.protocol == Protocol::A2a && parts.custom_agent(definition).is_none() {
-        return remotes::run(call, definition, parts, conversation, number, desk, door, sink, cx).await;
+        return remotes::run(scene.task(call, definition, desk), scene, sink, cx).await;
     }
     let reserved = crate::agents::reserved_names(&parts.project, call);
     let hooks = match parts.hooks.get(definition.name.as_str()) {
@@ -199,23 +175,16 @@ async fn run_agent(
         own.to_mut().extend(hooks.custom_tools());
     }
     let model = parts.model_of(definition);
-    let open = |tool| inquiry::opened(tool, parts, conversation, &model, door);
-    let tools = catalogue::tools(definition, &own, &reserved, parts, door, &open, &cx.step("tools")).await;
+    let open = |tool| inquiry::opened(tool, scene, &model);
+    let tools = catalogue::tools(definition, &own, &reserved, scene, &open, &cx.step("tools")).await;
     if let Some(reason) = nothing_to_work_with(definition, &tools, parts) {
         return failed("A0509", reason);
     }
     let task = AgentTask {
-        project: &parts.project,
-        conversation,
-        call,
-        definition,
-        llm: Arc::new(RecordedLlm { inner: model.clone(), door: door.clone() }),
         tools,
-        metadata: parts.metadata(conversation),
-        meta: Arc::new(parts.meta(conversation)),
         hooks,
-        rewritten: false,
-        desk,
+        meta: Arc::new(parts.meta(scene.conversation)),
+        ..scene.task(call, definition, desk)
     };
     match parts.custom_agent(definition) {
         None => match parts.react(definition) {
@@ -238,6 +207,36 @@ async fn run_agent(
                 }
                 Err(shut) => shut_out(shut),
             }
+        }
+    }
+}
+
+impl<'a> Scene<'a> {
+    /// The model, with every call recorded.
+    pub(super) fn recorded(&self, model: &Arc<dyn Llm>) -> Arc<dyn Llm> {
+        Arc::new(RecordedLlm { inner: model.clone(), door: self.door.clone() })
+    }
+
+    /// A run of an agent that has neither tools nor hooks yet.
+    pub(super) fn task(
+        &self,
+        call: &'a AgentCall,
+        definition: &'a Arc<AgentDef>,
+        desk: &'a RunDesk<'_>,
+    ) -> AgentTask<'a> {
+        let Scene { parts, conversation, .. } = *self;
+        AgentTask {
+            project: &parts.project,
+            conversation,
+            call,
+            definition,
+            llm: self.recorded(&parts.model_of(definition)),
+            tools: ToolSet::default(),
+            metadata: parts.metadata(conversation),
+            meta: Arc::default(),
+            hooks: None,
+            rewritten: false,
+            desk,
         }
     }
 }

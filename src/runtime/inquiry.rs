@@ -12,7 +12,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::{meter, parts::Parts, recorded::Door};
+use super::{meter, parts::Parts, recorded::Door, stop::Scene};
 use crate::{
     cx::Cx,
     effect::Effect,
@@ -22,13 +22,8 @@ use crate::{
 };
 
 /// The tool, with somebody to ask where its server may do so.
-pub(super) fn opened(
-    tool: Arc<dyn Tool>,
-    parts: &Parts,
-    conversation: &Conversation,
-    llm: &Arc<dyn Llm>,
-    door: &Door,
-) -> Arc<dyn Tool> {
+pub(super) fn opened(tool: Arc<dyn Tool>, scene: &Scene<'_>, llm: &Arc<dyn Llm>) -> Arc<dyn Tool> {
+    let Scene { parts, conversation, door, .. } = *scene;
     let source = tool.spec().source.clone();
     let def =
         parts.project.endpoints.mcp_servers.iter().find(|(name, _)| name.as_str() == &*source).map(|(_, def)| def);
@@ -123,7 +118,8 @@ impl Open {
 }
 
 /// The same for a call whose result was read from the record: the call itself is not made again.
-pub(super) async fn settled(server: &ServerName, parts: &Parts, door: &Door, call: &Cx) {
+pub(super) async fn settled(server: &ServerName, scene: &Scene<'_>, call: &Cx) {
+    let Scene { parts, door, .. } = *scene;
     let def = parts.project.endpoints.mcp_servers.get(server);
     if def.is_some_and(|def| def.sampling)
         && let Ok(Some(recorded)) =

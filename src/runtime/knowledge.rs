@@ -1,37 +1,28 @@
 //! A question from documents: looked for through the recorded door, answered by a recorded model.
 
-use std::sync::Arc;
+use segue_engine::conversation::{BotMessage, SearchCall, SearchOutcome};
 
-use segue_engine::conversation::{BotMessage, Conversation, SearchCall, SearchOutcome};
-
-use super::{
-    effects::Failures,
-    parts::Parts,
-    recorded::{Door, RecordedLlm},
-    replies::TurnSink,
-};
+use super::{effects::Failures, recorded::Door, replies::TurnSink, stop::Scene};
 use crate::{
     cx::Cx,
     effect::Effect,
     knowledge::{AnswerTask, Looked},
-    llm::Llm,
 };
 
 /// Answers the newest question, or says why not.
 pub(super) async fn search(
     call: &SearchCall,
-    parts: &Parts,
-    conversation: &Conversation,
-    door: &Door,
+    scene: &Scene<'_>,
     sink: &mut TurnSink<'_>,
     failures: &mut Failures,
     cx: &Cx,
 ) -> SearchOutcome {
+    let Scene { parts, conversation, door, .. } = *scene;
     let (Some(knowledge), Some(config)) = (&parts.knowledge, &parts.project.config.search) else {
         let reason = "no documents are configured".to_owned();
         return SearchOutcome::Failed { reason, said: None };
     };
-    let looked = match look(parts, conversation, door, &cx.step("passages")).await {
+    let looked = match look(scene, &cx.step("passages")).await {
         Ok(looked) => looked,
         Err(reason) => {
             failures.push(("U0503".into(), reason.clone()));
@@ -39,7 +30,7 @@ pub(super) async fn search(
         }
     };
     let step = cx.step("answer");
-    let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner: parts.knowledge_model.clone(), door: door.clone() });
+    let llm = scene.recorded(&parts.knowledge_model);
     let task = AnswerTask { project: &parts.project, config, conversation, at: call.at, llm };
     let mut outcome = knowledge.answer(task, &looked, sink, &step).await;
     if let SearchOutcome::Failed { reason, said } = &mut outcome {
@@ -62,7 +53,8 @@ async fn remember(said: &mut Option<Box<BotMessage>>, door: &Door, cx: &Cx) {
 }
 
 /// What was found; from the record where it holds it.
-async fn look(parts: &Parts, conversation: &Conversation, door: &Door, cx: &Cx) -> Result<Looked, String> {
+async fn look(scene: &Scene<'_>, cx: &Cx) -> Result<Looked, String> {
+    let Scene { parts, conversation, door, .. } = *scene;
     let (Some(knowledge), Some(config)) = (&parts.knowledge, &parts.project.config.search) else {
         return Err("no documents are configured".to_owned());
     };

@@ -5,18 +5,18 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use segue_engine::{
-    conversation::{AgentCall, AgentOutcome, Conversation},
+    conversation::AgentOutcome,
     project::{AgentDef, CardSource, HealthCheck, Project, RemoteDef},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
-    desk::RunDesk,
     effects::failed,
     hash,
     parts::Parts,
-    recorded::{Door, RecordedLlm, Shut},
+    recorded::{Door, Shut},
     replies::TurnSink,
+    stop::Scene,
 };
 use crate::{
     a2a::{
@@ -31,7 +31,7 @@ use crate::{
     http::Outbound,
     limits,
     store::TurnNumber,
-    tools::{invoke, registry::ToolSet},
+    tools::invoke,
 };
 
 /// The remote agents of a project; connects to none yet.
@@ -89,43 +89,21 @@ pub(super) fn wait_of(definition: &AgentDef) -> Option<Duration> {
 }
 
 /// Runs one for one message.
-#[allow(clippy::too_many_arguments)] // what the switchboard has, passed on
-pub(super) async fn run(
-    call: &AgentCall,
-    definition: &Arc<AgentDef>,
-    parts: &Parts,
-    conversation: &Conversation,
-    number: TurnNumber,
-    desk: &RunDesk<'_>,
-    door: &Door,
-    sink: &mut TurnSink<'_>,
-    cx: &Cx,
-) -> AgentOutcome {
-    let Some(remote) = &definition.remote else {
-        return failed("A0511", format!("agent {}: it has no card", call.agent));
+pub(super) async fn run(task: AgentTask<'_>, scene: &Scene<'_>, sink: &mut TurnSink<'_>, cx: &Cx) -> AgentOutcome {
+    let Scene { parts, conversation, number, door, .. } = *scene;
+    let name = task.call.agent.as_str();
+    let Some(remote) = &task.definition.remote else {
+        return failed("A0511", format!("agent {name}: it has no card"));
     };
     let peer = RecordedPeer {
-        inner: parts.remotes.get(call.agent.as_str()).cloned(),
+        inner: parts.remotes.get(name).cloned(),
         door: door.clone(),
         conversation: conversation.id.as_str().into(),
         number,
         report_to: remote.push_notification_url.as_ref().map(|base| {
             let base = base.trim_end_matches('/');
-            format!("{base}{}", a2a::report_path(call.agent.as_str(), conversation.id.as_str()))
+            format!("{base}{}", a2a::report_path(name, conversation.id.as_str()))
         }),
-    };
-    let task = AgentTask {
-        project: &parts.project,
-        conversation,
-        call,
-        definition,
-        llm: Arc::new(RecordedLlm { inner: parts.model_of(definition), door: door.clone() }),
-        tools: ToolSet::default(),
-        metadata: parts.metadata(conversation),
-        meta: Arc::default(),
-        hooks: None,
-        rewritten: false,
-        desk,
     };
     agents::remote::run(&task, remote, &peer, sink, &cx.step("remote")).await
 }

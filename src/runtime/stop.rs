@@ -49,15 +49,14 @@ pub(super) async fn carry_out(
     failures: &mut Failures,
     cx: &Cx,
 ) -> Option<InputKind> {
-    let Scene { parts, conversation, past, number, door, cut } = scene;
     let thinks = matches!(next, Next::Understand | Next::Agent(_) | Next::Search(_));
-    let agent = match cut.filter(|cut| cut.effect == at) {
+    let agent = match scene.cut.filter(|cut| cut.effect == at) {
         Some(cut) => cut.agent.clone(),
         None if thinks && cx.cancel.is_cancelled() => None,
         None => {
             let step = if thinks { cx.step(at) } else { cx.sheltered().step(at) };
             let before = failures.len();
-            let done = effects::perform(next, parts, conversation, *past, *number, door, sink, failures, &step).await;
+            let done = effects::perform(next, scene, sink, failures, &step).await;
             if !(thinks && cx.cancel.is_cancelled()) {
                 return Some(done);
             }
@@ -76,7 +75,7 @@ pub(super) async fn carry_out(
         }
     };
     let cut = Cut { effect: at, agent };
-    takeover::note_cut(&cut, door, cx).await;
+    takeover::note_cut(&cut, scene.door, cx).await;
     cut.agent.map(InputKind::Agent)
 }
 
