@@ -128,9 +128,12 @@ enum State {
     /// Between two pieces.
     Open(Box<Call>),
     /// Something is waited for that is more than the next piece: a try that failed is being made good.
-    Waiting(BoxFuture<'static, (Box<Call>, Option<Result<Delta, LlmError>>)>),
+    Waiting(BoxFuture<'static, Mended>),
     Ended,
 }
+
+/// The call, and the first piece of its next try.
+type Mended = (Box<Call>, Option<Result<Delta, LlmError>>);
 
 /// Polled by hand: a piece of text passes without a future of its own.
 impl Stream for Answering {

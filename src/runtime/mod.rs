@@ -300,7 +300,7 @@ impl Inner {
     /// A message that was accepted before: its turn ran while we waited, or a process died before its end.
     async fn take_up(
         &self,
-        state: &mut Option<mailbox::Cached>,
+        state: &mut Option<Box<mailbox::Cached>>,
         turn: TurnNumber,
         inbound: &Inbound,
         sink: &mut dyn ReplySink,
