@@ -24,6 +24,7 @@ use segue_engine::{
 };
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::journal::OFFERED;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
 pub use self::{
@@ -135,7 +136,7 @@ pub struct Body {
 pub struct JournalRecord {
     /// The step.
     pub key: StepKey,
-    /// What it does: `llm`, `tool`, `action`, `speaking`, `input`.
+    /// What it does: `llm`, `tools`, `tool`, `action`, `speaking`, `input`.
     pub kind: Arc<str>,
     /// Hash of the request; a replay with another one is an error.
     pub request: Arc<str>,
