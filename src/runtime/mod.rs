@@ -19,6 +19,7 @@ mod knowledge;
 mod mailbox;
 mod meter;
 mod models;
+mod news;
 mod parts;
 mod recorded;
 mod recovery;
@@ -45,6 +46,7 @@ pub use self::{
     builder::{AssistantBuilder, LoadError},
     meter::Seen,
     parts::Action,
+    news::TraceNews,
     replay::{Difference, ReplayError, TraceStep, TurnTrace},
     timers::{Outbox, Outlet},
 };
