@@ -72,7 +72,7 @@ pub(super) async fn bounded(
     let began = inner.cx.clock.elapsed();
     match inner.cx.wait_beyond(grace, tool.call(arguments, &inner)).await {
         Ok(outcome) => within_size(outcome),
-        Err(Stopped::DeadlinePassed) => late(effect, waited(&inner.cx, began, left)),
+        Err(Stopped::DeadlinePassed) => late(effect, waited(&inner.cx, began.saturating_add(grace), left)),
         Err(Stopped::Cancelled) => ToolOutcome::lost(effect, FailureKind::Cancelled, say(Word::Stopped, &[])),
     }
 }
