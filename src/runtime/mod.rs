@@ -45,8 +45,8 @@ use tokio_util::task::TaskTracker;
 pub use self::{
     builder::{AssistantBuilder, LoadError},
     meter::Seen,
-    parts::Action,
     news::TraceNews,
+    parts::Action,
     replay::{Difference, ReplayError, TraceStep, TurnTrace},
     timers::{Outbox, Outlet},
 };

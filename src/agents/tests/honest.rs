@@ -83,8 +83,7 @@ async fn the_words_of_a_server_are_heard_only_where_its_entry_says_so() {
 #[tokio::test]
 async fn how_far_one_of_several_calls_is_is_not_said() {
     let slow = ("slow", json!({"tells": 3, "seconds": 5}));
-    let mut world =
-        World::new("search", SLOW, "go", vec![calls("", &[slow.clone(), slow]), text("Here.")]);
+    let mut world = World::new("search", SLOW, "go", vec![calls("", &[slow.clone(), slow]), text("Here.")]);
     let heard = fillers(&world.run_slowly().await);
     assert!(!heard.is_empty() && heard.iter().all(|text| text.starts_with("utter_agent_filler")), "{heard:?}");
 }

@@ -124,7 +124,11 @@ async fn a_call_that_tells_how_far_it_is_outlives_its_limit_but_not_the_total() 
             async move {
                 for n in 0..tells {
                     time.advance(SECOND);
-                    inner.progress.as_ref().unwrap()(Progress { done: f64::from(n) * grows, total: None, message: None });
+                    inner.progress.as_ref().unwrap()(Progress {
+                        done: f64::from(n) * grows,
+                        total: None,
+                        message: None,
+                    });
                     tokio::task::yield_now().await;
                     if inner.cx.remaining().is_zero() {
                         return ToolOutcome::failed(FailureKind::Timeout, format!("{:?}", time.elapsed()));
