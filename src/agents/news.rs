@@ -19,7 +19,10 @@ const WORDS: &str = "utter_agent_progress_message";
 
 /// The newest piece of news of the one call that runs. Cheap to clone: clones hear the same.
 #[derive(Clone, Default)]
-pub(super) struct News(Arc<Mutex<Option<(Arc<str>, Progress)>>>);
+pub(super) struct News(Arc<Mutex<Option<Piece>>>);
+
+/// Who told, and what.
+type Piece = (Arc<str>, Progress);
 
 impl News {
     /// Listens to a call of a tool of `source`.
@@ -29,7 +32,7 @@ impl News {
             *news.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((source.clone(), piece));
         })
     }
-    fn take(&self) -> Option<(Arc<str>, Progress)> {
+    fn take(&self) -> Option<Piece> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -75,7 +78,7 @@ fn may_speak(task: &AgentTask<'_>, source: &str) -> bool {
 fn percent(news: &Progress) -> Option<u8> {
     let total = news.total.filter(|total| total.is_finite() && *total > 0.0)?;
     let share = news.done / total * 100.0;
-    (share >= 1.0 && share < 100.0).then_some(share as u8)
+    (1.0..100.0).contains(&share).then_some(share as u8)
 }
 
 fn fit_to_say(message: &str) -> Option<String> {
