@@ -146,8 +146,9 @@ impl Cx {
     ///
     /// # Errors
     /// [`Stopped`] when the deadline passed or somebody cancelled first.
-    pub async fn wait<F: Future>(&self, work: F) -> Result<F::Output, Stopped> {
-        self.wait_beyond(Duration::ZERO, work).await
+    pub fn wait<F: Future>(&self, work: F) -> impl Future<Output = Result<F::Output, Stopped>> {
+        // Not by an `async fn` of its own: it would hold the work a second time, and works are large.
+        self.wait_beyond(Duration::ZERO, work)
     }
     /// As [`wait`](Self::wait), with `grace` beyond the deadline.
     ///
