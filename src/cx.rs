@@ -8,6 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
@@ -155,13 +156,20 @@ impl Cx {
     /// # Errors
     /// [`Stopped`] when the deadline and the grace passed or somebody cancelled first.
     pub async fn wait_beyond<F: Future>(&self, grace: Duration, work: F) -> Result<F::Output, Stopped> {
+        if self.cancel.is_cancelled() {
+            return Err(Stopped::Cancelled);
+        }
         let mut work = pin!(work);
+        // What is done at once needs neither an alarm nor an ear for the cancellation.
+        if let Poll::Ready(done) = futures::poll!(work.as_mut()) {
+            return Ok(done);
+        }
         loop {
             let until = self.ends();
             tokio::select! {
                 biased;
                 () = self.cancel.cancelled() => return Err(Stopped::Cancelled),
-                done = &mut work => return Ok(done),
+                done = work.as_mut() => return Ok(done),
                 // A sign of life may have come meanwhile.
                 () = self.clock.sleep(Deadline(until.0.saturating_add(grace))) => if self.ends() <= until {
                     return Err(Stopped::DeadlinePassed);
