@@ -2,6 +2,7 @@
 //! and what they may ask and offer. Each row: what the user hears, once and honestly, and what the operator is told.
 
 mod asks;
+mod auth;
 mod far;
 mod faults;
 mod web;
@@ -76,7 +77,9 @@ fn project(entry: &str) -> Project {
         ("endpoints.yml", &endpoints),
         ("sub_agents/clerk/config.yml", CLERK),
     ];
-    let loaded = segue::project::from_texts(files);
+    let mut sources = segue::project::from_texts(files).texts;
+    sources.environment.insert("FAR_SECRET".into(), "s3cret".into());
+    let loaded = Project::load(&sources);
     loaded.project.unwrap_or_else(|| panic!("{:?}", loaded.findings))
 }
 
