@@ -4,10 +4,12 @@
 //! are not followed, proxies are not taken from the environment, and no request has a hidden time limit (callers wait
 //! through their [`Cx`](crate::cx::Cx)).
 
+mod addresses;
 mod guard;
 
 use std::{fmt, sync::Arc, sync::OnceLock};
 
+use self::addresses::Addresses;
 pub use self::guard::Guard;
 use crate::limits;
 
@@ -15,7 +17,10 @@ use crate::limits;
 ///
 /// Cheap to clone; clones share the pool. One per runtime: connections die with the runtime that opened them.
 #[derive(Clone, Default)]
-pub struct Outbound(Arc<OnceLock<Result<reqwest::Client, Unbuilt>>>);
+pub struct Outbound {
+    pool: Arc<OnceLock<Result<reqwest::Client, Unbuilt>>>,
+    addresses: Addresses,
+}
 
 /// The client could not be built: the machine's certificates or TLS are unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +38,21 @@ impl Outbound {
     /// # Errors
     /// [`Unbuilt`], the same on every call.
     pub fn client(&self) -> Result<&reqwest::Client, Unbuilt> {
-        self.0.get_or_init(build).as_ref().map_err(Clone::clone)
+        let made = || build_with(|settings| settings.dns_resolver(self.addresses.clone()));
+        self.pool.get_or_init(made).as_ref().map_err(Clone::clone)
+    }
+
+    /// The host of `url` gave no answer: the next connection to it begins with the next of its addresses.
+    pub fn try_next_address(&self, url: &reqwest::Url) {
+        if let Some(host) = url.host_str() {
+            self.addresses.failed(host);
+        }
+    }
+
+    /// A pool for which one host has these addresses.
+    #[cfg(test)]
+    pub(crate) fn knowing(host: &str, found: &[std::net::SocketAddr]) -> Self {
+        Self { pool: Arc::default(), addresses: Addresses::knowing(host, found) }
     }
 }
 
@@ -49,11 +68,12 @@ impl Outbound {
             return Err(Unbuilt("the file holds no certificate".to_owned()));
         }
         install_tls();
+        let outbound = Self::new();
+        let settings = settings().dns_resolver(outbound.addresses.clone());
         #[allow(clippy::disallowed_methods)] // the one place that builds a client
-        let client = settings().tls_certs_merge(certificates).build().map_err(unbuilt)?;
-        let pool = Self::new();
-        let _ = pool.0.set(Ok(client));
-        Ok(pool)
+        let client = settings.tls_certs_merge(certificates).build().map_err(unbuilt)?;
+        let _ = outbound.pool.set(Ok(client));
+        Ok(outbound)
     }
 }
 
@@ -69,6 +89,7 @@ pub fn install_tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
+#[cfg(test)]
 fn build() -> Result<reqwest::Client, Unbuilt> {
     build_with(|settings| settings)
 }

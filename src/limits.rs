@@ -11,6 +11,8 @@ pub const MODEL_CONNECT: Duration = Duration::from_secs(3);
 pub const MODEL_FIRST_TOKEN: Duration = Duration::from_secs(15);
 /// Model: between two events of an answer.
 pub const MODEL_IDLE: Duration = Duration::from_secs(10);
+/// Model: events that an answer gives in twice [`MODEL_IDLE`], or twice its `idle_timeout`, at least.
+pub const MODEL_RATE: u64 = 8;
 /// Model: a whole call, when the model entry sets no `timeout`.
 pub const MODEL_TOTAL: Duration = Duration::from_secs(45);
 /// Model: bytes of text in one answer.

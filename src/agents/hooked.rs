@@ -89,7 +89,7 @@ impl<'a> Hooked<'a> {
                 }
                 HookEvent::Bot { text } => {
                     let spoken = Spoken::whole(&cx.step(format!("bot.{at}")), text);
-                    spoken.end(BotKind::Intermediate, false, out, cx).await;
+                    spoken.end(BotKind::Intermediate, out, cx).await;
                     ledger.said(&spoken, BotKind::Intermediate, false, cx);
                 }
             }
@@ -140,7 +140,7 @@ async fn apply(
             }
             HookEvent::Bot { text } => {
                 let spoken = Spoken::whole(&cx.step(format!("bot.{at}")), text);
-                spoken.end(BotKind::Intermediate, false, out, cx).await;
+                spoken.end(BotKind::Intermediate, out, cx).await;
                 ledger.said(&spoken, BotKind::Intermediate, false, cx);
             }
         }
@@ -264,6 +264,6 @@ async fn heard<T>(
 
 async fn tell(text: Arc<str>, said: &mut Vec<Spoken>, out: &mut dyn ReplySink, cx: &Cx) {
     let spoken = Spoken::whole(&cx.step(format!("say.{}", said.len())), text.trim().into());
-    spoken.end(BotKind::Filler, false, out, cx).await;
+    spoken.end(BotKind::Filler, out, cx).await;
     said.push(spoken);
 }

@@ -93,6 +93,7 @@ impl<'a> Run<'a> {
         let offered = if self.step.closing { Arc::from([]) } else { self.offered.clone() };
         let mut request = ChatRequest::new(Purpose::AGENT, messages).with_tools(offered);
         request.max_tokens = self.step.max_tokens;
+        request.shown = out.streams();
         let asking = cx.step(format!("llm.{pass}"));
         let heard = {
             let (claims, effects) = (self.claims, self.gate.effects());
@@ -103,8 +104,8 @@ impl<'a> Run<'a> {
         let heard = self.proven(heard, out, &asking).await?;
         match self.step.decide(heard, self.profile, &self.slots) {
             Decision::Act(answer, spoken) => self.act(&answer, spoken, out, &cx.step(pass)).await,
-            Decision::Finish { status, spoken, kind, interrupted } => {
-                spoken.end(kind, interrupted, out, cx).await;
+            Decision::Finish { status, spoken, kind } => {
+                spoken.end(kind, out, cx).await;
                 Some(End { status, last: Some((spoken, kind)) })
             }
             Decision::Again { wait } => {
@@ -127,7 +128,7 @@ impl<'a> Run<'a> {
             && spoken.unproven.is_none();
         self.session.push(answer.to_message());
         if !ends {
-            spoken.end(kind, false, out, cx).await;
+            spoken.end(kind, out, cx).await;
             self.ledger.said(&spoken, kind, true, cx);
         }
         let manner = Manner { confirmed: false, spoke: !spoken.text.is_empty() };
@@ -148,14 +149,14 @@ impl<'a> Run<'a> {
             After::Ask if ends => {
                 // The closing line came too early: nothing is done before the user said yes.
                 if spoken.has_begun() {
-                    spoken.end(kind, false, out, cx).await;
+                    spoken.end(kind, out, cx).await;
                     self.ledger.said(&spoken, kind, true, cx);
                 }
                 Some(AgentStatus::AwaitingUser.into())
             }
             After::Ask => Some(AgentStatus::AwaitingUser.into()),
             After::Finish(status) if ends => {
-                spoken.end(BotKind::FinalResponse, false, out, cx).await;
+                spoken.end(BotKind::FinalResponse, out, cx).await;
                 Some(End { status, last: Some((spoken, BotKind::FinalResponse)) })
             }
             After::Finish(status) => Some(status.into()),
