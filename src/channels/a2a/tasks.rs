@@ -1,14 +1,11 @@
 //! Tasks as the store knows them. A task's id holds its conversation, so that nothing has to be remembered to find it; a turn
 //! belongs to the task that its message, or whatever else began it, names.
 
-use segue_engine::{
-    conversation::{Conversation, Event, UserMessage},
-    ids::ConversationId,
-};
+use segue_engine::conversation::{Conversation, Event, UserMessage};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    A2aAgent, NAME, Refusal,
+    A2aAgent, Refusal,
     push::Config,
     standing::{self, Standing},
 };
@@ -33,11 +30,6 @@ pub(super) fn new_id(context: &str) -> String {
 pub(super) fn context_of(task: &str) -> Option<&str> {
     let (own, context) = task.split_once('.')?;
     (own.len() == 32 && own.bytes().all(|byte| byte.is_ascii_hexdigit()) && !context.is_empty()).then_some(context)
-}
-
-/// The conversation of a context: those of other channels cannot be named.
-pub(super) fn conversation_of(context: &str) -> ConversationId {
-    ConversationId::from(format!("{NAME}:{context}"))
 }
 
 /// What stands beside a message or a trigger of this channel.
@@ -68,7 +60,7 @@ impl A2aAgent {
     }
 
     pub(super) async fn turns(&self, context: &str) -> Result<Vec<StoredTurn>, Refusal> {
-        let turns = self.0.assistant.store().turns(&conversation_of(context)).await;
+        let turns = self.0.assistant.store().turns(&self.conversation_of(context)).await;
         turns.map_err(|error| {
             tracing::error!(code = error.code(), "a task cannot be read: {error}");
             Refusal::new(codes::INTERNAL, "the task cannot be read now")
@@ -89,7 +81,7 @@ impl A2aAgent {
 
     fn in_turns(&self, turns: &[StoredTurn], id: &str, context: &str) -> Option<Found> {
         let last = turns.iter().rposition(|turn| task_of(turn) == Some(id) && is_work(turn))?;
-        let mut conversation = Conversation::new(conversation_of(context));
+        let mut conversation = Conversation::new(self.conversation_of(context));
         let mut task = Task::named(id, context);
         let mut pushes = Vec::new();
         let mut standing: Option<Standing> = None;
@@ -132,7 +124,7 @@ impl A2aAgent {
             }
             None => task.status.state = TaskState::Working,
         }
-        if self.0.courses.runs(id) {
+        if self.0.courses.runs(&self.name_of(id)) {
             task.status = Status { state: TaskState::Working, message: None, timestamp: task.status.timestamp.take() };
             task.artifacts.clear();
         }
