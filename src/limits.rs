@@ -415,6 +415,8 @@ pub const A2A_PUSH_TRIES: u32 = 3;
 pub const A2A_PUSH_PAUSE: Duration = Duration::from_secs(1);
 /// Offered agent: time for one try of a report.
 pub const A2A_PUSH_WAIT: Duration = Duration::from_secs(10);
+/// Served agents: turns that are read at once, back to the beginning of a task.
+pub const A2A_TURNS: usize = 32;
 /// Tokens of callers: bytes of one.
 pub const JWT_TEXT: usize = 16 * 1024;
 /// Keys of an issuer: how many are read.

@@ -16,6 +16,8 @@ use crate::{
     testing::{ManualClock, ScriptedLlm},
 };
 
+mod reading;
+
 const FILES: [(&str, &str); 3] = [
     (
         "config.yml",

@@ -127,8 +127,7 @@ impl A2aAgent {
         let known = answered.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?.is_some();
         if known {
             let turns = self.turns(&names.context).await?;
-            let turn = turns.iter().find(|turn| turn.inbound.message.message_id == id);
-            let of = turn.and_then(|turn| tasks::marks(&turn.inbound.message)?.get("task_id")?.as_str());
+            let of = turns.iter().find_map(|turn| tasks::named_by(turn, &id));
             let task = self.found(of.unwrap_or(&names.task)).await?.task;
             let course = self.0.courses.of(&self.name_of(&task.id)).unwrap_or_else(|| {
                 let course = self.0.courses.begin(&self.name_of(&task.id));
