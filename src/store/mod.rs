@@ -194,6 +194,17 @@ pub struct StoredTurn {
     pub trace: Option<String>,
 }
 
+/// The events of one turn, without what only traces and replays need.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredEvents {
+    /// The version that the conversation had after them.
+    pub version: Version,
+    /// The turn; 0 where they answer no message.
+    pub turn: TurnNumber,
+    /// The events.
+    pub events: Vec<Event>,
+}
+
 /// Why the store did not do it.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
@@ -320,6 +331,27 @@ pub trait Store: Send + Sync {
     -> BoxFuture<'a, Result<(), StoreError>>;
     /// The turns of a conversation, oldest first.
     fn turns<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredTurn>, StoreError>>;
+    /// The events of a conversation turn by turn, newest first: those before the version `before`, at most `most` turns.
+    fn latest_turns<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        before: Option<Version>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<StoredEvents>, StoreError>> {
+        Box::pin(async move {
+            let turns = self.turns(id).await?.into_iter().zip(1..);
+            let events = turns.map(|(StoredTurn { turn, events, .. }, number)| StoredEvents {
+                version: Version(number),
+                turn,
+                events,
+            });
+            let earlier = events.filter(|turn| before.is_none_or(|before| turn.version < before));
+            let mut earlier: Vec<StoredEvents> = earlier.collect();
+            earlier.reverse();
+            earlier.truncate(most);
+            Ok(earlier)
+        })
+    }
     /// The newest events of a conversation, oldest first, at most `most`.
     fn latest_events<'a>(
         &'a self,

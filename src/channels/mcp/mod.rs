@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::{offers::Offers, session::Session};
-use super::{Bearer, Service};
+use super::{Door, Service};
 use crate::{cx::Cx, limits, runtime::Assistant};
 
 /// The name of this channel in conversations, and of its entry in `credentials.yml`.
@@ -34,8 +34,8 @@ pub const PATH: &str = "/mcp";
 pub struct Offer {
     /// Whether questions for a slot are put to the person behind a host that can do so, in place of ending the call.
     pub elicits: bool,
-    /// HTTP: the token that callers must show.
-    pub token: Option<Bearer>,
+    /// HTTP: what callers must show.
+    pub door: Door,
     /// HTTP: web pages that may call, as `https://host:port` or `https://host:*`.
     pub origins: Vec<String>,
     /// HTTP: the names under which this server is called; empty where a token is asked for means any.
@@ -45,27 +45,23 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// With the settings of `credentials.yml`: `auth_token`, `elicitation`, `allowed_origins`, `allowed_hosts`.
+    /// With the settings of `credentials.yml`: `auth_token`, `jwt`, `elicitation`, `allowed_origins`, `allowed_hosts`.
     ///
     /// # Errors
     /// What is wrong with a setting, and the cure.
     pub fn from_settings(settings: &Json) -> Result<Self, String> {
-        let mut offer = Self::default();
+        let mut offer = Self { door: Door::from_settings(settings)?, ..Self::default() };
         for (key, value) in settings.as_object().into_iter().flatten() {
             match (key.as_str(), value) {
                 (_, Json::Null) => {}
                 ("elicitation", Json::Bool(elicits)) => offer.elicits = *elicits,
-                ("auth_token", Json::String(token)) => {
-                    let token = Bearer::new(token).ok_or("`auth_token` is empty; set it, or leave the key out")?;
-                    offer.token = Some(token);
-                }
+                ("auth_token" | "jwt", _) => {}
                 ("allowed_origins", list) => offer.origins = texts(key, list)?,
                 ("allowed_hosts", list) => offer.hosts = texts(key, list)?,
-                ("auth_token", _) => return Err("`auth_token` must be a text; put it into quotes".to_owned()),
                 ("elicitation", _) => return Err("`elicitation` must be true or false".to_owned()),
                 (other, _) => {
                     return Err(format!(
-                        "there is no setting `{other}`; there are `auth_token`, `elicitation`, `allowed_origins` and `allowed_hosts`"
+                        "there is no setting `{other}`; there are `auth_token`, `jwt`, `elicitation`, `allowed_origins` and `allowed_hosts`"
                     ));
                 }
             }
@@ -107,7 +103,7 @@ impl Desk {
 
     /// Whether callers over HTTP must show a token.
     pub fn is_guarded(&self) -> bool {
-        self.0.offer.token.is_some()
+        self.0.offer.door.is_guarded()
     }
 
     /// The names of the tools, in order.
