@@ -3,17 +3,80 @@
 //! *For*: every room that asks others with the `auth` of agents.md 1.4. *Entry*: [`Credentials`]. *Never*: a secret is printed,
 //! or sent anywhere but to the server it is for and the token server that was configured.
 
+mod grant;
+mod tokens;
+
 use std::{sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 use serde_json::{Map, Value as Json};
-use tokio::sync::Mutex;
 
-use crate::{clock::Clock, cx::Cx, http::Outbound, limits, secret::Secret};
+pub use self::{
+    grant::{ClientGrant, Given, Giver, Manner},
+    tokens::{Source, Tokens, margin},
+};
+use crate::{
+    clock::Clock,
+    cx::Stopped,
+    http::{Outbound, destination},
+    limits,
+    secret::Secret,
+};
 
-/// How long a token is kept whose server does not say.
-const DEFAULT_LIFE: Duration = Duration::from_secs(300);
-/// How long before its end a token is no longer used.
-const MARGIN: Duration = Duration::from_secs(30);
+/// Why there is no token to be had. None of the words holds a secret, or the address of the token server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoToken {
+    /// The token server does not answer, or its answer breaks off.
+    #[error("no token: {0}")]
+    Unreachable(String),
+    /// It says no.
+    #[error("no token: the token server answers {status}{}", shown(.code.as_deref()))]
+    Refused {
+        /// The status of HTTP.
+        status: u16,
+        /// The error as OAuth names it, where it does.
+        code: Option<String>,
+    },
+    /// Its answer is larger than [`limits::TOKEN_ANSWER`].
+    #[error("no token: the answer of the token server is too large")]
+    TooLarge,
+    /// Its answer is no JSON.
+    #[error("no token: the answer is no JSON")]
+    NoJson,
+    /// Its answer holds no token.
+    #[error("no token: the answer holds none")]
+    Missing,
+    /// Its tokens are no bearer tokens.
+    #[error("no token: the token is of the kind `{0}`, and only `Bearer` is spoken")]
+    Kind(String),
+    /// It did not come in time.
+    #[error("no token in {0:?}: {1}")]
+    Late(Duration, Stopped),
+    /// Nobody is there who could ask for one: a person has to let us in first.
+    #[error("{0}")]
+    Nobody(String),
+    /// There is no way to ask.
+    #[error("{0}")]
+    NoWay(String),
+}
+
+impl NoToken {
+    /// Whether the server may not have understood who we are, so that saying it in another manner may help (RFC 6749, 5.2).
+    fn is_about_us(&self) -> bool {
+        let Self::Refused { status: 400 | 401, code } = self else { return false };
+        let other = ["invalid_scope", "invalid_target", "invalid_grant", "unsupported_grant_type"];
+        code.as_deref().is_none_or(|code| !other.contains(&code))
+    }
+
+    /// Whether another call at the same time would meet the same.
+    fn holds_for_all(&self) -> bool {
+        !matches!(self, Self::Nobody(_) | Self::NoWay(_))
+    }
+}
+
+fn shown(code: Option<&str>) -> String {
+    code.map(|code| format!(" ({code})")).unwrap_or_default()
+}
 
 /// How we say who we are.
 pub enum Credentials {
@@ -22,7 +85,7 @@ pub enum Credentials {
     /// A header that is always the same.
     Header(String, Secret),
     /// A bearer token, asked for when it is needed.
-    Token(ClientCredentials),
+    Token(Box<Tokens<ClientCredentials>>),
 }
 
 impl Credentials {
@@ -33,7 +96,8 @@ impl Credentials {
     pub fn read(auth: &Map<String, Json>, clock: &Arc<dyn Clock>, http: &Outbound) -> Result<Self, String> {
         let text = |key: &str| auth.get(key).and_then(Json::as_str).filter(|text| !text.trim().is_empty());
         if let Some(oauth) = auth.get("oauth").and_then(Json::as_object) {
-            return ClientCredentials::new(oauth, clock.clone(), http.clone()).map(Self::Token);
+            let tokens = ClientCredentials::tokens(oauth, clock.clone(), http.clone())?;
+            return Ok(Self::Token(Box::new(tokens)));
         }
         if let Some(key) = text("api_key") {
             let format = text("header_format").unwrap_or("Bearer {key}");
@@ -50,14 +114,15 @@ impl Credentials {
     /// had, it is not given again.
     ///
     /// # Errors
-    /// In words, for operators, without any secret: there is no token to be had.
-    pub async fn header(&self, refused: Option<&Secret>) -> Result<Option<(String, Secret)>, String> {
+    /// [`NoToken`].
+    pub async fn header(&self, refused: Option<&Secret>) -> Result<Option<(String, Secret)>, NoToken> {
         match self {
             Self::None => Ok(None),
             Self::Header(name, value) => Ok(Some((name.clone(), value.clone()))),
-            Self::Token(source) => {
-                let token = source.token(refused.and_then(|value| value.expose().strip_prefix("Bearer "))).await?;
-                Ok(Some(("Authorization".to_owned(), Secret::new(format!("Bearer {token}")))))
+            Self::Token(tokens) => {
+                let refused = refused.and_then(|value| value.expose().strip_prefix("Bearer "));
+                let token = tokens.token(refused, &()).await?;
+                Ok(Some(("Authorization".to_owned(), Secret::new(format!("Bearer {}", token.expose())))))
             }
         }
     }
@@ -68,101 +133,43 @@ impl Credentials {
     }
 }
 
-/// The client credentials grant of OAuth 2 (RFC 6749, 4.4).
+/// Tokens for our own id and secret, of a token server that was configured.
 pub struct ClientCredentials {
     http: Outbound,
-    clock: Arc<dyn Clock>,
-    url: String,
-    id: String,
-    secret: Secret,
-    form: Vec<(&'static str, String)>,
-    timeout: Duration,
-    /// The token, and when it runs out. Held across the request, so that many calls ask for one token.
-    held: Mutex<Option<(Secret, Duration)>>,
+    url: reqwest::Url,
+    scope: String,
+    grant: ClientGrant,
 }
 
 impl ClientCredentials {
     /// Reads an `oauth` of the project.
     ///
     /// # Errors
-    /// In words, for operators: a key is missing.
-    pub fn new(oauth: &Map<String, Json>, clock: Arc<dyn Clock>, http: Outbound) -> Result<Self, String> {
+    /// In words, for operators: a key is missing, or the address is none.
+    pub fn tokens(oauth: &Map<String, Json>, clock: Arc<dyn Clock>, http: Outbound) -> Result<Tokens<Self>, String> {
         let text = |key: &str| oauth.get(key).and_then(Json::as_str).filter(|text| !text.is_empty());
         let needed = |key: &str| text(key).map(str::to_owned).ok_or_else(|| format!("`oauth` lacks `{key}`"));
-        let mut form = vec![("grant_type", "client_credentials".to_owned())];
-        form.extend(["scope", "audience"].into_iter().filter_map(|key| Some((key, text(key)?.to_owned()))));
         let timeout = oauth.get("timeout").and_then(Json::as_f64).and_then(|s| Duration::try_from_secs_f64(s).ok());
-        Ok(Self {
+        let (id, secret) = (needed("client_id")?, Secret::new(needed("client_secret")?));
+        let source = Self {
             http,
-            clock,
-            url: needed("token_url")?,
-            id: needed("client_id")?,
-            secret: Secret::new(needed("client_secret")?),
-            form,
-            timeout: timeout.unwrap_or(limits::TOKEN_WAIT),
-            held: Mutex::new(None),
-        })
-    }
-
-    /// A token that is good now. `refused` is one that the server did not take: it is not given again.
-    ///
-    /// # Errors
-    /// In words, for operators, without any secret: there is none to be had.
-    pub async fn token(&self, refused: Option<&str>) -> Result<String, String> {
-        let mut held = self.held.lock().await;
-        if let Some((token, until)) = held.as_ref()
-            && self.clock.elapsed() < *until
-            && refused != Some(token.expose())
-        {
-            return Ok(token.expose().to_owned());
-        }
-        let cx = Cx::new(self.clock.clone(), self.timeout);
-        let (token, life) = match cx.wait(self.asked()).await {
-            Ok(result) => result?,
-            Err(stopped) => return Err(format!("no token in {:?}: {stopped}", self.timeout)),
+            url: destination(&needed("token_url")?)?,
+            scope: text("scope").unwrap_or_default().to_owned(),
+            grant: ClientGrant::new(id, secret, text("audience").map(str::to_owned)),
         };
-        let until = self.clock.elapsed().saturating_add(life.saturating_sub(MARGIN));
-        *held = Some((Secret::new(token.clone()), until));
-        Ok(token)
+        Ok(Tokens::new(source, clock, timeout.unwrap_or(limits::TOKEN_WAIT)))
     }
+}
 
-    /// Asks with the secret in the header, as every server must take it; one that does not gets it in the form.
-    async fn asked(&self) -> Result<(String, Duration), String> {
-        match self.asked_once(true).await {
-            Err((400 | 401, _)) => self.asked_once(false).await.map_err(|(_, words)| words),
-            other => other.map_err(|(_, words)| words),
-        }
-    }
+impl Source for ClientCredentials {
+    type Why = ();
 
-    async fn asked_once(&self, in_header: bool) -> Result<(String, Duration), (u16, String)> {
-        // The address stays out of the words: it may hold a secret in its query.
-        let failed = |error: reqwest::Error| (0, format!("no token: {}", error.without_url()));
-        let client = self.http.client().map_err(|error| (0, format!("no token: {error}")))?;
-        let mut form: Vec<(&str, &str)> = self.form.iter().map(|(key, value)| (*key, value.as_str())).collect();
-        let mut request = client.post(&self.url);
-        if in_header {
-            request = request.basic_auth(&self.id, Some(self.secret.expose()));
-        } else {
-            form.extend([("client_id", self.id.as_str()), ("client_secret", self.secret.expose())]);
-        }
-        let mut response = request.form(&form).send().await.map_err(failed)?;
-        let status = response.status();
-        if !status.is_success() {
-            return Err((status.as_u16(), format!("no token: the token server answers {status}")));
-        }
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            body.extend_from_slice(&chunk);
-            if body.len() > limits::TOKEN_ANSWER {
-                return Err((0, "no token: the answer of the token server is too large".to_owned()));
-            }
-        }
-        let nothing = |words: &str| (0, format!("no token: {words}"));
-        let answer: Json = serde_json::from_slice(&body).map_err(|_| nothing("the answer is no JSON"))?;
-        let token =
-            answer.get("access_token").and_then(Json::as_str).ok_or_else(|| nothing("the answer holds none"))?;
-        let life = answer.get("expires_in").and_then(Json::as_f64).and_then(|s| Duration::try_from_secs_f64(s).ok());
-        Ok((token.to_owned(), life.unwrap_or(DEFAULT_LIFE)))
+    fn ask<'a>(&'a mut self, (): &'a ()) -> BoxFuture<'a, Result<Given, NoToken>> {
+        Box::pin(async move {
+            let client = self.http.client().map_err(|error| NoToken::NoWay(format!("no token: {error}")))?.clone();
+            let giver = Giver { client, url: self.url.clone(), manner: None, resource: None };
+            self.grant.token(&giver, &self.scope).await
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! What travels with every call that may wait: deadline, cancellation, and the address of the step.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{fmt, future::Future, sync::Arc, task::Poll, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
@@ -96,6 +96,14 @@ impl Cx {
     /// # Errors
     /// [`Stopped`] when the deadline passed or somebody cancelled first.
     pub async fn wait<F: Future>(&self, work: F) -> Result<F::Output, Stopped> {
+        if self.cancel.is_cancelled() {
+            return Err(Stopped::Cancelled);
+        }
+        let mut work = std::pin::pin!(work);
+        // What is done at once needs neither an alarm nor an ear for the cancellation.
+        if let Poll::Ready(done) = futures::poll!(work.as_mut()) {
+            return Ok(done);
+        }
         tokio::select! {
             biased;
             () = self.cancel.cancelled() => Err(Stopped::Cancelled),

@@ -255,10 +255,6 @@ pub const MCP_QUESTIONS: usize = 8;
 pub const MCP_SAMPLE: usize = 32 * 1024;
 /// MCP: tokens of one answer of our model to a server.
 pub const MCP_SAMPLE_TOKENS: u32 = 1_000;
-/// MCP: how long a token is kept whose server does not say.
-pub const MCP_TOKEN_LIFE: Duration = Duration::from_secs(300);
-/// MCP: how long before its end a token is no longer used.
-pub const MCP_TOKEN_MARGIN: Duration = Duration::from_secs(30);
 /// MCP: how long `segue mcp login` waits for consent.
 pub const MCP_CONSENT: Duration = Duration::from_secs(5 * 60);
 /// MCP: time for the answer to a ping, sent after a call was too late.
@@ -313,6 +309,8 @@ pub const STORE_GROUP: usize = 256;
 pub const STORE_CROWD: usize = 8;
 /// SQLite store: how long it waits then. Far below what a person or a model takes, and some commits long.
 pub const STORE_GATHER: Duration = Duration::from_millis(1);
+/// SQLite store: how often it waits so, while fewer than half of the open turns have written.
+pub const STORE_GATHERINGS: u32 = 2;
 /// Store: how long a receipt of delivery may wait for company before it is written; a crash within this time repeats a reply.
 pub const STORE_RECEIPTS: Duration = Duration::from_millis(20);
 /// Store: conversation heads that the writer keeps in memory.
@@ -395,6 +393,10 @@ pub const A2A_WORDS: usize = 400;
 pub const TOKEN_WAIT: Duration = Duration::from_secs(10);
 /// Tokens of authorization servers: bytes of an answer.
 pub const TOKEN_ANSWER: usize = 64 * 1024;
+/// Tokens of authorization servers: how long one is kept whose server does not say.
+pub const TOKEN_LIFE: Duration = Duration::from_secs(300);
+/// Tokens of authorization servers: how long before its end one is no longer used.
+pub const TOKEN_MARGIN: Duration = Duration::from_secs(30);
 /// Offered agent: tasks that may run at once, and tasks that ended whose streams can still be joined.
 pub const A2A_COURSES: usize = 256;
 /// Offered agent: updates that one turn tells beside its end.

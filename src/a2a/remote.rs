@@ -210,7 +210,9 @@ impl Remote {
             };
             let status = response.status().as_u16();
             if matches!(status, 401 | 403) && header.is_none() {
-                header = self.credentials.header(None).await.map_err(failed)?;
+                let said =
+                    cx.wait(self.credentials.header(None)).await.map_err(|stopped| failed(stopped.to_string()))?;
+                header = said.map_err(|why| failed(why.to_string()))?;
                 if header.is_some() {
                     continue;
                 }

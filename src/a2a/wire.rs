@@ -46,8 +46,10 @@ impl Wire {
     pub(super) async fn ask(&self, request: &Request, cx: &Cx) -> Result<Answered, Fault> {
         let mut refused: Option<Secret> = None;
         loop {
-            let header = self.credentials.header(refused.as_ref()).await;
-            let header = header.map_err(|words| Fault::new(FaultKind::Identity, words))?;
+            let header = match cx.wait(self.credentials.header(refused.as_ref())).await {
+                Ok(header) => header.map_err(|why| Fault::new(FaultKind::Identity, why.to_string()))?,
+                Err(stopped) => return Err(stopped_as(stopped, "no token")),
+            };
             let response = self.leave(request, header.as_ref(), cx).await?;
             let unknown = matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
             match header {

@@ -12,7 +12,8 @@ use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 
 use super::{
-    AgentTask, hooks::AgentHooks, profile::Profile, session::Session, slot_tools, slots::RunSlots, speech::Spoken,
+    AgentTask, hooks::AgentHooks, lasting::Lasting, profile::Profile, session::Session, slot_tools, slots::RunSlots,
+    speech::Spoken,
 };
 use crate::{cx::Cx, llm::ToolSpec, prompts::PromptSet};
 
@@ -24,9 +25,10 @@ pub(super) fn built_in_tools(
     profile: &Profile,
     slots: &RunSlots<'_>,
     prompts: &PromptSet,
+    lasting: &Lasting,
     hooks: Option<&dyn AgentHooks>,
 ) -> Vec<ToolSpec> {
-    let mut tools = usual_tools(profile, slots, prompts);
+    let mut tools = usual_tools(profile, slots, prompts, lasting);
     if let Some(hooks) = hooks {
         for tool in &mut tools {
             let (usual, name) = (tool.clone(), tool.name.clone());
@@ -42,23 +44,27 @@ pub(super) fn built_in_tools(
     tools
 }
 
-fn usual_tools(profile: &Profile, slots: &RunSlots<'_>, prompts: &PromptSet) -> Vec<ToolSpec> {
+fn usual_tools(profile: &Profile, slots: &RunSlots<'_>, prompts: &PromptSet, lasting: &Lasting) -> Vec<ToolSpec> {
     match profile.kind {
-        AgentKind::Open => vec![ToolSpec {
-            name: TASK_COMPLETED.into(),
-            description: prompts.render(&prompts.tool_task_completed, context! {}).unwrap_or_default().trim().into(),
-            parameters: Arc::new(
-                json!({"type": "object", "properties": {}, "required": [], "additionalProperties": false}),
-            ),
-            strict: true,
-        }],
+        AgentKind::Open => vec![lasting.tool(&TASK_COMPLETED.into(), None, || task_completed(prompts))],
         AgentKind::Task => profile
             .exit_slots
             .iter()
             .filter(|name| slots.is_visible(name))
-            .filter_map(|name| slots.definition(name))
-            .map(|slot| slot_tools::spec(slot, prompts))
+            .filter_map(|name| Some((name, slots.definition(name)?)))
+            .map(|(name, slot)| lasting.tool(name, Some(&slot.kind), || slot_tools::spec(slot, prompts)))
             .collect(),
+    }
+}
+
+fn task_completed(prompts: &PromptSet) -> ToolSpec {
+    ToolSpec {
+        name: TASK_COMPLETED.into(),
+        description: prompts.render(&prompts.tool_task_completed, context! {}).unwrap_or_default().trim().into(),
+        parameters: Arc::new(
+            json!({"type": "object", "properties": {}, "required": [], "additionalProperties": false}),
+        ),
+        strict: true,
     }
 }
 

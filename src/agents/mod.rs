@@ -12,6 +12,7 @@ mod filler;
 mod gate;
 mod hooked;
 pub mod hooks;
+mod lasting;
 mod profile;
 mod react;
 pub mod remote;

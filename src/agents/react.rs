@@ -12,9 +12,10 @@ use super::{
     filler::Fillers,
     gate::Gate,
     hooked::{self, Hooked},
+    lasting::Lasting,
     profile::Profile,
     run::Run,
-    session::{Session, StablePrompts},
+    session::Session,
     slots::RunSlots,
     step::{self, Step},
 };
@@ -24,13 +25,13 @@ use crate::{conversation::ReplySink, cx::Cx, llm::ToolSpec, prompts::PromptSet};
 pub struct ReactAgent {
     card: AgentCard,
     prompts: Arc<PromptSet>,
-    stable: StablePrompts,
+    lasting: Lasting,
 }
 
 impl ReactAgent {
     /// An agent with this card.
     pub fn new(card: AgentCard, prompts: Arc<PromptSet>) -> Self {
-        Self { card, prompts, stable: StablePrompts::default() }
+        Self { card, prompts, lasting: Lasting::default() }
     }
 }
 
@@ -44,13 +45,13 @@ impl Agent for ReactAgent {
                 Some(limit) => cx.within(limit),
                 None => cx.clone(),
             };
-            run(&task, (&self.prompts, &self.stable), out, &cx).await
+            run(&task, (&self.prompts, &self.lasting), out, &cx).await
         })
     }
 }
 
-/// The texts of a run: all, and those that are rendered once.
-type Texts<'a> = (&'a PromptSet, &'a StablePrompts);
+/// The texts of a run: all, and those that last.
+type Texts<'a> = (&'a PromptSet, &'a Lasting);
 
 /// One run, with hooks where somebody registered any.
 async fn run(task: &AgentTask<'_>, texts: Texts<'_>, out: &mut dyn ReplySink, cx: &Cx) -> AgentOutcome {
@@ -76,7 +77,7 @@ async fn run(task: &AgentTask<'_>, texts: Texts<'_>, out: &mut dyn ReplySink, cx
 /// The loop. Each pass is one model call; what it decides is in `step`.
 async fn work(
     task: &AgentTask<'_>,
-    (prompts, stable): Texts<'_>,
+    (prompts, lasting): Texts<'_>,
     hooked: Option<Hooked<'_>>,
     said: Vec<Event>,
     out: &mut dyn ReplySink,
@@ -85,13 +86,13 @@ async fn work(
     let profile = Profile::of(task);
     let slots =
         RunSlots::new(task.project, task.conversation).seen_as(hooked.as_ref().and_then(|hooked| hooked.view.clone()));
-    let offered = offered(task, &profile, &slots, prompts, hooked.as_ref());
+    let offered = offered(task, &profile, &slots, (prompts, lasting), hooked.as_ref());
     let narrowed = hooked.is_some().then(|| AgentTask {
         tools: task.tools.clone().only(|name| offered.iter().any(|tool| *tool.name == *name)),
         ..task.clone()
     });
     let task = narrowed.as_ref().unwrap_or(task);
-    let session = match Session::open(task, &profile, &slots, (prompts, stable), hooked.as_ref()) {
+    let session = match Session::open(task, &profile, &slots, (prompts, lasting), hooked.as_ref()) {
         Ok(session) => session,
         Err(reason) => {
             let outcome = nothing(step::failed(step::PROMPT, reason));
@@ -121,7 +122,7 @@ fn offered(
     task: &AgentTask<'_>,
     profile: &Profile,
     slots: &RunSlots<'_>,
-    prompts: &PromptSet,
+    (prompts, lasting): Texts<'_>,
     hooked: Option<&Hooked<'_>>,
 ) -> Arc<[ToolSpec]> {
     let own = task.tools.specs().map(|spec| ToolSpec {
@@ -130,7 +131,7 @@ fn offered(
         parameters: spec.parameters.clone(),
         strict: spec.strict,
     });
-    let built_in = completion::built_in_tools(profile, slots, prompts, hooked.map(|hooked| hooked.hooks));
+    let built_in = completion::built_in_tools(profile, slots, prompts, lasting, hooked.map(|hooked| hooked.hooks));
     let Some(hooked) = hooked else { return own.chain(built_in).collect() };
     let usual: Vec<ToolSpec> = own.chain(built_in).collect();
     let names: Vec<Arc<str>> = usual.iter().map(|tool| tool.name.clone()).collect();

@@ -1,15 +1,15 @@
 //! The messages of one run: prompt, the visible part of the conversation, and what the run itself adds.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use minijinja::context;
+use minijinja::{Value, context};
 use segue_engine::{
     conversation::{AgentKind, BotKind, HistoryItem},
-    template::ZonedTime,
+    template::{Template, ZonedTime},
 };
 use serde_json::Value as Json;
 
-use super::{AgentTask, hooked::Hooked, profile::Profile, slots::RunSlots};
+use super::{AgentTask, hooked::Hooked, lasting::Lasting, profile::Profile, slots::RunSlots};
 use crate::{
     limits,
     llm::{ChatMessage, ToolCall},
@@ -34,12 +34,12 @@ impl Session {
         task: &AgentTask<'_>,
         profile: &Profile,
         slots: &RunSlots<'_>,
-        (prompts, stable): (&PromptSet, &StablePrompts),
+        (prompts, lasting): (&PromptSet, &Lasting),
         hooked: Option<&Hooked<'_>>,
     ) -> Result<Self, String> {
         let mut system = match task.definition.prompt {
             Some(_) => ChatMessage::system(system_prompt(task, profile, slots, prompts)?),
-            None => stable.get(Stable::of(task, profile), || system_prompt(task, profile, slots, prompts))?,
+            None => lasting.prompt(task, profile, || system_prompt(task, profile, slots, prompts))?,
         };
         if let Some(hooked) = hooked {
             system = ChatMessage::system(hooked.hooks.prompt(system.text().to_owned(), &hooked.input));
@@ -123,44 +123,6 @@ impl Session {
     }
 }
 
-/// Our own prompts of an agent: they depend on its description and the calling step alone, so each is rendered once.
-#[derive(Default)]
-pub(super) struct StablePrompts(Mutex<Vec<(Stable, Arc<ChatMessage>)>>);
-
-#[derive(PartialEq)]
-struct Stable {
-    kind: AgentKind,
-    description: Arc<str>,
-    fillers: bool,
-    slots: Vec<Arc<str>>,
-}
-
-impl Stable {
-    fn of(task: &AgentTask<'_>, profile: &Profile) -> Self {
-        Self {
-            kind: profile.kind,
-            description: task.definition.description.clone(),
-            fillers: profile.fillers,
-            slots: profile.exit_slots.clone(),
-        }
-    }
-}
-
-impl StablePrompts {
-    fn get(&self, stable: Stable, render: impl FnOnce() -> Result<String, String>) -> Result<Arc<ChatMessage>, String> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, message)) = kept.iter().find(|(known, _)| *known == stable) {
-            return Ok(message.clone());
-        }
-        let message = ChatMessage::system(render()?);
-        if kept.len() >= limits::AGENT_PROMPTS {
-            kept.clear();
-        }
-        kept.push((stable, message.clone()));
-        Ok(message)
-    }
-}
-
 fn system_prompt(
     task: &AgentTask<'_>,
     profile: &Profile,
@@ -168,7 +130,7 @@ fn system_prompt(
     prompts: &PromptSet,
 ) -> Result<String, String> {
     let rendered = match (&task.definition.prompt, profile.kind) {
-        (Some(own), _) => task.project.templates.render(own, own_variables(task, profile, slots)?),
+        (Some(own), _) => task.project.templates.render(own, own_variables(task, own, profile, slots)),
         (None, AgentKind::Open) => prompts.render(
             &prompts.agent_open,
             context! { description => &*task.definition.description, enable_filler_messages => profile.fillers },
@@ -190,26 +152,32 @@ fn now(task: &AgentTask<'_>) -> Option<ZonedTime> {
     definition.include_date_time.then(|| ZonedTime::new(task.call.at, &definition.timezone).ok()).flatten()
 }
 
-/// The variables of agents.md 6.2, of all generations.
-fn own_variables(task: &AgentTask<'_>, profile: &Profile, slots: &RunSlots<'_>) -> Result<minijinja::Value, String> {
-    let now = now(task);
-    let part = |format: &str| now.as_ref().and_then(|now| now.strftime(format).ok());
-    Ok(context! {
-        description => &*task.definition.description,
-        slots => slots.snapshot(&profile.exit_slots).into_value(),
-        slot_names => profile.slot_names(),
-        current_datetime => now.as_ref().map(ZonedTime::to_value),
-        current_date => part("%d %B, %Y"),
-        current_time => part("%H:%M:%S"),
-        current_day => part("%A"),
-        enable_filler_messages => profile.fillers,
-        resumed_after_interruption => task.call.resumed,
-        resumed_last_request => task.call.resumed_last_request.as_deref().unwrap_or_default(),
-        restarted => task.call.restarted,
-        user_message => &*task.call.user_message,
-        conversation_history => readable(task),
-        recipient_id => task.conversation.id.as_str(),
-    })
+/// The variables of agents.md 6.2, of all generations; only those are made that the prompt mentions.
+fn own_variables(task: &AgentTask<'_>, prompt: &Template, profile: &Profile, slots: &RunSlots<'_>) -> Value {
+    let now = ["current_datetime", "current_date", "current_time", "current_day"]
+        .iter()
+        .any(|name| prompt.mentions(name))
+        .then(|| now(task))
+        .flatten();
+    let part = |format: &str| Value::from(now.as_ref().and_then(|now| now.strftime(format).ok()));
+    let call = task.call;
+    let all: [(&str, &dyn Fn() -> Value); 14] = [
+        ("description", &|| Value::from(&*task.definition.description)),
+        ("slots", &|| slots.snapshot(&profile.exit_slots).into_value()),
+        ("slot_names", &|| Value::from(profile.slot_names())),
+        ("current_datetime", &|| Value::from(now.as_ref().map(ZonedTime::to_value))),
+        ("current_date", &|| part("%d %B, %Y")),
+        ("current_time", &|| part("%H:%M:%S")),
+        ("current_day", &|| part("%A")),
+        ("enable_filler_messages", &|| Value::from(profile.fillers)),
+        ("resumed_after_interruption", &|| Value::from(call.resumed)),
+        ("resumed_last_request", &|| Value::from(call.resumed_last_request.as_deref().unwrap_or_default())),
+        ("restarted", &|| Value::from(call.restarted)),
+        ("user_message", &|| Value::from(&*call.user_message)),
+        ("conversation_history", &|| Value::from(readable(task))),
+        ("recipient_id", &|| Value::from(task.conversation.id.as_str())),
+    ];
+    Value::from_pairs(all.iter().filter(|(name, _)| prompt.mentions(name)).map(|(name, make)| (*name, make())))
 }
 
 fn context_prompt(
@@ -321,28 +289,4 @@ pub(super) fn readable(task: &AgentTask<'_>) -> String {
     });
     let lines: Vec<String> = lines.collect();
     lines.get(lines.len().saturating_sub(20)..).unwrap_or_default().join("\n")
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_stable_prompt_is_rendered_once_and_only_some_are_kept() {
-        let stable = |description: &str| Stable {
-            kind: AgentKind::Open,
-            description: description.into(),
-            fillers: false,
-            slots: Vec::new(),
-        };
-        let prompts = StablePrompts::default();
-        assert_eq!(prompts.get(stable("a"), || Err("broken".into())), Err("broken".into()));
-        assert_eq!(prompts.get(stable("a"), || Ok("first".into())).unwrap().text(), "first");
-        assert_eq!(prompts.get(stable("a"), || Ok("second".into())).unwrap().text(), "first");
-        for n in 0..limits::AGENT_PROMPTS {
-            assert_eq!(prompts.get(stable(&n.to_string()), || Ok("other".into())).unwrap().text(), "other");
-        }
-        assert_eq!(prompts.get(stable("a"), || Ok("third".into())).unwrap().text(), "third");
-    }
 }

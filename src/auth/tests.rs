@@ -39,10 +39,19 @@ async fn server(answer: impl Fn(usize) -> (u16, String) + Send + 'static) -> (St
     (url, heard)
 }
 
-fn source(url: &str, clock: &ManualClock) -> ClientCredentials {
+/// Tokens of a server.
+struct Source(Tokens<ClientCredentials>);
+
+fn source(url: &str, clock: &ManualClock) -> Source {
     let oauth =
         json!({"client_id": "me", "client_secret": "s3cret", "token_url": url, "audience": "them", "timeout": 5});
-    ClientCredentials::new(oauth.as_object().unwrap(), Arc::new(clock.clone()), Outbound::new()).unwrap()
+    Source(ClientCredentials::tokens(oauth.as_object().unwrap(), Arc::new(clock.clone()), Outbound::new()).unwrap())
+}
+
+impl Source {
+    async fn token(&self, refused: Option<&str>) -> Result<String, NoToken> {
+        self.0.token(refused, &()).await.map(|token| token.expose().to_owned())
+    }
 }
 
 fn token(number: usize, life: u64) -> (u16, String) {
@@ -55,7 +64,7 @@ async fn a_token_is_kept_until_shortly_before_its_end() {
     let clock = ManualClock::new();
     let source = source(&url, &clock);
     assert_eq!(source.token(None).await.unwrap(), "t1");
-    clock.advance(Duration::from_secs(69));
+    clock.advance(Duration::from_secs(74));
     assert_eq!(source.token(None).await.unwrap(), "t1");
     clock.advance(Duration::from_secs(1));
     assert_eq!(source.token(None).await.unwrap(), "t2");
@@ -77,12 +86,14 @@ async fn a_server_that_wants_the_secret_in_the_form_gets_it_there() {
 async fn what_is_no_token_is_told_without_a_secret() {
     for (status, body, says) in [
         (500, String::new(), "500"),
+        (403, json!({"error": "access_denied", "error_description": "s3cret"}).to_string(), "403 (access_denied)"),
+        (400, json!({"error": "s3cret is\nno code"}).to_string(), "answers 400"),
         (200, "no json".to_owned(), "no JSON"),
         (200, "{}".to_owned(), "holds none"),
         (200, "x".repeat(limits::TOKEN_ANSWER + 1), "too large"),
     ] {
         let (url, _) = server(move |_| (status, body.clone())).await;
-        let error = source(&url, &ManualClock::new()).token(None).await.unwrap_err();
+        let error = source(&url, &ManualClock::new()).token(None).await.unwrap_err().to_string();
         assert!(error.contains(says) && !error.contains("s3cret"), "{error}");
     }
 }
@@ -93,9 +104,41 @@ async fn a_token_server_that_hangs_is_given_up_in_time() {
     let url = format!("http://{}/token", listener.local_addr().unwrap());
     let clock = ManualClock::jumping();
     let oauth = json!({"client_id": "me", "client_secret": "s3cret", "token_url": url});
-    let source = ClientCredentials::new(oauth.as_object().unwrap(), Arc::new(clock.clone()), Outbound::new()).unwrap();
-    assert!(source.token(None).await.is_err());
+    let tokens =
+        ClientCredentials::tokens(oauth.as_object().unwrap(), Arc::new(clock.clone()), Outbound::new()).unwrap();
+    assert!(matches!(tokens.token(None, &()).await, Err(NoToken::Late(limits::TOKEN_WAIT, Stopped::DeadlinePassed))));
     assert_eq!(clock.slept(), [limits::TOKEN_WAIT]);
+}
+
+#[tokio::test]
+async fn a_secret_that_is_refused_is_shown_once_for_all_who_wait() {
+    let (url, heard) = server(|_| (401, json!({"error": "invalid_client"}).to_string())).await;
+    let source = source(&url, &ManualClock::new());
+    let all = futures::future::join_all((0..20).map(|_| source.token(None))).await;
+    let refused = NoToken::Refused { status: 401, code: Some("invalid_client".to_owned()) };
+    assert!(all.into_iter().all(|one| one == Err(refused.clone())));
+    assert_eq!(heard.lock().unwrap().len(), 2, "in the head, then in the form");
+    assert!(source.token(None).await.is_err());
+    assert_eq!(heard.lock().unwrap().len(), 4, "whoever comes later asks anew");
+}
+
+#[tokio::test]
+async fn a_right_that_nobody_gives_is_not_asked_for_in_another_manner() {
+    let (url, heard) = server(|_| (400, json!({"error": "invalid_scope"}).to_string())).await;
+    assert!(source(&url, &ManualClock::new()).token(None).await.is_err());
+    assert_eq!(heard.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn id_and_secret_stand_in_the_head_as_a_form_writes_them() {
+    let (url, heard) = server(|number| token(number, 60)).await;
+    let oauth = json!({"client_id": "a:b", "client_secret": "50% +/ü", "token_url": url});
+    let clock = Arc::new(ManualClock::new());
+    let tokens = ClientCredentials::tokens(oauth.as_object().unwrap(), clock, Outbound::new()).unwrap();
+    tokens.token(None, &()).await.unwrap();
+    // base64 of `a%3Ab:50%25+%2B%2F%C3%BC`
+    let head = heard.lock().unwrap()[0].clone();
+    assert!(head.contains("Basic YSUzQWI6NTAlMjUrJTJCJTJGJUMzJUJD"), "{head}");
 }
 
 #[test]

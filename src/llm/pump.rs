@@ -1,18 +1,23 @@
-//! Reads a model's bytes within their deadlines and turns them into a [`ChatStream`]: the same for every wire.
+//! Reads a model's bytes within their deadlines and turns them into deltas: the same for every wire.
 //!
 //! Deadlines: the first event, then each event (bytes that complete no event do not count, so a slow drip is seen), and the
 //! whole call. After the model's terminal mark only [`limits::MODEL_AFTER_END`] is granted for usage and the wire's end mark.
 
-use std::{future, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use bytes::Bytes;
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream, stream::BoxStream};
+use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream::BoxStream};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::{
     error::{LlmError, LlmErrorKind},
     message::Answer,
-    stream::{ChatStream, Delta},
+    stream::Delta,
 };
 use crate::{
     clock::Deadline,
@@ -58,9 +63,9 @@ impl Default for Waits {
 /// The bytes of an answer, with transport failures already named.
 pub(crate) type Body = BoxStream<'static, Result<Bytes, LlmError>>;
 
-/// Reads `body` into a stream of deltas. `cx` ends with the call; `first` is when the first event is due.
-pub(crate) fn pump(body: Body, decoder: impl Decode + 'static, waits: Waits, first: Deadline, cx: Cx) -> ChatStream {
-    let pump = Pump {
+/// Reads `body` into the deltas of a [`ChatStream`](super::ChatStream). `cx` ends with the call; `first` is when the first event is due.
+pub(crate) fn pump<D: Decode + Unpin>(body: Body, decoder: D, waits: Waits, first: Deadline, cx: Cx) -> Pump<D> {
+    Pump {
         body: Some(body),
         decoder,
         failure: None,
@@ -71,15 +76,11 @@ pub(crate) fn pump(body: Body, decoder: impl Decode + 'static, waits: Waits, fir
         waits,
         watch: None,
         cx,
-    };
-    // Boxed: the stream moves its state at every delta.
-    ChatStream::new(stream::unfold(
-        Box::new(pump),
-        |mut pump| async move { pump.next().await.map(|delta| (delta, pump)) },
-    ))
+    }
 }
 
-struct Pump<D> {
+/// The deltas of one call.
+pub(crate) struct Pump<D> {
     /// Dropped as soon as nothing more is wanted: that closes the connection.
     body: Option<Body>,
     decoder: D,
@@ -105,39 +106,44 @@ struct Watch {
     alarm: BoxFuture<'static, ()>,
 }
 
-impl<D: Decode> Pump<D> {
-    async fn next(&mut self) -> Option<Result<Delta, LlmError>> {
+/// Polled by hand and not an `async` block: a text comes in many pieces, and each costs as little as can be.
+impl<D: Decode + Unpin> Stream for Pump<D> {
+    type Item = Result<Delta, LlmError>;
+    fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
         loop {
-            if self.ended {
-                return None;
+            if this.ended {
+                return Poll::Ready(None);
             }
-            if let Some(delta) = self.decoder.pop() {
-                self.delivered = true;
-                return Some(Ok(delta));
+            if let Some(delta) = this.decoder.pop() {
+                this.delivered = true;
+                return Poll::Ready(Some(Ok(delta)));
             }
-            if let Some(failure) = self.failure.take() {
-                self.close();
-                return Some(Err(failure));
+            if let Some(failure) = this.failure.take() {
+                this.close();
+                return Poll::Ready(Some(Err(failure)));
             }
-            if self.decoder.is_closed() || self.body.is_none() {
-                self.close();
-                return Some(self.decoder.answer().map(|answer| Delta::Done(Arc::new(answer))));
+            if this.decoder.is_closed() || this.body.is_none() {
+                this.close();
+                return Poll::Ready(Some(this.decoder.answer().map(|answer| Delta::Done(Arc::new(answer)))));
             }
-            self.read().await;
+            ready!(this.poll_read(task));
         }
     }
+}
 
+impl<D: Decode> Pump<D> {
     fn close(&mut self) {
         self.ended = true;
         self.body = None;
     }
 
     /// Reads once, decodes, and keeps a failure for later.
-    async fn read(&mut self) {
+    fn poll_read(&mut self, task: &mut Context<'_>) -> Poll<()> {
         if std::mem::take(&mut self.delivered) && !self.decoder.is_finished() {
             self.due = self.cx.clock.deadline(self.waits.idle);
         }
-        let outcome = match self.read_within().await {
+        let outcome = match ready!(self.poll_bytes(task)) {
             Ok(Some(Ok(bytes))) => self.decoder.feed(&bytes),
             Ok(None) => {
                 self.body = None;
@@ -161,36 +167,31 @@ impl<D: Decode> Pump<D> {
             let grace = if self.decoder.is_finished() { limits::MODEL_AFTER_END } else { self.waits.idle };
             self.due = self.cx.clock.deadline(grace);
         } else if self.failure.is_none() && self.body.is_some() && self.cx.clock.elapsed() >= self.due.0 {
-            // A flood of bytes without events never lets the timer below be looked at.
+            // A flood of bytes without events never lets the alarm below be looked at.
             self.body = None;
             self.failure = (!self.decoder.is_finished()).then(|| self.overdue().into());
         }
+        Poll::Ready(())
     }
 
-    async fn read_within(&mut self) -> Result<Option<Result<Bytes, LlmError>>, Stopped> {
-        let Some(body) = self.body.as_mut() else { return Ok(None) };
+    fn poll_bytes(&mut self, task: &mut Context<'_>) -> Poll<Result<Option<Result<Bytes, LlmError>>, Stopped>> {
+        let Some(body) = self.body.as_mut() else { return Poll::Ready(Ok(None)) };
         if self.cx.cancel.is_cancelled() {
-            return Err(Stopped::Cancelled);
+            return Poll::Ready(Err(Stopped::Cancelled));
         }
         if self.cx.clock.elapsed() >= self.cx.deadline.0 {
-            return Err(Stopped::DeadlinePassed);
+            return Poll::Ready(Err(Stopped::DeadlinePassed));
         }
         // Bytes that are here already cost no timer.
-        if let Some(item) = body.next().now_or_never() {
-            return Ok(item);
+        if let Poll::Ready(item) = body.poll_next_unpin(task) {
+            return Poll::Ready(Ok(item));
         }
         let (until, cx) = (self.cx.deadline.min(self.due), &self.cx);
         let watch = self.watch.get_or_insert_with(|| Watch::new(cx, until));
-        future::poll_fn(|task| {
-            if watch.cancelled.poll_unpin(task).is_ready() {
-                return Poll::Ready(Err(Stopped::Cancelled));
-            }
-            if let Poll::Ready(item) = body.poll_next_unpin(task) {
-                return Poll::Ready(Ok(item));
-            }
-            watch.poll_until(until, cx, task).map(|()| Err(Stopped::DeadlinePassed))
-        })
-        .await
+        if watch.cancelled.poll_unpin(task).is_ready() {
+            return Poll::Ready(Err(Stopped::Cancelled));
+        }
+        watch.poll_until(until, cx, task).map(|()| Err(Stopped::DeadlinePassed))
     }
 
     fn overdue(&self) -> LlmErrorKind {
@@ -211,7 +212,7 @@ impl Watch {
     }
 
     /// Ready once `until` has passed.
-    fn poll_until(&mut self, until: Deadline, cx: &Cx, task: &mut std::task::Context<'_>) -> Poll<()> {
+    fn poll_until(&mut self, until: Deadline, cx: &Cx, task: &mut Context<'_>) -> Poll<()> {
         if until < self.set_to {
             self.set(until, cx);
         }
@@ -238,6 +239,8 @@ fn alarm(cx: &Cx, until: Deadline) -> BoxFuture<'static, ()> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use futures::stream;
+
     use super::*;
     use crate::llm::{openai::stream::ChunkDecoder, testing::ManualClock};
 

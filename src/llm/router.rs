@@ -6,9 +6,14 @@
 mod health;
 pub mod strategy;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
-use futures::{StreamExt, future::BoxFuture, stream};
+use futures::{Stream, StreamExt, future::BoxFuture};
 
 use self::health::{Health, Visit, Why};
 pub use self::strategy::{GroupConfig, Share, Strategy};
@@ -107,11 +112,58 @@ impl Llm for Router {
                 Some(Ok(delta)) => delta,
                 None => return Err(LlmErrorKind::CutShort.into()),
             };
-            // Boxed: the stream moves its state at every delta.
-            let rest =
-                stream::unfold(Box::new(call), |mut call| async move { call.next().await.map(|delta| (delta, call)) });
-            Ok(ChatStream::new(stream::iter([Ok(first)]).chain(rest)))
+            Ok(ChatStream::new(Answering { first: Some(first), state: State::Open(Box::new(call)) }))
         })
+    }
+}
+
+/// The answer of a group as it comes.
+struct Answering {
+    /// The piece that was waited for before the answer was given out.
+    first: Option<Delta>,
+    state: State,
+}
+
+enum State {
+    /// Between two pieces.
+    Open(Box<Call>),
+    /// Something is waited for that is more than the next piece: a try that failed is being made good.
+    Waiting(BoxFuture<'static, Mended>),
+    Ended,
+}
+
+/// The call, and the first piece of its next try.
+type Mended = (Box<Call>, Option<Result<Delta, LlmError>>);
+
+/// Polled by hand: a piece of text passes without a future of its own.
+impl Stream for Answering {
+    type Item = Result<Delta, LlmError>;
+    fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        if let Some(first) = this.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        if let State::Open(call) = &mut this.state {
+            let item = match &mut call.stream {
+                _ if call.ended => return Poll::Ready(None),
+                Some(stream) => ready!(stream.poll_next_unpin(task)),
+                None => None,
+            };
+            if let Some(Ok(delta)) = item {
+                return Poll::Ready(Some(Ok(call.passed(delta))));
+            }
+            let State::Open(mut call) = std::mem::replace(&mut this.state, State::Ended) else {
+                return Poll::Ready(None);
+            };
+            this.state = State::Waiting(Box::pin(async move {
+                let next = call.mend(item).await;
+                (call, next)
+            }));
+        }
+        let State::Waiting(waiting) = &mut this.state else { return Poll::Ready(None) };
+        let (call, next) = ready!(waiting.as_mut().poll(task));
+        this.state = State::Open(call);
+        Poll::Ready(next)
     }
 }
 
@@ -145,35 +197,51 @@ struct Call {
 }
 
 impl Call {
+    /// Asks until somebody begins to answer, or nobody is left.
     async fn next(&mut self) -> Option<Result<Delta, LlmError>> {
         while !self.ended {
-            let error = match self.advance().await {
-                Ok(delta) => {
-                    self.shown |= matches!(delta, Delta::Text(_) | Delta::Refusal(_));
-                    self.ended = matches!(delta, Delta::Done(_));
-                    return Some(Ok(delta));
+            let first = self.begin().await.and_then(|first| first.unwrap_or(Err(LlmErrorKind::CutShort.into())));
+            match first {
+                Ok(delta) => return Some(Ok(self.passed(delta))),
+                Err(error) => {
+                    if let Some(last) = self.give_up(error).await {
+                        return Some(Err(last));
+                    }
                 }
-                Err(error) => error,
-            };
-            self.stream = None;
-            if let Err(last) = self.recover(error).await {
-                self.ended = true;
-                return Some(Err(last));
             }
         }
         None
     }
 
-    /// One delta of the model that is being asked; asks one first if none is.
-    async fn advance(&mut self) -> Result<Delta, LlmError> {
-        let delta = match &mut self.stream {
-            Some(stream) => stream.next().await,
-            None => self.begin().await?,
-        };
-        match delta.unwrap_or(Err(LlmErrorKind::CutShort.into()))? {
-            Delta::Done(answer) => Ok(Delta::Done(self.done(answer))),
-            delta => Ok(delta),
+    /// Notes a piece that passes.
+    fn passed(&mut self, delta: Delta) -> Delta {
+        match delta {
+            Delta::Done(answer) => {
+                self.ended = true;
+                Delta::Done(self.done(answer))
+            }
+            delta => {
+                self.shown |= matches!(delta, Delta::Text(_) | Delta::Refusal(_));
+                delta
+            }
         }
+    }
+
+    /// After an answer that broke off, or had no end: asks again where that is allowed.
+    async fn mend(&mut self, broken: Option<Result<Delta, LlmError>>) -> Option<Result<Delta, LlmError>> {
+        let error = broken.and_then(Result::err).unwrap_or_else(|| LlmErrorKind::CutShort.into());
+        match self.give_up(error).await {
+            Some(last) => Some(Err(last)),
+            None => self.next().await,
+        }
+    }
+
+    /// Takes a failure; gives it back when it is the last word.
+    async fn give_up(&mut self, error: LlmError) -> Option<LlmError> {
+        self.stream = None;
+        let last = self.recover(error).await.err();
+        self.ended = last.is_some();
+        last
     }
 
     /// Asks a member, and gives the first piece of its answer.

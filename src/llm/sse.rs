@@ -102,7 +102,7 @@ impl SseDecoder {
         let from = self.start;
         let scan = self.scanned.max(from);
         let rest = self.buffer.get(scan..).unwrap_or_default();
-        let Some(at) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else {
+        let Some(at) = memchr::memchr2(b'\n', b'\r', rest) else {
             self.scanned = self.buffer.len();
             return if self.buffer.len() - from > limits::MODEL_LINE { Err(Fault::LineTooLong) } else { Ok(None) };
         };
@@ -115,7 +115,7 @@ impl SseDecoder {
 
     fn field(&mut self, from: usize, to: usize) -> Result<(), Fault> {
         let line = self.buffer.get(from..to).unwrap_or_default();
-        let (key, value) = match line.iter().position(|byte| *byte == b':') {
+        let (key, value) = match memchr::memchr(b':', line) {
             Some(at) => (line.get(..at).unwrap_or_default(), line.get(at + 1..).unwrap_or_default()),
             None => (line, &[][..]),
         };

@@ -27,7 +27,7 @@ const TRIES: usize = 3;
 /// Runs the turn of an accepted message until it is stored, then delivers.
 pub(super) async fn run(
     inner: &Inner,
-    state: &mut Option<Cached>,
+    state: &mut Option<Box<Cached>>,
     (number, inbound): (TurnNumber, &Inbound),
     mut recorded: Vec<JournalRecord>,
     sink: &mut dyn ReplySink,
@@ -59,20 +59,20 @@ pub(super) async fn run(
 }
 
 /// The conversation as it is stored.
-pub(super) async fn load(inner: &Inner, id: &ConversationId) -> Result<Cached, StoreError> {
+pub(super) async fn load(inner: &Inner, id: &ConversationId) -> Result<Box<Cached>, StoreError> {
     let stored = inner.store.load(id).await?;
     let mut conversation = stored.snapshot.unwrap_or_else(|| Conversation::new(id.clone()));
     stored.tail.iter().for_each(|event| conversation.apply(event));
-    Ok(Cached { conversation, version: stored.version, bodies: Default::default() })
+    Ok(Box::new(Cached { conversation, version: stored.version, bodies: Default::default() }))
 }
 
 async fn attempt(
     inner: &Inner,
-    mut cached: Cached,
+    mut cached: Box<Cached>,
     (number, inbound): (TurnNumber, &Inbound),
     recorded: Vec<JournalRecord>,
     sink: &mut dyn ReplySink,
-) -> Result<(Cached, Report), StoreError> {
+) -> Result<(Box<Cached>, Report), StoreError> {
     let inherited = takeover::inherit(inner.build, &recorded);
     let id = &inbound.conversation;
     let real = inner.clock.clone();

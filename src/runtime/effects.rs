@@ -32,7 +32,8 @@ use crate::{
 /// What an operator should know: a code and a reason.
 pub(super) type Failures = Vec<(String, String)>;
 
-/// Performs one effect.
+/// Performs one effect. Each kind is boxed: the largest of their futures would otherwise be part of that of every turn, and be
+/// moved with it.
 pub(super) async fn perform(
     next: Next,
     scene: &Scene<'_>,
@@ -42,13 +43,13 @@ pub(super) async fn perform(
 ) -> InputKind {
     match next {
         Next::Listen | Next::EndSession => InputKind::Understood(Vec::new()),
-        Next::Understand => understand(scene, failures, cx).await,
-        Next::Act(call) => InputKind::Acted(actions::act(call, scene, failures, cx).await),
-        Next::Tool(call) => InputKind::Called(call_tool(call, scene, failures, cx).await),
-        Next::Search(call) => InputKind::Searched(knowledge::search(&call, scene, sink, failures, cx).await),
+        Next::Understand => Box::pin(understand(scene, failures, cx)).await,
+        Next::Act(call) => InputKind::Acted(Box::pin(actions::act(call, scene, failures, cx)).await),
+        Next::Tool(call) => InputKind::Called(Box::pin(call_tool(call, scene, failures, cx)).await),
+        Next::Search(call) => InputKind::Searched(Box::pin(knowledge::search(&call, scene, sink, failures, cx)).await),
         Next::Agent(call) => {
             let desk = RunDesk::new(scene);
-            let outcome = run_agent(&call, scene, &desk, sink, cx).await;
+            let outcome = Box::pin(run_agent(&call, scene, &desk, sink, cx)).await;
             failures.extend(desk.warnings());
             if let AgentStatus::Failed { code, reason } = &outcome.status {
                 failures.push((code.clone(), format!("agent {}: {reason}", call.agent)));

@@ -16,12 +16,12 @@ pub(super) struct Cell {
     /// Held while a message is accepted and takes its place in the queue, so that both have the same order.
     pub(super) door: tokio::sync::Mutex<()>,
     /// Held during a turn; tokio's mutex is fair, so it is the queue as well. Inside: the conversation, while it is cached.
-    pub(super) turn: Arc<tokio::sync::Mutex<Option<Cached>>>,
+    pub(super) turn: Arc<tokio::sync::Mutex<Option<Box<Cached>>>>,
     /// Places of the queue.
     pub(super) places: Arc<tokio::sync::Semaphore>,
 }
 
-/// A conversation as the last turn left it.
+/// A conversation as the last turn left it. Always in a box: it is handed on several times in a turn.
 pub(super) struct Cached {
     /// The conversation.
     pub(super) conversation: Conversation,
@@ -33,8 +33,8 @@ pub(super) struct Cached {
 
 impl Cached {
     /// A conversation of which nothing is stored.
-    pub(super) fn new(id: ConversationId) -> Self {
-        Self { conversation: Conversation::new(id), version: Version::default(), bodies: Known::default() }
+    pub(super) fn new(id: ConversationId) -> Box<Self> {
+        Box::new(Self { conversation: Conversation::new(id), version: Version::default(), bodies: Known::default() })
     }
 }
 

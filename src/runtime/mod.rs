@@ -182,7 +182,8 @@ impl Assistant {
             return Err(ReceiveError::Closing);
         }
         let this = self.clone();
-        let turn = self.0.tasks.spawn(async move { this.0.receive(incoming, sink).await });
+        // Boxed here once: the future of a turn is large, and would be moved several times on its way to the runtime.
+        let turn = self.0.tasks.spawn(Box::pin(async move { this.0.receive(incoming, sink).await }));
         turn.await.unwrap_or(Err(ReceiveError::Broken))
     }
 
@@ -299,7 +300,7 @@ impl Inner {
     /// A message that was accepted before: its turn ran while we waited, or a process died before its end.
     async fn take_up(
         &self,
-        state: &mut Option<mailbox::Cached>,
+        state: &mut Option<Box<mailbox::Cached>>,
         turn: TurnNumber,
         inbound: &Inbound,
         sink: &mut dyn ReplySink,

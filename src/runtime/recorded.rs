@@ -2,14 +2,16 @@
 //! not know that it is recorded; when the same turn runs again, what was recorded answers instead of the world.
 
 use std::{
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
-use futures::{future::BoxFuture, stream};
+use futures::{Stream, StreamExt, future::BoxFuture, stream};
 use segue_engine::time::Timestamp;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value as Json;
@@ -191,28 +193,13 @@ impl RecordedLlm {
     /// Passes deltas on as they come, and records the whole before its terminal mark goes on.
     fn record(&self, stream: ChatStream, cx: Cx) -> ChatStream {
         let this = Self { inner: self.inner.clone(), door: self.door.clone() };
-        // Boxed: the stream moves its state at every delta.
-        let state = Box::new((this, stream, cx, String::new()));
-        ChatStream::new(stream::unfold(Some(state), |state| async move {
-            let mut state = state?;
-            let (this, stream, cx, shown) = &mut *state;
-            match stream.next().await? {
-                Ok(Delta::Done(answer)) => {
-                    let kept = this.keep(cx, Ok(&answer), "").await;
-                    Some((kept.map(|()| Delta::Done(answer)), None))
-                }
-                Ok(delta) => {
-                    if let Delta::Text(text) | Delta::Refusal(text) = &delta {
-                        shown.push_str(text);
-                    }
-                    Some((Ok(delta), Some(state)))
-                }
-                Err(error) => {
-                    let kept = this.keep(cx, Err(&error), shown).await;
-                    Some((kept.and(Err(error)), None))
-                }
-            }
-        }))
+        ChatStream::new(Recording { stream, end: End::Ahead(this, cx), shown: String::new() })
+    }
+
+    /// Records how a call ended; its last item, once that is stored.
+    async fn ended(self, cx: Cx, end: Result<Arc<Answer>, LlmError>, shown: String) -> Result<Delta, LlmError> {
+        self.keep(&cx, end.as_deref(), &shown).await?;
+        end.map(Delta::Done)
     }
 
     async fn keep(&self, cx: &Cx, end: Result<&Answer, &LlmError>, shown: &str) -> Result<(), LlmError> {
@@ -226,6 +213,57 @@ impl RecordedLlm {
         };
         let done = self.door.finish(cx, &recorded).await;
         done.map_err(|shut| LlmError::new(LlmErrorKind::Cancelled).because(shut))
+    }
+}
+
+/// An answer on its way through the door.
+struct Recording {
+    stream: ChatStream,
+    /// Text that was handed on.
+    shown: String,
+    end: End,
+}
+
+/// Where the end of an answer is.
+enum End {
+    /// Still to come.
+    Ahead(RecordedLlm, Cx),
+    /// Being recorded.
+    Kept(BoxFuture<'static, Result<Delta, LlmError>>),
+    /// Told.
+    Told,
+}
+
+/// Polled by hand: the pieces of a text pass without a future of their own, only the end waits for the store.
+impl Stream for Recording {
+    type Item = Result<Delta, LlmError>;
+    fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        if let End::Ahead(..) = this.end {
+            let end = match ready!(this.stream.poll_next_unpin(task)) {
+                Some(Ok(Delta::Done(answer))) => Ok(answer),
+                Some(Err(error)) => Err(error),
+                Some(Ok(delta)) => {
+                    if let Delta::Text(text) | Delta::Refusal(text) = &delta {
+                        this.shown.push_str(text);
+                    }
+                    return Poll::Ready(Some(Ok(delta)));
+                }
+                None => {
+                    this.end = End::Told;
+                    return Poll::Ready(None);
+                }
+            };
+            if let End::Ahead(door, cx) = std::mem::replace(&mut this.end, End::Told) {
+                // Of a whole answer the text is in the answer.
+                let shown = if end.is_ok() { String::new() } else { std::mem::take(&mut this.shown) };
+                this.end = End::Kept(Box::pin(door.ended(cx, end, shown)));
+            }
+        }
+        let End::Kept(kept) = &mut this.end else { return Poll::Ready(None) };
+        let last = ready!(kept.as_mut().poll(task));
+        this.end = End::Told;
+        Poll::Ready(Some(last))
     }
 }
 

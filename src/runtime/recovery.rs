@@ -15,7 +15,7 @@ impl Inner {
     /// Finishes the unfinished turns of a conversation that stand before `until`, oldest first.
     pub(super) async fn finish_earlier(
         &self,
-        state: &mut Option<Cached>,
+        state: &mut Option<Box<Cached>>,
         id: &ConversationId,
         until: TurnNumber,
     ) -> Result<usize, ReceiveError> {

@@ -15,9 +15,9 @@ use crate::{
 
 /// Which agent: the newer generation or 0.3, and its flags.
 #[derive(Clone, Copy, Debug)]
-struct Kind {
-    new: bool,
-    flags: &'static [&'static str],
+pub(crate) struct Kind {
+    pub(crate) new: bool,
+    pub(crate) flags: &'static [&'static str],
 }
 
 const EVERY: [Kind; 6] = [
@@ -118,7 +118,7 @@ fn heard(log: &std::path::Path) -> Vec<Json> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn serve(kind: Kind, log: &std::path::Path, environment: &[(&str, &str)]) -> (Part, String) {
+pub(crate) fn serve(kind: Kind, log: &std::path::Path, environment: &[(&str, &str)]) -> (Part, String) {
     let port = parts::free_port();
     let mut command = parts::a2a_agent(kind.new, port, kind.flags, log);
     command.envs(environment.iter().copied());
@@ -140,6 +140,23 @@ fn build(config: &str, lines: &[&'static str]) -> AssistantBuilder {
         Err(error) => panic!("{error}"),
     };
     builder.model(model(lines))
+}
+
+/// An assistant whose agent is asked with an `auth`. A project names its secrets as references; here are the values that would
+/// stand in their place.
+pub(crate) fn with_auth(address: &str, auth: &Json, lines: &[&'static str]) -> Assistant {
+    let mut loaded = segue::project::from_texts([
+        ("config.yml", CONFIG),
+        ("domain.yml", DOMAIN),
+        ("data/flows.yml", FLOWS),
+        ("sub_agents/prices/config.yml", &configuration(address, "")),
+    ]);
+    let project = loaded.project.as_mut().unwrap();
+    let name = project.agents.keys().next().unwrap().clone();
+    let agent = Arc::get_mut(project.agents.get_mut(&name).unwrap()).unwrap();
+    agent.auth = auth.as_object().unwrap().clone();
+    let builder = AssistantBuilder::new(Arc::new(loaded.project.unwrap()), PathBuf::new());
+    builder.model(model(lines)).build().unwrap()
 }
 
 fn said(kind: BotKind, text: &str) -> (BotKind, String) {
@@ -266,21 +283,9 @@ async fn an_agent_that_wants_a_key_gets_it_and_nobody_else_does() {
         let kind = Kind { new, flags: &[] };
         let folder = tempfile::tempdir().unwrap();
         let (agent, address) = serve(kind, &folder.path().join("log"), &[("A2A_KEY", "s3cret")]);
-        // A project names its key as a reference; here is the value that would stand in its place.
         for (key, works) in [("s3cret", true), ("other", false)] {
-            let mut loaded = segue::project::from_texts([
-                ("config.yml", CONFIG),
-                ("domain.yml", DOMAIN),
-                ("data/flows.yml", FLOWS),
-                ("sub_agents/prices/config.yml", &configuration(&address, "")),
-            ]);
-            let project = loaded.project.as_mut().unwrap();
-            let name = project.agents.keys().next().unwrap().clone();
-            let agent = Arc::get_mut(project.agents.get_mut(&name).unwrap()).unwrap();
             let auth = json!({"api_key": key, "header_name": "X-Key", "header_format": "{key}"});
-            agent.auth = auth.as_object().unwrap().clone();
-            let builder = AssistantBuilder::new(Arc::new(loaded.project.unwrap()), PathBuf::new());
-            let assistant = builder.model(model(&["start flow ask_prices"])).build().unwrap();
+            let assistant = with_auth(&address, &auth, &["start flow ask_prices"]);
             let incoming = Incoming::text("ada", "echo", "test");
             let report = assistant.receive(incoming, Box::new(NoSink)).await.unwrap();
             let codes: Vec<_> = report.failures.iter().map(|failure| &*failure.code).collect();

@@ -1,7 +1,8 @@
 """An agent on the genuine library of either generation: `a2a_agent.py PORT [rest] [blocking]`.
 
 What the user says decides what it does; every message that reaches it is a line of JSON in the file A2A_LOG. With A2A_KEY set,
-everything but the card needs `X-Key` with that value.
+everything but the card needs `X-Key` with that value. With A2A_INTROSPECT set, it needs a bearer token that the authorization
+server at that address knows.
 """
 
 import asyncio
@@ -177,11 +178,25 @@ class Prices(AgentExecutor):
 
 
 def guarded(app):
-    key = os.environ.get("A2A_KEY")
+    import httpx
+
+    key, introspect = os.environ.get("A2A_KEY"), os.environ.get("A2A_INTROSPECT")
+    web = httpx.AsyncClient(auth=("agent", "knows"))
+
+    async def admits(headers):
+        if key:
+            return headers.get(b"x-key", b"").decode() == key
+        if introspect:
+            scheme, _, token = headers.get(b"authorization", b"").decode().partition(" ")
+            if scheme != "Bearer":
+                return False
+            answer = (await web.post(introspect, data={"token": token})).json()
+            return answer["active"] and "tools:read" in answer["scope"].split()
+        return True
 
     async def outer(scope, receive, send):
-        if key and scope["type"] == "http" and not scope["path"].startswith("/.well-known"):
-            if dict(scope["headers"]).get(b"x-key", b"").decode() != key:
+        if scope["type"] == "http" and not scope["path"].startswith("/.well-known"):
+            if not await admits(dict(scope["headers"])):
                 await send({"type": "http.response.start", "status": 401, "headers": []})
                 return await send({"type": "http.response.body", "body": b""})
         await app(scope, receive, send)

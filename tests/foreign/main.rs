@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout)]
 
 mod a2a;
+mod a2a_auth;
 mod a2a_server;
 mod actions;
 mod cases;

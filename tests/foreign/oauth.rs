@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The servers, and their address.
-fn guarded() -> (Part, String) {
+pub(crate) fn guarded() -> (Part, String) {
     let mut part = Part::start(&mut parts::oauth_server());
     let port = part.port();
     (part, format!("http://127.0.0.1:{port}"))
@@ -45,7 +45,7 @@ fn around(logins: &Path) -> Surroundings {
     }
 }
 
-async fn given(base: &str, grant: &str) -> u64 {
+pub(crate) async fn given(base: &str, grant: &str) -> u64 {
     let client = Outbound::new();
     let counts = client.client().unwrap().get(format!("{base}/count")).send().await.unwrap();
     counts.json::<Json>().await.unwrap()[grant].as_u64().unwrap()

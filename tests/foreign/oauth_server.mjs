@@ -25,10 +25,17 @@ const provider = new Provider(base, {
   clients: [{
     client_id: 'machine', client_secret: 'a secret: with %, / and +', grant_types: ['client_credentials'],
     redirect_uris: [], response_types: [], token_endpoint_auth_method: 'client_secret_basic', scope: SCOPES,
+  }, {
+    client_id: 'poster', client_secret: 'a secret: with %, / and +', grant_types: ['client_credentials'],
+    redirect_uris: [], response_types: [], token_endpoint_auth_method: 'client_secret_post', scope: SCOPES,
+  }, {
+    // Asks whether a token of others is good.
+    client_id: 'agent', client_secret: 'knows', grant_types: [], redirect_uris: [], response_types: [],
   }],
   cookies: { keys: ['one'] },
   features: {
     clientCredentials: { enabled: true },
+    introspection: { enabled: true, allowedPolicy: () => true },
     registration: { enabled: true },
     devInteractions: { enabled: false },
     resourceIndicators: {
@@ -51,6 +58,14 @@ const provider = new Provider(base, {
 const given = { client_credentials: 0, authorization_code: 0, refresh_token: 0 };
 provider.on('grant.success', (ctx) => { given[ctx.oidc.params.grant_type] += 1; });
 app.get('/count', (_, response) => response.json(given));
+// Takes back every token that machines were given.
+const machines = new Set();
+provider.on('client_credentials.saved', (token) => machines.add(token));
+app.get('/burn', async (_, response) => {
+  for (const token of machines) await token.destroy();
+  machines.clear();
+  response.json({});
+});
 
 // A person who always says yes.
 app.get('/interaction/:uid', async (request, response) => {

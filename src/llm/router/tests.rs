@@ -103,7 +103,7 @@ async fn a_stream_that_breaks_before_any_text_is_asked_again() {
                 if self.0.requests().is_empty() {
                     self.0.chat(request, cx).await?;
                     let began = Delta::CallBegan { index: 0, name: "pay".into() };
-                    return Ok(ChatStream::new(stream::iter([Ok(began), Err(LlmErrorKind::CutShort.into())])));
+                    return Ok(ChatStream::new(futures::stream::iter([Ok(began), Err(LlmErrorKind::CutShort.into())])));
                 }
                 self.0.chat(request, cx).await
             })

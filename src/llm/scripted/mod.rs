@@ -99,7 +99,7 @@ impl ScriptedLlm {
         let cx = cx.within(self.waits.total);
         let first = cx.clock.deadline(self.waits.first);
         let size = request.messages.iter().map(|message| message.text().len()).sum();
-        Ok(pump(body, ChunkDecoder::new(request.messages.len(), size), self.waits, first, cx))
+        Ok(ChatStream::new(pump(body, ChunkDecoder::new(request.messages.len(), size), self.waits, first, cx)))
     }
 }
 

@@ -1,8 +1,8 @@
 //! How the writer lets writes travel together: one transaction for several turns costs little more than for one.
 //!
 //! Alone, a write is committed at once. While many turns are open in this process the writer waits a moment before it commits, so
-//! that those of the others come along; nobody notices a millisecond, and a commit is what a busy machine spends
-//! most on. PostgreSQL knows the same as `commit_delay` and `commit_siblings`.
+//! that those of the others come along, and once more while less than half of them did; nobody notices a millisecond or two, and a
+//! commit is what a busy machine spends most on. PostgreSQL knows the same as `commit_delay` and `commit_siblings`.
 
 use tokio::sync::mpsc;
 
@@ -24,11 +24,16 @@ impl Crowd {
         if self.open < limits::STORE_CROWD || came >= self.open {
             return;
         }
-        std::thread::sleep(limits::STORE_GATHER);
-        while group.len() < limits::STORE_GROUP {
-            let Ok(job) = jobs.try_recv() else { break };
-            self.count(&job);
-            group.push(job);
+        for _ in 0..limits::STORE_GATHERINGS {
+            std::thread::sleep(limits::STORE_GATHER);
+            while group.len() < limits::STORE_GROUP {
+                let Ok(job) = jobs.try_recv() else { break };
+                self.count(&job);
+                group.push(job);
+            }
+            if 2 * group.len() >= self.open {
+                break;
+            }
         }
         if group.len() == came {
             self.open /= 2;

@@ -20,7 +20,7 @@ use rmcp::{
 };
 
 use super::auth::{Refusal, Tokens};
-use crate::{limits, secret::Secret};
+use crate::{auth::NoToken, limits, secret::Secret};
 
 type Headers = HashMap<HeaderName, HeaderValue>;
 type Failure = StreamableHttpError<reqwest::Error>;
@@ -113,7 +113,7 @@ impl Wire {
         F: Future<Output = Result<T, Failure>>,
     {
         let Some(tokens) = &self.tokens else { return send(given).await };
-        let none = |reason: String| StreamableHttpError::AuthRequired(AuthRequiredError::new(reason));
+        let none = |error: NoToken| StreamableHttpError::AuthRequired(AuthRequiredError::new(error.to_string()));
         let mut token = tokens.token().await.map_err(none)?.or(given);
         let mut seen: Vec<std::mem::Discriminant<Refusal>> = Vec::new();
         loop {

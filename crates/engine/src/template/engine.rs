@@ -2,8 +2,9 @@
 
 use std::{
     borrow::Cow,
+    collections::BTreeSet,
     io::{self, Write},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, value::ValueKind};
@@ -73,6 +74,8 @@ pub struct Template(Arc<Compiled>);
 struct Compiled {
     source: TemplateSource,
     body: Body,
+    /// The words of the text, once somebody asks for them.
+    words: OnceLock<BTreeSet<Box<str>>>,
 }
 
 /// Texts without any Jinja are very common (conditions, responses): they cost no environment and no rendering.
@@ -84,6 +87,9 @@ enum Body {
 }
 
 impl Template {
+    fn new(source: &TemplateSource, body: Body) -> Self {
+        Self(Arc::new(Compiled { source: source.clone(), body, words: OnceLock::new() }))
+    }
     /// The source it was compiled from.
     pub fn source(&self) -> &TemplateSource {
         &self.0.source
@@ -91,6 +97,18 @@ impl Template {
     /// Whether it always renders to the same text.
     pub fn is_constant(&self) -> bool {
         matches!(self.0.body, Body::Constant)
+    }
+    /// Whether the template may read this variable: its name stands in the text as a word, if only in a comment. What is not
+    /// mentioned need not be made for a rendering.
+    pub fn mentions(&self, name: &str) -> bool {
+        if self.is_constant() {
+            return false;
+        }
+        let words = || {
+            let words = self.0.source.text().split(|c: char| !c.is_alphanumeric() && c != '_');
+            words.filter(|word| !word.is_empty()).map(Box::from).collect()
+        };
+        self.0.words.get_or_init(words).contains(name)
     }
 }
 
@@ -131,7 +149,7 @@ impl TemplateEngine {
     pub fn compile(&self, source: &TemplateSource, mode: Mode) -> Result<Template, TemplateError> {
         let text = source.text();
         if !["{{", "{%", "{#"].iter().any(|open| text.contains(open)) {
-            return Ok(Template(Arc::new(Compiled { source: source.clone(), body: Body::Constant })));
+            return Ok(Template::new(source, Body::Constant));
         }
         let mut env = match mode {
             Mode::Lenient => self.lenient.clone(),
@@ -139,7 +157,7 @@ impl TemplateEngine {
         };
         env.add_template_owned(source.name().to_string(), text.to_owned())
             .map_err(|error| TemplateError::from_engine(&error, source))?;
-        Ok(Template(Arc::new(Compiled { source: source.clone(), body: Body::Jinja(Box::new(env)) })))
+        Ok(Template::new(source, Body::Jinja(Box::new(env))))
     }
 
     /// Renders a template with the values of `context`, a map or an object.
@@ -147,7 +165,7 @@ impl TemplateEngine {
     /// # Errors
     /// A filter does not exist or refuses its value, a limit is passed, or (strict) a name has no value.
     pub fn render(&self, template: &Template, context: Value) -> Result<String, TemplateError> {
-        let Compiled { source, body } = &*template.0;
+        let Compiled { source, body, .. } = &*template.0;
         let Body::Jinja(env) = body else {
             let text = source.text();
             return Ok(text.strip_suffix('\n').unwrap_or(text).to_owned());

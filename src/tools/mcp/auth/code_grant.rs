@@ -8,13 +8,16 @@ use rmcp::transport::auth::{
 use serde_json::{Value as Json, json};
 
 use super::{
-    Given,
     discovery::{challenge, discovered, words},
     errand::Errand,
     kept::{Kept, Record},
-    margin,
 };
-use crate::{clock::Clock, limits, secret::Secret};
+use crate::{
+    auth::{Given, margin},
+    clock::Clock,
+    limits,
+    secret::Secret,
+};
 
 pub(super) struct CodeGrant {
     kept: Kept,
@@ -129,7 +132,7 @@ fn access(credentials: &StoredCredentials, now: i64) -> (Option<String>, Duratio
             let left = life.saturating_sub(age);
             if left > margin(life) { left } else { Duration::ZERO }
         }
-        _ => limits::MCP_TOKEN_LIFE,
+        _ => limits::TOKEN_LIFE,
     };
     (token, left)
 }

@@ -66,7 +66,7 @@ async fn read(mut response: reqwest::Response) -> Result<Answer, String> {
 ///
 /// # Errors
 /// In words: it breaks off, or is too large.
-pub(super) async fn capped(response: &mut reqwest::Response) -> Result<Vec<u8>, String> {
+async fn capped(response: &mut reqwest::Response) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| error.without_url().to_string())? {
         body.extend_from_slice(&chunk);

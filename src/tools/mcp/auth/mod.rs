@@ -14,15 +14,18 @@ mod kept;
 mod login;
 mod settings;
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
+use futures::future::BoxFuture;
 use serde_json::{Map, Value as Json};
-use tokio::sync::Mutex;
 
 pub use self::login::Login;
 pub(super) use self::settings::Settings;
-use self::{client_grant::ClientGrant, code_grant::CodeGrant, errand::Errand, kept::Kept, settings::Grant};
-use crate::{clock::Clock, cx::Cx, limits, secret::Secret};
+use self::{code_grant::CodeGrant, errand::Errand, kept::Kept, settings::Grant};
+use crate::{
+    auth::{self, Given, NoToken, Source},
+    clock::Clock,
+};
 
 /// Why the token at hand will not do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,32 +36,26 @@ pub(super) enum Refusal {
     Scope { wanted: String, challenge: String },
 }
 
-/// A token as its giver tells it.
-struct Given {
-    token: Secret,
-    /// How long it is good.
-    life: Duration,
-}
-
 /// Where a server's tokens come from.
-pub(super) struct Tokens {
-    clock: Arc<dyn Clock>,
-    timeout: Duration,
-    /// Held across the request, so that many calls ask for one token.
-    held: Mutex<Held>,
-}
+pub(super) struct Tokens(auth::Tokens<Origin>);
 
-struct Held {
-    grant: Way,
-    /// The token, and when it is no longer used.
-    token: Option<(Secret, Duration)>,
+struct Origin {
+    way: Way,
     /// Rights that challenges asked for.
     wanted: BTreeSet<String>,
 }
 
 enum Way {
-    Client(Box<ClientGrant>),
+    Client(Box<client_grant::Found>),
     Code(Box<CodeGrant>),
+}
+
+/// Why a token is asked for.
+enum Why {
+    /// There is none yet, or its time has come.
+    First,
+    /// Another one was refused.
+    Instead { refused: Option<String>, why: Refusal },
 }
 
 impl Tokens {
@@ -76,84 +73,62 @@ impl Tokens {
         let settings = Settings::read(oauth)?;
         let errand = Arc::new(Errand::new(url, &settings.hosts)?);
         let timeout = settings.timeout;
-        let grant = match settings.grant {
-            Grant::ClientCredentials => Way::Client(Box::new(ClientGrant::new(settings, url, http.clone(), errand)?)),
+        let way = match settings.grant {
+            Grant::ClientCredentials => {
+                Way::Client(Box::new(client_grant::Found::new(settings, url, http.clone(), errand)?))
+            }
             Grant::AuthorizationCode => {
                 Way::Code(Box::new(CodeGrant::new(Kept::new(kept, name), url, errand, clock.clone())))
             }
         };
-        Ok(Self { clock, timeout, held: Mutex::new(Held { grant, token: None, wanted: BTreeSet::new() }) })
+        Ok(Self(auth::Tokens::new(Origin { way, wanted: BTreeSet::new() }, clock, timeout)))
     }
 
     /// A token that is good now; none where nobody has logged in: the server may let us in all the same, and if not, its
     /// challenge says what it wants.
     ///
     /// # Errors
-    /// In words, for operators, without any secret: there is none to be had.
-    pub(super) async fn token(&self) -> Result<Option<String>, String> {
-        let mut held = self.held.lock().await;
-        if let Some(token) = held.good(&self.clock) {
-            return Ok(Some(token));
+    /// There is none to be had.
+    pub(super) async fn token(&self) -> Result<Option<String>, NoToken> {
+        match self.0.token(None, &Why::First).await {
+            Ok(token) => Ok(Some(token.expose().to_owned())),
+            Err(NoToken::Nobody(_)) => Ok(None),
+            Err(error) => Err(error),
         }
-        if let Way::Code(grant) = &held.grant
-            && !grant.is_logged_in().await
-        {
-            return Ok(None);
-        }
-        self.renewed(&mut held, None, None).await.map(Some)
     }
 
     /// Another token than `refused`, which the server did not take. Who comes second gets what the first one brought.
     ///
     /// # Errors
     /// As [`Self::token`]; also when more rights are wanted that only a person can give.
-    pub(super) async fn instead_of(&self, refused: Option<&str>, why: &Refusal) -> Result<String, String> {
-        let mut held = self.held.lock().await;
-        if let Some(token) = held.good(&self.clock)
-            && refused != Some(token.as_str())
-        {
-            return Ok(token);
-        }
-        let challenge = match why {
-            Refusal::Unknown { challenge } => challenge.as_deref(),
-            Refusal::Scope { wanted, challenge } => {
-                held.wanted.extend(wanted.split_ascii_whitespace().map(str::to_owned));
-                Some(challenge.as_str())
-            }
-        };
-        self.renewed(&mut held, refused, challenge).await
-    }
-
-    async fn renewed(&self, held: &mut Held, refused: Option<&str>, challenge: Option<&str>) -> Result<String, String> {
-        held.token = None;
-        let cx = Cx::new(self.clock.clone(), self.timeout);
-        let Held { grant, wanted, .. } = held;
-        let asked = async {
-            match grant {
-                Way::Client(grant) => grant.token(wanted, challenge).await,
-                Way::Code(grant) => grant.token(refused, wanted).await,
-            }
-        };
-        let given = match cx.wait(asked).await {
-            Ok(given) => given?,
-            Err(stopped) => return Err(format!("no token in {:?}: {stopped}", self.timeout)),
-        };
-        let token = given.token.expose().to_owned();
-        let until = self.clock.elapsed().saturating_add(given.life.saturating_sub(margin(given.life)));
-        held.token = Some((given.token, until));
-        Ok(token)
+    pub(super) async fn instead_of(&self, refused: Option<&str>, why: &Refusal) -> Result<String, NoToken> {
+        let asked = Why::Instead { refused: refused.map(str::to_owned), why: why.clone() };
+        self.0.token(refused, &asked).await.map(|token| token.expose().to_owned())
     }
 }
 
-/// How long before its end a token of this life is no longer used: a token that lives shorter than the usual margin must be
-/// of use too.
-fn margin(life: Duration) -> Duration {
-    limits::MCP_TOKEN_MARGIN.min(life / 4)
-}
+impl Source for Origin {
+    type Why = Why;
 
-impl Held {
-    fn good(&self, clock: &Arc<dyn Clock>) -> Option<String> {
-        let (token, until) = self.token.as_ref()?;
-        (clock.elapsed() < *until).then(|| token.expose().to_owned())
+    fn ask<'a>(&'a mut self, why: &'a Why) -> BoxFuture<'a, Result<Given, NoToken>> {
+        let (refused, challenge) = match why {
+            Why::First => (None, None),
+            Why::Instead { refused, why: Refusal::Unknown { challenge } } => (refused.as_deref(), challenge.as_deref()),
+            Why::Instead { refused, why: Refusal::Scope { wanted, challenge } } => {
+                self.wanted.extend(wanted.split_ascii_whitespace().map(str::to_owned));
+                (refused.as_deref(), Some(challenge.as_str()))
+            }
+        };
+        Box::pin(async move {
+            match &mut self.way {
+                Way::Client(grant) => grant.token(&self.wanted, challenge).await,
+                Way::Code(grant) => {
+                    if matches!(why, Why::First) && !grant.is_logged_in().await {
+                        return Err(NoToken::Nobody("nobody has logged in".to_owned()));
+                    }
+                    grant.token(refused, &self.wanted).await.map_err(NoToken::NoWay)
+                }
+            }
+        })
     }
 }

@@ -72,9 +72,9 @@ fn tokens(url: &str, oauth: &Map<String, Json>, clock: &Arc<Seconds>) -> Tokens 
 
 #[tokio::test]
 async fn a_token_is_used_until_shortly_before_its_end() {
-    let margin = limits::MCP_TOKEN_MARGIN.as_secs();
+    let margin = limits::TOKEN_MARGIN.as_secs();
     for (told, life, margin) in
-        [(None, limits::MCP_TOKEN_LIFE.as_secs(), margin), (Some(600), 600, margin), (Some(20), 20, 5)]
+        [(None, limits::TOKEN_LIFE.as_secs(), margin), (Some(600), 600, margin), (Some(20), 20, 5)]
     {
         let (url, asked) = giver(told).await;
         let clock = Arc::new(Seconds::default());
@@ -138,7 +138,7 @@ async fn metadata_that_leads_in_circles_is_given_up() {
     };
     let url = serve(Router::new().fallback(circle)).await;
     let tokens = tokens(&url, &oauth(json!({})), &Arc::default());
-    let error = tokens.token().await.unwrap_err();
+    let error = tokens.token().await.unwrap_err().to_string();
     assert!(error.contains("redirects"), "{error}");
     assert!(asked.load(Ordering::SeqCst) <= 12, "ten of them are followed");
 }
@@ -160,7 +160,7 @@ async fn a_secret_is_not_sent_where_metadata_points_on_its_own() {
             std::future::ready((axum::http::StatusCode::from_u16(status).unwrap(), Body(metadata)))
         };
         let url = serve(Router::new().fallback(answer)).await;
-        let error = tokens(&url, &oauth(json!({})), &Arc::default()).token().await.unwrap_err();
+        let error = tokens(&url, &oauth(json!({})), &Arc::default()).token().await.unwrap_err().to_string();
         assert!(error.contains("is not asked"), "{there}: {error}");
         assert!(!error.contains("s3cret"), "{error}");
     }

@@ -17,6 +17,7 @@ use serde_json::{Value as Json, json};
 
 use super::fake::{around, entry, listed, tool};
 use crate::{
+    auth::NoToken,
     clock::SystemClock,
     cx::Cx,
     limits,
@@ -183,13 +184,23 @@ async fn tokens_are_kept_and_asked_for_anew_when_one_is_refused() {
 async fn a_token_server_that_talks_without_end_is_not_heard_out() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    let router = Router::new().fallback(async || "x".repeat(limits::MCP_TOKEN + 1));
+    let router = Router::new().fallback(async || "x".repeat(limits::TOKEN_ANSWER + 1));
     tokio::spawn(async move { axum::serve(listener, router).await });
     let oauth = json!({"client_id": "me", "client_secret": "s3cret", "token_url": url});
     let (http, clock) = (crate::http::Outbound::new(), Arc::new(SystemClock));
     let oauth = oauth.as_object().unwrap();
     let tokens = Tokens::new(("fake", &url), oauth, http.client().unwrap(), clock, None).unwrap();
-    assert_eq!(tokens.token().await.unwrap_err(), "no token: the answer of the token server is too large");
+    assert_eq!(tokens.token().await, Err(NoToken::TooLarge));
+    // The same for what it says about itself.
+    let router = Router::new().fallback(async || "x".repeat(limits::MCP_TOKEN + 1));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let oauth = json!({"client_id": "me", "client_secret": "s3cret"});
+    let (oauth, clock) = (oauth.as_object().unwrap(), Arc::new(SystemClock));
+    let tokens = Tokens::new(("fake", &url), oauth, http.client().unwrap(), clock, None).unwrap();
+    let error = tokens.token().await.unwrap_err().to_string();
+    assert!(error.contains("too large"), "{error}");
 }
 
 #[tokio::test]

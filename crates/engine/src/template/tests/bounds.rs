@@ -100,6 +100,10 @@ fn the_names_a_template_reads_are_known() {
     let moment = ZonedTime::new(crate::time::Timestamp::from_micros(0), "UTC").unwrap();
     let context = context!(slots => context!(a => 1), now => moment.to_value(), d => context!(a => 1), s => "x");
     assert_eq!(engine.missing(&template, &context), ["flows", "slots.city", "user"]);
+    assert!(template.mentions("slots") && template.mentions("user"), "what is read is mentioned");
+    assert!(!template.mentions("slot") && !template.mentions("use"), "whole words count");
+    let constant = engine.compile(&TemplateSource::from_project_file("p", "slots"), Mode::Lenient).unwrap();
+    assert!(!constant.mentions("slots"), "a text without Jinja reads nothing");
 }
 
 #[test]
@@ -159,7 +163,11 @@ proptest! {
         let source = TemplateSource::from_project_file("p", &text);
         if let Ok(template) = engine.compile(&source, Mode::Lenient) {
             let _ = engine.render(&template, context!(a => 1, b => "x", c => vec![1, 2]));
-            let _ = (engine.variables(&template), engine.unknown_filters(&template));
+            let _ = engine.unknown_filters(&template);
+            for name in engine.variables(&template) {
+                let first = name.split('.').next().unwrap_or_default();
+                prop_assert!(template.mentions(first), "{first} is read and not mentioned");
+            }
         }
         if let Ok(expression) = engine.compile_expression(&source) {
             let _ = engine.eval_expression(&expression, context!(a => 1, b => "x", c => vec![1, 2]));

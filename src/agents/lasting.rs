@@ -1,0 +1,97 @@
+//! What an agent keeps from run to run, because it comes out the same each time: its stable prompts and the tools of its profile.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use segue_engine::{conversation::AgentKind, project::SlotType};
+
+use super::{AgentTask, profile::Profile};
+use crate::{
+    limits,
+    llm::{ChatMessage, ToolSpec},
+};
+
+/// What an agent keeps from run to run.
+#[derive(Default)]
+pub(super) struct Lasting {
+    prompts: Mutex<Vec<(Stable, Arc<ChatMessage>)>>,
+    tools: Mutex<Vec<(Built, ToolSpec)>>,
+}
+
+/// What one of our own prompts depends on: the agent's description and the calling step.
+#[derive(PartialEq)]
+struct Stable {
+    kind: AgentKind,
+    description: Arc<str>,
+    fillers: bool,
+    slots: Vec<Arc<str>>,
+}
+
+/// What a tool of the profile depends on: its name, and the type of its slot.
+#[derive(PartialEq)]
+struct Built {
+    name: Arc<str>,
+    kind: Option<SlotType>,
+}
+
+impl Lasting {
+    /// The system message of an agent that has no prompt of its own.
+    pub(super) fn prompt(
+        &self,
+        task: &AgentTask<'_>,
+        profile: &Profile,
+        render: impl FnOnce() -> Result<String, String>,
+    ) -> Result<Arc<ChatMessage>, String> {
+        let stable = Stable {
+            kind: profile.kind,
+            description: task.definition.description.clone(),
+            fillers: profile.fillers,
+            slots: profile.exit_slots.clone(),
+        };
+        kept(&self.prompts, stable, || render().map(ChatMessage::system))
+    }
+
+    /// A tool of the profile, by its name and the type of its slot.
+    pub(super) fn tool(&self, name: &Arc<str>, kind: Option<&SlotType>, make: impl FnOnce() -> ToolSpec) -> ToolSpec {
+        let built = Built { name: name.clone(), kind: kind.cloned() };
+        match kept::<_, _, std::convert::Infallible>(&self.tools, built, || Ok(make())) {
+            Ok(tool) => tool,
+            Err(never) => match never {},
+        }
+    }
+}
+
+/// The value of this key, made if nobody has yet. A full list begins anew.
+fn kept<K: PartialEq, V: Clone, E>(
+    list: &Mutex<Vec<(K, V)>>,
+    key: K,
+    make: impl FnOnce() -> Result<V, E>,
+) -> Result<V, E> {
+    let mut kept = list.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, value)) = kept.iter().find(|(known, _)| *known == key) {
+        return Ok(value.clone());
+    }
+    let value = make()?;
+    if kept.len() >= limits::AGENT_PROMPTS {
+        kept.clear();
+    }
+    kept.push((key, value.clone()));
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stable_prompt_is_rendered_once_and_only_some_are_kept() {
+        let list = Mutex::default();
+        let get = |key: &str, made: Result<&'static str, &'static str>| kept(&list, key.to_owned(), || made);
+        assert_eq!(get("a", Err("broken")), Err("broken"));
+        assert_eq!(get("a", Ok("first")), Ok("first"));
+        assert_eq!(get("a", Ok("second")), Ok("first"));
+        for n in 0..limits::AGENT_PROMPTS {
+            assert_eq!(get(&n.to_string(), Ok("other")), Ok("other"));
+        }
+        assert_eq!(get("a", Ok("third")), Ok("third"));
+    }
+}
