@@ -13,6 +13,7 @@ use super::{
     gate::Gate,
     hooked::Hooked,
     hooks::HookError,
+    offer::Asking,
     profile::Profile,
     session::Session,
     slots::RunSlots,
@@ -85,16 +86,21 @@ impl<'a> Run<'a> {
 
     /// One model call and what follows from it.
     async fn pass(&mut self, pass: u32, out: &mut dyn ReplySink, cx: &Cx) -> Option<End> {
-        let hooked = self.hooked.as_ref();
-        let messages = match self.session.messages(self.task, self.profile, &self.slots, self.prompts, hooked) {
+        let asking = cx.step(format!("llm.{pass}"));
+        let messages = match self.session.messages(self.task, self.profile, &self.slots, self.prompts) {
             Ok(messages) => messages,
             Err(reason) => return Some(step::failed(step::PROMPT, reason).into()),
+        };
+        let (hooked, ledger) = (self.hooked.as_ref(), &mut self.ledger);
+        let mut hooks = Asking { task: self.task, hooked, ledger, out: &mut *out, cx: &asking };
+        let messages = match hooks.messages(messages).await {
+            Ok(messages) => messages,
+            Err(error) => return Some(step::failed(step::HOOK, error.to_string()).into()),
         };
         let offered = if self.step.closing { Arc::from([]) } else { self.offered.clone() };
         let mut request = ChatRequest::new(Purpose::AGENT, messages).with_tools(offered);
         request.max_tokens = self.step.max_tokens;
         request.shown = out.streams();
-        let asking = cx.step(format!("llm.{pass}"));
         let heard = {
             let (claims, effects) = (self.claims, self.gate.effects());
             let holds = |sentence: &str| claims.is_none_or(|claims| claims.holds(sentence, effects));
