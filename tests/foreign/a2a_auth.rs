@@ -5,7 +5,7 @@ use segue::{Assistant, Incoming, NoSink, Report};
 use serde_json::{Value as Json, json};
 
 use crate::{
-    a2a::{Kind, serve, with_auth},
+    a2a::{BINDINGS, Kind, serve, with_auth},
     a2a_server::{Caller, EVERY, state},
     oauth::{given, guarded},
     parts::{self, Part},
@@ -14,13 +14,13 @@ use crate::{
 
 const SECRET: &str = "a secret: with %, / and +";
 
-/// An authorization server, and an agent of either generation that asks it about every token.
-fn agent(new: bool) -> (Part, String, Part, String, tempfile::TempDir) {
+/// An authorization server, and an agent of this kind that asks it about every token.
+fn agent(kind: Kind) -> (Part, String, Part, String, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let (authority, base) = guarded();
     let introspect = format!("{base}/token/introspection");
     let environment = [("A2A_INTROSPECT", introspect.as_str())];
-    let (agent, address) = serve(Kind { new, flags: &[] }, &folder.path().join("log"), &environment);
+    let (agent, address) = serve(kind, &folder.path().join("log"), &environment);
     (authority, base, agent, address, folder)
 }
 
@@ -43,28 +43,28 @@ fn says_so(report: &Report, text: &str) -> bool {
 
 #[tokio::test]
 async fn a_token_is_asked_for_once_kept_and_replaced_when_it_is_taken_back() {
-    for new in [true, false] {
-        let (_authority, base, _agent, address, _folder) = agent(new);
+    for kind in BINDINGS.iter().copied() {
+        let (_authority, base, _agent, address, _folder) = agent(kind);
         let lines = [["start flow ask_prices"; 8], ["continue agent"; 8]].concat();
         let assistant = with_auth(&address, &oauth(&base, "machine", SECRET), &lines);
         let users: Vec<String> = (0..8).map(|number| format!("user-{number}")).collect();
         let first = futures::future::join_all(users.iter().map(|who| says(&assistant, who, "price"))).await;
         for report in &first {
-            assert!(says_so(report, "For how many people?"), "{new}: {report:?}");
+            assert!(says_so(report, "For how many people?"), "{kind:?}: {report:?}");
         }
-        assert_eq!(given(&base, "client_credentials").await, 1, "{new}: eight conversations share one token");
+        assert_eq!(given(&base, "client_credentials").await, 1, "{kind:?}: eight conversations share one token");
         burn(&base).await;
         let second = futures::future::join_all(users.iter().map(|who| says(&assistant, who, "We are 3"))).await;
         for report in &second {
-            assert!(says_so(report, "That is 90.0 for you."), "{new}: {report:?}");
+            assert!(says_so(report, "That is 90.0 for you."), "{kind:?}: {report:?}");
         }
-        assert_eq!(given(&base, "client_credentials").await, 2, "{new}: and its successor");
+        assert_eq!(given(&base, "client_credentials").await, 2, "{kind:?}: and its successor");
     }
 }
 
 #[tokio::test]
 async fn a_client_whose_secret_belongs_in_the_form_is_let_in_and_a_wrong_secret_is_not() {
-    let (_authority, base, _agent, address, _folder) = agent(true);
+    let (_authority, base, _agent, address, _folder) = agent(Kind { new: true, flags: &[] });
     for (id, secret, works) in [("poster", SECRET, true), ("machine", "wr0ng", false), ("nobody", SECRET, false)] {
         let assistant = with_auth(&address, &oauth(&base, id, secret), &["start flow ask_prices"]);
         let report = says(&assistant, "ada", "price").await;
