@@ -72,10 +72,12 @@ impl Outbound {
     /// [`Unbuilt`], the same on every call.
     #[cfg(feature = "grpc")]
     pub fn http2(&self) -> Result<&reqwest::Client, Unbuilt> {
-        let build = || build_with(|settings| {
-            let settings = settings.dns_resolver(self.0.addresses.clone());
-            http2(settings).tls_certs_merge(self.0.trusted.clone())
-        });
+        let build = || {
+            build_with(|settings| {
+                let settings = settings.dns_resolver(self.0.addresses.clone());
+                http2(settings).tls_certs_merge(self.0.trusted.clone())
+            })
+        };
         self.0.http2.get_or_init(build).as_ref().map_err(Clone::clone)
     }
 }
