@@ -1,6 +1,16 @@
 //! What travels with every call that may wait: deadline, cancellation, and the address of the step.
 
-use std::{fmt, future::Future, sync::Arc, task::Poll, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
 
 use tokio_util::sync::CancellationToken;
 
@@ -53,6 +63,30 @@ pub struct Cx {
     pub key: StepKey,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
+    /// How long the callee may be silent, where its signs of life count: the wait then ends before the deadline.
+    pub patience: Option<Arc<Patience>>,
+}
+
+/// A wait that signs of life push on, up to the deadline of its context.
+#[derive(Debug)]
+pub struct Patience {
+    /// The longest silence.
+    silence: Duration,
+    /// When the present silence is over, in microseconds of the monotonic clock.
+    until: AtomicU64,
+}
+
+impl Patience {
+    fn new(silence: Duration, now: Duration) -> Self {
+        Self { silence, until: AtomicU64::new(micros(now.saturating_add(silence))) }
+    }
+    fn ends(&self) -> Deadline {
+        Deadline(Duration::from_micros(self.until.load(Ordering::SeqCst)))
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Why a wait ended without its result.
@@ -69,7 +103,7 @@ pub enum Stopped {
 impl Cx {
     /// A context that ends `limit` from now.
     pub fn new(clock: Arc<dyn Clock>, limit: Duration) -> Self {
-        Self { deadline: clock.deadline(limit), cancel: Arc::default(), key: StepKey::root(), clock }
+        Self { deadline: clock.deadline(limit), cancel: Arc::default(), key: StepKey::root(), clock, patience: None }
     }
     /// The same context for the step `part` below this one.
     pub fn step(&self, part: impl fmt::Display) -> Self {
@@ -79,6 +113,24 @@ impl Cx {
     pub fn within(&self, limit: Duration) -> Self {
         Self { deadline: self.deadline.min(self.clock.deadline(limit)), ..self.clone() }
     }
+    /// The same context for a callee that may be silent for `silence`, and take `most` altogether as long as it shows signs
+    /// of life by [`alive`](Self::alive).
+    pub fn patient(&self, silence: Duration, most: Duration) -> Self {
+        let patience = Arc::new(Patience::new(silence, self.clock.elapsed()));
+        Self { patience: Some(patience), ..self.within(most) }
+    }
+    /// A sign of life: whoever waits with patience waits anew. What comes too late changes nothing.
+    pub fn alive(&self) {
+        let Some(patience) = &self.patience else { return };
+        let now = self.clock.elapsed();
+        if now < patience.ends().0 {
+            patience.until.fetch_max(micros(now.saturating_add(patience.silence)), Ordering::SeqCst);
+        }
+    }
+    /// When the wait is over, as things stand.
+    fn ends(&self) -> Deadline {
+        self.patience.as_ref().map_or(self.deadline, |patience| self.deadline.min(patience.ends()))
+    }
     /// A context whose cancellation follows this one's but can also be fired alone.
     pub fn child(&self) -> Self {
         Self { cancel: self.cancel.child_token().into(), ..self.clone() }
@@ -87,28 +139,42 @@ impl Cx {
     pub fn sheltered(&self) -> Self {
         Self { cancel: CancellationToken::new().into(), ..self.clone() }
     }
-    /// Time left until the deadline.
+    /// Time left until the wait is over.
     pub fn remaining(&self) -> Duration {
-        self.deadline.0.saturating_sub(self.clock.elapsed())
+        self.ends().0.saturating_sub(self.clock.elapsed())
     }
     /// Waits for `work`, but no longer than the deadline or the cancellation. The work is dropped when it is stopped.
     ///
     /// # Errors
     /// [`Stopped`] when the deadline passed or somebody cancelled first.
-    pub async fn wait<F: Future>(&self, work: F) -> Result<F::Output, Stopped> {
+    pub fn wait<F: Future>(&self, work: F) -> impl Future<Output = Result<F::Output, Stopped>> {
+        // Not by an `async fn` of its own: it would hold the work a second time, and works are large.
+        self.wait_beyond(Duration::ZERO, work)
+    }
+    /// As [`wait`](Self::wait), with `grace` beyond the deadline.
+    ///
+    /// # Errors
+    /// [`Stopped`] when the deadline and the grace passed or somebody cancelled first.
+    pub async fn wait_beyond<F: Future>(&self, grace: Duration, work: F) -> Result<F::Output, Stopped> {
         if self.cancel.is_cancelled() {
             return Err(Stopped::Cancelled);
         }
-        let mut work = std::pin::pin!(work);
+        let mut work = pin!(work);
         // What is done at once needs neither an alarm nor an ear for the cancellation.
         if let Poll::Ready(done) = futures::poll!(work.as_mut()) {
             return Ok(done);
         }
-        tokio::select! {
-            biased;
-            () = self.cancel.cancelled() => Err(Stopped::Cancelled),
-            done = work => Ok(done),
-            () = self.clock.sleep(self.deadline) => Err(Stopped::DeadlinePassed),
+        loop {
+            let until = self.ends();
+            tokio::select! {
+                biased;
+                () = self.cancel.cancelled() => return Err(Stopped::Cancelled),
+                done = work.as_mut() => return Ok(done),
+                // A sign of life may have come meanwhile.
+                () = self.clock.sleep(Deadline(until.0.saturating_add(grace))) => if self.ends() <= until {
+                    return Err(Stopped::DeadlinePassed);
+                },
+            }
         }
     }
 }
@@ -116,5 +182,46 @@ impl Cx {
 impl fmt::Debug for Cx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cx").field("key", &self.key).field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::future::pending;
+
+    use futures::poll;
+
+    use super::*;
+    use crate::testing::ManualClock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test]
+    async fn signs_of_life_push_the_end_on_but_never_past_the_deadline() {
+        let clock = ManualClock::new();
+        let cx = clock.cx(100 * SECOND).patient(3 * SECOND, 7 * SECOND);
+        assert_eq!(cx.remaining(), 3 * SECOND);
+        let mut waiting = pin!(cx.wait(pending::<()>()));
+        for left in [3, 3, 1] {
+            assert!(poll!(&mut waiting).is_pending());
+            clock.advance(2 * SECOND);
+            cx.alive();
+            assert!(poll!(&mut waiting).is_pending());
+            assert_eq!(cx.remaining(), left * SECOND);
+        }
+        clock.advance(SECOND);
+        cx.alive();
+        assert_eq!(waiting.await, Err(Stopped::DeadlinePassed));
+    }
+
+    #[tokio::test]
+    async fn a_sign_of_life_that_comes_too_late_changes_nothing() {
+        let clock = ManualClock::new();
+        let cx = clock.cx(100 * SECOND).patient(3 * SECOND, 50 * SECOND);
+        clock.advance(3 * SECOND);
+        cx.alive();
+        assert_eq!(cx.remaining(), Duration::ZERO);
+        assert_eq!(cx.wait(pending::<()>()).await, Err(Stopped::DeadlinePassed));
     }
 }

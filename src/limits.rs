@@ -181,6 +181,13 @@ pub const KNOWLEDGE_WAIT: Duration = Duration::from_secs(10);
 pub const KNOWLEDGE_ANSWER: usize = 4 * 1024 * 1024;
 /// Tool: time for one call, when the agent sets no `tool_timeout`.
 pub const TOOL_DEADLINE: Duration = Duration::from_secs(10);
+/// Tool: time for one call that keeps telling how far it is, when its server sets no `tool_timeout_total`; less than a turn may
+/// take, so that something can still be said of it.
+pub const TOOL_TOTAL: Duration = Duration::from_secs(45);
+/// Tool: pieces of news of one call that its record keeps, the newest.
+pub const TOOL_NEWS: usize = 32;
+/// Tool: characters of one piece of news that are kept and, where that is allowed, shown.
+pub const TOOL_NEWS_TEXT: usize = 200;
 /// Tool: bytes of one result shown to the model.
 pub const TOOL_RESULT: usize = 64 * 1024;
 /// Tool: bytes of one raw result.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use segue_engine::conversation::{AgentStatus, BotKind, HeldCall};
+use serde_json::Map;
 
 use super::{
     calls::Manner,
@@ -77,7 +78,7 @@ impl Run<'_> {
             step::ask_proof(&mut self.session, self.prompts, &sentence);
             return None;
         }
-        if let Some(honest) = self.task.desk.words(HONEST, 0) {
+        if let Some(honest) = self.task.desk.words(HONEST, &Map::new(), 0) {
             let source: Arc<str> = format!("agent:{}", self.task.call.agent).into();
             spoken.add(&honest, &source, out, cx).await;
         }

@@ -24,6 +24,7 @@ use super::{
     filler::Fillers,
     gate::{self, Gate, Verdict},
     hooks::ToolRecord,
+    news::News,
     profile::Profile,
     session::Session,
     slot_tools,
@@ -102,6 +103,8 @@ pub(super) async fn run(
         calls.iter().enumerate().filter(|(_, call)| !is_control(call, profile)).collect();
     // A call that changes something never runs beside another: the order the model wrote is the order of effects.
     let together = if ordinary.iter().all(|(_, call)| harmless(call, task)) { TOGETHER } else { 1 };
+    // How far one of several is says nothing of the whole.
+    let news = Some(scene.fillers.listen()).filter(|_| ordinary.len() == 1);
     let mut waiting: Vec<BoxFuture<'_, Came>> = Vec::with_capacity(ordinary.len());
     for (at, call) in &ordinary {
         let verdict = match (task.tools.get(&call.name), &call.arguments) {
@@ -111,7 +114,10 @@ pub(super) async fn run(
             _ => Verdict::Pass,
         };
         waiting.push(match verdict {
-            Verdict::Pass => Box::pin(async move { Came::Back(one(*at, call, task, profile, cx).await) }),
+            Verdict::Pass => {
+                let news = news.clone();
+                Box::pin(async move { Came::Back(one(*at, call, setting, news, cx).await) })
+            }
             Verdict::Refused(why) => Box::pin(ready(Came::Refused(why))),
             Verdict::Held => Box::pin(ready(Came::Held(words(prompts, "held")))),
             Verdict::Behind => Box::pin(ready(Came::Refused(words(prompts, "behind")))),
@@ -220,7 +226,8 @@ fn harmless(call: &ToolCall, task: &AgentTask<'_>) -> bool {
 }
 
 /// One ordinary call.
-async fn one(at: usize, call: &ToolCall, task: &AgentTask<'_>, profile: &Profile, cx: &Cx) -> ToolOutcome {
+async fn one(at: usize, call: &ToolCall, setting: Setting<'_>, news: Option<News>, cx: &Cx) -> ToolOutcome {
+    let Setting { task, profile, .. } = setting;
     let Some(entry) = task.tools.get(&call.name) else {
         return ToolOutcome::failed(FailureKind::UnknownTool, "");
     };
@@ -239,7 +246,7 @@ async fn one(at: usize, call: &ToolCall, task: &AgentTask<'_>, profile: &Profile
             flow: Some(task.call.flow_id.as_str().into()),
         },
         meta: Arc::new(meta),
-        progress: None,
+        progress: news.map(|news| news.listen(entry.spec.source.clone())),
         inquired: None,
     };
     invoke::invoke(&task.tools, &call.name, arguments.as_ref().clone(), &tool_cx, profile.tool_timeout).await

@@ -88,7 +88,8 @@ const SAYS: [&str; 5] = [
 /// What lies ahead, what is denied, and what is only supposed.
 const NOT: &str = r"\?\s*$|\b(?:if|once|when|whether|after|before|until|unless|not|never|cannot|could|would|will|shall|should|may|might|can|no longer|nothing|please)\b|n['’]t\b";
 
-fn is_claim(sentence: &str) -> bool {
+/// Whether a sentence says of something that it has been done.
+pub(super) fn is_claim(sentence: &str) -> bool {
     static FOUND: OnceLock<(Vec<Pattern>, Vec<Pattern>)> = OnceLock::new();
     let (says, not) = FOUND.get_or_init(|| {
         let flags = Flags { ignore_case: true, ..Flags::default() };

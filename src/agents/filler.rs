@@ -1,16 +1,21 @@
 //! Something to hear while tools work: said only when they are slow, only when the agent said nothing itself, and never a
 //! promise of how it will end.
 //!
-//! The texts are the response `utter_agent_filler`; no two in a row are the same. What was said is noted, so a turn that runs
+//! The texts are the response `utter_agent_filler`, or how far the tool is where it tells (`news.rs`); no two in a row are the same. What was said is noted, so a turn that runs
 //! again from its record says the same and no clock decides it a second time. A cancelled turn, such as
 //! one that the user speaks into, says nothing more.
 
 use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Map, json};
 
-use super::{AgentTask, completion::Ledger, speech::Spoken};
+use super::{
+    AgentTask,
+    completion::Ledger,
+    news::{News, Told},
+    speech::Spoken,
+};
 use crate::{
     conversation::{BotKind, ReplySink},
     cx::Cx,
@@ -31,6 +36,7 @@ pub(super) struct Fillers<'a> {
     task: &'a AgentTask<'a>,
     after: Option<Duration>,
     last: Option<Arc<str>>,
+    told: Told,
 }
 
 impl<'a> Fillers<'a> {
@@ -40,7 +46,13 @@ impl<'a> Fillers<'a> {
         let channel = message.map_or("", |message| &*message.input_channel);
         let pace = task.definition.rules.filler_after.as_ref();
         let after = pace.filter(|_| task.definition.enable_filler_messages).and_then(|pace| pace.on(channel));
-        Self { task, after, last: None }
+        Self { task, after, last: None, told: Told::default() }
+    }
+
+    /// Where the one call of a round tells how far it is, before the work begins.
+    pub(super) fn listen(&mut self) -> News {
+        self.told.anew();
+        self.told.news.clone()
     }
 
     /// Does the work. While it takes long, and unless `quiet`, the user hears that it goes on.
@@ -76,7 +88,7 @@ impl<'a> Fillers<'a> {
                 () = cx.cancel.cancelled() => break work.await,
                 () = cx.clock.sleep(until) => {}
             }
-            let Some(text) = self.next() else { break work.await };
+            let Some(text) = self.next(noted.said.len()) else { break work.await };
             self.say(&text, noted.said.len(), out, &cx).await;
             noted.said.push(text);
             // Each silence is longer than the one before: nobody wants to be told every three seconds.
@@ -87,10 +99,13 @@ impl<'a> Fillers<'a> {
         done
     }
 
-    /// The next text: by turns, never the one before again where there is another.
-    fn next(&self) -> Option<Arc<str>> {
+    /// The next text: how far it is, where that is known; else by turns, never the one before again where there is another.
+    fn next(&mut self, at: usize) -> Option<Arc<str>> {
         let first = self.task.conversation.events;
-        let texts = (first..first + 8).filter_map(|lot| self.task.desk.words(RESPONSE, lot));
+        if let Some(news) = self.told.next(self.task, first.wrapping_add(at as u64)) {
+            return Some(news);
+        }
+        let texts = (first..first + 8).filter_map(|lot| self.task.desk.words(RESPONSE, &Map::new(), lot));
         let mut texts = texts.peekable();
         let any = texts.peek().cloned();
         texts.find(|text| Some(text) != self.last.as_ref() && !self.heard_before(text)).or(any)

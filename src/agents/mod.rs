@@ -13,6 +13,7 @@ mod gate;
 mod hooked;
 pub mod hooks;
 mod lasting;
+mod news;
 mod profile;
 mod react;
 pub mod remote;
@@ -80,8 +81,9 @@ pub trait Desk: Send + Sync {
     /// Notes what chance or a clock decided, so that the same turn, run again, decides it the same way. Only after a
     /// [`recall`](Self::recall) that found nothing.
     fn note<'a>(&'a self, cx: &'a Cx, what: Json) -> BoxFuture<'a, ()>;
-    /// The text of a response of the project as the conversation stands; `lot` chooses among its variations.
-    fn words(&self, response: &str, lot: u64) -> Option<Arc<str>>;
+    /// The text of a response of the project as the conversation stands, with these values for its placeholders; `lot`
+    /// chooses among its variations.
+    fn words(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>>;
     /// Tells operators of something that did not stop the run: a code that `segue explain` knows, and the matter.
     fn warn(&self, code: &'static str, matter: String);
 }
@@ -97,7 +99,7 @@ impl Desk for NoDesk {
     fn note<'a>(&'a self, _: &'a Cx, _: Json) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
-    fn words(&self, _: &str, _: u64) -> Option<Arc<str>> {
+    fn words(&self, _: &str, _: &Map<String, Json>, _: u64) -> Option<Arc<str>> {
         None
     }
     fn warn(&self, _: &'static str, _: String) {}

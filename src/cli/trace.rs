@@ -58,6 +58,11 @@ fn text(trace: &TurnTrace) -> String {
     for step in &trace.steps {
         let after = step.after.map_or("no outcome".to_owned(), |after| format!("after {after:.1} ms"));
         let _ = writeln!(text, "  step    {} ({}) {after}", step.key, step.kind);
+        for news in &step.news {
+            let of = news.total.map(|total| format!(" of {total}")).unwrap_or_default();
+            let said = news.message.as_deref().map(|said| format!(": {said:?}")).unwrap_or_default();
+            let _ = writeln!(text, "  news    {} told {}{of} after {} ms{said}", step.key, news.done, news.after);
+        }
     }
     for event in &trace.events {
         let _ = writeln!(text, "  event   {}", serde_json::to_string(event).unwrap_or_default());

@@ -418,7 +418,12 @@ impl AssistantBuilder {
         let action = self.project.endpoints.action_endpoint.as_ref().and_then(|endpoint| endpoint.timeout);
         // After a late action the flow still has something to say.
         let action = action.map(|timeout| timeout.saturating_add(limits::ACTION_DEADLINE));
-        agents.chain(action).fold(self.turn_wall, Duration::max).min(limits::TURN_WALL_MOST)
+        let servers = self.project.endpoints.mcp_servers.values();
+        let servers = servers.filter_map(|server| server.tool_timeout_total.max(server.tool_timeout));
+        let tools = self.project.agents.values().filter_map(|agent| agent.tool_timeout).chain(servers);
+        // So does an agent or a flow after a slow tool.
+        let tools = tools.map(|timeout| timeout.saturating_add(limits::TOOL_DEADLINE));
+        agents.chain(action).chain(tools).fold(self.turn_wall, Duration::max).min(limits::TURN_WALL_MOST)
     }
 
     /// The action server: the one that was handed in, else the one of the project.

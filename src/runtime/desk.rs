@@ -34,9 +34,8 @@ impl Desk for RunDesk<'_> {
         // What cannot be noted is decided anew, should the turn run again.
         Box::pin(async move { _ = self.scene.door.finish(cx, &what).await })
     }
-    fn words(&self, response: &str, lot: u64) -> Option<Arc<str>> {
-        let message =
-            dialogue::compose(&self.scene.parts.project, self.scene.conversation, response, &Map::new(), lot)?;
+    fn words(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>> {
+        let message = dialogue::compose(&self.scene.parts.project, self.scene.conversation, response, values, lot)?;
         message.reply.text.map(|text| text.to_string().into())
     }
     fn warn(&self, code: &'static str, matter: String) {

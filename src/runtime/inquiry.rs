@@ -83,6 +83,9 @@ impl Tool for Open {
     fn limit(&self) -> Option<std::time::Duration> {
         self.tool.limit()
     }
+    fn most(&self) -> Option<std::time::Duration> {
+        self.tool.most()
+    }
     fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(async move {
             let known = Arc::new(Known {

@@ -19,6 +19,7 @@ mod knowledge;
 mod mailbox;
 mod meter;
 mod models;
+mod news;
 mod parts;
 mod recorded;
 mod recovery;
@@ -44,6 +45,7 @@ use tokio_util::task::TaskTracker;
 pub use self::{
     builder::{AssistantBuilder, LoadError},
     meter::Seen,
+    news::TraceNews,
     parts::Action,
     replay::{Difference, ReplayError, TraceStep, TurnTrace},
     timers::{Outbox, Outlet},

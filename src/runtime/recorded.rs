@@ -16,7 +16,11 @@ use segue_engine::time::Timestamp;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 
-use super::{bodies::Bodies, meter::Meter};
+use super::{
+    bodies::Bodies,
+    meter::Meter,
+    news::{Ear, RecordedCall},
+};
 use crate::{
     clock::{Clock, Deadline},
     cx::Cx,
@@ -24,7 +28,7 @@ use crate::{
     failpoint,
     llm::{Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelProfile},
     store::{Begun, Journal, StoreError},
-    tools::{ArgumentCheck, FailureKind, Tool, ToolCx, ToolFailure, ToolOutcome, ToolSpec},
+    tools::{ArgumentCheck, FailureKind, Progress, Tool, ToolCx, ToolFailure, ToolOutcome, ToolSpec},
 };
 
 /// Wall time as a turn sees it: the time of the newest recorded outcome. It stands still while the turn computes, so that
@@ -284,6 +288,9 @@ impl Tool for RecordedTool {
     fn limit(&self) -> Option<Duration> {
         self.inner.as_ref()?.limit()
     }
+    fn most(&self) -> Option<Duration> {
+        self.inner.as_ref()?.most()
+    }
     fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(self.run(arguments, cx))
     }
@@ -292,8 +299,8 @@ impl Tool for RecordedTool {
 impl RecordedTool {
     async fn run(&self, arguments: Json, cx: &ToolCx) -> ToolOutcome {
         let request = format!("{}:{}", self.spec.name, super::hash::text(&arguments.to_string()));
-        match self.door.begin::<ToolOutcome>(&cx.cx, "tool", self.spec.effect, &request).await {
-            Ok(Some(outcome)) => return outcome,
+        match self.door.begin::<RecordedCall>(&cx.cx, "tool", self.spec.effect, &request).await {
+            Ok(Some(recorded)) => return recorded.outcome,
             Ok(None) => {}
             Err(Shut::Unknown) => return self.unknown(cx).await,
             Err(shut) => return refused(FailureKind::Cancelled, shut.to_string(), true),
@@ -302,9 +309,18 @@ impl RecordedTool {
             return refused(FailureKind::Unavailable, "the tool is not connected".into(), false);
         };
         self.door.meter.called(&cx.cx.key, &self.spec, &arguments);
-        let outcome = inner.call(arguments, cx).await;
-        match self.door.finish(&cx.cx, &outcome).await {
-            Ok(()) => outcome,
+        let ear = Ear::new(cx.cx.clock.clone());
+        let (listens, outer) = (ear.clone(), cx.progress.clone());
+        let progress: Arc<dyn Fn(Progress) + Send + Sync> = Arc::new(move |news| {
+            listens.hear(&news);
+            if let Some(outer) = &outer {
+                outer(news);
+            }
+        });
+        let outcome = inner.call(arguments, &ToolCx { progress: Some(progress), ..cx.clone() }).await;
+        let recorded = RecordedCall { outcome, news: ear.news() };
+        match self.door.finish(&cx.cx, &recorded).await {
+            Ok(()) => recorded.outcome,
             Err(shut) => refused(FailureKind::Cancelled, shut.to_string(), true),
         }
     }

@@ -14,6 +14,7 @@ use super::{
     Assistant,
     bodies::Bodies,
     meter::{Meter, Seen},
+    news::{self, TraceNews},
     parts::Parts,
     recorded::{Door, RecordedClock},
     replies::TurnSink,
@@ -97,6 +98,9 @@ pub struct TraceStep {
     pub kind: String,
     /// Milliseconds after the message; absent when there is no outcome.
     pub after: Option<f64>,
+    /// What a tool told of itself while it worked, the newest pieces.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub news: Vec<TraceNews>,
 }
 
 impl Assistant {
@@ -231,6 +235,7 @@ fn trace_of(turn: &StoredTurn, walked: Walked, seen: Vec<Seen>, used_so_far: Mod
         key: record.key.to_string(),
         kind: record.kind.to_string(),
         after: record.outcome.as_ref().map(|_| record.at.since(began) as f64 / 1000.0),
+        news: if &*record.kind == "tool" { news::of(record.outcome.as_deref()) } else { Vec::new() },
     });
     TurnTrace {
         turn: turn.turn.0,

@@ -10,7 +10,7 @@ use segue_engine::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 
-use super::{recorded::Door, stop::Cut, turn::Inheritance};
+use super::{news::RecordedCall, recorded::Door, stop::Cut, turn::Inheritance};
 use crate::{
     cx::Cx,
     effect::Effect,
@@ -104,7 +104,8 @@ fn acted(record: &JournalRecord) -> Vec<EventKind> {
 }
 
 fn executed(record: &JournalRecord) -> EventKind {
-    let outcome: Option<ToolOutcome> = record.outcome.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let recorded: Option<RecordedCall> = record.outcome.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let outcome = recorded.map(|recorded| recorded.outcome);
     let status = match &outcome {
         Some(ToolOutcome::Done(_)) => "done",
         Some(ToolOutcome::Failed(_)) => "failed",

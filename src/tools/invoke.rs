@@ -1,12 +1,15 @@
 //! One call of a tool: find it, check the arguments, bound it in time, cap what it gives, and say what became of it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 
 use super::{
-    ArgumentCheck, Effect, FailureKind, Tool, ToolCx, ToolOutcome,
+    ArgumentCheck, Effect, FailureKind, Progress, Tool, ToolCx, ToolOutcome,
     registry::ToolSet,
     words::{Word, say},
 };
@@ -17,8 +20,9 @@ use crate::{
 
 /// Calls the tool `name` of `tools`. Never an error: whatever goes wrong is an outcome that the model can be told.
 ///
-/// The call ends `limit` from now at the latest (else the tool's own limit, else [`limits::TOOL_DEADLINE`]), or at the
-/// deadline of the context. A running `write` is not cancelled: it
+/// The call ends after `limit` without a sign of life (else the tool's own limit, else [`limits::TOOL_DEADLINE`]), after the
+/// tool's longest time whatever it tells (else [`limits::TOOL_TOTAL`]), or at the deadline of the context. News that say no
+/// more than those before are no sign of life. A running `write` is not cancelled: it
 /// runs to its end or its deadline, and one whose end nobody saw is [`ToolOutcome::Unknown`]. *Cancellation*: dropping the
 /// future gives the call up.
 pub async fn invoke(tools: &ToolSet, name: &str, arguments: Json, cx: &ToolCx, limit: Option<Duration>) -> ToolOutcome {
@@ -42,19 +46,22 @@ pub async fn invoke_tool(
         return ToolOutcome::failed(FailureKind::BadArguments, message);
     }
     let limit = limit.or(tool.limit()).unwrap_or(limits::TOOL_DEADLINE);
-    bounded(tool, arguments, cx, limit, limits::TOOL_GRACE).await
+    let most = tool.most().unwrap_or(limits::TOOL_TOTAL).max(limit);
+    bounded(tool, arguments, cx, (limit, most), limits::TOOL_GRACE).await
 }
 
-/// Calls a tool within `limit`, and waits for `grace` longer so that wrapped tools can record how it ended.
+/// Calls a tool that may be silent for `limit` and take `most`, and waits for `grace` longer so that wrapped tools can record
+/// how it ended.
 pub(super) async fn bounded(
     tool: &dyn Tool,
     arguments: Json,
     cx: &ToolCx,
-    limit: Duration,
+    (limit, most): (Duration, Duration),
     grace: Duration,
 ) -> ToolOutcome {
     let effect = tool.spec().effect;
-    let inner = ToolCx { cx: sheltered(&cx.cx.within(limit), effect), ..cx.clone() };
+    let inner = sheltered(&cx.cx.patient(limit, most), effect);
+    let inner = ToolCx { progress: Some(listening(&inner, cx)), cx: inner, ..cx.clone() };
     if cx.cx.cancel.is_cancelled() {
         return ToolOutcome::failed(FailureKind::Cancelled, say(Word::StoppedBefore, &[]));
     }
@@ -62,12 +69,34 @@ pub(super) async fn bounded(
     if left.is_zero() {
         return ToolOutcome::failed(FailureKind::Timeout, say(Word::LateBefore, &[]));
     }
-    let outer = Cx { deadline: inner.cx.clock.deadline(left.saturating_add(grace)), ..inner.cx.clone() };
-    match outer.wait(tool.call(arguments, &inner)).await {
+    let began = inner.cx.clock.elapsed();
+    match inner.cx.wait_beyond(grace, tool.call(arguments, &inner)).await {
         Ok(outcome) => within_size(outcome),
-        Err(Stopped::DeadlinePassed) => late(effect, left),
+        Err(Stopped::DeadlinePassed) => late(effect, waited(&inner.cx, began.saturating_add(grace), left)),
         Err(Stopped::Cancelled) => ToolOutcome::lost(effect, FailureKind::Cancelled, say(Word::Stopped, &[])),
     }
+}
+
+/// Takes news: they are signs of life as long as they say more than those before, and go on to whoever wants to hear them.
+fn listening(inner: &Cx, cx: &ToolCx) -> Arc<dyn Fn(Progress) + Send + Sync> {
+    let (inner, outer, farthest) = (inner.clone(), cx.progress.clone(), Mutex::new(f64::NEG_INFINITY));
+    Arc::new(move |news| {
+        let mut farthest = farthest.lock().unwrap_or_else(PoisonError::into_inner);
+        if news.done > *farthest {
+            *farthest = news.done;
+            inner.alive();
+        }
+        drop(farthest);
+        if let Some(outer) = &outer {
+            outer(news);
+        }
+    })
+}
+
+/// How long a call was waited for that came too late: its limit, or longer where it showed signs of life.
+pub(super) fn waited(cx: &Cx, began: Duration, limit: Duration) -> Duration {
+    let tenths = cx.clock.elapsed().saturating_sub(began).as_millis() / 100;
+    limit.max(Duration::from_millis(u64::try_from(tenths).unwrap_or_default() * 100))
 }
 
 /// A context whose cancellation a running `write` does not feel.

@@ -121,7 +121,7 @@ pub struct Caller {
 /// News of a long call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// How far.
+    /// How far. A call whose news grow may take longer than its limit.
     pub done: f64,
     /// Of how much, if known.
     pub total: Option<f64>,
@@ -209,8 +209,12 @@ pub trait Tool: Send + Sync {
     fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
         None
     }
-    /// The longest a call may take, where its source sets one.
+    /// The longest a call may be silent, where its source sets one.
     fn limit(&self) -> Option<Duration> {
+        None
+    }
+    /// The longest a call may take that keeps telling how far it is, where its source sets one.
+    fn most(&self) -> Option<Duration> {
         None
     }
     /// Does it. Arguments were checked against the schema. *Cancellation*: dropping the future gives the call up; whether it

@@ -17,6 +17,7 @@ mod mcp_server;
 mod oauth;
 mod parts;
 mod program;
+mod progress;
 mod starter;
 mod vectors;
 

@@ -40,6 +40,8 @@ pub(crate) fn entry(transport: McpTransport) -> McpServerDef {
         meta_metadata: Vec::new(),
         connect_timeout: Some(PATIENCE),
         tool_timeout: None,
+        tool_timeout_total: None,
+        progress_messages: false,
         protocol_version: None,
         elicitation: IndexMap::new(),
         sampling: false,

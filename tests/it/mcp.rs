@@ -4,6 +4,7 @@
 mod asks;
 mod far;
 mod faults;
+mod progress;
 mod web;
 
 use std::sync::{Arc, Mutex};
@@ -68,13 +69,19 @@ connections: {mcp_servers: [{name: far}]}
 
 /// A project with the server `far`, whose entry says this besides.
 fn project(entry: &str) -> Project {
+    project_with(entry, "")
+}
+
+/// The same, with an agent whose `configuration` holds this.
+fn project_with(entry: &str, agent: &str) -> Project {
+    let clerk = format!("{CLERK}configuration: {{{agent}}}\n");
     let endpoints = format!("mcp_servers: [{{name: far, trust_annotations: true, {entry}}}]");
     let files = [
         ("config.yml", CONFIG),
         ("domain.yml", DOMAIN),
         ("flows/flows.yml", FLOWS),
         ("endpoints.yml", &endpoints),
-        ("sub_agents/clerk/config.yml", CLERK),
+        ("sub_agents/clerk/config.yml", &clerk),
     ];
     let loaded = segue::project::from_texts(files);
     loaded.project.unwrap_or_else(|| panic!("{:?}", loaded.findings))
@@ -154,8 +161,12 @@ struct Talk {
 impl Talk {
     /// With this server over pipes, on its time.
     fn with(far: &Far, entry: &str) -> Self {
+        Self::pacing(far, entry, "")
+    }
+    /// The same, with an agent whose `configuration` holds this.
+    fn pacing(far: &Far, entry: &str, agent: &str) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(far.clock.clone());
-        let project = project(&format!("type: stdio, command: far, {entry}"));
+        let project = project_with(&format!("type: stdio, command: far, {entry}"), agent);
         let def = &project.endpoints.mcp_servers["far"];
         let server = Arc::new(McpServer::in_process(def, far.pipes(), around(clock.clone())));
         Self::of(AssistantBuilder::new(Arc::new(project), ".".into()).source(server).clock(clock))

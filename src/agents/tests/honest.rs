@@ -41,6 +41,53 @@ async fn a_turn_that_runs_again_says_the_same_fillers_without_a_clock() {
     assert_eq!(said(&again.run_slowly().await), told);
 }
 
+fn fillers(outcome: &segue_engine::conversation::AgentOutcome) -> Vec<String> {
+    said(outcome).into_iter().filter(|(kind, _)| *kind == BotKind::Filler).map(|(_, text)| text).collect()
+}
+
+#[tokio::test]
+async fn how_far_a_slow_tool_is_is_said_at_the_pace_of_fillers_and_the_same_again() {
+    let steps = || {
+        let first = calls("", &[("slow", json!({"tells": 5, "seconds": 30}))]);
+        vec![first, calls("", &[("slow", json!({"tells": 0, "seconds": 4}))]), text("Here.")]
+    };
+    let patient = format!("{SLOW}  tool_timeout: 100\n");
+    let mut first = World::new("search", &patient, "go", steps());
+    let heard = fillers(&first.run_slowly().await);
+    assert!(heard[0].starts_with("utter_agent_progress ") && heard[0].ends_with("percent=30"), "{heard:?}");
+    assert!(heard[1].starts_with("utter_agent_progress ") && heard[1].ends_with("percent=50"), "{heard:?}");
+    assert!(heard[2].starts_with("utter_agent_filler"), "the next call told nothing: {heard:?}");
+    assert_eq!(heard.len(), 3);
+    let quick = vec![calls("", &[("slow", json!({}))]), calls("", &[("slow", json!({}))]), text("Here.")];
+    let mut again = World::new("search", &patient, "go", quick);
+    again.desk = first.desk.clone();
+    assert_eq!(fillers(&again.run_slowly().await), heard);
+}
+
+#[tokio::test]
+async fn the_words_of_a_server_are_heard_only_where_its_entry_says_so() {
+    for (words, allowed, expected) in [
+        ("reading page", false, "percent=30"),
+        ("reading page", true, "message=\"reading page 3\" server=\"ferries\""),
+        ("look at https://example.org", true, "percent=30"),
+        ("Your crossing has been booked,", true, "percent=30"),
+    ] {
+        let steps = vec![calls("", &[("slow", json!({"tells": 3, "seconds": 5, "words": words}))]), text("Here.")];
+        let mut world = World::allowing(allowed, &format!("{SLOW}  tool_timeout: 100\n"), steps);
+        let heard = fillers(&world.run_slowly().await);
+        assert_eq!(heard.len(), 1, "{heard:?}");
+        assert!(expected.split(" server").all(|part| heard[0].contains(part)), "{words} {allowed}: {heard:?}");
+    }
+}
+
+#[tokio::test]
+async fn how_far_one_of_several_calls_is_is_not_said() {
+    let slow = ("slow", json!({"tells": 3, "seconds": 5}));
+    let mut world = World::new("search", SLOW, "go", vec![calls("", &[slow.clone(), slow]), text("Here.")]);
+    let heard = fillers(&world.run_slowly().await);
+    assert!(!heard.is_empty() && heard.iter().all(|text| text.starts_with("utter_agent_filler")), "{heard:?}");
+}
+
 #[tokio::test]
 async fn nothing_is_said_for_a_quick_tool_nor_where_the_agent_spoke_nor_on_a_channel_without() {
     for (words, seconds, channel) in [("", 0, "test"), ("Let me look.", 60, "test"), ("", 60, "silent")] {

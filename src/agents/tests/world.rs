@@ -28,7 +28,7 @@ use crate::{
     },
     prompts::PromptSet,
     tools::{
-        Effect, ToolCx, ToolOutcome, ToolOutput, ToolSpec,
+        Effect, Progress, ToolCx, ToolOutcome, ToolOutput, ToolSpec,
         registry::{FunctionTool, ToolSet},
     },
 };
@@ -66,6 +66,10 @@ mcp_servers:
 
 /// A project with one agent, whose `configuration` is given.
 pub(super) fn project(configuration: &str) -> Arc<Project> {
+    project_on(ENDPOINTS, configuration)
+}
+
+fn project_on(endpoints: &str, configuration: &str) -> Arc<Project> {
     let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
     let agent = format!(
         "agent:\n  name: finder\n  description: Finds crossings.\n{configuration}connections:\n  mcp_servers:\n    - name: ferries\n"
@@ -73,7 +77,7 @@ pub(super) fn project(configuration: &str) -> Arc<Project> {
     let sources = Sources {
         domain: vec![file("domain.yml", DOMAIN)],
         data: vec![file("data/flows.yml", FLOWS)],
-        endpoints: Some(file("endpoints.yml", ENDPOINTS)),
+        endpoints: Some(file("endpoints.yml", endpoints)),
         agents: vec![file("sub_agents/finder/config.yml", &agent)],
         texts: [("prompts/own.jinja2".to_owned(), super::prompts::OWN.into())].into(),
         ..Sources::default()
@@ -113,8 +117,9 @@ impl crate::agents::Desk for PaperDesk {
         self.notes.lock().unwrap().insert(cx.key.to_string(), what);
         Box::pin(std::future::ready(()))
     }
-    fn words(&self, response: &str, lot: u64) -> Option<Arc<str>> {
-        Some(format!("{response} {}", lot % 3).into())
+    fn words(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>> {
+        let values: String = values.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+        Some(format!("{response} {}{values}", lot % 3).into())
     }
     fn warn(&self, code: &'static str, matter: String) {
         self.warnings.lock().unwrap().push((code, matter));
@@ -177,6 +182,11 @@ impl World {
             restarted: false,
         });
         world
+    }
+    /// A search whose server may speak to the user while it works, or not.
+    pub(super) fn allowing(words: bool, configuration: &str, steps: Vec<Step>) -> Self {
+        let endpoints = ENDPOINTS.replace("type: http", &format!("type: http, progress_messages: {words}"));
+        Self { project: project_on(&endpoints, configuration), ..Self::new("search", configuration, "go", steps) }
     }
     /// The user says something more.
     pub(super) fn user(&mut self, text: &str) {
@@ -279,6 +289,13 @@ fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>, slow: bool, project: &Project
         let until = cx.cx.clock.deadline(Duration::from_secs(arguments["seconds"].as_u64().unwrap_or(0)));
         if arguments["cancel"] == json!(true) {
             cx.cx.cancel.cancel();
+        }
+        let (wants, total) = (arguments["tells"].as_u64().unwrap_or(0), Some(100.0));
+        for done in 1..=wants {
+            let until = cx.cx.clock.deadline(Duration::from_secs(1));
+            cx.cx.clock.sleep(until).await;
+            let message = arguments["words"].as_str().map(|words| format!("{words} {done}"));
+            cx.progress.as_ref().unwrap()(Progress { done: done as f64 * 10.0, total, message });
         }
         cx.cx.clock.sleep(until).await;
         ToolOutcome::Done(ToolOutput::structured(json!({"ok": true})))

@@ -146,7 +146,7 @@ type Client = RunningService<RoleClient, Host>;
 async fn at(desk: &Desk, host: Host) -> Client {
     let (here, there) = tokio::io::duplex(64 * 1024);
     let desk = desk.clone();
-    tokio::spawn(async move { desk.serve(tokio::io::split(there), std::future::pending()).await });
+    tokio::spawn(async move { Box::pin(desk.serve(tokio::io::split(there), std::future::pending())).await });
     host.serve(here).await.unwrap()
 }
 

@@ -8,7 +8,11 @@ use std::{
 use serde_json::json;
 
 use super::*;
-use crate::tools::{ToolOutput, ToolSpec, fixture::context, registry::FunctionTool};
+use crate::{
+    clock::Clock as _,
+    testing::ManualClock,
+    tools::{ToolOutput, ToolSpec, fixture::context, registry::FunctionTool},
+};
 
 fn one<F, A>(effect: Effect, run: F) -> ToolSet
 where
@@ -106,6 +110,62 @@ async fn the_tool_sees_the_shorter_deadline_and_may_use_the_grace_to_report() {
     });
     let outcome = invoke(&set, "it", json!({}), &context(), Some(Duration::from_millis(200))).await;
     assert!(matches!(outcome, ToolOutcome::Done(_)), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_call_that_tells_how_far_it_is_outlives_its_limit_but_not_the_total() {
+    const SECOND: Duration = Duration::from_secs(1);
+    // How often it tells, by how much its news grow, and how long it may take at most: what comes of it, after how long.
+    for (tells, grows, ends) in [(20, 1.0, "done"), (20, 0.0, "11 s"), (200, 1.0, "45 s"), (3, 1.0, "13 s")] {
+        let clock = ManualClock::new();
+        let time = clock.clone();
+        let set = one(Effect::Read, move |_, inner: ToolCx| {
+            let time = time.clone();
+            async move {
+                for n in 0..tells {
+                    time.advance(SECOND);
+                    inner.progress.as_ref().unwrap()(Progress {
+                        done: f64::from(n) * grows,
+                        total: None,
+                        message: None,
+                    });
+                    tokio::task::yield_now().await;
+                    if inner.cx.remaining().is_zero() {
+                        return ToolOutcome::failed(FailureKind::Timeout, format!("{:?}", time.elapsed()));
+                    }
+                }
+                if tells < 20 {
+                    time.advance(10 * SECOND);
+                    return ToolOutcome::failed(FailureKind::Timeout, format!("{:?}", time.elapsed()));
+                }
+                ToolOutcome::Done(ToolOutput::text("done"))
+            }
+        });
+        let cx = ToolCx { cx: clock.cx(1_000 * SECOND), ..context() };
+        let outcome = invoke(&set, "it", json!({}), &cx, LIMIT).await.for_model();
+        let seconds = ends.replace(' ', "");
+        assert!(outcome.contains(ends) || outcome.contains(&seconds), "{tells} {grows}: {outcome}");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_fell_silent_after_news_is_told_with_the_time_it_took() {
+    let clock = ManualClock::new();
+    let time = clock.clone();
+    let set = one(Effect::Write, move |_, inner: ToolCx| {
+        time.advance(Duration::from_secs(8));
+        inner.progress.as_ref().unwrap()(Progress { done: 1.0, total: None, message: None });
+        pending()
+    });
+    let cx = ToolCx { cx: clock.cx(Duration::from_secs(100)), ..context() };
+    let mut call = std::pin::pin!(invoke(&set, "it", json!({}), &cx, LIMIT));
+    assert!(futures::poll!(&mut call).is_pending());
+    clock.advance(Duration::from_secs(10));
+    assert!(futures::poll!(&mut call).is_pending(), "the grace");
+    clock.advance(limits::TOOL_GRACE);
+    let outcome = call.await;
+    assert_eq!(kind(&outcome), ("unknown", FailureKind::Timeout));
+    assert!(outcome.for_model().contains("within 18 s"), "{}", outcome.for_model());
 }
 
 #[tokio::test(start_paused = true)]

@@ -35,7 +35,7 @@ use crate::{
     failpoint, limits,
     tools::{
         ArgumentCheck, Effect, FailureKind, Progress, Tool, ToolCx, ToolFailure, ToolOutcome, ToolOutput, ToolSpec,
-        invoke::late,
+        invoke::{late, waited},
         words::{Word, say},
     },
 };
@@ -108,7 +108,7 @@ impl McpTool {
     }
 
     async fn run(&self, arguments: Map<String, Json>, cx: &ToolCx) -> ToolOutcome {
-        let began = cx.cx.remaining();
+        let (began, limit) = (cx.cx.clock.elapsed(), cx.cx.remaining());
         let asked = cx.inquired.clone().map(|who| Asked::new(who, cx.cx.clone()));
         let mut end = match self.once(arguments.clone(), cx, &asked).await {
             Ok(raw) => return self.judged(raw, &asked),
@@ -121,7 +121,7 @@ impl McpTool {
             };
         }
         tracing::warn!(server = %self.shared.name, tool = %self.spec.name, ?end, "a tool gave no answer");
-        end.outcome(self.spec.effect, began)
+        end.outcome(self.spec.effect, waited(&cx.cx, began, limit))
     }
 
     async fn once(&self, arguments: Map<String, Json>, cx: &ToolCx, asked: &Option<Asked>) -> Result<Json, CallEnd> {
@@ -238,6 +238,9 @@ impl Tool for McpTool {
     }
     fn limit(&self) -> Option<Duration> {
         self.shared.tool_timeout
+    }
+    fn most(&self) -> Option<Duration> {
+        self.shared.tool_timeout_total
     }
     fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
         let arguments = match arguments {

@@ -247,6 +247,7 @@ async fn m20_a_flood_of_progress_extends_no_deadline() {
     let far = Far::new(|message, out, far| match message["method"].as_str() {
         Some("tools/call") => {
             let token = message["params"]["_meta"]["progressToken"].clone();
+            // It comes all at once, when the time is over.
             for n in 0..10_000 {
                 let params = json!({"progressToken": token, "progress": n});
                 out.send(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}));

@@ -155,8 +155,12 @@ pub struct McpServerDef {
     pub meta_metadata: Vec<(String, String)>,
     /// Time to connect, where set.
     pub connect_timeout: Option<Duration>,
-    /// Time for one call, where set.
+    /// Time for one call, where set; one that keeps telling how far it is may take longer.
     pub tool_timeout: Option<Duration>,
+    /// The longest time of one call whatever it tells, where set.
+    pub tool_timeout_total: Option<Duration>,
+    /// Whether the user may hear what it says of a running call, in its own words.
+    pub progress_messages: bool,
     /// The revision of the protocol to begin with, where set.
     pub protocol_version: Option<String>,
     /// What it may ask of the user: field and the slot that answers it. Empty: nothing.

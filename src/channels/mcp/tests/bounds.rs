@@ -122,7 +122,7 @@ async fn a_person_who_does_not_answer_is_waited_for_so_long() {
     let assistant = builder(model).clock(Arc::new(clock.clone())).build().unwrap();
     let desk = Desk::new(&assistant, Offer { elicits: true, ..Offer::default() });
     let (here, there) = tokio::io::duplex(64 * 1024);
-    tokio::spawn(async move { desk.serve(tokio::io::split(there), std::future::pending()).await });
+    tokio::spawn(async move { Box::pin(desk.serve(tokio::io::split(there), std::future::pending())).await });
     let client = Patient.serve(here).await.unwrap();
     let open = client.call_tool(params("order", json!({}), "")).await.unwrap();
     assert_eq!(data(&open)["question"]["slot"], "size");

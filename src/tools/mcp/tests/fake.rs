@@ -97,6 +97,8 @@ pub(super) fn entry(transport: McpTransport) -> McpServerDef {
         meta_metadata: Vec::new(),
         connect_timeout: None,
         tool_timeout: None,
+        tool_timeout_total: None,
+        progress_messages: false,
         protocol_version: None,
         elicitation: IndexMap::new(),
         sampling: false,

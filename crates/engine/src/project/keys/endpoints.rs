@@ -174,7 +174,17 @@ pub(crate) static MCP_SERVER: Shape = Shape {
         key("oauth", Takes::Map, "How tokens are come by."),
         key("meta_map", Takes::Map, "What every call carries beside its arguments."),
         key("connect_timeout", Takes::Seconds, "Longest time to connect."),
-        key("tool_timeout", Takes::Seconds, "Longest time of one call."),
+        key(
+            "tool_timeout",
+            Takes::Seconds,
+            "Longest time of one call; of one that tells how far it is, the longest silence.",
+        ),
+        key("tool_timeout_total", Takes::Seconds, "Longest time of one call whatever it tells; 45 unless set."),
+        key(
+            "progress_messages",
+            Takes::Bool,
+            "Whether the user may hear what it says of a running call; `false` unless set: only our own words.",
+        ),
         key("protocol_version", Takes::Text, "The revision of the protocol to begin with, as in `2026-07-28`."),
         key("elicitation", Takes::Map, "What it may ask of the user: the field, and the slot that answers it."),
         key("sampling", Takes::Bool, "Whether it may let our model answer something; `false` unless set."),

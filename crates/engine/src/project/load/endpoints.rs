@@ -230,6 +230,8 @@ fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {
         meta_metadata,
         connect_timeout: fields.seconds("connect_timeout"),
         tool_timeout: fields.seconds("tool_timeout"),
+        tool_timeout_total: fields.seconds("tool_timeout_total"),
+        progress_messages: fields.bool("progress_messages").unwrap_or(false),
         protocol_version: fields.text("protocol_version").map(str::to_owned),
         elicitation,
         sampling: fields.bool("sampling").unwrap_or(false),

@@ -1,0 +1,96 @@
+//! How far a long call of the reference server is: the call outlives its limit by it, the user hears it, the trace keeps it.
+
+use std::sync::Arc;
+
+use segue::{
+    Answer, AssistantBuilder, Incoming, NoSink, Report,
+    llm::{Arguments, Finish, ToolCall},
+    testing::{ScriptedLlm, Step},
+};
+use serde_json::json;
+
+use crate::parts::everything;
+
+const CONFIG: &str = "
+recipe: default.v1
+pipeline: [{name: CompactLLMCommandGenerator}]
+policies: [{name: FlowPolicy}]
+";
+const DOMAIN: &str = "
+version: '3.1'
+intents: [work, ask]
+slots:
+  duration: {type: float, initial_value: 2, mappings: [{type: controlled}]}
+  steps: {type: float, initial_value: 5, mappings: [{type: controlled}]}
+  said: {type: text, mappings: [{type: controlled}]}
+responses:
+  utter_said: [{text: '{said}'}]
+";
+const FLOWS: &str = "
+flows:
+  work:
+    description: works
+    nlu_trigger: [{intent: work}]
+    steps:
+      - call: trigger-long-running-operation
+        mcp_server: everything
+        mapping:
+          input: [{param: duration, slot: duration}, {param: steps, slot: steps}]
+          output: [{slot: said, value: result.text}]
+      - action: utter_said
+  ask: {description: asks the clerk, nlu_trigger: [{intent: ask}], steps: [{call: clerk}]}
+  pattern_completed: {name: done, description: nothing is said, steps: [{noop: true, next: END}]}
+";
+const CLERK: &str = "
+agent: {name: clerk, protocol: RASA, description: looks things up}
+connections: {mcp_servers: [{name: everything, include_tools: [trigger-long-running-operation]}]}
+configuration: {filler_after: 1}
+";
+
+fn texts(report: &Report) -> Vec<String> {
+    assert!(report.failures.is_empty(), "{:?}", report.failures);
+    report.replies.iter().filter_map(|reply| reply.reply.text.as_deref().map(str::to_owned)).collect()
+}
+
+#[tokio::test]
+async fn a_long_call_of_the_reference_server_lives_by_its_news_and_is_told_of() {
+    let program = everything();
+    let text = |part: &std::ffi::OsStr| part.to_str().unwrap().to_owned();
+    let args: Vec<String> = program.get_args().map(text).collect();
+    // Each piece of news comes after 0.4 s, the end after 2 s: by its limit of 1 s alone the call would be lost.
+    let entry = json!({
+        "name": "everything", "type": "stdio", "command": text(program.get_program()), "args": args,
+        "connect_timeout": 60, "tool_timeout": 1, "trust_annotations": true,
+    });
+    let endpoints = json!({"mcp_servers": [entry]}).to_string();
+    let files = [
+        ("config.yml", CONFIG),
+        ("domain.yml", DOMAIN),
+        ("flows/flows.yml", FLOWS),
+        ("endpoints.yml", &endpoints),
+        ("sub_agents/clerk/config.yml", CLERK),
+    ];
+    let loaded = segue::project::from_texts(files);
+    let project = loaded.project.unwrap_or_else(|| panic!("{:?}", loaded.findings));
+    let call = ToolCall {
+        id: "c0".into(),
+        name: "trigger-long-running-operation".into(),
+        arguments: Arguments::json(json!({"duration": 2, "steps": 5})),
+    };
+    let calls = Answer { finish: Finish::ToolCalls, ..Answer::calls(vec![call]) };
+    let model = ScriptedLlm::strict([Step::from(calls), Step::from(Answer::text("Finished."))]);
+    let builder = AssistantBuilder::new(Arc::new(project), ".".into()).model(Arc::new(model));
+    let assistant = builder.build().unwrap();
+    let say = async |text: &str| {
+        texts(&assistant.receive(Incoming::text("u", text, "test"), Box::new(NoSink)).await.unwrap())
+    };
+    let said = say("/work").await;
+    assert!(said[0].contains("Long running operation completed"), "{said:?}");
+    let said = say("/ask").await;
+    assert!(said.len() == 2 && said[0].contains(" percent") && said[1] == "Finished.", "{said:?}");
+    for turn in assistant.trace(&"u".into(), None).await.unwrap() {
+        let news: Vec<_> = turn.steps.iter().flat_map(|step| &step.news).collect();
+        assert!(news.len() >= 3 && news.iter().all(|piece| piece.total == Some(5.0)), "{news:?}");
+    }
+    assert!(assistant.replay(&"u".into()).await.unwrap().is_none());
+}
