@@ -103,7 +103,8 @@ fn one_call_of_a_flow_with_its_questions_in_forms_is_a_stored_booking() {
     let seen = ran("mcp_booking.py", &[env!("CARGO_BIN_EXE_segue"), "mcp", project.to_str().unwrap(), "--elicit"]);
     let asked: Vec<&str> =
         seen["asked"].as_array().unwrap().iter().map(|one| one["schema"]["required"][0].as_str().unwrap()).collect();
-    assert_eq!(asked.last(), Some(&"booking_confirmed"), "{seen}");
+    assert_eq!(asked, ["message", "message", "booking_confirmed"], "{seen}");
+    assert!(seen["asked"][0]["message"].as_str().unwrap().starts_with("Gladly. From which port"), "{seen}");
     let told = seen["texts"].to_string();
     let reference =
         told.split("Your reference is ").nth(1).and_then(|rest| rest.split('.').next()).expect("a reference");

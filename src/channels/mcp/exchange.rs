@@ -173,7 +173,7 @@ impl Session {
         if newer {
             let waiting = Waiting { talk: call.id.clone(), at: talk.events };
             let state = waiting.written(call.tool);
-            let asked = [(question.step.clone(), form.as_request())].into();
+            let asked = [(question.step.clone(), form.into_request())].into();
             return Next::Wait(InputRequiredResult::new(Some(asked), Some(state)));
         }
         answers.left -= 1;

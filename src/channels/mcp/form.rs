@@ -65,7 +65,7 @@ impl Form {
     }
 
     /// As a part of an answer, which the host asks before it calls again.
-    pub(super) fn as_request(self) -> InputRequest {
+    pub(super) fn into_request(self) -> InputRequest {
         InputRequest::Elicitation(ElicitRequest::new(self.0))
     }
 

@@ -134,7 +134,7 @@ impl Desk {
         W: tokio::io::AsyncWrite + Send + Unpin + 'static,
     {
         let mut stop = std::pin::pin!(stop);
-        let begun = Session::new(self.0.clone()).serve(Pipe::new(read, write));
+        let begun = Box::pin(Session::new(self.0.clone()).serve(Pipe::new(read, write)));
         let running = tokio::select! {
             begun = begun => begun.map_err(|error| format!("the MCP handshake failed: {error}"))?,
             () = &mut stop => return Ok(()),
