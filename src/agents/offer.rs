@@ -57,7 +57,7 @@ impl Asking<'_, '_> {
         }
         let names: Vec<Arc<str>> = usual.iter().map(|tool| tool.name.clone()).collect();
         let usual = hooked.hooks.tools(usual, &hooked.input);
-        let mut asked = Asked::new(self.task, "tools", self.cx);
+        let mut asked = Asked::new(self.task, "hook.tools", self.cx);
         let chosen = match hooked.hooks.tools_later(&usual, &hooked.input, &asked.given) {
             Some(work) => heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?,
             None => None,
@@ -74,7 +74,7 @@ impl Asking<'_, '_> {
     ) -> Result<ToolSpec, HookError> {
         let slot = usual.name.strip_prefix(slot_tools::PREFIX).filter(|_| profile.kind == AgentKind::Task);
         let Some(slot) = slot.and_then(|slot| slots.definition(slot)) else { return Ok(usual) };
-        let mut asked = Asked::new(self.task, &format!("slot_tool.{}", slot.name), self.cx);
+        let mut asked = Asked::new(self.task, &format!("hook.slot_tool.{}", slot.name), self.cx);
         let Some(work) = hooked.hooks.slot_tool_later(slot, &usual, &asked.given) else { return Ok(usual) };
         let own = heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?;
         // The loop knows its tools by their names alone.
@@ -89,7 +89,7 @@ impl Asking<'_, '_> {
     pub(super) async fn prompt(&mut self, usual: Arc<ChatMessage>) -> Result<Arc<ChatMessage>, HookError> {
         let Some(hooked) = self.hooked else { return Ok(usual) };
         let own = hooked.hooks.prompt(usual.text().to_owned(), &hooked.input);
-        let mut asked = Asked::new(self.task, "prompt", self.cx);
+        let mut asked = Asked::new(self.task, "hook.prompt", self.cx);
         let later = match hooked.hooks.prompt_later(&own, &hooked.input, &asked.given) {
             Some(work) => heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?,
             None => None,
@@ -104,7 +104,7 @@ impl Asking<'_, '_> {
     pub(super) async fn messages(&mut self, usual: Vec<Arc<ChatMessage>>) -> Result<Vec<Arc<ChatMessage>>, HookError> {
         let Some(hooked) = self.hooked else { return Ok(usual) };
         let own = hooked.hooks.messages(usual, &hooked.input);
-        let mut asked = Asked::new(self.task, "messages", self.cx);
+        let mut asked = Asked::new(self.task, "hook.messages", self.cx);
         let later = match hooked.hooks.messages_later(&own, &hooked.input, &asked.given) {
             Some(work) => heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?,
             None => None,

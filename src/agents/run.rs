@@ -75,7 +75,8 @@ impl<'a> Run<'a> {
 
     /// What it leaves behind.
     pub(super) fn close(mut self, end: End, cx: &Cx) -> AgentOutcome {
-        if end.status == AgentStatus::AwaitingUser {
+        // One that is stopped goes on as well: what it did is still done, and what is capped still counts.
+        if matches!(end.status, AgentStatus::AwaitingUser | AgentStatus::Cancelled { .. }) {
             let kept = self.task.call.metadata.iter().filter(|(key, _)| !Gate::is_own(key));
             self.ledger.metadata = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
             self.ledger.metadata.extend(self.gate.metadata());

@@ -8,7 +8,7 @@ use crate::kills::{Ground, post_as};
 const WISH: &str = "book with a question";
 
 fn is_question(replies: &[String]) -> bool {
-    replies.iter().any(|reply| reply.contains("book_crossing") && reply.contains("Shall I go ahead?"))
+    replies.iter().any(|reply| reply.contains("book crossing") && reply.contains("Shall I go ahead?"))
 }
 
 /// What may be true at the end.

@@ -455,7 +455,7 @@ async fn hooks_look_at_what_a_remote_agent_is_told_and_at_what_it_answers() {
         other => panic!("{other:?}"),
     };
     assert_eq!((words(0), words(1)), ("USER: help me (round false)".to_owned(), "two (round true)".to_owned()));
-    assert_eq!(sent[0].parts.len(), 1, "the only slot with a value was taken away");
+    assert!(!format!("{:?}", sent[0].parts).contains("Arnvik"), "the slot was taken away: {:?}", sent[0].parts);
     assert_eq!(sent[0].metadata, *json!({"tenant": "north", "account": "a7"}).as_object().unwrap());
     let set = second
         .events

@@ -221,7 +221,7 @@ async fn messages_that_no_model_takes_end_the_run_with_the_reason() {
     .await;
     let builder = builder(&format!("{{module: \"{address}\"}}")).unwrap();
     let script = Arc::new(ScriptedLlm::strict(["start flow find"]));
-    let assistant = World::of(builder.model(script)).unwrap().assistant;
+    let assistant = builder.model(script).build().unwrap();
     let report = assistant.receive(Incoming::text("u", "find", "test"), Box::new(NoSink)).await.unwrap();
     assert_eq!(report.failures[0].code, "A0521", "{:?}", report.failures);
     assert!(report.failures[0].reason.contains("no call `x`"), "{:?}", report.failures);
