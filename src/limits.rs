@@ -274,6 +274,8 @@ pub const MCP_CANCEL: Duration = Duration::from_secs(1);
 pub const MCP_PROGRESS: Duration = Duration::from_millis(100);
 /// MCP server: tools in one page of the list.
 pub const MCP_SERVED_PAGE: usize = 64;
+/// MCP server: bytes of one message on standard input; over HTTP the limit is that of every body ([`BODY`]).
+pub const MCP_SERVED_LINE: usize = BODY;
 /// MCP server: sessions open at once over HTTP.
 pub const MCP_SERVED_SESSIONS: usize = 256;
 /// MCP server: silence after which a session over HTTP ends.
@@ -288,6 +290,8 @@ pub const MCP_SERVED_EVENTS: usize = 2_000;
 pub const MCP_SERVED_KEY: usize = 16;
 /// MCP server: questions that are put to the person during one call.
 pub const MCP_SERVED_QUESTIONS: usize = 16;
+/// MCP server: fields of one form.
+pub const MCP_SERVED_FIELDS: usize = 12;
 /// MCP server: time for the person to answer one.
 pub const MCP_SERVED_ANSWER: Duration = Duration::from_secs(10 * 60);
 /// Mailbox: messages waiting in one conversation.

@@ -46,6 +46,11 @@ pub(super) async fn offer(args: Args) -> Done {
     let location = Location::parse(&args.store)?;
     let store = store::open(&location)?;
     let assistant = opened.builder.store(store).build().map_err(cannot_build)?;
+    if std::io::IsTerminal::is_terminal(&std::io::stdin()) {
+        out::note(
+            "this speaks MCP on standard input, one message a line: a host starts it. To talk yourself: `segue chat`",
+        );
+    }
     let desk = Desk::new(&assistant, offer);
     let served = {
         tokio::select! {

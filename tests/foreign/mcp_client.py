@@ -36,7 +36,9 @@ async def main(arguments):
     async def answers(_, request: types.ElicitRequestParams):
         asked.append({"message": request.message, "schema": request.requestedSchema})
         field, schema = next(iter(request.requestedSchema["properties"].items()))
-        return types.ElicitResult(action="accept", content={field: schema["enum"][0] if "enum" in schema else True})
+        # What an agent wants to know is answered in words, a confirmation by its first value.
+        value = schema["oneOf"][0]["const"] if "oneOf" in schema else schema.get("enum", [LINES[1]])[0]
+        return types.ElicitResult(action="accept", content={field: value})
 
     seen = {"turns": []}
     async with streams(arguments) as (read, write):

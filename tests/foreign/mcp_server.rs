@@ -42,8 +42,14 @@ fn starter() -> tempfile::TempDir {
 
 /// What the Python client saw.
 fn booked(arguments: &[&str]) -> Json {
+    ran("mcp_client.py", arguments)
+}
+
+/// What a client in Python printed.
+fn ran(client: &str, arguments: &[&str]) -> Json {
+    let script = here().join(client);
     let mut client = Command::new(home().join("venv/bin/python"));
-    client.arg(here().join("mcp_client.py")).args(arguments).stdin(Stdio::null());
+    client.arg(script).args(arguments).stdin(Stdio::null());
     let output = client.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
@@ -85,8 +91,29 @@ fn the_python_sdk_answers_a_question_in_a_form() {
     let last = seen["turns"].as_array().unwrap().last().unwrap();
     assert!(last["texts"].to_string().contains("Booked!"), "{last}");
     let asked = seen["asked"].as_array().unwrap();
-    assert_eq!(asked.len(), 1, "{asked:?}");
-    assert!(asked[0]["message"].as_str().unwrap().ends_with("Shall I book it?"));
+    assert_eq!(asked.len(), 2, "what the agent wants to know, and the confirmation: {asked:?}");
+    assert_eq!(asked[0]["schema"]["required"], serde_json::json!(["message"]));
+    assert!(asked[1]["message"].as_str().unwrap().ends_with("Shall I book it?"));
+}
+
+#[test]
+fn one_call_of_a_flow_with_its_questions_in_forms_is_a_stored_booking() {
+    let folder = starter();
+    let project = folder.path().join("ferries");
+    let seen = ran("mcp_booking.py", &[env!("CARGO_BIN_EXE_segue"), "mcp", project.to_str().unwrap(), "--elicit"]);
+    let asked: Vec<&str> =
+        seen["asked"].as_array().unwrap().iter().map(|one| one["schema"]["required"][0].as_str().unwrap()).collect();
+    assert_eq!(asked, ["message", "message", "booking_confirmed"], "{seen}");
+    assert!(seen["asked"][0]["message"].as_str().unwrap().starts_with("Gladly. From which port"), "{seen}");
+    let told = seen["texts"].to_string();
+    let reference =
+        told.split("Your reference is ").nth(1).and_then(|rest| rest.split('.').next()).expect("a reference");
+    assert!(seen["error"] == false, "{seen}");
+    let stored: Json = serde_json::from_slice(&std::fs::read(project.join(".segue/ferries.json")).unwrap()).unwrap();
+    let bookings = stored["bookings"].as_array().unwrap();
+    let ours = bookings.iter().find(|booking| booking["reference"] == reference).unwrap_or_else(|| panic!("{stored}"));
+    assert_eq!(ours["passengers"], 2, "{ours}");
+    assert!(ours["crossing_id"].as_str().unwrap().starts_with("ARN-SKE-"), "{ours}");
 }
 
 #[test]

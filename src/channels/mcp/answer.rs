@@ -14,6 +14,22 @@ use crate::{runtime::Report, store::StoredReply};
 /// The address of an attachment that has none: it is in the answer itself.
 const ATTACHMENT: &str = "segue://attachment";
 
+/// What one turn came to, for whoever called.
+pub(super) struct Heard {
+    pub(super) replies: Vec<StoredReply>,
+    pub(super) has_failures: bool,
+    pub(super) ended: bool,
+    /// Whether the message had been answered before.
+    pub(super) repeated: bool,
+}
+
+impl From<Report> for Heard {
+    fn from(report: Report) -> Self {
+        let Report { replies, failures, session_ended, repeated, .. } = report;
+        Self { replies, has_failures: !failures.is_empty(), ended: session_ended, repeated }
+    }
+}
+
 /// What was said in the turns of one call.
 pub(super) struct Said<'a> {
     id: &'a ConversationId,
@@ -28,12 +44,12 @@ impl<'a> Said<'a> {
         Self { id, replies: Vec::new(), has_failures: false, ended: false, repeated: false }
     }
 
-    /// Takes what one turn came to.
-    pub(super) fn hear(&mut self, report: &Report) {
-        self.replies.extend(report.replies.iter().cloned());
-        self.has_failures |= !report.failures.is_empty();
-        self.ended |= report.session_ended;
-        self.repeated |= report.repeated;
+    /// Takes what one turn came to; its words only where they are news.
+    pub(super) fn hear(&mut self, heard: &Heard, is_news: bool) {
+        self.replies.extend(heard.replies.iter().filter(|_| is_news).cloned());
+        self.has_failures |= heard.has_failures;
+        self.ended |= heard.ended;
+        self.repeated |= heard.repeated;
     }
 
     /// The answer, where the talk stands so.

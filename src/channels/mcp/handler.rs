@@ -45,8 +45,7 @@ impl ServerHandler for Session {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let arguments = request.arguments.unwrap_or_default();
-        Ok(self.call(&request.name, arguments, &context).await?.into())
+        self.call(request, &context).await
     }
 
     async fn list_resources(

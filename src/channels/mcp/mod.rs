@@ -4,12 +4,16 @@
 //! on another channel is reached from here, nor the transcript of one that another session began.
 
 mod answer;
+mod exchange;
+mod form;
 mod handler;
 mod http;
+mod lines;
 mod offers;
 mod question;
 mod session;
 mod sink;
+mod state;
 mod transcript;
 mod words;
 
@@ -20,7 +24,7 @@ use serde_json::Value as Json;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use self::{offers::Offers, session::Session};
+use self::{lines::Pipe, offers::Offers, session::Session};
 use super::{Bearer, Service};
 use crate::{cx::Cx, limits, runtime::Assistant};
 
@@ -134,7 +138,7 @@ impl Desk {
         W: tokio::io::AsyncWrite + Send + Unpin + 'static,
     {
         let mut stop = std::pin::pin!(stop);
-        let begun = Session::new(self.0.clone()).serve((read, write));
+        let begun = Box::pin(Session::new(self.0.clone()).serve(Pipe::new(read, write)));
         let running = tokio::select! {
             begun = begun => begun.map_err(|error| format!("the MCP handshake failed: {error}"))?,
             () = &mut stop => return Ok(()),

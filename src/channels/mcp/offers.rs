@@ -31,6 +31,8 @@ pub(super) struct Offered {
     pub(super) flow: Option<FlowId>,
     /// The name of the argument that names the talk.
     pub(super) conversation: String,
+    /// The slots that are arguments of it.
+    slots: Vec<String>,
     /// Checks its arguments; absent when the schema is beyond our own limits, and then only the dialogue checks values.
     check: Option<ArgumentCheck>,
 }
@@ -55,7 +57,10 @@ impl Offers {
 
     fn add(&mut self, tool: Tool, flow: Option<FlowId>, conversation: String) {
         let check = ArgumentCheck::compile(&Json::Object((*tool.input_schema).clone())).ok();
-        self.wishes.insert(tool.name.to_string(), Offered { flow, conversation, check });
+        let properties = tool.input_schema.get("properties").and_then(Json::as_object);
+        let names = properties.into_iter().flat_map(Map::keys).filter(|name| flow.is_some() && **name != conversation);
+        let slots = names.cloned().collect();
+        self.wishes.insert(tool.name.to_string(), Offered { flow, conversation, slots, check });
         self.tools.push(tool);
     }
 
@@ -71,6 +76,10 @@ impl Offers {
 }
 
 impl Offered {
+    /// Whether a slot is an argument of it.
+    pub(super) fn takes(&self, slot: &str) -> bool {
+        self.slots.iter().any(|known| known == slot)
+    }
     /// What does not fit in the arguments of a call; empty when all does.
     pub(super) fn problems(&self, arguments: &Json) -> Vec<String> {
         self.check.as_ref().map(|check| check.problems(arguments)).unwrap_or_default()
@@ -147,14 +156,16 @@ impl<'a> Survey<'a> {
 
     /// A question that is always asked is no argument: what was given would be forgotten, and a confirmation is the person's.
     fn question(&mut self, collect: &'a Collect) {
-        let is_given = |slot: &SlotDef| {
-            slot.mappings.is_empty() || slot.mappings.iter().any(|mapping| matches!(mapping, Mapping::FromLlm { .. }))
-        };
         let fits = !collect.ask_before_filling && self.project.slot(collect.slot.as_str()).is_some_and(is_given);
         if fits && !self.asked.iter().any(|known| known.slot == collect.slot) {
             self.asked.push(collect);
         }
     }
+}
+
+/// Whether somebody outside may give the value of a slot.
+pub(super) fn is_given(slot: &SlotDef) -> bool {
+    slot.mappings.is_empty() || slot.mappings.iter().any(|mapping| matches!(mapping, Mapping::FromLlm { .. }))
 }
 
 /// The schema of a slot's value.

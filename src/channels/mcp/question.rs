@@ -1,93 +1,152 @@
-//! The question that is open, as data; and put to the person behind the host, where it can do that.
+//! The question that is open, as data, and what is asked right after it for certain: the fields of one form.
 
-use std::sync::Arc;
-
-use rmcp::{
-    RoleServer,
-    model::{ElicitRequestParams, ElicitationAction, ElicitationSchema},
-    service::{ElicitationMode, RequestContext},
-};
 use segue_engine::{
-    conversation::{BotKind, Conversation, FrameKind, PatternFrame},
-    project::{Project, SlotType},
+    conversation::{Conversation, FrameKind, PatternFrame},
+    project::{Collect, Flow, NextStep, Project, ResponseText, SlotDef, SlotType, StepKind, Target},
+    text::{Keep, truncate},
 };
 use serde_json::{Value as Json, json};
 
-use super::{offers::slot_schema, session::is_newer};
-use crate::{clock::Clock, cx::Cx, limits, runtime::Report};
+use super::offers::{is_given, slot_schema};
+use crate::limits;
+
+/// The field of a form in which a person says something in their own words.
+const WORDS: &str = "message";
 
 /// A question for a slot.
 pub(super) struct Question {
+    /// The step that asks, by which an answer finds its question again; after a refusal the slot.
+    pub(super) step: String,
     /// The slot.
     pub(super) slot: String,
     /// What its value may be.
     pub(super) schema: Json,
     /// Whether a form can hold it.
-    is_plain: bool,
+    pub(super) is_plain: bool,
+    /// Whether any words will do: then the answer is said as it was written.
+    pub(super) is_talk: bool,
+    /// The questions that follow, whatever the answer to this one is.
+    pub(super) following: Vec<Following>,
+}
+
+/// A question that follows.
+pub(super) struct Following {
+    /// The slot.
+    pub(super) slot: String,
+    /// What its value may be, with the words of the question.
+    pub(super) schema: Json,
+    /// What the buttons of the question say, by value.
+    pub(super) titles: Vec<(String, String)>,
 }
 
 /// The question that is open in a talk.
 pub(super) fn open(project: &Project, talk: &Conversation) -> Option<Question> {
     let FrameKind::Pattern { context } = &talk.stack.top()?.kind else { return None };
-    let name = match context {
-        PatternFrame::CollectInformation { collect, .. } => collect,
-        PatternFrame::ValidateSlot { validate, .. } => validate,
+    let (name, step) = match context {
+        PatternFrame::CollectInformation { collect, step_id, .. } => (collect, Some(step_id.as_str())),
+        PatternFrame::ValidateSlot { validate, .. } => (validate, None),
         _ => return None,
     };
     let slot = project.slot(name.as_str())?;
-    let is_plain = !matches!(slot.kind, SlotType::List | SlotType::Any);
-    let mut schema = slot_schema(slot, None);
+    let flow = talk.stack.top_user_frame().and_then(|frame| project.flow(frame.flow_id.as_str()));
+    let following = match (flow, step) {
+        (Some(flow), Some(step)) => following(project, talk, flow, step),
+        _ => Vec::new(),
+    };
+    Some(Question {
+        step: step.unwrap_or(name.as_str()).to_owned(),
+        slot: name.to_string(),
+        schema: schema_of(slot, None),
+        is_plain: is_plain(slot),
+        is_talk: false,
+        following,
+    })
+}
+
+/// The question that a form may hold: that for a slot, or what an agent wants to know, in whatever words.
+pub(super) fn for_form(project: &Project, talk: &Conversation) -> Option<Question> {
+    open(project, talk).or_else(|| {
+        talk.stack.waiting_agent()?;
+        let schema = json!({"type": "string"});
+        let (step, slot) = (WORDS.to_owned(), WORDS.to_owned());
+        Some(Question { step, slot, schema, is_plain: true, is_talk: true, following: Vec::new() })
+    })
+}
+
+fn is_plain(slot: &SlotDef) -> bool {
+    !matches!(slot.kind, SlotType::List | SlotType::Any)
+}
+
+fn schema_of(slot: &SlotDef, about: Option<&str>) -> Json {
+    let mut schema = slot_schema(slot, about);
     if let Some(schema) = schema.as_object_mut().filter(|_| !slot.initial.is_null()) {
         schema.insert("default".into(), slot.initial.clone());
     }
-    Some(Question { slot: name.to_string(), schema, is_plain })
+    schema
 }
 
-/// What the person is shown: what was said in this turn, without what only filled the time.
-pub(super) fn words(report: &Report) -> String {
-    let said = report.replies.iter().filter(|reply| reply.kind != BotKind::Filler);
-    let texts: Vec<&str> = said.filter_map(|reply| reply.reply.text.as_deref()).collect();
-    texts.join("\n\n")
+/// The questions between a step and the first one that does anything but ask: a call, a branch or an action may change what is
+/// asked then. So may a question whose words hold values, and a confirmation: those stay alone.
+fn following(project: &Project, talk: &Conversation, flow: &Flow, step: &str) -> Vec<Following> {
+    let mut found: Vec<Following> = Vec::new();
+    let Some(mut at) = flow.step(step) else { return found };
+    let first = at.id.as_str();
+    for _ in 0..flow.steps.len() {
+        let NextStep::Go(Target::Step(next)) = &at.next else { break };
+        let Some(step) = flow.step(next.as_str()).filter(|step| step.id.as_str() != first) else { break };
+        let StepKind::Collect(collect) = &step.kind else { break };
+        let Some(slot) = project.slot(collect.slot.as_str()) else { break };
+        at = step;
+        let is_known = !talk.slots.get(slot.name.as_str()).unwrap_or(&slot.initial).is_null();
+        if is_known && !collect.ask_before_filling {
+            continue;
+        }
+        // What has a suggestion is a question with an answer to start from, not a confirmation.
+        let is_open = !collect.ask_before_filling || !slot.initial.is_null();
+        let words = words_of(project, collect);
+        let fits = is_open && is_plain(slot) && is_given(slot) && words.is_some();
+        if !fits
+            || found.len() + 1 >= limits::MCP_SERVED_FIELDS
+            || found.iter().any(|one| one.slot == slot.name.as_str())
+        {
+            break;
+        }
+        let schema = schema_of(slot, words.or(collect.description.as_deref()));
+        found.push(Following { slot: slot.name.to_string(), schema, titles: titles_of(project, collect) });
+    }
+    found
 }
 
-impl Question {
-    /// Asks, and waits for [`limits::MCP_SERVED_ANSWER`]. `None` when the host cannot ask, or the person does not answer.
-    pub(super) async fn put(
-        &self,
-        words: &str,
-        context: &RequestContext<RoleServer>,
-        clock: &Arc<dyn Clock>,
-    ) -> Option<String> {
-        let can = self.is_plain
-            && !is_newer(context)
-            && context.peer.supported_elicitation_modes().contains(&ElicitationMode::Form);
-        if !can {
-            return None;
-        }
-        let schema = json!({"type": "object", "properties": {&self.slot: self.schema}, "required": [self.slot]});
-        let requested_schema: ElicitationSchema = serde_json::from_value(schema).ok()?;
-        let request =
-            ElicitRequestParams::FormElicitationParams { meta: None, message: words.to_owned(), requested_schema };
-        let cx = Cx { cancel: context.ct.clone().into(), ..Cx::new(clock.clone(), limits::MCP_SERVED_ANSWER) };
-        let asked = cx.wait(context.peer.create_elicitation(request)).await.ok()?;
-        let answer =
-            asked.inspect_err(|error| tracing::warn!(channel = super::NAME, "a host did not ask: {error}")).ok()?;
-        match answer.action {
-            ElicitationAction::Accept => self.as_message(answer.content?.get(&self.slot)?),
-            _ => None,
-        }
-    }
+/// What a question says, where it always says the same.
+fn words_of<'a>(project: &'a Project, collect: &Collect) -> Option<&'a str> {
+    let response = project.response(collect.utter.as_str())?;
+    let [only] = response.variations.as_slice() else { return None };
+    only.text.as_ref().and_then(fixed)
+}
 
-    /// The answer as a message of the person: with the name of the slot, so that no model is asked, where it can be written so.
-    fn as_message(&self, value: &Json) -> Option<String> {
-        let text = match value {
-            Json::String(text) => text.trim().to_owned(),
-            Json::Bool(_) | Json::Number(_) => value.to_string(),
-            _ => return None,
-        };
-        let is_simple = !text.is_empty() && !text.contains([',', '(', ')', '[', ']', '{', '}', '=', '\n']);
-        Some(if is_simple { format!("/SetSlots({}={text})", self.slot) } else { text })
+/// What the buttons of a question say, by the value that each fills into its slot.
+fn titles_of(project: &Project, collect: &Collect) -> Vec<(String, String)> {
+    let variations = project.response(collect.utter.as_str()).map(|response| &response.variations);
+    let buttons = variations.into_iter().flatten().flat_map(|one| &one.buttons);
+    buttons.filter_map(|(title, payload, _)| titled(collect.slot.as_str(), fixed(title)?, fixed(payload)?)).collect()
+}
+
+/// The value and the title of a button, if it fills this slot and no other.
+pub(super) fn titled(slot: &str, title: &str, payload: &str) -> Option<(String, String)> {
+    let value = payload.strip_prefix("/SetSlots(")?.strip_suffix(')')?.split_once('=')?;
+    (value.0.trim() == slot && !value.1.contains(['=', ','])).then(|| (value.1.trim().to_owned(), title.to_owned()))
+}
+
+fn fixed(text: &ResponseText) -> Option<&str> {
+    match text {
+        ResponseText::Braces(text) if !text.contains('{') => Some(text),
+        _ => None,
     }
+}
+
+/// A text for people in a form.
+pub(super) fn shortened(text: &str) -> String {
+    truncate(text, Keep::Bytes(limits::MCP_DESCRIPTION), "…").into_owned()
 }
 
 #[cfg(test)]
@@ -95,12 +154,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_names_its_slot_unless_it_could_be_misread() {
-        let question = Question { slot: "to".into(), schema: json!({}), is_plain: true };
-        let message = |value: Json| question.as_message(&value);
-        assert_eq!(message(json!("Oslo")).as_deref(), Some("/SetSlots(to=Oslo)"));
-        assert_eq!(message(json!(2)).as_deref(), Some("/SetSlots(to=2)"));
-        assert_eq!(message(json!("Oslo, x=1")).as_deref(), Some("Oslo, x=1"));
-        assert_eq!(message(json!([1])), None);
+    fn a_button_has_a_title_for_one_value() {
+        let titled = |payload| titled("to", "Over there", payload);
+        assert_eq!(titled("/SetSlots(to=oslo)"), Some(("oslo".into(), "Over there".into())));
+        for other in ["/SetSlots(from=oslo)", "/SetSlots(to=oslo, from=x)", "/go", "oslo"] {
+            assert_eq!(titled(other), None);
+        }
     }
 }

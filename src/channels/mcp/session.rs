@@ -7,11 +7,11 @@ use std::{
 
 use rmcp::{
     ErrorData, RoleServer,
-    model::{CallToolResult, ContentBlock, JsonObject, ProtocolVersion},
+    model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, JsonObject, ProtocolVersion},
     service::RequestContext,
 };
 use segue_engine::{
-    conversation::{Conversation, Trigger, TriggerKind, UserMessage},
+    conversation::{Trigger, TriggerKind, UserMessage},
     ids::{ConversationId, FlowId, MessageId},
 };
 use serde_json::{Map, Value as Json};
@@ -19,7 +19,13 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use super::{NAME, Shared, answer::Said, question, sink::ProgressSink, words::say};
+use super::{
+    NAME, Shared,
+    exchange::{self, Answers},
+    offers::Offered,
+    sink::ProgressSink,
+    words::say,
+};
 use crate::{
     limits,
     runtime::{Incoming, ReceiveError, Report},
@@ -28,7 +34,7 @@ use crate::{
 /// The key in `_meta` by which a repeated call is known; our own client sends it under the same name.
 pub(super) const IDEMPOTENCY_KEY: &str = "segue/idempotencyKey";
 /// What the id of every talk begins with, so that none of another channel can be meant.
-const PREFIX: &str = "mcp-";
+pub(super) const PREFIX: &str = "mcp-";
 
 /// One session.
 pub(super) struct Session {
@@ -42,7 +48,7 @@ pub(super) struct Session {
 }
 
 /// What a call wants.
-enum Wish {
+pub(super) enum Wish {
     /// To say something.
     Say(String),
     /// To begin a flow with these values.
@@ -50,10 +56,15 @@ enum Wish {
 }
 
 /// A call on its way.
-struct Call<'a> {
-    id: ConversationId,
-    key: String,
-    context: &'a RequestContext<RoleServer>,
+pub(super) struct Call<'a> {
+    /// The talk.
+    pub(super) id: ConversationId,
+    /// The tool, and what stands behind it.
+    pub(super) tool: &'a str,
+    pub(super) offered: &'a Offered,
+    /// By which a repetition is known; empty when it is not.
+    pub(super) key: String,
+    pub(super) context: &'a RequestContext<RoleServer>,
 }
 
 impl Session {
@@ -67,44 +78,72 @@ impl Session {
         self.began.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    /// Calls a tool. An error of the protocol is for a tool that is not there; whatever else goes wrong, the model reads.
+    /// Calls a tool. An error of the protocol is for what breaks it; whatever else goes wrong, the model reads.
     pub(super) async fn call(
         &self,
-        name: &str,
-        arguments: JsonObject,
+        request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
-    ) -> Result<CallToolResult, ErrorData> {
-        let Some(offered) = self.shared.offers.get(name) else {
-            return Err(ErrorData::invalid_params(format!("there is no tool {name:?}"), None));
+    ) -> Result<CallToolResponse, ErrorData> {
+        let tool = &*request.name;
+        let Some(offered) = self.shared.offers.get(tool) else {
+            return Err(ErrorData::invalid_params(format!("there is no tool {tool:?}"), None));
         };
-        let arguments = Json::Object(arguments);
-        let problems = offered.problems(&arguments);
-        let Json::Object(mut arguments) = arguments else { return Ok(refusal(String::new())) };
-        if !problems.is_empty() {
-            return Ok(refusal(say("wrong_arguments", &[("problems", &problems.join(" "))])));
-        }
+        let answers = Answers::new(request.input_responses)?;
+        let waiting = exchange::waiting(request.request_state.as_deref(), tool)?;
         let (Ok(_mine), Ok(_all)) = (self.calls.try_acquire(), self.shared.calls.try_acquire()) else {
-            return Ok(refusal(say("busy", &[])));
+            return Ok(refusal(say("busy", &[])).into());
         };
-        let given = arguments.shift_remove(&offered.conversation);
-        let key = context.meta.get(IDEMPOTENCY_KEY).and_then(Json::as_str).unwrap_or_default().to_owned();
-        let id = match self.talk(given.as_ref().and_then(Json::as_str), &key, context).await {
-            Ok(id) => id,
-            Err(problem) => return Ok(refusal(problem)),
+        let done = match waiting {
+            Some(waiting) => {
+                let id = waiting.talk.clone();
+                if !self.is_there(&id).await {
+                    return Err(ErrorData::invalid_params("the talk of this requestState is not there any more", None));
+                }
+                let key = waiting.written(tool);
+                self.resume(&Call { id, tool, offered, key, context }, &waiting, answers).await
+            }
+            None => match self.wish(offered, request.arguments.unwrap_or_default(), context).await {
+                Ok((id, key, wish)) => self.perform(&Call { id, tool, offered, key, context }, wish, answers).await,
+                Err(problem) => return Ok(refusal(problem).into()),
+            },
         };
-        let wish = match &offered.flow {
-            Some(flow) => Wish::Begin(flow.clone(), arguments),
-            None => Wish::Say(arguments.get("message").and_then(Json::as_str).unwrap_or_default().to_owned()),
-        };
-        let flow = offered.flow.as_ref();
-        Ok(self.perform(Call { id, key, context }, wish, flow).await.unwrap_or_else(|error| {
+        Ok(done.unwrap_or_else(|error| {
             tracing::error!(channel = NAME, code = error.code(), "{error}");
             let reason = match error {
                 ReceiveError::Busy(why) => format!("the talk is busy: {why}"),
                 _ => "something went wrong on our side".to_owned(),
             };
-            refusal(say("no_turn", &[("reason", &reason)]))
+            refusal(say("no_turn", &[("reason", &reason)])).into()
         }))
+    }
+
+    /// What the arguments of a call wish for, in which talk, under which key; or what is wrong with them.
+    async fn wish(
+        &self,
+        offered: &Offered,
+        arguments: JsonObject,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<(ConversationId, String, Wish), String> {
+        let arguments = Json::Object(arguments);
+        let problems = offered.problems(&arguments);
+        let Json::Object(mut arguments) = arguments else { return Err(String::new()) };
+        if !problems.is_empty() {
+            return Err(say("wrong_arguments", &[("problems", &problems.join(" "))]));
+        }
+        let given = arguments.shift_remove(&offered.conversation);
+        let key = context.meta.get(IDEMPOTENCY_KEY).and_then(Json::as_str).unwrap_or_default().to_owned();
+        let id = self.talk(given.as_ref().and_then(Json::as_str), &key, context).await?;
+        let wish = match &offered.flow {
+            Some(flow) => Wish::Begin(flow.clone(), arguments),
+            None => Wish::Say(arguments.get("message").and_then(Json::as_str).unwrap_or_default().to_owned()),
+        };
+        Ok((id, key, wish))
+    }
+
+    /// Whether a talk of this channel is stored under an id.
+    async fn is_there(&self, id: &ConversationId) -> bool {
+        id.as_str().starts_with(PREFIX)
+            && self.shared.assistant.conversation(id).await.is_ok_and(|talk| talk.events > 0)
     }
 
     /// The talk that is meant: an earlier one of this channel, or a new one.
@@ -120,9 +159,7 @@ impl Session {
         }
         if let Some(given) = given.filter(|given| !given.is_empty()) {
             let id = ConversationId::from(given);
-            let known = given.starts_with(PREFIX)
-                && self.shared.assistant.conversation(&id).await.is_ok_and(|talk| talk.events > 0);
-            return if known { Ok(id) } else { Err(say("no_conversation", &[("id", given)])) };
+            return if self.is_there(&id).await { Ok(id) } else { Err(say("no_conversation", &[("id", given)])) };
         }
         let id = match (key, is_alone(context)) {
             ("", _) => Uuid::new_v4().simple().to_string(),
@@ -130,8 +167,8 @@ impl Session {
             (key, true) if key.len() < limits::MCP_SERVED_KEY => {
                 return Err(say("short_key", &[("least", &limits::MCP_SERVED_KEY.to_string())]));
             }
-            (key, true) => named_by("", key),
-            (key, false) => named_by(&self.scope.to_string(), key),
+            (key, true) => digest(&format!("\n{key}")),
+            (key, false) => digest(&format!("{}\n{key}", self.scope)),
         };
         let id = ConversationId::from(format!("{PREFIX}{id}"));
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,36 +181,21 @@ impl Session {
         Ok(id)
     }
 
-    async fn perform(&self, call: Call<'_>, wish: Wish, flow: Option<&FlowId>) -> Result<CallToolResult, ReceiveError> {
-        let assistant = &self.shared.assistant;
-        let mut report = self.turn(&call, wish, 0).await?;
-        let mut said = Said::new(&call.id);
-        for round in 1..=limits::MCP_SERVED_QUESTIONS {
-            said.hear(&report);
-            let talk = assistant.conversation(&call.id).await?;
-            if let Some(flow) = flow.filter(|_| report.replies.is_empty() && round == 1)
-                && !assistant.may_start(&talk, flow)
-            {
-                return Ok(refusal(say("no_start", &[("flow", flow.as_str())])));
-            }
-            match self.asked(&call, &report, &talk).await {
-                Some(answer) => report = self.turn(&call, Wish::Say(answer), round).await?,
-                None => return Ok(said.result(assistant.project(), &talk, call.context.ct.is_cancelled())),
-            }
-        }
-        said.hear(&report);
-        let talk = assistant.conversation(&call.id).await?;
-        Ok(said.result(assistant.project(), &talk, call.context.ct.is_cancelled()))
-    }
-
     /// One turn. Rounds of one call have keys of their own.
-    async fn turn(&self, call: &Call<'_>, wish: Wish, round: usize) -> Result<Report, ReceiveError> {
+    /// What is said in a `silent` one is no progress.
+    pub(super) async fn turn(
+        &self,
+        call: &Call<'_>,
+        wish: Wish,
+        round: usize,
+        silent: bool,
+    ) -> Result<Report, ReceiveError> {
         let key = match (call.key.as_str(), round) {
             ("", _) => String::new(),
             (key, 0) => key.to_owned(),
             (key, round) => format!("{key}/{round}"),
         };
-        let sink = Box::new(ProgressSink::new(call.context));
+        let sink = Box::new(ProgressSink::new(call.context, silent));
         let assistant = &self.shared.assistant;
         match wish {
             Wish::Say(text) => {
@@ -192,15 +214,6 @@ impl Session {
             }
         }
     }
-
-    /// Puts the open question to the person, where the host can and it was wished for; what they answered, as a message.
-    async fn asked(&self, call: &Call<'_>, report: &Report, talk: &Conversation) -> Option<String> {
-        if !self.shared.offer.elicits || report.repeated || call.context.ct.is_cancelled() {
-            return None;
-        }
-        let question = question::open(self.shared.assistant.project(), talk)?;
-        question.put(&question::words(report), call.context, self.shared.assistant.clock()).await
-    }
 }
 
 /// Whether this request belongs to no session, so that nothing but the request itself says who calls.
@@ -214,12 +227,12 @@ pub(super) fn is_newer(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
 }
 
-fn named_by(scope: &str, key: &str) -> String {
-    let digest = Sha256::digest(format!("{scope}\n{key}").as_bytes());
-    digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+/// A short digest.
+pub(super) fn digest(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// An answer that says what was wrong.
-fn refusal(problem: String) -> CallToolResult {
+pub(super) fn refusal(problem: String) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(problem)])
 }

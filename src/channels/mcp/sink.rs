@@ -24,8 +24,10 @@ pub(super) struct ProgressSink {
 }
 
 impl ProgressSink {
-    pub(super) fn new(context: &RequestContext<RoleServer>) -> Self {
-        let told = context.meta.get_progress_token().map(|token| (token, context.peer.clone()));
+    /// A `silent` one tells nothing.
+    pub(super) fn new(context: &RequestContext<RoleServer>, silent: bool) -> Self {
+        let token = context.meta.get_progress_token().filter(|_| !silent);
+        let told = token.map(|token| (token, context.peer.clone()));
         Self { told, count: 0.0, stop: context.ct.clone() }
     }
 

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod bounds;
+mod forms;
 mod over_http;
 mod stopping;
 
@@ -35,11 +36,16 @@ slots:
   size: {type: categorical, values: [small, large], mappings: [{type: from_llm}]}
   count: {type: float, min_value: 1, max_value: 9, mappings: [{type: from_llm}]}
   sure: {type: bool, mappings: [{type: from_llm}]}
+  note: {type: text, initial_value: no, mappings: [{type: from_llm}]}
+  pace: {type: categorical, values: [slow, fast], mappings: [{type: from_llm}]}
   member: {type: bool, initial_value: false, mappings: [{type: controlled}]}
 responses:
   utter_ask_name: [{text: Who are you?}]
   utter_ask_size: [{text: Which size?, buttons: [{title: Small, payload: '/SetSlots(size=small)'}]}]
   utter_ask_count: [{text: How many?}]
+  utter_ask_note: [{text: 'Anything else?'}]
+  utter_ask_pace: [{text: 'How fast?', buttons: [{title: As usual, payload: '/SetSlots(pace=slow)'}, {title: At once, payload: '/SetSlots(pace=fast)'}]}]
+  utter_noted: [{text: '{note}, {pace}'}]
   utter_ask_sure: [{text: 'Send {count} {size} ones?'}]
   utter_hello: [{text: 'Hello {name}!'}]
   utter_sent: [{text: Sent.}]
@@ -59,6 +65,13 @@ flows:
       - {collect: sure, ask_before_filling: true}
       - {action: action_send}
       - {action: utter_sent}
+  notes:
+    description: Takes a note.
+    run_pattern_completed: false
+    steps:
+      - {id: how, collect: pace}
+      - {collect: note, ask_before_filling: true}
+      - {action: utter_noted}
   club: {description: For members., if: slots.member, run_pattern_completed: false, steps: [{action: utter_club}]}
   broken: {description: Breaks., run_pattern_completed: false, steps: [{action: action_break}]}
   inner: {description: Only for others., if: false, steps: [{action: utter_hello}]}
@@ -178,7 +191,7 @@ async fn flows_are_tools_with_the_values_they_take() {
     let client = client(&assistant(&["x"]), Offer::default()).await;
     let tools = client.list_all_tools().await.unwrap();
     let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
-    assert_eq!(names, ["converse", "greet", "order", "club", "broken"], "not those that only others reach");
+    assert_eq!(names, ["converse", "greet", "order", "notes", "club", "broken"], "not those that only others reach");
     let schema = Json::Object((*tools[2].input_schema).clone());
     let size = json!({"type": "string", "enum": ["small", "large"], "description": "the size"});
     assert_eq!(schema["properties"]["size"], size);
@@ -289,26 +302,6 @@ async fn a_transcript_is_for_the_session_that_began_the_talk() {
     call(&other, "converse", json!({"message": "/SetSlots(name=Eve)", "conversation_id": talk(&first)})).await;
     assert_eq!(read(&other, &address).await, None, "not even with its id");
     assert!(read(&mine, &address).await.unwrap().ends_with("assistant: Hello Eve!"));
-}
-
-#[tokio::test]
-async fn questions_are_put_to_the_person_where_that_is_wished_for() {
-    let offer = Offer { elicits: true, ..Offer::default() };
-    let desk = Desk::new(&assistant(&[]), offer);
-    let host = Host::default();
-    *host.answers.lock().unwrap() = vec![json!({"size": "small"}), json!({"count": 2}), json!({"sure": true})];
-    let client = at(&desk, host.clone()).await;
-    let done = call(&client, "order", json!({})).await;
-    assert!(texts(&done).contains("Sent.") && data(&done)["waiting_for_input"] == false, "{done:?}");
-    let asked = host.asked.lock().unwrap().clone();
-    let words: Vec<&str> = asked.iter().map(|(words, _)| words.as_str()).collect();
-    assert_eq!(words[..2], ["Which size?", "How many?"]);
-    assert_eq!(asked[0].1["properties"]["size"]["enum"], json!(["small", "large"]));
-    // Nobody answers: the call ends where it would have without asking.
-    let open = call(&client, "order", json!({})).await;
-    assert_eq!(data(&open)["question"]["slot"], "size");
-    let without = at(&desk, Host { cannot_ask: true, ..Host::default() }).await;
-    assert_eq!(data(&call(&without, "order", json!({})).await)["waiting_for_input"], true);
 }
 
 #[tokio::test]

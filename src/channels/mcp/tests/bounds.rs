@@ -53,6 +53,34 @@ async fn a_call_puts_so_many_questions() {
 }
 
 #[tokio::test]
+async fn a_form_has_so_many_fields() {
+    let many = limits::MCP_SERVED_FIELDS + 2;
+    let lines = |line: fn(usize) -> String| (0..many).map(line).collect::<String>();
+    let slots = lines(|n| format!("  s{n}: {{type: text, mappings: [{{type: from_llm}}]}}\n"));
+    let asks = lines(|n| format!("  utter_ask_s{n}: [{{text: 'Number {n}?'}}]\n"));
+    let steps = lines(|n| format!("      - {{collect: s{n}}}\n"));
+    let domain = format!("slots:\n{slots}responses:\n{asks}");
+    let flows =
+        format!("flows:\n  all:\n    description: Asks.\n    run_pattern_completed: false\n    steps:\n{steps}");
+    let files = [("config.yml", CONFIG), ("domain.yml", &domain), ("flows/all.yml", &flows)];
+    let assistant = Assistant::builder_from_texts(files)
+        .unwrap()
+        .model(Arc::new(ScriptedLlm::strict([""; 0])))
+        .store(Arc::new(MemoryStore::default()))
+        .build()
+        .unwrap();
+    let host = Host::default();
+    let all: serde_json::Map<String, Json> = (0..many).map(|n| (format!("s{n}"), json!(format!("v{n}")))).collect();
+    *host.answers.lock().unwrap() = vec![Json::Object(all.clone()), Json::Object(all)];
+    let desk = Desk::new(&assistant, Offer { elicits: true, ..Offer::default() });
+    let done = call(&at(&desk, host.clone()).await, "all", json!({})).await;
+    assert_eq!(data(&done)["waiting_for_input"], false);
+    let asked = host.asked.lock().unwrap().clone();
+    let fields: Vec<usize> = asked.iter().map(|(_, schema)| schema["properties"].as_object().unwrap().len()).collect();
+    assert_eq!(fields, [limits::MCP_SERVED_FIELDS, 2]);
+}
+
+#[tokio::test]
 async fn a_transcript_holds_the_newest() {
     let assistant = assistant(&[]);
     let client = client(&assistant, Offer::default()).await;
@@ -99,4 +127,14 @@ async fn a_person_who_does_not_answer_is_waited_for_so_long() {
     let open = client.call_tool(params("order", json!({}), "")).await.unwrap();
     assert_eq!(data(&open)["question"]["slot"], "size");
     assert!(clock.slept().contains(&limits::MCP_SERVED_ANSWER), "{:?}", clock.slept());
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_long_is_refused_and_the_next_is_read() {
+    let client = client(&assistant(&["start flow greet"]), Offer::default()).await;
+    let long = "x".repeat(limits::MCP_SERVED_LINE);
+    let refused = client.call_tool(params("converse", json!({"message": long}), "")).await.unwrap_err();
+    assert!(refused.to_string().contains(&format!("longer than {} bytes", limits::MCP_SERVED_LINE)), "{refused}");
+    let next = call(&client, "converse", json!({"message": "hello"})).await;
+    assert!(texts(&next).starts_with("Who are you?"), "{next:?}");
 }
