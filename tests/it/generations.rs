@@ -125,7 +125,7 @@ async fn a_project_of_each_generation_talks() {
 fn every_key_of_the_format_stands_in_one_of_them() {
     let mut written = BTreeSet::new();
     // One key is an alternative to others, which a project cannot have at once.
-    for word in ["redis_url", "basic_auth"] {
+    for word in ["redis_url", "basic_auth", "secret"] {
         written.insert(word.to_owned());
     }
     for generation in GENERATIONS {
