@@ -50,7 +50,11 @@ impl Family {
         let mut numbers = parts.iter().filter(|part| part.len() < 3).filter_map(|part| part.parse::<u32>().ok());
         let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         let newest = has("fable") || has("mythos");
-        let strict = newest || version >= (4, 5);
+        // One cloud, whose names begin with `anthropic.`, names only these for it.
+        let strict = match name.contains("anthropic.claude") {
+            true => matches!(version, (4, 5 | 6)),
+            false => newest || version >= (4, 5),
+        };
         let of = |thinking, efforts, samples| Self { thinking, efforts, samples, strict };
         if newest || (has("opus") && version >= (5, 5)) {
             of(Thinking::Always, ALWAYS, false)
@@ -178,6 +182,8 @@ mod tests {
             ("claude-sonnet-4-20250514", false),
             ("claude-haiku-4-5-20251001", true),
             ("anthropic.claude-opus-4-6-v1", true),
+            ("us.anthropic.claude-haiku-4-5-20251001-v1:0", true),
+            ("anthropic.claude-opus-4-7", false),
             ("claude-mythos-preview", true),
             ("some-proxy-name", false),
         ] {

@@ -56,7 +56,8 @@ const OWN_KEYS: &[&str] = &[
 pub(super) struct Settled {
     pub(super) family: Family,
     caching: Caching,
-    /// Whether tools may be marked strict: the model knows it, and the entry does not forbid it (`strict: false`).
+    /// Whether tools may be marked strict: the model knows it, and the entry neither forbids it (`strict: false`) nor has a
+    /// schema for answers.
     strict: bool,
     extra: Map<String, Value>,
 }
@@ -82,7 +83,10 @@ impl Settled {
             Some(many @ Value::Array(_)) => drop(extra.insert("stop_sequences".into(), many.clone())),
             _ => {}
         }
-        let strict = family.strict && config.extra.get("strict").and_then(Value::as_bool).unwrap_or(true);
+        // A schema for answers, which an entry may bring, takes from the same room: then there are no marks.
+        let has_format = extra.get("output_config").is_some_and(|config| config.get("format").is_some());
+        let allowed = config.extra.get("strict").and_then(Value::as_bool).unwrap_or(true);
+        let strict = family.strict && allowed && !has_format;
         Ok(Self { family, caching: Caching::of(config)?, strict, extra })
     }
 }

@@ -1,8 +1,9 @@
 //! Which tools are marked strict: the vendor then holds the arguments of a call to the schema of its tool.
 //!
 //! It compiles the schemas for that, knows few of JSON Schema's words, and refuses a whole request for one schema too many.
-//! So a tool is marked only where that cannot happen; the arguments of all tools are checked on this side anyway.
-//! Source: the vendor's page on structured outputs, November 2026.
+//! So a tool is marked only within the limits that the vendor names; the arguments of all tools are checked on this side anyway.
+//! It also limits the size of what it compiles, in a measure that it does not tell: who meets that sets `strict: false`.
+//! Source: the vendor's page on structured outputs, September 2026.
 
 use serde_json::{Map, Value};
 
@@ -14,11 +15,11 @@ const TOOLS: usize = 20;
 const UNIONS: usize = 16;
 /// Properties that may be left out, in all of them.
 const OPTIONAL: usize = 24;
-/// Levels of a schema that are looked at; the vendor compiles none that is deep.
+/// Levels of a schema that are looked at; a bound of ours, the vendor names none.
 const DEPTH: usize = 8;
 
 /// The words of JSON Schema that the vendor compiles and that need no look at what they hold.
-const HARMLESS: &[&str] = &["title", "description", "required", "default"];
+const HARMLESS: &[&str] = &["description", "required", "default"];
 
 /// What is left of what one request may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
