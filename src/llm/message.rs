@@ -5,7 +5,9 @@ use std::{fmt, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{oddity::Oddity, price::rounded};
+pub use segue_engine::conversation::Usage;
+
+use super::oddity::Oddity;
 
 /// One message of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -232,47 +234,4 @@ pub enum Finish {
     Length,
     /// The vendor's filter cut it: the text is incomplete and calls are dropped.
     ContentFilter,
-}
-
-/// Tokens of one call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Usage {
-    /// Tokens of the request, cached ones included.
-    pub input: u64,
-    /// Tokens of the answer, hidden reasoning included.
-    pub output: u64,
-    /// Those of `input` that came from the vendor's cache.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub cached: u64,
-    /// Those of `input` that were written to the vendor's cache, where it says so.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub cache_written: u64,
-    /// Those of `output` that were hidden reasoning.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub reasoning: u64,
-    /// The vendor gave no believable figures; these are counted from bytes (four to a token).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub estimated: bool,
-    /// What they cost, where the model's entry has prices.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<f64>,
-}
-
-fn is_zero(n: &u64) -> bool {
-    *n == 0
-}
-
-impl std::ops::AddAssign for Usage {
-    fn add_assign(&mut self, other: Self) {
-        self.input = self.input.saturating_add(other.input);
-        self.output = self.output.saturating_add(other.output);
-        self.cached = self.cached.saturating_add(other.cached);
-        self.cache_written = self.cache_written.saturating_add(other.cache_written);
-        self.reasoning = self.reasoning.saturating_add(other.reasoning);
-        self.estimated = self.estimated || other.estimated;
-        self.cost = match (self.cost, other.cost) {
-            (Some(mine), Some(more)) => Some(rounded(mine + more)),
-            (mine, more) => mine.or(more),
-        };
-    }
 }

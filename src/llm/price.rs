@@ -1,5 +1,6 @@
 //! What a call costs: the prices of a model's entry times the tokens of its answer.
 
+use segue_engine::conversation::rounded;
 use serde_json::Value;
 
 use super::{ModelConfig, message::Usage};
@@ -58,11 +59,6 @@ impl Prices {
             + times(usage.reasoning, self.reasoning);
         rounded(cost)
     }
-}
-
-/// Sums of small decimal prices without the dust of binary fractions: to a millionth of a millionth.
-pub(super) fn rounded(cost: f64) -> f64 {
-    (cost * 1e12).round() / 1e12
 }
 
 #[cfg(test)]

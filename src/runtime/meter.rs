@@ -13,7 +13,7 @@ use crate::{
     cx::StepKey,
     knowledge::Looked,
     limits,
-    llm::{Answer, ChatRequest, LlmError, LlmErrorKind, Usage},
+    llm::{Answer, ChatRequest, LlmError, LlmErrorKind},
     store::StoreError,
     tools::ToolSpec,
     understanding::Choice,
@@ -191,8 +191,7 @@ impl Meter {
 
 /// What one answer used.
 pub(super) fn used(answer: &Answer) -> ModelsUsed {
-    let Usage { input, output, cached, cache_written, reasoning, estimated, cost } = answer.usage;
-    ModelsUsed { answers: 1, input, output, cached, cache_written, reasoning, estimated, cost }
+    ModelsUsed::once(answer.usage)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -103,22 +103,11 @@ impl<'a> Models<'a> {
         Ok(model)
     }
 
-    /// `fallbacks` of a group's router: other groups, each once.
+    /// The groups that stand in for this one, and are there.
     fn stand_ins(&self, id: &Arc<str>) -> Vec<Arc<str>> {
         let groups = &self.project.endpoints.model_groups;
-        let written = groups.get(id).and_then(|group| group.router.as_ref()?.get("fallbacks"));
-        let names = match written {
-            Some(Json::String(one)) => vec![one.as_str()],
-            Some(Json::Array(many)) => many.iter().filter_map(Json::as_str).collect(),
-            _ => Vec::new(),
-        };
-        let mut found: Vec<Arc<str>> = Vec::new();
-        for group in names.iter().filter_map(|name| groups.get(*name)) {
-            if group.id != *id && !found.contains(&group.id) {
-                found.push(group.id.clone());
-            }
-        }
-        found
+        let named = groups.get(id).map(|group| group.fallbacks.as_slice()).unwrap_or_default();
+        named.iter().filter(|name| groups.contains_key(*name)).cloned().collect()
     }
 
     /// The embedding model of a component: its group, or its own settings.
@@ -211,5 +200,56 @@ impl Llm for Nobody {
         _: &'a crate::cx::Cx,
     ) -> futures::future::BoxFuture<'a, Result<llm::ChatStream, llm::LlmError>> {
         Box::pin(std::future::ready(Err(llm::LlmErrorKind::Unscripted.into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        llm::{ChatMessage, ChatRequest, LlmErrorKind, Purpose, testing::ManualClock},
+        project::from_texts,
+    };
+
+    /// A project as its author writes it: the first group fails, and the group that its router names answers.
+    #[tokio::test]
+    async fn the_group_that_a_router_names_stands_in() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(
+            folder.path().join("spare.yml"),
+            "rules: [{when: {purpose: agent}, say: 'Hello from the spare.'}]",
+        )
+        .unwrap();
+        let endpoints = |fallbacks: &str| {
+            format!(
+                "model_groups: [{{id: main, router: {{{fallbacks}}}, models: [{{provider: self-hosted, model: m, \
+                 api_base: 'http://127.0.0.1:9/v1', num_retries: 0}}]}}, \
+                 {{id: spare, models: [{{provider: scripted, script: spare.yml}}]}}]"
+            )
+        };
+        for (written, stands_in) in
+            [("fallbacks: [spare]", true), ("fallbacks: [{main: [spare]}]", true), ("cooldown_time: 5", false)]
+        {
+            let endpoints = endpoints(written);
+            let config =
+                "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n";
+            let loaded = from_texts([("config.yml", config), ("domain.yml", ""), ("endpoints.yml", &*endpoints)]);
+            let project = loaded.project.unwrap_or_else(|| unreachable!("{:?}", loaded.findings));
+            let models = Models::new(&project, folder.path(), Outbound::new(), 7);
+            let model = models.open(Some("main"), &Map::new()).unwrap();
+            let cx = ManualClock::new().cx(Duration::from_secs(60));
+            let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);
+            let answer = match model.chat(request, &cx).await {
+                Ok(stream) => stream.finish().await,
+                Err(error) => Err(error),
+            };
+            match stands_in {
+                true => assert_eq!(&*answer.unwrap().text, "Hello from the spare.", "{written}"),
+                false => assert_eq!(answer.unwrap_err().kind, LlmErrorKind::Unreachable, "{written}"),
+            }
+        }
     }
 }

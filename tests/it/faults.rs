@@ -486,11 +486,12 @@ async fn l24_what_a_turn_used_is_stored_and_shown() {
     row.say("please ask the clerk").await;
     row.say("the first").await;
     let traces = row.world.assistant.trace(&"u".into(), None).await.unwrap();
-    let (first, second) = (&traces[0].used, &traces[1].used);
-    assert_eq!((first.answers, first.input, first.cached, first.cost), (2, 200, 120, Some(0.25)));
+    let (first, second) = (&traces[0].used.usage, &traces[1].used.usage);
+    assert_eq!((first.input, first.cached, first.cost), (200, 120, Some(0.25)));
+    assert_eq!((traces[0].used.answers, traces[1].used.answers), (2, 2));
     assert!(first.estimated && !second.estimated, "a figure that was guessed says so");
-    assert_eq!((second.answers, second.cost), (2, Some(0.5)));
-    assert_eq!((traces[1].used_so_far.input, traces[1].used_so_far.cost), (400, Some(0.75)));
+    assert_eq!(second.cost, Some(0.5));
+    assert_eq!((traces[1].used_so_far.usage.input, traces[1].used_so_far.usage.cost), (400, Some(0.75)));
     let turns = row.world.assistant.store().turns(&"u".into()).await.unwrap();
     let last = serde_json::to_value(turns[1].events.last().unwrap()).unwrap();
     assert_eq!((&last["event"], &last["output"]), (&json!("models_used"), &json!(20)));

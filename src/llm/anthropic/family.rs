@@ -30,6 +30,8 @@ pub(super) struct Family {
     efforts: &'static [Effort],
     /// Whether it takes `temperature`, `top_p` and `top_k`.
     pub(super) samples: bool,
+    /// Whether it can hold calls to the schemas of their tools.
+    pub(super) strict: bool,
 }
 
 const BUDGETED: &[Effort] = &[Effort::None, Effort::Low, Effort::Medium, Effort::High];
@@ -47,8 +49,14 @@ impl Family {
         // Dates have eight digits; a version has one or two.
         let mut numbers = parts.iter().filter(|part| part.len() < 3).filter_map(|part| part.parse::<u32>().ok());
         let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        let of = |thinking, efforts, samples| Self { thinking, efforts, samples };
-        if has("fable") || has("mythos") || (has("opus") && version >= (5, 5)) {
+        let newest = has("fable") || has("mythos");
+        // One cloud, whose names begin with `anthropic.`, names only these for it.
+        let strict = match name.contains("anthropic.claude") {
+            true => matches!(version, (4, 5 | 6)),
+            false => newest || version >= (4, 5),
+        };
+        let of = |thinking, efforts, samples| Self { thinking, efforts, samples, strict };
+        if newest || (has("opus") && version >= (5, 5)) {
             of(Thinking::Always, ALWAYS, false)
         } else if has("sonnet") && version >= (5, 5) {
             of(Thinking::AdaptiveUnless("between_tools"), SINCE_4_7, false)
@@ -74,8 +82,7 @@ impl Family {
             efforts: self.efforts,
             tools: true,
             parallel_switch: true,
-            // The vendor compiles strict schemas and refuses many of JSON Schema's words; arguments are checked here anyway.
-            strict_tools: false,
+            strict_tools: self.strict,
             system_anywhere: false,
             stream_options: false,
         }
@@ -164,6 +171,23 @@ mod tests {
             ("claude-3-haiku-20240307", Effort::High, None),
         ] {
             assert_eq!(Family::of(model).effort(Some(asked)), sent, "{model} at {asked:?}");
+        }
+    }
+
+    #[test]
+    fn models_since_4_5_hold_calls_to_their_schemas() {
+        for (model, strict) in [
+            ("claude-3-7-sonnet-20250219", false),
+            ("claude-opus-4-1-20250805", false),
+            ("claude-sonnet-4-20250514", false),
+            ("claude-haiku-4-5-20251001", true),
+            ("anthropic.claude-opus-4-6-v1", true),
+            ("us.anthropic.claude-haiku-4-5-20251001-v1:0", true),
+            ("anthropic.claude-opus-4-7", false),
+            ("claude-mythos-preview", true),
+            ("some-proxy-name", false),
+        ] {
+            assert_eq!(Family::of(model).strict, strict, "{model}");
         }
     }
 

@@ -3,7 +3,8 @@
 //! *For*: one model behind one endpoint. *Entry*: [`Anthropic::new`]. *Never*: it retries nothing (the router does), follows no
 //! redirect, shows its key to nobody, and lets nobody read what the model thought.
 //!
-//! `family` holds facts about models, `request` builds the body out of `blocks` and `markers`, `stream` decodes the answer,
+//! `family` holds facts about models, `strict` which tools are held to their schemas, `request` builds the body out of
+//! `blocks` and `markers`, `stream` decodes the answer,
 //! `thoughts` keeps what must be given back. What stands around an answer is the same on every wire (`frame`),
 //! and so are the shapes of errors.
 //! Source: the vendor's API reference, November 2026.
@@ -13,6 +14,7 @@ mod family;
 mod markers;
 mod request;
 pub(crate) mod stream;
+mod strict;
 mod thoughts;
 
 use futures::future::BoxFuture;

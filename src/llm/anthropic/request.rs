@@ -13,6 +13,7 @@ use super::{
     blocks::{self, Marked, System, Turn, turns},
     family::{self, Family},
     markers::{self, Caching},
+    strict::Room,
 };
 use crate::{
     limits,
@@ -55,6 +56,9 @@ const OWN_KEYS: &[&str] = &[
 pub(super) struct Settled {
     pub(super) family: Family,
     caching: Caching,
+    /// Whether tools may be marked strict: the model knows it, and the entry neither forbids it (`strict: false`) nor has a
+    /// schema for answers.
+    strict: bool,
     extra: Map<String, Value>,
 }
 
@@ -79,7 +83,11 @@ impl Settled {
             Some(many @ Value::Array(_)) => drop(extra.insert("stop_sequences".into(), many.clone())),
             _ => {}
         }
-        Ok(Self { family, caching: Caching::of(config)?, extra })
+        // A schema for answers, which an entry may bring, takes from the same room: then there are no marks.
+        let has_format = extra.get("output_config").is_some_and(|config| config.get("format").is_some());
+        let allowed = config.extra.get("strict").and_then(Value::as_bool).unwrap_or(true);
+        let strict = family.strict && allowed && !has_format;
+        Ok(Self { family, caching: Caching::of(config)?, strict, extra })
     }
 }
 
@@ -116,6 +124,8 @@ struct Tool<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     description: &'a str,
     input_schema: Cow<'a, Value>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    strict: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     cache_control: Option<&'a Value>,
 }
@@ -137,7 +147,7 @@ pub(super) fn body(
 
     let System { blocks: mut system, rest } = blocks::system(&request.messages);
     let mut messages = turns(rest, &config.model);
-    let mut tools = tools(request, rest);
+    let mut tools = tools(request, rest, settled.strict);
     let caching = &settled.caching;
     let mut left = limits::MODEL_CACHE_MARKS;
     if let Some(last) = tools.last_mut() {
@@ -186,11 +196,13 @@ fn thinking(family: &Family, effort: Option<Effort>, extra: &mut Map<String, Val
 
 /// The tools on offer. When there are none but the history holds calls, the wire still wants their definitions: then the names
 /// that were called stand in, and [`choice`] forbids to call them.
-fn tools<'a>(request: &'a ChatRequest, messages: &'a [Arc<ChatMessage>]) -> Vec<Tool<'a>> {
+fn tools<'a>(request: &'a ChatRequest, messages: &'a [Arc<ChatMessage>], strict: bool) -> Vec<Tool<'a>> {
+    let mut room = Room::of(strict);
     let offered = request.tools.iter().map(|tool| Tool {
         name: &tool.name,
         description: &tool.description,
         input_schema: Cow::Borrowed(&*tool.parameters),
+        strict: room.takes(tool),
         cache_control: None,
     });
     let tools: Vec<Tool<'a>> = offered.collect();
@@ -206,7 +218,7 @@ fn tools<'a>(request: &'a ChatRequest, messages: &'a [Arc<ChatMessage>]) -> Vec<
     names.sort_unstable();
     names.dedup();
     let schema = || Cow::Owned(json!({"type": "object"}));
-    let tool = |name| Tool { name, description: "", input_schema: schema(), cache_control: None };
+    let tool = |name| Tool { name, description: "", input_schema: schema(), strict: false, cache_control: None };
     names.into_iter().map(tool).collect()
 }
 

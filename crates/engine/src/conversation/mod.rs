@@ -34,7 +34,7 @@ pub use self::{
     slots::{SlotState, Slots},
     stack::{AgentFrame, AgentState, FlowFrameType, Frame, FrameKind, PatternFrame, Position, RanStep, Stack},
     undo::Undo,
-    usage::ModelsUsed,
+    usage::{ModelsUsed, Usage, rounded},
 };
 use crate::{
     ids::{AgentName, ConversationId, FlowId},

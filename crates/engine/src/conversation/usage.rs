@@ -4,11 +4,9 @@ use std::{fmt, ops::AddAssign};
 
 use serde::{Deserialize, Serialize};
 
-/// Answers of models, their tokens, and what they cost. Calls that failed are not counted: vendors do not tell what those used.
+/// Tokens of one answer, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ModelsUsed {
-    /// Answers.
-    pub answers: u64,
+pub struct Usage {
     /// Tokens of the requests, cached ones included.
     pub input: u64,
     /// Tokens of the answers, unseen reasoning included.
@@ -16,13 +14,13 @@ pub struct ModelsUsed {
     /// Those of `input` that came from a vendor's cache.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cached: u64,
-    /// Those of `input` that were written to a vendor's cache.
+    /// Those of `input` that were written to a vendor's cache, where it says so.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cache_written: u64,
     /// Those of `output` that were unseen reasoning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning: u64,
-    /// Some of these were counted from bytes, since a vendor gave no figures.
+    /// A vendor gave no believable figures: some are counted from bytes, four to a token.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
     /// What the answers cost that have prices, in the currency of the project's author.
@@ -30,20 +28,38 @@ pub struct ModelsUsed {
     pub cost: Option<f64>,
 }
 
+/// Answers of models, their tokens, and what they cost. Calls that failed are not counted: vendors do not tell what those used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ModelsUsed {
+    /// Answers.
+    pub answers: u64,
+    /// What they used together.
+    #[serde(flatten)]
+    pub usage: Usage,
+}
+
 fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
+/// A price without the dust of binary fractions: to a millionth of a millionth.
+pub fn rounded(cost: f64) -> f64 {
+    (cost * 1e12).round() / 1e12
+}
+
 impl ModelsUsed {
+    /// What one answer used.
+    pub fn once(usage: Usage) -> Self {
+        Self { answers: 1, usage }
+    }
     /// Whether no model answered.
     pub fn is_nothing(&self) -> bool {
         self.answers == 0
     }
 }
 
-impl AddAssign for ModelsUsed {
+impl AddAssign for Usage {
     fn add_assign(&mut self, more: Self) {
-        self.answers = self.answers.saturating_add(more.answers);
         self.input = self.input.saturating_add(more.input);
         self.output = self.output.saturating_add(more.output);
         self.cached = self.cached.saturating_add(more.cached);
@@ -51,29 +67,36 @@ impl AddAssign for ModelsUsed {
         self.reasoning = self.reasoning.saturating_add(more.reasoning);
         self.estimated |= more.estimated;
         self.cost = match (self.cost, more.cost) {
-            // Without the dust of binary fractions: to a millionth of a millionth.
-            (Some(mine), Some(more)) => Some(((mine + more) * 1e12).round() / 1e12),
+            (Some(mine), Some(more)) => Some(rounded(mine + more)),
             (mine, more) => mine.or(more),
         };
+    }
+}
+
+impl AddAssign for ModelsUsed {
+    fn add_assign(&mut self, more: Self) {
+        self.answers = self.answers.saturating_add(more.answers);
+        self.usage += more.usage;
     }
 }
 
 /// For people: `3 answers, 1,200 tokens in (900 cached), 80 out, cost 0.0042`.
 impl fmt::Display for ModelsUsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let about = if self.estimated { "about " } else { "" };
+        let Usage { input, output, cached, cache_written, reasoning, estimated, cost } = self.usage;
+        let about = if estimated { "about " } else { "" };
         let answers = if self.answers == 1 { "answer" } else { "answers" };
-        write!(f, "{} {answers}, {about}{} tokens in", self.answers, self.input)?;
-        match (self.cached, self.cache_written) {
+        write!(f, "{} {answers}, {about}{input} tokens in", self.answers)?;
+        match (cached, cache_written) {
             (0, 0) => {}
             (cached, 0) => write!(f, " ({cached} cached)")?,
             (cached, written) => write!(f, " ({cached} cached, {written} written to the cache)")?,
         }
-        write!(f, ", {about}{} out", self.output)?;
-        if self.reasoning > 0 {
-            write!(f, " ({} reasoning)", self.reasoning)?;
+        write!(f, ", {about}{output} out")?;
+        if reasoning > 0 {
+            write!(f, " ({reasoning} reasoning)")?;
         }
-        match self.cost {
+        match cost {
             Some(cost) => write!(f, ", cost {cost}"),
             None => Ok(()),
         }
@@ -86,10 +109,9 @@ mod tests {
 
     #[test]
     fn sums_are_told_to_people_and_survive_storage() {
-        let mut used = ModelsUsed { answers: 1, input: 100, output: 7, ..ModelsUsed::default() };
+        let mut used = ModelsUsed::once(Usage { input: 100, output: 7, ..Usage::default() });
         assert_eq!(used.to_string(), "1 answer, 100 tokens in, 7 out");
-        used += ModelsUsed {
-            answers: 1,
+        used += ModelsUsed::once(Usage {
             input: 900,
             cached: 800,
             cache_written: 50,
@@ -97,13 +119,23 @@ mod tests {
             reasoning: 30,
             cost: Some(0.1),
             estimated: true,
-        };
-        used += ModelsUsed { answers: 1, cost: Some(0.2), ..ModelsUsed::default() };
+        });
+        used += ModelsUsed::once(Usage { cost: Some(0.2), ..Usage::default() });
         assert_eq!(
             used.to_string(),
             "3 answers, about 1000 tokens in (800 cached, 50 written to the cache), about 47 out (30 reasoning), cost 0.3"
         );
         let text = serde_json::to_string(&used).unwrap_or_default();
         assert_eq!(serde_json::from_str::<ModelsUsed>(&text).ok(), Some(used));
+    }
+
+    /// Turns that are stored have the figures beside the number of answers.
+    #[test]
+    fn figures_stand_where_they_always_stood() {
+        let stored = r#"{"answers":2,"input":200,"output":20,"cached":120,"cost":0.25}"#;
+        let usage = Usage { input: 200, output: 20, cached: 120, cost: Some(0.25), ..Usage::default() };
+        let used = ModelsUsed { answers: 2, usage };
+        assert_eq!(serde_json::from_str::<ModelsUsed>(stored).ok(), Some(used));
+        assert_eq!(serde_json::to_string(&used).ok().as_deref(), Some(stored));
     }
 }

@@ -118,6 +118,8 @@ pub struct ModelGroup {
     pub models: Vec<ModelDef>,
     /// `router`, as written.
     pub router: Option<Map<String, Json>>,
+    /// The groups that stand in when all models of this one fail, in order, each once; from its router.
+    pub fallbacks: Vec<Arc<str>>,
     /// Where it stands.
     pub place: Place,
 }

@@ -109,6 +109,26 @@ fn tools_and_the_choice_among_them() {
 }
 
 #[test]
+fn tools_are_strict_where_model_and_schema_allow_it() {
+    let closed = json!({
+        "type": "object", "properties": {"slot_value": {"type": ["string", "null"]}}, "required": ["slot_value"],
+        "additionalProperties": false,
+    });
+    let own = ToolSpec { parameters: Arc::new(closed), strict: true, ..tool("set_slot_a") };
+    let open = ToolSpec { strict: true, ..tool("book") };
+    let request = hello().with_tools(Arc::from([open, tool("find"), own]));
+    let marks = |model: &str, extra: Value| {
+        let body = sent(&config(model, extra), &request);
+        body["tools"].as_array().unwrap().iter().map(|tool| tool.get("strict").cloned()).collect::<Vec<_>>()
+    };
+    assert_eq!(marks("claude-haiku-4-5", json!({})), [None, None, Some(json!(true))]);
+    assert_eq!(marks("claude-opus-4-1", json!({})), [None, None, None], "a model that does not know it");
+    assert_eq!(marks("claude-haiku-4-5", json!({"strict": false})), [None, None, None], "the entry forbids it");
+    let format = json!({"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}});
+    assert_eq!(marks("claude-haiku-4-5", format), [None, None, None], "a schema for answers takes the room");
+}
+
+#[test]
 fn rounds_of_tools_keep_the_protocol() {
     let good = call("c1", Arguments::json(json!({"x": 1})));
     let bad = call("call:2", Arguments::Malformed { text: "{\"x\":".into(), error: "EOF".into() });

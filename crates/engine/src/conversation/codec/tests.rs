@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     conversation::{
         AgentFrame, AgentState, BotKind, BotMessage, Button, Command, EventKind, EventPlace, FilledBy, FlowFrameType,
-        Frame, FrameKind, PatternFrame, Position, RanStep, Reply, Trigger, TriggerKind, UserMessage,
+        Frame, FrameKind, ModelsUsed, PatternFrame, Position, RanStep, Reply, Trigger, TriggerKind, Usage, UserMessage,
     },
     time::Timestamp,
 };
@@ -260,4 +260,36 @@ fn the_shape_of_events_stands() {
         serde_json::to_string(&event(EventKind::Restart, None)).unwrap(),
         r#"{"timestamp":1.5,"event":"restart"}"#
     );
+}
+
+/// As turns were stored before their figures shared a definition with those of one answer.
+#[test]
+fn what_models_used_is_read_and_written_as_ever() {
+    let owner = ConversationId::from("a");
+    let all = r#""answers":2,"input":200,"output":20,"cached":120,"cache_written":7,"reasoning":3,"estimated":true,"cost":0.25"#;
+    let usage = Usage {
+        input: 200,
+        output: 20,
+        cached: 120,
+        cache_written: 7,
+        reasoning: 3,
+        estimated: true,
+        cost: Some(0.25),
+    };
+    let few = r#""answers":1,"input":5,"output":6"#;
+    let less = ModelsUsed::once(Usage { input: 5, output: 6, ..Usage::default() });
+    for (figures, used) in [(all, ModelsUsed { answers: 2, usage }), (few, less)] {
+        let text = format!(r#"{{"timestamp":1.5,"event":"models_used",{figures},"metadata":{{"active_flow":"f"}}}}"#);
+        let event = Event::from_json(&text).unwrap();
+        assert_eq!(event.kind, EventKind::ModelsUsed(used), "{text}");
+        assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
+        assert_eq!(serde_json::to_string(&event).unwrap(), text);
+
+        let mut snapshot = serde_json::to_value(Conversation::new(owner.clone())).unwrap();
+        snapshot["models"] = serde_json::from_str(&format!("{{{figures}}}")).unwrap();
+        let record = seal(owner.as_str(), 1, &snapshot, 0).unwrap();
+        let read = decode_snapshot(&owner, 1, &record).unwrap();
+        assert_eq!(read.models, used);
+        assert_eq!(serde_json::to_value(&read).unwrap(), snapshot);
+    }
 }

@@ -205,7 +205,11 @@ pub(crate) static ROUTER: Shape = Shape {
         key("cooldown_time", Takes::Number, "Seconds in which a model that failed is left alone."),
         key("allowed_fails", Takes::Number, "How often it may fail before that."),
         key("num_retries", Takes::Number, "How often a call is tried again, over all of them."),
-        key("fallbacks", Takes::Texts, "Groups that stand in when all models of this one fail, in order."),
+        key(
+            "fallbacks",
+            Takes::Any,
+            "Groups that stand in when all models of this one fail, in order: `[spare]`, or `[{main: [spare]}]` as LiteLLM has it.",
+        ),
         key("use_chat_completions_endpoint", Takes::Any, "For servers of your own; it is always used.").quiet(),
         key("cache_responses", Takes::Any, "Whether answers are kept; they are not.").quiet(),
         key("redis_host", Takes::Text, "Where routers of several processes meet.").quiet(),

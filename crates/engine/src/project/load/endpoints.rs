@@ -16,7 +16,7 @@ use super::{
         uses::Used,
         yaml::Node,
     },
-    a2a_server, action_endpoint, first_place, nlg,
+    a2a_server, action_endpoint, fallbacks, first_place, nlg,
 };
 use crate::ids::{ServerName, SlotName};
 
@@ -171,10 +171,12 @@ fn model_group(reader: &mut Reader<'_>, node: &Node) -> Option<ModelGroup> {
         );
     }
     let router = fields.node("router").filter(|router| router.map().is_some());
-    if let Some(router) = router.and_then(|router| reader.fields(router, &ROUTER)) {
-        for group in router.texts("fallbacks") {
-            reader.uses(Used::ModelGroup, group);
-        }
+    let id = fields.shared("id");
+    let mut stand_ins = Vec::new();
+    if let Some(router) = router.and_then(|router| reader.fields(router, &ROUTER))
+        && let Some(written) = router.node("fallbacks")
+    {
+        stand_ins = fallbacks::fallbacks(reader, id.as_deref().unwrap_or_default(), written);
     }
     let router = router.map(Node::json_map);
     if written.len() > 1 && router.is_none() {
@@ -186,7 +188,7 @@ fn model_group(reader: &mut Reader<'_>, node: &Node) -> Option<ModelGroup> {
             "Add `router: {routing_strategy: simple-shuffle}`, or keep one model.",
         );
     }
-    Some(ModelGroup { id: fields.shared("id")?, models, router, place: reader.place(fields.at("id")) })
+    Some(ModelGroup { id: id?, models, router, fallbacks: stand_ins, place: reader.place(fields.at("id")) })
 }
 
 fn model_def(reader: &mut Reader<'_>, node: &Node) -> Option<ModelDef> {

@@ -13,6 +13,7 @@ mod credentials;
 mod domain;
 mod endpoints;
 mod environment;
+mod fallbacks;
 mod flows;
 mod jwt;
 mod next;

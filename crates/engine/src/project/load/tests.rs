@@ -126,6 +126,36 @@ fn the_search_policy_and_its_store_are_read() {
 }
 
 #[test]
+fn groups_that_stand_in_are_read_in_every_form() {
+    let load_with = |router: &str| {
+        let group =
+            |id: &str, more: &str| format!("  - {{id: {id}, {more}models: [{{provider: openai, model: a}}]}}\n");
+        let main = group("main", &format!("router: {{fallbacks: {router}}}, "));
+        let endpoints = format!("model_groups:\n{main}{}{}", group("spare", ""), group("last", ""));
+        load(&[("config.yml", ""), ("domain.yml", DOMAIN), ("endpoints.yml", &endpoints)])
+    };
+    for (written, expected) in [
+        ("spare", vec!["spare"]),
+        ("[spare, last, spare, main]", vec!["spare", "last"]),
+        ("[{main: [spare, last]}]", vec!["spare", "last"]),
+        ("[{main: spare}, {spare: [last]}]", vec!["spare"]),
+        ("[{'*': [last]}, {main: [spare]}]", vec!["spare", "last"]),
+        ("{main: [spare]}", vec!["spare"]),
+        ("[]", vec![]),
+    ] {
+        let loaded = load_with(written);
+        let fallbacks = &loaded.project.unwrap().endpoints.model_groups["main"].fallbacks;
+        assert_eq!(fallbacks.iter().map(|group| &**group).collect::<Vec<_>>(), expected, "{written}");
+    }
+    for (written, code) in
+        [("[spair]", "F0606"), ("[{main: [spair]}]", "F0606"), ("[{mian: [spare]}]", "F0606"), ("[[spare]]", "F0108")]
+    {
+        let findings = load_with(written).findings;
+        assert!(findings.iter().any(|finding| finding.code == code), "{written}: {findings:?}");
+    }
+}
+
+#[test]
 fn endpoints_are_read_and_filled_from_the_environment() {
     let endpoints = "model_groups:\n  - id: main\n    router: {routing_strategy: simple-shuffle}\n    models:\n      - {provider: openai, model: a, api_key: '${KEY}', timeout: 7, custom_key: [1]}\n      - {provider: cassette, path: tapes}\nmcp_servers:\n  - {name: far, type: http, url: 'http://localhost:${PORT}/mcp', api_key: '${KEY}', header_name: X-Key, header_format: 'Key {key}', headers: {A: b}, effects: {pay: write}, tool_timeout: 2.5, meta_map: {static: {a: b}, from_slots: [{slot: name, param: who}]}}\n  - {name: near, type: stdio, command: segue, args: [demo, 7], env: {A: b}, trust_annotations: true}\naction_endpoint: {url: 'http://localhost:${PORT}/webhook'}\ninteraction_handling: {global_silence_timeout: 7}\n";
     let project = clean(&[("config.yml", ""), ("domain.yml", DOMAIN), ("endpoints.yml", endpoints)]);
