@@ -85,7 +85,7 @@ impl Settled {
         }
         // A schema for answers, which an entry may bring, takes from the same room: then there are no marks.
         let has_format = extra.get("output_config").is_some_and(|config| config.get("format").is_some());
-        let allowed = config.extra.get("strict").and_then(Value::as_bool).unwrap_or(true);
+        let allowed = config.extra.get("strict").and_then(Value::as_bool).unwrap_or(false);
         let strict = family.strict && allowed && !has_format;
         Ok(Self { family, caching: Caching::of(config)?, strict, extra })
     }

@@ -121,10 +121,10 @@ fn tools_are_strict_where_model_and_schema_allow_it() {
         let body = sent(&config(model, extra), &request);
         body["tools"].as_array().unwrap().iter().map(|tool| tool.get("strict").cloned()).collect::<Vec<_>>()
     };
-    assert_eq!(marks("claude-haiku-4-5", json!({})), [None, None, Some(json!(true))]);
-    assert_eq!(marks("claude-opus-4-1", json!({})), [None, None, None], "a model that does not know it");
-    assert_eq!(marks("claude-haiku-4-5", json!({"strict": false})), [None, None, None], "the entry forbids it");
-    let format = json!({"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}});
+    assert_eq!(marks("claude-haiku-4-5", json!({"strict": true})), [None, None, Some(json!(true))]);
+    assert_eq!(marks("claude-opus-4-1", json!({"strict": true})), [None, None, None], "a model that does not know it");
+    assert_eq!(marks("claude-haiku-4-5", json!({})), [None, None, None], "nobody asked for it");
+    let format = json!({"strict": true, "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}});
     assert_eq!(marks("claude-haiku-4-5", format), [None, None, None], "a schema for answers takes the room");
 }
 

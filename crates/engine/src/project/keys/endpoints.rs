@@ -131,7 +131,7 @@ pub(crate) static MODEL: Shape = Shape {
         key(
             "strict",
             Takes::Bool,
-            "`anthropic`: whether our tools may be marked strict; `false` for gateways that cannot.",
+            "`anthropic`: whether our tools may be marked strict; off unless `true`.",
         ),
         key("anthropic_beta", Takes::Texts, "`anthropic`: features that the vendor offers for trial."),
         key("weight", Takes::Number, "In a group: its part of the calls."),
