@@ -7,7 +7,7 @@ use std::{
 
 use rmcp::{
     ErrorData, RoleServer,
-    model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, JsonObject, ProtocolVersion},
+    model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, JsonObject, LoggingLevel, ProtocolVersion},
     service::RequestContext,
 };
 use segue_engine::{
@@ -39,8 +39,10 @@ pub(super) const PREFIX: &str = "mcp-";
 /// One session.
 pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
-    /// Tells the keys of this session from those of others.
-    scope: Uuid,
+    /// Tells this session, and its keys, from others.
+    pub(super) scope: Uuid,
+    /// From which level on it wishes to be told what happens.
+    level: Mutex<Option<LoggingLevel>>,
     /// The talks it began, the newest last.
     began: Mutex<VecDeque<ConversationId>>,
     /// Calls of this session.
@@ -70,7 +72,16 @@ pub(super) struct Call<'a> {
 impl Session {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let calls = Semaphore::new(limits::MCP_SERVED_CALLS);
-        Self { shared, scope: Uuid::new_v4(), began: Mutex::default(), calls }
+        Self { shared, scope: Uuid::new_v4(), level: Mutex::default(), began: Mutex::default(), calls }
+    }
+
+    /// From which level on it wishes to be told what happens.
+    pub(super) fn level(&self) -> Option<LoggingLevel> {
+        *self.level.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_level(&self, level: LoggingLevel) {
+        *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
     }
 
     /// The talks that this session began, oldest first.
@@ -197,7 +208,7 @@ impl Session {
         };
         let sink = Box::new(ProgressSink::new(call.context, silent));
         let assistant = &self.shared.assistant;
-        match wish {
+        let report = match wish {
             Wish::Say(text) => {
                 let message = UserMessage {
                     text: text.trim().into(),
@@ -212,7 +223,15 @@ impl Session {
                 let trigger = Trigger { what: TriggerKind::Request(flow), values, reminder: None };
                 assistant.trigger(call.id.clone(), trigger, MessageId::from(key), sink).await
             }
-        }
+        };
+        self.tell(&call.id, call.context).await;
+        report
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.shared.watchers.forget(self.scope, None);
     }
 }
 
