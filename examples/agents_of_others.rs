@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let listener = server::listen(&settings).await?;
     let url = format!("http://{}", listener.local_addr()?);
-    let agent = A2aAgent::new(&restaurant, offer, &Offer { url: url.clone(), local: true });
+    let agent = A2aAgent::new(&restaurant, offer, &Offer { url: url.clone(), local: true })?;
     let router = server::offered(server::router(&restaurant, &[]), &agent, &restaurant);
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
     let serving = server::serve(listener, router, &restaurant, async move {

@@ -4,10 +4,12 @@
 //! are not followed, proxies are not taken from the environment, and no request has a hidden time limit (callers wait
 //! through their [`Cx`](crate::cx::Cx)).
 
+mod addresses;
 mod guard;
 
 use std::{fmt, sync::Arc, sync::OnceLock};
 
+use self::addresses::Addresses;
 pub use self::guard::Guard;
 use crate::limits;
 
@@ -15,7 +17,21 @@ use crate::limits;
 ///
 /// Cheap to clone; clones share the pool. One per runtime: connections die with the runtime that opened them.
 #[derive(Clone, Default)]
-pub struct Outbound(Arc<OnceLock<Result<reqwest::Client, Unbuilt>>>);
+pub struct Outbound(Arc<Pools>);
+
+type Built = Result<reqwest::Client, Unbuilt>;
+
+/// The client, and its like for gRPC, which speaks HTTP/2 from the first byte.
+#[derive(Default)]
+struct Pools {
+    usual: OnceLock<Built>,
+    #[cfg(feature = "grpc")]
+    http2: OnceLock<Built>,
+    /// Certificates that both trust beside those of the machine.
+    #[cfg(feature = "grpc")]
+    trusted: Vec<reqwest::Certificate>,
+    addresses: Addresses,
+}
 
 /// The client could not be built: the machine's certificates or TLS are unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,8 +49,43 @@ impl Outbound {
     /// # Errors
     /// [`Unbuilt`], the same on every call.
     pub fn client(&self) -> Result<&reqwest::Client, Unbuilt> {
-        self.0.get_or_init(build).as_ref().map_err(Clone::clone)
+        let made = || build_with(|settings| settings.dns_resolver(self.0.addresses.clone()));
+        self.0.usual.get_or_init(made).as_ref().map_err(Clone::clone)
     }
+
+    /// The host of `url` gave no answer: the next connection to it begins with the next of its addresses.
+    pub fn try_next_address(&self, url: &reqwest::Url) {
+        if let Some(host) = url.host_str() {
+            self.0.addresses.failed(host);
+        }
+    }
+
+    /// A pool for which one host has these addresses.
+    #[cfg(test)]
+    pub(crate) fn knowing(host: &str, found: &[std::net::SocketAddr]) -> Self {
+        Self(Arc::new(Pools { addresses: Addresses::knowing(host, found), ..Pools::default() }))
+    }
+
+    /// The client for gRPC, built on the first call.
+    ///
+    /// # Errors
+    /// [`Unbuilt`], the same on every call.
+    #[cfg(feature = "grpc")]
+    pub fn http2(&self) -> Result<&reqwest::Client, Unbuilt> {
+        let build = || {
+            build_with(|settings| {
+                let settings = settings.dns_resolver(self.0.addresses.clone());
+                http2(settings).tls_certs_merge(self.0.trusted.clone())
+            })
+        };
+        self.0.http2.get_or_init(build).as_ref().map_err(Clone::clone)
+    }
+}
+
+/// Without negotiation, since a server that speaks gRPC speaks nothing else; compression is gRPC's own affair.
+#[cfg(feature = "grpc")]
+fn http2(settings: reqwest::ClientBuilder) -> reqwest::ClientBuilder {
+    settings.http2_prior_knowledge().gzip(false)
 }
 
 impl Outbound {
@@ -48,12 +99,17 @@ impl Outbound {
         if certificates.is_empty() {
             return Err(Unbuilt("the file holds no certificate".to_owned()));
         }
-        install_tls();
-        #[allow(clippy::disallowed_methods)] // the one place that builds a client
-        let client = settings().tls_certs_merge(certificates).build().map_err(unbuilt)?;
-        let pool = Self::new();
-        let _ = pool.0.set(Ok(client));
-        Ok(pool)
+        let addresses = Addresses::default();
+        let (trusted, resolver) = (certificates.clone(), addresses.clone());
+        let client = build_with(|settings| settings.dns_resolver(resolver).tls_certs_merge(trusted))?;
+        Ok(Self(Arc::new(Pools {
+            usual: OnceLock::from(Ok(client)),
+            #[cfg(feature = "grpc")]
+            http2: OnceLock::new(),
+            #[cfg(feature = "grpc")]
+            trusted: certificates,
+            addresses,
+        })))
     }
 }
 
@@ -69,6 +125,7 @@ pub fn install_tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
+#[cfg(test)]
 fn build() -> Result<reqwest::Client, Unbuilt> {
     build_with(|settings| settings)
 }

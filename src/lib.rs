@@ -61,6 +61,8 @@ pub mod e2e;
 pub mod effect;
 pub mod environment;
 pub mod failpoint;
+#[cfg(feature = "grpc")]
+pub mod grpc;
 pub mod http;
 pub mod import;
 pub mod knowledge;

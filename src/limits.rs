@@ -11,6 +11,8 @@ pub const MODEL_CONNECT: Duration = Duration::from_secs(3);
 pub const MODEL_FIRST_TOKEN: Duration = Duration::from_secs(15);
 /// Model: between two events of an answer.
 pub const MODEL_IDLE: Duration = Duration::from_secs(10);
+/// Model: events that an answer gives in twice [`MODEL_IDLE`], or twice its `idle_timeout`, at least.
+pub const MODEL_RATE: u64 = 8;
 /// Model: a whole call, when the model entry sets no `timeout`.
 pub const MODEL_TOTAL: Duration = Duration::from_secs(45);
 /// Model: bytes of text in one answer.
@@ -258,6 +260,10 @@ pub const MCP_STABLE: Duration = Duration::from_secs(60);
 pub const MCP_TOKEN: usize = 64 * 1024;
 /// MCP: questions that a server may ask during one call.
 pub const MCP_QUESTIONS: usize = 8;
+/// MCP: how long the file of a login is waited for while another process changes it.
+pub const MCP_LOGIN_LOCK: Duration = Duration::from_secs(8);
+/// MCP: how long a login is refreshed at most, whether anybody waits for it or not.
+pub const MCP_REFRESH: Duration = Duration::from_secs(30);
 /// MCP: bytes that a server may have our model read at once.
 pub const MCP_SAMPLE: usize = 32 * 1024;
 /// MCP: tokens of one answer of our model to a server.
@@ -424,3 +430,21 @@ pub const A2A_PUSH_TRIES: u32 = 3;
 pub const A2A_PUSH_PAUSE: Duration = Duration::from_secs(1);
 /// Offered agent: time for one try of a report.
 pub const A2A_PUSH_WAIT: Duration = Duration::from_secs(10);
+/// Served agents: turns that are read at once, back to the beginning of a task.
+pub const A2A_TURNS: usize = 32;
+/// Tokens of callers: bytes of one.
+pub const JWT_TEXT: usize = 16 * 1024;
+/// Keys of an issuer: how many are read.
+pub const JWKS_KEYS: usize = 64;
+/// Keys of an issuer: how many are tried for a token that names none.
+pub const JWKS_TRIED: usize = 8;
+/// Keys of an issuer: bytes of an answer.
+pub const JWKS_ANSWER: usize = 256 * 1024;
+/// Keys of an issuer: time for an answer.
+pub const JWKS_WAIT: Duration = Duration::from_secs(5);
+/// Keys of an issuer: how long they are used before they are asked for again.
+pub const JWKS_LIFE: Duration = Duration::from_secs(600);
+/// Keys of an issuer: the shortest time between two questions.
+pub const JWKS_PAUSE: Duration = Duration::from_secs(10);
+/// Keys of an issuer: how long they are used at most while the issuer does not answer.
+pub const JWKS_STALE: Duration = Duration::from_secs(3_600);

@@ -18,6 +18,8 @@ pub struct Card {
     pub streams: bool,
     /// Whether it reports changes by itself.
     pub pushes: bool,
+    /// What operators should know: the way that the card prefers is not gone.
+    pub note: Option<String>,
 }
 
 /// One way to ask an agent.
@@ -40,6 +42,9 @@ pub enum Binding {
     Rpc,
     /// Plain HTTP: a path for each operation.
     Rest,
+    /// gRPC.
+    #[cfg(feature = "grpc")]
+    Grpc,
 }
 
 impl Interface {
@@ -48,7 +53,8 @@ impl Interface {
         match (self.generation, self.binding) {
             (Generation::New, _) => Dialect::New,
             (Generation::Old, Binding::Rpc) => Dialect::Old,
-            (Generation::Old, Binding::Rest) => Dialect::OldRest,
+            // What is written for plain HTTP is made from the messages of gRPC.
+            (Generation::Old, _) => Dialect::OldRest,
         }
     }
 }
@@ -68,16 +74,32 @@ impl Card {
             return Err("names no address: it has neither `url` nor `supportedInterfaces`".to_owned());
         }
         let others: Vec<String> = named.iter().map(|(_, transport, ..)| transport.clone()).collect();
+        let is_missed = |transport: &String| cfg!(not(feature = "grpc")) && transport.eq_ignore_ascii_case("GRPC");
         let interfaces: Vec<Interface> = named.into_iter().filter_map(known).collect();
         if interfaces.is_empty() {
-            return Err(format!("offers {} alone; JSONRPC and HTTP+JSON are spoken here", others.join(", ")));
+            let cure = if others.iter().any(is_missed) {
+                "this program was built without gRPC: build it with `--features grpc`, or let the agent offer one of these two"
+            } else {
+                "ask its makers for one of these"
+            };
+            let spoken = if cfg!(feature = "grpc") { "JSONRPC, HTTP+JSON and GRPC" } else { "JSONRPC and HTTP+JSON" };
+            return Err(format!("offers {} alone; {spoken} are spoken here ({cure})", others.join(", ")));
         }
+        let note = others.first().filter(|first| is_missed(first)).map(|_| {
+            let taken = if matches!(interfaces.first(), Some(Interface { binding: Binding::Rest, .. })) {
+                "HTTP+JSON"
+            } else {
+                "JSONRPC"
+            };
+            format!("the agent prefers gRPC, without which this program was built: {taken} is used; `--features grpc` changes that")
+        });
         let can = |key: &str| json.pointer(&format!("/capabilities/{key}")).and_then(Json::as_bool).unwrap_or_default();
         Ok(Self {
             name: json.get("name").and_then(Json::as_str).unwrap_or_default().to_owned(),
             interfaces,
             streams: can("streaming"),
             pushes: can("pushNotifications"),
+            note,
         })
     }
 }
@@ -120,11 +142,16 @@ fn known((url, transport, version, tenant): Named) -> Option<Interface> {
     let binding = match transport.to_ascii_uppercase().as_str() {
         "JSONRPC" => Binding::Rpc,
         "HTTP+JSON" => Binding::Rest,
+        #[cfg(feature = "grpc")]
+        "GRPC" => Binding::Grpc,
         _ => return None,
     };
     let major: u32 = version.trim_start_matches('v').split('.').next()?.parse().ok()?;
     let generation = if major == 0 { Generation::Old } else { Generation::New };
-    Some(Interface { url: url.trim_end_matches('/').to_owned(), binding, generation, tenant })
+    let url = url.trim_end_matches('/').to_owned();
+    #[cfg(feature = "grpc")]
+    let url = if binding == Binding::Grpc { crate::grpc::address(&url) } else { url };
+    Some(Interface { url, binding, generation, tenant })
 }
 
 #[cfg(test)]
@@ -158,7 +185,18 @@ mod tests {
             {"url": "http://h/new", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
             {"url": "http://h/old", "protocolBinding": "JSONRPC", "protocolVersion": "0.3"},
         ]});
-        assert_eq!(first(both), ("http://h/new".into(), Binding::Rpc, Generation::New));
+        let card = Card::read(&both).unwrap();
+        #[cfg(not(feature = "grpc"))]
+        {
+            assert_eq!(first(both), ("http://h/new".into(), Binding::Rpc, Generation::New));
+            let note = card.note.unwrap();
+            assert!(note.contains("JSONRPC is used") && note.contains("--features grpc"), "{note}");
+        }
+        #[cfg(feature = "grpc")]
+        {
+            assert_eq!(first(both), ("http://h:50051".into(), Binding::Grpc, Generation::New));
+            assert_eq!((card.note, card.interfaces.len()), (None, 3));
+        }
     }
 
     #[test]
@@ -166,7 +204,9 @@ mod tests {
         for (card, says) in [
             (json!([]), "no JSON object"),
             (json!({"name": "x"}), "`url`"),
-            (json!({"url": "h:1", "preferredTransport": "GRPC"}), "GRPC alone"),
+            (json!({"url": "h:1", "preferredTransport": "SOAP"}), "SOAP alone"),
+            #[cfg(not(feature = "grpc"))]
+            (json!({"url": "h:1", "preferredTransport": "GRPC"}), "--features grpc"),
         ] {
             let error = Card::read(&card).unwrap_err();
             assert!(error.contains(says), "{error}");

@@ -26,10 +26,23 @@ pub enum Line {
 
 /// Reads a stream.
 pub struct EventReader {
+    source: Source,
+    dialect: Dialect,
+}
+
+/// Where events come from.
+enum Source {
+    /// The body of an answer.
+    Body(Box<Body>),
+    /// Messages of gRPC, in the form of plain HTTP.
+    #[cfg(feature = "grpc")]
+    Messages(futures::stream::BoxStream<'static, Result<Json, Fault>>),
+}
+
+struct Body {
     response: reqwest::Response,
     cutter: Cutter,
     waiting: VecDeque<String>,
-    dialect: Dialect,
     binding: Binding,
     ended: bool,
 }
@@ -37,7 +50,14 @@ pub struct EventReader {
 impl EventReader {
     /// Reads the body of an answer.
     pub(super) fn new(response: reqwest::Response, dialect: Dialect, binding: Binding) -> Self {
-        Self { response, cutter: Cutter::default(), waiting: VecDeque::new(), dialect, binding, ended: false }
+        let body = Body { response, cutter: Cutter::default(), waiting: VecDeque::new(), binding, ended: false };
+        Self { source: Source::Body(Box::new(body)), dialect }
+    }
+
+    /// Reads what comes by gRPC.
+    #[cfg(feature = "grpc")]
+    pub(super) fn over(messages: futures::stream::BoxStream<'static, Result<Json, Fault>>, dialect: Dialect) -> Self {
+        Self { source: Source::Messages(messages), dialect }
     }
 
     /// What comes next. *Cancellation*: nothing is lost.
@@ -45,18 +65,51 @@ impl EventReader {
     /// # Errors
     /// [`Fault`]: the stream broke, says something unreadable, or tells an error of the protocol.
     pub async fn next(&mut self) -> Result<Line, Fault> {
+        let event = match &mut self.source {
+            Source::Body(body) => body.next().await?,
+            #[cfg(feature = "grpc")]
+            Source::Messages(messages) => match futures::StreamExt::next(messages).await {
+                Some(json) => Event::Json(json?),
+                None => Event::End,
+            },
+        };
+        match event {
+            Event::Json(json) => {
+                let update = reading::update(&json, self.dialect).map_err(unreadable)?;
+                Ok(Line::Update(Box::new(update)))
+            }
+            Event::Alive => Ok(Line::Alive),
+            Event::End => Ok(Line::End),
+        }
+    }
+}
+
+/// What a source gives.
+enum Event {
+    Json(Json),
+    Alive,
+    End,
+}
+
+fn unreadable(why: String) -> Fault {
+    Fault::new(FaultKind::Unreadable, format!("an event of the stream: {why}"))
+}
+
+impl Body {
+    async fn next(&mut self) -> Result<Event, Fault> {
         loop {
             if let Some(data) = self.waiting.pop_front() {
-                return self.read(&data).map(|update| Line::Update(Box::new(update)));
+                let json = serde_json::from_str(&data).map_err(|error| unreadable(error.to_string()))?;
+                return result_of(json, self.binding).map(Event::Json);
             }
             if self.ended {
-                return Ok(Line::End);
+                return Ok(Event::End);
             }
             match self.response.chunk().await {
                 Ok(Some(bytes)) => {
                     self.waiting.extend(self.cutter.feed(&bytes)?);
                     if self.waiting.is_empty() {
-                        return Ok(Line::Alive);
+                        return Ok(Event::Alive);
                     }
                 }
                 Ok(None) => {
@@ -69,13 +122,6 @@ impl EventReader {
                 }
             }
         }
-    }
-
-    fn read(&self, data: &str) -> Result<Update, Fault> {
-        let unreadable = |why: String| Fault::new(FaultKind::Unreadable, format!("an event of the stream: {why}"));
-        let json: Json = serde_json::from_str(data).map_err(|error| unreadable(error.to_string()))?;
-        let result = result_of(json, self.binding)?;
-        reading::update(&result, self.dialect).map_err(unreadable)
     }
 }
 
@@ -91,7 +137,7 @@ pub(super) fn result_of(mut json: Json, binding: Binding) -> Result<Json, Fault>
     match (binding, json.get_mut("result")) {
         (Binding::Rpc, Some(result)) => Ok(result.take()),
         (Binding::Rpc, None) => Err(Fault::new(FaultKind::Unreadable, "the answer holds neither `result` nor `error`")),
-        (Binding::Rest, _) => Ok(json),
+        _ => Ok(json),
     }
 }
 
@@ -99,6 +145,11 @@ pub(super) fn result_of(mut json: Json, binding: Binding) -> Result<Json, Fault>
 fn reason(error: &Json) -> Option<i64> {
     let details = error.get("details").and_then(Json::as_array)?;
     let word = details.iter().find_map(|detail| detail.get("reason").and_then(Json::as_str))?;
+    Some(code_of(word).unwrap_or(codes::INTERNAL))
+}
+
+/// The number of an error by its word.
+pub(super) fn code_of(word: &str) -> Option<i64> {
     Some(match word {
         "TASK_NOT_FOUND" => codes::NO_TASK,
         "TASK_NOT_CANCELABLE" => codes::NOT_CANCELABLE,
@@ -109,7 +160,8 @@ fn reason(error: &Json) -> Option<i64> {
         "VERSION_NOT_SUPPORTED" => codes::VERSION,
         "INVALID_PARAMS" => codes::PARAMS,
         "METHOD_NOT_FOUND" => codes::METHOD,
-        _ => codes::INTERNAL,
+        "INTERNAL_ERROR" => codes::INTERNAL,
+        _ => return None,
     })
 }
 

@@ -10,6 +10,8 @@ mod dialect;
 mod events;
 mod fault;
 mod follow;
+#[cfg(feature = "grpc")]
+mod grpc;
 pub mod model;
 pub mod reading;
 mod remote;

@@ -8,6 +8,8 @@ use std::{
 use futures::future::BoxFuture;
 use serde_json::{Map, Value as Json, json};
 
+#[cfg(feature = "grpc")]
+use super::card::Binding;
 use super::{
     Accepted, First, Listener, Outgoing, Peer,
     card::{Card, Interface, WELL_KNOWN},
@@ -89,6 +91,9 @@ pub struct Remote {
     state: Mutex<State>,
     /// For hosts that only the card names.
     guarded: OnceLock<Result<reqwest::Client, http::Unbuilt>>,
+    /// The same for gRPC.
+    #[cfg(feature = "grpc")]
+    guarded_http2: OnceLock<Result<reqwest::Client, http::Unbuilt>>,
 }
 
 struct State {
@@ -101,7 +106,15 @@ impl Remote {
     pub fn new(mut access: Access, around: Surroundings) -> Self {
         let credentials = Arc::new(std::mem::replace(&mut access.credentials, Credentials::None));
         let state = Mutex::new(State { card: None, health: Health::Unknown });
-        Self { access, credentials, around, state, guarded: OnceLock::new() }
+        Self {
+            access,
+            credentials,
+            around,
+            state,
+            guarded: OnceLock::new(),
+            #[cfg(feature = "grpc")]
+            guarded_http2: OnceLock::new(),
+        }
     }
 
     /// What is known of its health.
@@ -126,6 +139,9 @@ impl Remote {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
             Ok(card) => {
+                if let Some(note) = &card.note {
+                    tracing::info!(agent = %card.name, "{note}");
+                }
                 let card = Arc::new(card);
                 state.card = Some((card.clone(), self.around.clock.deadline(limits::A2A_CARD_LIFE)));
                 state.health = Health::Up;
@@ -239,13 +255,22 @@ impl Remote {
     /// The shared client for what the configuration names; for a host that only the card names one that looks at every address
     /// before it connects.
     fn client_for(&self, interface: &Interface) -> Result<reqwest::Client, http::Unbuilt> {
-        let CardPlace::Address(from) = &self.access.card else { return self.around.http.client().cloned() };
-        let (from, to) = (http::destination(from), http::destination(&interface.url));
-        match (from, to) {
-            (Ok(from), Ok(to)) if from.host_str() != to.host_str() => {
-                self.guarded.get_or_init(|| Guard::around(&from, []).client()).clone()
-            }
-            _ => self.around.http.client().cloned(),
+        let from = match &self.access.card {
+            CardPlace::File(_) => None,
+            CardPlace::Address(from) => http::destination(from).ok(),
+        };
+        let to = http::destination(&interface.url).ok();
+        let elsewhere = from.filter(|from| to.is_some_and(|to| from.host_str() != to.host_str()));
+        #[cfg(feature = "grpc")]
+        if interface.binding == Binding::Grpc {
+            return match elsewhere {
+                Some(from) => self.guarded_http2.get_or_init(|| Guard::around(&from, []).http2()).clone(),
+                None => self.around.http.http2().cloned(),
+            };
+        }
+        match elsewhere {
+            Some(from) => self.guarded.get_or_init(|| Guard::around(&from, []).client()).clone(),
+            None => self.around.http.client().cloned(),
         }
     }
 

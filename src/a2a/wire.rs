@@ -44,6 +44,10 @@ impl Wire {
     /// Asks, and reads the head of the answer, or all of it if it is no stream. A refusal of who we are is tried once more with
     /// another token where there can be one: it says that nothing was done.
     pub(super) async fn ask(&self, request: &Request, cx: &Cx) -> Result<Answered, Fault> {
+        #[cfg(feature = "grpc")]
+        if self.interface.binding == Binding::Grpc {
+            return super::grpc::ask(self, request, cx).await;
+        }
         let mut refused: Option<Secret> = None;
         loop {
             let header = match cx.wait(self.credentials.header(refused.as_ref())).await {

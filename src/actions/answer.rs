@@ -44,6 +44,12 @@ pub(super) fn read(name: &str, status: u16, body: &[u8], compressed: bool) -> An
     })
 }
 
+/// An answer that came whole.
+#[cfg(feature = "grpc")]
+pub(super) fn of(map: Map<String, Json>) -> Answer {
+    Answer::Outcome(ActionOutcome::Answered(answer(map)))
+}
+
 fn failed(code: &str, message: impl Into<String>) -> ActionOutcome {
     ActionOutcome::Failed(StepError::new(code, message))
 }

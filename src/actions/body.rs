@@ -38,13 +38,16 @@ impl Body<'_> {
             let mut capped = Capped::default();
             serde_json::to_writer(&mut capped, self).map_err(io::Error::from).map(|()| capped)
         };
-        written.map(|capped| capped.0).map_err(|_| {
-            format!(
-                "the conversation is larger than {} bytes: set `tracker_events: session` under `action_endpoint`",
-                limits::ACTION_REQUEST
-            )
-        })
+        written.map(|capped| capped.0).map_err(|_| too_large())
     }
+}
+
+/// What is said of a request that is larger than [`limits::ACTION_REQUEST`].
+pub(super) fn too_large() -> String {
+    format!(
+        "the conversation is larger than {} bytes: set `tracker_events: session` under `action_endpoint`",
+        limits::ACTION_REQUEST
+    )
 }
 
 /// Bytes up to the limit.

@@ -1,12 +1,14 @@
 //! Custom actions that run elsewhere: the client of action servers (dialogue.md 9).
 //!
-//! *For*: handing an action step to a server over HTTP, or to Python code that this program serves itself. *Entry*: [`open`],
+//! *For*: handing an action step to a server over HTTP or gRPC, or to Python code that this program serves itself. *Entry*: [`open`],
 //! then [`ActionServer::run`]. *Never*: nothing is tried twice here (the journal knows what may be repeated), a failure is never
 //! taken for success, and no event is applied or rendered: what the server says goes to the brain as it came.
 
 mod answer;
 mod body;
 mod client;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod module;
 mod wire;
 

@@ -207,7 +207,11 @@ async fn every_kind_of_failure_has_its_code() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for (url, code) in [
         (format!("http://127.0.0.1:{port}/webhook"), "unreachable"),
+        #[cfg(not(feature = "grpc"))]
         ("grpc://127.0.0.1:1".to_owned(), "unsupported"),
+        #[cfg(feature = "grpc")]
+        (format!("grpc://127.0.0.1:{port}"), "unreachable"),
+        ("grpc://169.254.169.254".to_owned(), "unsupported"),
         ("http://169.254.169.254/webhook".to_owned(), "unsupported"),
     ] {
         let (client, clock) = self::client(&url, |_| {});

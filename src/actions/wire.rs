@@ -32,17 +32,17 @@ use crate::{
 
 /// Everything about the exchange but the address.
 pub(super) struct Wire {
-    http: Result<Outbound, String>,
-    headers: Vec<(String, Secret)>,
-    params: Vec<(String, Secret)>,
-    basic: Option<(String, Secret)>,
+    pub(super) http: Result<Outbound, String>,
+    pub(super) headers: Vec<(String, Secret)>,
+    pub(super) params: Vec<(String, Secret)>,
+    pub(super) basic: Option<(String, Secret)>,
     domain: Box<RawValue>,
     /// Actions that ask for the domain by `send_domain`.
     asking: HashSet<String>,
-    digest: String,
+    pub(super) digest: String,
     selective: bool,
     compress: bool,
-    timeout: Duration,
+    pub(super) timeout: Duration,
     pub(super) wants: TrackerEvents,
     status: Mutex<Health>,
 }
@@ -111,6 +111,10 @@ impl Wire {
         domain: Option<&RawValue>,
         cx: &Cx,
     ) -> Result<Answer, StepError> {
+        #[cfg(feature = "grpc")]
+        if super::grpc::is_grpc(url) {
+            return self.call_by_grpc(url, request, domain, cx).await;
+        }
         let body = Body {
             next_action: request.action.as_str(),
             sender_id: request.conversation.as_str(),
@@ -148,8 +152,9 @@ impl Wire {
 
     /// A request with everything that says who we are. The words of an error never hold the address: it may hold a token.
     fn request(&self, method: reqwest::Method, url: &str) -> Result<reqwest::RequestBuilder, String> {
-        if url.starts_with("grpc") {
-            return Err("action servers are reached by HTTP only: start it without `--grpc`".to_owned());
+        if cfg!(not(feature = "grpc")) && url.starts_with("grpc") {
+            let cure = "build it with `--features grpc`, or start the action server without `--grpc` and give its HTTP address";
+            return Err(format!("this program was built without gRPC: {cure}"));
         }
         let mut url = destination(url).map_err(|_| "`url` of `action_endpoint` cannot be asked".to_owned())?;
         if !self.params.is_empty() {
@@ -195,6 +200,10 @@ impl Wire {
     /// # Errors
     /// It does not answer as an action server does, in words for operators.
     pub(super) async fn names(&self, url: &str, cx: &Cx) -> Result<Vec<String>, String> {
+        #[cfg(feature = "grpc")]
+        if super::grpc::is_grpc(url) {
+            return self.names_by_grpc(url, cx).await;
+        }
         let health = self.asked(url, "health", cx).await?;
         if health.get("status").and_then(Json::as_str) != Some("ok") {
             return Err("its `/health` does not say `ok`".to_owned());
@@ -233,7 +242,7 @@ impl Wire {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn note(&self, result: Result<(), &StepError>) {
+    pub(super) fn note(&self, result: Result<(), &StepError>) {
         let health = match result {
             Ok(()) => Health::Up,
             Err(error) if error.code == "unreachable" => Health::Down { reason: error.message.clone() },

@@ -72,7 +72,7 @@ impl Run<'_> {
         }
         if self.step.repairs < limits::AGENT_REPAIRS {
             self.step.repairs += 1;
-            spoken.end(BotKind::Intermediate, false, out, cx).await;
+            spoken.end(BotKind::Intermediate, out, cx).await;
             self.ledger.said(&spoken, BotKind::Intermediate, false, cx);
             self.session.push(answer.to_message());
             step::ask_proof(&mut self.session, self.prompts, &sentence);

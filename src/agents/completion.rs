@@ -110,6 +110,7 @@ impl<'a> Ledger<'a> {
             agent: Some(self.task.call.agent.clone()),
             reply_id: Some(spoken.id.clone()),
             in_exchange,
+            cut: spoken.cut,
             ..BotMessage::default()
         };
         self.event(EventKind::Bot(bot), cx);

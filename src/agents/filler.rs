@@ -128,7 +128,7 @@ impl<'a> Fillers<'a> {
     }
 
     async fn say(&mut self, text: &Arc<str>, at: usize, out: &mut dyn ReplySink, cx: &Cx) {
-        Spoken::whole(&cx.step(at), text.clone()).end(BotKind::Filler, false, out, cx).await;
+        Spoken::whole(&cx.step(at), text.clone()).end(BotKind::Filler, out, cx).await;
         self.last = Some(text.clone());
     }
 }

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use segue_engine::{
-    conversation::{AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, FilledBy, Reply},
+    conversation::{AgentCall, AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, FilledBy, Reply},
     ids::SlotName,
 };
-use serde_json::Map;
 use tokio::sync::mpsc;
 
 use super::{
@@ -16,7 +15,7 @@ use super::{
     gate::Gate,
     hooks::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch, ToolRecord},
     profile::Profile,
-    slot_tools,
+    remote, slot_tools,
     slots::RunSlots,
     speech::Spoken,
     step,
@@ -27,8 +26,8 @@ use crate::{conversation::ReplySink, cx::Cx, tools::invoke};
 pub(super) struct Hooked<'a> {
     pub(super) hooks: &'a dyn AgentHooks,
     pub(super) input: AgentInput,
-    /// The slots as the hook left them, where it changed any.
-    pub(super) view: Option<Map<String, serde_json::Value>>,
+    /// Whether it changed slots.
+    is_changed: bool,
     records: Vec<ToolRecord>,
 }
 
@@ -48,8 +47,24 @@ impl<'a> Hooked<'a> {
         let mut asked = Asked::new(task, "process_input", cx);
         let work = hooks.process_input(usual.clone(), &asked.given);
         let input = heard(work, &mut asked.speech, ledger, out, &asked.cx).await?;
-        let view = (input.slots != usual.slots).then(|| input.slots.clone());
-        Ok(Self { hooks, input, view, records: Vec::new() })
+        let is_changed = input.slots != usual.slots;
+        Ok(Self { hooks, input, is_changed, records: Vec::new() })
+    }
+
+    /// The call with the user's message as the hook wrote it.
+    pub(super) fn call(&self, task: &AgentTask<'_>) -> AgentCall {
+        AgentCall { user_message: self.input.user_message.clone(), ..task.call.clone() }
+    }
+
+    /// The task as the hook left it.
+    pub(super) fn task<'t>(&self, task: &AgentTask<'t>, call: &'t AgentCall) -> AgentTask<'t> {
+        AgentTask {
+            call,
+            metadata: Arc::new(self.input.metadata.clone()),
+            rewritten: call.user_message != task.call.user_message,
+            slots: self.is_changed.then(|| Arc::new(self.input.slots.clone())),
+            ..task.clone()
+        }
     }
 
     /// The results of the calls of one answer; what the hook makes of them is recorded and counts at once.
@@ -89,7 +104,7 @@ impl<'a> Hooked<'a> {
                 }
                 HookEvent::Bot { text } => {
                     let spoken = Spoken::whole(&cx.step(format!("bot.{at}")), text);
-                    spoken.end(BotKind::Intermediate, false, out, cx).await;
+                    spoken.end(BotKind::Intermediate, out, cx).await;
                     ledger.said(&spoken, BotKind::Intermediate, false, cx);
                 }
             }
@@ -140,14 +155,15 @@ async fn apply(
             }
             HookEvent::Bot { text } => {
                 let spoken = Spoken::whole(&cx.step(format!("bot.{at}")), text);
-                spoken.end(BotKind::Intermediate, false, out, cx).await;
+                spoken.end(BotKind::Intermediate, out, cx).await;
                 ledger.said(&spoken, BotKind::Intermediate, false, cx);
             }
         }
     }
     outcome.events.extend(ledger.into_events());
-    // The gate's own memory is none of a hook's business: a yes cannot be forged there.
-    outcome.metadata.extend(change.metadata.into_iter().filter(|(key, _)| !Gate::is_own(key)));
+    // The gate's own memory is none of a hook's business, nor where a remote task stands: a yes cannot be forged there.
+    let own = |key: &str| Gate::is_own(key) || task.definition.remote.is_some() && remote::is_own(key);
+    outcome.metadata.extend(change.metadata.into_iter().filter(|(key, _)| !own(key)));
     let held = !segue_engine::conversation::HeldCall::of(&outcome.metadata).is_empty();
     match (change.status.as_deref(), &outcome.status) {
         (Some("completed"), AgentStatus::AwaitingUser) if !held => outcome.status = AgentStatus::Finished,
@@ -218,14 +234,14 @@ fn output(task: &AgentTask<'_>, outcome: &AgentOutcome) -> AgentOutput {
 }
 
 /// One call of a hook: what it is given, and the other end of what it says.
-struct Asked {
-    given: HookCx,
-    speech: mpsc::Receiver<Arc<str>>,
-    cx: Cx,
+pub(super) struct Asked {
+    pub(super) given: HookCx,
+    pub(super) speech: mpsc::Receiver<Arc<str>>,
+    pub(super) cx: Cx,
 }
 
 impl Asked {
-    fn new(task: &AgentTask<'_>, name: &'static str, cx: &Cx) -> Self {
+    pub(super) fn new(task: &AgentTask<'_>, name: &str, cx: &Cx) -> Self {
         let cx = cx.step(name);
         let conversation = task.conversation;
         let channel = conversation.latest_message.as_ref().map_or("", |message| &*message.input_channel);
@@ -237,7 +253,7 @@ impl Asked {
 
 /// Waits for a hook and lets the user hear what it says meanwhile; into the events it comes once the hook is back, when the
 /// record of the call has set the clock.
-async fn heard<T>(
+pub(super) async fn heard<T>(
     mut work: BoxFuture<'_, Result<T, HookError>>,
     speech: &mut mpsc::Receiver<Arc<str>>,
     ledger: &mut Ledger<'_>,
@@ -264,6 +280,6 @@ async fn heard<T>(
 
 async fn tell(text: Arc<str>, said: &mut Vec<Spoken>, out: &mut dyn ReplySink, cx: &Cx) {
     let spoken = Spoken::whole(&cx.step(format!("say.{}", said.len())), text.trim().into());
-    spoken.end(BotKind::Filler, false, out, cx).await;
+    spoken.end(BotKind::Filler, out, cx).await;
     said.push(spoken);
 }

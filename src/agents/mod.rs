@@ -14,6 +14,7 @@ mod hooked;
 pub mod hooks;
 mod lasting;
 mod news;
+mod offer;
 mod profile;
 mod react;
 pub mod remote;
@@ -70,6 +71,8 @@ pub struct AgentTask<'a> {
     pub hooks: Option<Arc<dyn AgentHooks>>,
     /// Whether a hook wrote the user's message in other words: `call.user_message` stands for the one in the conversation.
     pub rewritten: bool,
+    /// The slots as a hook left them, where one changed any: what is not among them is not there for this run.
+    pub slots: Option<Arc<Map<String, Json>>>,
     /// What it asks of its surroundings beside models and tools.
     pub desk: &'a dyn Desk,
 }
@@ -121,19 +124,6 @@ pub trait Agent: Send + Sync {
     ///
     /// *Cancellation*: when `cx` is cancelled or its deadline passes, it ends at the next safe point with what has happened.
     fn run<'a>(&'a self, task: AgentTask<'a>, out: &'a mut dyn ReplySink, cx: &'a Cx) -> BoxFuture<'a, AgentOutcome>;
-}
-
-/// What registered hooks make of the outcome of an agent that works elsewhere, before anybody else sees it.
-pub async fn remote_outcome(
-    task: &AgentTask<'_>,
-    outcome: AgentOutcome,
-    out: &mut dyn ReplySink,
-    cx: &Cx,
-) -> AgentOutcome {
-    match &task.hooks {
-        Some(hooks) => hooked::close(&**hooks, task, true, outcome, out, cx).await,
-        None => outcome,
-    }
 }
 
 /// Names that tools of servers may not have in this run: those of the profile's own tools.

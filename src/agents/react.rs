@@ -3,23 +3,24 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use segue_engine::conversation::{AgentCall, AgentOutcome, AgentStatus, Event};
+use segue_engine::conversation::{AgentOutcome, AgentStatus, Event};
 
 use super::{
     Agent, AgentCard, AgentTask,
     claims::Claims,
-    completion::{self, Ledger},
+    completion::Ledger,
     filler::Fillers,
     gate::Gate,
     hooked::{self, Hooked},
     lasting::Lasting,
+    offer::Asking,
     profile::Profile,
     run::Run,
     session::Session,
     slots::RunSlots,
     step::{self, Step},
 };
-use crate::{conversation::ReplySink, cx::Cx, llm::ToolSpec, prompts::PromptSet};
+use crate::{conversation::ReplySink, cx::Cx, prompts::PromptSet};
 
 /// An agent that reasons and acts in turn (agents.md 3), open or task by the step that calls it.
 pub struct ReactAgent {
@@ -65,11 +66,8 @@ async fn run(task: &AgentTask<'_>, texts: Texts<'_>, out: &mut dyn ReplySink, cx
         Ok(hooked) => hooked,
         Err(error) => return hooked::failed(AgentOutcome { events: said, ..nothing(AgentStatus::Finished) }, &error),
     };
-    let message = hooked.input.user_message.clone();
-    let rewritten = message != task.call.user_message;
-    let call = AgentCall { user_message: message, ..task.call.clone() };
-    let metadata = Arc::new(hooked.input.metadata.clone());
-    let task = AgentTask { call: &call, metadata, rewritten, ..task.clone() };
+    let call = hooked.call(task);
+    let task = hooked.task(task, &call);
     let outcome = work(&task, texts, Some(hooked), said, out, cx).await;
     hooked::close(&**hooks, &task, false, outcome, out, cx).await
 }
@@ -84,21 +82,27 @@ async fn work(
     cx: &Cx,
 ) -> AgentOutcome {
     let profile = Profile::of(task);
-    let slots =
-        RunSlots::new(task.project, task.conversation).seen_as(hooked.as_ref().and_then(|hooked| hooked.view.clone()));
-    let offered = offered(task, &profile, &slots, (prompts, lasting), hooked.as_ref());
+    let slots = RunSlots::new(task.project, task.conversation).seen_as(task.slots.clone());
+    let mut ledger = Ledger::after(task, said);
+    let mut asking = Asking { task, hooked: hooked.as_ref(), ledger: &mut ledger, out: &mut *out, cx };
+    let offered = match asking.tools(&profile, &slots, (prompts, lasting)).await {
+        Ok(offered) => offered,
+        Err(error) => return broken(ledger, step::HOOK, error.to_string()),
+    };
     let narrowed = hooked.is_some().then(|| AgentTask {
         tools: task.tools.clone().only(|name| offered.iter().any(|tool| *tool.name == *name)),
         ..task.clone()
     });
     let task = narrowed.as_ref().unwrap_or(task);
-    let session = match Session::open(task, &profile, &slots, (prompts, lasting), hooked.as_ref()) {
+    let mut session = match Session::open(task, &profile, &slots, (prompts, lasting)) {
         Ok(session) => session,
-        Err(reason) => {
-            let outcome = nothing(step::failed(step::PROMPT, reason));
-            return AgentOutcome { events: said, ..outcome };
-        }
+        Err(reason) => return broken(ledger, step::PROMPT, reason),
     };
+    let mut asking = Asking { task, hooked: hooked.as_ref(), ledger: &mut ledger, out: &mut *out, cx };
+    match asking.prompt(session.prompt()).await {
+        Ok(prompt) => session.set_prompt(prompt),
+        Err(error) => return broken(ledger, step::HOOK, error.to_string()),
+    }
     let mut run = Run {
         task,
         prompts,
@@ -107,7 +111,7 @@ async fn work(
         offered,
         slots,
         session,
-        ledger: Ledger::after(task, said),
+        ledger,
         gate: Gate::open(task),
         fillers: Fillers::of(task),
         claims: Claims::of(&task.definition.rules),
@@ -117,26 +121,9 @@ async fn work(
     run.close(end, cx)
 }
 
-/// The tools that the model is offered: servers' and custom ones, then the profile's own.
-fn offered(
-    task: &AgentTask<'_>,
-    profile: &Profile,
-    slots: &RunSlots<'_>,
-    (prompts, lasting): Texts<'_>,
-    hooked: Option<&Hooked<'_>>,
-) -> Arc<[ToolSpec]> {
-    let own = task.tools.specs().map(|spec| ToolSpec {
-        name: spec.name.clone(),
-        description: spec.description.clone(),
-        parameters: spec.parameters.clone(),
-        strict: spec.strict,
-    });
-    let built_in = completion::built_in_tools(profile, slots, prompts, lasting, hooked.map(|hooked| hooked.hooks));
-    let Some(hooked) = hooked else { return own.chain(built_in).collect() };
-    let usual: Vec<ToolSpec> = own.chain(built_in).collect();
-    let names: Vec<Arc<str>> = usual.iter().map(|tool| tool.name.clone()).collect();
-    let chosen = hooked.hooks.tools(usual, &hooked.input);
-    chosen.into_iter().filter(|tool| names.contains(&tool.name)).collect()
+/// The outcome of a run that ended before its first model call.
+fn broken(ledger: Ledger<'_>, code: &str, reason: String) -> AgentOutcome {
+    AgentOutcome { events: ledger.into_events(), ..nothing(step::failed(code, reason)) }
 }
 
 /// An outcome of a run in which nothing happened.

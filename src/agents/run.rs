@@ -13,6 +13,7 @@ use super::{
     gate::Gate,
     hooked::Hooked,
     hooks::HookError,
+    offer::Asking,
     profile::Profile,
     session::Session,
     slots::RunSlots,
@@ -74,7 +75,8 @@ impl<'a> Run<'a> {
 
     /// What it leaves behind.
     pub(super) fn close(mut self, end: End, cx: &Cx) -> AgentOutcome {
-        if end.status == AgentStatus::AwaitingUser {
+        // One that is stopped goes on as well: what it did is still done, and what is capped still counts.
+        if matches!(end.status, AgentStatus::AwaitingUser | AgentStatus::Cancelled { .. }) {
             let kept = self.task.call.metadata.iter().filter(|(key, _)| !Gate::is_own(key));
             self.ledger.metadata = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
             self.ledger.metadata.extend(self.gate.metadata());
@@ -85,15 +87,21 @@ impl<'a> Run<'a> {
 
     /// One model call and what follows from it.
     async fn pass(&mut self, pass: u32, out: &mut dyn ReplySink, cx: &Cx) -> Option<End> {
-        let hooked = self.hooked.as_ref();
-        let messages = match self.session.messages(self.task, self.profile, &self.slots, self.prompts, hooked) {
+        let asking = cx.step(format!("llm.{pass}"));
+        let messages = match self.session.messages(self.task, self.profile, &self.slots, self.prompts) {
             Ok(messages) => messages,
             Err(reason) => return Some(step::failed(step::PROMPT, reason).into()),
+        };
+        let (hooked, ledger) = (self.hooked.as_ref(), &mut self.ledger);
+        let mut hooks = Asking { task: self.task, hooked, ledger, out: &mut *out, cx: &asking };
+        let messages = match hooks.messages(messages).await {
+            Ok(messages) => messages,
+            Err(error) => return Some(step::failed(step::HOOK, error.to_string()).into()),
         };
         let offered = if self.step.closing { Arc::from([]) } else { self.offered.clone() };
         let mut request = ChatRequest::new(Purpose::AGENT, messages).with_tools(offered);
         request.max_tokens = self.step.max_tokens;
-        let asking = cx.step(format!("llm.{pass}"));
+        request.shown = out.streams();
         let heard = {
             let (claims, effects) = (self.claims, self.gate.effects());
             let holds = |sentence: &str| claims.is_none_or(|claims| claims.holds(sentence, effects));
@@ -103,8 +111,8 @@ impl<'a> Run<'a> {
         let heard = self.proven(heard, out, &asking).await?;
         match self.step.decide(heard, self.profile, &self.slots) {
             Decision::Act(answer, spoken) => self.act(&answer, spoken, out, &cx.step(pass)).await,
-            Decision::Finish { status, spoken, kind, interrupted } => {
-                spoken.end(kind, interrupted, out, cx).await;
+            Decision::Finish { status, spoken, kind } => {
+                spoken.end(kind, out, cx).await;
                 Some(End { status, last: Some((spoken, kind)) })
             }
             Decision::Again { wait } => {
@@ -127,7 +135,7 @@ impl<'a> Run<'a> {
             && spoken.unproven.is_none();
         self.session.push(answer.to_message());
         if !ends {
-            spoken.end(kind, false, out, cx).await;
+            spoken.end(kind, out, cx).await;
             self.ledger.said(&spoken, kind, true, cx);
         }
         let manner = Manner { confirmed: false, spoke: !spoken.text.is_empty() };
@@ -148,14 +156,14 @@ impl<'a> Run<'a> {
             After::Ask if ends => {
                 // The closing line came too early: nothing is done before the user said yes.
                 if spoken.has_begun() {
-                    spoken.end(kind, false, out, cx).await;
+                    spoken.end(kind, out, cx).await;
                     self.ledger.said(&spoken, kind, true, cx);
                 }
                 Some(AgentStatus::AwaitingUser.into())
             }
             After::Ask => Some(AgentStatus::AwaitingUser.into()),
             After::Finish(status) if ends => {
-                spoken.end(BotKind::FinalResponse, false, out, cx).await;
+                spoken.end(BotKind::FinalResponse, out, cx).await;
                 Some(End { status, last: Some((spoken, BotKind::FinalResponse)) })
             }
             After::Finish(status) => Some(status.into()),

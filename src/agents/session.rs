@@ -9,7 +9,7 @@ use segue_engine::{
 };
 use serde_json::Value as Json;
 
-use super::{AgentTask, hooked::Hooked, lasting::Lasting, profile::Profile, slots::RunSlots};
+use super::{AgentTask, lasting::Lasting, profile::Profile, slots::RunSlots};
 use crate::{
     limits,
     llm::{ChatMessage, ToolCall},
@@ -35,15 +35,11 @@ impl Session {
         profile: &Profile,
         slots: &RunSlots<'_>,
         (prompts, lasting): (&PromptSet, &Lasting),
-        hooked: Option<&Hooked<'_>>,
     ) -> Result<Self, String> {
-        let mut system = match task.definition.prompt {
+        let system = match task.definition.prompt {
             Some(_) => ChatMessage::system(system_prompt(task, profile, slots, prompts)?),
             None => lasting.prompt(task, profile, || system_prompt(task, profile, slots, prompts))?,
         };
-        if let Some(hooked) = hooked {
-            system = ChatMessage::system(hooked.hooks.prompt(system.text().to_owned(), &hooked.input));
-        }
         let history = transcript(task, prompts);
         let context_at =
             history.iter().rposition(|message| matches!(**message, ChatMessage::User { .. })).unwrap_or(history.len());
@@ -57,7 +53,6 @@ impl Session {
         profile: &Profile,
         slots: &RunSlots<'_>,
         prompts: &PromptSet,
-        hooked: Option<&Hooked<'_>>,
     ) -> Result<Vec<Arc<ChatMessage>>, String> {
         let mut messages = Vec::with_capacity(self.history.len() + self.exchanges.len() + 2);
         messages.push(self.system.clone());
@@ -68,10 +63,16 @@ impl Session {
         }
         messages.extend(after.iter().cloned());
         messages.extend(self.exchanges.iter().cloned());
-        Ok(match hooked {
-            Some(hooked) => hooked.hooks.messages(messages, &hooked.input),
-            None => messages,
-        })
+        Ok(messages)
+    }
+
+    /// The prompt.
+    pub(super) fn prompt(&self) -> Arc<ChatMessage> {
+        self.system.clone()
+    }
+    /// Puts another in its place.
+    pub(super) fn set_prompt(&mut self, prompt: Arc<ChatMessage>) {
+        self.system = prompt;
     }
 
     /// Everything that was said and what tools gave, as far as this run sees it: where a value may come from.
@@ -280,7 +281,12 @@ fn earlier_run(items: &[&HistoryItem], me: &str, until: usize) -> Option<(usize,
 
 /// The latest utterances as lines, for templates that show them.
 pub(super) fn readable(task: &AgentTask<'_>) -> String {
-    let lines = task.conversation.history.iter().filter_map(|item| match item {
+    let newest = task.conversation.history.iter().rposition(|item| matches!(item, HistoryItem::User { .. }));
+    let newest = newest.filter(|_| task.rewritten);
+    let lines = task.conversation.history.iter().enumerate().filter_map(|(at, item)| match item {
+        HistoryItem::User { .. } if newest == Some(at) => {
+            Some(format!("USER: {}", task.call.user_message.replace('\n', " ")))
+        }
         HistoryItem::User { text, .. } => Some(format!("USER: {}", text.replace('\n', " "))),
         HistoryItem::Bot { text, kind, .. } if *kind != BotKind::Intermediate => {
             Some(format!("AI: {}", text.replace('\n', " ")))

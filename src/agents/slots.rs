@@ -34,7 +34,7 @@ pub(super) struct RunSlots<'a> {
     conversation: &'a Conversation,
     recorded: IndexMap<Arc<str>, Json>,
     /// What a hook left of the slots; none without a hook that changed them.
-    view: Option<Map<String, Json>>,
+    view: Option<Arc<Map<String, Json>>>,
 }
 
 impl<'a> RunSlots<'a> {
@@ -43,7 +43,7 @@ impl<'a> RunSlots<'a> {
         Self { project, conversation, recorded: IndexMap::new(), view: None }
     }
     /// The same, as a hook left them: what is not among them is not there for this run.
-    pub(super) fn seen_as(mut self, view: Option<Map<String, Json>>) -> Self {
+    pub(super) fn seen_as(mut self, view: Option<Arc<Map<String, Json>>>) -> Self {
         self.view = view;
         self
     }

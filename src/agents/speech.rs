@@ -19,6 +19,8 @@ pub(super) struct Spoken {
     begun: bool,
     /// The sentence that was held back, and all after it, because nothing proves what it claims.
     pub(super) unproven: Option<Arc<str>>,
+    /// Whether there would have been more of it.
+    pub(super) cut: bool,
 }
 
 /// What came of one model call.
@@ -40,7 +42,7 @@ pub(super) async fn ask(
     out: &mut dyn ReplySink,
     cx: &Cx,
 ) -> Heard {
-    let mut spoken = Spoken { id: cx.key.as_str().into(), text: "".into(), begun: false, unproven: None };
+    let mut spoken = Spoken { id: cx.key.as_str().into(), text: "".into(), begun: false, unproven: None, cut: false };
     let mut held = Held::default();
     let mut stream = match task.llm.chat(request, cx).await {
         Ok(stream) => stream,
@@ -75,11 +77,11 @@ pub(super) async fn ask(
                 return Heard::Answer(answer, spoken);
             }
             Some(Ok(_)) => {}
-            Some(Err(error)) => {
-                spoken.text = if spoken.begun { said.trim().into() } else { "".into() };
-                return Heard::Broken(error, spoken);
+            ended => {
+                let error = ended.and_then(Result::err).unwrap_or_else(|| LlmErrorKind::CutShort.into());
+                spoken.text = said.trim().into();
+                return Heard::Broken(error, spoken.broken_off());
             }
-            None => return Heard::Broken(LlmErrorKind::CutShort.into(), spoken),
         }
     }
 }
@@ -113,7 +115,7 @@ impl Held {
 impl Spoken {
     /// A text that is said as a whole.
     pub(super) fn whole(cx: &Cx, text: Arc<str>) -> Self {
-        Self { id: cx.key.as_str().into(), text, begun: false, unproven: None }
+        Self { id: cx.key.as_str().into(), text, begun: false, unproven: None, cut: false }
     }
     /// Adds a sentence to a text that was cut.
     pub(super) async fn add(&mut self, sentence: &str, source: &Arc<str>, out: &mut dyn ReplySink, cx: &Cx) {
@@ -153,14 +155,23 @@ impl Spoken {
         let _ = out.send(ReplyPiece::Delta { id: self.id.clone(), text }, cx).await;
     }
 
+    /// The same, as far as it was seen: it breaks off.
+    pub(super) fn broken_off(mut self) -> Self {
+        if !self.begun {
+            self.text = "".into();
+        }
+        self.cut = true;
+        self
+    }
+
     /// Ends the message: now its kind is known.
-    pub(super) async fn end(&self, kind: BotKind, interrupted: bool, out: &mut dyn ReplySink, cx: &Cx) {
+    pub(super) async fn end(&self, kind: BotKind, out: &mut dyn ReplySink, cx: &Cx) {
         if self.text.is_empty() {
             return;
         }
         let (id, message) = (self.id.clone(), Reply::text(self.text.clone()));
         let piece = if self.begun {
-            ReplyPiece::End { id, message, kind, interrupted }
+            ReplyPiece::End { id, message, kind, interrupted: self.cut }
         } else {
             ReplyPiece::Message { id, message, kind }
         };

@@ -57,8 +57,6 @@ pub(super) enum Decision {
         spoken: Spoken,
         /// What for.
         kind: BotKind,
-        /// Whether the text was cut.
-        interrupted: bool,
     },
     /// Ask once more.
     Again {
@@ -104,9 +102,14 @@ impl Step {
                     LlmErrorKind::Total => failed(DEADLINE, describe(&error)),
                     _ => failed(MODEL, describe(&error)),
                 };
-                return Decision::Finish { status, spoken, kind: BotKind::Intermediate, interrupted: true };
+                return Decision::Finish { status, spoken, kind: BotKind::Intermediate };
             }
         };
+        if answer.finish == Finish::ContentFilter && !self.closing {
+            // Nobody gets round it, no call of it runs, and what was not seen yet is not said (reliability.md L17).
+            let status = failed(MODEL, "the vendor's filter stopped the answer".into());
+            return Decision::Finish { status, spoken: spoken.broken_off(), kind: BotKind::Intermediate };
+        }
         if !answer.lost_calls.is_empty() && !self.lengthened && spoken.text.is_empty() {
             // Cut inside a call: once more with room. Nothing of the call may run (reliability.md L10, L19).
             self.lengthened = true;
@@ -118,12 +121,7 @@ impl Step {
             return Decision::Act(answer, spoken);
         }
         if self.closing {
-            return Decision::Finish {
-                status: AgentStatus::Finished,
-                spoken,
-                kind: BotKind::FinalResponse,
-                interrupted: false,
-            };
+            return Decision::Finish { status: AgentStatus::Finished, spoken, kind: BotKind::FinalResponse };
         }
         if spoken.text.is_empty() {
             return self.empty_answer(&answer, spoken, profile, slots);
@@ -131,31 +129,31 @@ impl Step {
         self.text_alone(&answer, spoken, profile, slots)
     }
 
-    fn text_alone(&self, answer: &Answer, spoken: Spoken, profile: &Profile, slots: &RunSlots<'_>) -> Decision {
+    fn text_alone(&self, answer: &Answer, mut spoken: Spoken, profile: &Profile, slots: &RunSlots<'_>) -> Decision {
+        spoken.cut = answer.finish == Finish::Length;
         let done = profile.kind == AgentKind::Task && slots.satisfy(&profile.exit_if);
         let (status, kind) = if done {
             (AgentStatus::Finished, BotKind::FinalResponse)
         } else {
             (AgentStatus::AwaitingUser, BotKind::InputRequired)
         };
-        Decision::Finish { status, spoken, kind, interrupted: answer.finish == Finish::Length }
+        Decision::Finish { status, spoken, kind }
     }
 
     fn empty_answer(&mut self, answer: &Answer, spoken: Spoken, profile: &Profile, slots: &RunSlots<'_>) -> Decision {
         if profile.kind == AgentKind::Task && slots.satisfy(&profile.exit_if) {
             let (status, kind) = (AgentStatus::Finished, BotKind::FinalResponse);
-            return Decision::Finish { status, spoken, kind, interrupted: false };
+            return Decision::Finish { status, spoken, kind };
         }
         match WAITS.get(self.empty) {
-            Some(wait) if answer.finish != Finish::ContentFilter => {
+            Some(wait) => {
                 self.empty += 1;
                 Decision::Again { wait: Some(*wait) }
             }
-            _ => Decision::Finish {
+            None => Decision::Finish {
                 status: failed(NOTHING, format!("the model gave no text and no call ({:?})", answer.finish)),
                 spoken,
                 kind: BotKind::Intermediate,
-                interrupted: false,
             },
         }
     }

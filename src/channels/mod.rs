@@ -5,7 +5,7 @@
 //! channel knows another one, none knows the routing of the server: it answers `http` requests whose bodies were read.
 
 pub mod a2a;
-mod bearer;
+mod door;
 mod inbox;
 #[cfg(feature = "mcp")]
 pub mod mcp;
@@ -24,7 +24,7 @@ use segue_engine::ids::ConversationId;
 use serde_json::Value as Json;
 
 pub use self::{
-    bearer::Bearer,
+    door::{Bearer, Caller, Door, Refused},
     inbox::{Arrival, Inbox},
     rest::{Rest, TURN_ERROR},
     splitting::parts,

@@ -4,14 +4,14 @@ use std::{convert::Infallible, sync::Arc};
 
 use axum::http::{
     self, HeaderMap, Method, Request, Response, StatusCode,
-    header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
+    header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Arrival, Bearer, Body, Channel, Inbox, Service,
+    Arrival, Body, Channel, Door, Inbox, Service,
     queue::{self, Form},
     wire,
 };
@@ -28,28 +28,21 @@ pub const TURN_ERROR: &str = "x-turn-error";
 /// The REST channel.
 #[derive(Clone, Debug, Default)]
 pub struct Rest {
-    token: Option<Bearer>,
+    door: Door,
 }
 
 impl Rest {
-    /// With the settings of `credentials.yml`: `auth_token` is the token that callers must show, if set.
+    /// With the settings of `credentials.yml`: `auth_token` is the token that callers must show, `jwt` which signed ones they may.
     ///
     /// # Errors
     /// What is wrong with a setting, and the cure.
     pub fn from_settings(settings: &Json) -> Result<Self, String> {
-        let token = match settings.get("auth_token") {
-            None | Some(Json::Null) => None,
-            Some(Json::String(token)) => {
-                Some(Bearer::new(token).ok_or("`auth_token` is empty; set it, or leave the key out")?)
-            }
-            Some(other) => return Err(format!("`auth_token` must be a text, but is {other}; put it into quotes")),
-        };
-        Ok(Self { token })
+        Ok(Self { door: Door::from_settings(settings)? })
     }
 
     /// Whether callers must show a token.
     pub fn is_guarded(&self) -> bool {
-        self.token.is_some()
+        self.door.is_guarded()
     }
 
     async fn answer(&self, inbox: Inbox, request: Request<Bytes>) -> Response<Body> {
@@ -57,10 +50,8 @@ impl Rest {
         match (&head.method, head.uri.path()) {
             (&Method::GET, "" | "/") => json_answer(StatusCode::OK, &json!({"status": "ok"})),
             (&Method::POST, "/webhook") => {
-                if self.token.as_ref().is_some_and(|token| !token.admits(&head.headers)) {
-                    let mut answer = refusal(StatusCode::UNAUTHORIZED, "this channel needs its token as a bearer");
-                    answer.headers_mut().insert(WWW_AUTHENTICATE, http::HeaderValue::from_static("Bearer"));
-                    return answer;
+                if let Err(refused) = self.door.caller(&head.headers, inbox.clock()).await {
+                    return refused.answer("this channel");
                 }
                 match arrival(&body, &head.headers) {
                     Ok(arrival) => match form(head.uri.query(), &head.headers) {

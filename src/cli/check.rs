@@ -47,7 +47,9 @@ pub(super) fn check(args: &Args) -> Done {
     let loaded = args.place.read()?;
     let mut findings = loaded.findings;
     if let Some(project) = loaded.project {
-        match AssistantBuilder::new(project.into(), args.place.project.clone()).build() {
+        let builder = AssistantBuilder::new(project.into(), args.place.project.clone());
+        findings.extend(builder.unregistered());
+        match builder.build() {
             Ok(assistant) if args.online => findings.extend(online(&assistant)?),
             Ok(assistant) => findings.extend(offline(&assistant, &args.place.project)?),
             Err(error) => findings.push(unopened(&error)),

@@ -49,7 +49,7 @@ pub(super) fn opened(
         return Ok((router, None));
     }
     let mut offer = Offer::from_settings(&entry.cloned().unwrap_or_default(), project).map_err(Refused::Setting)?;
-    offer.token = offer.token.or_else(|| token.and_then(Bearer::new));
+    offer.door = offer.door.or_token(token.and_then(Bearer::new));
     offer.local = host.is_loopback();
     let desk = Desk::new(assistant, offer);
     let router = server::with_desk(router, &desk, assistant, host).map_err(Refused::Open)?;

@@ -1,4 +1,4 @@
-//! `segue mcp`: the assistant as an MCP server (`offer`), and logins at the MCP servers of a project that want one.
+//! `segue mcp`: the assistant as an MCP server (`offer`), logins at the MCP servers of a project that want one, and pins (`pins`).
 
 use anyhow::{Context, anyhow, bail};
 use segue::{
@@ -15,7 +15,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use super::{Done, FINDINGS, USAGE, offer, out, place::Place};
+use super::{Done, FINDINGS, USAGE, offer, out, pins, place::Place};
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -32,6 +32,8 @@ enum What {
     Login(Server),
     /// Forget the login at a server
     Logout(Server),
+    /// Show which tools of pinned servers are not what they were; with --write, accept them
+    Pins(pins::Args),
 }
 
 #[derive(clap::Args)]
@@ -49,6 +51,7 @@ pub(super) async fn mcp(args: Args) -> Done {
     match args.what {
         Some(What::Login(server)) => login(server).await,
         Some(What::Logout(server)) => logout(server).await,
+        Some(What::Pins(args)) => Box::pin(pins::pins(args)).await,
         None => Box::pin(offer::offer(args.offer)).await,
     }
 }
@@ -89,7 +92,8 @@ async fn logout(asked: Server) -> Done {
     Ok(0)
 }
 
-fn found<'a>(project: &'a segue::project::Project, name: &str) -> Option<&'a McpServerDef> {
+/// The entry of a server; says which there are when there is none of this name.
+pub(super) fn found<'a>(project: &'a segue::project::Project, name: &str) -> Option<&'a McpServerDef> {
     let servers = &project.endpoints.mcp_servers;
     let def = servers.iter().find(|(known, _)| known.as_str() == name).map(|(_, def)| def);
     if def.is_none() {
@@ -99,7 +103,8 @@ fn found<'a>(project: &'a segue::project::Project, name: &str) -> Option<&'a Mcp
     def
 }
 
-fn around(place: &Place) -> Surroundings {
+/// What a server of the project is reached with.
+pub(super) fn around(place: &Place) -> Surroundings {
     Surroundings {
         clock: std::sync::Arc::new(SystemClock),
         http: Outbound::new(),

@@ -18,6 +18,8 @@ mod mcp;
 #[cfg(feature = "mcp")]
 mod offer;
 pub(crate) mod out;
+#[cfg(feature = "mcp")]
+mod pins;
 mod place;
 mod rasa;
 mod replay;
@@ -75,7 +77,7 @@ enum Command {
     Data(rasa::Data),
     /// Show the page of an error code; without a code, list them
     Explain(explain::Args),
-    /// Offer the assistant to a host as an MCP server; or log in at servers that it uses
+    /// Offer the assistant to a host as an MCP server; or log in at servers that it uses, and look at their pins
     #[cfg(feature = "mcp")]
     Mcp(mcp::Args),
     /// Serve the tools of a demonstration over MCP on standard input and output

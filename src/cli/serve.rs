@@ -80,7 +80,12 @@ pub(super) async fn serve(args: Args) -> Done {
         port: args.port,
         api: args.enable_api,
         api_has_token: token.as_ref().is_some_and(|token| !token.trim().is_empty()),
-        open_agent: opened.project.endpoints.a2a_server.as_ref().is_some_and(|offer| offer.token.is_none()),
+        open_agent: opened
+            .project
+            .endpoints
+            .a2a_server
+            .as_ref()
+            .is_some_and(|offer| offer.token.is_none() && offer.jwt.is_none()),
     };
     let listener = match listen(&settings).await {
         Ok(listener) => listener,
@@ -129,7 +134,13 @@ pub(super) async fn serve(args: Args) -> Done {
     router = server::reports(router, &assistant);
     if let Some(def) = &project.endpoints.a2a_server {
         let url = def.url.clone().unwrap_or_else(|| format!("http://{address}"));
-        let agent = A2aAgent::new(&assistant, def, &Offer { url, local: args.host.is_loopback() });
+        let agent = match A2aAgent::new(&assistant, def, &Offer { url, local: args.host.is_loopback() }) {
+            Ok(agent) => agent,
+            Err(problem) => {
+                out::note(&format!("endpoints.yml: `a2a_server`: {problem} [F0643]"));
+                return Ok(USAGE);
+            }
+        };
         router = server::offered(router, &agent, &assistant);
         tracing::info!("offered to other agents at http://{address}/a2a");
     }

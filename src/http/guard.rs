@@ -83,6 +83,15 @@ impl Guard {
         build_with(|settings| settings.dns_resolver(self.clone()))
     }
 
+    /// The same for gRPC.
+    ///
+    /// # Errors
+    /// [`Unbuilt`]: the machine's certificates or TLS are unusable.
+    #[cfg(feature = "grpc")]
+    pub fn http2(&self) -> Result<reqwest::Client, Unbuilt> {
+        build_with(|settings| super::http2(settings).dns_resolver(self.clone()))
+    }
+
     fn names(&self, host: &str) -> bool {
         self.named.iter().any(|named| named.eq_ignore_ascii_case(host))
     }

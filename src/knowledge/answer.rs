@@ -55,12 +55,13 @@ pub(super) async fn make(
 async fn generated(
     task: &AnswerTask<'_>,
     looked: &Looked,
-    request: ChatRequest,
+    mut request: ChatRequest,
     out: &mut dyn ReplySink,
     cx: &Cx,
 ) -> SearchOutcome {
     let mut spoken = Spoken::new(cx.key.as_str().into(), !task.config.check_relevancy && out.streams());
     let mut citations = Citations::new(if task.config.citations { looked.found.len() } else { 0 });
+    request.shown = spoken.streams;
     // A template of the project's own may have marks of its own meaning.
     let reads_marks = task.config.citations || task.config.prompt.is_none();
     let mut stream = match task.llm.chat(request, cx).await {
@@ -304,6 +305,7 @@ impl Spoken {
                 reply: Reply::text(self.text.trim()),
                 reply_id: Some(self.id.clone()),
                 utter_source: Some(SOURCE.into()),
+                cut: true,
                 ..BotMessage::default()
             })
         })

@@ -10,6 +10,7 @@ use serde::de::IgnoredAny;
 use super::{
     error::{Fault, LlmError, LlmErrorKind},
     message::{Answer, Arguments, Finish, ToolCall, Usage},
+    oddity::Oddity,
 };
 use crate::limits;
 
@@ -35,6 +36,7 @@ pub(crate) struct Assembler {
     finish: Option<Finish>,
     usage: Option<Usage>,
     model: Arc<str>,
+    oddities: Vec<Oddity>,
     /// Part of the ids made here: the number of messages before the answer, so that no two rounds of a loop share an id.
     round: usize,
     /// Bytes of the request, for the estimate of its tokens.
@@ -62,6 +64,7 @@ impl Assembler {
             finish: None,
             usage: None,
             model: Arc::default(),
+            oddities: Vec::new(),
             round,
             request_bytes,
         }
@@ -70,6 +73,7 @@ impl Assembler {
     /// Adds text. `false`: it came after the terminal mark and is ignored.
     pub(crate) fn text(&mut self, text: &str) -> Result<bool, Fault> {
         if self.finish.is_some() {
+            self.odd(Oddity::AfterEnd);
             return Ok(false);
         }
         if self.text.len() + text.len() > limits::MODEL_ANSWER {
@@ -82,6 +86,7 @@ impl Assembler {
     /// Adds text of a refusal. `false`: it came after the terminal mark and is ignored.
     pub(crate) fn refusal(&mut self, text: &str) -> Result<bool, Fault> {
         if self.finish.is_some() {
+            self.odd(Oddity::AfterEnd);
             return Ok(false);
         }
         if self.refusal.len() + text.len() > limits::MODEL_ANSWER {
@@ -94,6 +99,7 @@ impl Assembler {
     /// Adds a piece of a call; tells the place of the call when the piece gave it its name.
     pub(crate) fn call(&mut self, piece: CallPiece<'_>) -> Result<Option<usize>, Fault> {
         if self.finish.is_some() {
+            self.odd(Oddity::AfterEnd);
             return Ok(None);
         }
         let at = match self.place(piece) {
@@ -138,13 +144,22 @@ impl Assembler {
 
     /// The model's terminal mark. The first one counts.
     pub(crate) fn finish(&mut self, finish: Finish) {
-        self.finish.get_or_insert(finish);
+        if *self.finish.get_or_insert(finish) != finish {
+            self.odd(Oddity::AfterEnd);
+        }
+    }
+
+    /// Notes that something was strange, once.
+    pub(crate) fn odd(&mut self, oddity: Oddity) {
+        if !self.oddities.contains(&oddity) {
+            self.oddities.push(oddity);
+        }
     }
 
     /// The wire's own end mark, when the model's is missing: enough for text, not for calls.
     pub(crate) fn wire_end(&mut self) {
         if self.calls.is_empty() {
-            self.finish(Finish::Stop);
+            self.finish.get_or_insert(Finish::Stop);
         }
     }
 
@@ -191,6 +206,7 @@ impl Assembler {
             model: self.model,
             thoughts: None,
             route: None,
+            oddities: self.oddities,
         })
     }
 

@@ -14,8 +14,8 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
-    Answer, ChatMessage, ChatRequest, Delta, Llm, LlmError, ModelConfig, Purpose, Usage, message::Finish, pump::Decode,
-    testing::ManualClock,
+    Answer, ChatMessage, ChatRequest, Delta, Llm, LlmError, ModelConfig, Oddity, Purpose, Usage, message::Finish,
+    pump::Decode, testing::ManualClock,
 };
 use crate::{llm::Surroundings, secret::Secret};
 
@@ -121,6 +121,9 @@ struct Expected {
     estimated: bool,
     #[serde(default)]
     thoughts: usize,
+    /// What is strange about it, in the words of a record.
+    #[serde(default)]
+    odd: Vec<Oddity>,
     error: Option<String>,
     shown: Option<String>,
     wait: Option<u64>,
@@ -252,6 +255,7 @@ fn judge(at: &str, (shown, end): Seen, expected: &Expected) {
     assert!(!expected.estimated || answer.usage.estimated && answer.usage.output > 0, "{at}: {:?}", answer.usage);
     let thoughts = answer.thoughts.as_ref().map_or(0, |thoughts| thoughts.blocks.len());
     assert_eq!(thoughts, expected.thoughts, "{at}");
+    assert_eq!(answer.oddities, expected.odd, "{at}");
 }
 
 /// Every scenario that a wire can say, with its bytes; those with a status of their own only on request.

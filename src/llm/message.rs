@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::price::rounded;
+use super::{oddity::Oddity, price::rounded};
 
 /// One message of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -179,6 +179,9 @@ pub struct Answer {
     /// Which model of a group of several answered, or how, where that is not the plain way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<Arc<Route>>,
+    /// What was strange about it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub oddities: Vec<Oddity>,
 }
 
 /// Which model of a group answered.

@@ -10,7 +10,8 @@
 //! | --- | --- |
 //! | [`message`], [`request`], [`stream`], [`error`] | what goes in, what comes out, how it fails |
 //! | [`profile`] | facts about model families |
-//! | `assemble`, `sse`, `pump` | bytes to events, events to a whole answer, within deadlines |
+//! | `frame`, `sse`, `assemble`, `pump`, `drip` | a request out; bytes to events, events to a whole answer, within deadlines |
+//! | [`oddity`] | what was strange about an answer that stands all the same |
 //! | [`retry`], [`router`] | what is tried again, and what is tried next |
 //! | [`price`] | what an answer costs |
 //! | [`openai`] | the chat completions wire, and that of embeddings |
@@ -23,9 +24,12 @@ mod assemble;
 pub mod cassette;
 #[cfg(test)]
 mod conformance;
+mod drip;
 pub mod embeddings;
 pub mod error;
+mod frame;
 pub mod message;
+pub mod oddity;
 pub mod openai;
 pub mod price;
 pub mod profile;
@@ -48,6 +52,7 @@ use serde_json::{Map, Value};
 pub use embeddings::{Embedder, Embedding};
 pub use error::{Fault, LlmError, LlmErrorKind};
 pub use message::{Answer, Arguments, ChatMessage, Finish, Route, ToolCall, Usage};
+pub use oddity::Oddity;
 pub use profile::{Effort, ModelProfile};
 pub use request::{ChatRequest, Purpose, RequestHash, ToolChoice, ToolSpec};
 pub use router::{GroupConfig, Strategy};

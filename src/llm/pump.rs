@@ -1,7 +1,8 @@
 //! Reads a model's bytes within their deadlines and turns them into deltas: the same for every wire.
 //!
-//! Deadlines: the first event, then each event (bytes that complete no event do not count, so a slow drip is seen), and the
-//! whole call. After the model's terminal mark only [`limits::MODEL_AFTER_END`] is granted for usage and the wire's end mark.
+//! Deadlines: the first event, then each event (bytes that complete no event do not count), and the whole call; events that come
+//! too seldom end it as well (`drip`). After the model's terminal mark only [`limits::MODEL_AFTER_END`] is granted for usage and
+//! the wire's end mark.
 
 use std::{
     pin::Pin,
@@ -15,6 +16,7 @@ use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream::BoxStream
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::{
+    drip::Drip,
     error::{LlmError, LlmErrorKind},
     message::Answer,
     stream::Delta,
@@ -75,6 +77,7 @@ pub(crate) fn pump<D: Decode + Unpin>(body: Body, decoder: D, waits: Waits, firs
         delivered: false,
         waits,
         watch: None,
+        drip: Drip::default(),
         cx,
     }
 }
@@ -95,6 +98,7 @@ pub(crate) struct Pump<D> {
     waits: Waits,
     /// Made when bytes are waited for the first time.
     watch: Option<Watch>,
+    drip: Drip,
     cx: Cx,
 }
 
@@ -142,6 +146,7 @@ impl<D: Decode> Pump<D> {
     fn poll_read(&mut self, task: &mut Context<'_>) -> Poll<()> {
         if std::mem::take(&mut self.delivered) && !self.decoder.is_finished() {
             self.due = self.cx.clock.deadline(self.waits.idle);
+            self.drip.resume(self.due.0.saturating_sub(self.waits.idle));
         }
         let outcome = match ready!(self.poll_bytes(task)) {
             Ok(Some(Ok(bytes))) => self.decoder.feed(&bytes),
@@ -166,12 +171,22 @@ impl<D: Decode> Pump<D> {
             self.seen = self.decoder.events();
             let grace = if self.decoder.is_finished() { limits::MODEL_AFTER_END } else { self.waits.idle };
             self.due = self.cx.clock.deadline(grace);
+            self.judge_rate(self.due.0.saturating_sub(grace));
         } else if self.failure.is_none() && self.body.is_some() && self.cx.clock.elapsed() >= self.due.0 {
             // A flood of bytes without events never lets the alarm below be looked at.
             self.body = None;
             self.failure = (!self.decoder.is_finished()).then(|| self.overdue().into());
         }
         Poll::Ready(())
+    }
+
+    /// Ends a stream that drips; what came so far is told first.
+    fn judge_rate(&mut self, now: Duration) {
+        let goes_on = self.body.is_some() && self.failure.is_none() && !self.decoder.is_finished();
+        if goes_on && let Err(error) = self.drip.came(self.seen, now, self.waits.idle) {
+            self.failure = Some(error);
+            self.body = None;
+        }
     }
 
     fn poll_bytes(&mut self, task: &mut Context<'_>) -> Poll<Result<Option<Result<Bytes, LlmError>>, Stopped>> {
@@ -282,9 +297,15 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_stream_that_drips_is_cut() {
+        let (told, end) = read(&[ROLE, TEXT], Duration::from_secs(9)).await;
+        assert_eq!((told, end), (3, Err(LlmErrorKind::Idle)), "what came is told first");
+    }
+
+    #[tokio::test]
     async fn events_are_life_until_the_whole_call_ends() {
-        let (told, end) = read(&[ROLE, ROLE, ROLE, TEXT], Duration::from_secs(9)).await;
-        assert_eq!((told, end), (2, Err(LlmErrorKind::Total)));
+        let (told, end) = read(&[ROLE, ROLE, ROLE, TEXT], Duration::from_secs(2)).await;
+        assert_eq!((told, end), (20, Err(LlmErrorKind::Total)));
     }
 
     #[tokio::test]

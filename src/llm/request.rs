@@ -36,6 +36,10 @@ pub struct ChatRequest {
     /// Dropped where the model knows none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<Effort>,
+    /// Whether pieces of the text are shown to somebody as they come. Then nothing is tried again after the first of them; without
+    /// it the text comes in one piece, and every failure may be made good until the end. Not sent, and no part of the hash.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shown: bool,
 }
 
 fn no_tools() -> Arc<[ToolSpec]> {
@@ -54,6 +58,7 @@ impl ChatRequest {
             temperature: None,
             max_tokens: None,
             reasoning_effort: None,
+            shown: false,
         }
     }
 

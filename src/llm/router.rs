@@ -85,8 +85,9 @@ impl Llm for Router {
         &self.0.profile
     }
 
-    /// The stream begins with the first piece of whichever model answered; until then failures change nothing for the
-    /// reader. After a piece of text left, a failure is told as it is.
+    /// Where pieces are shown, the stream begins with the first piece of whichever model answered; until then failures change
+    /// nothing for the reader. After a piece of text left, a failure is told as it is. Where none is shown, the text comes in
+    /// one piece with the end.
     fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         let mut call = Call {
             order: self.0.order(&request, cx).into_iter(),
@@ -107,12 +108,15 @@ impl Llm for Router {
             ended: false,
         };
         Box::pin(async move {
+            let shown = call.request.shown;
             let first = match call.next().await {
                 Some(Err(error)) => return Err(error),
                 Some(Ok(delta)) => delta,
                 None => return Err(LlmErrorKind::CutShort.into()),
             };
-            Ok(ChatStream::new(Answering { first: Some(first), state: State::Open(Box::new(call)) }))
+            let state = State::Open(Box::new(call));
+            let answer = ChatStream::new(Answering { first: Some(first), state });
+            if shown { Ok(answer) } else { answer.finish().await.map(ChatStream::of) }
         })
     }
 }
@@ -191,7 +195,7 @@ struct Call {
     has_waited: bool,
     /// Whether all others are left alone: then there is no more to try.
     nobody_left: bool,
-    /// Whether text left: from then on nothing is tried again.
+    /// Whether text left to be shown: from then on nothing is tried again.
     shown: bool,
     ended: bool,
 }
@@ -221,7 +225,7 @@ impl Call {
                 Delta::Done(self.done(answer))
             }
             delta => {
-                self.shown |= matches!(delta, Delta::Text(_) | Delta::Refusal(_));
+                self.shown |= self.request.shown && matches!(delta, Delta::Text(_) | Delta::Refusal(_));
                 delta
             }
         }

@@ -47,6 +47,8 @@ prompts! {
     commands_turn = "commands_turn.j2",
     /// The command generator: what was wrong with its answer.
     commands_repair = "commands_repair.j2",
+    /// The command generator: after an empty answer.
+    commands_retry_empty = "commands_retry_empty.j2",
     /// The rephraser: task and rules; stable for a language.
     rephrase = "rephrase.j2",
     /// The rephraser: history, message and text; new at every response.

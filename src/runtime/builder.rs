@@ -4,9 +4,9 @@ use std::{collections::HashMap, path::Path, path::PathBuf, sync::Arc, time::Dura
 
 use indexmap::IndexMap;
 use segue_engine::{
-    finding::Finding,
+    finding::{Finding, Severity},
     ids::ServerName,
-    project::{DocumentStore, ModelChoice, Nlg, Project},
+    project::{AgentDef, DocumentStore, ModelChoice, Nlg, Project},
     template::TemplateError,
 };
 use serde_json::{Map, Value as Json};
@@ -309,16 +309,10 @@ impl AssistantBuilder {
                 }
             } else if let Some(hooks) = self.hooks.get(module).or_else(|| self.hooks.get(name.as_str())) {
                 HookSource::Own(hooks.clone())
-            } else if module.is_empty() || module.contains('.') || self.agents.contains_key(module) {
-                continue;
+            } else if let Some((problem, help)) = self.missing(agent) {
+                HookSource::Missing(format!("{problem}; {help}").into())
             } else {
-                let mut known: Vec<&str> = self.hooks.keys().chain(self.agents.keys()).map(String::as_str).collect();
-                known.sort_unstable();
-                let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
-                let problem = format!(
-                    "`module: {module}` is not registered (registered: {known}); register hooks by `AssistantBuilder::hooks`, or give the http address of a hook server"
-                );
-                HookSource::Missing(problem.into())
+                continue;
             };
             if let HookSource::Missing(problem) = &source {
                 tracing::warn!(agent = %name, %problem, "the agent cannot work");
@@ -326,6 +320,38 @@ impl AssistantBuilder {
             sources.insert(name.to_string(), source);
         }
         sources
+    }
+
+    /// What is wrong with the name under which an agent wants hooks, and the cure; `None` where nothing is.
+    fn missing(&self, agent: &AgentDef) -> Option<(String, String)> {
+        let module = agent.module.as_deref().filter(|module| !module.is_empty())?;
+        // The path of a Python class is told apart when the project is loaded (F0514).
+        let registered = |name: &str| self.hooks.contains_key(name) || self.agents.contains_key(name);
+        if module.contains("://") || module.contains('.') || registered(module) || registered(agent.name.as_str()) {
+            return None;
+        }
+        let mut known: Vec<&str> = self.hooks.keys().chain(self.agents.keys()).map(String::as_str).collect();
+        known.sort_unstable();
+        let meant = segue_engine::finding::did_you_mean(module, known.iter().copied());
+        let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
+        let problem = format!("`module: {module}` is not registered (registered: {known})");
+        let help = "register hooks by `AssistantBuilder::hooks`, or give the http address of a hook server";
+        Some((problem, meant.map_or_else(|| help.to_owned(), |meant| format!("did you mean `{meant}`? Else {help}"))))
+    }
+
+    /// What the project names and nobody registered, as findings: hooks that its agents want. A program of one's own asks this of
+    /// its builder when everything is registered; `segue check` asks it of the program `segue`, which registers none.
+    pub fn unregistered(&self) -> Vec<Finding> {
+        let agents = self.project.agents.values();
+        let missing = agents.filter_map(|agent| Some((agent, self.missing(agent)?)));
+        let finding = |(agent, (problem, help)): (&Arc<AgentDef>, (String, String))| Finding {
+            code: "A0521",
+            severity: Severity::Warning,
+            place: agent.place.clone(),
+            message: format!("the agent `{}` cannot work in this program: {problem}", agent.name),
+            help,
+        };
+        missing.map(finding).collect()
     }
 
     /// The project's own text for one of our prompts.

@@ -16,7 +16,7 @@ use crate::{
     cx::Cx,
     effect::Effect,
     limits,
-    store::Body,
+    store::{Body, OFFERED},
     tools::{Catalog, Tool, ToolSpec, registry::ToolSet},
 };
 
@@ -53,7 +53,7 @@ pub(super) async fn tools(
     let Scene { parts, door, .. } = *scene;
     let connections = &agent.connections;
     let request: Vec<&str> = connections.iter().map(|connection| connection.server.as_str()).collect();
-    let Ok(recorded) = door.begin::<Record>(cx, "tools", Effect::Read, &request.join(",")).await else {
+    let Ok(recorded) = door.begin::<Record>(cx, OFFERED, Effect::Read, &request.join(",")).await else {
         return ToolSet::default();
     };
     let recorded = match recorded {

@@ -160,9 +160,6 @@ async fn run_agent(
     let Some(definition) = parts.project.agent(call.agent.as_str()) else {
         return failed("A0507", format!("there is no agent {}", call.agent));
     };
-    if definition.protocol == Protocol::A2a && parts.custom_agent(definition).is_none() {
-        return remotes::run(scene.task(call, definition, desk), scene, sink, cx).await;
-    }
     let reserved = crate::agents::reserved_names(&parts.project, call);
     let hooks = match parts.hooks.get(definition.name.as_str()) {
         None => None,
@@ -171,6 +168,10 @@ async fn run_agent(
             Err(error) => return failed("A0521", error.to_string()),
         },
     };
+    if definition.protocol == Protocol::A2a && parts.custom_agent(definition).is_none() {
+        let task = AgentTask { hooks, ..scene.task(call, definition, desk) };
+        return remotes::run(task, scene, sink, cx).await;
+    }
     let mut own = Cow::Borrowed(parts.custom_tools(call.agent.as_str()));
     if let Some(hooks) = &hooks {
         own.to_mut().extend(hooks.custom_tools());
@@ -237,6 +238,7 @@ impl<'a> Scene<'a> {
             meta: Arc::default(),
             hooks: None,
             rewritten: false,
+            slots: None,
             desk,
         }
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::recorded::Door;
 use crate::{
     agents::hooks::{
-        AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch,
+        AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, Later, OutputChange, ToolBatch,
         http::{Description, HookServer},
     },
     cx::Cx,
@@ -151,5 +151,31 @@ impl AgentHooks for RecordedHooks {
     }
     fn prompt(&self, usual: String, input: &AgentInput) -> String {
         self.inner.prompt(usual, input)
+    }
+    fn slot_tool_later<'a>(&'a self, slot: &'a SlotDef, usual: &'a ToolSpec, cx: &'a HookCx) -> Later<'a, ToolSpec> {
+        let work = self.inner.slot_tool_later(slot, usual, cx)?;
+        Some(Box::pin(self.recorded("slot_tool", move || work, cx)))
+    }
+    fn tools_later<'a>(
+        &'a self,
+        usual: &'a [ToolSpec],
+        input: &'a AgentInput,
+        cx: &'a HookCx,
+    ) -> Later<'a, Vec<ToolSpec>> {
+        let work = self.inner.tools_later(usual, input, cx)?;
+        Some(Box::pin(self.recorded("tools", move || work, cx)))
+    }
+    fn messages_later<'a>(
+        &'a self,
+        usual: &'a [Arc<ChatMessage>],
+        input: &'a AgentInput,
+        cx: &'a HookCx,
+    ) -> Later<'a, Vec<Arc<ChatMessage>>> {
+        let work = self.inner.messages_later(usual, input, cx)?;
+        Some(Box::pin(self.recorded("messages", move || work, cx)))
+    }
+    fn prompt_later<'a>(&'a self, usual: &'a str, input: &'a AgentInput, cx: &'a HookCx) -> Later<'a, String> {
+        let work = self.inner.prompt_later(usual, input, cx)?;
+        Some(Box::pin(self.recorded("prompt", move || work, cx)))
     }
 }

@@ -133,6 +133,13 @@ impl Meter {
             self.model_calls.fetch_add(u32::try_from(samples.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
         }
     }
+    /// What they had used when the turn was stopped, as it is recorded; of the effect that was stopped nothing is walked again.
+    pub(super) fn used_until_cut(&self, used: ModelsUsed) {
+        let mut known = lock(&self.used);
+        if known.answers < used.answers {
+            *known = used;
+        }
+    }
     /// What models used in this turn, where one answered.
     pub(super) fn used(&self) -> Option<ModelsUsed> {
         let used = *lock(&self.used);

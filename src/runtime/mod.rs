@@ -58,7 +58,7 @@ use crate::{
     conversation::ReplySink,
     cx::Cx,
     failpoint, limits,
-    store::{Accepted, Inbound, Journal, Store, StoreError, StoredReply, TurnNumber},
+    store::{Accepted, Inbound, Journal, Store, StoreError, StoredReply, TurnNumber, Version},
     tools::SourceStatus,
 };
 
@@ -207,6 +207,10 @@ impl Assistant {
     /// [`StoreError`] when it cannot be read.
     pub async fn conversation(&self, id: &ConversationId) -> Result<Conversation, StoreError> {
         commit::load(&self.0, id).await.map(|cached| cached.conversation)
+    }
+    /// The same, with the version it has in the store.
+    pub(crate) async fn conversation_at(&self, id: &ConversationId) -> Result<(Conversation, Version), StoreError> {
+        commit::load(&self.0, id).await.map(|cached| (cached.conversation, cached.version))
     }
     /// Which tool sources answer, for `/health`.
     pub fn sources(&self) -> BTreeMap<String, SourceStatus> {

@@ -105,7 +105,7 @@ pub(super) async fn run(task: AgentTask<'_>, scene: &Scene<'_>, sink: &mut TurnS
             format!("{base}{}", a2a::report_path(name, conversation.id.as_str()))
         }),
     };
-    agents::remote::run(&task, remote, &peer, sink, &cx.step("remote")).await
+    agents::remote::run_hooked(&task, remote, &peer, sink, cx).await
 }
 
 /// A remote agent whose every exchange is recorded. Without an inner one it only answers from the record.

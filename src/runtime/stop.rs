@@ -5,7 +5,7 @@
 //! stops there too.
 
 use segue_engine::{
-    conversation::{AgentOutcome, AgentStatus, Conversation, Event},
+    conversation::{AgentOutcome, AgentStatus, Conversation, Event, ModelsUsed},
     dialogue::{InputKind, Next},
 };
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,9 @@ pub(super) struct Cut {
     effect: u64,
     /// What an agent had done by then.
     agent: Option<AgentOutcome>,
+    /// What models had used in the turn by then: a replay stops here without asking them.
+    #[serde(default)]
+    used: ModelsUsed,
 }
 
 /// What an effect is performed with.
@@ -51,7 +54,10 @@ pub(super) async fn carry_out(
 ) -> Option<InputKind> {
     let thinks = matches!(next, Next::Understand | Next::Agent(_) | Next::Search(_));
     let agent = match scene.cut.filter(|cut| cut.effect == at) {
-        Some(cut) => cut.agent.clone(),
+        Some(cut) => {
+            scene.door.meter.used_until_cut(cut.used);
+            cut.agent.clone()
+        }
         None if thinks && cx.cancel.is_cancelled() => None,
         None => {
             let step = if thinks { cx.step(at) } else { cx.sheltered().step(at) };
@@ -74,7 +80,8 @@ pub(super) async fn carry_out(
             }
         }
     };
-    let cut = Cut { effect: at, agent };
+    let used = scene.door.meter.used().unwrap_or_default();
+    let cut = Cut { effect: at, agent, used };
     takeover::note_cut(&cut, scene.door, cx).await;
     cut.agent.map(InputKind::Agent)
 }

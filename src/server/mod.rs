@@ -55,7 +55,7 @@ pub enum ServeError {
     OpenDesk(IpAddr),
     /// The assistant would be an agent for everybody.
     #[error(
-        "`a2a_server` would let everybody who reaches {0} talk to the assistant: set `auth: {{token: ${{…}}}}` there"
+        "`a2a_server` would let everybody who reaches {0} talk to the assistant: set `auth: {{token: ${{…}}}}` or `auth: {{jwt: …}}` there"
     )]
     Open(IpAddr),
     /// The address cannot be had.

@@ -13,7 +13,9 @@ use segue_engine::{
     time::Timestamp,
 };
 
-use super::{Accepted, Batch, Body, Inbound, JournalRecord, Store, StoreError, StoredReply, TurnNumber, Version};
+use super::{
+    Accepted, Batch, Body, Inbound, JournalRecord, Store, StoreError, StoredEvents, StoredReply, TurnNumber, Version,
+};
 use crate::{cx::StepKey, limits};
 
 /// Runs the whole suite; `make` gives an empty store each time.
@@ -334,6 +336,17 @@ async fn turns_and_lists(store: &dyn Store) {
         assert_eq!(latest, all[all.len() - most..], "the latest {most} events, oldest first");
     }
     assert_eq!(store.latest_events(&"nobody".into(), 5).await.unwrap(), []);
+    let mut wanted: Vec<_> = store.turns(&id).await.unwrap().into_iter().map(|turn| (turn.turn, turn.events)).collect();
+    wanted.reverse();
+    let versions = |turns: &[StoredEvents]| turns.iter().map(|turn| turn.version.0).collect::<Vec<_>>();
+    let newest = store.latest_turns(&id, None, 2).await.unwrap();
+    let rest = store.latest_turns(&id, Some(newest[1].version), 2).await.unwrap();
+    assert_eq!((versions(&newest), versions(&rest)), (vec![3, 2], vec![1]), "pages follow each other, newest first");
+    assert_eq!(store.latest_turns(&id, Some(Version(1)), 2).await.unwrap(), []);
+    let latest = store.latest_turns(&id, None, usize::MAX).await.unwrap();
+    assert_eq!(versions(&latest), [3, 2, 1]);
+    assert_eq!(latest.into_iter().map(|turn| (turn.turn, turn.events)).collect::<Vec<_>>(), wanted);
+    assert_eq!(store.latest_turns(&"nobody".into(), None, 5).await.unwrap(), []);
     let nothing = store.load(&"nobody".into()).await.unwrap();
     assert_eq!((nothing.version, nothing.tail.len(), nothing.snapshot), (Version(0), 0, None));
     assert_eq!(store.turns(&"nobody".into()).await.unwrap(), []);

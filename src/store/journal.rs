@@ -76,6 +76,9 @@ pub trait Journal: Send + Sync {
 /// The kind of the mark that [`Journal::speaking`] leaves.
 pub(super) const SPEAKING: &str = "speaking";
 
+/// The kind of a list of tools that a model is offered. It matters once an answer to the offer is recorded, and travels with that.
+pub(crate) const OFFERED: &str = "tools";
+
 /// The journal of a turn that runs, over a [`Store`].
 pub struct TurnJournal {
     store: Arc<dyn Store>,
@@ -231,7 +234,12 @@ impl TurnJournal {
         if self.lock().known.contains_key(&key) {
             return Ok(());
         }
-        self.flush(Some(record.clone())).await?;
+        if self.lock().pending.iter().all(|pending| *pending.kind == *OFFERED) {
+            // Nothing is decided yet that words could depend on.
+            self.store.journal(&self.conversation, self.turn, vec![record.clone()]).await?;
+        } else {
+            self.flush(Some(record.clone())).await?;
+        }
         self.lock().known.insert(key, Known { record, effect: None });
         Ok(())
     }

@@ -24,8 +24,8 @@ use segue_engine::{
 
 use self::talk::Talk;
 use super::{
-    Accepted, Batch, Inbound, JournalRecord, Store, StoreError, Stored, StoredReply, StoredTurn, TurnNumber,
-    Unfinished, Version,
+    Accepted, Batch, Inbound, JournalRecord, Store, StoreError, Stored, StoredEvents, StoredReply, StoredTurn,
+    TurnNumber, Unfinished, Version,
 };
 use crate::limits;
 
@@ -211,6 +211,14 @@ impl Store for MemoryStore {
             talk.delivered(&replies);
         }
         now(Ok(()))
+    }
+    fn latest_turns<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        before: Option<Version>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<StoredEvents>, StoreError>> {
+        now(self.read(id, |talk| talk.latest_turns(id, before, most)))
     }
     fn latest_events<'a>(
         &'a self,

@@ -24,6 +24,7 @@ use segue_engine::{
 };
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::journal::OFFERED;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
 pub use self::{
@@ -135,7 +136,7 @@ pub struct Body {
 pub struct JournalRecord {
     /// The step.
     pub key: StepKey,
-    /// What it does: `llm`, `tool`, `action`, `speaking`, `input`.
+    /// What it does: `llm`, `tools`, `tool`, `action`, `speaking`, `input`.
     pub kind: Arc<str>,
     /// Hash of the request; a replay with another one is an error.
     pub request: Arc<str>,
@@ -191,6 +192,17 @@ pub struct StoredTurn {
     pub journal: Vec<JournalRecord>,
     /// Its trace, as JSON text.
     pub trace: Option<String>,
+}
+
+/// The events of one turn, without what only traces and replays need.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredEvents {
+    /// The version that the conversation had after them.
+    pub version: Version,
+    /// The turn; 0 where they answer no message.
+    pub turn: TurnNumber,
+    /// The events.
+    pub events: Vec<Event>,
 }
 
 /// Why the store did not do it.
@@ -319,6 +331,27 @@ pub trait Store: Send + Sync {
     -> BoxFuture<'a, Result<(), StoreError>>;
     /// The turns of a conversation, oldest first.
     fn turns<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredTurn>, StoreError>>;
+    /// The events of a conversation turn by turn, newest first: those before the version `before`, at most `most` turns.
+    fn latest_turns<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        before: Option<Version>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<StoredEvents>, StoreError>> {
+        Box::pin(async move {
+            let turns = self.turns(id).await?.into_iter().zip(1..);
+            let events = turns.map(|(StoredTurn { turn, events, .. }, number)| StoredEvents {
+                version: Version(number),
+                turn,
+                events,
+            });
+            let earlier = events.filter(|turn| before.is_none_or(|before| turn.version < before));
+            let mut earlier: Vec<StoredEvents> = earlier.collect();
+            earlier.reverse();
+            earlier.truncate(most);
+            Ok(earlier)
+        })
+    }
     /// The newest events of a conversation, oldest first, at most `most`.
     fn latest_events<'a>(
         &'a self,

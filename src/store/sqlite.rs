@@ -37,8 +37,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::writer::{Appended, Done, Job, Seen, Work};
 use super::{
-    Accepted, Batch, Inbound, JournalRecord, Store, StoreError, Stored, StoredReply, StoredTurn, TurnNumber,
-    Unfinished, Version, inbox,
+    Accepted, Batch, Inbound, JournalRecord, Store, StoreError, Stored, StoredEvents, StoredReply, StoredTurn,
+    TurnNumber, Unfinished, Version, inbox,
 };
 use crate::{failpoint, limits};
 
@@ -322,6 +322,15 @@ impl Store for SqliteStore {
         replies: Vec<Arc<str>>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(self.mark_delivered(id, replies))
+    }
+    fn latest_turns<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        before: Option<Version>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<StoredEvents>, StoreError>> {
+        let id = id.clone();
+        Box::pin(self.read(move |connection| read::latest_turns(connection, &id, before, most)))
     }
     fn latest_events<'a>(
         &'a self,

@@ -2,8 +2,8 @@
 //!
 //! The first list of a pinned server is trusted, and the hash of each of its tools (name, description, schema of arguments)
 //! is kept in a file of the project. From then on a tool whose hash is another one, and a tool that is new, is left out with
-//! its reason, so no model ever reads it. Who has looked at the change takes the server out of the file, and the next list
-//! is trusted again. The file belongs under version control.
+//! its reason, so no model ever reads it. Who has looked at the change accepts it by `segue mcp pins --write`, or takes the server
+//! out of the file, and the next list is trusted again. The file belongs under version control.
 
 use std::{
     collections::BTreeMap,
@@ -28,6 +28,19 @@ pub const FILE: &str = "pins.json";
 #[serde(transparent)]
 struct Pins(BTreeMap<String, BTreeMap<String, String>>);
 
+/// How a tool stands to its pin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is what it was.
+    Same,
+    /// Its description or its arguments are others.
+    Changed,
+    /// It was not there when the server was pinned, or the server is not pinned yet.
+    New,
+    /// It is no longer listed.
+    Gone,
+}
+
 /// The pins of a project. Clones share them.
 #[derive(Clone)]
 pub struct PinFile(Arc<Shared>);
@@ -46,6 +59,41 @@ impl PinFile {
         Self(Arc::new(Shared { path, pins: Mutex::new(pins) }))
     }
 
+    /// How the tools that a server lists stand to its pins: first the listed ones in their order, then those that are gone.
+    ///
+    /// # Errors
+    /// In words: the file cannot be read.
+    pub fn compare(&self, server: &str, catalog: &Catalog) -> Result<Vec<(String, Standing)>, String> {
+        let pins = self.0.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = pins.as_ref().map_err(Clone::clone)?.0.get(server);
+        let stands = |spec: &ToolSpec| match known.and_then(|known| known.get(&*spec.name)) {
+            Some(pinned) if *pinned == hash(spec) => Standing::Same,
+            Some(_) => Standing::Changed,
+            None => Standing::New,
+        };
+        let listed = catalog.tools.iter().map(|tool| (tool.spec().name.to_string(), stands(tool.spec())));
+        let mut standings: Vec<(String, Standing)> = listed.collect();
+        let is_listed = |name: &str| catalog.tools.iter().any(|tool| &*tool.spec().name == name);
+        let gone = known.into_iter().flatten().map(|(name, _)| name).filter(|name| !is_listed(name));
+        standings.extend(gone.map(|name| (name.clone(), Standing::Gone)));
+        Ok(standings)
+    }
+
+    /// Pins the tools of a server as it lists them, whatever was pinned before.
+    ///
+    /// # Errors
+    /// In words: the file cannot be read or written. Nothing is pinned then.
+    pub fn pin(&self, server: &str, catalog: &Catalog) -> Result<(), String> {
+        let mut kept = self.0.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pins = kept.as_ref().map_err(Clone::clone)?.clone();
+        pins.0.insert(server.to_owned(), hashes(catalog));
+        if let Some(path) = &self.0.path {
+            write(path, &pins).map_err(|error| format!("{FILE} cannot be written: {error}"))?;
+        }
+        *kept = Ok(pins);
+        Ok(())
+    }
+
     /// The same list without the tools that are not what they were.
     fn held(&self, server: &str, mut catalog: Catalog) -> Catalog {
         let mut pins = self.0.pins.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,8 +110,7 @@ impl PinFile {
             if catalog.tools.is_empty() {
                 return catalog;
             }
-            let known = catalog.tools.iter().map(|tool| (tool.spec().name.to_string(), hash(tool.spec())));
-            pins.0.insert(server.to_owned(), known.collect());
+            pins.0.insert(server.to_owned(), hashes(&catalog));
             if let Some(path) = &self.0.path
                 && let Err(error) = write(path, pins)
             {
@@ -73,8 +120,8 @@ impl PinFile {
         let known = pins.0.get(server).cloned().unwrap_or_default();
         catalog.leave_out(|spec| match known.get(&*spec.name) {
             Some(pinned) if *pinned == hash(spec) => None,
-            Some(_) => Some(format!("it is not what it was when it was pinned: look at its description and arguments, then take `{server}` out of {FILE}")),
-            None => Some(format!("it is new, and the server is pinned: look at it, then take `{server}` out of {FILE}")),
+            Some(_) => Some(format!("it is not what it was when it was pinned: look at its description and arguments, then take `{server}` out of {FILE} or run `segue mcp pins --write`")),
+            None => Some(format!("it is new, and the server is pinned: look at it, then take `{server}` out of {FILE} or run `segue mcp pins --write`")),
         });
         catalog
     }
@@ -114,6 +161,10 @@ fn write(path: &Path, pins: &Pins) -> io::Result<()> {
     let beside = path.with_extension("json.new");
     fs::write(&beside, text + "\n")?;
     fs::rename(&beside, path)
+}
+
+fn hashes(catalog: &Catalog) -> BTreeMap<String, String> {
+    catalog.tools.iter().map(|tool| (tool.spec().name.to_string(), hash(tool.spec()))).collect()
 }
 
 /// What a tool is, for whoever reads it: a change of any of it is a change of the tool.

@@ -98,6 +98,7 @@ fn agent(name: &str, description: &str) -> AgentDef {
         connections: Vec::new(),
         rules: segue_engine::project::AgentRules::default(),
         auth: Map::new(),
+        hook_auth: Map::new(),
         remote: None,
         place: Place::default(),
     }

@@ -89,6 +89,18 @@ impl Generator {
         Ok(request)
     }
 
+    /// The request for the same message after an answer in which nothing was.
+    ///
+    /// # Errors
+    /// A template cannot be rendered.
+    pub(super) fn nudge(&self, first: &ChatRequest) -> Result<ChatRequest, String> {
+        let prompts = &self.prompts;
+        let text = prompts.render(&prompts.commands_retry_empty, context! {}).map_err(|error| error.to_string())?;
+        let mut request = first.clone();
+        request.messages.push(ChatMessage::user(text.trim()));
+        Ok(request)
+    }
+
     fn stable(&self, view: &View<'_>) -> Result<Arc<ChatMessage>, String> {
         let key = (view.project.hash, view.mask.clone());
         if let Some(message) = self.stable.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {

@@ -192,14 +192,20 @@ impl Understander {
             let reading = repair::read(&answer, &grammar);
             result.notes.extend(reading.dropped.iter().map(ToString::to_string));
             // An agent that waits takes every message in which no command is found: asking again only costs time.
-            let is_done = reading.mistakes.is_empty() || view.active_agent().is_some();
+            let may_help = reading.is_blank || !reading.mistakes.is_empty();
+            let is_done = !may_help || view.active_agent().is_some();
             if is_done || round == limits::COMMAND_REPAIRS {
                 if !is_done {
                     result.notes.push("the second answer cannot be used either".to_owned());
                 }
                 return Ok(reading.commands);
             }
-            request = self.generator.mend(&first, &answer.text, &reading.mistakes)?;
+            request = if reading.is_blank {
+                result.notes.push("the answer is empty".to_owned());
+                self.generator.nudge(&first)?
+            } else {
+                self.generator.mend(&first, &answer.text, &reading.mistakes)?
+            };
         }
         Ok(Vec::new())
     }

@@ -19,15 +19,27 @@ pub(super) struct Reading {
     pub(super) dropped: Vec<Dropped>,
     /// What to tell the model, when another round may help; empty otherwise.
     pub(super) mistakes: Vec<String>,
+    /// The model said nothing at all: it may be asked once more.
+    pub(super) is_blank: bool,
+}
+
+impl Reading {
+    fn nothing(is_blank: bool) -> Self {
+        Self { commands: Vec::new(), dropped: Vec::new(), mistakes: Vec::new(), is_blank }
+    }
 }
 
 /// Reads an answer that reached its terminal mark.
 pub(super) fn read(answer: &Answer, grammar: &Grammar<'_>) -> Reading {
-    let is_cut = matches!(answer.finish, Finish::Length | Finish::ContentFilter);
-    let text = spoken(&answer.text);
-    if text.trim().is_empty() || answer.refusal.is_some() {
-        return Reading { commands: Vec::new(), dropped: Vec::new(), mistakes: Vec::new() };
+    // What the vendor's filter stopped is nobody's command, and is not got round by asking again.
+    if answer.finish == Finish::ContentFilter || answer.refusal.is_some() {
+        return Reading::nothing(false);
     }
+    let text = spoken(&answer.text);
+    if text.trim().is_empty() {
+        return Reading::nothing(true);
+    }
+    let is_cut = answer.finish == Finish::Length;
     let parsed = match json(text) {
         Some(items) => grammar.read_items(&items),
         None => grammar.read(text, is_cut),
@@ -51,7 +63,7 @@ fn judge(parsed: Parsed) -> Reading {
         let told = dropped.iter().filter(|dropped| !matches!(dropped.why, Why::Again | Why::TooMuch));
         mistakes.extend(told.map(ToString::to_string));
     }
-    Reading { commands, dropped, mistakes }
+    Reading { commands, dropped, mistakes, is_blank: false }
 }
 
 /// The answer without the thoughts that some servers leave in its text.

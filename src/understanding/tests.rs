@@ -159,14 +159,20 @@ async fn a_broken_answer_yields_no_command() {
 
 #[tokio::test]
 async fn what_a_limit_cut_off_does_not_act() {
-    for finish in [Finish::Length, Finish::ContentFilter] {
-        let cut = |text: &str| Step::from(Answer { finish, ..Answer::text(text) });
-        let (done, _) = run(bank(), transfer(), vec![cut("set slot amount 50\nset slot recipient Jo")]).await;
-        assert_eq!(done.commands, [set("amount", json!("50"))]);
-        assert!(done.notes[0].contains("cut off"), "{done:?}");
-        let (done, _) = run(bank(), transfer(), vec![cut("set slot amount 5"), "cannot handle".into()]).await;
-        assert_eq!(done.commands, [super::cannot_handle()]);
-    }
+    let cut = |finish, text: &str| Step::from(Answer { finish, ..Answer::text(text) });
+    let two = "set slot amount 50\nset slot recipient Jo";
+    let (done, _) = run(bank(), transfer(), vec![cut(Finish::Length, two)]).await;
+    assert_eq!(done.commands, [set("amount", json!("50"))]);
+    assert!(done.notes[0].contains("cut off"), "{done:?}");
+    let one = cut(Finish::Length, "set slot amount 5");
+    let (done, _) = run(bank(), transfer(), vec![one, "cannot handle".into()]).await;
+    assert_eq!(done.commands, [super::cannot_handle()]);
+    let (done, _) = run(bank(), transfer(), vec![cut(Finish::ContentFilter, two)]).await;
+    assert_eq!(
+        (done.commands, done.model_calls),
+        (vec![super::cannot_handle()], 1),
+        "nothing of what a filter stopped"
+    );
 }
 
 #[tokio::test]
@@ -190,6 +196,18 @@ async fn a_doubtful_answer_is_mended_once() {
 }
 
 #[tokio::test]
+async fn an_empty_answer_is_asked_for_once_more() {
+    let talk = || Talk::new().user("send 50 euros");
+    let (done, requests) = run(bank(), talk(), vec![" \n".into(), "start flow transfer_money".into()]).await;
+    assert_eq!((done.commands, done.model_calls), (vec![start("transfer_money")], 2));
+    assert_eq!(requests[1].messages[..2], requests[0].messages[..], "the second request only adds to the first");
+    assert_eq!(requests[1].messages.len(), 3, "an empty message of the model is none");
+    assert_snapshot("retry_empty", requests[1].messages[2].text());
+    let done = answered(talk(), &["", "<think>hm"]).await;
+    assert_eq!((done.commands, done.model_calls), (vec![super::cannot_handle()], 2));
+}
+
+#[tokio::test]
 async fn an_agent_that_waits_gets_what_is_no_command() {
     let waiting = || Talk::new().bot("Where to?").agent_waits().user("to Bergen");
     for useless in ["", "Bergen is lovely!", "start flow unknown", "<think>hm"] {
@@ -202,12 +220,10 @@ async fn an_agent_that_waits_gets_what_is_no_command() {
 }
 
 #[tokio::test]
-async fn an_empty_answer_is_not_asked_for_again() {
-    let done = answered(Talk::new().user("?"), &[" \n "]).await;
-    assert_eq!((done.commands, done.model_calls), (vec![super::cannot_handle()], 1));
+async fn a_refusal_is_not_asked_for_again() {
     let refused = Answer { refusal: Some("no".into()), ..Answer::default() };
     let (done, _) = run(bank(), Talk::new().user("?"), vec![refused.into()]).await;
-    assert_eq!(done.commands, [super::cannot_handle()]);
+    assert_eq!((done.commands, done.model_calls), (vec![super::cannot_handle()], 1));
 }
 
 #[tokio::test]

@@ -31,7 +31,8 @@ pub(super) async fn rephrase(
     let Some(Nlg::Rephraser(rephraser)) = &moment.project.endpoints.nlg else {
         return Err("the project has no rephraser".to_owned());
     };
-    let request = request(prompts, rephraser, moment, llm.profile())?;
+    let mut request = request(prompts, rephraser, moment, llm.profile())?;
+    request.shown = out.streams();
     let own = ["timeout", "request_timeout"];
     let cx = if is_set(rephraser, moment, &own) { cx.clone() } else { cx.within(limits::REPHRASE_WAIT) };
     let mut forward = Forward { moment, out, begun: false, said: String::new() };

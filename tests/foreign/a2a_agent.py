@@ -1,4 +1,4 @@
-"""An agent on the genuine library of either generation: `a2a_agent.py PORT [rest] [blocking]`.
+"""An agent on the genuine library of either generation: `a2a_agent.py PORT [rest | grpc] [blocking]`.
 
 What the user says decides what it does; every message that reaches it is a line of JSON in the file A2A_LOG. With A2A_KEY set,
 everything but the card needs `X-Key` with that value. With A2A_INTROSPECT set, it needs a bearer token that the authorization
@@ -15,7 +15,8 @@ import uvicorn
 
 PORT, FLAGS = int(sys.argv[1]), sys.argv[2:]
 URL = f"http://127.0.0.1:{PORT}"
-REST, STREAMS = "rest" in FLAGS, "blocking" not in FLAGS
+REST, GRPC, STREAMS = "rest" in FLAGS, "grpc" in FLAGS, "blocking" not in FLAGS
+BINDING = "HTTP+JSON" if REST else "GRPC" if GRPC else "JSONRPC"
 flaky = set()
 
 try:
@@ -59,11 +60,10 @@ if NEW:
     def is_open(task):
         return task.status.state == pb.TASK_STATE_INPUT_REQUIRED
 
-    def card():
-        binding = "HTTP+JSON" if REST else "JSONRPC"
+    def card(url):
         return pb.AgentCard(
             name="prices", description="knows prices", version="1",
-            supported_interfaces=[pb.AgentInterface(url=URL, protocol_binding=binding, protocol_version="1.0")],
+            supported_interfaces=[pb.AgentInterface(url=url, protocol_binding=BINDING, protocol_version="1.0")],
             capabilities=pb.AgentCapabilities(streaming=STREAMS, push_notifications=True),
             default_input_modes=["text/plain"], default_output_modes=["text/plain"],
             skills=[pb.AgentSkill(id="p", name="p", description="p", tags=["p"])],
@@ -100,10 +100,9 @@ else:
     def is_open(task):
         return task.status.state == t.TaskState.input_required
 
-    def card():
+    def card(url):
         return t.AgentCard(
-            name="prices", description="knows prices", version="1", url=URL,
-            preferred_transport="HTTP+JSON" if REST else "JSONRPC",
+            name="prices", description="knows prices", version="1", url=url, preferred_transport=BINDING,
             capabilities=t.AgentCapabilities(streaming=STREAMS, push_notifications=True),
             default_input_modes=["text/plain"], default_output_modes=["text/plain"],
             skills=[t.AgentSkill(id="p", name="p", description="p", tags=["p"])],
@@ -177,7 +176,8 @@ class Prices(AgentExecutor):
         await TaskUpdater(queue, context.task_id, context.context_id).cancel()
 
 
-def guarded(app):
+def admission():
+    """Whether headers, in lower case, say who may ask."""
     import httpx
 
     key, introspect = os.environ.get("A2A_KEY"), os.environ.get("A2A_INTROSPECT")
@@ -185,18 +185,24 @@ def guarded(app):
 
     async def admits(headers):
         if key:
-            return headers.get(b"x-key", b"").decode() == key
+            return headers.get("x-key") == key
         if introspect:
-            scheme, _, token = headers.get(b"authorization", b"").decode().partition(" ")
+            scheme, _, token = headers.get("authorization", "").partition(" ")
             if scheme != "Bearer":
                 return False
             answer = (await web.post(introspect, data={"token": token})).json()
             return answer["active"] and "tools:read" in answer["scope"].split()
         return True
 
+    return admits
+
+
+def guarded(app):
+    admits = admission()
+
     async def outer(scope, receive, send):
         if scope["type"] == "http" and not scope["path"].startswith("/.well-known"):
-            if not await admits(dict(scope["headers"])):
+            if not await admits({name.decode(): value.decode() for name, value in scope["headers"]}):
                 await send({"type": "http.response.start", "status": 401, "headers": []})
                 return await send({"type": "http.response.body", "body": b""})
         await app(scope, receive, send)
@@ -204,22 +210,73 @@ def guarded(app):
     return outer
 
 
-def main():
+async def by_grpc(card_at, handler_of):
+    """Serves gRPC on a free port, and gives the card that names it."""
+    import grpc
+    from a2a.server.request_handlers.grpc_handler import GrpcHandler
+
+    if NEW:
+        from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
+    else:
+        from a2a.grpc.a2a_pb2_grpc import add_A2AServiceServicer_to_server
+
+    admits = admission()
+
+    class Guard(grpc.aio.ServerInterceptor):
+        async def intercept_service(self, go_on, details):
+            if not await admits(dict(details.invocation_metadata)):
+                async def refuse(request, context):
+                    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "who are you?")
+
+                inner = await go_on(details)
+                if inner.response_streaming:
+                    async def refuse_all(request, context):
+                        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "who are you?")
+                        yield
+
+                    return grpc.unary_stream_rpc_method_handler(
+                        refuse_all, inner.request_deserializer, inner.response_serializer
+                    )
+                return grpc.unary_unary_rpc_method_handler(
+                    refuse, inner.request_deserializer, inner.response_serializer
+                )
+            return await go_on(details)
+
+    server = grpc.aio.server(interceptors=[Guard()])
+    # As people write such addresses: a host and a port.
+    card = card_at(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+    handler = handler_of(card)
+    add_A2AServiceServicer_to_server(GrpcHandler(handler) if NEW else GrpcHandler(card, handler), server)
+    await server.start()
+    return card, handler, server
+
+
+async def main():
     import httpx
 
     configs = InMemoryPushNotificationConfigStore()
     push = dict(push_config_store=configs, push_sender=BasePushNotificationSender(httpx.AsyncClient(), configs))
-    if NEW:
-        handler = DefaultRequestHandler(
-            agent_executor=Prices(), task_store=InMemoryTaskStore(), agent_card=card(), **push
-        )
-        asking = create_rest_routes(handler) if REST else create_jsonrpc_routes(handler, "/")
-        app = Starlette(routes=[*create_agent_card_routes(card()), *asking])
+
+    def handler_of(card):
+        described = dict(agent_card=card) if NEW else {}
+        return DefaultRequestHandler(agent_executor=Prices(), task_store=InMemoryTaskStore(), **described, **push)
+
+    kept = None
+    if GRPC:
+        own, handler, kept = await by_grpc(card, handler_of)
     else:
-        handler = DefaultRequestHandler(agent_executor=Prices(), task_store=InMemoryTaskStore(), **push)
+        own = card(URL)
+        handler = handler_of(own)
+    if NEW:
+        asking = [] if GRPC else create_rest_routes(handler) if REST else create_jsonrpc_routes(handler, "/")
+        app = Starlette(routes=[*create_agent_card_routes(own), *asking])
+    else:
         kind = A2ARESTFastAPIApplication if REST else A2AFastAPIApplication
-        app = kind(agent_card=card(), http_handler=handler).build()
-    uvicorn.run(guarded(app), host="127.0.0.1", port=PORT, timeout_graceful_shutdown=1)
+        app = kind(agent_card=own, http_handler=handler).build()
+    config = uvicorn.Config(guarded(app), host="127.0.0.1", port=PORT, timeout_graceful_shutdown=1)
+    await uvicorn.Server(config).serve()
+    if kept:
+        await kept.stop(None)
 
 
-main()
+asyncio.run(main())

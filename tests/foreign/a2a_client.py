@@ -1,4 +1,4 @@
-"""Asks an agent with the genuine library of either generation: `a2a_client.py URL [rest]`, one JSON command a line, one answer a line.
+"""Asks an agent with the genuine library of either generation: `a2a_client.py URL [rest | grpc]`, one JSON command a line, one answer a line.
 
 {"do": "send"|"stream"|"get"|"cancel"|"subscribe"|"push"|"pushes", "text": …, "task": …, "context": …, "id": …, "url": …}
 """
@@ -11,7 +11,8 @@ import uuid
 
 import httpx
 
-URL, REST = sys.argv[1], "rest" in sys.argv[2:]
+URL = sys.argv[1]
+BINDING = "HTTP+JSON" if "rest" in sys.argv[2:] else "GRPC" if "grpc" in sys.argv[2:] else "JSONRPC"
 TOKEN = os.environ.get("A2A_TOKEN")
 
 try:
@@ -30,13 +31,33 @@ def http():
     return httpx.AsyncClient(timeout=60, headers=headers)
 
 
+def channel(url):
+    import grpc
+
+    def told(details):
+        metadata = [*(details.metadata or ()), ("authorization", f"Bearer {TOKEN}")] if TOKEN else details.metadata
+        return grpc.aio.ClientCallDetails(
+            details.method, details.timeout, metadata, details.credentials, details.wait_for_ready
+        )
+
+    class One(grpc.aio.UnaryUnaryClientInterceptor):
+        async def intercept_unary_unary(self, go_on, details, request):
+            return await go_on(told(details), request)
+
+    class Many(grpc.aio.UnaryStreamClientInterceptor):
+        async def intercept_unary_stream(self, go_on, details, request):
+            return await go_on(told(details), request)
+
+    return grpc.aio.insecure_channel(url.split("://", 1)[-1], interceptors=[One(), Many()])
+
+
 async def new_client(command):
     web = http()
     web.headers["A2A-Version"] = "1.0"
     card = await A2ACardResolver(web, URL).get_agent_card()
     config = ClientConfig(
         httpx_client=web, streaming=command["do"] in ("stream", "subscribe"),
-        supported_protocol_bindings=["HTTP+JSON" if REST else "JSONRPC"],
+        supported_protocol_bindings=[BINDING], grpc_channel_factory=channel,
         polling=command.get("polling", False), use_client_preference=True,
     )
     return ClientFactory(config).create(card), card
@@ -85,7 +106,7 @@ async def old(command):
     card = await A2ACardResolver(web, URL).get_agent_card()
     config = ClientConfig(
         httpx_client=web, streaming=command["do"] in ("stream", "subscribe"),
-        supported_transports=["HTTP+JSON" if REST else "JSONRPC"],
+        supported_transports=[BINDING], grpc_channel_factory=channel,
         polling=command.get("polling", False), use_client_preference=True,
         push_notification_configs=[t.PushNotificationConfig(url=command["url"], token="word")] if command.get("url") else [],
     )

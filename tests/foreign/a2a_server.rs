@@ -15,18 +15,18 @@ use crate::{
 };
 
 /// The generation, and the flags of the one who asks.
-const EVERY: [(bool, &[&str]); 4] = [(true, &[]), (false, &[]), (true, &["rest"]), (false, &["rest"])];
+pub(crate) const EVERY: [(bool, &[&str]); 4] = [(true, &[]), (false, &[]), (true, &["rest"]), (false, &["rest"])];
 
 /// Somebody who asks.
-struct Caller(Part);
+pub(crate) struct Caller(Part);
 
 impl Caller {
-    fn of(server: &Server, new: bool, flags: &[&str], token: Option<&str>) -> Self {
+    pub(crate) fn of(server: &Server, new: bool, flags: &[&str], token: Option<&str>) -> Self {
         let mut part = Part::start(&mut parts::a2a_client(new, &server.url(), flags, token));
         part.line_with("ready");
         Self(part)
     }
-    fn tries(&mut self, command: &Json) -> Result<Json, String> {
+    pub(crate) fn tries(&mut self, command: &Json) -> Result<Json, String> {
         self.0.say(&command.to_string());
         let line = self.0.line_with("answer ");
         let answer: Json = serde_json::from_str(line.strip_prefix("answer ").unwrap()).unwrap();
@@ -35,11 +35,11 @@ impl Caller {
             None => Ok(answer["ok"].clone()),
         }
     }
-    fn asks(&mut self, command: Json) -> Json {
+    pub(crate) fn asks(&mut self, command: Json) -> Json {
         self.tries(&command).unwrap_or_else(|error| panic!("{command}: {error}"))
     }
     /// Sends a text and gives the task.
-    fn sends(&mut self, text: &str, task: Option<&Json>) -> Json {
+    pub(crate) fn sends(&mut self, text: &str, task: Option<&Json>) -> Json {
         let mut command = json!({"do": "send", "text": text});
         if let Some(task) = task {
             command["task"] = task["id"].clone();
@@ -50,7 +50,7 @@ impl Caller {
 }
 
 /// The state in the words of the older generation.
-fn state(task: &Json) -> String {
+pub(crate) fn state(task: &Json) -> String {
     let state = task["status"]["state"].as_str().unwrap_or_default().to_lowercase().replace('_', "-");
     state.strip_prefix("task-state-").unwrap_or(&state).to_owned()
 }

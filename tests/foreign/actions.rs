@@ -19,6 +19,15 @@ use crate::parts::{self, Part};
 enum Way {
     Url,
     Module,
+    #[cfg(feature = "grpc")]
+    Grpc,
+}
+
+impl Way {
+    /// Whether the server is reached by gRPC.
+    fn is_grpc(self) -> bool {
+        !matches!(self, Self::Url | Self::Module)
+    }
 }
 
 /// A copy of the project, its assistant, and the server where we do not serve it ourselves.
@@ -45,13 +54,15 @@ impl Ground {
         }
         let (server, port) = match way {
             Way::Module => (None, 0),
-            Way::Url => {
+            _ => {
                 let port = parts::free_port();
-                (Some(serve(folder.path(), port)), port)
+                (Some(serve(folder.path(), port, way)), port)
             }
         };
         let project = project(folder.path(), |endpoint| {
-            if way == Way::Url {
+            if way.is_grpc() {
+                endpoint.url = Some(format!("grpc://127.0.0.1:{port}"));
+            } else if way == Way::Url {
                 endpoint.url = Some(format!("http://127.0.0.1:{port}/webhook"));
             }
             change(endpoint);
@@ -89,11 +100,14 @@ impl Ground {
 }
 
 /// A server, which has a process group of its own (`Part`): one of its actions kills the group.
-fn serve(folder: &Path, port: u16) -> Part {
+fn serve(folder: &Path, port: u16, way: Way) -> Part {
     let mut command = parts::action_server(folder, port);
+    if way.is_grpc() {
+        command.arg("--grpc");
+    }
     command.env("ACTION_LOG", folder.join("log"));
     let mut part = Part::start(&mut command);
-    part.line_with("up and running");
+    part.line_with(if way.is_grpc() { "gRPC Server started" } else { "up and running" });
     // It says so a little before it listens.
     for _ in 0..2_000_000 {
         if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
@@ -190,6 +204,12 @@ async fn everything_works_through_a_module() {
     everything(Way::Module, |_| {}).await;
 }
 
+#[cfg(feature = "grpc")]
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_works_by_grpc() {
+    everything(Way::Grpc, |_| {}).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_works_compressed_and_with_one_session() {
     everything(Way::Url, |endpoint| {
@@ -216,12 +236,12 @@ async fn death(way: Way) {
     ground.say("/hello").await;
     assert_eq!(ground.texts("/die").await, ["It failed (lost, True)."]);
     assert_eq!(ground.runs("action_die"), 1);
-    if way == Way::Url {
+    if way != Way::Module {
         let endpoint = ground.assistant.project().endpoints.action_endpoint.as_ref().unwrap();
         let port = endpoint.url.as_deref().unwrap().split([':', '/']).nth(4).unwrap().parse().unwrap();
         let report = ground.say("/plain").await;
         assert!(report.failures.iter().any(|failure| failure.reason.contains("unreachable")), "{report:?}");
-        ground.server = Some(serve(ground.folder.path(), port));
+        ground.server = Some(serve(ground.folder.path(), port, way));
     }
     let report = ground.say("/follow").await;
     assert_eq!(report.replies[0].reply.text.as_deref(), Some("Done: followed."), "it is there again: {report:?}");
@@ -232,6 +252,23 @@ async fn death(way: Way) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_dies_in_the_middle_of_a_call() {
     death(Way::Url).await;
+}
+
+#[cfg(feature = "grpc")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_dies_in_the_middle_of_a_call_by_grpc() {
+    death(Way::Grpc).await;
+}
+
+/// What a server lists is asked after its health, and an action that takes too long is given up.
+#[cfg(feature = "grpc")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_reached_by_grpc_tells_its_actions_and_may_not_take_too_long() {
+    let ground = Ground::new(Way::Grpc, |endpoint| endpoint.timeout = Some(Duration::from_micros(1)));
+    let names = ground.assistant.served_actions().await.unwrap().unwrap();
+    assert!(names.iter().any(|name| name == "action_plain") && !names.iter().any(|name| name == "action_missing"));
+    assert_eq!(ground.texts("/raise").await, ["It failed (timeout, True)."]);
+    ground.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -219,3 +219,34 @@ async fn the_token_of_a_conversation_runs_out_between_two_turns_and_nobody_notic
     assert_eq!(say(&assistant, "/who").await[0], "You are person tools:read.");
     assert_eq!(given(&base, "refresh_token").await, 1);
 }
+
+#[tokio::test]
+async fn processes_that_share_a_login_refresh_it_once() {
+    let (_part, base) = guarded();
+    let folder = tempfile::tempdir().unwrap();
+    project(folder.path(), &base, "{grant: authorization_code}");
+    let mut def = def(&base, &json!({"grant": "authorization_code"}));
+    def.name = "far".into();
+    let around = around(&folder.path().join(".segue/mcp"));
+    logs_in(&def, &around).await;
+    let server = McpServer::new(&def, around);
+    let mut refreshed = 0;
+    for _ in 0..3 {
+        assert_eq!(words(&server, "burn").await, "burnt");
+        // The server gives a refresh token for one use, and takes all back when it sees one twice.
+        let start = || {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
+            command.args(["check", "--online", "--data", "flows.yml"]).current_dir(folder.path());
+            command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+        };
+        let all: Vec<_> = (0..4).map(|_| start()).collect();
+        for one in all {
+            let output = tokio::task::spawn_blocking(|| one.wait_with_output()).await.unwrap().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+            assert!(!said.contains("T0101"), "{said}");
+        }
+        refreshed += 1;
+        assert_eq!(given(&base, "refresh_token").await, refreshed, "one of them asked, the others read what it got");
+        assert_eq!(words(&server, "whoami").await, "person tools:read");
+    }
+}

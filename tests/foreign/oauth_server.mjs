@@ -1,6 +1,7 @@
 // An authorization server (oidc-provider) and, beside it, an MCP server (the TypeScript SDK) that takes its tokens alone.
 // Started with the folder of node_modules; prints its address. `GET /count` tells how many tokens were given, by grant.
 import { createRequire } from 'node:module';
+import { generateKeyPairSync } from 'node:crypto';
 import { createServer } from 'node:http';
 import { pathToFileURL } from 'node:url';
 
@@ -20,11 +21,14 @@ const base = `http://127.0.0.1:${http.address().port}`;
 const resource = `${base}/mcp`;
 const metadata = `${base}/.well-known/oauth-protected-resource/mcp`;
 const SCOPES = 'tools:read tools:admin';
+// Servers of others, whose tokens say themselves what they are: signed as the end of the address says.
+const signed = /^https:\/\/assistant\.example\/(RS256|ES256|EdDSA)$/;
+const pair = (kind, options, alg) => ({ ...generateKeyPairSync(kind, options).privateKey.export({ format: 'jwk' }), alg, use: 'sig', kid: alg });
 
 const provider = new Provider(base, {
   clients: [{
     client_id: 'machine', client_secret: 'a secret: with %, / and +', grant_types: ['client_credentials'],
-    redirect_uris: [], response_types: [], token_endpoint_auth_method: 'client_secret_basic', scope: SCOPES,
+    redirect_uris: [], response_types: [], token_endpoint_auth_method: 'client_secret_basic', scope: `${SCOPES} talk`,
   }, {
     client_id: 'poster', client_secret: 'a secret: with %, / and +', grant_types: ['client_credentials'],
     redirect_uris: [], response_types: [], token_endpoint_auth_method: 'client_secret_post', scope: SCOPES,
@@ -33,6 +37,9 @@ const provider = new Provider(base, {
     client_id: 'agent', client_secret: 'knows', grant_types: [], redirect_uris: [], response_types: [],
   }],
   cookies: { keys: ['one'] },
+  jwks: { keys: [
+    pair('rsa', { modulusLength: 2048 }, 'RS256'), pair('ec', { namedCurve: 'P-256' }, 'ES256'), pair('ed25519', {}, 'EdDSA'),
+  ] },
   features: {
     clientCredentials: { enabled: true },
     introspection: { enabled: true, allowedPolicy: () => true },
@@ -43,12 +50,14 @@ const provider = new Provider(base, {
       defaultResource: () => resource,
       useGrantedResource: () => true,
       getResourceServerInfo: (_, indicator) => {
+        const alg = signed.exec(indicator)?.[1];
+        if (alg) return { scope: 'talk', audience: indicator, accessTokenFormat: 'jwt', jwt: { sign: { alg } }, accessTokenTTL: 3600 };
         if (indicator !== resource) throw new Error('another resource');
         return { scope: SCOPES, audience: resource, accessTokenFormat: 'opaque', accessTokenTTL: 3600 };
       },
     },
   },
-  scopes: ['openid', 'offline_access', ...SCOPES.split(' ')],
+  scopes: ['openid', 'offline_access', 'talk', ...SCOPES.split(' ')],
   issueRefreshToken: (_, client) => client.grantTypeAllowed('refresh_token'),
   rotateRefreshToken: true,
   findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),

@@ -207,3 +207,76 @@ fn copy_folder(from: &std::path::Path, to: &std::path::Path) {
         }
     }
 }
+
+/// A project with the demonstration's server, pinned, and an agent whose hooks nobody registered.
+fn pinned() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("config.yml", "recipe: default.v1\npipeline: []\npolicies: [{name: FlowPolicy}]\n");
+    write(
+        "endpoints.yml",
+        "mcp_servers: [{name: ferries, type: stdio, command: segue, args: [demo, ferries, --data, boats.json], pin: true}]\n",
+    );
+    write("domain.yml", "slots: {x: {type: text, mappings: [{type: controlled}]}}\n");
+    write("data/flows.yml", "flows: {ask: {description: asks, steps: [{call: clerk}]}}\n");
+    write(
+        "sub_agents/clerk/config.yml",
+        "agent: {name: clerk, description: helps}\nconfiguration: {module: payments}\nconnections: {mcp_servers: [{name: ferries}]}\n",
+    );
+    folder
+}
+
+#[test]
+fn pins_are_shown_written_and_held_against_what_a_server_lists() {
+    let folder = pinned();
+    let pins = |more: &[&str]| run_in(folder.path(), &[&["mcp", "pins"], more].concat(), "");
+    let first = pins(&[]);
+    assert_eq!(first.code, 1, "{}", first.err);
+    assert!(first.out.contains("new     ferries.book_crossing\n") && first.err.contains("--write"), "{}", first.out);
+    assert!(!folder.path().join("pins.json").exists());
+    assert_eq!(pins(&["--write"]).code, 0);
+    let same = pins(&[]);
+    assert_eq!(
+        (same.code, same.out.contains("same    ferries.book_crossing\n")),
+        (0, true),
+        "{}{}",
+        same.out,
+        same.err
+    );
+
+    let file = folder.path().join("pins.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    json["ferries"]["book_crossing"] = "0".into();
+    json["ferries"]["sink_ferry"] = "0".into();
+    std::fs::write(&file, json.to_string()).unwrap();
+    let other = pins(&["--server", "ferries"]);
+    assert_eq!(other.code, 1, "{}", other.err);
+    assert!(
+        other.out.contains("changed ferries.book_crossing\n") && other.out.contains("gone    ferries.sink_ferry\n")
+    );
+    assert_eq!(pins(&["--server", "nobody"]).code, 2);
+    assert_eq!(pins(&["--write"]).code, 0);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text, "as it was");
+
+    let endpoints = std::fs::read_to_string(folder.path().join("endpoints.yml")).unwrap();
+    let nowhere = endpoints.replace("command: segue", "command: segue-that-is-not-there");
+    std::fs::write(folder.path().join("endpoints.yml"), nowhere).unwrap();
+    let lost = pins(&[]);
+    assert_eq!((lost.code, lost.err.contains("T0101")), (3, true), "{}", lost.err);
+}
+
+#[test]
+fn hooks_that_nobody_registered_are_found_with_the_cure() {
+    let folder = pinned();
+    let checked = run_in(folder.path(), &["check"], "");
+    let words = format!("{}{}", checked.out, checked.err);
+    assert_eq!(checked.code, 0, "{words}");
+    assert!(words.contains("warning[A0521]") && words.contains("`module: payments` is not registered"), "{words}");
+    assert!(words.contains("AssistantBuilder::hooks") && words.contains("hook server"), "{words}");
+    assert_eq!(run_in(folder.path(), &["check", "--strict"], "").code, 1);
+}

@@ -8,16 +8,16 @@ mod page;
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use segue::{
-    Answer, Assistant, Llm, Toolbox,
+    Answer, Assistant, Incoming, Llm, NoSink, Toolbox,
     llm::{
-        Arguments, Fault, Finish, GroupConfig, LlmErrorKind as K, ToolCall, Usage,
+        Arguments, ChatMessage, Fault, Finish, GroupConfig, LlmErrorKind as K, Oddity, ToolCall, Usage,
         retry::RetryPolicy,
         router::{Member, Router, Share},
     },
@@ -136,6 +136,20 @@ impl Row {
         let difference = self.world.assistant.replay(&"u".into()).await.unwrap();
         assert!(difference.is_none(), "{difference:#?}");
     }
+}
+
+/// What the models said, as a trace shows it, newest last.
+async fn heard(row: &Row) -> Vec<serde_json::Value> {
+    let seen = serde_json::to_value(row.world.assistant.trace(&"u".into(), None).await.unwrap()).unwrap();
+    let turns = seen.as_array().unwrap().iter().flat_map(|turn| turn["seen"].as_array().unwrap());
+    turns.filter(|seen| seen["effect"] == "heard").map(|seen| seen["answer"].clone()).collect()
+}
+
+/// The texts that are stored as not whole.
+async fn cut(row: &Row) -> Vec<String> {
+    let turns = row.world.assistant.store().turns(&"u".into()).await.unwrap();
+    let events = turns.iter().flat_map(|turn| &turn.events).map(|event| json!(event));
+    events.filter(|event| event["cut"] == json!(true)).map(|event| event["text"].as_str().unwrap().to_owned()).collect()
 }
 
 /// One turn in which the command generator meets these steps.
@@ -274,11 +288,31 @@ async fn l07_l08_silence_goes_to_the_next_model_at_once() {
 
 #[tokio::test]
 async fn l09_text_that_was_shown_stays_and_is_not_called_whole() {
-    let turn = agent(vec![vec![Step::broken("The boat leaves at", K::CutShort)], vec![]]).await;
-    told(&turn, &["The boat leaves at", "Broken."], &["A0503"], &[2, 0]);
+    let row = Row::new(vec![vec!["start flow ask".into(), Step::broken("The boat leaves at", K::CutShort)], vec![]]);
+    told(&row.say("please ask the clerk").await, &["The boat leaves at", "Broken."], &["A0503"], &[2, 0]);
+    assert_eq!(cut(&row).await, ["The boat leaves at"], "what is not whole is marked, and nothing else");
+}
+
+#[tokio::test]
+async fn l09_what_nobody_saw_is_asked_for_again() {
     // Commands are read only as a whole.
-    let turn = understanding(vec![vec![Step::broken("start flow ask", K::CutShort)]]).await;
-    told(&turn, BROKEN, &["U0501"], &[1]);
+    let broken = || Step::broken("start flow", K::CutShort);
+    let turn = understanding(vec![vec![broken(), "start flow ask".into(), "Hello.".into()]]).await;
+    told(&turn, &["Hello."], &[], &[3]);
+    told(&understanding(vec![vec![broken(), broken()]]).await, BROKEN, &["U0501"], &[2]);
+    // A channel that shows no pieces.
+    let steps = vec![
+        "start flow ask".into(),
+        Step::broken("The boat leaves at", K::CutShort),
+        "The boat leaves at six.".into(),
+    ];
+    let row = Row::new(vec![steps]);
+    let report =
+        row.world.assistant.receive(Incoming::text("u", "please ask the clerk", "world"), Box::new(NoSink)).await;
+    let report = report.unwrap();
+    let texts: Vec<_> = report.replies.iter().map(|reply| reply.reply.text.as_deref().unwrap()).collect();
+    assert_eq!(texts, ["The boat leaves at six."]);
+    row.verify().await;
 }
 
 #[tokio::test]
@@ -290,25 +324,55 @@ async fn l10_l19_half_of_a_call_never_runs() {
     assert_eq!(turn.paid, 1, "only the call that came whole");
     let turn = agent(vec![vec![lost(Finish::Length).into(), lost(Finish::Length).into(), "Hello.".into()]]).await;
     assert_eq!((turn.told.len(), turn.paid), (1, 0), "{turn:?}");
-    // Text that the limit cut is shown as it is, and the agent waits for what the user says.
-    told(&agent(vec![vec![finished("The boat leaves at", Finish::Length)]]).await, &["The boat leaves at"], &[], &[2]);
+    // Text that the limit cut is shown as it is and marked, and the agent waits for what the user says.
+    let row = Row::new(vec![vec!["start flow ask".into(), finished("The boat leaves at", Finish::Length)]]);
+    told(&row.say("please ask the clerk").await, &["The boat leaves at"], &[], &[2]);
+    assert_eq!(cut(&row).await, ["The boat leaves at"]);
+}
+
+/// An agent makes these calls; what it is told of each, what the user hears, and how often the tool ran.
+async fn calling(calls: Vec<ToolCall>) -> (Vec<String>, Turn) {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keep = kept.clone();
+    let listens = move |request: &segue::ChatRequest| {
+        let tools = request.messages.iter().filter(|message| matches!(***message, ChatMessage::Tool { .. }));
+        *keep.lock().unwrap() = tools.map(|message| message.text().to_owned()).collect();
+        Ok(())
+    };
+    let turn = agent(vec![vec![Answer::calls(calls).into(), Step::from("Sorry.").expecting(listens)]]).await;
+    told(&turn, &["Sorry."], &[], &[3]);
+    let told = kept.lock().unwrap().clone();
+    (told, turn)
 }
 
 #[tokio::test]
-async fn l11_l12_l13_a_call_that_cannot_run_is_told_to_the_model() {
-    let malformed = Arguments::Malformed { text: "{\"amount\": ".into(), error: "EOF at column 11".into() };
-    let unknown = ToolCall { name: "launch".into(), ..call("c1", Arguments::json(json!({}))) };
-    for bad in [call("c1", malformed), call("c1", Arguments::json(json!({"amount": "much"}))), unknown] {
-        let name = bad.name.to_string();
-        let quotes = move |request: &segue::ChatRequest| {
-            let last = request.messages.last().unwrap();
-            let told = matches!(&**last, segue::llm::ChatMessage::Tool { .. });
-            if told { Ok(()) } else { Err(format!("{name}: {last:?}")) }
-        };
-        let steps = vec![Answer::calls(vec![bad]).into(), Step::from("Sorry.").expecting(quotes)];
-        let turn = agent(vec![steps]).await;
-        told(&turn, &["Sorry."], &[], &[3]);
-        assert_eq!(turn.paid, 0);
+async fn l11_arguments_that_are_no_json_are_told_with_the_place() {
+    let malformed = || Arguments::Malformed { text: "{\"amount\": ".into(), error: "EOF at column 11".into() };
+    let (told, turn) = calling(vec![call("c1", malformed())]).await;
+    assert!(told.len() == 1 && told[0].contains("EOF at column 11"), "{told:?}");
+    assert_eq!(turn.paid, 0, "no brace is closed for it");
+    // Again and again: the honest pattern.
+    let again = || Answer::calls(vec![call("c1", malformed())]).into();
+    let turn = agent(vec![vec![again(), again(), again(), again()]]).await;
+    self::told(&turn, BROKEN, &["A0502"], &[5]);
+    assert_eq!(turn.paid, 0);
+}
+
+#[tokio::test]
+async fn l12_arguments_against_the_schema_are_told_and_calls_beside_them_run() {
+    let misfit = call("c1", Arguments::json(json!({"amount": "3"})));
+    let (told, turn) = calling(vec![misfit, call("c2", Arguments::json(json!({"amount": 4})))]).await;
+    assert!(told.len() == 2 && told[0].contains("/amount") && told[1].contains("paid"), "{told:?}");
+    assert_eq!(turn.paid, 1, "nothing is made a number that is none");
+}
+
+#[tokio::test]
+async fn l13_a_tool_that_is_not_there_is_told_with_those_that_are() {
+    for name in ["launch", "Pay", "pay_", "depot__pay"] {
+        let unknown = ToolCall { name: name.into(), ..call("c1", Arguments::json(json!({"amount": 3}))) };
+        let (told, turn) = calling(vec![unknown]).await;
+        assert!(told.len() == 1 && told[0].ends_with("The tools are: pay, task_completed."), "{told:?}");
+        assert_eq!(turn.paid, 0, "{name} is not taken for another");
     }
 }
 
@@ -323,26 +387,69 @@ async fn l14_one_id_for_two_calls_and_the_same_call_twice() {
 }
 
 #[tokio::test]
+async fn l15_l21_what_was_strange_about_an_answer_stands_in_the_trace() {
+    let oddities = vec![Oddity::AfterEnd, Oddity::Repaired];
+    let row = Row::new(vec![vec!["start flow ask".into(), Answer { oddities, ..Answer::text("Hello.") }.into()]]);
+    told(&row.say("please ask the clerk").await, &["Hello."], &[], &[2]);
+    assert_eq!(heard(&row).await.last().unwrap()["oddities"], json!(["after_end", "repaired"]));
+    row.verify().await;
+}
+
+#[tokio::test]
 async fn l16_nothing_said_is_asked_again_and_never_an_empty_message() {
     let blank = || finished(" \n", Finish::Stop);
     let turn = agent(vec![vec![blank(), "Hello.".into()]]).await;
     told(&turn, &["Hello."], &[], &[3]);
     let turn = agent(vec![vec![blank(), blank(), blank()]]).await;
     told(&turn, BROKEN, &["A0504"], &[4]);
-    let turn = understanding(vec![vec![blank()]]).await;
-    assert_eq!((turn.told.len(), turn.codes.len()), (1, 0), "{turn:?}");
-    assert!(!turn.told[0].trim().is_empty());
+}
+
+#[tokio::test]
+async fn l16_no_commands_at_all_are_asked_for_once_more_with_a_nudge() {
+    let blanks =
+        || [finished(" \n", Finish::Stop), finished("", Finish::Length), "<think>Hm. Which flow?</think>\n".into()];
+    let nudged = |request: &segue::ChatRequest| {
+        let last = request.messages.last().unwrap();
+        if last.text().starts_with("Your answer was empty.") { Ok(()) } else { Err(format!("{last:?}")) }
+    };
+    for blank in blanks() {
+        let again = Step::from("start flow ask").expecting(nudged);
+        told(&understanding(vec![vec![blank, again, "Hello.".into()]]).await, &["Hello."], &[], &[3]);
+    }
+    for (blank, still) in blanks().into_iter().zip(blanks()) {
+        told(&understanding(vec![vec![blank, still]]).await, &["Pardon?"], &[], &[2]);
+    }
+    // In the middle of an agent's task a message without a command is for the agent.
+    let row = Row::new(vec![vec!["start flow ask".into(), "Which one?".into(), "".into(), "Hello.".into()]]);
+    row.say("please ask the clerk").await;
+    told(&row.say("the second").await, &["Hello."], &[], &[4]);
+    row.verify().await;
 }
 
 #[tokio::test]
 async fn l17_what_the_vendors_filter_stops_is_not_got_round() {
-    let turn = agent(vec![vec![K::ContentFilter.into()], vec![]]).await;
-    told(&turn, BROKEN, &["A0503"], &[2, 0]);
-    let turn = agent(vec![vec![finished("", Finish::ContentFilter)], vec![]]).await;
-    told(&turn, BROKEN, &["A0504"], &[2, 0]);
+    let filtered = |text: &str| finished(text, Finish::ContentFilter);
     let lost = Answer { lost_calls: vec!["pay".into()], finish: Finish::ContentFilter, ..Answer::default() };
-    let turn = agent(vec![vec![lost.into(), finished("", Finish::ContentFilter)]]).await;
-    assert_eq!((&*turn.told, turn.paid), (&["Broken.".to_owned()][..], 0), "{turn:?}");
+    for stopped in [K::ContentFilter.into(), filtered(""), lost.into()] {
+        let turn = agent(vec![vec![stopped], vec![]]).await;
+        told(&turn, BROKEN, &["A0503"], &[2, 0]);
+        assert_eq!(turn.paid, 0);
+    }
+    // What was shown before it stepped in stays; what was not is not said.
+    told(&agent(vec![vec![filtered("The bomb")]]).await, &["The bomb", "Broken."], &["A0503"], &[2]);
+    let row = Row::new(vec![vec!["start flow ask".into(), filtered("The bomb")]]);
+    let sent =
+        row.world.assistant.receive(Incoming::text("u", "please ask the clerk", "world"), Box::new(NoSink)).await;
+    let texts: Vec<_> = sent.unwrap().replies.iter().filter_map(|reply| reply.reply.text.clone()).collect();
+    assert_eq!(texts.iter().map(|text| &**text).collect::<Vec<_>>(), BROKEN);
+    row.verify().await;
+}
+
+#[tokio::test]
+async fn l17_commands_that_the_vendors_filter_cut_are_none() {
+    let turn = understanding(vec![vec![finished("start flow ask\nsta", Finish::ContentFilter)], vec![]]).await;
+    told(&turn, &["Pardon?"], &[], &[1, 0]);
+    told(&understanding(vec![vec![K::ContentFilter.into()], vec![]]).await, BROKEN, &["U0501"], &[1, 0]);
 }
 
 #[tokio::test]
@@ -392,15 +499,15 @@ async fn l24_what_a_turn_used_is_stored_and_shown() {
 
 #[tokio::test]
 async fn l25_the_model_that_answered_stands_in_the_record() {
+    let oddities = vec![Oddity::OtherModel { before: "gpt-4o-2024-08-06".into() }];
     let row = Row::new(vec![
         vec!["start flow ask".into(), K::NotFound.into()],
-        vec![Answer { model: "gpt-4o-2024-11-20".into(), ..Answer::text("Hello.") }.into()],
+        vec![Answer { model: "gpt-4o-2024-11-20".into(), oddities, ..Answer::text("Hello.") }.into()],
     ]);
     row.say("please ask the clerk").await;
-    let seen = serde_json::to_value(row.world.assistant.trace(&"u".into(), None).await.unwrap()).unwrap();
-    let heard: Vec<_> = seen[0]["seen"].as_array().unwrap().iter().filter(|seen| seen["effect"] == "heard").collect();
-    let answer = &heard.last().unwrap()["answer"];
+    let answer = heard(&row).await.pop().unwrap();
     assert_eq!(answer["model"], json!("gpt-4o-2024-11-20"));
+    assert_eq!(answer["oddities"], json!([{"other_model": {"before": "gpt-4o-2024-08-06"}}]), "with the warning");
     assert_eq!((&answer["route"]["member"], &answer["route"]["tries"]), (&json!(1), &json!(2)));
 }
 

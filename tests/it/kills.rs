@@ -16,7 +16,7 @@ pub(crate) struct Ground {
 }
 
 pub(crate) struct Server {
-    child: Child,
+    pub(crate) child: Child,
     address: String,
 }
 
@@ -76,7 +76,7 @@ impl Ground {
     pub(crate) fn proof(&self) -> Option<String> {
         fs::read_to_string(self.path("proof")).ok()
     }
-    fn bookings(&self) -> usize {
+    pub(crate) fn bookings(&self) -> usize {
         let Ok(text) = fs::read_to_string(self.path("bookings.json")) else { return 0 };
         let json: Json = serde_json::from_str(&text).unwrap();
         let list = json.get("bookings").unwrap_or(&json);
@@ -111,12 +111,17 @@ fn copy(from: &Path, to: &Path) {
 
 /// Posts a message; `None` when the server died before it answered.
 pub(crate) async fn post(server: &Server, text: &str) -> Option<Vec<String>> {
-    post_to(server, text, "").await
+    post_to(server, (text, "m1"), "").await
 }
 
-async fn post_to(server: &Server, text: &str, query: &str) -> Option<Vec<String>> {
+/// The same with an id of its own.
+pub(crate) async fn post_as(server: &Server, text: &str, id: &str) -> Option<Vec<String>> {
+    post_to(server, (text, id), "").await
+}
+
+async fn post_to(server: &Server, (text, id): (&str, &str), query: &str) -> Option<Vec<String>> {
     segue::http::install_tls();
-    let body = json!({"sender": "anna", "message": text, "message_id": "m1"});
+    let body = json!({"sender": "anna", "message": text, "message_id": id});
     let client = segue::http::Outbound::new();
     let request = client.client().unwrap().post(format!("http://{}/webhooks/rest/webhook{query}", server.address));
     let request = request.json(&body);
@@ -138,7 +143,7 @@ async fn kill_at(point: &str, text: &str, after: After) {
     let query = if point.starts_with("C09") { "?stream=deltas" } else { "" };
     let ground = Ground::new();
     let mut first = ground.server(Some(point)).expect("the first server listens");
-    let answered = post_to(&first, text, query).await;
+    let answered = post_to(&first, (text, "m1"), query).await;
     // Receipts are stored a moment after the answer has left.
     let after_the_answer = point == "C23";
     if after_the_answer {

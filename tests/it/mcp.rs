@@ -2,6 +2,7 @@
 //! and what they may ask and offer. Each row: what the user hears, once and honestly, and what the operator is told.
 
 mod asks;
+mod auth;
 mod far;
 mod faults;
 mod progress;
@@ -83,7 +84,9 @@ fn project_with(entry: &str, agent: &str) -> Project {
         ("endpoints.yml", &endpoints),
         ("sub_agents/clerk/config.yml", &clerk),
     ];
-    let loaded = segue::project::from_texts(files);
+    let mut sources = segue::project::from_texts(files).texts;
+    sources.environment.insert("FAR_SECRET".into(), "s3cret".into());
+    let loaded = Project::load(&sources);
     loaded.project.unwrap_or_else(|| panic!("{:?}", loaded.findings))
 }
 

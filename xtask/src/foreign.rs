@@ -40,7 +40,7 @@ pub fn run(arguments: &[String]) -> Result<bool> {
         return Ok(true);
     }
     let mut test = place::cargo();
-    test.args(["test", "--locked", "--features", "foreign", "--test", "foreign"]);
+    test.args(["test", "--locked", "--features", "foreign,grpc", "--test", "foreign"]);
     test.args(arguments).current_dir(&root).env("SEGUE_FOREIGN", &home);
     Ok(test.status().context("cannot start cargo")?.success())
 }

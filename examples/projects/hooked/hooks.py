@@ -3,14 +3,12 @@ import json, sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 BOOKED = {}  # by id of the call: the same call, tried again, books nothing twice
-
-
 text = lambda name: {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
 
 
 def describe(_):
     return {
-        "hooks": ["process_input", "process_tool_output"],
+        "hooks": ["process_input", "process_tool_output", "prompt"],
         "tools": [
             {"name": "find_boat", "description": "Finds a boat by its name.", "effect": "read", "parameters": text("name")},
             {"name": "book_boat", "description": "Books a boat.", "effect": "write", "parameters": text("boat")},
@@ -25,12 +23,13 @@ def process_input(call):
 
 
 def process_tool_output(call):
-    fills, events = {"find_boat": "boat", "book_boat": "reference"}, []
-    for record in call["batch"]["current"]:
-        if record["status"] == "done" and record["tool"] in fills:
-            slot = fills[record["tool"]]
-            events.append({"event": "slot", "name": slot, "value": record["result"][slot]})
-    return {"events": events}
+    fills = {"find_boat": "boat", "book_boat": "reference"}
+    done = [r for r in call["batch"]["current"] if r["status"] == "done" and r["tool"] in fills]
+    return {"events": [{"event": "slot", "name": fills[r["tool"]], "value": r["result"][fills[r["tool"]]]} for r in done]}
+
+
+def prompt(call):
+    return {"prompt": call["prompt"] + "\nCall boats by their names."}
 
 
 def tool(call):
@@ -41,7 +40,7 @@ def tool(call):
     return {"result": BOOKED.setdefault(call["id"], {"reference": "NW-%d" % (len(BOOKED) + 1)})}
 
 
-HOOKS = {hook.__name__: hook for hook in (describe, process_input, process_tool_output, tool)}
+HOOKS = {hook.__name__: hook for hook in (describe, process_input, process_tool_output, prompt, tool)}
 
 
 class Server(BaseHTTPRequestHandler):

@@ -1,16 +1,16 @@
 //! Hooks behind an address: one POST for each call of a hook, JSON both ways (docs/hooks.md).
 //!
 //! Entry: [`HookServer::describe`], then [`HookServer::hooks`]. What the server did not list is never asked. Metadata leaves
-//! by the author's list alone (`forward_metadata`); no model's prompt is ever sent.
+//! by the author's list alone (`forward_metadata`); prompts, messages and tools leave only for the hooks that the server lists.
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use segue_engine::project::AgentDef;
+use segue_engine::project::{AgentDef, SlotDef};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value as Json, json};
 
-use super::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch};
+use super::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, Later, OutputChange, ToolBatch, wire};
 use crate::{
     cx::{Cx, Stopped},
     http::{Outbound, destination},
@@ -85,6 +85,31 @@ struct InputChange {
     metadata: Map<String, Json>,
 }
 
+/// The answers to `prompt`, `messages`, `tools` and `slot_tool`: absent, nothing changes.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PromptChange {
+    prompt: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct MessagesChange {
+    messages: Option<Vec<wire::Message>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ToolsChange {
+    tools: Option<Vec<wire::Tool>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ToolChange {
+    tool: Option<wire::Tool>,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Events {
@@ -110,7 +135,7 @@ impl HookServer {
         Ok(Self {
             url,
             http,
-            headers: headers(&definition.auth),
+            headers: headers(if definition.remote.is_some() { &definition.hook_auth } else { &definition.auth }),
             forward: definition.rules.forward_metadata.clone(),
             agent: definition.name.as_str().into(),
         })
@@ -203,6 +228,20 @@ impl HttpHooks {
         self.description.hooks.iter().any(|known| **known == *hook)
     }
 
+    /// The work of a hook that the server wants to be asked for.
+    fn later<'a, T>(
+        &self,
+        hook: &str,
+        work: impl Future<Output = Result<Option<T>, HookError>> + Send + 'a,
+    ) -> Later<'a, T> {
+        if self.has(hook) { Some(Box::pin(work)) } else { None }
+    }
+
+    /// The input with the metadata that may leave.
+    fn outgoing(&self, input: &AgentInput) -> AgentInput {
+        AgentInput { metadata: self.server.allowed(&input.metadata), ..input.clone() }
+    }
+
     async fn asked<T: DeserializeOwned + Default>(
         &self,
         hook: &str,
@@ -229,10 +268,7 @@ impl AgentHooks for HttpHooks {
         cx: &'a HookCx,
     ) -> BoxFuture<'a, Result<AgentInput, HookError>> {
         Box::pin(async move {
-            let sent = || {
-                let seen = AgentInput { metadata: self.server.allowed(&input.metadata), ..input.clone() };
-                json!({ "input": seen })
-            };
+            let sent = || json!({ "input": self.outgoing(&input) });
             let change: InputChange = self.asked("process_input", sent, cx).await?;
             if let Some(message) = change.user_message {
                 input.user_message = message;
@@ -290,6 +326,56 @@ impl AgentHooks for HttpHooks {
     }
     fn empty_closing_message(&self, usual: String) -> String {
         self.description.empty_closing_message.as_deref().map_or(usual, str::to_owned)
+    }
+    fn slot_tool_later<'a>(
+        &'a self,
+        slot: &'a SlotDef,
+        usual: &'a llm::ToolSpec,
+        cx: &'a HookCx,
+    ) -> Later<'a, llm::ToolSpec> {
+        self.later("slot_tool", async move {
+            let sent = || json!({ "slot": wire::slot(slot), "tool": wire::tool(usual) });
+            let change: ToolChange = self.asked("slot_tool", sent, cx).await?;
+            Ok(change.tool.map(|tool| tool.over(usual)))
+        })
+    }
+    fn tools_later<'a>(
+        &'a self,
+        usual: &'a [llm::ToolSpec],
+        input: &'a AgentInput,
+        cx: &'a HookCx,
+    ) -> Later<'a, Vec<llm::ToolSpec>> {
+        self.later("tools", async move {
+            let tools = || usual.iter().map(wire::tool).collect::<Json>();
+            let sent = || json!({ "input": self.outgoing(input), "tools": tools() });
+            let change: ToolsChange = self.asked("tools", sent, cx).await?;
+            let known = |tool: wire::Tool| {
+                let usual = usual.iter().find(|usual| usual.name == tool.name)?;
+                Some(tool.over(usual))
+            };
+            Ok(change.tools.map(|tools| tools.into_iter().filter_map(known).collect()))
+        })
+    }
+    fn messages_later<'a>(
+        &'a self,
+        usual: &'a [Arc<llm::ChatMessage>],
+        input: &'a AgentInput,
+        cx: &'a HookCx,
+    ) -> Later<'a, Vec<Arc<llm::ChatMessage>>> {
+        self.later("messages", async move {
+            let messages = || usual.iter().map(|message| wire::message(message)).collect::<Json>();
+            let sent = || json!({ "input": self.outgoing(input), "messages": messages() });
+            let change: MessagesChange = self.asked("messages", sent, cx).await?;
+            let changed = change.messages.map(|messages| wire::messages(messages, usual)).transpose();
+            changed.map_err(|reason| HookError(format!("messages: {reason}")))
+        })
+    }
+    fn prompt_later<'a>(&'a self, usual: &'a str, input: &'a AgentInput, cx: &'a HookCx) -> Later<'a, String> {
+        self.later("prompt", async move {
+            let sent = || json!({ "input": self.outgoing(input), "prompt": usual });
+            let change: PromptChange = self.asked("prompt", sent, cx).await?;
+            Ok(change.prompt)
+        })
     }
 }
 

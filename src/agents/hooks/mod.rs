@@ -6,6 +6,7 @@
 
 pub mod http;
 mod types;
+mod wire;
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use crate::{
 ///
 /// An error of a hook ends the run (A0521): an agent must not go on without what its author relies on.
 pub trait AgentHooks: Send + Sync {
-    /// Looks at what the agent is given, before its first model call: takes slots away or changes them for this run, adds
+    /// Looks at what the agent is given, before its first model call or, where it works elsewhere, before anything leaves: takes slots away or changes them for this run, adds
     /// metadata for tools, writes the user's message in other words. A slot of `exit_if` that is gone has no tool.
     fn process_input<'a>(&'a self, input: AgentInput, cx: &'a HookCx) -> BoxFuture<'a, Result<AgentInput, HookError>> {
         let _ = cx;
@@ -50,7 +51,7 @@ pub trait AgentHooks: Send + Sync {
         let _ = (output, cx);
         Box::pin(ready(Ok(OutputChange::default())))
     }
-    /// The same for remote agents: the form of 3.16. Comes before [`process_output`](Self::process_output).
+    /// The same for agents that work elsewhere: the form of 3.16. Comes before [`process_output`](Self::process_output).
     fn process_agent_output<'a>(
         &'a self,
         output: &'a AgentOutput,
@@ -93,4 +94,38 @@ pub trait AgentHooks: Send + Sync {
         let _ = input;
         usual
     }
+    /// As [`slot_tool`](Self::slot_tool), after it, for hooks that have to wait; `None`: nobody has to. An answer of `None`
+    /// leaves it as it was; any other is recorded.
+    fn slot_tool_later<'a>(&'a self, slot: &'a SlotDef, usual: &'a ToolSpec, cx: &'a HookCx) -> Later<'a, ToolSpec> {
+        let _ = (slot, usual, cx);
+        None
+    }
+    /// As [`tools`](Self::tools), after it, for hooks that have to wait.
+    fn tools_later<'a>(
+        &'a self,
+        usual: &'a [ToolSpec],
+        input: &'a AgentInput,
+        cx: &'a HookCx,
+    ) -> Later<'a, Vec<ToolSpec>> {
+        let _ = (usual, input, cx);
+        None
+    }
+    /// As [`messages`](Self::messages), after it, for hooks that have to wait.
+    fn messages_later<'a>(
+        &'a self,
+        usual: &'a [Arc<ChatMessage>],
+        input: &'a AgentInput,
+        cx: &'a HookCx,
+    ) -> Later<'a, Vec<Arc<ChatMessage>>> {
+        let _ = (usual, input, cx);
+        None
+    }
+    /// As [`prompt`](Self::prompt), after it, for hooks that have to wait.
+    fn prompt_later<'a>(&'a self, usual: &'a str, input: &'a AgentInput, cx: &'a HookCx) -> Later<'a, String> {
+        let _ = (usual, input, cx);
+        None
+    }
 }
+
+/// What a hook gives that has to wait for it, where it has to; inside: what it changes, where it changes anything.
+pub type Later<'a, T> = Option<BoxFuture<'a, Result<Option<T>, HookError>>>;

@@ -39,7 +39,7 @@ fn text(task: &AgentTask<'_>, memory: &Memory) -> String {
 
 /// Slots with a value, of those that the author lets out.
 fn slots(task: &AgentTask<'_>, remote: &RemoteDef) -> Vec<Json> {
-    let view = RunSlots::new(task.project, task.conversation);
+    let view = RunSlots::new(task.project, task.conversation).seen_as(task.slots.clone());
     let shown = view.shown();
     let allowed =
         |name: &str| remote.forward_slots.as_ref().is_none_or(|only| only.iter().any(|one| one.as_str() == name));

@@ -17,9 +17,15 @@ use segue_engine::{
     conversation::{AgentOutcome, AgentStatus, BotKind},
     project::{MessageMeans, RemoteDef},
 };
+use serde_json::Value as Json;
 
+pub(super) use self::outcome::is_own;
 use self::outcome::{Ending, Memory};
-use super::AgentTask;
+use super::{
+    AgentTask,
+    completion::Ledger,
+    hooked::{self, Hooked},
+};
 use crate::{
     a2a::{
         Accepted, Fault, FaultKind, First, Listener, Outgoing, Peer,
@@ -91,6 +97,43 @@ pub async fn run(
         return told.closed(task, ending, memory, remote, cx).await;
     }
     told.closed(task, Ending::failed(FAILED, "it failed every time".to_owned()), memory, remote, cx).await
+}
+
+/// As [`run`], with what registered hooks make of the input and of the outcome.
+pub async fn run_hooked(
+    task: &AgentTask<'_>,
+    remote: &RemoteDef,
+    peer: &dyn Peer,
+    out: &mut dyn ReplySink,
+    cx: &Cx,
+) -> AgentOutcome {
+    let Some(hooks) = &task.hooks else { return run(task, remote, peer, out, &cx.step("remote")).await };
+    let mut ledger = Ledger::new(task);
+    let opened = Hooked::open(&**hooks, task, &mut ledger, out, cx).await;
+    let said = ledger.into_events();
+    let hooked = match opened {
+        Ok(hooked) => hooked,
+        Err(error) => {
+            let status = AgentStatus::Finished;
+            let nothing = AgentOutcome { status, events: said, data: Json::Null, metadata: task.call.metadata.clone() };
+            return hooked::failed(nothing, &error);
+        }
+    };
+    let call = hooked.call(task);
+    let task = hooked.task(task, &call);
+    let mut outcome = run(&task, remote, peer, out, &cx.step("remote")).await;
+    outcome.events.splice(0..0, said);
+    if outcome.status == AgentStatus::AwaitingUser {
+        // What hooks kept for the next run stays; where the remote task stands is for this run to say.
+        let kept = call.metadata.iter().filter(|(key, _)| !is_own(key));
+        outcome.metadata.extend(kept.map(|(key, value)| (key.clone(), value.clone())));
+    }
+    let mut outcome = hooked::close(&**hooks, &task, true, outcome, out, cx).await;
+    if outcome.status == AgentStatus::Finished {
+        // A hook may have ended what stands open elsewhere: the next run begins a task of its own.
+        outcome.metadata.retain(|key, _| !is_own(key) || key == "context_id");
+    }
+    outcome
 }
 
 /// What came: a message, or a task that stands still.

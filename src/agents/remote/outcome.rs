@@ -29,6 +29,11 @@ pub(super) struct Memory {
     pub(super) exchanges: u64,
 }
 
+/// Whether a key of the frame's metadata is this memory's.
+pub(in crate::agents) fn is_own(key: &str) -> bool {
+    matches!(key, "context_id" | "task_id" | "working" | "exchanges")
+}
+
 impl Memory {
     /// From the frame, or from what an earlier task left.
     pub(super) fn of(metadata: &Map<String, Json>) -> Self {

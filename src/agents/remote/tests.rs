@@ -18,7 +18,12 @@ use serde_json::{Map, Value as Json, json};
 
 use super::*;
 use crate::{
-    a2a::{Dialect, model::Update, reading},
+    a2a::{
+        Dialect,
+        model::{Part, Update},
+        reading,
+    },
+    agents::hooks::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange},
     clock::Clock,
     llm::scripted::ScriptedLlm,
     testing::ManualClock,
@@ -177,6 +182,10 @@ impl World {
     }
 
     async fn run_in(&mut self, peer: &Given, cx: &Cx) -> AgentOutcome {
+        self.run_with(peer, None, cx).await
+    }
+
+    async fn run_with(&mut self, peer: &Given, hooks: Option<Arc<dyn AgentHooks>>, cx: &Cx) -> AgentOutcome {
         let definition = self.project.agent("far").unwrap().clone();
         let metadata = json!({"sender_id": "u1", "message_metadata": {"account": "a7"}});
         let task = AgentTask {
@@ -188,11 +197,12 @@ impl World {
             tools: ToolSet::default(),
             metadata: Arc::new(metadata.as_object().unwrap().clone()),
             meta: Arc::default(),
-            hooks: None,
+            hooks,
             rewritten: false,
+            slots: None,
             desk: &crate::agents::NoDesk,
         };
-        let outcome = run(&task, definition.remote.as_ref().unwrap(), peer, &mut self.sink, cx).await;
+        let outcome = run_hooked(&task, definition.remote.as_ref().unwrap(), peer, &mut self.sink, cx).await;
         self.call.metadata = outcome.metadata.clone();
         outcome
     }
@@ -386,4 +396,85 @@ async fn the_pauses_between_tries_double() {
     let mut world = World::new("");
     world.run(&peer).await;
     assert_eq!(world.clock.slept(), [limits::A2A_TRY_PAUSE, limits::A2A_TRY_PAUSE * 2]);
+}
+
+/// Hooks of a remote agent: they write the message in other words, take a slot away, and make more of the answer.
+struct Broker;
+
+impl AgentHooks for Broker {
+    fn process_input<'a>(
+        &'a self,
+        mut input: AgentInput,
+        cx: &'a HookCx,
+    ) -> BoxFuture<'a, Result<AgentInput, HookError>> {
+        cx.say("I will ask.");
+        input.user_message =
+            format!("{} (round {})", input.user_message, input.metadata.get("rounds").is_some()).into();
+        input.slots.shift_remove("city");
+        input.metadata.insert("tenant".into(), json!("north"));
+        Box::pin(std::future::ready(Ok(input)))
+    }
+    fn process_agent_output<'a>(
+        &'a self,
+        output: &'a AgentOutput,
+        _: &'a HookCx,
+    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
+        let status = (output.message.as_deref() == Some("It is 90.")).then(|| "completed".into());
+        let price = HookEvent::Slot { name: "price".into(), value: json!(90) };
+        let events = if status.is_some() { vec![price] } else { Vec::new() };
+        let metadata = json!({"rounds": 1, "task_id": "forged", "context_id": "forged"});
+        let metadata = metadata.as_object().unwrap().clone();
+        Box::pin(std::future::ready(Ok(OutputChange { status, events, metadata })))
+    }
+    fn process_output<'a>(
+        &'a self,
+        _: &'a AgentOutput,
+        _: &'a HookCx,
+    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
+        Box::pin(std::future::ready(Ok(OutputChange::default())))
+    }
+}
+
+#[tokio::test]
+async fn hooks_look_at_what_a_remote_agent_is_told_and_at_what_it_answers() {
+    let mut world = World::new("  forward_metadata: [tenant, account]\n");
+    let cx = Cx::new(world.clock.clone(), Duration::from_secs(600));
+    let hooks: Arc<dyn AgentHooks> = Arc::new(Broker);
+    let peer = Given::firsts([told("input-required", "How many?"), told("input-required", "It is 90.")]);
+    let first = world.run_with(&peer, Some(hooks.clone()), &cx).await;
+    assert_eq!(first.status, AgentStatus::AwaitingUser);
+    let wanted = [(BotKind::Filler, "I will ask.".to_owned()), (BotKind::InputRequired, "How many?".to_owned())];
+    assert_eq!(texts(&first), wanted);
+    assert_eq!((&first.metadata["task_id"], &first.metadata["rounds"]), (&json!("t"), &json!(1)), "nothing is forged");
+    world.call.user_message = "two".into();
+    let second = world.run_with(&peer, Some(hooks), &cx).await;
+    assert_eq!(second.status, AgentStatus::Finished, "the hook ends the task");
+    let sent = peer.sent();
+    let words = |n: usize| match &sent[n].parts[0] {
+        Part::Text(text) => text.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((words(0), words(1)), ("USER: help me (round false)".to_owned(), "two (round true)".to_owned()));
+    assert!(!format!("{:?}", sent[0].parts).contains("Arnvik"), "the slot was taken away: {:?}", sent[0].parts);
+    assert_eq!(sent[0].metadata, *json!({"tenant": "north", "account": "a7"}).as_object().unwrap());
+    let set = second
+        .events
+        .iter()
+        .any(|event| matches!(&event.kind, EventKind::Slot { name, .. } if name.as_str() == "price"));
+    assert!(set, "{:?}", second.events);
+}
+
+#[tokio::test]
+async fn a_hook_that_fails_lets_nothing_leave_for_a_remote_agent() {
+    struct Fails;
+    impl AgentHooks for Fails {
+        fn process_input<'a>(&'a self, _: AgentInput, _: &'a HookCx) -> BoxFuture<'a, Result<AgentInput, HookError>> {
+            Box::pin(std::future::ready(Err(HookError("no".into()))))
+        }
+    }
+    let mut world = World::new("");
+    let cx = Cx::new(world.clock.clone(), Duration::from_secs(600));
+    let peer = Given::firsts([]);
+    let outcome = world.run_with(&peer, Some(Arc::new(Fails)), &cx).await;
+    assert_eq!((code(&outcome), peer.sent().len()), ("A0521", 0));
 }

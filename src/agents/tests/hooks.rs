@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use super::world::{World, calls, code, said, slots, text};
 use crate::{
     agents::{
-        hooks::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch},
+        hooks::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, Later, OutputChange, ToolBatch},
         step,
     },
     conversation::ReplyPiece,
@@ -240,4 +240,64 @@ async fn what_a_hook_says_leaves_at_once_and_stands_among_the_events() {
         "{first:?}"
     );
     assert!(matches!(&outcome.events[0].kind, EventKind::Bot(_)));
+}
+
+/// Hooks that have to wait for what they want changed.
+struct Waits;
+
+impl AgentHooks for Waits {
+    fn slot_tool_later<'a>(&'a self, slot: &'a SlotDef, usual: &'a ToolSpec, _: &'a HookCx) -> Later<'a, ToolSpec> {
+        let changed = ToolSpec { name: "other".into(), description: "Sets it.".into(), ..usual.clone() };
+        (slot.name.as_str() == "crossing").then(|| -> BoxFuture<'a, _> { Box::pin(ready(Ok(Some(changed)))) })
+    }
+    fn tools_later<'a>(
+        &'a self,
+        usual: &'a [ToolSpec],
+        input: &'a AgentInput,
+        _: &'a HookCx,
+    ) -> Later<'a, Vec<ToolSpec>> {
+        assert_eq!(&*input.agent, "finder");
+        let mut tools: Vec<ToolSpec> = usual.iter().filter(|tool| &*tool.name != "fail").cloned().collect();
+        tools.push(ToolSpec { name: "made_up".into(), ..tools[0].clone() });
+        Some(Box::pin(ready(Ok(Some(tools)))))
+    }
+    fn messages_later<'a>(
+        &'a self,
+        usual: &'a [Arc<ChatMessage>],
+        _: &'a AgentInput,
+        cx: &'a HookCx,
+    ) -> Later<'a, Vec<Arc<ChatMessage>>> {
+        cx.say("Thinking.");
+        let mut messages = usual.to_vec();
+        messages.push(ChatMessage::system("Be brief."));
+        Some(Box::pin(ready(Ok(Some(messages)))))
+    }
+    fn prompt_later<'a>(&'a self, usual: &'a str, _: &'a AgentInput, _: &'a HookCx) -> Later<'a, String> {
+        let prompt = format!("{usual} You are polite.");
+        Some(Box::pin(ready(Ok(Some(prompt)))))
+    }
+}
+
+#[tokio::test]
+async fn hooks_that_wait_change_prompt_messages_and_tools_as_well() {
+    let steps = vec![calls("", &[("set_slot_crossing", json!({"slot_value": "NW-1"}))]), text("For how many?")];
+    let mut world = World::new("book", "", "NW-1", steps);
+    world.hooks = Some(Arc::new(Waits));
+    let outcome = world.run().await;
+    assert_eq!(slots(&outcome), [("crossing".into(), json!("NW-1"))]);
+    for n in 0..2 {
+        let seen = world.request(n);
+        assert!(seen[0].1.ends_with("You are polite."), "{}", seen[0].1);
+        assert_eq!(seen.last().unwrap().1, "Be brief.");
+    }
+    let tools: Vec<(String, String)> = world.model.requests()[0]
+        .tools
+        .iter()
+        .map(|tool| (tool.name.to_string(), tool.description.to_string()))
+        .collect();
+    let names: Vec<&str> = tools.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["find", "other", "set_slot_crossing", "set_slot_passengers"]);
+    assert_eq!(tools[2].1, "Sets it.");
+    let fillers = said(&outcome).iter().filter(|(kind, _)| *kind == BotKind::Filler).count();
+    assert_eq!(fillers, 2, "what is said meanwhile is heard: {:?}", said(&outcome));
 }

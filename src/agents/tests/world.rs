@@ -244,6 +244,7 @@ impl World {
             meta: Arc::default(),
             hooks: self.hooks.clone(),
             rewritten: false,
+            slots: None,
             desk: &*self.desk,
         };
         let outcome = agent.run(task, &mut self.sink, &cx).await;

@@ -1,7 +1,7 @@
 //! The card that others read: one document that both generations understand.
 
 use segue_engine::project::{A2aServerDef, Flow, Project};
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 
 use super::Offer;
 
@@ -22,10 +22,17 @@ pub(super) fn card(project: &Project, def: &A2aServerDef, offer: &Offer, pushes:
         fields.insert("preferredTransport".into(), json!("JSONRPC"));
         fields.insert("additionalInterfaces".into(), rest);
         fields.insert("protocolVersion".into(), json!("0.3.0"));
-        if def.token.is_some() {
+        if def.token.is_some() || def.jwt.is_some() {
             // Both spellings in one: what the other generation does not know it leaves out.
-            let scheme =
-                json!({"bearer": {"type": "http", "scheme": "bearer", "httpAuthSecurityScheme": {"scheme": "bearer"}}});
+            let own = if def.jwt.is_some() {
+                json!({"scheme": "bearer", "bearerFormat": "JWT"})
+            } else {
+                json!({"scheme": "bearer"})
+            };
+            let mut bearer = Map::from_iter([("type".to_owned(), json!("http"))]);
+            bearer.extend(own.as_object().cloned().unwrap_or_default());
+            bearer.insert("httpAuthSecurityScheme".to_owned(), own);
+            let scheme = json!({"bearer": bearer});
             fields.entry("securitySchemes").or_insert(scheme);
             fields.entry("security").or_insert(json!([{"bearer": []}]));
             fields.entry("securityRequirements").or_insert(json!([{"schemes": {"bearer": {"list": []}}}]));

@@ -18,17 +18,14 @@ mod work;
 
 use std::{convert::Infallible, sync::Arc};
 
-use axum::http::{
-    self, HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
-    header::{CONTENT_TYPE, WWW_AUTHENTICATE},
-};
+use axum::http::{self, HeaderMap, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use bytes::Bytes;
-use segue_engine::project::A2aServerDef;
+use segue_engine::{ids::ConversationId, project::A2aServerDef};
 use serde_json::{Value as Json, json};
 use tokio_util::task::TaskTracker;
 
 use self::{course::Courses, push::Pushes};
-use super::{Bearer, Body, Inbox, Service};
+use super::{Bearer, Body, Caller, Door, Inbox, Service};
 use crate::{
     a2a::{WELL_KNOWN, codes},
     runtime::Assistant,
@@ -49,15 +46,15 @@ pub struct Offer {
     pub local: bool,
 }
 
-/// The assistant as an agent for others. Cheap to clone.
+/// The assistant as an agent for others, as one caller sees it. Cheap to clone.
 #[derive(Clone)]
-pub struct A2aAgent(Arc<Inner>);
+pub struct A2aAgent(Arc<Inner>, Caller);
 
 struct Inner {
     assistant: Assistant,
     inbox: Inbox,
     card: Json,
-    token: Option<Bearer>,
+    door: Door,
     include_repair: bool,
     task_timeout: Option<std::time::Duration>,
     courses: Courses,
@@ -68,11 +65,15 @@ struct Inner {
 
 impl A2aAgent {
     /// Offers an assistant as its project says.
-    pub fn new(assistant: &Assistant, def: &A2aServerDef, offer: &Offer) -> Self {
+    ///
+    /// # Errors
+    /// What is wrong with the rules for tokens, in words for operators.
+    pub fn new(assistant: &Assistant, def: &A2aServerDef, offer: &Offer) -> Result<Self, String> {
+        let door = Door::new(def.token.as_deref().and_then(Bearer::new), def.jwt.as_ref())?;
         let pushes = def.push.then(|| Pushes::new(offer.local)).flatten();
-        Self(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             card: card::card(assistant.project(), def, offer, pushes.is_some()),
-            token: def.token.as_deref().and_then(Bearer::new),
+            door,
             include_repair: def.include_repair,
             task_timeout: def.task_timeout,
             courses: Courses::default(),
@@ -80,12 +81,32 @@ impl A2aAgent {
             tasks: TaskTracker::new(),
             inbox: Inbox::new(assistant.clone(), NAME),
             assistant: assistant.clone(),
-        }))
+        });
+        Ok(Self(inner, Caller::default()))
     }
 
     /// Whether callers must show a token.
     pub fn is_guarded(&self) -> bool {
-        self.0.token.is_some()
+        self.0.door.is_guarded()
+    }
+
+    /// What the ids of this caller's conversations begin with. Where callers can be told apart, each has conversations of its
+    /// own: a context is a word that callers choose, and two may choose the same.
+    fn prefix(&self) -> String {
+        match &self.1.mark {
+            Some(mark) => format!("{NAME}@{mark}:"),
+            None => format!("{NAME}:"),
+        }
+    }
+
+    /// The conversation of a context: those of other channels, and of other callers, cannot be named.
+    fn conversation_of(&self, context: &str) -> ConversationId {
+        ConversationId::from(format!("{}{context}", self.prefix()))
+    }
+
+    /// The name of a task in the memory of this process.
+    fn name_of(&self, task: &str) -> String {
+        format!("{}{task}", self.prefix())
     }
 
     /// Answers requests for [`PATHS`]; the path of a request is the whole one.
@@ -106,15 +127,14 @@ impl A2aAgent {
                 _ => refusal(StatusCode::METHOD_NOT_ALLOWED, "the card is read with GET"),
             };
         }
-        if self.0.token.as_ref().is_some_and(|token| !token.admits(&head.headers)) {
-            let mut answer = refusal(StatusCode::UNAUTHORIZED, "this agent needs its token as a bearer");
-            answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            return answer;
-        }
+        let this = match self.0.door.caller(&head.headers, self.0.assistant.clock()).await {
+            Ok(caller) => Self(self.0.clone(), caller),
+            Err(refused) => return refused.answer("this agent"),
+        };
         match path.strip_prefix("/a2a").unwrap_or(path).trim_end_matches('/') {
-            "" if head.method == Method::POST => rpc::answer(self, &body, &head.headers).await,
+            "" if head.method == Method::POST => rpc::answer(&this, &body, &head.headers).await,
             "" => refusal(StatusCode::METHOD_NOT_ALLOWED, "this agent is asked with POST"),
-            rest => rest::answer(self, &head, rest, &body).await,
+            rest => rest::answer(&this, &head, rest, &body).await,
         }
     }
 }

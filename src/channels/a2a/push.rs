@@ -140,12 +140,12 @@ impl A2aAgent {
     /// Where a task is reported.
     pub(super) async fn pushes_of(&self, task: &str) -> Result<Vec<Config>, Refusal> {
         let Some(pushes) = &self.0.pushes else { return Err(no_push()) };
-        let known = pushes.known().get(task).cloned();
+        let known = pushes.known().get(&self.name_of(task)).cloned();
         match known {
             Some(configs) => Ok(configs),
             None => {
                 let configs = self.found(task).await?.pushes;
-                pushes.set(task, configs.clone());
+                pushes.set(&self.name_of(task), configs.clone());
                 Ok(configs)
             }
         }
@@ -162,7 +162,7 @@ impl A2aAgent {
         }
         self.found(task).await?;
         self.pushes_of(task).await?;
-        pushes.add(task, config.clone());
+        pushes.add(&self.name_of(task), config.clone());
         self.keep_push(task, &config).await;
         Ok(())
     }

@@ -167,11 +167,13 @@ impl A2aAgent {
 
     /// A task that runs is heard from the cursor on; one that stands still is shown as it stands.
     async fn subscribe(&self, id: &str, cursor: Option<&str>, dialect: Dialect) -> Result<Reply, Refusal> {
-        let task = self.found(id).await?.task;
-        let course = self.0.courses.of(id).filter(|_| self.0.courses.runs(id) || cursor.is_some());
+        // A course of this process says by itself that there is such a task.
+        let course =
+            self.0.courses.of(&self.name_of(id)).filter(|_| self.0.courses.runs(&self.name_of(id)) || cursor.is_some());
         if let Some(course) = course {
             return Ok(Reply::Stream(Show::Course(course.listen(cursor))));
         }
+        let task = self.found(id).await?.task;
         if task.status.state.is_over() && dialect == Dialect::New {
             return Err(Refusal::new(codes::UNSUPPORTED, "the task is over: nothing more comes of it"));
         }
@@ -188,7 +190,8 @@ impl A2aAgent {
                 let store = self.0.assistant.store();
                 let ids = store.conversations(limits::CONVERSATIONS_LISTED).await;
                 let ids = ids.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?;
-                let own = ids.iter().filter_map(|id| id.as_str().strip_prefix("a2a:").map(str::to_owned));
+                let prefix = self.prefix();
+                let own = ids.iter().filter_map(|id| id.as_str().strip_prefix(&prefix).map(str::to_owned));
                 own.take(size).collect()
             }
         };

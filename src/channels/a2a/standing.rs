@@ -25,6 +25,11 @@ pub(super) fn look(project: &Project, conversation: &Conversation, events: &[Eve
     let from = events.iter().rposition(|event| matches!(event.kind, EventKind::User(_))).unwrap_or_default();
     let events = events.get(from..).unwrap_or_default();
     let state = state(project, conversation, events, include_repair);
+    Standing { state, said: said(events, state), data: data(project, conversation, events, state) }
+}
+
+/// What was said in a turn after which the task stood so.
+pub(super) fn said(events: &[Event], state: TaskState) -> Vec<Part> {
     let said = events.iter().filter_map(|event| match &event.kind {
         // That a flow is over and what else there might be is for people; a program sees the state.
         EventKind::Bot(_) if state == TaskState::Completed && within(event, "pattern_completed") => None,
@@ -33,7 +38,7 @@ pub(super) fn look(project: &Project, conversation: &Conversation, events: &[Eve
         EventKind::Bot(bot) => Some(parts(&bot.reply)),
         _ => None,
     });
-    Standing { state, said: said.flatten().collect(), data: data(project, conversation, events, state) }
+    said.flatten().collect()
 }
 
 fn within(event: &Event, flow: &str) -> bool {

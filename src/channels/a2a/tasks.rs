@@ -2,13 +2,13 @@
 //! belongs to the task that its message, or whatever else began it, names.
 
 use segue_engine::{
-    conversation::{Conversation, Event, UserMessage},
-    ids::ConversationId,
+    conversation::{Conversation, Event, EventKind, UserMessage},
+    ids::MessageId,
 };
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    A2aAgent, NAME, Refusal,
+    A2aAgent, Refusal,
     push::Config,
     standing::{self, Standing},
 };
@@ -18,11 +18,13 @@ use crate::{
         model::{Artifact, Message, Part, Role, Status, Task, TaskState},
     },
     limits,
-    store::StoredTurn,
+    store::{StoreError, StoredEvents, Version},
 };
 
 /// The key in a message's metadata under which the protocol's names stand.
 pub(super) const KEY: &str = "a2a";
+/// The mark of the message with which a task begins: nothing of it stands before.
+const FIRST: &str = "first";
 
 /// A new task's id: a part that nobody can guess, then the context.
 pub(super) fn new_id(context: &str) -> String {
@@ -35,11 +37,6 @@ pub(super) fn context_of(task: &str) -> Option<&str> {
     (own.len() == 32 && own.bytes().all(|byte| byte.is_ascii_hexdigit()) && !context.is_empty()).then_some(context)
 }
 
-/// The conversation of a context: those of other channels cannot be named.
-pub(super) fn conversation_of(context: &str) -> ConversationId {
-    ConversationId::from(format!("{NAME}:{context}"))
-}
-
 /// What stands beside a message or a trigger of this channel.
 pub(super) fn marks(message: &UserMessage) -> Option<&Map<String, Json>> {
     let beside = &message.metadata;
@@ -47,8 +44,29 @@ pub(super) fn marks(message: &UserMessage) -> Option<&Map<String, Json>> {
     own.as_object()
 }
 
-fn task_of(turn: &StoredTurn) -> Option<&str> {
-    marks(&turn.inbound.message)?.get("task_id")?.as_str()
+/// What stands beside whatever began a turn.
+fn marks_of(turn: &StoredEvents) -> Option<&Map<String, Json>> {
+    turn.events.iter().find_map(|event| match &event.kind {
+        EventKind::User(message) => marks(message),
+        EventKind::External { trigger } => trigger.values.get(KEY)?.as_object(),
+        _ => None,
+    })
+}
+
+fn message_of(turn: &StoredEvents) -> Option<&UserMessage> {
+    turn.events.iter().find_map(|event| match &event.kind {
+        EventKind::User(message) => Some(message),
+        _ => None,
+    })
+}
+
+fn task_of(turn: &StoredEvents) -> Option<&str> {
+    marks_of(turn)?.get("task_id")?.as_str()
+}
+
+/// The task of a turn that a message of this id began.
+pub(super) fn named_by<'a>(turn: &'a StoredEvents, message: &MessageId) -> Option<&'a str> {
+    message_of(turn).filter(|own| own.message_id == *message).and_then(|_| task_of(turn))
 }
 
 /// A task, read from the store.
@@ -60,19 +78,69 @@ pub(super) struct Found {
 }
 
 impl A2aAgent {
-    /// A task as the store knows it; one that runs is working.
+    /// A task as the store knows it; one that runs is working. Turns are read back to its first; what was before is needed
+    /// only for a task after which something else happened.
     pub(super) async fn found(&self, id: &str) -> Result<Found, Refusal> {
         let context = context_of(id).ok_or_else(|| Refusal::no_task(id))?;
-        let turns = self.turns(context).await?;
-        self.in_turns(&turns, id, context).ok_or_else(|| Refusal::no_task(id))
+        let turns = self.turns_since(id, context).await?;
+        let found = match self.after(&turns, id, context).await? {
+            Some(now) => self.in_turns(&turns, id, context, Some(now)),
+            None => self.in_turns(&self.turns(context).await?, id, context, None),
+        };
+        found.ok_or_else(|| Refusal::no_task(id))
     }
 
-    pub(super) async fn turns(&self, context: &str) -> Result<Vec<StoredTurn>, Refusal> {
-        let turns = self.0.assistant.store().turns(&conversation_of(context)).await;
-        turns.map_err(|error| {
-            tracing::error!(code = error.code(), "a task cannot be read: {error}");
-            Refusal::new(codes::INTERNAL, "the task cannot be read now")
-        })
+    /// All turns of a context, oldest first.
+    pub(super) async fn turns(&self, context: &str) -> Result<Vec<StoredEvents>, Refusal> {
+        let mut turns = self.turns_before(context, None, usize::MAX).await?;
+        turns.reverse();
+        Ok(turns)
+    }
+
+    /// The newest turns of a context back to the one with which a task began, oldest first.
+    async fn turns_since(&self, id: &str, context: &str) -> Result<Vec<StoredEvents>, Refusal> {
+        let mut turns: Vec<StoredEvents> = Vec::new();
+        let begins = |turn: &StoredEvents| {
+            marks_of(turn).is_some_and(|marks| marks.contains_key(FIRST)) && task_of(turn) == Some(id)
+        };
+        // Most tasks are short, and the newest is asked for most.
+        let mut most = 1;
+        while !turns.last().is_some_and(&begins) {
+            most = (most * 2).min(limits::A2A_TURNS);
+            let page = self.turns_before(context, turns.last().map(|turn| turn.version), most).await?;
+            if page.is_empty() {
+                break;
+            }
+            let first = page.iter().position(&begins).map_or(page.len(), |at| at + 1);
+            turns.extend(page.into_iter().take(first));
+        }
+        turns.reverse();
+        Ok(turns)
+    }
+
+    async fn turns_before(
+        &self,
+        context: &str,
+        before: Option<Version>,
+        most: usize,
+    ) -> Result<Vec<StoredEvents>, Refusal> {
+        let id = self.conversation_of(context);
+        self.0.assistant.store().latest_turns(&id, before, most).await.map_err(|error| unreadable(&error))
+    }
+
+    /// The conversation, where nothing but notes came after the latest turn of a task: then it is as that turn left it.
+    async fn after(&self, turns: &[StoredEvents], id: &str, context: &str) -> Result<Option<Conversation>, Refusal> {
+        let Some(last) = turns.iter().rposition(|turn| task_of(turn) == Some(id) && is_work(turn)) else {
+            return Ok(None);
+        };
+        let is_note = |turn: &StoredEvents| marks_of(turn).is_some_and(|marks| marks.contains_key("push"));
+        if !turns.iter().skip(last + 1).all(is_note) {
+            return Ok(None);
+        }
+        let now = self.0.assistant.conversation_at(&self.conversation_of(context)).await;
+        let (conversation, version) = now.map_err(|error| unreadable(&error))?;
+        // Another turn may have ended in between.
+        Ok((turns.last().map(|turn| turn.version) == Some(version)).then_some(conversation))
     }
 
     /// The tasks of a context, the newest first.
@@ -84,19 +152,18 @@ impl A2aAgent {
                 ids.push(id.to_owned());
             }
         }
-        Ok(ids.iter().rev().filter_map(|id| self.in_turns(&turns, id, context)).collect())
+        Ok(ids.iter().rev().filter_map(|id| self.in_turns(&turns, id, context, None)).collect())
     }
 
-    fn in_turns(&self, turns: &[StoredTurn], id: &str, context: &str) -> Option<Found> {
+    /// A task in turns of its context. `now` is the conversation after its latest one; without it, these are all turns.
+    fn in_turns(&self, turns: &[StoredEvents], id: &str, context: &str, now: Option<Conversation>) -> Option<Found> {
         let last = turns.iter().rposition(|turn| task_of(turn) == Some(id) && is_work(turn))?;
-        let mut conversation = Conversation::new(conversation_of(context));
+        let mut folded = Conversation::new(self.conversation_of(context));
         let mut task = Task::named(id, context);
         let mut pushes = Vec::new();
-        let mut standing: Option<Standing> = None;
         for (at, turn) in turns.iter().enumerate() {
             let own = task_of(turn) == Some(id);
-            if own && let Some(config) = marks(&turn.inbound.message).and_then(|marks| Config::kept(marks.get("push")?))
-            {
+            if own && let Some(config) = marks_of(turn).and_then(|marks| Config::kept(marks.get("push")?)) {
                 pushes.retain(|known: &Config| known.id != config.id);
                 if !config.url.is_empty() {
                     pushes.push(config);
@@ -105,34 +172,29 @@ impl A2aAgent {
             if at > last {
                 continue;
             }
-            turn.events.iter().for_each(|event| conversation.apply(event));
+            if now.is_none() {
+                turn.events.iter().for_each(|event| folded.apply(event));
+            }
             if own && is_work(turn) {
-                let message = &turn.inbound.message;
-                if !message.text.is_empty() && message.metadata.get("trigger").is_none() {
+                if let Some(message) = message_of(turn).filter(|message| !message.text.is_empty()) {
                     task.history.push(heard(message, &task));
                 }
-                // Accepted and not walked yet, or taken down in between: it is under way.
-                standing = (!turn.events.is_empty()).then(|| self.standing(&conversation, &turn.events));
-                let said = standing.as_ref().map(|standing| standing.said.clone()).unwrap_or_default();
-                if !said.is_empty() && at != last {
+                // A task that went on was waiting.
+                let said = if at == last { Vec::new() } else { standing::said(&turn.events, TaskState::InputRequired) };
+                if !said.is_empty() {
                     task.history.push(said_as(&task, said, turn.turn.0));
                 }
-                task.status.timestamp = Some(iso(turn.inbound.at));
+                task.status.timestamp = turn.events.first().map(|event| iso(event.at));
             }
         }
         let superseded =
             turns.iter().skip(last + 1).any(|turn| task_of(turn).is_some_and(|other| other != id) && is_work(turn));
-        match standing {
-            Some(standing) => {
-                let number = turns.get(last).map_or(0, |turn| turn.turn.0);
-                settle(&mut task, standing, number);
-                if superseded && task.status.state.waits() {
-                    task.status.state = TaskState::Canceled;
-                }
-            }
-            None => task.status.state = TaskState::Working,
+        let latest = turns.get(last)?;
+        settle(&mut task, self.standing(now.as_ref().unwrap_or(&folded), &latest.events), latest.turn.0);
+        if superseded && task.status.state.waits() {
+            task.status.state = TaskState::Canceled;
         }
-        if self.0.courses.runs(id) {
+        if self.0.courses.runs(&self.name_of(id)) {
             task.status = Status { state: TaskState::Working, message: None, timestamp: task.status.timestamp.take() };
             task.artifacts.clear();
         }
@@ -145,8 +207,13 @@ impl A2aAgent {
 }
 
 /// Whether a turn is work on its task, and not a note about it.
-fn is_work(turn: &StoredTurn) -> bool {
-    marks(&turn.inbound.message).is_some_and(|marks| marks.get("push").is_none())
+fn is_work(turn: &StoredEvents) -> bool {
+    marks_of(turn).is_some_and(|marks| marks.get("push").is_none())
+}
+
+fn unreadable(error: &StoreError) -> Refusal {
+    tracing::error!(code = error.code(), "a task cannot be read: {error}");
+    Refusal::new(codes::INTERNAL, "the task cannot be read now")
 }
 
 /// Puts what a turn came to into its task.
@@ -184,6 +251,9 @@ fn heard(message: &UserMessage, task: &Task) -> Message {
 /// What a message carries to its conversation.
 pub(super) fn marked(task: &str, message: &Message) -> Map<String, Json> {
     let mut own = Map::from_iter([("task_id".to_owned(), json!(task))]);
+    if message.task_id.is_none() {
+        own.insert(FIRST.to_owned(), json!(true));
+    }
     let data: Vec<Json> = message
         .parts
         .iter()

@@ -16,6 +16,8 @@ use crate::{
     testing::{ManualClock, ScriptedLlm},
 };
 
+mod reading;
+
 const FILES: [(&str, &str); 3] = [
     (
         "config.yml",
@@ -36,6 +38,7 @@ fn def() -> A2aServerDef {
         include_repair: true,
         task_timeout: Some(Duration::from_secs(600)),
         token: None,
+        jwt: None,
         push: true,
         place: Place { file: "endpoints.yml".into(), line: 1, column: 1, width: 1 },
     }
@@ -45,7 +48,11 @@ fn agent_with(def: &A2aServerDef, lines: &[&'static str]) -> A2aAgent {
     let model = Arc::new(ScriptedLlm::strict(lines.iter().copied()));
     let builder = Assistant::builder_from_texts(FILES).unwrap().model(model);
     let assistant = builder.clock(Arc::new(ManualClock::new())).build().unwrap();
-    A2aAgent::new(&assistant, def, &Offer { url: "http://127.0.0.1:5005".into(), local: true })
+    A2aAgent::new(&assistant, def, &Offer { url: "http://127.0.0.1:5005".into(), local: true }).unwrap()
+}
+
+fn agent_of(assistant: &Assistant) -> A2aAgent {
+    A2aAgent::new(assistant, &def(), &Offer { url: "http://127.0.0.1:5005".into(), local: true }).unwrap()
 }
 
 fn agent(lines: &[&'static str]) -> A2aAgent {
@@ -151,7 +158,7 @@ async fn a_caller_who_does_not_wait_asks_later() {
     let task = call(&agent, "SendMessage", params).await["result"]["task"].clone();
     assert_eq!(task["status"]["state"], "TASK_STATE_WORKING");
     let id = task["id"].as_str().unwrap();
-    agent.0.courses.of(id).unwrap().ended().await.unwrap();
+    agent.0.courses.of(&agent.name_of(id)).unwrap().ended().await.unwrap();
     let task = call(&agent, "GetTask", json!({"id": id})).await["result"].clone();
     assert_eq!(task["status"]["state"], "TASK_STATE_INPUT_REQUIRED");
 }
@@ -185,6 +192,53 @@ async fn a_card_of_the_authors_own_gets_the_addresses() {
     assert_eq!((status, &card["name"], &card["url"]), (200, &json!("mine"), &json!("http://127.0.0.1:5005/a2a")));
     assert_eq!(card["supportedInterfaces"].as_array().map(Vec::len), Some(4));
     assert_eq!(card["securitySchemes"]["bearer"]["scheme"], "bearer");
+}
+
+#[tokio::test]
+async fn callers_that_can_be_told_apart_have_tasks_of_their_own() {
+    let secret = "a secret of thirty-two bytes, or more";
+    let rules = json!({"issuer": "https://i", "audience": "me", "secret": secret});
+    let jwt = Some(segue_engine::project::JwtDef::read(rules.as_object().unwrap()).unwrap());
+    let agent = agent_with(&A2aServerDef { jwt, ..def() }, &["start flow greet", "start flow greet"]);
+    let asks = async |who: &str, method: &str, params: Json| {
+        let bearer = format!("Bearer {}", crate::channels::door::tests::token_of(who, secret));
+        let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}).to_string();
+        let (status, answer) = ask(&agent, "POST", "/a2a", &[("authorization", &bearer)], &body).await;
+        assert_eq!(status, 200, "{answer}");
+        serde_json::from_str::<Json>(answer.strip_prefix("data: ").unwrap_or(&answer).trim()).unwrap()
+    };
+    let mut hello = message("m1", "hi");
+    hello["message"]["contextId"] = json!("c");
+    let ada = asks("ada", "SendMessage", hello.clone()).await["result"]["task"].clone();
+    let bob = asks("bob", "SendMessage", hello).await["result"]["task"].clone();
+    assert_eq!((&ada["contextId"], &bob["contextId"]), (&json!("c"), &json!("c")));
+    assert_ne!(ada["id"], bob["id"]);
+    let id = &ada["id"];
+    assert_eq!(asks("ada", "GetTask", json!({"id": id})).await["result"]["id"], *id);
+    for (method, params) in [
+        ("GetTask", json!({"id": id})),
+        ("CancelTask", json!({"id": id})),
+        ("SubscribeToTask", json!({"id": id})),
+        ("ListTaskPushNotificationConfigs", json!({"taskId": id})),
+        ("CreateTaskPushNotificationConfig", json!({"taskId": id, "url": "https://example.org/x"})),
+        (
+            "SendMessage",
+            json!({"message": {"messageId": "m2", "taskId": id, "role": "ROLE_USER", "parts": [{"text": "x"}]}}),
+        ),
+    ] {
+        let refused = asks("bob", method, params).await;
+        assert_eq!(refused["error"]["code"], codes::NO_TASK, "{method}: {refused}");
+    }
+    for params in [json!({"contextId": "c"}), json!({})] {
+        let list = asks("bob", "ListTasks", params).await;
+        let ids: Vec<&Json> = list["result"]["tasks"].as_array().unwrap().iter().map(|task| &task["id"]).collect();
+        assert_eq!(ids, [&bob["id"]]);
+    }
+    let (status, answer) = ask(&agent, "POST", "/a2a", &[], "{}").await;
+    assert_eq!(status, 401, "{answer}");
+    let (_, card) = ask(&agent, "GET", WELL_KNOWN[0], &[], "").await;
+    let card: Json = serde_json::from_str(&card).unwrap();
+    assert_eq!(card["securitySchemes"]["bearer"]["bearerFormat"], "JWT");
 }
 
 #[tokio::test]
@@ -222,10 +276,10 @@ async fn a_report_that_fails_is_tried_a_few_times() {
     let model = Arc::new(ScriptedLlm::strict(["start flow greet"]));
     let builder = Assistant::builder_from_texts(FILES).unwrap().model(model);
     let assistant = builder.clock(Arc::new(clock.clone())).build().unwrap();
-    let agent = A2aAgent::new(&assistant, &def(), &Offer { url: "http://127.0.0.1:5005".into(), local: true });
+    let agent = agent_of(&assistant);
     let config = push::Config::read(&json!({"url": "http://127.0.0.1:1/x"}), crate::a2a::Generation::New).unwrap();
     let task = Task::named(&tasks::new_id("c"), "c");
-    agent.0.pushes.as_ref().unwrap().add(&task.id, config);
+    agent.0.pushes.as_ref().unwrap().add(&agent.name_of(&task.id), config);
     agent.report(&task).await;
     // Each try waits for an answer that never comes; between them are the pauses.
     let slept = clock.slept();
@@ -275,7 +329,7 @@ async fn a_list_is_bounded_and_a_turn_is_read_from_the_newest_events() {
     let list = call(&agent, "ListTasks", json!({"pageSize": 1_000_000})).await;
     assert_eq!(list["result"]["pageSize"], limits::A2A_LISTED);
     assert_eq!(list["result"]["tasks"][0]["id"], task["id"]);
-    let events = agent.0.assistant.store().latest_events(&tasks::conversation_of("x"), limits::A2A_EVENTS).await;
+    let events = agent.0.assistant.store().latest_events(&agent.conversation_of("x"), limits::A2A_EVENTS).await;
     assert!(events.unwrap().is_empty());
     let stored = agent.turns(task["contextId"].as_str().unwrap()).await.unwrap();
     assert!(stored[0].events.len() < limits::A2A_EVENTS);

@@ -12,7 +12,7 @@ use super::{
     A2aAgent, Refusal,
     course::{Course, Teller, working},
     push::Config,
-    tasks::{self, context_of, conversation_of, iso, marked, settle},
+    tasks::{self, context_of, iso, marked, settle},
 };
 use crate::{
     a2a::{
@@ -82,11 +82,11 @@ impl A2aAgent {
         };
         task.history.push(heard);
         if let (Some(config), Some(pushes)) = (&push, &self.0.pushes) {
-            pushes.add(&names.task, config.clone());
+            pushes.add(&self.name_of(&names.task), config.clone());
         } else if let Some(pushes) = self.0.pushes.as_ref().filter(|_| message.task_id.is_none()) {
-            pushes.nothing_stored(&names.task);
+            pushes.nothing_stored(&self.name_of(&names.task));
         }
-        let course = self.0.courses.begin(&names.task);
+        let course = self.0.courses.begin(&self.name_of(&names.task));
         course.tell(Update::Task(task.clone()));
         course.tell(working(&names.task, &names.context, None));
         let (this, own) = (self.clone(), course.clone());
@@ -115,7 +115,7 @@ impl A2aAgent {
                 (id.clone(), context.to_owned())
             }
         };
-        let conversation = conversation_of(&context);
+        let conversation = self.conversation_of(&context);
         Ok(Names { task, context, message: message.id.clone(), conversation })
     }
 
@@ -127,17 +127,16 @@ impl A2aAgent {
         let known = answered.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?.is_some();
         if known {
             let turns = self.turns(&names.context).await?;
-            let turn = turns.iter().find(|turn| turn.inbound.message.message_id == id);
-            let of = turn.and_then(|turn| tasks::marks(&turn.inbound.message)?.get("task_id")?.as_str());
+            let of = turns.iter().find_map(|turn| tasks::named_by(turn, &id));
             let task = self.found(of.unwrap_or(&names.task)).await?.task;
-            let course = self.0.courses.of(&task.id).unwrap_or_else(|| {
-                let course = self.0.courses.begin(&task.id);
+            let course = self.0.courses.of(&self.name_of(&task.id)).unwrap_or_else(|| {
+                let course = self.0.courses.begin(&self.name_of(&task.id));
                 course.end(vec![Update::Task(task.clone())], Ok(task.clone()));
                 course
             });
             return Ok(Some(Begun { task, course }));
         }
-        if is_named && !self.0.courses.runs(&names.task) && !self.is_open(names).await? {
+        if is_named && !self.0.courses.runs(&self.name_of(&names.task)) && !self.is_open(names).await? {
             let words = "the task is over, or another one took its place; send the message without its id";
             return Err(Refusal::new(codes::UNSUPPORTED, words));
         }
@@ -231,7 +230,7 @@ impl A2aAgent {
     pub(super) async fn cancel(&self, id: &str) -> Result<Task, Refusal> {
         let not = |words: &str| Refusal::new(codes::NOT_CANCELABLE, words);
         let mut found = self.found(id).await?;
-        if let Some(course) = self.0.courses.of(id).filter(|_| self.0.courses.runs(id)) {
+        if let Some(course) = self.0.courses.of(&self.name_of(id)).filter(|_| self.0.courses.runs(&self.name_of(id))) {
             // A turn ends by itself, within its limits; then it is stopped.
             course.ended().await?;
             found = self.found(id).await?;
@@ -242,7 +241,7 @@ impl A2aAgent {
         let values = Map::from_iter([(tasks::KEY.to_owned(), json!({"task_id": id}))]);
         let what = TriggerKind::Cancel { reason: "the caller stopped the task".to_owned() };
         let trigger = Trigger { what, values, reminder: None };
-        let conversation = conversation_of(&found.task.context_id);
+        let conversation = self.conversation_of(&found.task.context_id);
         let stopped = self.0.assistant.trigger(conversation, trigger, MessageId::from(""), Box::new(NoSink)).await;
         stopped
             .map_err(|error| Refusal::new(codes::INTERNAL, format!("it cannot be stopped now [{}]", error.code())))?;
@@ -260,8 +259,11 @@ impl A2aAgent {
         let values = Map::from_iter([(tasks::KEY.to_owned(), json!({"task_id": task, "push": config.stored()}))]);
         let what = TriggerKind::Note { about: "where changes of the task are reported".to_owned() };
         let trigger = Trigger { what, values, reminder: None };
-        let kept =
-            self.0.assistant.trigger(conversation_of(context), trigger, MessageId::from(""), Box::new(NoSink)).await;
+        let kept = self
+            .0
+            .assistant
+            .trigger(self.conversation_of(context), trigger, MessageId::from(""), Box::new(NoSink))
+            .await;
         if let Err(error) = kept {
             tracing::warn!(code = error.code(), "where changes are reported could not be kept: {error}");
         }

@@ -4,9 +4,9 @@ use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
         CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, DiscoverResult,
-        GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
-        ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-        Resource, ResourceContents, ResourceTemplate, ServerCapabilities, ServerConfig, SetLevelRequestParams,
+        GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult, ListResourceTemplatesResult,
+        ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse,
+        ReadResourceResult, Resource, ResourceContents, ResourceTemplate, ServerCapabilities, ServerConfig,
         SubscribeRequestParams, Tool, UnsubscribeRequestParams,
     },
     service::RequestContext,
@@ -18,6 +18,7 @@ use super::{
     authored::{self, Values},
     session::Session,
     transcript,
+    watch::{SetLevel, with_logging},
     words::say,
 };
 use crate::limits;
@@ -31,21 +32,20 @@ impl ServerHandler for Session {
             .enable_resources()
             .enable_resources_subscribe()
             .enable_prompts()
-            .enable_completions()
-            .enable_logging();
-        self.config(capabilities.build())
+            .enable_completions();
+        self.config(with_logging(capabilities.build()))
     }
 
     /// Without a session nobody is told of anything after an answer.
     async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
         let versions = self.supported_protocol_versions().into_owned();
         let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().enable_prompts();
-        let config = self.config(capabilities.enable_completions().enable_logging().build());
+        let config = self.config(with_logging(capabilities.enable_completions().build()));
         Ok(DiscoverResult::from_server_info(versions, config))
     }
 
-    async fn set_level(&self, request: SetLevelRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
-        Session::set_level(self, request.level);
+    async fn set_level(&self, request: SetLevel, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        self.heed(&request);
         Ok(())
     }
 
@@ -200,7 +200,10 @@ impl Session {
 
 /// There is nothing at this address for this session.
 pub(super) fn no_resource(address: &str) -> ErrorData {
-    ErrorData::resource_not_found("there is no such resource for this session", Some(serde_json::json!({"uri": address})))
+    ErrorData::resource_not_found(
+        "there is no such resource for this session",
+        Some(serde_json::json!({"uri": address})),
+    )
 }
 
 /// One page of a list that does not change while it is read: the cursor is the place where the next begins.

@@ -1,16 +1,17 @@
 //! Streamable HTTP: the proof of the caller, how many sessions there may be, and the way to the protocol's own server.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use axum::{
     body,
-    http::{
-        HeaderValue, Method, Request, Response, StatusCode,
-        header::{RETRY_AFTER, WWW_AUTHENTICATE},
-    },
+    http::{HeaderValue, Method, Request, Response, StatusCode, header::RETRY_AFTER},
 };
 use bytes::Bytes;
 use futures::StreamExt;
+use indexmap::IndexMap;
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService,
     session::local::{LocalSessionManager, SessionConfig},
@@ -18,7 +19,7 @@ use rmcp::transport::streamable_http_server::{
 use serde::Deserialize;
 
 use super::{
-    super::{Body, Service},
+    super::{Body, Caller, Service},
     Session, Shared,
 };
 use crate::limits;
@@ -31,7 +32,31 @@ struct Gate {
     shared: Arc<Shared>,
     sessions: Arc<LocalSessionManager>,
     inner: StreamableHttpService<Session, LocalSessionManager>,
+    owners: Owners,
 }
+
+/// Who began which session, where callers can be told apart: a session is nobody else's, whatever its id is worth.
+#[derive(Default)]
+struct Owners(Mutex<IndexMap<HeaderValue, Arc<str>>>);
+
+impl Owners {
+    fn admits(&self, session: &HeaderValue, caller: &Caller) -> bool {
+        let owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        owners.get(session).is_none_or(|owner| caller.mark.as_ref() == Some(owner))
+    }
+
+    fn owns(&self, session: &HeaderValue, caller: &Caller) {
+        let Some(mark) = caller.mark.clone() else { return };
+        let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        owners.insert(session.clone(), mark);
+        // Twice as many as there may be: those that are forgotten have ended long ago.
+        while owners.len() > limits::MCP_SERVED_SESSIONS * 2 {
+            owners.shift_remove_index(0);
+        }
+    }
+}
+
+const SESSION: &str = "mcp-session-id";
 
 pub(super) fn service(shared: &Arc<Shared>) -> Service {
     let mut keeping = SessionConfig::default();
@@ -41,7 +66,7 @@ pub(super) fn service(shared: &Arc<Shared>) -> Service {
     let sessions = Arc::new(sessions);
     let makes = shared.clone();
     let inner = StreamableHttpService::new(move || Ok(Session::new(makes.clone())), sessions.clone(), config(shared));
-    let gate = Arc::new(Gate { shared: shared.clone(), sessions, inner });
+    let gate = Arc::new(Gate { shared: shared.clone(), sessions, inner, owners: Owners::default() });
     Service::new(tower::service_fn(move |request| {
         let gate = gate.clone();
         async move { Ok::<_, Infallible>(gate.answer(request).await) }
@@ -71,10 +96,14 @@ fn config(shared: &Shared) -> StreamableHttpServerConfig {
 
 impl Gate {
     async fn answer(&self, request: Request<Bytes>) -> Response<Body> {
-        if self.shared.offer.token.as_ref().is_some_and(|token| !token.admits(request.headers())) {
-            let mut answer = refusal(StatusCode::UNAUTHORIZED, "this server needs its token as a bearer");
-            answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            return answer;
+        let clock = self.shared.assistant.clock();
+        let caller = match self.shared.offer.door.caller(request.headers(), clock).await {
+            Ok(caller) => caller,
+            Err(refused) => return refused.answer("this server"),
+        };
+        let named = request.headers().get(SESSION).cloned();
+        if named.as_ref().is_some_and(|session| !self.owners.admits(session, &caller)) {
+            return refusal(StatusCode::NOT_FOUND, "there is no such session");
         }
         if begins(&request) && self.sessions.sessions.read().await.len() >= limits::MCP_SERVED_SESSIONS {
             let mut answer = refusal(StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open");
@@ -82,6 +111,9 @@ impl Gate {
             return answer;
         }
         let answer = self.inner.handle(request.map(body::Body::from)).await;
+        if let (None, Some(session)) = (named, answer.headers().get(SESSION)) {
+            self.owners.owns(session, &caller);
+        }
         answer.map(|body| {
             let pieces = body::Body::new(body).into_data_stream();
             Body::Stream(pieces.filter_map(|piece| std::future::ready(piece.ok())).boxed())
@@ -96,7 +128,7 @@ fn begins(request: &Request<Bytes>) -> bool {
         method: Option<&'a str>,
     }
     request.method() == Method::POST
-        && !request.headers().contains_key("mcp-session-id")
+        && !request.headers().contains_key(SESSION)
         && serde_json::from_slice::<Head<'_>>(request.body()).is_ok_and(|head| head.method == Some("initialize"))
 }
 

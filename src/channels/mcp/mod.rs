@@ -29,7 +29,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::{lines::Pipe, offers::Offers, session::Session, watch::Watchers};
-use super::{Bearer, Service};
+use super::{Door, Service};
 use crate::{cx::Cx, limits, runtime::Assistant};
 
 /// The name of this channel in conversations, and of its entry in `credentials.yml`.
@@ -46,8 +46,8 @@ pub struct Offer {
     prompts: Vec<authored::Prompt>,
     /// Resources of the author.
     resources: Vec<authored::Resource>,
-    /// HTTP: the token that callers must show.
-    pub token: Option<Bearer>,
+    /// HTTP: what callers must show.
+    pub door: Door,
     /// HTTP: web pages that may call, as `https://host:port` or `https://host:*`.
     pub origins: Vec<String>,
     /// HTTP: the names under which this server is called; empty where a token is asked for means any.
@@ -57,30 +57,26 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// With the settings of `credentials.yml`: `auth_token`, `elicitation`, `allowed_origins`, `allowed_hosts`, `prompts` and
-    /// `resources`.
+    /// With the settings of `credentials.yml`: `auth_token`, `jwt`, `elicitation`, `allowed_origins`, `allowed_hosts`, `prompts`
+    /// and `resources`.
     ///
     /// # Errors
     /// What is wrong with a setting, and the cure.
     pub fn from_settings(settings: &Json, project: &Project) -> Result<Self, String> {
-        let mut offer = Self::default();
+        let mut offer = Self { door: Door::from_settings(settings)?, ..Self::default() };
         for (key, value) in settings.as_object().into_iter().flatten() {
             match (key.as_str(), value) {
                 (_, Json::Null) => {}
                 ("elicitation", Json::Bool(elicits)) => offer.elicits = *elicits,
-                ("auth_token", Json::String(token)) => {
-                    let token = Bearer::new(token).ok_or("`auth_token` is empty; set it, or leave the key out")?;
-                    offer.token = Some(token);
-                }
+                ("auth_token" | "jwt", _) => {}
                 ("allowed_origins", list) => offer.origins = texts(key, list)?,
                 ("allowed_hosts", list) => offer.hosts = texts(key, list)?,
                 ("prompts", list) => offer.prompts = entries(key, list)?,
                 ("resources", list) => offer.resources = entries(key, list)?,
-                ("auth_token", _) => return Err("`auth_token` must be a text; put it into quotes".to_owned()),
                 ("elicitation", _) => return Err("`elicitation` must be true or false".to_owned()),
                 (other, _) => {
                     return Err(format!(
-                        "there is no setting `{other}`; there are `auth_token`, `elicitation`, `prompts`, `resources`, `allowed_origins` and `allowed_hosts`"
+                        "there is no setting `{other}`; there are `auth_token`, `jwt`, `elicitation`, `prompts`, `resources`, `allowed_origins` and `allowed_hosts`"
                     ));
                 }
             }
@@ -123,12 +119,19 @@ impl Desk {
     pub fn new(assistant: &Assistant, offer: Offer) -> Self {
         let offers = Offers::of(assistant.project());
         let calls = Semaphore::new(limits::TURNS_IN_FLIGHT);
-        Self(Arc::new(Shared { assistant: assistant.clone(), offers, offer, watchers: Watchers::default(), calls, closed: CancellationToken::new() }))
+        Self(Arc::new(Shared {
+            assistant: assistant.clone(),
+            offers,
+            offer,
+            watchers: Watchers::default(),
+            calls,
+            closed: CancellationToken::new(),
+        }))
     }
 
     /// Whether callers over HTTP must show a token.
     pub fn is_guarded(&self) -> bool {
-        self.0.offer.token.is_some()
+        self.0.offer.door.is_guarded()
     }
 
     /// The names of the tools, in order.

@@ -5,7 +5,8 @@ use rmcp::{
     ErrorData, RoleServer,
     model::{
         ArgumentInfo, CompletionInfo, ElicitRequest, ElicitRequestParams, GetPromptRequestParams, GetPromptResponse,
-        GetPromptResult, InputRequest, InputRequiredResult, Prompt, PromptArgument, PromptMessage, Reference, Role, Tool,
+        GetPromptResult, InputRequest, InputRequiredResult, Prompt, PromptArgument, PromptMessage, Reference, Role,
+        Tool,
     },
     service::RequestContext,
 };
@@ -28,7 +29,8 @@ impl Session {
     /// All prompts: those of the author, then the flows that have no namesake among them.
     pub(super) fn prompts(&self) -> Vec<Prompt> {
         let authored = &self.shared.offer.prompts;
-        let of_author = authored.iter().map(|one| Prompt::new(&*one.name, one.description.as_deref(), Some(one.told())));
+        let of_author =
+            authored.iter().map(|one| Prompt::new(&*one.name, one.description.as_deref(), Some(one.told())));
         let flows = self.shared.offers.tools.iter().skip(1);
         let of_flows = flows.filter(|tool| !authored.iter().any(|one| one.name == tool.name)).map(|tool| {
             let told = |(name, schema): (&String, &Json)| {
@@ -36,7 +38,8 @@ impl Session {
                 let about = schema.get("description").and_then(Json::as_str);
                 about.into_iter().fold(told, |told, about| told.with_description(about))
             };
-            let prompt = Prompt::new(&*tool.name, tool.description.as_deref(), Some(self.slots(tool).map(told).collect()));
+            let prompt =
+                Prompt::new(&*tool.name, tool.description.as_deref(), Some(self.slots(tool).map(told).collect()));
             tool.title.iter().fold(prompt, |prompt, title| prompt.with_title(title))
         });
         of_author.chain(of_flows).collect()
@@ -85,13 +88,15 @@ impl Session {
         given: &Map<String, Json>,
         context: &RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let value = |name: &str| given.get(name).and_then(Json::as_str).filter(|text| text.len() <= limits::MCP_DESCRIPTION);
+        let value =
+            |name: &str| given.get(name).and_then(Json::as_str).filter(|text| text.len() <= limits::MCP_DESCRIPTION);
         let missing: Vec<&authored::Argument> =
             prompt.arguments.iter().filter(|one| one.required && value(&one.name).is_none()).collect();
         if let Some(first) = missing.first() {
             let can_ask = self.shared.offer.elicits && is_newer(context) && form::can_be_shown(context);
             let form = can_ask.then(|| asks_for(prompt, &missing)).flatten();
-            let problem = || ErrorData::invalid_params(format!("the argument `{}` is missing or too long", first.name), None);
+            let problem =
+                || ErrorData::invalid_params(format!("the argument `{}` is missing or too long", first.name), None);
             let asked = [(ARGUMENTS.to_owned(), form.ok_or_else(problem)?)].into();
             return Ok(InputRequiredResult::from_input_requests(asked).into());
         }
@@ -116,7 +121,7 @@ impl Session {
             Reference::Resource(template) if template.uri == transcript::TEMPLATE => {
                 self.began().iter().rev().map(ToString::to_string).collect()
             }
-            Reference::Resource(_) => Vec::new(),
+            _ => Vec::new(),
         };
         let wanted = argument.value.to_lowercase();
         let fits = all.into_iter().filter(|value| value.to_lowercase().starts_with(&wanted));

@@ -7,7 +7,7 @@ use std::{
 
 use rmcp::{
     ErrorData, RoleServer,
-    model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, JsonObject, LoggingLevel, ProtocolVersion},
+    model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, JsonObject, ProtocolVersion},
     service::RequestContext,
 };
 use segue_engine::{
@@ -24,6 +24,7 @@ use super::{
     exchange::{self, Answers},
     offers::Offered,
     sink::ProgressSink,
+    watch::Level,
     words::say,
 };
 use crate::{
@@ -42,7 +43,7 @@ pub(super) struct Session {
     /// Tells this session, and its keys, from others.
     pub(super) scope: Uuid,
     /// From which level on it wishes to be told what happens.
-    level: Mutex<Option<LoggingLevel>>,
+    level: Mutex<Option<Level>>,
     /// The talks it began, the newest last.
     began: Mutex<VecDeque<ConversationId>>,
     /// Calls of this session.
@@ -76,11 +77,11 @@ impl Session {
     }
 
     /// From which level on it wishes to be told what happens.
-    pub(super) fn level(&self) -> Option<LoggingLevel> {
+    pub(super) fn level(&self) -> Option<Level> {
         *self.level.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn set_level(&self, level: LoggingLevel) {
+    pub(super) fn set_level(&self, level: Level) {
         *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
     }
 

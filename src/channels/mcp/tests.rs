@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(deprecated, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod bounds;
 mod extras;
@@ -12,8 +12,9 @@ use rmcp::{
     ClientHandler, RoleClient, ServiceExt,
     model::{
         CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult,
-        ElicitationAction, Implementation, LoggingMessageNotificationParam, ProgressNotificationParam, ReadResourceRequestParams, RequestMetaObject,
-        RequestParamsMeta, ResourceContents, ResourceUpdatedNotificationParam,
+        ElicitationAction, Implementation, LoggingMessageNotificationParam, ProgressNotificationParam,
+        ReadResourceRequestParams, RequestMetaObject, RequestParamsMeta, ResourceContents,
+        ResourceUpdatedNotificationParam,
     },
     service::{NotificationContext, RequestContext, RunningService},
 };

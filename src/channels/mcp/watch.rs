@@ -1,10 +1,16 @@
 //! What hosts are told besides answers: that a transcript they watch has grown, and, where they ask for it, what a turn did.
 
+// Log messages are on their way out of the protocol; hosts of today ask for them.
+#![allow(deprecated)]
+
 use std::{collections::HashMap, sync::Mutex};
 
 use rmcp::{
     ErrorData, Peer, RoleServer,
-    model::{LoggingLevel, LoggingMessageNotificationParam, ResourceUpdatedNotificationParam},
+    model::{
+        LoggingLevel, LoggingMessageNotificationParam, ResourceUpdatedNotificationParam, ServerCapabilities,
+        SetLevelRequestParams,
+    },
     service::RequestContext,
 };
 use segue_engine::{conversation::EventKind, ids::ConversationId};
@@ -17,6 +23,17 @@ use super::{
     transcript,
 };
 use crate::{cx::Cx, limits};
+
+/// From which level on a host is told.
+pub(super) type Level = LoggingLevel;
+/// How a host says so.
+pub(super) type SetLevel = SetLevelRequestParams;
+
+/// These, and that hosts are told what happens.
+pub(super) fn with_logging(mut capabilities: ServerCapabilities) -> ServerCapabilities {
+    capabilities.logging = Some(serde_json::Map::new());
+    capabilities
+}
 
 /// Who watches what, by address.
 #[derive(Default)]
@@ -62,6 +79,11 @@ impl Session {
         self.shared.watchers.add(address, self.scope, &context.peer)
     }
 
+    /// Remembers from which level on a host is told.
+    pub(super) fn heed(&self, request: &SetLevel) {
+        self.set_level(request.level);
+    }
+
     /// After a turn: who watches the talk is told, and whoever calls, if it asked for what happened.
     pub(super) async fn tell(&self, talk: &ConversationId, context: &RequestContext<RoleServer>) {
         let cx = Cx::new(self.shared.assistant.clock().clone(), limits::CHANNEL_PATIENCE);
@@ -72,7 +94,9 @@ impl Session {
         }
         let level = if is_newer(context) { context.meta.log_level() } else { self.level() };
         let Some(least) = level else { return };
-        let Ok(events) = self.shared.assistant.store().latest_events(talk, limits::MCP_SERVED_EVENTS).await else { return };
+        let Ok(events) = self.shared.assistant.store().latest_events(talk, limits::MCP_SERVED_EVENTS).await else {
+            return;
+        };
         for event in of_last_turn(&events) {
             let Some((level, mut data)) = happened(&event.kind).filter(|(level, _)| rank(*level) >= rank(least)) else {
                 continue;

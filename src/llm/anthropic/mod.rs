@@ -4,7 +4,8 @@
 //! redirect, shows its key to nobody, and lets nobody read what the model thought.
 //!
 //! `family` holds facts about models, `request` builds the body out of `blocks` and `markers`, `stream` decodes the answer,
-//! `thoughts` keeps what must be given back. How a call fails is named by the other wire's `response`: the shapes are the same.
+//! `thoughts` keeps what must be given back. What stands around an answer is the same on every wire (`frame`),
+//! and so are the shapes of errors.
 //! Source: the vendor's API reference, November 2026.
 
 mod blocks;
@@ -14,26 +15,19 @@ mod request;
 pub(crate) mod stream;
 mod thoughts;
 
-use futures::{StreamExt, TryStreamExt, future::BoxFuture};
+use futures::future::BoxFuture;
 use reqwest::{
     Url,
-    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
+    header::{HeaderMap, HeaderName, HeaderValue},
 };
 use serde_json::Value;
 
 use self::{request::Settled, stream::EventDecoder};
 use super::{
     ChatRequest, ChatStream, Llm, LlmError, LlmErrorKind, ModelConfig, ModelProfile, OpenError, Surroundings,
-    openai::{self, response},
-    profile::Effort,
-    pump::{Waits, pump},
+    frame::Frame, profile::Effort, pump::Waits,
 };
-use crate::{
-    cx::Cx,
-    http::{self, Outbound},
-    limits,
-    secret::Secret,
-};
+use crate::{cx::Cx, http, limits, secret::Secret};
 
 /// Where the vendor offers it.
 const HOME: &str = "https://api.anthropic.com";
@@ -46,12 +40,7 @@ pub struct Anthropic {
     config: ModelConfig,
     profile: ModelProfile,
     settled: Settled,
-    url: Url,
-    /// Version, proof, and the content type.
-    headers: HeaderMap,
-    key: Option<Secret>,
-    outbound: Outbound,
-    waits: Waits,
+    frame: Frame,
 }
 
 impl Anthropic {
@@ -80,39 +69,22 @@ impl Anthropic {
             idle: config.idle_timeout.unwrap_or(if thinks { total } else { limits::MODEL_IDLE }),
             total,
         };
+        let headers = headers(config, key.as_ref())?;
+        let frame = Frame::new(&config.model, address(config, &base)?, key, around.outbound.clone(), waits);
+        let proven = headers.into_iter().filter_map(|(name, value)| Some((name?, value)));
         Ok(Self {
             profile: settled.family.profile(&config.model),
-            url: address(config, &base)?,
-            headers: headers(config, key.as_ref())?,
             config: config.clone(),
             settled,
-            key,
-            outbound: around.outbound.clone(),
-            waits,
+            frame: frame.with(proven),
         })
     }
 
     async fn ask(&self, request: ChatRequest, cx: Cx) -> Result<ChatStream, LlmError> {
-        let bad_request = |error: serde_json::Error| LlmError::new(LlmErrorKind::BadRequest).because(error);
-        let body = request::body(&request, &self.config, &self.settled).map_err(bad_request)?;
+        let body = request::body(&request, &self.config, &self.settled);
+        let body = body.map_err(|error| LlmError::new(LlmErrorKind::BadRequest).because(error))?;
         let decoder = EventDecoder::new(self.config.model.as_str().into(), request.messages.len(), body.len());
-        let client = self.outbound.client().map_err(|e| LlmError::new(LlmErrorKind::Unreachable).because(e))?;
-        let first = cx.clock.deadline(self.waits.first);
-        let post = client.post(self.url.clone()).headers(self.headers.clone()).body(body);
-        let waiting = Cx { deadline: cx.deadline.min(first), ..cx.clone() };
-        let sent = waiting.wait(post.send()).await.map_err(|stopped| openai::overdue(stopped, first, &cx))?;
-        let answer = sent.map_err(|error| self.masked(openai::unreachable(error)))?;
-        if !answer.status().is_success() {
-            return Err(self.masked(openai::refusal(answer, &waiting).await));
-        }
-        let key = self.key.clone();
-        let body = answer.bytes_stream().map_err(openai::broken).boxed();
-        let stream = pump(body, decoder, self.waits, first, cx);
-        Ok(ChatStream::new(stream.map_err(move |error| response::without_key(error, key.as_ref().map(Secret::expose)))))
-    }
-
-    fn masked(&self, error: LlmError) -> LlmError {
-        response::without_key(error, self.key.as_ref().map(Secret::expose))
+        self.frame.ask(body, decoder, cx).await
     }
 }
 
@@ -122,7 +94,7 @@ impl Llm for Anthropic {
     }
 
     fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(self.ask(request, cx.within(self.waits.total)))
+        Box::pin(self.ask(request, cx.within(self.frame.waits.total)))
     }
 }
 
@@ -139,7 +111,6 @@ fn headers(config: &ModelConfig, key: Option<&Secret>) -> Result<HeaderMap, Open
         let problem = "it holds characters that no header may carry; look for a line break";
         HeaderValue::from_str(text.trim()).map_err(|_| OpenError::new(config, key, problem))
     };
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let version = config.api_version.as_deref().map_or(VERSION, str::trim);
     headers.insert(HeaderName::from_static("anthropic-version"), value("api_version", version)?);
     let beta = match config.extra.get("anthropic_beta") {

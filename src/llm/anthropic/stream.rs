@@ -16,6 +16,7 @@ use crate::{
         assemble::{Assembler, CallPiece},
         error::{Fault, LlmError, LlmErrorKind},
         message::{Answer, Finish, Usage},
+        oddity::Oddity,
         openai::response,
         pump::Decode,
         sse::SseDecoder,
@@ -274,6 +275,7 @@ impl Reading {
                 let repaired = response::repair(data);
                 let not_json = |error| LlmError::from(Fault::NotJson).because(error);
                 let event = serde_json::from_str::<Event<'_>>(&repaired).map_err(not_json)?;
+                self.assembler.odd(Oddity::Repaired);
                 self.apply(event, name, repaired.as_bytes())
             }
         }

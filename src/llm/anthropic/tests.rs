@@ -32,7 +32,7 @@ fn addresses() {
         (Some("http://c/v1/"), &none, "http://c/v1/messages"),
         (Some("http://c/x/v1/messages"), &none, "http://c/x/v1/messages"),
     ] {
-        assert_eq!(Anthropic::new(&entry(base), around).unwrap().url.as_str(), url, "{base:?}");
+        assert_eq!(Anthropic::new(&entry(base), around).unwrap().frame.url.as_str(), url, "{base:?}");
     }
 }
 
@@ -88,7 +88,7 @@ async fn the_vendors_words_hide_the_key() {
 fn who_thinks_may_take_its_time() {
     let waits = |effort| {
         let config = ModelConfig { reasoning_effort: effort, ..entry(None) };
-        Anthropic::new(&config, &Surroundings::default()).unwrap().waits
+        Anthropic::new(&config, &Surroundings::default()).unwrap().frame.waits
     };
     assert_eq!(waits(None).first, limits::MODEL_FIRST_TOKEN);
     assert_eq!(waits(None).idle, limits::MODEL_IDLE);

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{
     endpoint::{Endpoint, Service},
-    refusal, request, response, unreachable,
+    request, response,
 };
 use crate::{
     cx::Cx,
@@ -19,6 +19,7 @@ use crate::{
         LlmError, LlmErrorKind, ModelConfig, OpenError, Surroundings,
         embeddings::{Embedder, Embedding, unit},
         error::Fault,
+        frame::{broken, refusal, unreachable},
     },
 };
 
@@ -108,7 +109,7 @@ async fn whole(response: reqwest::Response, cx: &Cx) -> Result<Vec<u8>, LlmError
     let mut bytes = Vec::new();
     let mut body = response.bytes_stream();
     while let Some(piece) = cx.wait(body.next()).await? {
-        bytes.extend_from_slice(&piece.map_err(super::broken)?);
+        bytes.extend_from_slice(&piece.map_err(broken)?);
         if bytes.len() > limits::EMBED_ANSWER {
             return Err(LlmError::from(Fault::TextTooLong).because("an answer with vectors is too long"));
         }

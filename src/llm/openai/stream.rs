@@ -15,6 +15,7 @@ use crate::{
         assemble::{Assembler, CallPiece},
         error::{Fault, LlmError, LlmErrorKind},
         message::{Answer, Finish, Usage},
+        oddity::Oddity,
         pump::Decode,
         sse::SseDecoder,
         stream::Delta,
@@ -256,6 +257,7 @@ fn take_chunk(
             let repaired = response::repair(data);
             let not_json = |error| LlmError::from(Fault::NotJson).because(error);
             let chunk = serde_json::from_str::<Chunk<'_>>(&repaired).map_err(not_json)?;
+            assembler.odd(Oddity::Repaired);
             apply(chunk, repaired.as_bytes(), assembler, out, choices)
         }
     }

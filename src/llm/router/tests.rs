@@ -27,8 +27,9 @@ fn member(model: Arc<dyn Llm>) -> Member {
     Member { model, tries: 2, share: Share::default() }
 }
 
+/// A request whose answer somebody watches.
 fn hello() -> ChatRequest {
-    ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")])
+    ChatRequest { shown: true, ..ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]) }
 }
 
 /// Asks the group, checks that all its steps were used, and gives its end and the waits.
@@ -89,6 +90,17 @@ async fn what_the_caller_must_mend_comes_back_at_once() {
 async fn after_text_was_shown_nothing_is_repeated() {
     let models = [strict(vec![Step::broken("Hel", LlmErrorKind::CutShort)]), strict(vec![])];
     assert_eq!(ask(&models).await, (Err(LlmErrorKind::CutShort.into()), vec![]));
+}
+
+#[tokio::test]
+async fn what_nobody_saw_is_repeated_and_comes_in_one_piece() {
+    let model = strict(vec![Step::broken("Hel", LlmErrorKind::CutShort), "Hello.".into()]);
+    let cx = ManualClock::jumping().cx(Duration::from_secs(60));
+    let request = ChatRequest { shown: false, ..hello() };
+    let mut stream = group(std::slice::from_ref(&model)).chat(request, &cx).await.unwrap();
+    assert_eq!(stream.next().await, Some(Ok(Delta::Text("Hello.".into()))), "nothing of the first");
+    assert!(matches!(stream.next().await, Some(Ok(Delta::Done(_)))));
+    model.verify().unwrap();
 }
 
 #[tokio::test]

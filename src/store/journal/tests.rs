@@ -159,6 +159,23 @@ async fn speaking_is_marked_once_and_found_again() {
 }
 
 #[tokio::test]
+async fn an_offer_waits_for_its_answer() {
+    let world = World::new().await;
+    let journal = world.journal(BUILD).await;
+    for (step, kind) in [("tools", OFFERED), ("llm.0", "llm")] {
+        journal.begin(&key(step), kind, Effect::Read, "h").await.unwrap();
+        journal.finish(&key(step), "1".into(), at()).await.unwrap();
+        journal.speaking(step).await.unwrap();
+        if kind == OFFERED {
+            assert_eq!(world.stored().await, [("speaking/tools".into(), false)], "nobody has answered the offer");
+        }
+    }
+    let stored = world.stored().await;
+    assert_eq!(stored.len(), 4, "the answer takes the offer along: {stored:?}");
+    assert!(stored.contains(&("tools".into(), true)) && stored.contains(&("llm.0".into(), true)), "{stored:?}");
+}
+
+#[tokio::test]
 async fn a_failed_write_lets_nothing_leave() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;

@@ -12,8 +12,8 @@ use super::squeeze;
 use crate::{
     limits,
     store::{
-        Accepted, Batch, Body, Inbound, JournalRecord, StoreError, Stored, StoredReply, StoredTurn, TurnNumber,
-        Unfinished, Version, inbox, merge_journal,
+        Accepted, Batch, Body, Inbound, JournalRecord, StoreError, Stored, StoredEvents, StoredReply, StoredTurn,
+        TurnNumber, Unfinished, Version, inbox, merge_journal,
     },
 };
 
@@ -277,6 +277,22 @@ impl Talk {
             batches.push(events);
         }
         Ok(super::super::newest(batches, most))
+    }
+
+    /// The events of the newest batches before a version, newest first.
+    pub(super) fn latest_turns(
+        &self,
+        id: &ConversationId,
+        before: Option<Version>,
+        most: usize,
+    ) -> Result<Vec<StoredEvents>, StoreError> {
+        let before = before.map_or(self.version() + 1, |before| before.0);
+        let numbers = (1..before.min(self.version() + 1)).rev().take(most);
+        let read = |number| {
+            let turn = TurnNumber(self.batch(number).map_or(0, |batch| batch.turn));
+            Ok(StoredEvents { version: Version(number), turn, events: self.events(id, number)? })
+        };
+        numbers.map(read).collect()
     }
 
     pub(super) fn all_turns(&self, id: &ConversationId) -> Result<Vec<StoredTurn>, StoreError> {

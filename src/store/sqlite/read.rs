@@ -17,8 +17,8 @@ use crate::{
     cx::StepKey,
     limits,
     store::{
-        Inbound, JournalRecord, StoreError, Stored, StoredReply, StoredTurn, TurnNumber, Unfinished, Version, inbox,
-        merge_journal, newest,
+        Inbound, JournalRecord, StoreError, Stored, StoredEvents, StoredReply, StoredTurn, TurnNumber, Unfinished,
+        Version, inbox, merge_journal, newest,
     },
 };
 
@@ -132,6 +132,27 @@ pub(super) fn latest_events(connection: &Connection, id: &ConversationId, most: 
             batches.push(events);
         }
         Ok(newest(batches, most))
+    })
+}
+
+/// The events of the newest batches before a version, newest first.
+pub(super) fn latest_turns(
+    connection: &Connection,
+    id: &ConversationId,
+    before: Option<Version>,
+    most: usize,
+) -> Read<Vec<StoredEvents>> {
+    at_once(connection, || {
+        let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };
+        let before = before.map_or(head.version + 1, |before| before.0);
+        let sql = "SELECT version, turn, events FROM batches
+                   WHERE conversation = ?1 AND version < ?2 ORDER BY version DESC LIMIT ?3";
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        rows(connection, id, sql, params![head.number, Unsigned(before), most], |row| {
+            let (Unsigned(number), Unsigned(turn)) = (row.get(0)?, row.get(1)?);
+            let events = events(id, number, row.get_ref(2)?.as_blob()?);
+            Ok(events.map(|events| StoredEvents { version: Version(number), turn: TurnNumber(turn), events }))
+        })
     })
 }
 

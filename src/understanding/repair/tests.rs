@@ -103,8 +103,15 @@ fn the_prompt_itself_is_no_answer() {
 
 #[test]
 fn silence_is_nothing_to_mend() {
-    for text in ["", "  \n", "<think>hm", "<think>cancel flow</think>", "```\n```", "..."] {
-        assert_eq!(reading(text), Reading { commands: vec![], dropped: vec![], mistakes: vec![] }, "{text}");
+    for (text, is_blank) in [
+        ("", true),
+        ("  \n", true),
+        ("<think>hm", true),
+        ("<think>cancel flow</think>", true),
+        ("```\n```", false),
+        ("...", false),
+    ] {
+        assert_eq!(reading(text), Reading::nothing(is_blank), "{text}");
     }
 }
 

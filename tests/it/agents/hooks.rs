@@ -120,6 +120,9 @@ async fn registered_hooks_are_found_by_name_also_by_the_path_of_a_python_class_a
 #[tokio::test]
 async fn a_name_that_nobody_registered_stops_its_agent_and_lists_those_who_are() {
     let builder = builder("{module: my_hoks}").unwrap().hooks("my_hooks", Arc::new(Counting::default()));
+    let findings = builder.unregistered();
+    assert_eq!((findings.len(), findings[0].code), (1, "A0521"), "{findings:?}");
+    assert!(findings[0].help.contains("did you mean `my_hooks`"), "{findings:?}");
     let script = Arc::new(ScriptedLlm::strict(["start flow find"]));
     let assistant = World::of(builder.model(script)).unwrap().assistant;
     let report = assistant.receive(Incoming::text("u", "find", "test"), Box::new(NoSink)).await.unwrap();
@@ -127,31 +130,101 @@ async fn a_name_that_nobody_registered_stops_its_agent_and_lists_those_who_are()
     assert!(reason.contains("my_hoks") && reason.contains("registered: my_hooks"), "{reason}");
 }
 
-/// A hook server of the contract, and what it was sent.
-async fn server() -> (String, Arc<std::sync::Mutex<Vec<Json>>>) {
-    let heard: Arc<std::sync::Mutex<Vec<Json>>> = Arc::default();
+/// What a hook server was sent.
+type Heard = Arc<std::sync::Mutex<Vec<Json>>>;
+
+/// A hook server that answers so.
+async fn answering(answer: impl Fn(&str, &Json) -> Json + Clone + Send + Sync + 'static) -> (String, Heard) {
+    let heard = Heard::default();
     let kept = heard.clone();
     let answer = move |Body(asked): Body<Json>| {
-        let hook = asked["hook"].as_str().unwrap().to_owned();
+        let answer = answer(asked["hook"].as_str().unwrap(), &asked);
         kept.lock().unwrap().push(asked);
-        let answer = match hook.as_str() {
-            "describe" => json!({
-                "hooks": ["process_input", "process_tool_output", "process_output"],
-                "tools": [{"name": "score", "description": "Scores a boat.", "effect": "read",
-                           "parameters": {"type": "object", "properties": {"boat": {"type": "string"}}}}],
-                "task_completed": "Call it last.",
-            }),
-            "process_input" => json!({"metadata": {"tenant": "north", "inner": 1}, "say": ["Right away."]}),
-            "process_tool_output" => json!({"events": [{"event": "slot", "name": "found", "value": "9"}]}),
-            "tool" => json!({"result": {"score": "9"}}),
-            _ => json!({}),
-        };
         std::future::ready(Body(answer))
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/hooks", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, Router::new().route("/hooks", post(answer))).await.unwrap() });
     (address, heard)
+}
+
+/// A hook server of the contract, and what it was sent.
+async fn server() -> (String, Heard) {
+    answering(|hook, _| match hook {
+        "describe" => json!({
+            "hooks": ["process_input", "process_tool_output", "process_output"],
+            "tools": [{"name": "score", "description": "Scores a boat.", "effect": "read",
+                       "parameters": {"type": "object", "properties": {"boat": {"type": "string"}}}}],
+            "task_completed": "Call it last.",
+        }),
+        "process_input" => json!({"metadata": {"tenant": "north", "inner": 1}, "say": ["Right away."]}),
+        "process_tool_output" => json!({"events": [{"event": "slot", "name": "found", "value": "9"}]}),
+        "tool" => json!({"result": {"score": "9"}}),
+        _ => json!({}),
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_hook_server_may_change_prompt_messages_and_tools_and_a_replay_asks_it_nothing() {
+    let (address, heard) = answering(|hook, asked| match hook {
+        "describe" => json!({
+            "hooks": ["prompt", "messages", "tools", "slot_tool"],
+            "tools": [{"name": "score", "description": "Scores a boat.", "effect": "read"},
+                      {"name": "sink", "description": "Sinks a boat."}],
+        }),
+        "prompt" => json!({"prompt": format!("{}\nYou are polite.", asked["prompt"].as_str().unwrap())}),
+        "tools" => {
+            let keep = |tool: &&Json| tool["name"] != "sink";
+            let mut tools: Vec<Json> = asked["tools"].as_array().unwrap().iter().filter(keep).cloned().collect();
+            tools[0] = json!({"name": "score", "description": "Scores one boat."});
+            json!({ "tools": tools })
+        }
+        "messages" => {
+            let mut messages = asked["messages"].as_array().unwrap().clone();
+            messages.push(json!({"role": "system", "text": "Be brief."}));
+            json!({ "messages": messages, "say": ["Thinking."] })
+        }
+        "tool" => json!({"result": {"score": "9"}}),
+        _ => json!({}),
+    })
+    .await;
+    let model = script();
+    let builder = builder(&format!("{{module: \"{address}\"}}")).unwrap();
+    let assistant = builder.model(model.clone()).build().unwrap();
+    let (texts, _) = found(&assistant).await;
+    assert_eq!(texts[..3], ["Thinking.".to_owned(), "Thinking.".to_owned(), "There you are.".to_owned()]);
+    let requests = model.requests();
+    for request in &requests[1..] {
+        assert!(request.messages[0].text().ends_with("You are polite."));
+        assert_eq!(request.messages.last().unwrap().text(), "Be brief.");
+        let tools: Vec<(&str, &str)> = request.tools.iter().map(|tool| (&*tool.name, &*tool.description)).collect();
+        assert_eq!(tools[0], ("score", "Scores one boat."));
+        assert!(tools.iter().all(|(name, _)| *name != "sink"), "{tools:?}");
+    }
+    let asked = heard.lock().unwrap().clone();
+    let hooks: Vec<&str> = asked.iter().map(|body| body["hook"].as_str().unwrap()).collect();
+    assert_eq!(hooks, ["describe", "tools", "prompt", "messages", "tool", "messages"]);
+    let results: Vec<&Json> = asked[5]["messages"].as_array().unwrap().iter().filter(|m| m["role"] == "tool").collect();
+    assert_eq!((results.len(), &results[0]["call_id"]), (1, &json!("c0")));
+    assert!(!json!(asked).to_string().contains("canary"), "metadata that is not on the list never leaves");
+    assert!(assistant.replay(&"u".into()).await.unwrap().is_none());
+    assert_eq!(heard.lock().unwrap().len(), asked.len(), "a replay asks nobody");
+}
+
+#[tokio::test]
+async fn messages_that_no_model_takes_end_the_run_with_the_reason() {
+    let (address, _) = answering(|hook, _| match hook {
+        "describe" => json!({"hooks": ["messages"]}),
+        _ => json!({"messages": [{"role": "tool", "call_id": "x", "name": "y", "text": "z"}]}),
+    })
+    .await;
+    let builder = builder(&format!("{{module: \"{address}\"}}")).unwrap();
+    let script = Arc::new(ScriptedLlm::strict(["start flow find"]));
+    let assistant = builder.model(script).build().unwrap();
+    let report = assistant.receive(Incoming::text("u", "find", "test"), Box::new(NoSink)).await.unwrap();
+    assert_eq!(report.failures[0].code, "A0521", "{:?}", report.failures);
+    assert!(report.failures[0].reason.contains("no call `x`"), "{:?}", report.failures);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use segue::{clock::SystemClock, limits, tools::SourceStatus};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::{
     far::{Far, listed},
@@ -55,7 +55,23 @@ async fn m4_death_in_mid_call_is_told_at_once_and_the_next_call_finds_a_new_sess
 }
 
 #[tokio::test]
-async fn m5_and_m21_a_call_that_hangs_is_called_off_and_its_late_answer_reaches_nobody() {
+async fn m5_a_call_that_hangs_is_called_off_at_its_deadline() {
+    let far = Far::new(|message, out, far| match message["method"].as_str() {
+        Some("tools/call") if far.of("tools/call").len() == 1 => far.clock.advance(Duration::from_secs(3)),
+        Some("tools/call") => out.text(message, "yes"),
+        _ => far.usual(message, out),
+    });
+    let talk = Talk::with(&far, "tool_timeout: 3");
+    // What writes may have happened: the message says so.
+    talk.breaks("/work", "timeout: It did not answer within 3 s").await;
+    assert_eq!(far.of("tools/call").len(), 1, "not repeated");
+    assert_eq!(far.of("notifications/cancelled").len(), 1, "called off, once");
+    talk.works("/work", "yes").await;
+    assert_eq!(far.sessions(), 1, "the session answers others: it is kept");
+}
+
+#[tokio::test]
+async fn m21_an_answer_after_the_deadline_reaches_nobody() {
     let first = Arc::new(Mutex::new(None));
     let far = Far::new(move |message, out, far| match message["method"].as_str() {
         Some("tools/call") if far.of("tools/call").len() == 1 => {
@@ -70,9 +86,9 @@ async fn m5_and_m21_a_call_that_hangs_is_called_off_and_its_late_answer_reaches_
     });
     let talk = Talk::with(&far, "tool_timeout: 3");
     talk.breaks("/work", "timeout: It did not answer within 3 s").await;
-    assert_eq!(far.of("notifications/cancelled").len(), 1);
     talk.works("/work", "in time").await;
-    assert_eq!(far.sessions(), 1, "the session answers others: it is kept");
+    let heard = serde_json::to_string(&talk.assistant.trace(&"u".into(), None).await.unwrap()).unwrap();
+    assert!(!heard.contains("late"), "it stands in no turn");
 }
 
 #[tokio::test]
@@ -149,20 +165,48 @@ async fn m11_a_list_without_end_comes_to_one() {
     assert!(far.of("tools/list").len() <= 2, "the same cursor twice is the end");
 }
 
-#[tokio::test]
-async fn m12_and_m13_bad_schemas_and_names_are_left_out_and_spoil_no_other_tool() {
+/// Lists `look` and this tool, and gives the names an agent is offered and what the operator hears of a flow that calls `work`.
+async fn beside_look(tool: Json) -> (Vec<String>, String) {
     let far = Far::calls(|message, out, _| out.text(message, "yes"));
-    let mut remote = listed("work", json!({}));
-    remote["inputSchema"] =
-        json!({"type": "object", "properties": {"a": {"$ref": "https://elsewhere.invalid/schema"}}});
-    let bidi = listed("lo\u{202e}ok", json!({}));
-    *far.tools.lock().unwrap() = json!([remote, bidi, listed("look", json!({})), listed("LOOK", json!({}))]);
+    *far.tools.lock().unwrap() = json!([listed("look", json!({})), tool]);
     let talk = Talk::with(&far, "");
-    talk.breaks("/work", "the tool `work` of `far` is left out").await;
     talk.works("/look", "yes").await;
+    let (replies, told) = talk.say("/work").await;
+    assert_eq!(replies, ["Broken."], "one honest message: {told}");
     talk.say("/ask").await;
-    let names: Vec<_> = talk.clerk.offered().into_iter().map(|(name, _)| name).collect();
-    assert!(names.contains(&"look".to_owned()) && !names.iter().any(|n| n == "LOOK" || n == "work"), "{names:?}");
+    (talk.clerk.offered().into_iter().map(|(name, _)| name).collect(), told)
+}
+
+#[tokio::test]
+async fn m12_a_bad_schema_leaves_its_tool_out_and_spoils_no_other() {
+    let deep = (0..limits::MCP_SCHEMA_DEPTH).fold(json!({}), |inner, _| json!({"items": inner}));
+    let bad = [
+        ("none", json!({"type": "object", "properties": {"a": {"type": 5}}})),
+        ("a circle", json!({"type": "object", "$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}})),
+        ("from elsewhere", json!({"type": "object", "properties": {"a": {"$ref": "https://elsewhere.invalid/s"}}})),
+        ("deep", json!({"type": "object", "properties": {"a": deep}})),
+        ("large", json!({"type": "object", "description": "x".repeat(limits::MCP_SCHEMA + 1)})),
+    ];
+    for (what, schema) in bad {
+        let mut work = listed("work", json!({}));
+        work["inputSchema"] = schema;
+        let (offered, told) = beside_look(work).await;
+        assert_eq!(offered, ["look", "task_completed"], "{what}");
+        assert!(
+            told.starts_with("T0502: far.") && told.contains("the tool `work` of `far` is left out"),
+            "{what}: {told}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn m13_a_bad_or_confusable_name_is_left_out_and_shadows_no_other() {
+    let long = "x".repeat(500);
+    // Twice the same, another case, letters of another script, marks that nobody sees, and names that are none.
+    for name in ["look", "LOOK", "l\u{43e}\u{43e}k", "lo\u{202e}ok", "look\u{200b}", "look\u{7}", "lo ok", "", &long] {
+        let (offered, _) = beside_look(listed(name, json!({}))).await;
+        assert_eq!(offered, ["look", "task_completed"], "{name:?}");
+    }
 }
 
 #[tokio::test]
@@ -195,7 +239,11 @@ async fn m16_an_answer_against_its_own_schema_fills_no_slot() {
     let mut tool = listed("work", json!({}));
     tool["outputSchema"] = json!({"type": "object", "properties": {"n": {"type": "number"}}});
     *far.tools.lock().unwrap() = json!([tool]);
-    Talk::with(&far, "").breaks("/work", "bad_result: Its answer breaks its own output schema").await;
+    let talk = Talk::with(&far, "");
+    talk.breaks("/work", "bad_result: Its answer breaks its own output schema").await;
+    let (replies, told) = talk.say("/ask").await;
+    assert_eq!((replies.len(), told.as_str()), (1, ""));
+    assert!(talk.clerk.told()[0].starts_with("error[bad_result]: Its answer breaks its own output schema"));
 }
 
 #[tokio::test]

@@ -1,6 +1,9 @@
-//! The rows of the fault matrix that need HTTP: sessions that are forgotten, and credentials.
+//! Servers over HTTP, and the rows of the fault matrix about their sessions. What is about credentials stands in `auth`.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use axum::{
     Router,
@@ -17,17 +20,25 @@ use super::{far::listed, *};
 type OnCall = dyn Fn(&Json, usize) -> Response + Send + Sync;
 
 #[derive(Clone)]
-struct Site {
+pub(super) struct Site {
+    /// Its address, without a path.
+    pub(super) home: String,
     on_call: Arc<OnCall>,
-    calls: Arc<AtomicUsize>,
-    sessions: Arc<AtomicUsize>,
+    pub(super) calls: Arc<AtomicUsize>,
+    pub(super) sessions: Arc<AtomicUsize>,
     /// Addresses that were asked, apart from the endpoint.
-    asked: Arc<Mutex<Vec<String>>>,
+    pub(super) asked: Arc<Mutex<Vec<String>>>,
     /// Credentials that came.
-    credentials: Arc<Mutex<Vec<Option<String>>>>,
+    pub(super) credentials: Arc<Mutex<Vec<Option<String>>>>,
+    /// With which challenge it turns away who brings no credentials.
+    pub(super) gate: Arc<Mutex<Option<String>>>,
+    /// What it answers at other paths.
+    pub(super) pages: Arc<Mutex<BTreeMap<String, Json>>>,
+    /// What its token server, at `/token`, was asked: each answer is another token.
+    pub(super) tokens: Arc<Mutex<Vec<String>>>,
 }
 
-fn respond(status: u16, headers: &[(&str, &str)], body: &Json) -> Response {
+pub(super) fn respond(status: u16, headers: &[(&str, &str)], body: &Json) -> Response {
     let response = Response::builder().status(status).header("content-type", "application/json");
     let response = headers.iter().fold(response, |response, (name, value)| response.header(*name, *value));
     response.body(Body::from(body.to_string())).unwrap()
@@ -37,20 +48,31 @@ fn result(request: &Json, result: Json) -> Response {
     respond(200, &[], &json!({"jsonrpc": "2.0", "id": request["id"], "result": result}))
 }
 
-fn yes(request: &Json) -> Response {
+pub(super) fn yes(request: &Json) -> Response {
     result(request, json!({"content": [{"type": "text", "text": "yes"}]}))
 }
 
 async fn handle(State(site): State<Site>, request: Request) -> Response {
     let (head, body) = request.into_parts();
+    if head.uri.path() == "/token" {
+        let form = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+        let mut tokens = site.tokens.lock().unwrap();
+        tokens.push(String::from_utf8(form.to_vec()).unwrap());
+        let token = format!("token-{}", tokens.len());
+        return respond(200, &[], &json!({"access_token": token, "token_type": "Bearer"}));
+    }
     if head.uri.path() != "/mcp" {
         site.asked.lock().unwrap().push(head.uri.path().to_owned());
-        return respond(404, &[], &json!({}));
+        let page = site.pages.lock().unwrap().get(head.uri.path()).cloned();
+        return page.map_or_else(|| respond(404, &[], &json!({})), |page| respond(200, &[], &page));
     }
     if head.method != "POST" {
         return respond(405, &[], &json!({}));
     }
     let credentials = head.headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
+    if let (None, Some(challenge)) = (&credentials, &*site.gate.lock().unwrap()) {
+        return respond(401, &[("www-authenticate", challenge)], &json!({}));
+    }
     site.credentials.lock().unwrap().push(credentials);
     let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
     let message: Json = serde_json::from_slice(&body).unwrap();
@@ -75,58 +97,64 @@ async fn handle(State(site): State<Site>, request: Request) -> Response {
     }
 }
 
-async fn site(entry: &str, on_call: impl Fn(&Json, usize) -> Response + Send + Sync + 'static) -> (Talk, Site) {
+pub(super) async fn site(
+    entry: &str,
+    on_call: impl Fn(&Json, usize) -> Response + Send + Sync + 'static,
+) -> (Talk, Site) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let home = format!("http://{}", listener.local_addr().unwrap());
     let site = Site {
+        home: home.clone(),
         on_call: Arc::new(on_call),
         calls: Arc::default(),
         sessions: Arc::default(),
         asked: Arc::default(),
         credentials: Arc::default(),
+        gate: Arc::default(),
+        pages: Arc::default(),
+        tokens: Arc::default(),
     };
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let router = Router::new().fallback(handle).with_state(site.clone());
     tokio::spawn(async move { axum::serve(listener, router).await });
-    let talk = Talk::of(builder(&format!("type: http, url: '{url}', {entry}")).clock(Arc::new(SystemClock)));
+    let talk = Talk::of(builder(&format!("type: http, url: '{home}/mcp', {entry}")).clock(Arc::new(SystemClock)));
     (talk, site)
 }
 
+/// Forgets the session before the first call.
+fn forgets(request: &Json, n: usize) -> Response {
+    if n == 0 { respond(404, &[], &json!({})) } else { yes(request) }
+}
+
 #[tokio::test]
-async fn m6_and_m22_a_forgotten_session_is_opened_once_more_and_only_a_read_is_repeated() {
-    let forgets = |request: &Json, n| if n == 0 { respond(404, &[], &json!({})) } else { yes(request) };
+async fn m6_a_forgotten_session_is_opened_once_more_and_only_a_read_is_repeated() {
     let (talk, site) = site("", forgets).await;
     talk.works("/look", "yes").await;
     assert_eq!((site.calls.load(Ordering::SeqCst), site.sessions.load(Ordering::SeqCst)), (2, 2));
     let (talk, site) = self::site("", forgets).await;
     talk.breaks("/work", "unavailable: The connection had to be made anew; the call was not carried out").await;
-    assert_eq!(site.calls.load(Ordering::SeqCst), 1);
+    assert_eq!((site.calls.load(Ordering::SeqCst), site.sessions.load(Ordering::SeqCst)), (1, 1));
     talk.works("/work", "yes").await;
+    assert_eq!(site.sessions.load(Ordering::SeqCst), 2, "opened once more, when it is needed");
 }
 
 #[tokio::test]
-async fn m19_refused_credentials_are_an_honest_failure_and_are_never_sent_elsewhere() {
-    let refuses = |_: &Json, _| respond(401, &[("www-authenticate", "Bearer realm=\"far\"")], &json!({}));
-    let (talk, site) = site("headers: {Authorization: 'Bearer s3cret'}", refuses).await;
-    talk.breaks("/work", "unavailable: It does not accept our credentials").await;
-    let (_, told) = talk.say("/work").await;
-    assert!(!told.contains("s3cret"), "{told}");
-    assert!(site.asked.lock().unwrap().is_empty(), "a fixed key is not looked for elsewhere");
+async fn m6_a_server_that_forgets_every_session_is_not_asked_for_ever() {
+    let (talk, site) = site("", |_, _| respond(404, &[], &json!({}))).await;
+    talk.breaks("/look", "unavailable").await;
+    assert_eq!((site.calls.load(Ordering::SeqCst), site.sessions.load(Ordering::SeqCst)), (2, 2));
 }
 
+/// The node behind the balancer that holds no session says so in words of its own, without an id.
 #[tokio::test]
-async fn m19_metadata_that_points_to_a_private_address_is_not_followed() {
-    // The server itself stands on this machine, so that data may name this machine; a private net it may not.
-    let challenge = "Bearer resource_metadata=\"http://10.255.255.1:81/meta\"";
-    let oauth = "oauth: {grant: authorization_code}";
-    let (talk, site) = site(oauth, move |_, _| respond(401, &[("www-authenticate", challenge)], &json!({}))).await;
-    talk.breaks("/work", "unavailable: It does not accept our credentials").await;
-    assert!(site.credentials.lock().unwrap().iter().all(Option::is_none));
-}
-
-#[tokio::test]
-async fn a_server_that_wants_more_and_more_is_asked_for_only_so_much() {
-    let redirect = |_: &Json, _| respond(307, &[("location", "http://10.255.255.1/mcp")], &json!({}));
-    let (talk, site) = site("", redirect).await;
-    talk.breaks("/work", "unavailable: The connection to it was lost").await;
-    assert_eq!(site.calls.load(Ordering::SeqCst), 1, "a redirect to another host is not followed");
+async fn m22_a_session_that_is_on_another_node_counts_as_forgotten() {
+    let elsewhere = |request: &Json, n| {
+        let error = json!({"code": -32001, "message": "Session not found"});
+        if n == 0 { respond(200, &[], &json!({"jsonrpc": "2.0", "id": null, "error": error})) } else { yes(request) }
+    };
+    let (talk, site) = site("", elsewhere).await;
+    talk.works("/look", "yes").await;
+    assert_eq!((site.calls.load(Ordering::SeqCst), site.sessions.load(Ordering::SeqCst)), (2, 2));
+    let (talk, site) = self::site("", elsewhere).await;
+    talk.breaks("/work", "unavailable: The connection had to be made anew; the call was not carried out").await;
+    assert_eq!(site.calls.load(Ordering::SeqCst), 1);
 }

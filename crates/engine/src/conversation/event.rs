@@ -216,6 +216,9 @@ pub struct BotMessage {
     /// True when the text already stands inside a tool exchange of the same agent, so that a prompt does not show it twice.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_exchange: bool,
+    /// True when the text is not whole: the answer broke off, or a limit or a filter ended it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
 }
 
 /// What a rephraser or a response server must know of a response.

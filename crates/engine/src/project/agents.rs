@@ -49,6 +49,8 @@ pub struct AgentDef {
     pub rules: AgentRules,
     /// `auth`, as written: how we say who we are, to a remote agent or to hooks behind an address. Never print it.
     pub auth: Map<String, Json>,
+    /// `hook_auth`, as written: how a remote agent's hooks behind an address know us. Never print it.
+    pub hook_auth: Map<String, Json>,
     /// How a remote agent is reached and understood; none for one of this project.
     pub remote: Option<Box<RemoteDef>>,
     /// Where it stands.

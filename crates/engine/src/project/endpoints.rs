@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 
-use super::Nlg;
+use super::{JwtDef, Nlg};
 use crate::{
     finding::Place,
     ids::{ServerName, SlotName},
@@ -48,6 +48,8 @@ pub struct A2aServerDef {
     pub task_timeout: Option<Duration>,
     /// The token that callers must show. Never print it.
     pub token: Option<String>,
+    /// The signed tokens that callers may show.
+    pub jwt: Option<JwtDef>,
     /// Whether changes are reported to addresses that callers name.
     pub push: bool,
     /// Where it stands.

@@ -47,7 +47,8 @@ impl Folders {
 }
 
 /// Keys whose value is the path of a file.
-const PATHS: [&str; 6] = ["prompt_template", "prompt", "agent_card", "agent_card_path", "script", "prompt_file"];
+const PATHS: [&str; 7] =
+    ["prompt_template", "prompt", "agent_card", "agent_card_path", "script", "prompt_file", "jwks"];
 
 /// The files that a configuration file names, without a leading `./`.
 pub fn named_files(file: &SourceFile) -> Vec<String> {

@@ -14,6 +14,7 @@ pub mod drawing;
 mod endpoints;
 mod flows;
 mod folders;
+mod jwt;
 mod keys;
 mod load;
 mod nlg;
@@ -41,6 +42,7 @@ pub use self::{
     },
     flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Step, StepKind, Target},
     folders::{Folders, named_files},
+    jwt::{JwtDef, JwtKeys, WrongJwt},
     keys::{Key, SHAPES, Shape, Support, Takes, Unknown, reference},
     load::variables,
     nlg::{Nlg, NlgServer, Rephraser},

@@ -9,7 +9,7 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::{
-    channels::{Bearer, Body, Service},
+    channels::{Bearer, Body, Door, Service},
     limits,
 };
 
@@ -56,9 +56,13 @@ fn initialize() -> Json {
     }})
 }
 
+fn guarded() -> Offer {
+    Offer { door: Door::new(Bearer::new("s3cret"), None).unwrap(), ..Offer::default() }
+}
+
 #[tokio::test]
 async fn only_the_token_lets_in() {
-    let service = service(Offer { token: Bearer::new("s3cret"), ..Offer::default() });
+    let service = service(guarded());
     assert_eq!(post(&service, &[], &initialize()).await.0, StatusCode::UNAUTHORIZED);
     assert_eq!(post(&service, &[("authorization", "Bearer wrong")], &initialize()).await.0, StatusCode::UNAUTHORIZED);
     let (status, session, _) = post(&service, &[("authorization", "Bearer s3cret")], &initialize()).await;
@@ -67,6 +71,27 @@ async fn only_the_token_lets_in() {
     let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
     let heads = [("mcp-session-id", session.as_str()), ("mcp-protocol-version", "2025-11-25")];
     assert_eq!(post(&service, &heads, &list).await.0, StatusCode::UNAUTHORIZED, "a session is no proof");
+}
+
+#[tokio::test]
+async fn a_session_is_nobodys_but_the_callers_who_began_it() {
+    let secret = "a secret of thirty-two bytes, or more";
+    let rules = json!({"jwt": {"issuer": "https://i", "audience": "me", "secret": secret}});
+    let service = service(Offer { door: Door::from_settings(&rules).unwrap(), ..Offer::default() });
+    let bearer = |who: &str| format!("Bearer {}", crate::channels::door::tests::token_of(who, secret));
+    let (ada, bob) = (bearer("ada"), bearer("bob"));
+    let (status, session, _) = post(&service, &[("authorization", &ada)], &initialize()).await;
+    assert_eq!(status, StatusCode::OK);
+    let session = session.unwrap();
+    let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
+    for (who, wanted) in [(&ada, StatusCode::OK), (&bob, StatusCode::NOT_FOUND)] {
+        let heads = [
+            ("authorization", who.as_str()),
+            ("mcp-session-id", session.as_str()),
+            ("mcp-protocol-version", "2025-11-25"),
+        ];
+        assert_eq!(post(&service, &heads, &list).await.0, wanted);
+    }
 }
 
 #[tokio::test]
@@ -83,7 +108,7 @@ async fn pages_of_others_are_kept_out() {
     ] {
         assert_eq!(post(&service, &heads, &initialize()).await.0, wanted, "{heads:?}");
     }
-    let far = super::over_http::service(Offer { token: Bearer::new("s3cret"), ..Offer::default() });
+    let far = super::over_http::service(guarded());
     let heads = [("authorization", "Bearer s3cret"), ("host", "assistant.example")];
     assert_eq!(post(&far, &heads, &initialize()).await.0, StatusCode::OK, "with a token any name will do");
 }

@@ -10,8 +10,9 @@ use tokio::{
 
 use crate::{
     cx::Cx,
+    http::Outbound,
     llm::{
-        ChatMessage, ChatRequest, Delta, Llm, LlmError, LlmErrorKind, ModelConfig, Purpose, Surroundings,
+        ChatMessage, ChatRequest, Delta, Llm, LlmError, LlmErrorKind, ModelConfig, Oddity, Purpose, Surroundings,
         openai::OpenAi, testing::ManualClock,
     },
     secret::Secret,
@@ -309,4 +310,39 @@ async fn a_call_without_a_timeout_of_its_own_ends_all_the_same() {
     assert_eq!(end.kind, LlmErrorKind::Total);
     let took = began - cx.remaining();
     assert!(took >= crate::limits::MODEL_TOTAL && took < crate::limits::MODEL_TOTAL + pace, "{took:?}");
+}
+
+/// The first address takes the connection and says nothing; the second answers.
+#[tokio::test]
+async fn the_next_address_of_a_host_is_tried() {
+    let (dead, alive) =
+        (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let outbound = Outbound::knowing("models.test", &[dead.local_addr().unwrap(), alive.local_addr().unwrap()]);
+    let around = Surroundings { outbound, ..Surroundings::default() };
+    let model = OpenAi::new(&entry("http://models.test/v1"), &around).unwrap();
+    let clock = ManualClock::new();
+    let cx = clock.cx(Duration::from_secs(60));
+    let hangs_up = async { drop(dead.accept().await.unwrap()) };
+    let (failed, ()) = tokio::join!(model.chat(hello(), &cx), hangs_up);
+    assert_eq!(failed.unwrap_err().kind, LlmErrorKind::Unreachable);
+    for _ in 0..2 {
+        let answers = async {
+            let (mut stream, _) = alive.accept().await.unwrap();
+            request(&mut stream).await;
+            stream.write_all(format!("{HEAD}{EVENT}{STOP}data: [DONE]\n\n").as_bytes()).await.unwrap();
+        };
+        let asks = async { model.chat(hello(), &cx).await.unwrap().finish().await };
+        let (answer, ()) = tokio::join!(asks, answers);
+        assert_eq!(&*answer.unwrap().text, "hi", "and kept, while it answers");
+    }
+}
+
+#[tokio::test]
+async fn an_end_that_a_vendor_announces_stands_with_the_answer() {
+    let (base, orders, _requests) = server().await;
+    orders.send(HEAD.replace("\r\nconnection", "\r\nsunset: Fri, 01 Jan 2027 00:00:00 GMT\r\nconnection")).unwrap();
+    orders.send(format!("{EVENT}{STOP}data: [DONE]\n\n")).unwrap();
+    let clock = ManualClock::new();
+    let answer = model(&base).chat(hello(), &clock.cx(Duration::from_secs(60))).await.unwrap().finish().await.unwrap();
+    assert_eq!(answer.oddities, [Oddity::Deprecated { said: "sunset: Fri, 01 Jan 2027 00:00:00 GMT".into() }]);
 }

@@ -10,11 +10,12 @@ use serde_json::{Value as Json, json};
 use super::{
     discovery::{challenge, discovered, words},
     errand::Errand,
-    kept::{Kept, Record},
+    kept::{Kept, Lock, Record},
 };
 use crate::{
     auth::{Given, margin},
     clock::Clock,
+    cx::Cx,
     limits,
     secret::Secret,
 };
@@ -40,30 +41,74 @@ impl CodeGrant {
 
     /// A token other than `refused`. `wanted` are rights that only a new login can bring.
     pub(super) async fn token(&mut self, refused: Option<&str>, wanted: &BTreeSet<String>) -> Result<Given, String> {
+        if let Some(given) = self.good(&self.kept.read(&self.url).await?, refused) {
+            return Ok(given);
+        }
+        let cx = Cx::new(self.clock.clone(), limits::MCP_LOGIN_LOCK);
+        let lock = self.kept.lock(&cx).await?;
+        // Another process may have been quicker: then its token is in the file.
         let mut record = self.kept.read(&self.url).await?;
-        let (token, life) = access(&record.credentials, self.clock.now().as_micros() / 1_000_000);
-        let another = token.as_deref().filter(|token| refused != Some(*token));
-        if let Some(token) = another
-            && !life.is_zero()
-        {
-            return Ok(Given { token: Secret::new(token), life });
+        if let Some(given) = self.good(&record, refused) {
+            return Ok(given);
         }
         let granted = &record.credentials.granted_scopes;
         let missing: Vec<String> = wanted.iter().filter(|scope| !granted.contains(scope)).cloned().collect();
-        if !missing.is_empty() {
-            let why = format!("it wants more rights ({}): {}", missing.join(" "), self.kept.cure());
-            if missing.iter().any(|scope| !record.wanted.contains(scope)) {
-                record.wanted.extend(missing);
-                record.wanted.sort_unstable();
-                record.wanted.dedup();
-                self.kept.write(&record).await?;
-            }
-            return Err(why);
+        if missing.is_empty() {
+            return self.refreshed(lock, record).await;
         }
-        self.refreshed(record).await
+        let why = format!("it wants more rights ({}): {}", missing.join(" "), self.kept.cure());
+        if missing.iter().any(|scope| !record.wanted.contains(scope)) {
+            record.wanted.extend(missing);
+            record.wanted.sort_unstable();
+            record.wanted.dedup();
+            lock.write(&record).await?;
+        }
+        Err(why)
     }
 
-    async fn refreshed(&mut self, record: Record) -> Result<Given, String> {
+    /// The token of a record, if it is another than `refused` and its end is not near.
+    fn good(&self, record: &Record, refused: Option<&str>) -> Option<Given> {
+        let (token, life) = access(&record.credentials, self.clock.now().as_micros() / 1_000_000);
+        let token = token.filter(|token| refused != Some(token.as_str()) && !life.is_zero())?;
+        Some(Given { token: Secret::new(token), life })
+    }
+
+    /// Refreshes, and keeps what that gives. It goes on when nobody waits any more: a refresh token that was shown is often good
+    /// for nothing else, and what came for it must not be lost because a user hung up.
+    async fn refreshed(&mut self, lock: Lock, record: Record) -> Result<Given, String> {
+        let refresh = Refresh {
+            kept: self.kept.clone(),
+            url: self.url.clone(),
+            errand: self.errand.clone(),
+            clock: self.clock.clone(),
+            dance: self.dance.take(),
+        };
+        let cx = Cx::new(self.clock.clone(), limits::MCP_REFRESH);
+        let all = tokio::spawn(async move {
+            let mut refresh = refresh;
+            let given = cx.wait(refresh.run(&lock, record)).await;
+            (
+                refresh.dance,
+                given.unwrap_or_else(|stopped| Err(format!("no token in {:?}: {stopped}", limits::MCP_REFRESH))),
+            )
+        });
+        let (dance, given) = all.await.map_err(|_| "the refresh broke".to_owned())?;
+        self.dance = dance;
+        given
+    }
+}
+
+/// One refresh.
+struct Refresh {
+    kept: Kept,
+    url: String,
+    errand: Arc<Errand>,
+    clock: Arc<dyn Clock>,
+    dance: Option<(String, AuthorizationManager)>,
+}
+
+impl Refresh {
+    async fn run(&mut self, lock: &Lock, record: Record) -> Result<Given, String> {
         let store = InMemoryCredentialStore::new();
         let failed = |error: AuthError| words(&error);
         store.save(record.credentials.clone()).await.map_err(failed)?;
@@ -84,22 +129,15 @@ impl CodeGrant {
         match dance.refresh_token().await {
             Ok(_) => {}
             Err(AuthError::AuthorizationRequired | AuthError::TokenRefreshRejected(_)) => {
-                // Another process may have been quicker: then its token is in the file.
-                let now = self.kept.read(&self.url).await?;
-                let (token, life) = access(&now.credentials, self.clock.now().as_micros() / 1_000_000);
-                return match token {
-                    Some(token) if access(&record.credentials, 0).0.as_deref() != Some(&token) => {
-                        Ok(Given { token: Secret::new(token), life })
-                    }
-                    _ => Err(format!("the login has run out; {}", self.kept.cure())),
-                };
+                return Err(format!("the login has run out; {}", self.kept.cure()));
             }
             Err(error) => return Err(words(&error)),
         }
+        let now = self.clock.now().as_micros() / 1_000_000;
         let credentials = store.load().await.map_err(failed)?.ok_or("the token server gave nothing")?;
-        let credentials = stamped(credentials, self.clock.now().as_micros() / 1_000_000);
-        let (token, life) = access(&credentials, self.clock.now().as_micros() / 1_000_000);
-        self.kept.write(&Record { credentials, ..record }).await?;
+        let credentials = stamped(credentials, now);
+        let (token, life) = access(&credentials, now);
+        lock.write(&Record { credentials, ..record }).await?;
         let token = token.ok_or("the token server gave nothing")?;
         Ok(Given { token: Secret::new(token), life })
     }

@@ -12,7 +12,7 @@ use super::{
     kept::{Kept, Record},
     settings::{Grant, Settings},
 };
-use crate::tools::mcp::Surroundings;
+use crate::{cx::Cx, limits, tools::mcp::Surroundings};
 
 /// A login that has begun: it ends with [`Self::finish`].
 pub struct Login {
@@ -140,7 +140,8 @@ impl Login {
             credentials: stamped(credentials, self.around.clock.now().as_micros() / 1_000_000),
             wanted: Vec::new(),
         };
-        self.kept.write(&record).await?;
+        let cx = Cx::new(self.around.clock.clone(), limits::MCP_LOGIN_LOCK);
+        self.kept.lock(&cx).await?.write(&record).await?;
         Ok(scopes)
     }
 
@@ -149,7 +150,11 @@ impl Login {
     /// # Errors
     /// In words, for operators.
     pub async fn forget(def: &McpServerDef, around: &Surroundings) -> Result<bool, String> {
-        Wanted::of(def)?.kept(around).forget().await
+        let kept = Wanted::of(def)?.kept(around);
+        if around.logins.is_none() {
+            return Ok(false);
+        }
+        kept.lock(&Cx::new(around.clock.clone(), limits::MCP_LOGIN_LOCK)).await?.forget().await
     }
 }
 

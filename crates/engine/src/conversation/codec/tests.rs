@@ -122,6 +122,7 @@ fn bot() -> impl Strategy<Value = EventKind> {
                 reply_id: Some("r".into()),
                 wording: None,
                 in_exchange,
+                cut: in_exchange,
             })
         },
     )

@@ -29,6 +29,7 @@ pub(super) fn check(project: &Project, uses: &[Use], findings: &mut Findings) {
         }
     }
     nobody_runs(project, uses, findings);
+    nobody_asks(project, uses, findings);
     for slot in project.domain.slots.values() {
         let Some(validation) = &slot.validation else { continue };
         let asks = format!("action_ask_{}", slot.name);
@@ -39,6 +40,24 @@ pub(super) fn check(project: &Project, uses: &[Use], findings: &mut Findings) {
                 slot.name, validation.refill_utter
             );
             findings.warning("F0225", &slot.place, message, format!("Add the response `{}`.", validation.refill_utter));
+        }
+    }
+}
+
+/// What a server may ask in the middle of a call step becomes a question of the flow, which needs words.
+fn nobody_asks(project: &Project, uses: &[Use], findings: &mut Findings) {
+    let by_a_step = |server: &str| uses.iter().any(|used| used.used == Used::Server && *used.name == *server);
+    for def in project.endpoints.mcp_servers.values().filter(|def| by_a_step(def.name.as_str())) {
+        for (field, slot) in &def.elicitation {
+            let asks = (format!("utter_ask_{slot}"), format!("action_ask_{slot}"));
+            let is_known = project.slot(slot.as_str()).is_some();
+            if is_known && project.response(&asks.0).is_none() && !project.lists_action(&asks.1) {
+                let message = format!(
+                    "`{}` may ask for `{field}`, and nobody asks the user for `{slot}`: there is no `{}`",
+                    def.name, asks.0
+                );
+                findings.warning("F0258", &def.place, message, format!("Add the response `{}`.", asks.0));
+            }
         }
     }
 }

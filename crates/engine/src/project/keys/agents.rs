@@ -51,6 +51,7 @@ pub(crate) static CONFIGURATION: Shape = Shape {
         ),
         key("agent_card", Takes::Text, "Remote agents: the card's file or address."),
         key("auth", Takes::Map, "Remote agents: how we say who we are."),
+        key("hook_auth", Takes::Map, "Remote agents with a hook server: how we say who we are to it."),
         key("max_polling_time", Takes::Seconds, "Remote agents: longest wait for a result; 60 unless set."),
         key(
             "push_notification_url",

@@ -39,7 +39,11 @@ pub(crate) static ACTION_ENDPOINT: Shape = Shape {
     name: "action endpoint",
     file: FILE,
     keys: &[
-        key("url", Takes::Text, "Address of an action server, its webhook: `http://localhost:5055/webhook`."),
+        key(
+            "url",
+            Takes::Text,
+            "Address of an action server, its webhook: `http://localhost:5055/webhook`; or `grpc://localhost:5055`.",
+        ),
         key("actions_module", Takes::Text, "Python module that is served beside this program; `url` wins over it."),
         key("token", Takes::Text, "Added to the address as a parameter, as `${NAME}`."),
         key("token_name", Takes::Text, "Name of that parameter; `token` unless set."),

@@ -32,7 +32,9 @@ pub(crate) use self::{
         BRANCH, DTMF, FLOW, FLOW_FILE, FLOW_TRANSLATION, STEP, STEP_KINDS, TOOL_INPUT, TOOL_MAPPING, TOOL_OUTPUT,
         TRIGGER, TRIGGER_INTENT, belongs,
     },
-    services::{A2A_AUTH, A2A_SERVER, INTERACTION, LOCK_STORE, METRICS, NLG, PRIVACY, ROUTER, TRACING, TRACKER_STORE},
+    services::{
+        A2A_AUTH, A2A_SERVER, INTERACTION, JWT, LOCK_STORE, METRICS, NLG, PRIVACY, ROUTER, TRACING, TRACKER_STORE,
+    },
 };
 
 /// One kind of map in a project's files.
@@ -232,6 +234,7 @@ pub static SHAPES: &[&Shape] = &[
     &METRICS,
     &A2A_SERVER,
     &A2A_AUTH,
+    &JWT,
     &CREDENTIALS,
     &AGENT_FILE,
     &AGENT,

@@ -154,7 +154,34 @@ pub(crate) static A2A_SERVER: Shape = Shape {
 pub(crate) static A2A_AUTH: Shape = Shape {
     name: "`auth` of `a2a_server`",
     file: FILE,
-    keys: &[key("token", Takes::Text, "The bearer token that callers must show, as `${NAME}`.").required()],
+    keys: &[
+        key("token", Takes::Text, "The bearer token that callers must show, as `${NAME}`."),
+        key("jwt", Takes::Map, "Which tokens of an authorization server are taken; beside `token`, or alone."),
+    ],
+    unknown: Unknown::Refused,
+};
+
+/// `jwt` of `a2a_server` and of channels.
+pub(crate) static JWT: Shape = Shape {
+    name: "`jwt` section",
+    file: "endpoints.yml, credentials.yml",
+    keys: &[
+        key("issuer", Takes::Text, "Who signs the tokens, as their `iss` says it.").required(),
+        key("audience", Takes::TextOrTexts, "For whom they are: one of these stands in their `aud`.").required(),
+        key("jwks", Takes::Any, "The issuer's keys: an address, a JSON file of the project, or `keys` in place."),
+        key(
+            "secret",
+            Takes::Text,
+            "In place of `jwks`: a secret that both sides know, as `${NAME}`; 32 bytes or more.",
+        ),
+        key(
+            "algorithms",
+            Takes::Texts,
+            "How they may be signed; RS256, ES256 and EdDSA with `jwks` and HS256 with `secret` unless set.",
+        ),
+        key("leeway", Takes::Number, "Seconds by which clocks may differ; 30 unless set, at most 300."),
+        key("scope", Takes::Text, "Rights that every caller needs, with blanks between them."),
+    ],
     unknown: Unknown::Refused,
 };
 

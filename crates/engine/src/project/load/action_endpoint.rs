@@ -78,9 +78,12 @@ fn module(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
 }
 
 fn address(reader: &mut Reader<'_>, node: &Node) {
-    if node.text().is_some_and(|url| url.starts_with("grpc")) {
-        let message = "action servers are reached by HTTP only; actions of this project will fail";
-        let help = "Start the action server without `--grpc` and write `url: http://localhost:5055/webhook`.";
+    let is_grpc = |url: &str| url.starts_with("grpc://") || url.starts_with("grpcs://");
+    if node.text().is_some_and(is_grpc) {
+        // Whoever was built with gRPC leaves it out.
+        let message = "this program was built without gRPC; actions of this project will fail";
+        let help = "Build it with `--features grpc`, or start the action server without `--grpc` and write \
+                    `url: http://localhost:5055/webhook`.";
         reader.warning("F0622", node, message, help);
     } else {
         reader.address(Some(node));

@@ -83,6 +83,7 @@ fn agent(reader: &mut Reader<'_>, root: &Node, endpoints: &Endpoints) -> Option<
         connections,
         rules: agent_rules::rules(reader, &how),
         auth: how.json_map("auth").unwrap_or_default(),
+        hook_auth: how.json_map("hook_auth").unwrap_or_default(),
         remote,
         place: reader.place(who.node("name")?),
     })

@@ -9,6 +9,9 @@ use super::super::{
 };
 use crate::finding::did_you_mean;
 
+/// Channels whose callers may show signed tokens.
+const GUARDED: [&str; 2] = ["rest", "mcp"];
+
 /// Reads the file; no channels where there is none.
 pub(super) fn load(reader: &mut Reader<'_>) -> IndexMap<String, Json> {
     let mut channels = IndexMap::new();
@@ -42,7 +45,7 @@ pub(super) fn load(reader: &mut Reader<'_>) -> IndexMap<String, Json> {
         if entry.key == "version" {
             continue;
         }
-        let settings = match &entry.node {
+        let mut settings = match &entry.node {
             node if node.is_null() => Json::Object(Map::new()),
             node if node.map().is_some() => node.json(),
             node => {
@@ -58,6 +61,13 @@ pub(super) fn load(reader: &mut Reader<'_>) -> IndexMap<String, Json> {
             let help = "Use a built-in channel such as `rest`, or implement the `Channel` trait in Rust.";
             reader.warning("F0611", &entry.at, message, help);
             continue;
+        }
+        if let Some(node) =
+            entry.node.get("jwt").filter(|node| !node.is_null() && GUARDED.contains(&entry.key.as_str()))
+        {
+            // The keys of a file stand in its place from here on.
+            let rules = reader.jwt(node).map_or(Json::Null, |(_, rules)| Json::Object(rules));
+            settings.as_object_mut().and_then(|settings| settings.insert("jwt".to_owned(), rules));
         }
         channels.insert(entry.key.clone(), settings);
     }

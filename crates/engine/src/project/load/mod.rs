@@ -14,6 +14,7 @@ mod domain;
 mod endpoints;
 mod environment;
 mod flows;
+mod jwt;
 mod next;
 mod nlg;
 mod reach;

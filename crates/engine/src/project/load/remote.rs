@@ -10,9 +10,10 @@ use super::super::{
 use crate::ids::SlotName;
 
 /// Keys of `configuration` that only remote agents have.
-pub(super) const KEYS: [&str; 10] = [
+pub(super) const KEYS: [&str; 11] = [
     "agent_card",
     "auth",
+    "hook_auth",
     "max_polling_time",
     "polling_initial_delay",
     "push_notification_url",
@@ -62,6 +63,9 @@ pub(super) fn check(reader: &mut Reader<'_>, file: &Fields<'_>, how: &Fields<'_>
         reader.error("F0510", file.at("connections"), message, "Remove them, or set `protocol: RASA`.");
     }
     if let Some(auth) = how.node("auth").and_then(|node| reader.fields(node, &AUTH)) {
+        reader.auth(&auth);
+    }
+    if let Some(auth) = how.node("hook_auth").and_then(|node| reader.fields(node, &AUTH)) {
         reader.auth(&auth);
     }
     reader.address(how.node("push_notification_url"));

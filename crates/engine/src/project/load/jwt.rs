@@ -1,0 +1,62 @@
+//! `jwt`: rules for the tokens of callers, in `a2a_server` and in `credentials.yml`.
+
+use serde_json::{Map, Value as Json};
+
+use super::super::{
+    jwt::JwtDef,
+    keys::JWT,
+    reader::{Fields, Reader},
+    yaml::Node,
+};
+
+impl Reader<'_> {
+    /// The rules, and the same as JSON with the key set in place of its file.
+    pub(super) fn jwt(&mut self, node: &Node) -> Option<(JwtDef, Map<String, Json>)> {
+        let before = self.findings.as_slice().len();
+        let fields = self.fields(node, &JWT)?;
+        self.secret(&fields, "secret");
+        let mut rules = Map::new();
+        for key in JWT.names().filter(|key| fields.has(key)) {
+            rules.extend(fields.node(key).map(|node| (key.to_owned(), node.json())));
+        }
+        if let Some(set) = self.key_set(&fields) {
+            rules.insert("jwks".to_owned(), set);
+        }
+        // What was told already is not told twice.
+        if self.findings.as_slice().len() > before {
+            return None;
+        }
+        match JwtDef::read(&rules) {
+            Ok(def) => Some((def, rules)),
+            Err(wrong) => {
+                let at = fields.node(wrong.key).unwrap_or(node);
+                let mut help = wrong.help.chars();
+                let first = help.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+                self.error("F0643", at, wrong.message, format!("{first}{}.", help.as_str()));
+                None
+            }
+        }
+    }
+
+    /// The key set of a file.
+    fn key_set(&mut self, fields: &Fields<'_>) -> Option<Json> {
+        let node = fields.node("jwks")?;
+        let text = node.text()?;
+        if text.contains("://") {
+            self.address(Some(node));
+            return None;
+        }
+        let Some(content) = self.sources.texts.get(text.trim_start_matches("./")) else {
+            let help = "Write an address with `https://`, or create the file; paths begin in the project's folder.";
+            self.error("F0643", node, format!("the key set `{text}` is not there"), help);
+            return None;
+        };
+        match serde_json::from_str(content) {
+            Ok(set) => Some(set),
+            Err(error) => {
+                self.error("F0643", node, format!("the key set `{text}` is no JSON: {error}"), "Mend the file.");
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What a model is offered in a run, and the texts around it, as hooks want them: those that answer at once, then those that
+//! have to be waited for. What a hook says meanwhile is heard as ever.
+
+use std::sync::Arc;
+
+use segue_engine::conversation::AgentKind;
+
+use super::{
+    AgentTask,
+    completion::{self, Ledger},
+    hooked::{Asked, Hooked, heard},
+    hooks::HookError,
+    lasting::Lasting,
+    profile::Profile,
+    slot_tools,
+    slots::RunSlots,
+};
+use crate::{
+    conversation::ReplySink,
+    cx::Cx,
+    llm::{ChatMessage, ToolSpec},
+    prompts::PromptSet,
+};
+
+/// What the hooks of a run are asked with.
+pub(super) struct Asking<'r, 'a> {
+    pub(super) task: &'r AgentTask<'a>,
+    pub(super) hooked: Option<&'r Hooked<'a>>,
+    pub(super) ledger: &'r mut Ledger<'a>,
+    pub(super) out: &'r mut dyn ReplySink,
+    pub(super) cx: &'r Cx,
+}
+
+impl Asking<'_, '_> {
+    /// The tools that the model is offered: servers' and custom ones, then the profile's own.
+    ///
+    /// # Errors
+    /// [`HookError`].
+    pub(super) async fn tools(
+        &mut self,
+        profile: &Profile,
+        slots: &RunSlots<'_>,
+        (prompts, lasting): (&PromptSet, &Lasting),
+    ) -> Result<Arc<[ToolSpec]>, HookError> {
+        let own = self.task.tools.specs().map(|spec| ToolSpec {
+            name: spec.name.clone(),
+            description: spec.description.clone(),
+            parameters: spec.parameters.clone(),
+            strict: spec.strict,
+        });
+        let built_in =
+            completion::built_in_tools(profile, slots, prompts, lasting, self.hooked.map(|hooked| hooked.hooks));
+        let Some(hooked) = self.hooked else { return Ok(own.chain(built_in).collect()) };
+        let mut usual: Vec<ToolSpec> = own.collect();
+        for tool in built_in {
+            usual.push(self.slot_tool(hooked, tool, profile, slots).await?);
+        }
+        let names: Vec<Arc<str>> = usual.iter().map(|tool| tool.name.clone()).collect();
+        let usual = hooked.hooks.tools(usual, &hooked.input);
+        let mut asked = Asked::new(self.task, "hook.tools", self.cx);
+        let chosen = match hooked.hooks.tools_later(&usual, &hooked.input, &asked.given) {
+            Some(work) => heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?,
+            None => None,
+        };
+        Ok(chosen.unwrap_or(usual).into_iter().filter(|tool| names.contains(&tool.name)).collect())
+    }
+
+    async fn slot_tool(
+        &mut self,
+        hooked: &Hooked<'_>,
+        usual: ToolSpec,
+        profile: &Profile,
+        slots: &RunSlots<'_>,
+    ) -> Result<ToolSpec, HookError> {
+        let slot = usual.name.strip_prefix(slot_tools::PREFIX).filter(|_| profile.kind == AgentKind::Task);
+        let Some(slot) = slot.and_then(|slot| slots.definition(slot)) else { return Ok(usual) };
+        let mut asked = Asked::new(self.task, &format!("hook.slot_tool.{}", slot.name), self.cx);
+        let Some(work) = hooked.hooks.slot_tool_later(slot, &usual, &asked.given) else { return Ok(usual) };
+        let own = heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?;
+        // The loop knows its tools by their names alone.
+        let name = usual.name.clone();
+        Ok(ToolSpec { name, ..own.unwrap_or(usual) })
+    }
+
+    /// The prompt.
+    ///
+    /// # Errors
+    /// [`HookError`].
+    pub(super) async fn prompt(&mut self, usual: Arc<ChatMessage>) -> Result<Arc<ChatMessage>, HookError> {
+        let Some(hooked) = self.hooked else { return Ok(usual) };
+        let own = hooked.hooks.prompt(usual.text().to_owned(), &hooked.input);
+        let mut asked = Asked::new(self.task, "hook.prompt", self.cx);
+        let later = match hooked.hooks.prompt_later(&own, &hooked.input, &asked.given) {
+            Some(work) => heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?,
+            None => None,
+        };
+        Ok(ChatMessage::system(later.unwrap_or(own)))
+    }
+
+    /// The messages of one model call.
+    ///
+    /// # Errors
+    /// [`HookError`].
+    pub(super) async fn messages(&mut self, usual: Vec<Arc<ChatMessage>>) -> Result<Vec<Arc<ChatMessage>>, HookError> {
+        let Some(hooked) = self.hooked else { return Ok(usual) };
+        let own = hooked.hooks.messages(usual, &hooked.input);
+        let mut asked = Asked::new(self.task, "hook.messages", self.cx);
+        let later = match hooked.hooks.messages_later(&own, &hooked.input, &asked.given) {
+            Some(work) => heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?,
+            None => None,
+        };
+        Ok(later.unwrap_or(own))
+    }
+}

@@ -1,0 +1,200 @@
+//! The keys of an issuer: read once, looked up by their id, fetched anew when they are old or when a token names one that is not
+//! there; never more often than [`limits::JWKS_PAUSE`] allows, whoever asks.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jsonwebtoken::{Algorithm, DecodingKey, Header, jwk};
+use segue_engine::project::JwtKeys;
+use serde_json::Value as Json;
+
+use super::crypto::family;
+use crate::{
+    clock::Clock,
+    cx::Cx,
+    http::{Outbound, destination},
+    limits,
+};
+
+/// Where keys come from.
+pub(super) enum Keys {
+    /// They are known, and stay as they are.
+    Fixed(Set),
+    /// They stand at an address.
+    Address(Box<Published>),
+}
+
+/// Keys, read. Cheap to clone.
+pub(super) type Set = Arc<[Key]>;
+
+/// One key.
+pub(super) struct Key {
+    id: Option<String>,
+    /// The one algorithm it is for, where it says so.
+    algorithm: Option<Algorithm>,
+    pub(super) key: DecodingKey,
+}
+
+/// Keys at an address.
+pub(super) struct Published {
+    url: reqwest::Url,
+    http: Outbound,
+    known: Mutex<Known>,
+    /// Held while they are fetched: one asks, the others wait.
+    fetching: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    set: Option<Set>,
+    /// When they came.
+    came: Duration,
+    /// When they were last asked for.
+    tried: Option<Duration>,
+}
+
+/// There are no keys to be had now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NoKeys;
+
+impl Keys {
+    /// Reads what the project says.
+    ///
+    /// # Errors
+    /// In words, for operators.
+    pub(super) fn new(keys: &JwtKeys) -> Result<Self, String> {
+        match keys {
+            JwtKeys::Secret(secret) => {
+                let key = DecodingKey::from_secret(secret.as_bytes());
+                Ok(Self::Fixed([Key { id: None, algorithm: None, key }].into()))
+            }
+            JwtKeys::Set(json) => {
+                let set = read(json).ok_or("`jwks` holds no key set: `{\"keys\": […]}` is expected")?;
+                Ok(Self::Fixed(set))
+            }
+            JwtKeys::Address(url) => Ok(Self::Address(Box::new(Published {
+                url: destination(url)?,
+                http: Outbound::new(),
+                known: Mutex::default(),
+                fetching: tokio::sync::Mutex::default(),
+            }))),
+        }
+    }
+
+    /// The keys with which a token of this head may have been signed; none where it names a key that nobody knows.
+    ///
+    /// # Errors
+    /// [`NoKeys`].
+    pub(super) async fn of(&self, head: &Header, clock: &Arc<dyn Clock>) -> Result<Vec<DecodingKey>, NoKeys> {
+        match self {
+            Self::Fixed(set) => Ok(fitting(set, head)),
+            Self::Address(published) => published.of(head, clock).await,
+        }
+    }
+}
+
+impl Published {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn of(&self, head: &Header, clock: &Arc<dyn Clock>) -> Result<Vec<DecodingKey>, NoKeys> {
+        let now = clock.elapsed();
+        if let Some((set, age)) = self.known().usable(now)
+            && age < limits::JWKS_LIFE
+        {
+            let keys = fitting(&set, head);
+            if !keys.is_empty() {
+                return Ok(keys);
+            }
+        }
+        self.refreshed(clock).await;
+        let (set, _) = self.known().usable(clock.elapsed()).ok_or(NoKeys)?;
+        Ok(fitting(&set, head))
+    }
+
+    /// Fetches them unless that was done a moment ago. A failure leaves what was known.
+    async fn refreshed(&self, clock: &Arc<dyn Clock>) {
+        let cx = Cx::new(clock.clone(), limits::JWKS_WAIT);
+        let Ok(_fetching) = cx.wait(self.fetching.lock()).await else { return };
+        {
+            let mut known = self.known();
+            let now = clock.elapsed();
+            if known.tried.is_some_and(|at| now.saturating_sub(at) < limits::JWKS_PAUSE) {
+                return;
+            }
+            known.tried = Some(now);
+        }
+        let fetched = match cx.wait(self.fetched()).await {
+            Ok(fetched) => fetched,
+            Err(stopped) => Err(stopped.to_string()),
+        };
+        match fetched {
+            Ok(set) => {
+                let mut known = self.known();
+                (known.set, known.came) = (Some(set), clock.elapsed());
+            }
+            Err(reason) => tracing::warn!(code = "C0202", "keys for the tokens of callers: {reason}"),
+        }
+    }
+
+    async fn fetched(&self) -> Result<Set, String> {
+        let words = |error: reqwest::Error| error.without_url().to_string();
+        let client = self.http.client().map_err(|error| error.to_string())?;
+        let mut response =
+            client.get(self.url.clone()).header("accept", "application/json").send().await.map_err(words)?;
+        if !response.status().is_success() {
+            return Err(format!("the server answers {}", response.status()));
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(words)? {
+            body.extend_from_slice(&chunk);
+            if body.len() > limits::JWKS_ANSWER {
+                return Err("the answer is too large".to_owned());
+            }
+        }
+        let json: Json = serde_json::from_slice(&body).map_err(|_| "the answer is no JSON".to_owned())?;
+        read(&json).ok_or_else(|| "the answer holds no keys".to_owned())
+    }
+}
+
+impl Known {
+    /// The keys and their age, unless they are too old to be trusted.
+    fn usable(&self, now: Duration) -> Option<(Set, Duration)> {
+        let age = now.saturating_sub(self.came);
+        self.set.clone().filter(|_| age < limits::JWKS_STALE).map(|set| (set, age))
+    }
+}
+
+/// Reads a key set (RFC 7517, 5). A key that is not understood is left out, as it asks (5): others may be.
+pub(super) fn read(json: &Json) -> Option<Set> {
+    let keys = json.get("keys")?.as_array()?;
+    Some(keys.iter().take(limits::JWKS_KEYS).filter_map(key).collect())
+}
+
+fn key(json: &Json) -> Option<Key> {
+    let jwk: jwk::Jwk = serde_json::from_value(json.clone()).ok()?;
+    let signs = jwk.common.public_key_use.as_ref().is_none_or(|what| *what == jwk::PublicKeyUse::Signature);
+    let verifies = jwk.common.key_operations.as_ref().is_none_or(|what| what.contains(&jwk::KeyOperations::Verify));
+    if !signs || !verifies {
+        return None;
+    }
+    let algorithm = match json.get("alg").and_then(Json::as_str) {
+        Some(named) => Some(named.parse().ok()?),
+        None => None,
+    };
+    Some(Key { id: jwk.common.key_id.clone(), algorithm, key: DecodingKey::from_jwk(&jwk).ok()? })
+}
+
+fn fitting(set: &[Key], head: &Header) -> Vec<DecodingKey> {
+    let Ok(family) = family(head.alg) else { return Vec::new() };
+    let fits = |key: &&Key| {
+        key.key.family() == family
+            && key.algorithm.is_none_or(|algorithm| algorithm == head.alg)
+            // A secret of the project has no id; a token may name one all the same.
+            && (head.kid.is_none() || key.id == head.kid || family == jsonwebtoken::AlgorithmFamily::Hmac)
+    };
+    set.iter().filter(fits).take(limits::JWKS_TRIED).map(|key| key.key.clone()).collect()
+}
