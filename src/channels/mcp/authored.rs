@@ -128,7 +128,7 @@ fn said(project: &Project, response: &str, values: &Values) -> Reply {
     let Some(only) = only else { return Reply::default() };
     Reply {
         text: only.text.as_ref().and_then(filled).map(Into::into),
-        image: only.image.as_ref().and_then(filled).map(Into::into),
+        image: only.image.as_ref().and_then(filled),
         attachment: only.attachment.clone(),
         ..Reply::default()
     }

@@ -37,7 +37,10 @@ pub(super) fn with_logging(mut capabilities: ServerCapabilities) -> ServerCapabi
 
 /// Who watches what, by address.
 #[derive(Default)]
-pub(super) struct Watchers(Mutex<HashMap<String, Vec<(Uuid, Peer<RoleServer>)>>>);
+pub(super) struct Watchers(Mutex<HashMap<String, Vec<Watcher>>>);
+
+/// A session, and the way to it.
+type Watcher = (Uuid, Peer<RoleServer>);
 
 impl Watchers {
     /// Takes one more, or says that a session watches enough.

@@ -90,7 +90,7 @@ async fn who_watches_a_transcript_is_told_when_it_grows() {
     call(&other, "converse", json!({"message": "/SetSlots(size=small)", "conversation_id": &id})).await;
     // The news left before the answer to the other; a question and its answer bring it here.
     mine.list_all_tools().await.unwrap();
-    assert_eq!(*host.updated.lock().unwrap(), [address.clone()]);
+    assert_eq!(*host.updated.lock().unwrap(), [&*address]);
     mine.unsubscribe(UnsubscribeRequestParams::new(&address)).await.unwrap();
     call(&mine, "converse", json!({"message": "/SetSlots(count=2)", "conversation_id": &id})).await;
     assert_eq!(host.updated.lock().unwrap().len(), 1);
