@@ -114,7 +114,7 @@ fn shown(reply: &StoredReply) -> Json {
 }
 
 /// A reply as content. What is there as data is shown as what it is; of everything else the address is told.
-fn blocks(reply: &Reply) -> Vec<ContentBlock> {
+pub(super) fn blocks(reply: &Reply) -> Vec<ContentBlock> {
     let mut out = Vec::new();
     let text = reply.text.as_deref().map(str::trim).filter(|text| !text.is_empty());
     out.extend(text.map(ContentBlock::text));

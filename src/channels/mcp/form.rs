@@ -118,11 +118,15 @@ fn words(replies: &[StoredReply]) -> String {
     texts.join("\n\n")
 }
 
+/// The events of the last turn of a talk.
+pub(super) fn of_last_turn(events: &[Event]) -> impl Iterator<Item = &Event> {
+    let is_turn = |event: &Event| matches!(event.kind, EventKind::User(_) | EventKind::External { .. });
+    events.iter().skip(events.iter().rposition(is_turn).unwrap_or(0))
+}
+
 /// What was said last in a talk: the replies of its last turn.
 pub(super) fn last_said(events: &[Event]) -> Vec<StoredReply> {
-    let is_turn = |event: &Event| matches!(event.kind, EventKind::User(_) | EventKind::External { .. });
-    let from = events.iter().rposition(is_turn).unwrap_or(0);
-    let said = events.iter().skip(from).filter_map(|event| match &event.kind {
+    let said = of_last_turn(events).filter_map(|event| match &event.kind {
         EventKind::Bot(bot) => Some(bot),
         _ => None,
     });

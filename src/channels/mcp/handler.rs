@@ -3,26 +3,95 @@
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, Implementation, ListResourceTemplatesResult, ListResourcesResult,
-        ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-        Resource, ResourceContents, ResourceTemplate, ServerCapabilities, ServerConfig, Tool,
+        CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, DiscoverResult,
+        GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult, ListResourceTemplatesResult,
+        ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse,
+        ReadResourceResult, Resource, ResourceContents, ResourceTemplate, ServerCapabilities, ServerConfig,
+        SubscribeRequestParams, Tool, UnsubscribeRequestParams,
     },
     service::RequestContext,
 };
 
-use super::{session::Session, transcript, words::say};
+use segue_engine::ids::ConversationId;
+
+use super::{
+    authored::{self, Values},
+    session::Session,
+    transcript,
+    watch::{SetLevel, with_logging},
+    words::say,
+};
 use crate::limits;
 
 const PLAIN: &str = "text/plain";
 
 impl ServerHandler for Session {
     fn get_info(&self) -> ServerConfig {
-        let name = &*self.shared.assistant.project().config.assistant_id;
-        // There is no prompt to give: whoever asks is told an empty list, and that must be announced.
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().enable_prompts().build();
-        ServerConfig::new(capabilities)
-            .with_server_info(Implementation::new("segue", env!("CARGO_PKG_VERSION")).with_title(name))
-            .with_instructions(say("instructions", &[("name", name)]))
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_resources()
+            .enable_resources_subscribe()
+            .enable_prompts()
+            .enable_completions();
+        self.config(with_logging(capabilities.build()))
+    }
+
+    /// Without a session nobody is told of anything after an answer.
+    async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        let versions = self.supported_protocol_versions().into_owned();
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().enable_prompts();
+        let config = self.config(with_logging(capabilities.enable_completions().build()));
+        Ok(DiscoverResult::from_server_info(versions, config))
+    }
+
+    async fn set_level(&self, request: SetLevel, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        self.heed(&request);
+        Ok(())
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.watch(&request.uri, &context)
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.shared.watchers.forget(self.scope, Some(&request.uri));
+        Ok(())
+    }
+
+    async fn list_prompts(
+        &self,
+        page: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let all = self.prompts();
+        let (prompts, next) = paged(&all, page)?;
+        let mut list = ListPromptsResult::with_all_items(prompts.to_vec());
+        list.next_cursor = next;
+        Ok(list)
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        self.prompt(request, &context)
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Ok(CompleteResult::new(self.completed(&request.r#ref, &request.argument)))
     }
 
     async fn list_tools(
@@ -53,15 +122,21 @@ impl ServerHandler for Session {
         page: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let began = self.began();
-        let (page, next) = paged(&began, page)?;
-        let transcript = |id| {
+        let fixed = self.shared.offer.resources.iter().filter(|one| !one.is_template());
+        let fixed = fixed.map(|one| {
+            let resource = Resource::new(&*one.uri, one.name.as_deref().unwrap_or(&one.uri));
+            let resource = one.description.iter().fold(resource, |told, about| told.with_description(about));
+            one.mime_type.iter().fold(resource, |told, kind| told.with_mime_type(kind))
+        });
+        let transcript = |id: &ConversationId| {
             Resource::new(transcript::address(id), id.as_str())
                 .with_title("Transcript")
                 .with_description("What was said in this talk so far.")
                 .with_mime_type(PLAIN)
         };
-        let mut list = ListResourcesResult::with_all_items(page.iter().map(transcript).collect());
+        let all: Vec<Resource> = fixed.chain(self.began().iter().map(transcript)).collect();
+        let (resources, next) = paged(&all, page)?;
+        let mut list = ListResourcesResult::with_all_items(resources.to_vec());
         list.next_cursor = next;
         Ok(list)
     }
@@ -71,10 +146,16 @@ impl ServerHandler for Session {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        let template = ResourceTemplate::new("segue://conversation/{conversation_id}", "transcript")
+        let template = ResourceTemplate::new(transcript::TEMPLATE, "transcript")
             .with_description("What was said in a talk that this session began.")
             .with_mime_type(PLAIN);
-        Ok(ListResourceTemplatesResult::with_all_items(vec![template]))
+        let authored = self.shared.offer.resources.iter().filter(|one| one.is_template());
+        let authored = authored.map(|one| {
+            let template = ResourceTemplate::new(&*one.uri, one.name.as_deref().unwrap_or(&one.uri));
+            let template = one.description.iter().fold(template, |told, about| told.with_description(about));
+            one.mime_type.iter().fold(template, |told, kind| told.with_mime_type(kind))
+        });
+        Ok(ListResourceTemplatesResult::with_all_items([template].into_iter().chain(authored).collect()))
     }
 
     async fn read_resource(
@@ -82,12 +163,13 @@ impl ServerHandler for Session {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
+        if let Some((one, values)) = self.authored_at(&request.uri) {
+            let contents = one.contents(self.shared.assistant.project(), &request.uri, &values);
+            return Ok(ReadResourceResult::new(contents).into());
+        }
         // Whether a talk of somebody else is there is not told either.
         let mine = transcript::talk(&request.uri).filter(|id| self.began().contains(id));
-        let Some(id) = mine else {
-            let data = serde_json::json!({"uri": request.uri});
-            return Err(ErrorData::resource_not_found("this session began no such talk", Some(data)));
-        };
+        let Some(id) = mine else { return Err(no_resource(&request.uri)) };
         let text = transcript::written(&self.shared.assistant, &id).await.map_err(|error| {
             tracing::error!(channel = super::NAME, code = error.code(), "{error}");
             ErrorData::internal_error("the transcript cannot be read now", None)
@@ -95,6 +177,33 @@ impl ServerHandler for Session {
         let contents = ResourceContents::text(text, request.uri).with_mime_type(PLAIN);
         Ok(ReadResourceResult::new(vec![contents]).into())
     }
+}
+
+impl Session {
+    fn config(&self, capabilities: ServerCapabilities) -> ServerConfig {
+        let name = &*self.shared.assistant.project().config.assistant_id;
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("segue", env!("CARGO_PKG_VERSION")).with_title(name))
+            .with_instructions(say("instructions", &[("name", name)]))
+    }
+
+    fn authored_at(&self, address: &str) -> Option<(&authored::Resource, Values)> {
+        let mut all = self.shared.offer.resources.iter();
+        all.find_map(|one| Some((one, one.matched(address)?)))
+    }
+
+    /// Whether this session may read what stands at an address.
+    pub(super) fn may_read(&self, address: &str) -> bool {
+        self.authored_at(address).is_some() || transcript::talk(address).is_some_and(|id| self.began().contains(&id))
+    }
+}
+
+/// There is nothing at this address for this session.
+pub(super) fn no_resource(address: &str) -> ErrorData {
+    ErrorData::resource_not_found(
+        "there is no such resource for this session",
+        Some(serde_json::json!({"uri": address})),
+    )
 }
 
 /// One page of a list that does not change while it is read: the cursor is the place where the next begins.

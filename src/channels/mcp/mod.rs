@@ -4,27 +4,31 @@
 //! on another channel is reached from here, nor the transcript of one that another session began.
 
 mod answer;
+mod authored;
 mod exchange;
 mod form;
 mod handler;
 mod http;
 mod lines;
 mod offers;
+mod prompts;
 mod question;
 mod session;
 mod sink;
 mod state;
 mod transcript;
+mod watch;
 mod words;
 
 use std::{fmt, future::Future, sync::Arc};
 
 use rmcp::{ServiceExt, transport::io::stdio_pipes};
+use segue_engine::project::Project;
 use serde_json::Value as Json;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use self::{lines::Pipe, offers::Offers, session::Session};
+use self::{lines::Pipe, offers::Offers, session::Session, watch::Watchers};
 use super::{Door, Service};
 use crate::{cx::Cx, limits, runtime::Assistant};
 
@@ -38,6 +42,10 @@ pub const PATH: &str = "/mcp";
 pub struct Offer {
     /// Whether questions for a slot are put to the person behind a host that can do so, in place of ending the call.
     pub elicits: bool,
+    /// Prompts of the author.
+    prompts: Vec<authored::Prompt>,
+    /// Resources of the author.
+    resources: Vec<authored::Resource>,
     /// HTTP: what callers must show.
     pub door: Door,
     /// HTTP: web pages that may call, as `https://host:port` or `https://host:*`.
@@ -49,11 +57,12 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// With the settings of `credentials.yml`: `auth_token`, `jwt`, `elicitation`, `allowed_origins`, `allowed_hosts`.
+    /// With the settings of `credentials.yml`: `auth_token`, `jwt`, `elicitation`, `allowed_origins`, `allowed_hosts`, `prompts`
+    /// and `resources`.
     ///
     /// # Errors
     /// What is wrong with a setting, and the cure.
-    pub fn from_settings(settings: &Json) -> Result<Self, String> {
+    pub fn from_settings(settings: &Json, project: &Project) -> Result<Self, String> {
         let mut offer = Self { door: Door::from_settings(settings)?, ..Self::default() };
         for (key, value) in settings.as_object().into_iter().flatten() {
             match (key.as_str(), value) {
@@ -62,16 +71,23 @@ impl Offer {
                 ("auth_token" | "jwt", _) => {}
                 ("allowed_origins", list) => offer.origins = texts(key, list)?,
                 ("allowed_hosts", list) => offer.hosts = texts(key, list)?,
+                ("prompts", list) => offer.prompts = entries(key, list)?,
+                ("resources", list) => offer.resources = entries(key, list)?,
                 ("elicitation", _) => return Err("`elicitation` must be true or false".to_owned()),
                 (other, _) => {
                     return Err(format!(
-                        "there is no setting `{other}`; there are `auth_token`, `jwt`, `elicitation`, `allowed_origins` and `allowed_hosts`"
+                        "there is no setting `{other}`; there are `auth_token`, `jwt`, `elicitation`, `prompts`, `resources`, `allowed_origins` and `allowed_hosts`"
                     ));
                 }
             }
         }
+        authored::check(project, &offer.prompts, &offer.resources)?;
         Ok(offer)
     }
+}
+
+fn entries<T: serde::de::DeserializeOwned>(key: &str, list: &Json) -> Result<Vec<T>, String> {
+    serde_json::from_value(list.clone()).map_err(|error| format!("`{key}`: {error}"))
 }
 
 fn texts(key: &str, list: &Json) -> Result<Vec<String>, String> {
@@ -88,6 +104,7 @@ struct Shared {
     assistant: Assistant,
     offers: Offers,
     offer: Offer,
+    watchers: Watchers,
     /// Calls of all sessions; whoever closes the desk waits until all are back.
     calls: Semaphore,
     /// Ends every session.
@@ -102,7 +119,14 @@ impl Desk {
     pub fn new(assistant: &Assistant, offer: Offer) -> Self {
         let offers = Offers::of(assistant.project());
         let calls = Semaphore::new(limits::TURNS_IN_FLIGHT);
-        Self(Arc::new(Shared { assistant: assistant.clone(), offers, offer, calls, closed: CancellationToken::new() }))
+        Self(Arc::new(Shared {
+            assistant: assistant.clone(),
+            offers,
+            offer,
+            watchers: Watchers::default(),
+            calls,
+            closed: CancellationToken::new(),
+        }))
     }
 
     /// Whether callers over HTTP must show a token.

@@ -24,6 +24,7 @@ use super::{
     exchange::{self, Answers},
     offers::Offered,
     sink::ProgressSink,
+    watch::Level,
     words::say,
 };
 use crate::{
@@ -39,8 +40,10 @@ pub(super) const PREFIX: &str = "mcp-";
 /// One session.
 pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
-    /// Tells the keys of this session from those of others.
-    scope: Uuid,
+    /// Tells this session, and its keys, from others.
+    pub(super) scope: Uuid,
+    /// From which level on it wishes to be told what happens.
+    level: Mutex<Option<Level>>,
     /// The talks it began, the newest last.
     began: Mutex<VecDeque<ConversationId>>,
     /// Calls of this session.
@@ -70,7 +73,16 @@ pub(super) struct Call<'a> {
 impl Session {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let calls = Semaphore::new(limits::MCP_SERVED_CALLS);
-        Self { shared, scope: Uuid::new_v4(), began: Mutex::default(), calls }
+        Self { shared, scope: Uuid::new_v4(), level: Mutex::default(), began: Mutex::default(), calls }
+    }
+
+    /// From which level on it wishes to be told what happens.
+    pub(super) fn level(&self) -> Option<Level> {
+        *self.level.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_level(&self, level: Level) {
+        *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
     }
 
     /// The talks that this session began, oldest first.
@@ -197,7 +209,7 @@ impl Session {
         };
         let sink = Box::new(ProgressSink::new(call.context, silent));
         let assistant = &self.shared.assistant;
-        match wish {
+        let report = match wish {
             Wish::Say(text) => {
                 let message = UserMessage {
                     text: text.trim().into(),
@@ -212,7 +224,15 @@ impl Session {
                 let trigger = Trigger { what: TriggerKind::Request(flow), values, reminder: None };
                 assistant.trigger(call.id.clone(), trigger, MessageId::from(key), sink).await
             }
-        }
+        };
+        self.tell(&call.id, call.context).await;
+        report
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.shared.watchers.forget(self.scope, None);
     }
 }
 

@@ -1,6 +1,7 @@
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(deprecated, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod bounds;
+mod extras;
 mod forms;
 mod over_http;
 mod stopping;
@@ -11,8 +12,9 @@ use rmcp::{
     ClientHandler, RoleClient, ServiceExt,
     model::{
         CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult,
-        ElicitationAction, Implementation, ProgressNotificationParam, ReadResourceRequestParams, RequestMetaObject,
-        RequestParamsMeta, ResourceContents,
+        ElicitationAction, Implementation, LoggingMessageNotificationParam, ProgressNotificationParam,
+        ReadResourceRequestParams, RequestMetaObject, RequestParamsMeta, ResourceContents,
+        ResourceUpdatedNotificationParam,
     },
     service::{NotificationContext, RequestContext, RunningService},
 };
@@ -110,6 +112,8 @@ struct Host {
     progress: Arc<Mutex<Vec<String>>>,
     asked: Arc<Mutex<Vec<(String, Json)>>>,
     answers: Arc<Mutex<Vec<Json>>>,
+    updated: Arc<Mutex<Vec<String>>>,
+    logged: Arc<Mutex<Vec<Json>>>,
     cannot_ask: bool,
 }
 
@@ -123,6 +127,12 @@ impl ClientHandler for Host {
     }
     async fn on_progress(&self, news: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
         self.progress.lock().unwrap().push(news.message.unwrap());
+    }
+    async fn on_resource_updated(&self, news: ResourceUpdatedNotificationParam, _: NotificationContext<RoleClient>) {
+        self.updated.lock().unwrap().push(news.uri);
+    }
+    async fn on_logging_message(&self, news: LoggingMessageNotificationParam, _: NotificationContext<RoleClient>) {
+        self.logged.lock().unwrap().push(news.data);
     }
     async fn create_elicitation(
         &self,

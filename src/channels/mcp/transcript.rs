@@ -12,6 +12,9 @@ use crate::{limits, runtime::Assistant, store::StoreError};
 /// What the address of every transcript begins with.
 const SCHEME: &str = "segue://conversation/";
 
+/// The address of any transcript, as a template.
+pub(super) const TEMPLATE: &str = "segue://conversation/{conversation_id}";
+
 /// The address of a transcript.
 pub(super) fn address(id: &ConversationId) -> String {
     format!("{SCHEME}{id}")

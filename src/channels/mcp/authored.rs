@@ -1,0 +1,186 @@
+//! What the author of a project offers to hosts besides flows: prompts and resources, each made of a response of the domain.
+
+use rmcp::model::{PromptArgument, ResourceContents};
+use segue_engine::{
+    conversation::Reply,
+    project::{Project, ResponseText, Variation},
+};
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+/// A prompt of the author.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Prompt {
+    pub(super) name: String,
+    pub(super) description: Option<String>,
+    response: String,
+    #[serde(default)]
+    pub(super) arguments: Vec<Argument>,
+}
+
+/// An argument of a prompt; `{name}` in the response is its value.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Argument {
+    pub(super) name: String,
+    pub(super) description: Option<String>,
+    #[serde(default)]
+    pub(super) required: bool,
+}
+
+/// A resource of the author; one with `{name}` in its address is a template.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Resource {
+    pub(super) uri: String,
+    pub(super) name: Option<String>,
+    pub(super) description: Option<String>,
+    pub(super) mime_type: Option<String>,
+    response: String,
+}
+
+/// Values by name.
+pub(super) type Values = Vec<(String, String)>;
+
+impl Prompt {
+    /// What it says, with these values.
+    pub(super) fn said(&self, project: &Project, values: &Values) -> Reply {
+        said(project, &self.response, values)
+    }
+
+    /// Its arguments as hosts are told.
+    pub(super) fn told(&self) -> Vec<PromptArgument> {
+        let told = |one: &Argument| {
+            let told = PromptArgument::new(&*one.name).with_required(one.required);
+            one.description.iter().fold(told, |told, about| told.with_description(about))
+        };
+        self.arguments.iter().map(told).collect()
+    }
+}
+
+impl Resource {
+    /// Whether its address is a template.
+    pub(super) fn is_template(&self) -> bool {
+        self.uri.contains('{')
+    }
+
+    /// The values that an address gives to the template; empty for the address itself.
+    pub(super) fn matched(&self, address: &str) -> Option<Values> {
+        let (ours, theirs): (Vec<&str>, Vec<&str>) = (self.uri.split('/').collect(), address.split('/').collect());
+        if ours.len() != theirs.len() {
+            return None;
+        }
+        let mut values = Vec::new();
+        for (our, their) in ours.into_iter().zip(theirs) {
+            match our.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
+                Some(name) if !their.is_empty() => values.push((name.to_owned(), their.to_owned())),
+                None if our == their => {}
+                _ => return None,
+            }
+        }
+        Some(values)
+    }
+
+    /// What stands there: the text of the response, and what it holds as data.
+    pub(super) fn contents(&self, project: &Project, address: &str, values: &Values) -> Vec<ResourceContents> {
+        let reply = said(project, &self.response, values);
+        let attached = reply.attachment.as_ref().and_then(Json::as_str);
+        let data = [reply.image.as_deref(), attached].into_iter().flatten().filter_map(|data| {
+            let (kind, data) = data.strip_prefix("data:")?.split_once(";base64,")?;
+            Some(ResourceContents::blob(data, address).with_mime_type(kind))
+        });
+        let kind = self.mime_type.as_deref().unwrap_or("text/plain");
+        let text = reply.text.as_ref().map(|text| ResourceContents::text(&**text, address).with_mime_type(kind));
+        text.into_iter().chain(data).collect()
+    }
+}
+
+/// Whether the responses of the author's prompts and resources are there, and say the same in every talk.
+///
+/// # Errors
+/// Which is not, and the cure.
+pub(super) fn check(project: &Project, prompts: &[Prompt], resources: &[Resource]) -> Result<(), String> {
+    let of_prompts = prompts.iter().map(|one| ("prompts", &one.response));
+    for (key, name) in of_prompts.chain(resources.iter().map(|one| ("resources", &one.response))) {
+        let Some(response) = project.response(name) else {
+            return Err(format!("`{key}` names the response `{name}`, which the domain does not have; add it there"));
+        };
+        let is_plain = |one: &Variation| {
+            let is_braces = |text: &Option<ResponseText>| !matches!(text, Some(ResponseText::Jinja(_)));
+            is_braces(&one.text) && is_braces(&one.image) && one.condition.is_none() && one.channel.is_none()
+        };
+        if !matches!(response.variations.as_slice(), [only] if is_plain(only)) {
+            return Err(format!(
+                "`{key}` names the response `{name}`, which has several variations, conditions or Jinja; give it one plain variation"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn said(project: &Project, response: &str, values: &Values) -> Reply {
+    let only = project.response(response).and_then(|response| response.variations.first());
+    let filled = |text: &ResponseText| match text {
+        ResponseText::Braces(text) => Some(fill(text, values)),
+        ResponseText::Jinja(_) => None,
+    };
+    let Some(only) = only else { return Reply::default() };
+    Reply {
+        text: only.text.as_ref().and_then(filled).map(Into::into),
+        image: only.image.as_ref().and_then(filled),
+        attachment: only.attachment.clone(),
+        ..Reply::default()
+    }
+}
+
+/// The text with `{name}` replaced. A value is data: braces inside it stay as they are, and so do names that nobody gave.
+fn fill(text: &str, values: &Values) -> String {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((before, tail)) = rest.split_once('{') {
+        out.push_str(before);
+        let found = tail.split_once('}').and_then(|(name, after)| {
+            let value = values.iter().find(|(known, _)| known == name)?;
+            Some((&value.1, after))
+        });
+        match found {
+            Some((value, after)) => {
+                out.push_str(value);
+                rest = after;
+            }
+            None => {
+                out.push('{');
+                rest = tail;
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_data_and_unknown_names_stay() {
+        let values = vec![("a".to_owned(), "{b}".to_owned()), ("b".to_owned(), "2".to_owned())];
+        assert_eq!(fill("{a} and {b}, {c} {", &values), "{b} and 2, {c} {");
+    }
+
+    #[test]
+    fn an_address_fits_its_template_piece_by_piece() {
+        let resource = Resource {
+            uri: "boats://{name}/deck/{number}".to_owned(),
+            name: None,
+            description: None,
+            mime_type: None,
+            response: String::new(),
+        };
+        let values = vec![("name".to_owned(), "eider".to_owned()), ("number".to_owned(), "2".to_owned())];
+        assert_eq!(resource.matched("boats://eider/deck/2"), Some(values));
+        for other in ["boats://eider/deck", "boats://eider/hold/2", "boats://eider/deck/2/3", "boats:///deck/2"] {
+            assert_eq!(resource.matched(other), None, "{other}");
+        }
+    }
+}
