@@ -124,7 +124,8 @@ fn tools_are_strict_where_model_and_schema_allow_it() {
     assert_eq!(marks("claude-haiku-4-5", json!({"strict": true})), [None, None, Some(json!(true))]);
     assert_eq!(marks("claude-opus-4-1", json!({"strict": true})), [None, None, None], "a model that does not know it");
     assert_eq!(marks("claude-haiku-4-5", json!({})), [None, None, None], "nobody asked for it");
-    let format = json!({"strict": true, "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}});
+    let format =
+        json!({"strict": true, "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}});
     assert_eq!(marks("claude-haiku-4-5", format), [None, None, None], "a schema for answers takes the room");
 }
 

@@ -128,11 +128,7 @@ pub(crate) static MODEL: Shape = Shape {
             Takes::Any,
             "`anthropic`: whether the vendor keeps what prompts begin with: `true` unless set, `false`, or `1h` for an hour.",
         ),
-        key(
-            "strict",
-            Takes::Bool,
-            "`anthropic`: whether our tools may be marked strict; off unless `true`.",
-        ),
+        key("strict", Takes::Bool, "`anthropic`: whether our tools may be marked strict; off unless `true`."),
         key("anthropic_beta", Takes::Texts, "`anthropic`: features that the vendor offers for trial."),
         key("weight", Takes::Number, "In a group: its part of the calls."),
         key("rpm", Takes::Number, "In a group: requests a minute that it may take."),
