@@ -410,7 +410,8 @@ pub const TOKEN_ANSWER: usize = 64 * 1024;
 pub const TOKEN_LIFE: Duration = Duration::from_secs(300);
 /// Tokens of authorization servers: how long before its end one is no longer used.
 pub const TOKEN_MARGIN: Duration = Duration::from_secs(30);
-/// Offered agent: tasks that may run at once, and tasks that ended whose streams can still be joined.
+/// Offered agent: tasks that may run at once, tasks that ended whose streams can still be joined, and tasks of which is
+/// remembered where they are reported.
 pub const A2A_COURSES: usize = 256;
 /// Offered agent: updates that one turn tells beside its end.
 pub const A2A_UPDATES: usize = 200;

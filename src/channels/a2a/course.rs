@@ -110,7 +110,7 @@ impl Course {
     /// Hears a course from a cursor on; from its beginning without one of it.
     pub(super) fn listen(self: &Arc<Self>, cursor: Option<&str>) -> Listening {
         let own = cursor.and_then(|cursor| cursor.strip_prefix(&self.name)?.strip_prefix('-')?.parse::<usize>().ok());
-        Listening { at: own.map_or(0, |at| at + 1), course: self.clone(), bell: self.bell.subscribe() }
+        Listening { at: own.map_or(0, |at| at.saturating_add(1)), course: self.clone(), bell: self.bell.subscribe() }
     }
     /// The cursor of an update.
     pub(super) fn cursor(&self, at: usize) -> String {

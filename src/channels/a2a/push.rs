@@ -123,16 +123,30 @@ impl Pushes {
         if !config.url.is_empty() && configs.len() < limits::A2A_PUSHES {
             configs.push(config);
         }
-        while known.len() > limits::A2A_COURSES {
-            known.shift_remove_index(0);
-        }
+        trim(&mut known);
+    }
+    /// How many tasks are remembered.
+    #[cfg(test)]
+    pub(super) fn tasks(&self) -> usize {
+        self.known().len()
     }
     /// The task is new: the store has nothing about it.
     pub(super) fn nothing_stored(&self, task: &str) {
-        self.known().entry(task.to_owned()).or_default();
+        let mut known = self.known();
+        known.entry(task.to_owned()).or_default();
+        trim(&mut known);
     }
     fn set(&self, task: &str, configs: Vec<Config>) {
-        self.known().insert(task.to_owned(), configs);
+        let mut known = self.known();
+        known.insert(task.to_owned(), configs);
+        trim(&mut known);
+    }
+}
+
+/// Forgets the oldest beyond the limit: they are read from the store when they are wanted.
+fn trim(known: &mut IndexMap<String, Vec<Config>>) {
+    while known.len() > limits::A2A_COURSES {
+        known.shift_remove_index(0);
     }
 }
 

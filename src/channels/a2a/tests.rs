@@ -302,6 +302,8 @@ async fn what_runs_and_what_is_told_is_bounded() {
         heard += 1;
     }
     assert_eq!(heard, limits::A2A_UPDATES + 1, "the end is always told");
+    let far = format!("{}{}", course.cursor(0).trim_end_matches('0'), usize::MAX);
+    assert!(course.listen(Some(&far)).next().await.is_none(), "a cursor that nobody was given");
     for at in 0..limits::A2A_COURSES {
         agent.0.courses.begin(&format!("t{at}"));
     }
@@ -309,6 +311,11 @@ async fn what_runs_and_what_is_told_is_bounded() {
     assert!(agent.0.courses.of("t").is_none(), "one that ended made room");
     let refused = call(&agent, "SendMessage", message("m1", "hi")).await;
     assert_eq!(refused["error"]["code"], codes::INTERNAL, "{refused}");
+    let pushes = agent.0.pushes.as_ref().unwrap();
+    for at in 0..limits::A2A_COURSES + 10 {
+        pushes.nothing_stored(&format!("t{at}"));
+    }
+    assert_eq!(pushes.tasks(), limits::A2A_COURSES);
 }
 
 #[test]

@@ -1,11 +1,15 @@
 //! The keys of an issuer: read once, looked up by their id, fetched anew when they are old or when a token names one that is not
-//! there; never more often than [`limits::JWKS_PAUSE`] allows, whoever asks.
+//! there; never more often than [`limits::JWKS_PAUSE`] allows, whoever asks. What was begun is brought to its end, whoever goes away.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Shared},
+};
 use jsonwebtoken::{Algorithm, DecodingKey, Header, jwk};
 use segue_engine::project::JwtKeys;
 use serde_json::Value as Json;
@@ -23,7 +27,7 @@ pub(super) enum Keys {
     /// They are known, and stay as they are.
     Fixed(Set),
     /// They stand at an address.
-    Address(Box<Published>),
+    Address(Arc<Published>),
 }
 
 /// Keys, read. Cheap to clone.
@@ -42,8 +46,6 @@ pub(super) struct Published {
     url: reqwest::Url,
     http: Outbound,
     known: Mutex<Known>,
-    /// Held while they are fetched: one asks, the others wait.
-    fetching: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -51,8 +53,8 @@ struct Known {
     set: Option<Set>,
     /// When they came.
     came: Duration,
-    /// When they were last asked for.
-    tried: Option<Duration>,
+    /// When they were last asked for, and the end of that: one asks, the others wait.
+    tried: Option<(Duration, Shared<BoxFuture<'static, ()>>)>,
 }
 
 /// There are no keys to be had now.
@@ -74,11 +76,10 @@ impl Keys {
                 let set = read(json).ok_or("`jwks` holds no key set: `{\"keys\": […]}` is expected")?;
                 Ok(Self::Fixed(set))
             }
-            JwtKeys::Address(url) => Ok(Self::Address(Box::new(Published {
+            JwtKeys::Address(url) => Ok(Self::Address(Arc::new(Published {
                 url: destination(url)?,
                 http: Outbound::new(),
                 known: Mutex::default(),
-                fetching: tokio::sync::Mutex::default(),
             }))),
         }
     }
@@ -100,33 +101,44 @@ impl Published {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn of(&self, head: &Header, clock: &Arc<dyn Clock>) -> Result<Vec<DecodingKey>, NoKeys> {
-        let now = clock.elapsed();
-        if let Some((set, age)) = self.known().usable(now)
-            && age < limits::JWKS_LIFE
-        {
-            let keys = fitting(&set, head);
-            if !keys.is_empty() {
-                return Ok(keys);
-            }
+    /// Old keys that fit are answered with at once, while newer ones are on their way: an issuer that hangs makes nobody wait
+    /// whose key is known.
+    async fn of(self: &Arc<Self>, head: &Header, clock: &Arc<dyn Clock>) -> Result<Vec<DecodingKey>, NoKeys> {
+        let known = self.known().usable(clock.elapsed());
+        let (keys, age) = known.map_or_else(Default::default, |(set, age)| (fitting(&set, head), age));
+        if !keys.is_empty() && age < limits::JWKS_LIFE {
+            return Ok(keys);
         }
-        self.refreshed(clock).await;
+        let fetched = self.refreshed(clock);
+        if !keys.is_empty() {
+            return Ok(keys);
+        }
+        fetched.await;
         let (set, _) = self.known().usable(clock.elapsed()).ok_or(NoKeys)?;
         Ok(fitting(&set, head))
     }
 
-    /// Fetches them unless that was done a moment ago. A failure leaves what was known.
-    async fn refreshed(&self, clock: &Arc<dyn Clock>) {
-        let cx = Cx::new(clock.clone(), limits::JWKS_WAIT);
-        let Ok(_fetching) = cx.wait(self.fetching.lock()).await else { return };
+    /// Fetches them unless that was begun a moment ago; the end of it may be waited for. It goes on when nobody waits any more:
+    /// whoever hangs up has not used up the one question that may be asked for a while.
+    fn refreshed(self: &Arc<Self>, clock: &Arc<dyn Clock>) -> Shared<BoxFuture<'static, ()>> {
+        let mut known = self.known();
+        let now = clock.elapsed();
+        if let Some((at, end)) = &known.tried
+            && now.saturating_sub(*at) < limits::JWKS_PAUSE
         {
-            let mut known = self.known();
-            let now = clock.elapsed();
-            if known.tried.is_some_and(|at| now.saturating_sub(at) < limits::JWKS_PAUSE) {
-                return;
-            }
-            known.tried = Some(now);
+            return end.clone();
         }
+        let (this, clock) = (self.clone(), clock.clone());
+        let fetch = tokio::spawn(async move { this.fetch(&clock).await });
+        // It gives nothing, and one that broke has ended as well.
+        let end = fetch.map(|_| ()).boxed().shared();
+        known.tried = Some((now, end.clone()));
+        end
+    }
+
+    /// Fetches them. A failure leaves what was known.
+    async fn fetch(&self, clock: &Arc<dyn Clock>) {
+        let cx = Cx::new(clock.clone(), limits::JWKS_WAIT);
         let fetched = match cx.wait(self.fetched()).await {
             Ok(fetched) => fetched,
             Err(stopped) => Err(stopped.to_string()),

@@ -69,7 +69,8 @@ impl Door {
             Some(Json::String(token)) => {
                 Some(Bearer::new(token).ok_or("`auth_token` is empty; set it, or leave the key out")?)
             }
-            Some(other) => return Err(format!("`auth_token` must be a text, but is {other}; put it into quotes")),
+            // Not what it is: a token of digits without quotes is a secret all the same.
+            Some(_) => return Err("`auth_token` must be a text; put it into quotes".to_owned()),
         };
         let rules = match settings.get("jwt") {
             None | Some(Json::Null) => None,

@@ -10,6 +10,7 @@ use std::{
 
 use axum::{Json as Answer, Router, routing};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use futures::FutureExt;
 use ring::{
     hmac,
     rand::SystemRandom,
@@ -199,12 +200,14 @@ async fn a_fixed_token_and_signed_ones_may_stand_side_by_side() {
     twice.append(AUTHORIZATION, HeaderValue::from_static("Bearer x"));
     let clock: Arc<dyn Clock> = Arc::new(clock());
     assert_eq!(door.caller(&twice, &clock).await, Err(Refused::Nothing), "what could be read in two ways is not read");
-    for wrong in [json!({"jwt": 7}), json!({"jwt": {}}), json!({"auth_token": " "}), json!({"auth_token": 7})] {
-        assert!(Door::from_settings(&wrong).is_err(), "{wrong}");
+    for wrong in [json!({"jwt": 7}), json!({"jwt": {}}), json!({"auth_token": " "}), json!({"auth_token": 84_623_907})]
+    {
+        let problem = Door::from_settings(&wrong).unwrap_err();
+        assert!(!problem.contains("84623907"), "a token without quotes is a secret: {problem}");
     }
 }
 
-/// The examples of RFC 7515 (A.1 to A.3) and RFC 8037 (A.4): what others signed, with keys of theirs.
+/// The examples of RFC 7515 (A.1 to A.3) and RFC 8037 (A.2 and A.4): what others signed, with keys of theirs.
 #[test]
 fn signatures_of_the_standards_are_understood() {
     crypto::install();
@@ -213,6 +216,14 @@ fn signatures_of_the_standards_are_understood() {
         (
             json!({"kty": "oct", "k": "AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow"}),
             "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk",
+        ),
+        (
+            json!({"kty": "RSA", "e": "AQAB", "n": "ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAkd_wWJcyQoTbji9k0l8W26mPddxHmfHQp-Vaw-4qPCJrcS2mJPMEzP1Pt0Bm4d4QlL-yRT-SFd2lZS-pCgNMsD1W_YpRPEwOWvG6b32690r2jZ47soMZo9wGzjb_7OMg0LOL-bSf63kpaSHSXndS5z5rexMdbBYUsLA9e-KXBdQOS-UTo7WTBEMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6_I5IhlJH7aGhyxXFvUK-DWNmoudF8NAco9_h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXpoQ"}),
+            "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.cC4hiUPoj9Eetdgtv3hF80EGrhuB__dzERat0XF9g2VtQgr9PJbu3XOiZj5RZmh7AAuHIm4Bh-0Qc_lF5YKt_O8W2Fp5jujGbds9uJdbF9CUAr7t1dnZcAcQjbKBYNX4BAynRFdiuB--f_nZLgrnbyTyWzO75vRK5h6xBArLIARNPvkSjtQBMHlb1L07Qe7K0GarZRmB_eSN9383LcOLn6_dO--xi12jzDwusC-eOkHWEsqtFZESc6BfI7noOPqvhJ1phCnvWh6IeYI2w9QOYEUipUTI8np6LbgGY9Fs98rqVt5AXLIhWkWywlVmtVrBp0igcN_IoypGlUPQGe77Rw",
+        ),
+        (
+            json!({"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}),
+            "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc.hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg",
         ),
         (
             json!({"kty": "EC", "crv": "P-256", "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU", "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}),
@@ -228,14 +239,20 @@ fn signatures_of_the_standards_are_understood() {
     }
 }
 
-/// A server of keys that are changed while it runs; how often it was asked.
+/// A server of keys that are changed while it runs; how often it was asked. For `null` it fails, for `"…"` it hangs.
 async fn published(first: Json) -> (String, Arc<Mutex<Json>>, Arc<AtomicUsize>) {
     let (set, asked) = (Arc::new(Mutex::new(first)), Arc::new(AtomicUsize::new(0)));
     let (shown, count) = (set.clone(), asked.clone());
     let answer = move || {
         count.fetch_add(1, Ordering::SeqCst);
         let shown = shown.lock().unwrap().clone();
-        std::future::ready(if shown.is_null() { Err(axum::http::StatusCode::BAD_GATEWAY) } else { Ok(Answer(shown)) })
+        async move {
+            match shown {
+                Json::Null => Err(StatusCode::BAD_GATEWAY),
+                Json::String(_) => std::future::pending().await,
+                shown => Ok(Answer(shown)),
+            }
+        }
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/keys", listener.local_addr().unwrap());
@@ -269,6 +286,8 @@ async fn keys_are_kept_and_asked_for_again_when_a_token_names_a_new_one_but_not_
     assert_eq!(count(), 2, "whoever makes up ids does not make us ask");
     *set.lock().unwrap() = json!({"keys": [new.jwk("new")]});
     clock.advance(limits::JWKS_LIFE);
+    assert!(comes(&door, &clock, &first).await.is_ok(), "answered from what is known, while newer ones come");
+    assert!(comes(&door, &clock, &token(&new, "unknown")).await.is_err(), "whose key is not known waits for them");
     assert!(comes(&door, &clock, &first).await.is_err(), "a key that was taken away");
     assert_eq!(count(), 3);
     // While the server is down, what is known goes on for a while.
@@ -278,6 +297,40 @@ async fn keys_are_kept_and_asked_for_again_when_a_token_names_a_new_one_but_not_
     clock.advance(limits::JWKS_STALE);
     assert_eq!(comes(&door, &clock, &second).await, Err(Refused::Later));
     assert_eq!(Refused::Later.answer("this agent").status(), 503);
+}
+
+#[tokio::test]
+async fn whoever_hangs_up_has_not_used_up_the_question_for_keys() {
+    let signer = Signer::ed();
+    let (url, _, asked) = published(json!({"keys": [signer.jwk("a")]})).await;
+    let door = Door::from_settings(&rules(json!({"jwks": url}))).unwrap();
+    let clock = clock();
+    let made_up = Signer::ed().signs(&json!({"alg": "EdDSA", "kid": "x"}), &json!({}));
+    let mut gone = Box::pin(comes(&door, &clock, &made_up));
+    assert!(futures::poll!(&mut gone).is_pending());
+    drop(gone);
+    let good = signer.signs(&json!({"alg": "EdDSA", "kid": "a"}), &claims(json!({})));
+    assert!(comes(&door, &clock, &good).await.is_ok());
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn nobody_whose_key_is_known_waits_for_a_server_of_keys_that_hangs() {
+    let signer = Signer::ed();
+    let (url, set, _) = published(json!({"keys": [signer.jwk("a")]})).await;
+    let door = Door::from_settings(&rules(json!({"jwks": url}))).unwrap();
+    let clock = clock();
+    let token = |id: &str| signer.signs(&json!({"alg": "EdDSA", "kid": id}), &claims(json!({"exp": NOW + 1_000_000})));
+    let known = token("a");
+    assert!(comes(&door, &clock, &known).await.is_ok());
+    *set.lock().unwrap() = json!("…");
+    clock.advance(limits::JWKS_LIFE);
+    for _ in 0..2 {
+        assert!(matches!(comes(&door, &clock, &known).now_or_never(), Some(Ok(_))), "at once");
+    }
+    assert!(comes(&door, &clock, &token("b")).now_or_never().is_none(), "a key that is not known is waited for");
+    clock.advance(limits::JWKS_STALE);
+    assert!(comes(&door, &clock, &known).now_or_never().is_none(), "too old to be trusted");
 }
 
 #[tokio::test]
