@@ -260,6 +260,10 @@ pub const MCP_STABLE: Duration = Duration::from_secs(60);
 pub const MCP_TOKEN: usize = 64 * 1024;
 /// MCP: questions that a server may ask during one call.
 pub const MCP_QUESTIONS: usize = 8;
+/// MCP: rights that the challenges of one server may ask for; more are not asked for.
+pub const MCP_SCOPES: usize = 64;
+/// MCP: bytes of one right that a challenge asks for; a longer one is not asked for.
+pub const MCP_SCOPE: usize = 256;
 /// MCP: how long the file of a login is waited for while another process changes it.
 pub const MCP_LOGIN_LOCK: Duration = Duration::from_secs(8);
 /// MCP: how long a login is refreshed at most, whether anybody waits for it or not.

@@ -31,6 +31,10 @@ pub use self::{
 };
 use crate::conversation::ReplySink;
 
+/// What the names of conversations begin with that a channel makes itself. Whoever may choose a name may choose none of these:
+/// behind them are conversations of other channels, and of other callers.
+const MADE_NAMES: [&str; 4] = ["a2a:", "a2a@", "mcp-", "rest@"];
+
 /// Answers the requests below `/webhooks/<name>`; their paths begin after that, so the main one is `/webhook`.
 pub type Service = tower::util::BoxCloneSyncService<http::Request<Bytes>, http::Response<Body>, Infallible>;
 

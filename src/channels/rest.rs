@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Arrival, Body, Channel, Door, Inbox, Service,
+    Arrival, Body, Caller, Channel, Door, Inbox, MADE_NAMES, Service,
     queue::{self, Form},
     wire,
 };
@@ -50,15 +50,19 @@ impl Rest {
         match (&head.method, head.uri.path()) {
             (&Method::GET, "" | "/") => json_answer(StatusCode::OK, &json!({"status": "ok"})),
             (&Method::POST, "/webhook") => {
-                if let Err(refused) = self.door.caller(&head.headers, inbox.clock()).await {
-                    return refused.answer("this channel");
-                }
-                match arrival(&body, &head.headers) {
-                    Ok(arrival) => match form(head.uri.query(), &head.headers) {
-                        None => whole(inbox, arrival).await,
-                        Some(form) => streamed(inbox, arrival, form).await,
-                    },
-                    Err(problem) => refusal(StatusCode::BAD_REQUEST, &problem),
+                let caller = match self.door.caller(&head.headers, inbox.clock()).await {
+                    Ok(caller) => caller,
+                    Err(refused) => return refused.answer("this channel"),
+                };
+                let mut arrival = match arrival(&body, &head.headers) {
+                    Ok(arrival) => arrival,
+                    Err(problem) => return refusal(StatusCode::BAD_REQUEST, &problem),
+                };
+                let recipient = recipient(&arrival);
+                arrival.sender = conversation(&recipient, &caller);
+                match form(head.uri.query(), &head.headers) {
+                    None => whole(inbox, arrival, recipient).await,
+                    Some(form) => streamed(inbox, arrival, recipient, form).await,
                 }
             }
             (_, "/webhook") => refusal(StatusCode::METHOD_NOT_ALLOWED, "messages are sent here with POST"),
@@ -107,6 +111,9 @@ fn arrival(body: &[u8], headers: &HeaderMap) -> Result<Arrival, String> {
             return Err(format!("`{key}` is longer than {} bytes", limits::WIRE_NAME));
         }
     }
+    if let Some(made) = MADE_NAMES.iter().find(|made| sender.starts_with(**made)) {
+        return Err(format!("`sender` may not begin with `{made}`: such names are made here; choose another one"));
+    }
     let metadata = match fields.shift_remove("metadata") {
         None | Some(Json::Null) => Map::new(),
         Some(Json::Object(metadata)) => metadata,
@@ -129,8 +136,8 @@ fn form(query: Option<&str>, headers: &HeaderMap) -> Option<Form> {
     }
 }
 
-async fn whole(inbox: Inbox, arrival: Arrival) -> Response<Body> {
-    let recipient = recipient(&arrival);
+async fn whole(inbox: Inbox, arrival: Arrival, recipient: Arc<str>) -> Response<Body> {
+    let conversation = arrival.sender.clone();
     match inbox.receive(arrival, Box::new(Taken)).await {
         Ok(report) => {
             let replies = &report.replies;
@@ -140,7 +147,7 @@ async fn whole(inbox: Inbox, arrival: Arrival) -> Response<Body> {
         }
         Err(error) => {
             let code = error.code();
-            tracing::error!(conversation = %recipient, channel = "rest", code, "{error}");
+            tracing::error!(conversation, channel = "rest", code, "{error}");
             let none: [Json; 0] = [];
             let mut answer = match error {
                 // The message was not accepted: the caller must know to send it again.
@@ -168,15 +175,15 @@ impl ReplySink for Taken {
     }
 }
 
-async fn streamed(inbox: Inbox, arrival: Arrival, form: Form) -> Response<Body> {
-    let recipient = recipient(&arrival);
+async fn streamed(inbox: Inbox, arrival: Arrival, recipient: Arc<str>, form: Form) -> Response<Body> {
+    let conversation = arrival.sender.clone();
     let clock = inbox.clock().clone();
     let started = json!({"type": "turn_started", "sender_id": recipient, "ts": clock.now().as_seconds()});
     let first = form.event("turn_started", &started.to_string());
-    let (sink, read) = queue::queue(recipient.clone(), form);
+    let (sink, read) = queue::queue(recipient, form);
     let mut turn: BoxFuture<'static, Option<Bytes>> = Box::pin(async move {
         let outcome = inbox.receive(arrival, Box::new(sink)).await;
-        last_events(&recipient, form, &outcome)
+        last_events(&conversation, form, &outcome)
     });
     // One poll starts the turn: from here on it goes on, whether the client stays or not.
     let early = futures::poll!(&mut turn);
@@ -194,7 +201,7 @@ async fn streamed(inbox: Inbox, arrival: Arrival, form: Form) -> Response<Body> 
 }
 
 /// What a stream ends with: an error if there was one, then the end of the turn. Causes are for operators and stay here.
-fn last_events(recipient: &str, form: Form, outcome: &Result<Report, ReceiveError>) -> Option<Bytes> {
+fn last_events(conversation: &str, form: Form, outcome: &Result<Report, ReceiveError>) -> Option<Bytes> {
     let error = |code: &str, message: &str| {
         let event = json!({"type": "error", "code": code, "message": message});
         form.event("error", &event.to_string()).unwrap_or_default()
@@ -211,11 +218,20 @@ fn last_events(recipient: &str, form: Form, outcome: &Result<Report, ReceiveErro
         }
         Err(problem) => {
             let code = problem.code();
-            tracing::error!(conversation = %recipient, channel = "rest", code, "{problem}");
+            tracing::error!(conversation, channel = "rest", code, "{problem}");
             error(code, "the message got no turn; send it again").to_vec()
         }
     };
     (!bytes.is_empty()).then(|| bytes.into())
+}
+
+/// The conversation of a recipient. A sender is a word that callers choose, and two may choose the same: where they can be told
+/// apart, each has conversations of its own.
+fn conversation(recipient: &str, caller: &Caller) -> String {
+    match &caller.mark {
+        Some(mark) => format!("rest@{mark}:{recipient}"),
+        None => recipient.to_owned(),
+    }
 }
 
 fn recipient(arrival: &Arrival) -> Arc<str> {

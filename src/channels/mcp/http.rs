@@ -1,22 +1,24 @@
 //! Streamable HTTP: the proof of the caller, how many sessions there may be, and the way to the protocol's own server.
 
 use std::{
+    collections::HashMap,
     convert::Infallible,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use axum::{
     body,
-    http::{HeaderValue, Method, Request, Response, StatusCode, header::RETRY_AFTER},
+    http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header::RETRY_AFTER},
 };
 use bytes::Bytes;
 use futures::StreamExt;
-use indexmap::IndexMap;
-use rmcp::transport::streamable_http_server::{
-    StreamableHttpServerConfig, StreamableHttpService,
-    session::local::{LocalSessionManager, SessionConfig},
+use rmcp::{
+    model::{ClientJsonRpcMessage, ClientRequest},
+    transport::streamable_http_server::{
+        StreamableHttpServerConfig, StreamableHttpService,
+        session::local::{LocalSessionManager, SessionConfig},
+    },
 };
-use serde::Deserialize;
 
 use super::{
     super::{Body, Caller, Service},
@@ -33,30 +35,26 @@ struct Gate {
     sessions: Arc<LocalSessionManager>,
     inner: StreamableHttpService<Session, LocalSessionManager>,
     owners: Owners,
+    /// Held while a session begins: of many that come at once, no more begin than there is room for.
+    beginning: tokio::sync::Mutex<()>,
 }
 
-/// Who began which session, where callers can be told apart: a session is nobody else's, whatever its id is worth.
+/// Who began which session: it is nobody else's, whatever its id is worth. Those who cannot be told apart count as one.
 #[derive(Default)]
-struct Owners(Mutex<IndexMap<HeaderValue, Arc<str>>>);
+struct Owners(Mutex<HashMap<Arc<str>, Caller>>);
 
 impl Owners {
-    fn admits(&self, session: &HeaderValue, caller: &Caller) -> bool {
-        let owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        owners.get(session).is_none_or(|owner| caller.mark.as_ref() == Some(owner))
-    }
-
-    fn owns(&self, session: &HeaderValue, caller: &Caller) {
-        let Some(mark) = caller.mark.clone() else { return };
-        let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        owners.insert(session.clone(), mark);
-        // Twice as many as there may be: those that are forgotten have ended long ago.
-        while owners.len() > limits::MCP_SERVED_SESSIONS * 2 {
-            owners.shift_remove_index(0);
-        }
+    fn all(&self) -> MutexGuard<'_, HashMap<Arc<str>, Caller>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 const SESSION: &str = "mcp-session-id";
+
+/// The session that a request names, read as the protocol's own server reads it.
+pub(super) fn session(headers: &HeaderMap) -> Option<&str> {
+    headers.get(SESSION)?.to_str().ok()
+}
 
 pub(super) fn service(shared: &Arc<Shared>) -> Service {
     let mut keeping = SessionConfig::default();
@@ -66,7 +64,13 @@ pub(super) fn service(shared: &Arc<Shared>) -> Service {
     let sessions = Arc::new(sessions);
     let makes = shared.clone();
     let inner = StreamableHttpService::new(move || Ok(Session::new(makes.clone())), sessions.clone(), config(shared));
-    let gate = Arc::new(Gate { shared: shared.clone(), sessions, inner, owners: Owners::default() });
+    let gate = Arc::new(Gate {
+        shared: shared.clone(),
+        sessions,
+        inner,
+        owners: Owners::default(),
+        beginning: tokio::sync::Mutex::default(),
+    });
     Service::new(tower::service_fn(move |request| {
         let gate = gate.clone();
         async move { Ok::<_, Infallible>(gate.answer(request).await) }
@@ -95,41 +99,63 @@ fn config(shared: &Shared) -> StreamableHttpServerConfig {
 }
 
 impl Gate {
-    async fn answer(&self, request: Request<Bytes>) -> Response<Body> {
+    async fn answer(&self, mut request: Request<Bytes>) -> Response<Body> {
         let clock = self.shared.assistant.clock();
         let caller = match self.shared.offer.door.caller(request.headers(), clock).await {
             Ok(caller) => caller,
             Err(refused) => return refused.answer("this server"),
         };
-        let named = request.headers().get(SESSION).cloned();
-        if named.as_ref().is_some_and(|session| !self.owners.admits(session, &caller)) {
+        if let Some(session) = session(request.headers())
+            && !self.admits(session, &caller).await
+        {
             return refusal(StatusCode::NOT_FOUND, "there is no such session");
         }
-        if begins(&request) && self.sessions.sessions.read().await.len() >= limits::MCP_SERVED_SESSIONS {
+        // For whoever answers: where there is no session, nothing else says whose a key is.
+        request.extensions_mut().insert(caller.clone());
+        if begins(&request) { self.begin(request, caller).await } else { self.pass(request).await }
+    }
+
+    /// Whether a caller may name a session. One that is not open is let through: the protocol's own server refuses it, or
+    /// overlooks it where the revision knows none.
+    async fn admits(&self, session: &str, caller: &Caller) -> bool {
+        !self.sessions.sessions.read().await.contains_key(session) || self.owners.all().get(session) == Some(caller)
+    }
+
+    async fn begin(&self, request: Request<Bytes>, caller: Caller) -> Response<Body> {
+        let _one = self.beginning.lock().await;
+        if self.sessions.sessions.read().await.len() >= limits::MCP_SERVED_SESSIONS {
             let mut answer = refusal(StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open");
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("60"));
             return answer;
         }
-        let answer = self.inner.handle(request.map(body::Body::from)).await;
-        if let (None, Some(session)) = (named, answer.headers().get(SESSION)) {
-            self.owners.owns(session, &caller);
+        let answer = self.pass(request).await;
+        if let Some(session) = session(answer.headers()) {
+            let open = self.sessions.sessions.read().await;
+            let mut owners = self.owners.all();
+            owners.retain(|session, _| open.contains_key(session));
+            owners.insert(session.into(), caller);
         }
-        answer.map(|body| {
+        answer
+    }
+
+    async fn pass(&self, request: Request<Bytes>) -> Response<Body> {
+        self.inner.handle(request.map(body::Body::from)).await.map(|body| {
             let pieces = body::Body::new(body).into_data_stream();
             Body::Stream(pieces.filter_map(|piece| std::future::ready(piece.ok())).boxed())
         })
     }
 }
 
-/// Whether a request begins a session.
+/// Whether a request begins a session, read as the protocol's own server reads it: what both may read differently would be a way
+/// round the limit.
 fn begins(request: &Request<Bytes>) -> bool {
-    #[derive(Deserialize)]
-    struct Head<'a> {
-        method: Option<&'a str>,
-    }
+    let initializes = |message: ClientJsonRpcMessage| match message {
+        ClientJsonRpcMessage::Request(call) => matches!(call.request, ClientRequest::InitializeRequest(_)),
+        _ => false,
+    };
     request.method() == Method::POST
-        && !request.headers().contains_key(SESSION)
-        && serde_json::from_slice::<Head<'_>>(request.body()).is_ok_and(|head| head.method == Some("initialize"))
+        && session(request.headers()).is_none()
+        && serde_json::from_slice(request.body()).is_ok_and(initializes)
 }
 
 fn refusal(status: StatusCode, problem: &str) -> Response<Body> {

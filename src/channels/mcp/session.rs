@@ -20,8 +20,10 @@ use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::{
+    super::Caller,
     NAME, Shared,
     exchange::{self, Answers},
+    http,
     offers::Offered,
     sink::ProgressSink,
     watch::Level,
@@ -173,14 +175,14 @@ impl Session {
             let id = ConversationId::from(given);
             return if self.is_there(&id).await { Ok(id) } else { Err(say("no_conversation", &[("id", given)])) };
         }
-        let id = match (key, is_alone(context)) {
+        let id = match (key, alone(context)) {
             ("", _) => Uuid::new_v4().simple().to_string(),
-            // Nothing tells two callers apart but the key: then it must be one that nobody guesses or happens to use.
-            (key, true) if key.len() < limits::MCP_SERVED_KEY => {
+            // Where nothing tells two callers apart but the key, it must be one that nobody guesses or happens to use.
+            (key, Some(_)) if key.len() < limits::MCP_SERVED_KEY => {
                 return Err(say("short_key", &[("least", &limits::MCP_SERVED_KEY.to_string())]));
             }
-            (key, true) => digest(&format!("\n{key}")),
-            (key, false) => digest(&format!("{}\n{key}", self.scope)),
+            (key, Some(mark)) => digest(&format!("{mark}\n{key}")),
+            (key, None) => digest(&format!("{}\n{key}", self.scope)),
         };
         let id = ConversationId::from(format!("{PREFIX}{id}"));
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
@@ -236,10 +238,12 @@ impl Drop for Session {
     }
 }
 
-/// Whether this request belongs to no session, so that nothing but the request itself says who calls.
-fn is_alone(context: &RequestContext<RoleServer>) -> bool {
-    let over_http = context.extensions.get::<axum::http::request::Parts>();
-    over_http.is_some_and(|head| !head.headers.contains_key("mcp-session-id"))
+/// The mark of the caller of a request that belongs to no session, empty where callers cannot be told apart: nothing but the
+/// request itself says who calls.
+fn alone(context: &RequestContext<RoleServer>) -> Option<&str> {
+    let head = context.extensions.get::<axum::http::request::Parts>()?;
+    let mark = head.extensions.get::<Caller>().and_then(|caller| caller.mark.as_deref());
+    http::session(&head.headers).is_none().then(|| mark.unwrap_or_default())
 }
 
 /// Whether the host speaks a revision that asks a person in another way than we do.

@@ -21,7 +21,10 @@ use rmcp::{
 use segue_engine::conversation::ActionOutcome;
 use serde_json::{Value as Json, json};
 
-use super::{Desk, Offer, session::IDEMPOTENCY_KEY};
+use super::{
+    Desk, Offer,
+    session::{IDEMPOTENCY_KEY, PREFIX},
+};
 use crate::{
     conversation::Conversation,
     cx::Cx,
@@ -227,6 +230,7 @@ async fn a_talk_goes_on_under_its_id() {
 
 #[tokio::test]
 async fn a_talk_of_another_channel_is_not_reached() {
+    assert!(crate::channels::MADE_NAMES.contains(&PREFIX), "nor is one of this channel from another");
     let assistant = assistant(&["start flow greet"]);
     assistant.receive(Incoming::text("mine", "hello", "rest"), Box::new(crate::NoSink)).await.unwrap();
     let client = client(&assistant, Offer::default()).await;

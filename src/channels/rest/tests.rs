@@ -1,8 +1,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use axum::http::HeaderValue;
+use tower::ServiceExt as _;
 
-use super::*;
+use super::{super::door, *};
+use crate::{runtime::Assistant, testing::ScriptedLlm};
 
 fn read(body: &str) -> Result<Arrival, String> {
     arrival(body.as_bytes(), &HeaderMap::new())
@@ -35,6 +37,10 @@ fn what_is_wrong_is_named() {
         ("[]", "no object"),
         (r#"{"message": {"text": "x"}}"#, "`message`"),
         (r#"{"metadata": 3}"#, "`metadata`"),
+        (r#"{"sender": "a2a:c"}"#, "`a2a:`"),
+        (r#"{"sender": "a2a@0123:c"}"#, "`a2a@`"),
+        (r#"{"sender": "mcp-0123"}"#, "`mcp-`"),
+        (r#"{"sender": "rest@0123:u1"}"#, "`rest@`"),
         (&json!({"sender": "x".repeat(limits::WIRE_NAME + 1)}).to_string(), "`sender`"),
     ] {
         let problem = read(body).unwrap_err();
@@ -66,6 +72,41 @@ fn forms_of_the_answer() {
         (None, &deltas, None),
     ] {
         assert_eq!(form(query, headers), expected, "{query:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_conversation_is_nobodys_but_the_callers_who_began_it() {
+    let domain = "slots: {name: {type: text, mappings: [{type: from_llm}]}}\nresponses: {utter_ask_name: [{text: Who are you?}], utter_hello: [{text: 'Hello {name}!'}]}\n";
+    let files = [
+        (
+            "config.yml",
+            "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n",
+        ),
+        ("domain.yml", domain),
+        ("flows/greet.yml", "flows: {greet: {description: greets, steps: [{collect: name}, {action: utter_hello}]}}\n"),
+    ];
+    let model = Arc::new(ScriptedLlm::strict(["start flow greet"; 3]));
+    let assistant = Assistant::builder_from_texts(files).unwrap().model(model).build().unwrap();
+    let secret = "a secret of thirty-two bytes, or more";
+    let settings = json!({"auth_token": "s3cret", "jwt": {"issuer": "https://i", "audience": "me", "secret": secret}});
+    let service = Rest::from_settings(&settings).unwrap().service(Inbox::new(assistant, "rest"));
+    let say = async |token: &str, text: &str| {
+        let body = json!({"sender": "u1", "message": text}).to_string();
+        let request = Request::post("/webhook").header("authorization", format!("Bearer {token}")).body(body.into());
+        let answer = service.clone().oneshot(request.unwrap()).await.unwrap();
+        let Body::Whole(bytes) = answer.into_body() else { panic!("a stream") };
+        let said: Json = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(said[0]["recipient_id"], "u1", "{said}");
+        said[0]["text"].as_str().unwrap().to_owned()
+    };
+    let (ada, bob) = (door::tests::token_of("ada", secret), door::tests::token_of("bob", secret));
+    let all = [(ada.as_str(), "Ada"), (bob.as_str(), "Bob"), ("s3cret", "Eve")];
+    for (token, _) in all {
+        assert_eq!(say(token, "hi").await, "Who are you?");
+    }
+    for (token, name) in all {
+        assert_eq!(say(token, &format!("/SetSlots(name={name})")).await, format!("Hello {name}!"));
     }
 }
 

@@ -23,6 +23,10 @@ fn local() -> Offer {
 
 /// Posts a message; status, session, and what was answered.
 async fn post(service: &Service, heads: &[(&str, &str)], message: &Json) -> (StatusCode, Option<String>, String) {
+    post_text(service, heads, message.to_string()).await
+}
+
+async fn post_text(service: &Service, heads: &[(&str, &str)], text: String) -> (StatusCode, Option<String>, String) {
     let mut request = Request::post("/").header("host", "localhost:1").header("content-type", "application/json");
     request = request.header("accept", "application/json, text/event-stream");
     for (name, value) in heads {
@@ -31,7 +35,7 @@ async fn post(service: &Service, heads: &[(&str, &str)], message: &Json) -> (Sta
         }
         request = request.header(*name, *value);
     }
-    let answer = service.clone().oneshot(request.body(Bytes::from(message.to_string())).unwrap()).await.unwrap();
+    let answer = service.clone().oneshot(request.body(Bytes::from(text)).unwrap()).await.unwrap();
     let session = answer.headers().get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
     let status = answer.status();
     let text = match answer.into_body() {
@@ -73,25 +77,39 @@ async fn only_the_token_lets_in() {
     assert_eq!(post(&service, &heads, &list).await.0, StatusCode::UNAUTHORIZED, "a session is no proof");
 }
 
+const SECRET: &str = "a secret of thirty-two bytes, or more";
+
+/// Callers that can be told apart, beside those who know one token.
+fn told_apart() -> Offer {
+    let rules = json!({"auth_token": "s3cret", "jwt": {"issuer": "https://i", "audience": "me", "secret": SECRET}});
+    Offer { door: Door::from_settings(&rules).unwrap(), ..Offer::default() }
+}
+
+fn bearer(who: &str) -> String {
+    format!("Bearer {}", crate::channels::door::tests::token_of(who, SECRET))
+}
+
 #[tokio::test]
 async fn a_session_is_nobodys_but_the_callers_who_began_it() {
-    let secret = "a secret of thirty-two bytes, or more";
-    let rules = json!({"jwt": {"issuer": "https://i", "audience": "me", "secret": secret}});
-    let service = service(Offer { door: Door::from_settings(&rules).unwrap(), ..Offer::default() });
-    let bearer = |who: &str| format!("Bearer {}", crate::channels::door::tests::token_of(who, secret));
-    let (ada, bob) = (bearer("ada"), bearer("bob"));
-    let (status, session, _) = post(&service, &[("authorization", &ada)], &initialize()).await;
-    assert_eq!(status, StatusCode::OK);
-    let session = session.unwrap();
+    let service = service(told_apart());
+    let (ada, bob, fixed) = (bearer("ada"), bearer("bob"), "Bearer s3cret".to_owned());
     let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
-    for (who, wanted) in [(&ada, StatusCode::OK), (&bob, StatusCode::NOT_FOUND)] {
-        let heads = [
-            ("authorization", who.as_str()),
-            ("mcp-session-id", session.as_str()),
-            ("mcp-protocol-version", "2025-11-25"),
-        ];
-        assert_eq!(post(&service, &heads, &list).await.0, wanted);
+    let asked = async |who: &str, session: &str| {
+        let heads = [("authorization", who), ("mcp-session-id", session), ("mcp-protocol-version", "2025-11-25")];
+        post(&service, &heads, &list).await.0
+    };
+    // A name of a session that cannot be read is none.
+    for (owner, named) in [(&ada, None), (&fixed, None), (&bob, Some(("mcp-session-id", "ÿ")))] {
+        let heads: Vec<(&str, &str)> = [("authorization", owner.as_str())].into_iter().chain(named).collect();
+        let (status, session, _) = post(&service, &heads, &initialize()).await;
+        assert_eq!(status, StatusCode::OK);
+        let session = session.unwrap();
+        for who in [&ada, &bob, &fixed] {
+            let wanted = if who == owner { StatusCode::OK } else { StatusCode::NOT_FOUND };
+            assert_eq!(asked(who, &session).await, wanted);
+        }
     }
+    assert_eq!(asked(&ada, "made-up").await, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
@@ -120,21 +138,46 @@ async fn so_many_sessions_are_open_at_once() {
         assert_eq!(post(&service, &[], &initialize()).await.0, StatusCode::OK);
     }
     assert_eq!(post(&service, &[], &initialize()).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    let escaped = initialize().to_string().replace("initialize", "initi\\u0061lize");
+    assert_eq!(post_text(&service, &[], escaped).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    let unread = [("mcp-session-id", "ÿ")];
+    assert_eq!(post(&service, &unread, &initialize()).await.0, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+/// Something that is said without a session.
+fn said(key: &str) -> Json {
+    json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "converse", "arguments": {"message": "hello"},
+        "_meta": {
+            "segue/idempotencyKey": key, "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        },
+    }})
+}
+
+const ALONE: [(&str, &str); 3] =
+    [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "converse")];
+
+#[tokio::test]
+async fn without_a_session_a_key_is_the_callers() {
+    let service = service(told_apart());
+    let key = "k".repeat(limits::MCP_SERVED_KEY);
+    let calls = async |who: &str| {
+        let who = bearer(who);
+        let heads = [ALONE.as_slice(), &[("authorization", &who)]].concat();
+        post(&service, &heads, &said(&key)).await.2
+    };
+    for (who, repeated) in [("ada", false), ("bob", false), ("ada", true), ("bob", true)] {
+        let answer = calls(who).await;
+        assert!(answer.contains("Who are you?"), "{who}: {answer}");
+        assert_eq!(answer.contains("\"repeated\":true"), repeated, "{who}: {answer}");
+    }
 }
 
 #[tokio::test]
 async fn without_a_session_a_key_must_be_one_that_nobody_guesses() {
     let service = service(local());
-    let said = |key: &str| {
-        json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
-            "name": "converse", "arguments": {"message": "hello"},
-            "_meta": {
-                "segue/idempotencyKey": key, "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                "io.modelcontextprotocol/clientCapabilities": {},
-            },
-        }})
-    };
-    let heads = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "converse")];
+    let heads = ALONE;
     let short = "k".repeat(limits::MCP_SERVED_KEY - 1);
     let (_, _, refused) = post(&service, &heads, &said(&short)).await;
     assert!(refused.contains("idempotency key is too short"), "{refused}");

@@ -57,10 +57,12 @@ impl CodeGrant {
             return self.refreshed(lock, record).await;
         }
         let why = format!("it wants more rights ({}): {}", missing.join(" "), self.kept.cure());
-        if missing.iter().any(|scope| !record.wanted.contains(scope)) {
-            record.wanted.extend(missing);
+        // What earlier processes were asked for counts as well.
+        let room = limits::MCP_SCOPES.saturating_sub(record.wanted.len());
+        let new: Vec<String> = missing.into_iter().filter(|scope| !record.wanted.contains(scope)).take(room).collect();
+        if !new.is_empty() {
+            record.wanted.extend(new);
             record.wanted.sort_unstable();
-            record.wanted.dedup();
             lock.write(&record).await?;
         }
         Err(why)
@@ -173,4 +175,33 @@ fn access(credentials: &StoredCredentials, now: i64) -> (Option<String>, Duratio
         _ => limits::TOKEN_LIFE,
     };
     (token, left)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::testing::ManualClock;
+
+    #[tokio::test]
+    async fn a_login_keeps_no_more_rights_than_allowed() {
+        const URL: &str = "http://127.0.0.1:9/mcp";
+        let folder = tempfile::tempdir().unwrap();
+        let (kept, clock) = (Kept::new(Some(folder.path().to_owned()), "far"), ManualClock::new());
+        let rights = |mark: &str, count: usize| (0..count).map(|at| format!("{mark}{at}")).collect::<BTreeSet<_>>();
+        let record = json!({
+            "url": URL, "client_id": "me", "redirect_uri": URL, "wanted": rights("old", limits::MCP_SCOPES - 2),
+            "credentials": {"client_id": "me", "token_response": {"access_token": "t", "token_type": "bearer"}},
+        });
+        let lock = kept.lock(&clock.cx(Duration::from_secs(1))).await.unwrap();
+        lock.write(&serde_json::from_value(record).unwrap()).await.unwrap();
+        drop(lock);
+        let errand = Arc::new(Errand::new(URL, &[]).unwrap());
+        let mut grant = CodeGrant::new(kept.clone(), URL, errand, Arc::new(clock));
+        for mark in ["new", "newer"] {
+            assert!(grant.token(Some("t"), &rights(mark, limits::MCP_SCOPES)).await.is_err(), "a person must consent");
+            assert_eq!(kept.read(URL).await.unwrap().wanted.len(), limits::MCP_SCOPES);
+        }
+    }
 }

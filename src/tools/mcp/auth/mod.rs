@@ -25,6 +25,7 @@ use self::{code_grant::CodeGrant, errand::Errand, kept::Kept, settings::Grant};
 use crate::{
     auth::{self, Given, NoToken, Source},
     clock::Clock,
+    limits,
 };
 
 /// Why the token at hand will not do.
@@ -115,7 +116,12 @@ impl Source for Origin {
             Why::First => (None, None),
             Why::Instead { refused, why: Refusal::Unknown { challenge } } => (refused.as_deref(), challenge.as_deref()),
             Why::Instead { refused, why: Refusal::Scope { wanted, challenge } } => {
-                self.wanted.extend(wanted.split_ascii_whitespace().map(str::to_owned));
+                // A server may name what it likes: no more is remembered than a login can keep.
+                for scope in wanted.split_ascii_whitespace().filter(|scope| scope.len() <= limits::MCP_SCOPE) {
+                    if self.wanted.len() < limits::MCP_SCOPES {
+                        self.wanted.insert(scope.to_owned());
+                    }
+                }
                 (refused.as_deref(), Some(challenge.as_str()))
             }
         };

@@ -107,6 +107,21 @@ async fn whoever_comes_second_with_a_refused_token_gets_what_the_first_one_broug
 }
 
 #[tokio::test]
+async fn no_more_rights_are_asked_for_than_allowed() {
+    let (url, asked) = giver(None).await;
+    let tokens = tokens(&url, &oauth(json!({"token_url": format!("{url}/token")})), &Arc::default());
+    assert_eq!(tokens.token().await.unwrap().as_deref(), Some("t1"));
+    let mut wanted = "x".repeat(limits::MCP_SCOPE + 1);
+    for at in 0..limits::MCP_SCOPES + 5 {
+        wanted += &format!(" s{at}");
+    }
+    let why = Refusal::Scope { wanted, challenge: "Bearer".into() };
+    assert_eq!(tokens.instead_of(Some("t1"), &why).await.unwrap(), "t2");
+    let form = &asked.lock().unwrap()[1].1;
+    assert!(!form.contains('x') && form.matches('+').count() == limits::MCP_SCOPES - 1, "{form}");
+}
+
+#[tokio::test]
 async fn a_token_server_that_wants_the_secret_in_the_form_gets_it_there() {
     let tries = Arc::new(AtomicUsize::new(0));
     let count = tries.clone();
