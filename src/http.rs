@@ -125,11 +125,6 @@ pub fn install_tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-#[cfg(test)]
-fn build() -> Result<reqwest::Client, Unbuilt> {
-    build_with(|settings| settings)
-}
-
 #[allow(clippy::disallowed_methods)] // the one place that builds a client
 fn build_with(
     change: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
@@ -231,7 +226,7 @@ mod tests {
     async fn no_more_idle_connections_are_kept_than_allowed() {
         let together = limits::HTTP_IDLE_PER_HOST + 1;
         let (address, connections) = server(together).await;
-        let client = build().unwrap();
+        let client = Outbound::new().client().unwrap().clone();
         ask(&client, &address, together).await;
         assert_eq!(connections.load(Ordering::SeqCst), together);
         ask(&client, &address, together).await;
@@ -241,7 +236,7 @@ mod tests {
     #[tokio::test]
     async fn an_idle_connection_is_given_up_in_time() {
         let (address, connections) = server(1).await;
-        let client = build().unwrap();
+        let client = Outbound::new().client().unwrap().clone();
         for (pause, expected) in [(Duration::ZERO, 1), (limits::HTTP_IDLE / 2, 1), (limits::HTTP_IDLE, 2)] {
             tokio::time::pause();
             tokio::time::advance(pause).await;

@@ -204,7 +204,10 @@ async fn every_kind_of_failure_has_its_code() {
         assert_eq!((error.code.as_str(), error.may_have_run), (code, in_doubt), "{action}: {}", error.message);
         assert!(!error.message.contains("hush"), "{}", error.message);
     }
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // Bound and never listening: nobody else gets the port, and nobody answers there.
+    let nobody = tokio::net::TcpSocket::new_v4().unwrap();
+    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = nobody.local_addr().unwrap().port();
     for (url, code) in [
         (format!("http://127.0.0.1:{port}/webhook"), "unreachable"),
         #[cfg(not(feature = "grpc"))]

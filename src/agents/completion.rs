@@ -12,8 +12,7 @@ use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 
 use super::{
-    AgentTask, hooks::AgentHooks, lasting::Lasting, profile::Profile, session::Session, slot_tools, slots::RunSlots,
-    speech::Spoken,
+    AgentTask, lasting::Lasting, profile::Profile, session::Session, slot_tools, slots::RunSlots, speech::Spoken,
 };
 use crate::{cx::Cx, llm::ToolSpec, prompts::PromptSet};
 
@@ -26,27 +25,9 @@ pub(super) fn built_in_tools(
     slots: &RunSlots<'_>,
     prompts: &PromptSet,
     lasting: &Lasting,
-    hooks: Option<&dyn AgentHooks>,
 ) -> Vec<ToolSpec> {
-    let mut tools = usual_tools(profile, slots, prompts, lasting);
-    if let Some(hooks) = hooks {
-        for tool in &mut tools {
-            let (usual, name) = (tool.clone(), tool.name.clone());
-            let slot = name.strip_prefix(slot_tools::PREFIX).filter(|_| profile.kind == AgentKind::Task);
-            let own = match slot.and_then(|slot| slots.definition(slot)) {
-                Some(slot) => hooks.slot_tool(slot, usual),
-                None => hooks.task_completed_tool(usual),
-            };
-            // The loop knows its tools by their names alone.
-            *tool = ToolSpec { name, ..own };
-        }
-    }
-    tools
-}
-
-fn usual_tools(profile: &Profile, slots: &RunSlots<'_>, prompts: &PromptSet, lasting: &Lasting) -> Vec<ToolSpec> {
     match profile.kind {
-        AgentKind::Open => vec![lasting.tool(&TASK_COMPLETED.into(), None, || task_completed(prompts))],
+        AgentKind::Open => vec![lasting.tool(TASK_COMPLETED, None, || task_completed(prompts))],
         AgentKind::Task => profile
             .exit_slots
             .iter()

@@ -1,9 +1,9 @@
 //! Something to hear while tools work: said only when they are slow, only when the agent said nothing itself, and never a
 //! promise of how it will end.
 //!
-//! The texts are the response `utter_agent_filler`, or how far the tool is where it tells (`news.rs`); no two in a row are the same. What was said is noted, so a turn that runs
-//! again from its record says the same and no clock decides it a second time. A cancelled turn, such as
-//! one that the user speaks into, says nothing more.
+//! The texts are the response `utter_agent_filler`, or how far the tool is where it tells (`news.rs`); no two in a row are the
+//! same. What was said is noted, so a turn that runs again from its record says the same and no clock decides it a second time.
+//! A cancelled turn, such as one that the user speaks into, says nothing more.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,6 +1,9 @@
 //! What an agent keeps from run to run, because it comes out the same each time: its stable prompts and the tools of its profile.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use segue_engine::{conversation::AgentKind, project::SlotType};
 
@@ -18,7 +21,6 @@ pub(super) struct Lasting {
 }
 
 /// What one of our own prompts depends on: the agent's description and the calling step.
-#[derive(PartialEq)]
 struct Stable {
     kind: AgentKind,
     description: Arc<str>,
@@ -27,7 +29,6 @@ struct Stable {
 }
 
 /// What a tool of the profile depends on: its name, and the type of its slot.
-#[derive(PartialEq)]
 struct Built {
     name: Arc<str>,
     kind: Option<SlotType>,
@@ -41,36 +42,44 @@ impl Lasting {
         profile: &Profile,
         render: impl FnOnce() -> Result<String, String>,
     ) -> Result<Arc<ChatMessage>, String> {
-        let stable = Stable {
+        let description = &task.definition.description;
+        let same = |known: &Stable| {
+            known.kind == profile.kind
+                && known.fillers == profile.fillers
+                && known.description == *description
+                && known.slots == profile.exit_slots
+        };
+        let stable = || Stable {
             kind: profile.kind,
-            description: task.definition.description.clone(),
+            description: description.clone(),
             fillers: profile.fillers,
             slots: profile.exit_slots.clone(),
         };
-        kept(&self.prompts, stable, || render().map(ChatMessage::system))
+        kept(&self.prompts, same, || Ok((stable(), ChatMessage::system(render()?))))
     }
 
     /// A tool of the profile, by its name and the type of its slot.
-    pub(super) fn tool(&self, name: &Arc<str>, kind: Option<&SlotType>, make: impl FnOnce() -> ToolSpec) -> ToolSpec {
-        let built = Built { name: name.clone(), kind: kind.cloned() };
-        match kept::<_, _, std::convert::Infallible>(&self.tools, built, || Ok(make())) {
+    pub(super) fn tool(&self, name: &str, kind: Option<&SlotType>, make: impl FnOnce() -> ToolSpec) -> ToolSpec {
+        let same = |known: &Built| *known.name == *name && known.kind.as_ref() == kind;
+        let built = || Built { name: name.into(), kind: kind.cloned() };
+        match kept::<_, _, Infallible>(&self.tools, same, || Ok((built(), make()))) {
             Ok(tool) => tool,
             Err(never) => match never {},
         }
     }
 }
 
-/// The value of this key, made if nobody has yet. A full list begins anew.
-fn kept<K: PartialEq, V: Clone, E>(
+/// The value of the key that is the `same`, made if nobody has yet. A full list begins anew.
+fn kept<K, V: Clone, E>(
     list: &Mutex<Vec<(K, V)>>,
-    key: K,
-    make: impl FnOnce() -> Result<V, E>,
+    same: impl Fn(&K) -> bool,
+    make: impl FnOnce() -> Result<(K, V), E>,
 ) -> Result<V, E> {
     let mut kept = list.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, value)) = kept.iter().find(|(known, _)| *known == key) {
+    if let Some((_, value)) = kept.iter().find(|(known, _)| same(known)) {
         return Ok(value.clone());
     }
-    let value = make()?;
+    let (key, value) = make()?;
     if kept.len() >= limits::AGENT_PROMPTS {
         kept.clear();
     }
@@ -85,7 +94,9 @@ mod tests {
     #[test]
     fn a_stable_prompt_is_rendered_once_and_only_some_are_kept() {
         let list = Mutex::default();
-        let get = |key: &str, made: Result<&'static str, &'static str>| kept(&list, key.to_owned(), || made);
+        let get = |key: &str, made: Result<&'static str, &'static str>| {
+            kept(&list, |known: &String| known == key, || made.map(|made| (key.to_owned(), made)))
+        };
         assert_eq!(get("a", Err("broken")), Err("broken"));
         assert_eq!(get("a", Ok("first")), Ok("first"));
         assert_eq!(get("a", Ok("second")), Ok("first"));

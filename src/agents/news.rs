@@ -6,11 +6,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use segue_engine::text::{CUT_MARK, Keep, cleaned, flattened, truncate};
 use serde_json::{Map, Value as Json};
 
 use super::{AgentTask, claims};
-use crate::{limits, tools::Progress};
+use crate::tools::Progress;
 
 /// The response that says how far it is: `{percent}`.
 const SHARE: &str = "utter_agent_progress";
@@ -54,7 +53,7 @@ impl Told {
     /// What there is to say that was not said before.
     pub(super) fn next(&mut self, task: &AgentTask<'_>, lot: u64) -> Option<Arc<str>> {
         let (source, piece) = self.news.take()?;
-        let message = piece.message.as_deref().filter(|_| may_speak(task, &source)).and_then(fit_to_say);
+        let message = may_speak(task, &source).then(|| fit_to_say(&piece)).flatten();
         if let Some(message) = message {
             let values = [("server", Json::from(&*source)), ("message", Json::from(message))];
             return said(task, WORDS, values, lot);
@@ -81,17 +80,15 @@ fn percent(news: &Progress) -> Option<u8> {
     (1.0..100.0).contains(&share).then_some(share as u8)
 }
 
-fn fit_to_say(message: &str) -> Option<String> {
-    let line = cleaned(message);
-    let line = flattened(&line);
-    let line = truncate(line.trim(), Keep::Chars(limits::TOOL_NEWS_TEXT), CUT_MARK);
-    let links = ["://", "www.", "](", "<"].iter().any(|mark| line.contains(mark));
-    (!line.is_empty() && !links && !claims::is_claim(&line)).then(|| line.into_owned())
+fn fit_to_say(news: &Progress) -> Option<String> {
+    let links = |line: &str| ["://", "www.", "](", "<"].iter().any(|mark| line.contains(mark));
+    news.line().filter(|line| !links(line) && !claims::is_claim(line))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits;
 
     #[test]
     fn only_numbers_that_make_sense_are_a_share() {
@@ -116,6 +113,8 @@ mod tests {
 
     #[test]
     fn words_of_others_are_one_short_line_without_links_and_claims() {
+        let fit_to_say =
+            |words: &str| fit_to_say(&Progress { done: 1.0, total: None, message: Some(words.to_owned()) });
         assert_eq!(fit_to_say(" reading\n page\u{200b} 3 ").as_deref(), Some("reading  page 3"));
         assert_eq!(fit_to_say(&"x".repeat(900)).unwrap_or_default().chars().count(), limits::TOOL_NEWS_TEXT);
         for wrong in

@@ -48,12 +48,11 @@ impl Asking<'_, '_> {
             parameters: spec.parameters.clone(),
             strict: spec.strict,
         });
-        let built_in =
-            completion::built_in_tools(profile, slots, prompts, lasting, self.hooked.map(|hooked| hooked.hooks));
+        let built_in = completion::built_in_tools(profile, slots, prompts, lasting);
         let Some(hooked) = self.hooked else { return Ok(own.chain(built_in).collect()) };
         let mut usual: Vec<ToolSpec> = own.collect();
         for tool in built_in {
-            usual.push(self.slot_tool(hooked, tool, profile, slots).await?);
+            usual.push(self.built_in(hooked, tool, profile, slots).await?);
         }
         let names: Vec<Arc<str>> = usual.iter().map(|tool| tool.name.clone()).collect();
         let usual = hooked.hooks.tools(usual, &hooked.input);
@@ -65,21 +64,26 @@ impl Asking<'_, '_> {
         Ok(chosen.unwrap_or(usual).into_iter().filter(|tool| names.contains(&tool.name)).collect())
     }
 
-    async fn slot_tool(
+    /// A tool of the profile as hooks want it. The loop knows its tools by their names alone.
+    async fn built_in(
         &mut self,
         hooked: &Hooked<'_>,
         usual: ToolSpec,
         profile: &Profile,
         slots: &RunSlots<'_>,
     ) -> Result<ToolSpec, HookError> {
-        let slot = usual.name.strip_prefix(slot_tools::PREFIX).filter(|_| profile.kind == AgentKind::Task);
-        let Some(slot) = slot.and_then(|slot| slots.definition(slot)) else { return Ok(usual) };
-        let mut asked = Asked::new(self.task, &format!("hook.slot_tool.{}", slot.name), self.cx);
-        let Some(work) = hooked.hooks.slot_tool_later(slot, &usual, &asked.given) else { return Ok(usual) };
-        let own = heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?;
-        // The loop knows its tools by their names alone.
         let name = usual.name.clone();
-        Ok(ToolSpec { name, ..own.unwrap_or(usual) })
+        let slot = name.strip_prefix(slot_tools::PREFIX).filter(|_| profile.kind == AgentKind::Task);
+        let Some(slot) = slot.and_then(|slot| slots.definition(slot)) else {
+            return Ok(ToolSpec { name, ..hooked.hooks.task_completed_tool(usual) });
+        };
+        let own = ToolSpec { name: name.clone(), ..hooked.hooks.slot_tool(slot, usual) };
+        let mut asked = Asked::new(self.task, &format!("hook.slot_tool.{}", slot.name), self.cx);
+        let later = match hooked.hooks.slot_tool_later(slot, &own, &asked.given) {
+            Some(work) => heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?,
+            None => None,
+        };
+        Ok(ToolSpec { name, ..later.unwrap_or(own) })
     }
 
     /// The prompt.

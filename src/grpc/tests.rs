@@ -102,8 +102,11 @@ async fn each_kind_of_failure_is_told_apart() {
     assert!(futures::poll!(&mut waiting).is_pending());
     clock.advance(Duration::from_secs(30));
     assert_eq!(waiting.await, Err(Trouble::Late));
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let nobody = Caller::new(Outbound::new().http2().unwrap().clone(), &format!("http://127.0.0.1:{port}")).unwrap();
+    // Bound and never listening: closed else gets the port, and closed answers there.
+    let closed = tokio::net::TcpSocket::new_v4().unwrap();
+    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}", closed.local_addr().unwrap());
+    let nobody = Caller::new(Outbound::new().http2().unwrap().clone(), &url).unwrap();
     let cx = Cx::new(clock, Duration::from_secs(30));
     assert!(matches!(ask(&nobody, "hi", &cx).await, Err(Trouble::Unreachable(_))));
 }

@@ -14,8 +14,8 @@ use reqwest::{
 use super::{
     ChatStream, Delta, LlmError, LlmErrorKind,
     oddity::{Acquaintance, announced},
-    openai::response,
     pump::{Decode, Waits, pump},
+    response,
 };
 use crate::{
     clock::Deadline,

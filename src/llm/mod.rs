@@ -35,6 +35,7 @@ pub mod price;
 pub mod profile;
 mod pump;
 pub mod request;
+mod response;
 pub mod retry;
 pub mod router;
 pub mod scripted;

@@ -12,7 +12,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::{meter, parts::Parts, recorded::Door, stop::Scene};
+use super::{parts::Parts, recorded::Door, stop::Scene};
 use crate::{
     cx::Cx,
     effect::Effect,
@@ -179,7 +179,7 @@ impl Inquired for Known {
             let refused = |_| "our model gave no answer".to_owned();
             self.door.meter.asked(&cx.key, &request).map_err(refused)?;
             let answer = llm.chat(request, &cx).await.map_err(refused)?.finish().await.map_err(refused)?;
-            self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(meter::used(&answer));
+            self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(ModelsUsed::once(answer.usage));
             Ok(result(&answer, &llm.profile().model))
         })
     }

@@ -113,7 +113,7 @@ impl Meter {
     /// Notes an answer.
     pub(super) fn heard(&self, key: &StepKey, answer: Result<&Answer, &LlmError>) {
         if let Ok(answer) = answer {
-            *lock(&self.used) += used(answer);
+            *lock(&self.used) += ModelsUsed::once(answer.usage);
         }
         self.note(|| Seen::Heard {
             key: key.to_string(),
@@ -187,11 +187,6 @@ impl Meter {
             lock(list).push(seen());
         }
     }
-}
-
-/// What one answer used.
-pub(super) fn used(answer: &Answer) -> ModelsUsed {
-    ModelsUsed::once(answer.usage)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -7,7 +7,6 @@ use std::{
     time::Duration,
 };
 
-use segue_engine::text::{CUT_MARK, Keep, cleaned, flattened, truncate};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -63,7 +62,7 @@ impl Ear {
             after: u64::try_from(after).unwrap_or(u64::MAX),
             done: news.done,
             total: news.total.filter(|total| total.is_finite()),
-            message: news.message.as_deref().map(kept).filter(|message| !message.is_empty()),
+            message: news.line(),
         };
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         if heard.len() >= limits::TOOL_NEWS {
@@ -82,10 +81,6 @@ pub(super) fn of(outcome: Option<&str>) -> Vec<TraceNews> {
     // Most calls tell nothing; their results, which may be long, are not read for it.
     let told = outcome.filter(|text| text.contains("\"news\":["));
     told.and_then(|text| serde_json::from_str::<RecordedCall>(text).ok()).map(|call| call.news).unwrap_or_default()
-}
-
-fn kept(message: &str) -> String {
-    truncate(flattened(&cleaned(message)).trim(), Keep::Chars(limits::TOOL_NEWS_TEXT), CUT_MARK).into_owned()
 }
 
 #[cfg(test)]

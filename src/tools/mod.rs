@@ -23,13 +23,14 @@ mod fixture;
 use std::{fmt, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
+use segue_engine::text::{CUT_MARK, Keep, cleaned, flattened, truncate};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use tokio::sync::watch;
 
 pub use self::{schema::ArgumentCheck, toolbox::Toolbox};
-use crate::cx::Cx;
 pub use crate::effect::Effect;
+use crate::{cx::Cx, limits};
 
 /// A tool as models and checkers see it.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,6 +128,16 @@ pub struct Progress {
     pub total: Option<f64>,
     /// In words.
     pub message: Option<String>,
+}
+
+impl Progress {
+    /// Its words as one short line without hidden characters: they are text of others. `None` when it has none.
+    pub fn line(&self) -> Option<String> {
+        let line = cleaned(self.message.as_deref()?);
+        let line = flattened(&line);
+        let line = truncate(line.trim(), Keep::Chars(limits::TOOL_NEWS_TEXT), CUT_MARK);
+        (!line.is_empty()).then(|| line.into_owned())
+    }
 }
 
 /// What a tool gave. Never an `Err`: the model must be told.

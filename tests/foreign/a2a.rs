@@ -1,6 +1,14 @@
 //! Agents on the genuine library, of both generations and over both bindings, called by a step of a flow.
 
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use segue::{
     Assistant, AssistantBuilder, Incoming, NoSink, Report, conversation::BotKind, store, testing::ScriptedLlm,
@@ -317,13 +325,16 @@ async fn an_agent_that_dies_in_the_middle_is_one_honest_message() {
         let mut ground = Ground::new(kind, "  max_polling_time: 5\n", &[], &["start flow ask_prices"]);
         let (agent, log) = (ground.agent.take(), ground.log());
         // It dies as soon as it has heard: kill -9 while it works.
+        let over = Arc::new(AtomicBool::new(false));
+        let ended = over.clone();
         let killed = tokio::task::spawn_blocking(move || {
-            while heard(&log).is_empty() {
+            while heard(&log).is_empty() && !ended.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
             drop(agent);
         });
         let report = ground.say("forever").await;
+        over.store(true, Ordering::SeqCst);
         killed.await.unwrap();
         assert_eq!(report.failures.len(), 1, "{kind:?}: {:?}", report.failures);
         let told = report.replies.iter().filter(|reply| reply.kind != BotKind::Intermediate).count();

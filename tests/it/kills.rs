@@ -6,9 +6,14 @@ use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
+use segue::clock::{Clock, SystemClock};
 use serde_json::{Value as Json, json};
+
+/// How long a server may take for what takes it a moment: one that hangs is a failure.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A project folder of its own, and a server on it.
 pub(crate) struct Ground {
@@ -18,6 +23,17 @@ pub(crate) struct Ground {
 pub(crate) struct Server {
     pub(crate) child: Child,
     address: String,
+}
+
+impl Server {
+    /// Waits until it has ended by itself.
+    fn ends(&mut self) {
+        let until = SystemClock.deadline(PATIENCE);
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(SystemClock.elapsed() < until.0, "it goes on");
+            std::thread::yield_now();
+        }
+    }
 }
 
 impl Drop for Server {
@@ -124,7 +140,7 @@ async fn post_to(server: &Server, (text, id): (&str, &str), query: &str) -> Opti
     let body = json!({"sender": "anna", "message": text, "message_id": id});
     let client = segue::http::Outbound::new();
     let request = client.client().unwrap().post(format!("http://{}/webhooks/rest/webhook{query}", server.address));
-    let request = request.json(&body);
+    let request = request.json(&body).timeout(PATIENCE);
     let answer: Json = request.send().await.ok()?.json().await.ok()?;
     Some(answer.as_array()?.iter().filter_map(|reply| reply["text"].as_str().map(str::to_owned)).collect())
 }
@@ -147,7 +163,7 @@ async fn kill_at(point: &str, text: &str, after: After) {
     // Receipts are stored a moment after the answer has left.
     let after_the_answer = point == "C23";
     if after_the_answer {
-        first.child.wait().unwrap();
+        first.ends();
     }
     assert_eq!(
         ground.proof().as_deref(),

@@ -1,6 +1,6 @@
 //! Modules of actions: a shell script stands for Python. It says on which port it should listen, and the test listens there.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{fs, path::Path};
 
 use tempfile::TempDir;
 
@@ -9,9 +9,12 @@ use super::*;
 /// A folder with an interpreter that does what `script` says; `$4` is the port.
 fn place(script: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let python = folder.path().join("python");
-    fs::write(&python, format!("#!/bin/sh\ncd {}\n{script}\n", folder.path().display())).unwrap();
-    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+    let text = format!("#!/bin/sh\ncd {}\n{script}\n", folder.path().display());
+    // Written by a child: a child of another test that is just starting has all files that this process has open, and a program
+    // that somebody has open for writing does not start.
+    let mut writes = std::process::Command::new("sh");
+    writes.arg("-c").arg("printf %s \"$1\" > \"$0\" && chmod 755 \"$0\"").arg(folder.path().join("python")).arg(text);
+    assert!(writes.status().unwrap().success());
     folder
 }
 
@@ -29,9 +32,12 @@ fn lines(folder: &TempDir, name: &str) -> Vec<String> {
 
 /// Lets the other tasks run until this holds.
 async fn until(mut holds: impl FnMut() -> bool) {
-    while !holds() {
-        tokio::task::yield_now().await;
-    }
+    let comes = async {
+        while !holds() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), comes).await.expect("it comes");
 }
 
 /// A child that tells its port and lives until a file says otherwise.

@@ -4,9 +4,10 @@ use rmcp::model::{PromptArgument, ResourceContents};
 use segue_engine::{
     conversation::Reply,
     project::{Project, ResponseText, Variation},
+    template,
 };
 use serde::Deserialize;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 /// A prompt of the author.
 #[derive(Clone, Debug, Deserialize)]
@@ -40,8 +41,8 @@ pub(super) struct Resource {
     response: String,
 }
 
-/// Values by name.
-pub(super) type Values = Vec<(String, String)>;
+/// Values by name: texts.
+pub(super) type Values = Map<String, Json>;
 
 impl Prompt {
     /// What it says, with these values.
@@ -71,10 +72,10 @@ impl Resource {
         if ours.len() != theirs.len() {
             return None;
         }
-        let mut values = Vec::new();
+        let mut values = Values::new();
         for (our, their) in ours.into_iter().zip(theirs) {
             match our.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
-                Some(name) if !their.is_empty() => values.push((name.to_owned(), their.to_owned())),
+                Some(name) if !their.is_empty() => drop(values.insert(name.to_owned(), their.into())),
                 None if our == their => {}
                 _ => return None,
             }
@@ -122,7 +123,7 @@ pub(super) fn check(project: &Project, prompts: &[Prompt], resources: &[Resource
 fn said(project: &Project, response: &str, values: &Values) -> Reply {
     let only = project.response(response).and_then(|response| response.variations.first());
     let filled = |text: &ResponseText| match text {
-        ResponseText::Braces(text) => Some(fill(text, values)),
+        ResponseText::Braces(text) => Some(template::fill(text, values).content.into_owned()),
         ResponseText::Jinja(_) => None,
     };
     let Some(only) = only else { return Reply::default() };
@@ -134,39 +135,11 @@ fn said(project: &Project, response: &str, values: &Values) -> Reply {
     }
 }
 
-/// The text with `{name}` replaced. A value is data: braces inside it stay as they are, and so do names that nobody gave.
-fn fill(text: &str, values: &Values) -> String {
-    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
-    while let Some((before, tail)) = rest.split_once('{') {
-        out.push_str(before);
-        let found = tail.split_once('}').and_then(|(name, after)| {
-            let value = values.iter().find(|(known, _)| known == name)?;
-            Some((&value.1, after))
-        });
-        match found {
-            Some((value, after)) => {
-                out.push_str(value);
-                rest = after;
-            }
-            None => {
-                out.push('{');
-                rest = tail;
-            }
-        }
-    }
-    out.push_str(rest);
-    out
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::json;
 
-    #[test]
-    fn values_are_data_and_unknown_names_stay() {
-        let values = vec![("a".to_owned(), "{b}".to_owned()), ("b".to_owned(), "2".to_owned())];
-        assert_eq!(fill("{a} and {b}, {c} {", &values), "{b} and 2, {c} {");
-    }
+    use super::*;
 
     #[test]
     fn an_address_fits_its_template_piece_by_piece() {
@@ -177,8 +150,8 @@ mod tests {
             mime_type: None,
             response: String::new(),
         };
-        let values = vec![("name".to_owned(), "eider".to_owned()), ("number".to_owned(), "2".to_owned())];
-        assert_eq!(resource.matched("boats://eider/deck/2"), Some(values));
+        let values = json!({"name": "eider", "number": "2"});
+        assert_eq!(resource.matched("boats://eider/deck/2").map(Json::Object), Some(values));
         for other in ["boats://eider/deck", "boats://eider/hold/2", "boats://eider/deck/2/3", "boats:///deck/2"] {
             assert_eq!(resource.matched(other), None, "{other}");
         }

@@ -103,7 +103,7 @@ impl Session {
         let values: Values = prompt
             .arguments
             .iter()
-            .map(|one| (one.name.clone(), value(&one.name).unwrap_or_default().to_owned()))
+            .map(|one| (one.name.clone(), value(&one.name).unwrap_or_default().into()))
             .collect();
         let said = blocks(&prompt.said(self.shared.assistant.project(), &values));
         let messages = said.into_iter().map(|block| PromptMessage::new(Role::User, block)).collect();

@@ -56,7 +56,7 @@ const OWN_KEYS: &[&str] = &[
 pub(super) struct Settled {
     pub(super) family: Family,
     caching: Caching,
-    /// Whether tools may be marked strict: the model knows it, and the entry neither forbids it (`strict: false`) nor has a
+    /// Whether tools may be marked strict: the entry asks for it (`strict: true`), the model knows it, and the entry has no
     /// schema for answers.
     strict: bool,
     extra: Map<String, Value>,
@@ -85,8 +85,8 @@ impl Settled {
         }
         // A schema for answers, which an entry may bring, takes from the same room: then there are no marks.
         let has_format = extra.get("output_config").is_some_and(|config| config.get("format").is_some());
-        let allowed = config.extra.get("strict").and_then(Value::as_bool).unwrap_or(false);
-        let strict = family.strict && allowed && !has_format;
+        let asked = config.extra.get("strict").and_then(Value::as_bool).unwrap_or(false);
+        let strict = family.strict && asked && !has_format;
         Ok(Self { family, caching: Caching::of(config)?, strict, extra })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It compiles the schemas for that, knows few of JSON Schema's words, and refuses a whole request for one schema too many.
 //! So a tool is marked only within the limits that the vendor names; the arguments of all tools are checked on this side anyway.
-//! It also limits the size of what it compiles, in a measure that it does not tell: who meets that sets `strict: false`.
+//! It also limits the size of what it compiles, in a measure that it does not tell: so an entry has to ask for it (`strict: true`).
 //! Source: the vendor's page on structured outputs, September 2026.
 
 use serde_json::{Map, Value};
@@ -30,9 +30,9 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// For a model that knows strict tools, or not.
-    pub(super) fn of(knows_strict: bool) -> Self {
-        let tools = if knows_strict { TOOLS } else { 0 };
+    /// For requests whose tools may be marked, or not.
+    pub(super) fn of(may_mark: bool) -> Self {
+        let tools = if may_mark { TOOLS } else { 0 };
         Self { tools, unions: UNIONS, optional: OPTIONAL }
     }
 

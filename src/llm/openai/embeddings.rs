@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{
     endpoint::{Endpoint, Service},
-    request, response,
+    request,
 };
 use crate::{
     cx::Cx,
@@ -20,6 +20,7 @@ use crate::{
         embeddings::{Embedder, Embedding, unit},
         error::Fault,
         frame::{broken, refusal, unreachable},
+        response,
     },
 };
 

@@ -3,16 +3,14 @@
 //! *For*: one model behind one endpoint. *Entry*: [`OpenAi::new`]. *Never*: it retries nothing (the router does), follows no
 //! redirect, and shows its key to nobody.
 //!
-//! `endpoint` says where and with which proof, `request` builds the body, `stream` decodes the answer,
-//! `response` names the failures; what stands around an answer is the same on every wire (`frame`). `embeddings` is the vendor's other wire: texts to vectors.
+//! `endpoint` says where and with which proof, `request` builds the body, `stream` decodes the answer; what stands around an
+//! answer is the same on every wire (`frame`), and so are the failures (`response`). `embeddings` is the vendor's other wire:
+//! texts to vectors.
 
 pub(crate) mod embeddings;
 pub(crate) mod endpoint;
 mod request;
-pub(super) mod response;
 pub(crate) mod stream;
-
-pub(crate) use response::failure;
 
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};

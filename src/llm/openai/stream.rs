@@ -8,7 +8,6 @@ use std::{borrow::Cow, collections::VecDeque, sync::Arc};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::response;
 use crate::{
     limits,
     llm::{
@@ -17,6 +16,7 @@ use crate::{
         message::{Answer, Finish, Usage},
         oddity::Oddity,
         pump::Decode,
+        response,
         sse::SseDecoder,
         stream::Delta,
     },

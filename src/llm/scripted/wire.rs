@@ -12,13 +12,13 @@ use super::{
 };
 use crate::{
     cx::Cx,
-    llm::{ChatRequest, LlmError, openai, pump::Body, retry::random},
+    llm::{ChatRequest, LlmError, pump::Body, response, retry::random},
 };
 
 /// What the server says instead of streaming.
 pub(super) fn refusal(status: u16, code: &str, after: Option<Duration>) -> LlmError {
     let body = json!({"error": {"code": code, "message": "the script refuses"}}).to_string();
-    openai::failure(status, after, body.as_bytes())
+    response::failure(status, after, body.as_bytes())
 }
 
 /// The bytes of an answer. `split`: seed of random cuts.

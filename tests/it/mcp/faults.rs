@@ -132,8 +132,13 @@ async fn m9_a_server_that_floods_its_standard_error_is_not_blocked() {
         read d; answer 2 '{"content":[{"type":"text","text":"yes"}]}'
         read e
     "#;
-    let entry = format!("type: stdio, command: sh, args: [-c, {}], env: {{PATH: /usr/bin:/bin}}", json!(script));
-    Talk::of(builder(&entry).clock(Arc::new(SystemClock))).works("/work", "yes").await;
+    let talk = |script: &str| {
+        let entry = format!("type: stdio, command: sh, args: [-c, {}], env: {{PATH: /usr/bin:/bin}}", json!(script));
+        Talk::of(builder(&entry).clock(Arc::new(SystemClock)))
+    };
+    talk(script).works("/work", "yes").await;
+    let fails = r#"head -c 1000000 /dev/zero | tr '\0' x >&2; echo the cellar is full >&2"#;
+    talk(fails).breaks("/work", "the cellar is full").await;
 }
 
 #[tokio::test]

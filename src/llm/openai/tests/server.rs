@@ -280,9 +280,10 @@ async fn a_broken_connection_is_a_cut() {
 
 #[tokio::test]
 async fn nobody_there() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let base = format!("http://{}/v1", listener.local_addr().unwrap());
-    drop(listener);
+    // Bound and never listening: nobody else gets the port, and nobody answers there.
+    let nobody = tokio::net::TcpSocket::new_v4().unwrap();
+    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let base = format!("http://{}/v1", nobody.local_addr().unwrap());
     let (_, cx) = setting();
     assert_eq!(model(&base).chat(hello(), &cx).await.unwrap_err().kind, LlmErrorKind::Unreachable);
 }

@@ -103,7 +103,7 @@ impl Kept {
                 return Err(format!("another process holds {} and does not let go of it", path.display()));
             }
         }
-        Ok(Lock { _file: file, path: path.clone() })
+        Ok(Lock { file, path: path.clone() })
     }
 
     /// How the login that would help is made.
@@ -114,8 +114,16 @@ impl Kept {
 
 /// The right to change the file; given back when it is dropped.
 pub(super) struct Lock {
-    _file: std::fs::File,
+    file: std::fs::File,
     path: PathBuf,
+}
+
+impl Drop for Lock {
+    /// Not by closing the file alone: a child that this process is just starting has the file, too, until it becomes its own
+    /// program, and would hold the lock for so long.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
 }
 
 impl Lock {

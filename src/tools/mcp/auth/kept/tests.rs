@@ -69,6 +69,20 @@ async fn a_lock_that_is_not_given_back_is_waited_for_so_long() {
 }
 
 #[tokio::test]
+async fn a_lock_is_given_back_though_a_child_that_is_just_starting_has_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = Kept::new(Some(folder.path().to_owned()), "far");
+    let clock = ManualClock::jumping();
+    let lock = kept.lock(&cx(&clock)).await.unwrap();
+    // What a fork does with it.
+    let inherited = lock.file.try_clone().unwrap();
+    drop(lock);
+    assert!(kept.lock(&cx(&clock)).await.is_ok());
+    assert_eq!(clock.slept(), []);
+    drop(inherited);
+}
+
+#[tokio::test]
 async fn a_refresh_that_hangs_is_given_up_and_the_lock_with_it() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", silent.local_addr().unwrap());

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The failure that a status other than 2xx means.
-pub(crate) fn failure(status: u16, after: Option<Duration>, body: &[u8]) -> LlmError {
+pub(super) fn failure(status: u16, after: Option<Duration>, body: &[u8]) -> LlmError {
     let said = Said::of(body);
     let kind = said.kind().unwrap_or(match status {
         402 => LlmErrorKind::Quota,
@@ -32,7 +32,7 @@ pub(crate) fn failure(status: u16, after: Option<Duration>, body: &[u8]) -> LlmE
 }
 
 /// The failure that an error object within a stream of status 200 means.
-pub(in crate::llm) fn in_stream(body: &[u8]) -> LlmError {
+pub(super) fn in_stream(body: &[u8]) -> LlmError {
     let said = Said::of(body);
     let status = said.code.parse::<u16>().ok().filter(|status| (400..600).contains(status));
     let status = status.or(said.code.contains("invalid_request").then_some(400));
@@ -110,7 +110,7 @@ impl Said {
 }
 
 /// How long the vendor asks to wait: `retry-after-ms`, or `Retry-After` in seconds or as a date (RFC 9110, 10.2.3).
-pub(in crate::llm) fn retry_after(millis: Option<&str>, after: Option<&str>, now: Timestamp) -> Option<Duration> {
+pub(super) fn retry_after(millis: Option<&str>, after: Option<&str>, now: Timestamp) -> Option<Duration> {
     if let Some(millis) = millis.and_then(|text| text.trim().parse::<f64>().ok()) {
         return Duration::try_from_secs_f64(millis / 1e3).ok();
     }
@@ -123,7 +123,7 @@ pub(in crate::llm) fn retry_after(millis: Option<&str>, after: Option<&str>, now
 }
 
 /// Puts a replacement character where UTF-8 is broken or an escape is half of a surrogate pair.
-pub(in crate::llm) fn repair(data: &[u8]) -> String {
+pub(super) fn repair(data: &[u8]) -> String {
     let text = String::from_utf8_lossy(data);
     let mut out = String::with_capacity(text.len());
     let mut rest = &*text;
@@ -155,7 +155,7 @@ fn surrogate(text: &str) -> Option<u16> {
 }
 
 /// Masks `key` and whatever looks like one of the common keys in a vendor's words.
-pub(in crate::llm) fn without_key(error: LlmError, key: Option<&str>) -> LlmError {
+pub(super) fn without_key(error: LlmError, key: Option<&str>) -> LlmError {
     let Some(detail) = error.detail.as_deref() else { return error };
     let mut clean = detail.to_owned();
     if let Some(key) = key.filter(|key| key.len() >= 4) {
