@@ -140,7 +140,7 @@ impl Asking<'_> {
     {
         let pieces = self.caller.listen::<Q, A>(path, self.message()?, limits::A2A_EVENT, self.cx).await;
         let events: BoxStream<'static, Result<Json, Fault>> =
-            pieces.map_err(fault)?.map(|piece| json_of(&piece.map_err(fault)?)).boxed();
+            pieces.map_err(fault)?.map(|piece| json_of(&piece.map_err(cut)?)).boxed();
         Ok(Answered::Stream(EventReader::over(events, self.wire.interface.dialect())))
     }
 }
@@ -170,26 +170,37 @@ fn fault(trouble: Trouble) -> Fault {
     }
 }
 
-/// The newer generation says the error of the protocol beside the status, the older one at the beginning of its words; a status
-/// alone says less.
+/// What the end of a stream means. A status without a word of the protocol comes from anybody on the way: the task may work on.
+fn cut(trouble: Trouble) -> Fault {
+    let is_bare = matches!(&trouble,
+        Trouble::Refused { message, reason, .. } if told(message, reason.as_deref()).is_none());
+    let fault = fault(trouble);
+    if is_bare { Fault { kind: FaultKind::Broken, ..fault } } else { fault }
+}
+
+/// The error of the protocol: the newer generation says it beside the status, the older one at the beginning of its words.
+fn told(message: &str, reason: Option<&str>) -> Option<i64> {
+    reason.and_then(code_of).or_else(|| NAMES.iter().find_map(|(name, code)| named(message, name, *code)))
+}
+
+/// A status alone says less than an error of the protocol, and some are made up on our side: of an answer that cannot be read
+/// (`Internal`), of what a gateway says without gRPC (`Unavailable`, `Internal`). The message may have been taken by then.
 fn kind(code: Code, message: &str, reason: Option<&str>) -> FaultKind {
-    let told = reason.and_then(code_of).or_else(|| NAMES.iter().find_map(|(name, code)| named(message, name, *code)));
-    if let Some(code) = told {
+    if let Some(code) = told(message, reason) {
         return FaultKind::Protocol(code);
     }
     match code {
         Code::Unauthenticated => FaultKind::Status(401),
         Code::PermissionDenied => FaultKind::Status(403),
         Code::ResourceExhausted => FaultKind::Status(429),
-        Code::Unavailable => FaultKind::Status(503),
         Code::DeadlineExceeded => FaultKind::Late,
         Code::NotFound => FaultKind::Protocol(codes::NO_TASK),
         Code::InvalidArgument => FaultKind::Protocol(codes::PARAMS),
         // Nobody there knows the method: another edition of the protocol, or no agent at all.
         Code::Unimplemented => FaultKind::Status(404),
         Code::FailedPrecondition => FaultKind::Protocol(codes::UNSUPPORTED),
-        Code::Internal => FaultKind::Protocol(codes::INTERNAL),
-        Code::Ok | Code::Cancelled | Code::Aborted | Code::DataLoss => FaultKind::Broken,
+        Code::Internal => FaultKind::Unreadable,
+        Code::Ok | Code::Cancelled | Code::Aborted | Code::DataLoss | Code::Unavailable => FaultKind::Broken,
         Code::Unknown | Code::AlreadyExists | Code::OutOfRange => FaultKind::Status(500),
     }
 }
