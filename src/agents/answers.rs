@@ -16,7 +16,7 @@ use crate::{
     conversation::ReplySink,
     cx::Cx,
     limits,
-    llm::{Answer, Arguments, ChatMessage, ToolCall},
+    llm::{Answer, Arguments, ChatMessage, Finish, ToolCall},
 };
 
 /// The response that stands in for a claim that nothing proves.
@@ -60,6 +60,10 @@ impl Run<'_> {
     /// Sees to a sentence that was held back because nothing proves it. `None` asks the model again.
     pub(super) async fn proven(&mut self, heard: Heard, out: &mut dyn ReplySink, cx: &Cx) -> Option<Heard> {
         let Heard::Answer(answer, mut spoken) = heard else { return Some(heard) };
+        if answer.finish == Finish::ContentFilter {
+            // Nobody is asked again, and what was held back is not said.
+            return Some(Heard::Answer(answer, spoken));
+        }
         let Some(sentence) = spoken.unproven.clone() else {
             if answer.tool_calls.is_empty() {
                 self.watch(&spoken.text);

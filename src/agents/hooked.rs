@@ -131,7 +131,7 @@ pub(super) async fn close(
         };
         match heard(work, &mut asked.speech, &mut ledger, out, &asked.cx).await {
             Ok(change) => apply(change, ledger, task, &mut outcome, out, &asked.cx).await,
-            Err(error) => return failed(outcome, &error),
+            Err(error) => return failed(outcome, &error, &asked.cx),
         }
     }
     outcome
@@ -179,9 +179,10 @@ fn slot_event(name: &Arc<str>, value: serde_json::Value) -> EventKind {
     EventKind::Slot { name: SlotName::new(name.clone()), value, filled_by: Some(FilledBy::Agent), reset: false }
 }
 
-/// The outcome of a run whose hook failed: what happened stays.
-pub(super) fn failed(mut outcome: AgentOutcome, error: &HookError) -> AgentOutcome {
-    outcome.status = step::failed(step::HOOK, error.to_string());
+/// The outcome of a run whose hook failed: what happened stays. One that was stopped did not fail, however it had ended before;
+/// but nothing goes on without what its author relies on, and no record tells a replay what the hook would have said.
+pub(super) fn failed(mut outcome: AgentOutcome, error: &HookError, cx: &Cx) -> AgentOutcome {
+    outcome.status = step::unless_stopped(step::failed(step::HOOK, error.to_string()), cx);
     outcome
 }
 

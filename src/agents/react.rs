@@ -64,7 +64,10 @@ async fn run(task: &AgentTask<'_>, texts: Texts<'_>, out: &mut dyn ReplySink, cx
     let said = ledger.into_events();
     let hooked = match opened {
         Ok(hooked) => hooked,
-        Err(error) => return hooked::failed(AgentOutcome { events: said, ..nothing(AgentStatus::Finished) }, &error),
+        Err(error) => {
+            let nothing = AgentOutcome { events: said, ..nothing(task, AgentStatus::Finished) };
+            return hooked::failed(nothing, &error, cx);
+        }
     };
     let call = hooked.call(task);
     let task = hooked.task(task, &call);
@@ -87,7 +90,7 @@ async fn work(
     let mut asking = Asking { task, hooked: hooked.as_ref(), ledger: &mut ledger, out: &mut *out, cx };
     let offered = match asking.tools(&profile, &slots, (prompts, lasting)).await {
         Ok(offered) => offered,
-        Err(error) => return broken(ledger, step::HOOK, error.to_string()),
+        Err(error) => return broken(task, ledger, step::HOOK, error.to_string(), cx),
     };
     let narrowed = hooked.is_some().then(|| AgentTask {
         tools: task.tools.clone().only(|name| offered.iter().any(|tool| *tool.name == *name)),
@@ -96,12 +99,12 @@ async fn work(
     let task = narrowed.as_ref().unwrap_or(task);
     let mut session = match Session::open(task, &profile, &slots, (prompts, lasting)) {
         Ok(session) => session,
-        Err(reason) => return broken(ledger, step::PROMPT, reason),
+        Err(reason) => return broken(task, ledger, step::PROMPT, reason, cx),
     };
     let mut asking = Asking { task, hooked: hooked.as_ref(), ledger: &mut ledger, out: &mut *out, cx };
     match asking.prompt(session.prompt()).await {
         Ok(prompt) => session.set_prompt(prompt),
-        Err(error) => return broken(ledger, step::HOOK, error.to_string()),
+        Err(error) => return broken(task, ledger, step::HOOK, error.to_string(), cx),
     }
     let mut run = Run {
         task,
@@ -122,11 +125,12 @@ async fn work(
 }
 
 /// The outcome of a run that ended before its first model call.
-fn broken(ledger: Ledger<'_>, code: &str, reason: String) -> AgentOutcome {
-    AgentOutcome { events: ledger.into_events(), ..nothing(step::failed(code, reason)) }
+fn broken(task: &AgentTask<'_>, ledger: Ledger<'_>, code: &str, reason: String, cx: &Cx) -> AgentOutcome {
+    let nothing = nothing(task, step::unless_stopped(step::failed(code, reason), cx));
+    AgentOutcome { events: ledger.into_events(), ..nothing }
 }
 
 /// An outcome of a run in which nothing happened.
-fn nothing(status: AgentStatus) -> AgentOutcome {
-    AgentOutcome { status, events: Vec::new(), data: serde_json::Value::Null, metadata: serde_json::Map::new() }
+fn nothing(task: &AgentTask<'_>, status: AgentStatus) -> AgentOutcome {
+    AgentOutcome { status, events: Vec::new(), data: serde_json::Value::Null, metadata: task.call.kept() }
 }

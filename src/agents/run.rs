@@ -75,14 +75,14 @@ impl<'a> Run<'a> {
 
     /// What it leaves behind.
     pub(super) fn close(mut self, end: End, cx: &Cx) -> AgentOutcome {
-        // One that is stopped goes on as well: what it did is still done, and what is capped still counts.
-        if matches!(end.status, AgentStatus::AwaitingUser | AgentStatus::Cancelled { .. }) {
-            let kept = self.task.call.metadata.iter().filter(|(key, _)| !Gate::is_own(key));
-            self.ledger.metadata = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
-            self.ledger.metadata.extend(self.gate.metadata());
-        }
+        // Kept however it ends: one that is stopped goes on, and so does one that a hook keeps open. What it did is still done,
+        // and what is capped still counts.
+        let kept = self.task.call.metadata.iter().filter(|(key, _)| !Gate::is_own(key));
+        self.ledger.metadata = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+        self.ledger.metadata.extend(self.gate.metadata());
         let last = end.last.as_ref().map(|(spoken, kind)| (spoken, *kind));
-        self.ledger.close(end.status, self.profile, &self.slots, &self.session, last, cx)
+        let status = step::unless_stopped(end.status, cx);
+        self.ledger.close(status, self.profile, &self.slots, &self.session, last, cx)
     }
 
     /// One model call and what follows from it.

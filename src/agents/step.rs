@@ -94,7 +94,7 @@ pub(super) struct Step {
 impl Step {
     /// Decides on an answer.
     pub(super) fn decide(&mut self, heard: Heard, profile: &Profile, slots: &RunSlots<'_>) -> Decision {
-        let (answer, spoken) = match heard {
+        let (answer, mut spoken) = match heard {
             Heard::Answer(answer, spoken) => (answer, spoken),
             Heard::Broken(error, spoken) => {
                 let status = match error.kind {
@@ -105,11 +105,16 @@ impl Step {
                 return Decision::Finish { status, spoken, kind: BotKind::Intermediate };
             }
         };
-        if answer.finish == Finish::ContentFilter && !self.closing {
+        if answer.finish == Finish::ContentFilter {
             // Nobody gets round it, no call of it runs, and what was not seen yet is not said (reliability.md L17).
-            let status = failed(MODEL, "the vendor's filter stopped the answer".into());
-            return Decision::Finish { status, spoken: spoken.broken_off(), kind: BotKind::Intermediate };
+            let (status, kind) = match self.closing {
+                // The task is done all the same.
+                true => (AgentStatus::Finished, BotKind::FinalResponse),
+                false => (failed(MODEL, "the vendor's filter stopped the answer".into()), BotKind::Intermediate),
+            };
+            return Decision::Finish { status, spoken: spoken.broken_off(), kind };
         }
+        spoken.cut = answer.finish == Finish::Length;
         if !answer.lost_calls.is_empty() && !self.lengthened && spoken.text.is_empty() {
             // Cut inside a call: once more with room. Nothing of the call may run (reliability.md L10, L19).
             self.lengthened = true;
@@ -126,11 +131,10 @@ impl Step {
         if spoken.text.is_empty() {
             return self.empty_answer(&answer, spoken, profile, slots);
         }
-        self.text_alone(&answer, spoken, profile, slots)
+        Self::text_alone(spoken, profile, slots)
     }
 
-    fn text_alone(&self, answer: &Answer, mut spoken: Spoken, profile: &Profile, slots: &RunSlots<'_>) -> Decision {
-        spoken.cut = answer.finish == Finish::Length;
+    fn text_alone(spoken: Spoken, profile: &Profile, slots: &RunSlots<'_>) -> Decision {
         let done = profile.kind == AgentKind::Task && slots.satisfy(&profile.exit_if);
         let (status, kind) = if done {
             (AgentStatus::Finished, BotKind::FinalResponse)
@@ -199,6 +203,14 @@ pub(super) fn stopped(cx: &Cx) -> Option<AgentStatus> {
         return Some(AgentStatus::Cancelled { reason: "cancelled".into() });
     }
     cx.remaining().is_zero().then(|| failed(DEADLINE, "the time for this run is over".into()))
+}
+
+/// How a run ended: what was stopped did not fail, whatever broke because of that.
+pub(super) fn unless_stopped(status: AgentStatus, cx: &Cx) -> AgentStatus {
+    match status {
+        AgentStatus::Failed { reason, .. } if cx.cancel.is_cancelled() => AgentStatus::Cancelled { reason },
+        other => other,
+    }
 }
 
 /// A failure with a code.

@@ -28,7 +28,7 @@ use crate::{
     effect::Effect,
     limits::TEST_TAPE,
     project::read_bounded,
-    store::{Begun, Journal, StoreError},
+    store::{Begun, Journal, Standing, StoreError},
 };
 
 /// The first line of a recording.
@@ -155,6 +155,11 @@ impl Tape {
         }
     }
 
+    /// Whether it is played and has an answer to this.
+    fn answers(&self, kind: &str, request: &str) -> bool {
+        self.plays && self.lock().lines.iter().any(|line| line.kind == kind && line.request == request)
+    }
+
     /// Keeps an answer of the world.
     pub(super) fn keep(&self, key: &StepKey, outcome: &str) {
         let mut state = self.lock();
@@ -258,6 +263,12 @@ impl TapedJournal {
 }
 
 impl Journal for TapedJournal {
+    fn standing(&self, key: &StepKey, kind: &str, request: &str) -> Standing {
+        match self.inner.standing(key, kind, request) {
+            Standing::Open if self.tape.answers(kind, request) => Standing::Done,
+            standing => standing,
+        }
+    }
     fn begin<'a>(
         &'a self,
         key: &'a StepKey,

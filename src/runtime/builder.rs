@@ -311,6 +311,11 @@ impl AssistantBuilder {
                 HookSource::Own(hooks.clone())
             } else if let Some((problem, help)) = self.missing(agent) {
                 HookSource::Missing(format!("{problem}; {help}").into())
+            } else if module.contains('.')
+                && !self.agents.contains_key(module)
+                && !self.agents.contains_key(name.as_str())
+            {
+                HookSource::Class
             } else {
                 continue;
             };

@@ -10,7 +10,7 @@ use segue_engine::project::AgentDef;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::{bodies, parts::Parts, recorded::RecordedTool, stop::Scene};
+use super::{bodies, hooks::HookSource, parts::Parts, recorded::RecordedTool, stop::Scene};
 use crate::{
     clock::Clock,
     cx::Cx,
@@ -141,7 +141,7 @@ async fn list(agent: &AgentDef, own: &[Arc<dyn Tool>], reserved: &[String], part
     // An agent's own tools never change; what is reserved depends on the step that calls it.
     let key = format!("{}/{}", agent.name, reserved.join("/"));
     // What hooks add may be another thing every time.
-    let hooked = parts.hooks.contains_key(agent.name.as_str());
+    let hooked = parts.hooks.get(agent.name.as_str()).is_some_and(|hooks| !matches!(hooks, HookSource::Class));
     if let Some(live) = parts.lists.get(&key, &catalogs).filter(|_| !hooked) {
         return live;
     }

@@ -8,7 +8,7 @@ use segue_engine::{
     dialogue::{InputKind, Next},
     project::{AgentDef, Protocol},
 };
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
 use super::{
     actions, catalogue,
@@ -158,14 +158,14 @@ async fn run_agent(
 ) -> AgentOutcome {
     let Scene { parts, door, .. } = *scene;
     let Some(definition) = parts.project.agent(call.agent.as_str()) else {
-        return failed("A0507", format!("there is no agent {}", call.agent));
+        return failed(call, "A0507", format!("there is no agent {}", call.agent));
     };
     let reserved = crate::agents::reserved_names(&parts.project, call);
     let hooks = match parts.hooks.get(definition.name.as_str()) {
         None => None,
         Some(source) => match hooks::open(source, parts.offline, door, &cx.step("hooks")).await {
-            Ok(hooks) => Some(hooks),
-            Err(error) => return failed("A0521", error.to_string()),
+            Ok(hooks) => hooks,
+            Err(error) => return failed(call, "A0521", error.to_string()),
         },
     };
     if definition.protocol == Protocol::A2a && parts.custom_agent(definition).is_none() {
@@ -180,7 +180,7 @@ async fn run_agent(
     let open = |tool| inquiry::opened(tool, scene, &model);
     let tools = catalogue::tools(definition, &own, &reserved, scene, &open, &cx.step("tools")).await;
     if let Some(reason) = nothing_to_work_with(definition, &tools, parts) {
-        return failed("A0509", reason);
+        return failed(call, "A0509", reason);
     }
     let task = AgentTask {
         tools,
@@ -191,7 +191,7 @@ async fn run_agent(
     match parts.custom_agent(definition) {
         None => match parts.react(definition) {
             Some(agent) => agent.run(task, sink, cx).await,
-            None => failed("A0507", format!("there is no agent {}", call.agent)),
+            None => failed(call, "A0507", format!("there is no agent {}", call.agent)),
         },
         Some(agent) => {
             // An agent of others may do what no record sees: its outcome is recorded as a whole.
@@ -201,13 +201,13 @@ async fn run_agent(
                 Ok(None) => {
                     let cx = definition.timeout.map_or_else(|| cx.clone(), |limit| cx.within(limit));
                     let outcome = in_time(agent.run(task, sink, &cx), &cx).await;
-                    let outcome = outcome.unwrap_or_else(|stopped| failed("A0505", stopped.to_string()));
+                    let outcome = outcome.unwrap_or_else(|stopped| failed(call, "A0505", stopped.to_string()));
                     match door.finish(&record, &outcome).await {
                         Ok(()) => outcome,
-                        Err(shut) => shut_out(shut),
+                        Err(shut) => shut_out(call, shut),
                     }
                 }
-                Err(shut) => shut_out(shut),
+                Err(shut) => shut_out(call, shut),
             }
         }
     }
@@ -256,15 +256,15 @@ fn nothing_to_work_with(definition: &AgentDef, tools: &ToolSet, parts: &Parts) -
         .then(|| format!("none of its MCP servers answers: {}", down.join("; ")))
 }
 
-fn shut_out(shut: Shut) -> AgentOutcome {
-    failed("A0510", shut.to_string())
+fn shut_out(call: &AgentCall, shut: Shut) -> AgentOutcome {
+    failed(call, "A0510", shut.to_string())
 }
 
-pub(super) fn failed(code: &str, reason: String) -> AgentOutcome {
+pub(super) fn failed(call: &AgentCall, code: &str, reason: String) -> AgentOutcome {
     AgentOutcome {
         status: AgentStatus::Failed { code: code.into(), reason },
         events: Vec::new(),
         data: Json::Null,
-        metadata: Map::new(),
+        metadata: call.kept(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
 use segue_engine::project::SlotDef;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -15,6 +15,7 @@ use crate::{
     cx::Cx,
     effect::Effect,
     llm::{ChatMessage, ToolSpec},
+    store::Standing,
     tools::Tool,
 };
 
@@ -25,28 +26,32 @@ pub(super) enum HookSource {
     Own(Arc<dyn AgentHooks>),
     /// Behind an address.
     Server(Arc<HookServer>),
+    /// A class of Python that nobody registered anything for: the agent works without.
+    Class,
     /// Nowhere: why.
     Missing(Arc<str>),
 }
 
-/// Hooks that change nothing: they stand for those of another program while its record is replayed.
+/// Hooks that change nothing: they stand for those of another program while its record is replayed, and what the record has not
+/// was changed by nobody.
 struct Absent;
 
 impl AgentHooks for Absent {}
 
-/// The hooks of an agent for one run.
+/// The hooks of an agent for one run, where it has any.
 ///
 /// # Errors
-/// [`HookError`] when there are none, or a hook server does not say what it has.
+/// [`HookError`] when they are missing, or a hook server does not say what it has.
 pub(super) async fn open(
     source: &HookSource,
     offline: bool,
     door: &Door,
     cx: &Cx,
-) -> Result<Arc<dyn AgentHooks>, HookError> {
+) -> Result<Option<Arc<dyn AgentHooks>>, HookError> {
     let inner: Arc<dyn AgentHooks> = match source {
         HookSource::Own(hooks) => hooks.clone(),
-        HookSource::Missing(_) if offline => Arc::new(Absent),
+        HookSource::Class | HookSource::Missing(_) if offline => Arc::new(Absent),
+        HookSource::Class => return Ok(None),
         HookSource::Missing(problem) => return Err(HookError(problem.to_string())),
         HookSource::Server(server) => {
             let recorded = door.begin::<Description>(cx, "hook", Effect::Read, "describe").await;
@@ -61,12 +66,15 @@ pub(super) async fn open(
             Arc::new(server.hooks(description))
         }
     };
-    Ok(Arc::new(RecordedHooks { inner, door: door.clone() }))
+    let is_absent = offline && matches!(source, HookSource::Class | HookSource::Missing(_));
+    Ok(Some(Arc::new(RecordedHooks { inner, is_absent, door: door.clone() })))
 }
 
 /// Hooks whose answers are recorded.
 struct RecordedHooks {
     inner: Arc<dyn AgentHooks>,
+    /// Whether the inner ones only stand for others.
+    is_absent: bool,
     door: Door,
 }
 
@@ -84,6 +92,9 @@ impl RecordedHooks {
         work: impl FnOnce() -> BoxFuture<'w, Result<T, HookError>> + Send,
         cx: &HookCx,
     ) -> Result<T, HookError> {
+        if self.is_absent && self.door.standing(&cx.cx, "hook", name) == Standing::Never {
+            return work().await;
+        }
         let shut = |shut: super::recorded::Shut| HookError(shut.to_string());
         if let Some(given) = self.door.begin::<Given<T>>(&cx.cx, "hook", Effect::Read, name).await.map_err(shut)? {
             given.said.into_iter().for_each(|text| cx.say(text));
@@ -92,6 +103,26 @@ impl RecordedHooks {
         let given = Given { result: work().await.map_err(|error| error.0), said: cx.said() };
         self.door.finish(&cx.cx, &given).await.map_err(shut)?;
         given.result.map_err(HookError)
+    }
+
+    /// What may have to be waited for. On the way to saying so a hook may speak: one that has its record is not asked, and nor is
+    /// one that has none where nobody is.
+    fn later<'w, T: Serialize + DeserializeOwned + Send + Sync + 'w>(
+        &'w self,
+        name: &'static str,
+        ask: impl FnOnce() -> Later<'w, T> + Send + 'w,
+        cx: &'w HookCx,
+    ) -> Later<'w, T> {
+        let work: Box<dyn FnOnce() -> BoxFuture<'w, Result<Option<T>, HookError>> + Send + 'w> =
+            match self.door.standing(&cx.cx, "hook", name) {
+                Standing::Never => return None,
+                Standing::Open => {
+                    let work = ask()?;
+                    Box::new(move || work)
+                }
+                Standing::Done => Box::new(move || ask().unwrap_or_else(|| Box::pin(ready(Ok(None))))),
+            };
+        Some(Box::pin(self.recorded(name, work, cx)))
     }
 }
 
@@ -153,8 +184,7 @@ impl AgentHooks for RecordedHooks {
         self.inner.prompt(usual, input)
     }
     fn slot_tool_later<'a>(&'a self, slot: &'a SlotDef, usual: &'a ToolSpec, cx: &'a HookCx) -> Later<'a, ToolSpec> {
-        let work = self.inner.slot_tool_later(slot, usual, cx)?;
-        Some(Box::pin(self.recorded("slot_tool", move || work, cx)))
+        self.later("slot_tool", move || self.inner.slot_tool_later(slot, usual, cx), cx)
     }
     fn tools_later<'a>(
         &'a self,
@@ -162,8 +192,7 @@ impl AgentHooks for RecordedHooks {
         input: &'a AgentInput,
         cx: &'a HookCx,
     ) -> Later<'a, Vec<ToolSpec>> {
-        let work = self.inner.tools_later(usual, input, cx)?;
-        Some(Box::pin(self.recorded("tools", move || work, cx)))
+        self.later("tools", move || self.inner.tools_later(usual, input, cx), cx)
     }
     fn messages_later<'a>(
         &'a self,
@@ -171,11 +200,9 @@ impl AgentHooks for RecordedHooks {
         input: &'a AgentInput,
         cx: &'a HookCx,
     ) -> Later<'a, Vec<Arc<ChatMessage>>> {
-        let work = self.inner.messages_later(usual, input, cx)?;
-        Some(Box::pin(self.recorded("messages", move || work, cx)))
+        self.later("messages", move || self.inner.messages_later(usual, input, cx), cx)
     }
     fn prompt_later<'a>(&'a self, usual: &'a str, input: &'a AgentInput, cx: &'a HookCx) -> Later<'a, String> {
-        let work = self.inner.prompt_later(usual, input, cx)?;
-        Some(Box::pin(self.recorded("prompt", move || work, cx)))
+        self.later("prompt", move || self.inner.prompt_later(usual, input, cx), cx)
     }
 }

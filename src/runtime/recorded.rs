@@ -27,7 +27,7 @@ use crate::{
     effect::Effect,
     failpoint,
     llm::{Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelProfile},
-    store::{Begun, Journal, StoreError},
+    store::{Begun, Journal, Standing, StoreError},
     tools::{ArgumentCheck, FailureKind, Progress, Tool, ToolCx, ToolFailure, ToolOutcome, ToolSpec},
 };
 
@@ -113,6 +113,11 @@ impl Door {
                 Err(error.into())
             }
         }
+    }
+
+    /// What is known of an effect before it begins.
+    pub(super) fn standing(&self, cx: &Cx, kind: &str, request: &str) -> Standing {
+        self.journal.standing(&cx.key, kind, request)
     }
 
     /// Records what came of it.

@@ -93,7 +93,7 @@ pub(super) async fn run(task: AgentTask<'_>, scene: &Scene<'_>, sink: &mut TurnS
     let Scene { parts, conversation, number, door, .. } = *scene;
     let name = task.call.agent.as_str();
     let Some(remote) = &task.definition.remote else {
-        return failed("A0511", format!("agent {name}: it has no card"));
+        return failed(task.call, "A0511", format!("agent {name}: it has no card"));
     };
     let peer = RecordedPeer {
         inner: parts.remotes.get(name).cloned(),

@@ -39,6 +39,17 @@ pub enum Begun {
     OtherBuild,
 }
 
+/// What is known of a step before it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has an outcome.
+    Done,
+    /// It has none.
+    Open,
+    /// It has none, and never gets one: nothing leaves here.
+    Never,
+}
+
 /// The recorded door of one turn. Decorators of models, tools and actions hold it; the loop behind them does not know it.
 pub trait Journal: Send + Sync {
     /// Asks whether the effect at `key` may leave. `kind` is one of the kinds of [`JournalRecord`], `request` the hash of what
@@ -53,6 +64,12 @@ pub trait Journal: Send + Sync {
         effect: Effect,
         request: &'a str,
     ) -> BoxFuture<'a, Result<Begun, StoreError>>;
+
+    /// What is known of the effect at `key`, without beginning it: whoever may find that there is nothing to be done asks this first.
+    fn standing(&self, key: &StepKey, kind: &str, request: &str) -> Standing {
+        let _ = (key, kind, request);
+        Standing::Open
+    }
 
     /// Records the outcome, JSON text, of an effect that began. *Cancellation*: the outcome may be lost; the step is then as
     /// after a crash.
@@ -280,6 +297,12 @@ impl Journal for TurnJournal {
         request: &'a str,
     ) -> BoxFuture<'a, Result<Begun, StoreError>> {
         Box::pin(self.begin_step(key, kind, effect, request))
+    }
+
+    fn standing(&self, key: &StepKey, _: &str, _: &str) -> Standing {
+        let state = self.lock();
+        let done = state.known.get(key).is_some_and(|known| known.record.outcome.is_some());
+        if done { Standing::Done } else { Standing::Open }
     }
 
     fn finish<'a>(

@@ -28,7 +28,7 @@ pub(crate) use self::journal::OFFERED;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
 pub use self::{
-    journal::{Begun, Journal, TurnJournal},
+    journal::{Begun, Journal, Standing, TurnJournal},
     location::{Location, open},
     memory::MemoryStore,
     replay::ReplayJournal,

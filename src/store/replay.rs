@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use segue_engine::time::Timestamp;
 
 use super::{
-    Begun, Journal, JournalRecord, StoreError,
+    Begun, Journal, JournalRecord, Standing, StoreError,
     journal::{SPEAKING, answer},
 };
 use crate::{cx::StepKey, effect::Effect};
@@ -60,6 +60,10 @@ impl Journal for ReplayJournal {
         request: &'a str,
     ) -> BoxFuture<'a, Result<Begun, StoreError>> {
         Box::pin(async move { self.look_up(key, kind, request) })
+    }
+
+    fn standing(&self, key: &StepKey, _: &str, _: &str) -> Standing {
+        if self.records.contains_key(key) { Standing::Done } else { Standing::Never }
     }
 
     fn finish<'a>(&'a self, _: &'a StepKey, _: Arc<str>, _: Timestamp) -> BoxFuture<'a, Result<(), StoreError>> {

@@ -2,6 +2,8 @@
 //! writes finishes and is recorded, the agent waits, what counted stays, the next message goes on from there, and a replay
 //! and another process see the same.
 
+mod hooks;
+
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},

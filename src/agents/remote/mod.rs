@@ -78,16 +78,22 @@ pub async fn run(
             let message = message::of(task, remote, &memory);
             peer.send(&Outgoing { message, report_to: None }, &step.step("send")).await
         };
-        let result = match accepted {
-            Ok(accepted) => followed(peer, accepted, &mut memory, &mut told, &step).await,
-            Err(fault) => Err(fault),
-        };
-        let again = match &result {
-            Ok(came) => outcome::is_repeatable(came),
-            Err(fault) => fault.may_be_repeated(),
+        // Once a task was taken, only who runs it can say that it may be begun anew: how asking for it failed tells nothing.
+        let (result, again) = match accepted {
+            Ok(accepted) => {
+                let came = followed(peer, accepted, &mut memory, &mut told, &step).await;
+                let again = came.as_ref().is_ok_and(outcome::is_repeatable);
+                (came, again)
+            }
+            Err(fault) => {
+                let again = fault.may_be_repeated();
+                (Err(fault), again)
+            }
         };
         if again && attempt + 1 < limits::A2A_TRIES && !cx.cancel.is_cancelled() {
-            memory.forget_task();
+            if result.is_ok() {
+                memory.forget_task();
+            }
             let wait = limits::A2A_TRY_PAUSE * 2_u32.pow(attempt);
             if cx.wait(cx.clock.sleep(cx.clock.deadline(wait))).await.is_ok() {
                 continue;
@@ -115,19 +121,18 @@ pub async fn run_hooked(
         Ok(hooked) => hooked,
         Err(error) => {
             let status = AgentStatus::Finished;
-            let nothing = AgentOutcome { status, events: said, data: Json::Null, metadata: task.call.metadata.clone() };
-            return hooked::failed(nothing, &error);
+            let nothing = AgentOutcome { status, events: said, data: Json::Null, metadata: task.call.kept() };
+            return hooked::failed(nothing, &error, cx);
         }
     };
     let call = hooked.call(task);
     let task = hooked.task(task, &call);
     let mut outcome = run(&task, remote, peer, out, &cx.step("remote")).await;
     outcome.events.splice(0..0, said);
-    if outcome.status == AgentStatus::AwaitingUser {
-        // What hooks kept for the next run stays; where the remote task stands is for this run to say.
-        let kept = call.metadata.iter().filter(|(key, _)| !is_own(key));
-        outcome.metadata.extend(kept.map(|(key, value)| (key.clone(), value.clone())));
-    }
+    // What hooks kept for the next run stays, however this one ends: a stopped one goes on, and a hook may keep a finished one
+    // open. Where the remote task stands is for this run to say.
+    let kept = call.metadata.iter().filter(|(key, _)| !is_own(key));
+    outcome.metadata.extend(kept.map(|(key, value)| (key.clone(), value.clone())));
     let mut outcome = hooked::close(&**hooks, &task, true, outcome, out, cx).await;
     if outcome.status == AgentStatus::Finished {
         // A hook may have ended what stands open elsewhere: the next run begins a task of its own.

@@ -326,6 +326,29 @@ async fn faults_have_codes_and_only_safe_ones_are_tried_again() {
 }
 
 #[tokio::test]
+async fn a_task_that_was_taken_is_not_begun_anew_because_asking_for_it_failed() {
+    use crate::a2a::codes;
+    for kind in [FaultKind::Status(503), FaultKind::Protocol(codes::INTERNAL), FaultKind::Unreachable] {
+        let peer = Given::firsts((0..3).map(|_| told("working", "")));
+        peer.ends.lock().unwrap().push_back((vec![], Err(fault(kind.clone()))));
+        let outcome = World::new("").run(&peer).await;
+        let wanted = if kind == FaultKind::Unreachable { "A0511" } else { "A0512" };
+        assert_eq!((code(&outcome), peer.sent().len()), (wanted, 1), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_surely_was_not_taken_goes_to_the_same_task_again() {
+    let mut world = World::new("");
+    let gone = || Err(fault(FaultKind::Unreachable));
+    let peer = Given::firsts([told("input-required", "How many?"), gone(), gone(), told("completed", "Done.")]);
+    world.run(&peer).await;
+    assert_eq!(world.run(&peer).await.status, AgentStatus::Finished);
+    let tasks: Vec<_> = peer.sent().into_iter().map(|message| message.task_id).collect();
+    assert_eq!(tasks, [None, Some("t".to_owned()), Some("t".to_owned()), Some("t".to_owned())]);
+}
+
+#[tokio::test]
 async fn a_task_that_did_not_end_in_time_is_stopped_or_goes_on_where_it_may_report() {
     let peer = Given::firsts([told("working", "")]);
     peer.ends.lock().unwrap().push_back((vec![], Err(fault(FaultKind::Late))));
@@ -462,6 +485,41 @@ async fn hooks_look_at_what_a_remote_agent_is_told_and_at_what_it_answers() {
         .iter()
         .any(|event| matches!(&event.kind, EventKind::Slot { name, .. } if name.as_str() == "price"));
     assert!(set, "{:?}", second.events);
+}
+
+#[tokio::test]
+async fn what_hooks_keep_stays_while_the_task_works_on_and_when_the_turn_is_stopped() {
+    let mut world = World::new("  push_notification_url: https://example.org\n");
+    let cx = Cx::new(world.clock.clone(), Duration::from_secs(600));
+    let hooks: Arc<dyn AgentHooks> = Arc::new(Keeps);
+    let peer = Given::firsts([told("input-required", "How many?"), told("working", ""), told("working", "")]);
+    let late = || (vec![], Err(fault(FaultKind::Late)));
+    peer.ends.lock().unwrap().extend([(vec![], Ok(task(said("input-required", "How many?"), json!([])))), late()]);
+    for status in [AgentStatus::AwaitingUser, AgentStatus::Yielded] {
+        let outcome = world.run_with(&peer, Some(hooks.clone()), &cx).await;
+        assert_eq!((outcome.status, &outcome.metadata["rounds"]), (status, &json!(1)));
+    }
+    peer.ends.lock().unwrap().push_back((vec![], Err(fault(FaultKind::Cancelled))));
+    let outcome = world.run_with(&peer, Some(hooks), &cx).await;
+    assert!(matches!(outcome.status, AgentStatus::Cancelled { .. }), "{:?}", outcome.status);
+    assert_eq!((outcome.metadata.get("task_id"), &outcome.metadata["rounds"]), (None, &json!(1)));
+}
+
+/// Keeps something once.
+struct Keeps;
+
+impl AgentHooks for Keeps {
+    fn process_agent_output<'a>(
+        &'a self,
+        output: &'a AgentOutput,
+        _: &'a HookCx,
+    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
+        let mut change = OutputChange::default();
+        if output.message.is_some() {
+            change.metadata.insert("rounds".into(), json!(1));
+        }
+        Box::pin(std::future::ready(Ok(change)))
+    }
 }
 
 #[tokio::test]

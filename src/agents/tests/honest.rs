@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use segue_engine::conversation::{AgentStatus, BotKind};
+use segue_engine::conversation::{AgentOutcome, AgentStatus, BotKind, Event, EventKind};
 use serde_json::json;
 
-use super::world::{World, calls, said, text};
-use crate::{agents::step, conversation::ReplyPiece};
+use super::world::{World, calls, code, said, text};
+use crate::{
+    agents::step,
+    conversation::ReplyPiece,
+    llm::{Answer, Finish, scripted::Step},
+};
 
 const SLOW: &str = "configuration:\n  filler_after: {default: 3, silent: false}\n";
 const REPAIR: &str = "configuration:\n  grounded: repair\n  tools:\n    find: { effect: write }\n";
@@ -177,4 +181,47 @@ async fn a_failed_effect_proves_nothing_and_a_claim_before_its_call_is_not_said(
     let outcome = world.run().await;
     assert_eq!(outcome.status, AgentStatus::Finished);
     assert_eq!(said(&outcome), [(BotKind::FinalResponse, "It did not work.".into())]);
+}
+
+/// What is left of an answer that was stopped before its end.
+fn stopped(finish: Finish, text: &str) -> Step {
+    Step::from(Answer { finish, ..Answer::text(text) })
+}
+
+/// Texts of an outcome, and whether each was cut.
+fn cuts(outcome: &AgentOutcome) -> Vec<(String, bool)> {
+    let bot = |event: &Event| match &event.kind {
+        EventKind::Bot(bot) => Some((bot.reply.text.as_deref().unwrap_or_default().to_owned(), bot.cut)),
+        _ => None,
+    };
+    outcome.events.iter().filter_map(bot).collect()
+}
+
+#[tokio::test]
+async fn l17_a_claim_that_the_filter_cut_is_not_asked_for_again() {
+    for whole in [false, true] {
+        let steps = vec![stopped(Finish::ContentFilter, "One moment. I've booked NW-1.")];
+        let mut world = World::new("search", REPAIR, "book it", steps);
+        world.sink.whole = whole;
+        let outcome = world.run().await;
+        assert_eq!(code(&outcome), step::MODEL);
+        let seen = if whole { vec![] } else { vec![("One moment.".to_owned(), true)] };
+        assert_eq!(cuts(&outcome), seen);
+    }
+}
+
+#[tokio::test]
+async fn l17_l19_a_closing_line_that_was_cut_is_not_called_whole() {
+    for (whole, finish, seen) in [
+        (false, Finish::ContentFilter, vec![("All is do".to_owned(), true)]),
+        (true, Finish::ContentFilter, vec![]),
+        (false, Finish::Length, vec![("All is do".to_owned(), true)]),
+        (true, Finish::Length, vec![("All is do".to_owned(), true)]),
+    ] {
+        let steps = vec![calls("", &[("task_completed", json!({}))]), stopped(finish, "All is do")];
+        let mut world = World::new("search", "", "go", steps);
+        world.sink.whole = whole;
+        let outcome = world.run().await;
+        assert_eq!((outcome.status.clone(), cuts(&outcome)), (AgentStatus::Finished, seen), "{whole} {finish:?}");
+    }
 }

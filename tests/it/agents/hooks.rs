@@ -8,8 +8,8 @@ use std::sync::{
 use axum::{Json as Body, Router, routing::post};
 use segue::{
     Assistant, BoxFuture, Effect, Incoming, NoSink, ToolCx, ToolOutcome, ToolOutput, ToolSpec,
-    agents::hooks::{AgentHooks, AgentInput, HookCx, HookError, HookEvent, ToolBatch},
-    llm::{Answer, Arguments, Finish, ToolCall},
+    agents::hooks::{AgentHooks, AgentInput, HookCx, HookError, HookEvent, Later, ToolBatch},
+    llm::{self, Answer, Arguments, Finish, ToolCall},
     testing::{ScriptedLlm, StrictLlm, World},
     tools::registry::FunctionTool,
 };
@@ -114,6 +114,79 @@ async fn registered_hooks_are_found_by_name_also_by_the_path_of_a_python_class_a
         let asked = hooks.0.load(Ordering::SeqCst);
         assert!(assistant.replay(&"u".into()).await.unwrap().is_none());
         assert_eq!((asked, hooks.0.load(Ordering::SeqCst)), (2, 2), "a replay reads the record");
+    }
+}
+
+/// Hooks that have to be waited for, and say something before they give anything to wait for.
+#[derive(Default)]
+struct Thinking {
+    asked: AtomicUsize,
+    rest: Counting,
+}
+
+impl AgentHooks for Thinking {
+    fn process_input<'a>(&'a self, input: AgentInput, cx: &'a HookCx) -> BoxFuture<'a, Result<AgentInput, HookError>> {
+        self.rest.process_input(input, cx)
+    }
+    fn process_tool_output<'a>(
+        &'a self,
+        batch: &'a ToolBatch,
+        cx: &'a HookCx,
+    ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
+        self.rest.process_tool_output(batch, cx)
+    }
+    fn custom_tools(&self) -> Vec<Arc<dyn segue::Tool>> {
+        self.rest.custom_tools()
+    }
+    fn tools_later<'a>(
+        &'a self,
+        usual: &'a [llm::ToolSpec],
+        _: &'a AgentInput,
+        cx: &'a HookCx,
+    ) -> Later<'a, Vec<llm::ToolSpec>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        cx.say("Looking for tools.");
+        let own = usual.iter().map(|tool| llm::ToolSpec { description: "Does it.".into(), ..tool.clone() }).collect();
+        Some(Box::pin(std::future::ready(Ok(Some(own)))))
+    }
+    fn prompt_later<'a>(&'a self, usual: &'a str, _: &'a AgentInput, cx: &'a HookCx) -> Later<'a, String> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        cx.say("Thinking.");
+        Some(Box::pin(std::future::ready(Ok(Some(format!("{usual}\nYou are polite."))))))
+    }
+    fn messages_later<'a>(
+        &'a self,
+        _: &'a [Arc<llm::ChatMessage>],
+        _: &'a AgentInput,
+        cx: &'a HookCx,
+    ) -> Later<'a, Vec<Arc<llm::ChatMessage>>> {
+        // Not every time is there anything to wait for.
+        if self.asked.fetch_add(1, Ordering::SeqCst) == 2 {
+            return None;
+        }
+        cx.say("One moment.");
+        Some(Box::pin(std::future::ready(Ok(None))))
+    }
+}
+
+#[tokio::test]
+async fn a_replay_asks_no_hook_whether_it_has_to_be_waited_for_and_needs_none() {
+    for module in ["my_hooks", "agents.finder.Finder"] {
+        let store = Arc::new(segue::MemoryStore::default());
+        let of = || builder(&format!("{{module: {module}}}")).unwrap().store(store.clone()).seeds(|| 7);
+        let hooks = Arc::new(Thinking::default());
+        let assistant = of().hooks(module, hooks.clone()).model(script()).build().unwrap();
+        let (texts, _) = found(&assistant).await;
+        let wanted = ["Right away.", "Looking for tools.", "Thinking.", "One moment.", "There you are."];
+        assert_eq!(texts[..5], wanted.map(str::to_owned), "{texts:?}");
+        let asked = hooks.asked.load(Ordering::SeqCst);
+        let replayed = assistant.replay(&"u".into()).await.unwrap();
+        assert!(replayed.is_none(), "{module}: {replayed:?}");
+        assert_eq!(hooks.asked.load(Ordering::SeqCst), asked, "a replay asks nobody");
+        // The program `segue` knows none of the hooks of another one.
+        let other = of().model(Arc::new(ScriptedLlm::strict(["never"]))).build().unwrap();
+        let replayed = other.replay(&"u".into()).await.unwrap();
+        assert!(replayed.is_none(), "{module}, without hooks: {replayed:?}");
     }
 }
 

@@ -192,6 +192,17 @@ pub struct AgentCall {
     pub at: Timestamp,
 }
 
+impl AgentCall {
+    /// What stays in the frame when nothing was done for this message. A call that waits goes on waiting, but not after a no.
+    pub fn kept(&self) -> Map<String, Json> {
+        let mut kept = self.metadata.clone();
+        if self.confirmed == Some(false) {
+            kept.shift_remove(HELD);
+        }
+        kept
+    }
+}
+
 /// The key of an agent's metadata under which the calls stand that wait for the user's yes: a list of [`HeldCall`].
 pub const HELD: &str = "held_calls";
 
