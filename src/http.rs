@@ -53,10 +53,16 @@ impl Outbound {
         self.0.usual.get_or_init(made).as_ref().map_err(Clone::clone)
     }
 
-    /// The host of `url` gave no answer: the next connection to it begins with the next of its addresses.
-    pub fn try_next_address(&self, url: &reqwest::Url) {
+    /// Which of its addresses a connection to the host of `url` begins with, for [`try_next_address`](Self::try_next_address).
+    pub fn next_address(&self, url: &reqwest::Url) -> usize {
+        url.host_str().map_or(0, |host| self.0.addresses.passed_over(host))
+    }
+
+    /// The host of `url` gave no answer to what began with the address `tried`: the next connection to it begins with the one
+    /// after that.
+    pub fn try_next_address(&self, url: &reqwest::Url, tried: usize) {
         if let Some(host) = url.host_str() {
-            self.0.addresses.failed(host);
+            self.0.addresses.failed(host, tried);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use prost::Message;
+use reqwest::Url;
 use segue_engine::conversation::StepError;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json, value::RawValue};
@@ -273,14 +274,14 @@ impl Wire {
         error.message
     }
 
-    /// A caller that says who we are; parameters go beside the request, since gRPC has no query. The words of an error never
-    /// hold the address: it may hold a token.
+    /// A caller that says who we are; parameters go beside the request, since gRPC has no query, and so do those that stand in
+    /// the address. The words of an error never hold the address: it may hold a token.
     fn caller(&self, url: &str) -> Result<Caller, String> {
         let unfit = "`url` of `action_endpoint` cannot be asked".to_owned();
-        let url = crate::http::destination(&address(url)).map_err(|_| unfit.clone())?;
+        let (url, own) = place(url).ok_or_else(|| unfit.clone())?;
         let client = self.http.as_ref().map_err(Clone::clone)?.http2().map_err(|error| error.to_string())?;
         let mut caller = Caller::new(client.clone(), url.as_str()).map_err(|_| unfit)?;
-        for (name, value) in self.params.iter().chain(&self.headers) {
+        for (name, value) in own.iter().chain(&self.params).chain(&self.headers) {
             caller = caller.with_header(name, value)?;
         }
         if let Some((user, password)) = &self.basic {
@@ -289,6 +290,17 @@ impl Wire {
         }
         Ok(caller)
     }
+}
+
+/// Host and port of an address, and the parameters in it. A path says nothing here: the one of the webhook over HTTP is often
+/// left standing, and the library's own client passes it by as well.
+fn place(url: &str) -> Option<(Url, Vec<(String, Secret)>)> {
+    let mut url = crate::http::destination(&address(url)).ok()?;
+    let own = url.query_pairs().map(|(name, value)| (name.into_owned(), Secret::new(value.into_owned()))).collect();
+    url.set_query(None);
+    url.set_fragment(None);
+    url.set_path("");
+    Some((url, own))
 }
 
 /// A refusal in the terms of HTTP, which say the same: the library writes what it would write there into the words of the status.
@@ -337,6 +349,19 @@ mod tests {
         ] {
             let Answer::Outcome(ActionOutcome::Failed(error)) = read(code, message) else { unreachable!("{code:?}") };
             assert_eq!((error.code.as_str(), error.may_have_run), wanted, "{code:?} {message}");
+        }
+    }
+
+    #[test]
+    fn of_an_address_host_and_port_are_asked_and_parameters_are_told() {
+        for (written, asked, told) in [
+            ("grpc://host:5055", "http://host:5055/", vec![]),
+            ("grpc://host:5055?token=x", "http://host:5055/", vec![("token", "x")]),
+            ("grpcs://host:5055/webhook?token=a%20b&k=1", "https://host:5055/", vec![("token", "a b"), ("k", "1")]),
+        ] {
+            let (url, own) = place(written).unwrap();
+            let own: Vec<_> = own.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+            assert_eq!((url.as_str(), own), (asked, told));
         }
     }
 

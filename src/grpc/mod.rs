@@ -39,7 +39,8 @@ pub struct Caller {
 type Item<M> = Result<M, Trouble>;
 
 impl Caller {
-    /// For the server at this address, of the scheme `http` or `https`; a path goes before the paths of methods.
+    /// For the server at this address, of the scheme `http` or `https`; a path goes before the paths of methods, and a query is
+    /// refused: there is no place for it.
     ///
     /// # Errors
     /// In words: the address cannot be asked.
@@ -47,6 +48,9 @@ impl Caller {
         let origin: Uri = address.trim_end_matches('/').parse().map_err(|error| format!("{error}"))?;
         if origin.scheme().is_none() || origin.authority().is_none() {
             return Err("it needs a scheme and a host".to_owned());
+        }
+        if origin.query().is_some() {
+            return Err("its address has a query (after `?`), which gRPC does not carry".to_owned());
         }
         Ok(Self { carrier: Carrier(client), origin, headers: Vec::new() })
     }

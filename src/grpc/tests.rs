@@ -30,6 +30,16 @@ fn an_address_without_a_scheme_goes_by_tls_except_to_this_machine() {
     }
 }
 
+#[test]
+fn an_address_with_a_query_is_refused() {
+    let caller = |address| Caller::new(Outbound::new().http2().unwrap().clone(), address).map(|_| ());
+    assert_eq!((caller("http://h:1"), caller("http://h:1/under")), (Ok(()), Ok(())));
+    for address in ["http://h:1?token=x", "http://h:1/?token=x"] {
+        let error = caller(address).unwrap_err();
+        assert!(error.contains("query") && !error.contains("token"), "{error}");
+    }
+}
+
 /// What comes is answered as it came, with the header `x-key` beside, but for a few words.
 async fn answer(request: tonic::Request<Value>) -> Result<tonic::Response<Value>, Status> {
     let key = request.metadata().get("x-key").and_then(|key| key.to_str().ok()).map(str::to_owned);

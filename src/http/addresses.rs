@@ -42,10 +42,17 @@ impl Addresses {
         Self { known: Some((host.into(), found.into())), ..Self::default() }
     }
 
-    /// The address that was tried first for `host` is tried last from now on.
-    pub(super) fn failed(&self, host: &str) {
+    /// How many of the addresses of `host` are tried last, as things stand.
+    pub(super) fn passed_over(&self, host: &str) -> usize {
+        self.counter(host).map_or(0, |counter| counter.load(Ordering::Relaxed))
+    }
+
+    /// The address that was tried first for `host` when so many were passed over is tried last from now on. Several that were
+    /// under way to it together tell of one failure.
+    pub(super) fn failed(&self, host: &str, passed_over: usize) {
         if let Some(counter) = self.counter(host) {
-            counter.fetch_add(1, Ordering::Relaxed);
+            let next = passed_over.wrapping_add(1);
+            let _ = counter.compare_exchange(passed_over, next, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
@@ -72,9 +79,8 @@ impl Resolve for Addresses {
         Box::pin(async move {
             let host = name.as_str();
             let mut found = this.find(host).await?;
-            let first = this.counter(host).map_or(0, |counter| counter.load(Ordering::Relaxed));
             if !found.is_empty() {
-                let first = first % found.len();
+                let first = this.passed_over(host) % found.len();
                 found.rotate_left(first);
             }
             Ok(Box::new(found.into_iter()) as Addrs)
@@ -94,10 +100,14 @@ mod tests {
         let order = || async { addresses.resolve("models.test".parse().unwrap()).await.unwrap().collect::<Vec<_>>() };
         assert_eq!(order().await, all, "as they are found");
         assert_eq!(order().await, all, "while nothing fails");
-        addresses.failed("Models.test");
+        let before = addresses.passed_over("models.test");
+        addresses.failed("Models.test", before);
         assert_eq!(order().await, [all[1], all[2], all[0]]);
-        addresses.failed("models.test");
-        addresses.failed("models.test");
+        addresses.failed("models.test", before);
+        assert_eq!(order().await, [all[1], all[2], all[0]], "who was under way to the same one tells nothing new");
+        for _ in 0..2 {
+            addresses.failed("models.test", addresses.passed_over("models.test"));
+        }
         assert_eq!(order().await, all, "all of them in turn");
     }
 }

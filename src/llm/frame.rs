@@ -74,9 +74,10 @@ impl Frame {
         let client = self.outbound.client().map_err(|e| LlmError::new(LlmErrorKind::Unreachable).because(e))?;
         let post = client.post(self.url.clone()).headers(self.headers.clone()).body(body);
         let waiting = Cx { deadline: cx.deadline.min(first), ..cx.clone() };
+        let tried = self.outbound.next_address(&self.url);
         let sent = waiting.wait(post.send()).await.map_err(|stopped| overdue(stopped, first, cx))?;
         let answer = sent.map_err(|error| {
-            self.outbound.try_next_address(&self.url);
+            self.outbound.try_next_address(&self.url, tried);
             unreachable(error)
         })?;
         if answer.status().is_success() { Ok(answer) } else { Err(refusal(answer, &waiting).await) }

@@ -116,7 +116,7 @@ async fn the_tool_sees_the_shorter_deadline_and_may_use_the_grace_to_report() {
 async fn a_call_that_tells_how_far_it_is_outlives_its_limit_but_not_the_total() {
     const SECOND: Duration = Duration::from_secs(1);
     // How often it tells, by how much its news grow, and how long it may take at most: what comes of it, after how long.
-    for (tells, grows, ends) in [(20, 1.0, "done"), (20, 0.0, "11 s"), (200, 1.0, "45 s"), (3, 1.0, "13 s")] {
+    for (tells, grows, ends) in [(20, 1.0, "done"), (20, 0.0, "11 s"), (200, 1.0, "45 s")] {
         let clock = ManualClock::new();
         let time = clock.clone();
         let set = one(Effect::Read, move |_, inner: ToolCx| {
@@ -133,10 +133,6 @@ async fn a_call_that_tells_how_far_it_is_outlives_its_limit_but_not_the_total() 
                     if inner.cx.remaining().is_zero() {
                         return ToolOutcome::failed(FailureKind::Timeout, format!("{:?}", time.elapsed()));
                     }
-                }
-                if tells < 20 {
-                    time.advance(10 * SECOND);
-                    return ToolOutcome::failed(FailureKind::Timeout, format!("{:?}", time.elapsed()));
                 }
                 ToolOutcome::Done(ToolOutput::text("done"))
             }

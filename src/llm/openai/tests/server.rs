@@ -338,6 +338,34 @@ async fn the_next_address_of_a_host_is_tried() {
     }
 }
 
+/// Both were on their way to the first address when it hung up: its failure is one, and what comes next goes to the second.
+#[tokio::test]
+async fn two_that_fail_together_go_on_to_the_same_next_address() {
+    let (dead, alive) =
+        (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let outbound = Outbound::knowing("models.test", &[dead.local_addr().unwrap(), alive.local_addr().unwrap()]);
+    let around = Surroundings { outbound, ..Surroundings::default() };
+    let model = OpenAi::new(&entry("http://models.test/v1"), &around).unwrap();
+    let clock = ManualClock::new();
+    let cx = clock.cx(Duration::from_secs(60));
+    let hangs_up = async { drop((dead.accept().await.unwrap(), dead.accept().await.unwrap())) };
+    let (first, second, ()) = tokio::join!(model.chat(hello(), &cx), model.chat(hello(), &cx), hangs_up);
+    for failed in [first, second] {
+        assert_eq!(failed.unwrap_err().kind, LlmErrorKind::Unreachable);
+    }
+    let answers = async {
+        let (mut stream, _) = tokio::select! {
+            accepted = alive.accept() => accepted.unwrap(),
+            _ = dead.accept() => panic!("the address that failed is asked again"),
+        };
+        request(&mut stream).await;
+        stream.write_all(format!("{HEAD}{EVENT}{STOP}data: [DONE]\n\n").as_bytes()).await.unwrap();
+    };
+    let asks = async { model.chat(hello(), &cx).await.unwrap().finish().await };
+    let (answer, ()) = tokio::join!(asks, answers);
+    assert_eq!(&*answer.unwrap().text, "hi");
+}
+
 #[tokio::test]
 async fn an_end_that_a_vendor_announces_stands_with_the_answer() {
     let (base, orders, _requests) = server().await;
