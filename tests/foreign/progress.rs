@@ -20,8 +20,8 @@ const DOMAIN: &str = "
 version: '3.1'
 intents: [work, ask]
 slots:
-  duration: {type: float, initial_value: 2, mappings: [{type: controlled}]}
-  steps: {type: float, initial_value: 5, mappings: [{type: controlled}]}
+  duration: {type: float, initial_value: 8, mappings: [{type: controlled}]}
+  steps: {type: float, initial_value: 8, mappings: [{type: controlled}]}
   said: {type: text, mappings: [{type: controlled}]}
 responses:
   utter_said: [{text: '{said}'}]
