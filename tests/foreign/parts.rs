@@ -179,6 +179,13 @@ impl Part {
         Self { child, lines }
     }
 
+    /// Halts it and its workers: it stays connected and answers nothing.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn halt(&self) {
+        let group = format!("-{}", self.child.id());
+        assert!(Command::new("kill").args(["-STOP", "--", &group]).status().unwrap().success());
+    }
+
     /// Writes one line to its standard input.
     pub(crate) fn say(&mut self, line: &str) {
         let stdin = self.child.stdin.as_mut().unwrap();
