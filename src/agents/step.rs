@@ -114,7 +114,6 @@ impl Step {
             };
             return Decision::Finish { status, spoken: spoken.broken_off(), kind };
         }
-        spoken.cut = answer.finish == Finish::Length;
         if !answer.lost_calls.is_empty() && !self.lengthened && spoken.text.is_empty() {
             // Cut inside a call: once more with room. Nothing of the call may run (reliability.md L10, L19).
             self.lengthened = true;
@@ -125,6 +124,8 @@ impl Step {
             self.empty = 0;
             return Decision::Act(answer, spoken);
         }
+        // Text before a call is whole: it was the calls that the limit cut.
+        spoken.cut = answer.finish == Finish::Length;
         if self.closing {
             return Decision::Finish { status: AgentStatus::Finished, spoken, kind: BotKind::FinalResponse };
         }

@@ -50,7 +50,10 @@ pub(super) async fn open(
 ) -> Result<Option<Arc<dyn AgentHooks>>, HookError> {
     let inner: Arc<dyn AgentHooks> = match source {
         HookSource::Own(hooks) => hooks.clone(),
-        HookSource::Class | HookSource::Missing(_) if offline => Arc::new(Absent),
+        HookSource::Class | HookSource::Missing(_) if offline => {
+            let inner = Arc::new(Absent);
+            return Ok(Some(Arc::new(RecordedHooks { inner, is_absent: true, door: door.clone() })));
+        }
         HookSource::Class => return Ok(None),
         HookSource::Missing(problem) => return Err(HookError(problem.to_string())),
         HookSource::Server(server) => {
@@ -66,8 +69,7 @@ pub(super) async fn open(
             Arc::new(server.hooks(description))
         }
     };
-    let is_absent = offline && matches!(source, HookSource::Class | HookSource::Missing(_));
-    Ok(Some(Arc::new(RecordedHooks { inner, is_absent, door: door.clone() })))
+    Ok(Some(Arc::new(RecordedHooks { inner, is_absent: false, door: door.clone() })))
 }
 
 /// Hooks whose answers are recorded.

@@ -333,6 +333,12 @@ async fn l10_l19_half_of_a_call_never_runs() {
     let row = Row::new(vec![vec!["start flow ask".into(), finished("The boat leaves at", Finish::Length)]]);
     told(&row.say("please ask the clerk").await, &["The boat leaves at"], &[], &[2]);
     assert_eq!(cut(&row).await, ["The boat leaves at"]);
+    // Text before a call is whole, wherever the limit fell after it.
+    let pays =
+        Answer { finish: Finish::Length, text: "One moment.".into(), lost_calls: vec!["pay".into()], ..paying(3) };
+    let row = Row::new(vec![vec!["start flow ask".into(), pays.into(), "Paid.".into()]]);
+    row.say("please ask the clerk").await;
+    assert!(cut(&row).await.is_empty());
 }
 
 /// An agent makes these calls; what it is told of each, what the user hears, and how often the tool ran.
