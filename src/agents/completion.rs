@@ -94,7 +94,7 @@ impl<'a> Ledger<'a> {
             cut: spoken.cut,
             ..BotMessage::default()
         };
-        self.event(EventKind::Bot(bot), cx);
+        self.event(EventKind::bot(bot), cx);
     }
     /// Adds a tool's result for programs.
     pub(super) fn result(&mut self, name: &str, result: Json) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use segue_engine::{
-    conversation::{AgentCall, AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, FilledBy, Reply},
+    conversation::{AgentCall, AgentOutcome, AgentStatus, BotKind, Event, EventKind, FilledBy},
     ids::SlotName,
 };
 use tokio::sync::mpsc;
@@ -215,7 +215,7 @@ fn output(task: &AgentTask<'_>, outcome: &AgentOutcome) -> AgentOutput {
         AgentStatus::Cancelled { .. } => "cancelled",
     };
     let message = outcome.events.iter().rev().find_map(|event| match &event.kind {
-        EventKind::Bot(BotMessage { reply: Reply { text, .. }, .. }) => text.clone(),
+        EventKind::Bot(bot) => bot.reply.text.clone(),
         _ => None,
     });
     let json = |event: &Event| serde_json::to_value(event).unwrap_or_default();

@@ -193,7 +193,7 @@ impl<'a> Look<'a> {
     fn action(&self, wanted: &str) -> Verdict {
         let fits = |kind: &EventKind| match kind {
             EventKind::Action { name } => *name == *wanted,
-            EventKind::Bot(BotMessage { utter_action: Some(name), .. }) => **name == *wanted,
+            EventKind::Bot(bot) => bot.utter_action.as_deref().is_some_and(|name| name == wanted),
             _ => false,
         };
         match self.find(fits) {

@@ -32,7 +32,7 @@ impl Seen {
     /// Bot messages with the position of their events.
     pub(super) fn messages(&self) -> impl Iterator<Item = (usize, &BotMessage)> {
         self.events.iter().enumerate().filter_map(|(at, event)| match &event.kind {
-            EventKind::Bot(bot) => Some((at, bot)),
+            EventKind::Bot(bot) => Some((at, &**bot)),
             _ => None,
         })
     }
@@ -40,7 +40,9 @@ impl Seen {
     /// Who said the message at this position: its agent, else the last action before it.
     pub(super) fn source(&self, at: usize) -> Option<String> {
         let event = self.events.get(at)?;
-        if let EventKind::Bot(BotMessage { agent: Some(agent), .. }) = &event.kind {
+        if let EventKind::Bot(bot) = &event.kind
+            && let Some(agent) = &bot.agent
+        {
             return Some(agent.to_string());
         }
         self.events.iter().take(at).rev().find_map(|event| match &event.kind {

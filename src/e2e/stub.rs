@@ -166,7 +166,7 @@ impl AgentStub {
         for text in run.iter().flat_map(|run| &run.says) {
             let agent = Some(AgentName::from(&*self.card.name));
             let reply = Reply::text(text.clone());
-            events.push(event(EventKind::Bot(BotMessage { reply, kind, agent, ..BotMessage::default() })));
+            events.push(event(EventKind::bot(BotMessage { reply, kind, agent, ..BotMessage::default() })));
         }
         let status = match ends {
             StubEnd::AwaitingUser => AgentStatus::AwaitingUser,

@@ -42,7 +42,7 @@ fn open(data: &Map<String, Json>) -> Option<bool> {
 fn kind(data: &Map<String, Json>) -> Option<EventKind> {
     match text(data, "event")? {
         "user" => Some(EventKind::User(user(data))),
-        "bot" => Some(EventKind::Bot(bot(data))),
+        "bot" => Some(EventKind::bot(bot(data))),
         "slot" => Some(slot(data)?),
         "session_ended" => {
             let reason = metadata(data).and_then(|metadata| text(metadata, "_reason")).map(str::to_owned);

@@ -80,7 +80,7 @@ impl Scene {
         self
     }
     fn says(mut self, text: &str) -> Self {
-        self.apply(EventKind::Bot(BotMessage { reply: Reply::text(text), ..BotMessage::default() }));
+        self.apply(EventKind::bot(BotMessage { reply: Reply::text(text), ..BotMessage::default() }));
         self
     }
     fn sets(mut self, name: &str, value: Json) -> Self {

@@ -223,7 +223,7 @@ impl Talk {
         self.apply(EventKind::User(message))
     }
     pub(super) fn bot(self, text: &str) -> Self {
-        self.apply(EventKind::Bot(BotMessage { reply: Reply::text(text), ..BotMessage::default() }))
+        self.apply(EventKind::bot(BotMessage { reply: Reply::text(text), ..BotMessage::default() }))
     }
     pub(super) fn set(self, slot: &str, value: Json) -> Self {
         self.apply(EventKind::Slot { name: slot.into(), value, filled_by: Some(FilledBy::Llm), reset: false })

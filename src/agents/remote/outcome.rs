@@ -240,7 +240,7 @@ pub(super) fn close(
     let place = EventPlace { active_flow: Some(call.flow_id.clone()), step_id: Some(call.step_id.clone()) };
     let event = |kind: EventKind| Event { at: cx.clock.now(), kind, place: place.clone() };
     let bot = |(id, text): &Said, kind: BotKind| {
-        event(EventKind::Bot(BotMessage {
+        event(EventKind::bot(BotMessage {
             reply: Reply::text(text.clone()),
             kind,
             agent: Some(call.agent.clone()),

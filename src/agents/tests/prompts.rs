@@ -48,7 +48,7 @@ async fn an_earlier_run_is_marked_when_the_task_starts_afresh() {
     let mut world = World::new("book", "", "two please", vec![text("Which crossing this time?")]);
     let said = |text: &str| {
         let reply = Reply::text(text);
-        EventKind::Bot(BotMessage { reply, kind: BotKind::FinalResponse, ..BotMessage::default() })
+        EventKind::bot(BotMessage { reply, kind: BotKind::FinalResponse, ..BotMessage::default() })
     };
     world.happened(said("All set."));
     world.happened(EventKind::AgentCompleted {

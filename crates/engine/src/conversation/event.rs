@@ -107,6 +107,11 @@ pub struct EventPlace {
 }
 
 impl EventKind {
+    /// The assistant said this.
+    pub fn bot(message: BotMessage) -> Self {
+        Self::Bot(Box::new(message))
+    }
+
     /// Whether `metadata` of the written event belongs to the kind and not to the place.
     fn owns_metadata(&self) -> bool {
         matches!(self, Self::User(_) | Self::Unknown(_))
@@ -237,8 +242,8 @@ pub struct Wording {
 pub enum EventKind {
     /// The user wrote.
     User(UserMessage),
-    /// The assistant said.
-    Bot(BotMessage),
+    /// The assistant said. Boxed, for it is far larger than all the others, and every event is moved several times.
+    Bot(Box<BotMessage>),
     /// An action ran.
     Action {
         /// Its name.

@@ -54,7 +54,7 @@ pub fn read(mut fields: Map<String, Json>, by: &ActionName) -> Option<EventKind>
     }
     let given = |key: &str| text(&fields, key).map(str::to_owned);
     Some(match name.as_str() {
-        "bot" => EventKind::Bot(bot(&fields)),
+        "bot" => EventKind::bot(bot(&fields)),
         "slot" => EventKind::Slot {
             name: SlotName::from(given("name")?),
             value: fields.shift_remove("value").unwrap_or_default(),

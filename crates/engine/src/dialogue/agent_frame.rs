@@ -191,7 +191,7 @@ fn say_again(turn: &mut Turn<'_>, frame: &AgentFrame) {
     }
     let Some(text) = last_text(turn, &frame.agent_id) else { return };
     let (reply, kind, agent) = (Reply::text(text), BotKind::InputRequired, Some(frame.agent_id.clone()));
-    turn.emit_here(EventKind::Bot(BotMessage { reply, kind, agent, ..BotMessage::default() }));
+    turn.emit_here(EventKind::bot(BotMessage { reply, kind, agent, ..BotMessage::default() }));
 }
 
 fn set_state(turn: &mut Turn<'_>, state: AgentState) {

@@ -58,7 +58,7 @@ fn say(turn: &mut Turn<'_>, mut given: Map<String, Json>) {
     if message.reply.is_empty() {
         turn.note("an action says nothing: the message is empty");
     } else {
-        turn.emit_here(EventKind::Bot(message));
+        turn.emit_here(EventKind::bot(message));
     }
 }
 

@@ -124,7 +124,7 @@ pub(super) fn ask(turn: &mut Turn<'_>, agent: &AgentName, metadata: &Map<String,
     message.wording = None;
     message.kind = BotKind::InputRequired;
     message.agent = Some(agent.clone());
-    turn.emit_here(EventKind::Bot(message));
+    turn.emit_here(EventKind::bot(message));
     true
 }
 

@@ -32,7 +32,7 @@ impl Turn<'_> {
         let message = compose(&self.view(), name, arguments, lot, &mut notes);
         notes.into_iter().for_each(|note| self.note(note));
         match message {
-            Some(message) if !message.reply.is_empty() => self.emit_here(EventKind::Bot(message)),
+            Some(message) if !message.reply.is_empty() => self.emit_here(EventKind::bot(message)),
             Some(_) => self.note(format!("`{name}` says nothing")),
             None => self.note(format!("`{name}` is no response of this project, so nothing is said")),
         }

@@ -68,7 +68,7 @@ pub(super) fn searched(turn: &mut Turn<'_>, outcome: SearchOutcome) -> Next {
         SearchOutcome::Answered { mut message } if says_something(&message) => {
             message.kind = BotKind::Response;
             message.agent = None;
-            turn.emit_here(EventKind::Bot(*message));
+            turn.emit_here(EventKind::Bot(message));
         }
         SearchOutcome::Answered { .. } => {
             turn.note("the answer is empty");
@@ -80,7 +80,7 @@ pub(super) fn searched(turn: &mut Turn<'_>, outcome: SearchOutcome) -> Next {
         }
         SearchOutcome::Failed { reason, said } => {
             if let Some(said) = said {
-                turn.emit_here(EventKind::Bot(*said));
+                turn.emit_here(EventKind::Bot(said));
             }
             turn.note(format!("the search failed: {reason}"));
             failed(turn, &reason);

@@ -219,7 +219,7 @@ fn events_of(answer: &Json, agent: Option<AgentName>) -> Vec<Event> {
     for text in answer["says"].as_array().unwrap_or(&Vec::new()) {
         let kind = if agent.is_some() { BotKind::InputRequired } else { BotKind::Response };
         let reply = Reply::text(text.as_str().unwrap());
-        kinds.push(EventKind::Bot(BotMessage { reply, kind, agent: agent.clone(), ..BotMessage::default() }));
+        kinds.push(EventKind::bot(BotMessage { reply, kind, agent: agent.clone(), ..BotMessage::default() }));
     }
     for (name, value) in answer["slots"].as_object().unwrap_or(&Map::new()) {
         let (name, value) = (SlotName::from(name.as_str()), value.clone());

@@ -260,7 +260,7 @@ fn acted(luck: u8) -> ActionOutcome {
         7 => vec![event(EventKind::ResetSlots)],
         8 => vec![event(EventKind::Stack { frames: Vec::new(), next_frame: 0 })],
         9 if luck > 200 => vec![event(EventKind::SessionEnded { reason: None })],
-        _ => vec![event(EventKind::Bot(BotMessage { reply: Reply::text("done"), ..BotMessage::default() }))],
+        _ => vec![event(EventKind::bot(BotMessage { reply: Reply::text("done"), ..BotMessage::default() }))],
     };
     ActionOutcome::Done { events }
 }

@@ -99,7 +99,7 @@ fn bot() -> impl Strategy<Value = EventKind> {
     let extra = vec(("x_[a-z]{1,5}", json_value()), 0..3);
     (option::of(word()), vec((word(), extra), 0..3), option::of(json_value()), any::<bool>()).prop_map(
         |(text, buttons, custom, in_exchange)| {
-            EventKind::Bot(BotMessage {
+            EventKind::bot(BotMessage {
                 reply: Reply {
                     text: text.map(Into::into),
                     buttons: buttons

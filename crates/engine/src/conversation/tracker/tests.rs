@@ -120,7 +120,7 @@ fn a_conversation_is_told_as_its_state() {
         event(user("send 50")),
         event(EventKind::Understood { commands, source: "model".into() }),
         event(EventKind::Slot { name: "amount".into(), value, filled_by: Some(FilledBy::Llm), reset: false }),
-        event(EventKind::Bot(said)),
+        event(EventKind::bot(said)),
         event(EventKind::ActionFailed { name: "action_y".into(), error: StepError::new("timeout", "late") }),
         event(EventKind::Action { name: "utter_ask".into() }),
     ];

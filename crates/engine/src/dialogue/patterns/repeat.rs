@@ -36,6 +36,6 @@ pub(super) fn run(turn: &mut Turn<'_>) {
         turn.push_pattern(patterns::CANNOT_HANDLE, PatternFrame::CannotHandle { reason });
     }
     for text in texts.into_iter().skip(usize::from(asks)).rev() {
-        turn.emit_here(EventKind::Bot(BotMessage { reply: Reply::text(text), ..BotMessage::default() }));
+        turn.emit_here(EventKind::bot(BotMessage { reply: Reply::text(text), ..BotMessage::default() }));
     }
 }

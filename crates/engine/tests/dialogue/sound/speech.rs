@@ -23,7 +23,7 @@ pub(super) fn stands_at_listen(project: &Project, frame: &Frame) -> bool {
 
 fn bots<'t>(turn: &'t Turn<'_>) -> impl DoubleEndedIterator<Item = &'t BotMessage> {
     turn.events.iter().filter_map(|event| match &event.kind {
-        EventKind::Bot(bot) => Some(bot),
+        EventKind::Bot(bot) => Some(&**bot),
         _ => None,
     })
 }
