@@ -327,7 +327,7 @@ pub const STORE_CROWD: usize = 8;
 /// SQLite store: how long it waits then. Far below what a person or a model takes, and some commits long.
 pub const STORE_GATHER: Duration = Duration::from_millis(1);
 /// SQLite store: how often it waits so, while fewer than half of the open turns have written.
-pub const STORE_GATHERINGS: u32 = 2;
+pub const STORE_GATHERINGS: u32 = 4;
 /// Store: how long a receipt of delivery may wait for company before it is written; a crash within this time repeats a reply.
 pub const STORE_RECEIPTS: Duration = Duration::from_millis(20);
 /// Store: conversation heads that the writer keeps in memory.

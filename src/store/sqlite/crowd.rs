@@ -1,7 +1,7 @@
 //! How the writer lets writes travel together: one transaction for several turns costs little more than for one.
 //!
 //! Alone, a write is committed at once. While many turns are open in this process the writer waits a moment before it commits, so
-//! that those of the others come along, and once more while less than half of them did; nobody notices a millisecond or two, and a
+//! that those of the others come along, and again while less than half of them did, a few times; nobody notices some milliseconds, and a
 //! commit is what a busy machine spends most on. PostgreSQL knows the same as `commit_delay` and `commit_siblings`.
 
 use tokio::sync::mpsc;
