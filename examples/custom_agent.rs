@@ -36,7 +36,7 @@ impl Agent for Echo {
             let _ = out.send(piece, cx).await;
             let agent = Some(task.definition.name.clone());
             let said = BotMessage { reply, kind, agent, reply_id: Some(id), ..BotMessage::default() };
-            let event = Event { at: cx.clock.now(), kind: EventKind::Bot(said), place: EventPlace::default() };
+            let event = Event { at: cx.clock.now(), kind: EventKind::bot(said), place: EventPlace::default() };
             AgentOutcome { status, events: vec![event], data: Value::Null, metadata: Map::new() }
         })
     }

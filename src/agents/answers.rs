@@ -42,7 +42,8 @@ impl Run<'_> {
                 self.session.push(answer.to_message());
                 let silence = Spoken::whole(&cx, "".into());
                 let manner = Manner { confirmed: true, spoke: false };
-                return match self.call(&answer.tool_calls, manner, &silence, out, &cx).await {
+                // Boxed, as are the other ways that few turns go: their futures would be part of every turn's.
+                return match Box::pin(self.call(&answer.tool_calls, manner, &silence, out, &cx)).await {
                     Ok(After::Finish(status)) => Some(status.into()),
                     Ok(After::Ask) => Some(AgentStatus::AwaitingUser.into()),
                     Ok(After::GoOn | After::AskClosing) => None,
@@ -76,7 +77,7 @@ impl Run<'_> {
         }
         if self.step.repairs < limits::AGENT_REPAIRS {
             self.step.repairs += 1;
-            spoken.end(BotKind::Intermediate, out, cx).await;
+            Box::pin(spoken.end(BotKind::Intermediate, out, cx)).await;
             self.ledger.said(&spoken, BotKind::Intermediate, false, cx);
             self.session.push(answer.to_message());
             step::ask_proof(&mut self.session, self.prompts, &sentence);
@@ -84,7 +85,7 @@ impl Run<'_> {
         }
         if let Some(honest) = self.task.desk.words(HONEST, &Map::new(), 0) {
             let source: Arc<str> = format!("agent:{}", self.task.call.agent).into();
-            spoken.add(&honest, &source, out, cx).await;
+            Box::pin(spoken.add(&honest, &source, out, cx)).await;
         }
         Some(Heard::Answer(answer, spoken))
     }

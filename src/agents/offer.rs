@@ -49,8 +49,20 @@ impl Asking<'_, '_> {
             strict: spec.strict,
         });
         let built_in = completion::built_in_tools(profile, slots, prompts, lasting);
-        let Some(hooked) = self.hooked else { return Ok(own.chain(built_in).collect()) };
-        let mut usual: Vec<ToolSpec> = own.collect();
+        match self.hooked {
+            None => Ok(own.chain(built_in).collect()),
+            Some(hooked) => Box::pin(self.hooked_tools(hooked, own.collect(), built_in, profile, slots)).await,
+        }
+    }
+
+    async fn hooked_tools(
+        &mut self,
+        hooked: &Hooked<'_>,
+        mut usual: Vec<ToolSpec>,
+        built_in: impl IntoIterator<Item = ToolSpec>,
+        profile: &Profile,
+        slots: &RunSlots<'_>,
+    ) -> Result<Arc<[ToolSpec]>, HookError> {
         for tool in built_in {
             usual.push(self.built_in(hooked, tool, profile, slots).await?);
         }
@@ -95,7 +107,7 @@ impl Asking<'_, '_> {
         let own = hooked.hooks.prompt(usual.text().to_owned(), &hooked.input);
         let mut asked = Asked::new(self.task, "hook.prompt", self.cx);
         let later = match hooked.hooks.prompt_later(&own, &hooked.input, &asked.given) {
-            Some(work) => heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?,
+            Some(work) => Box::pin(heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx)).await?,
             None => None,
         };
         Ok(ChatMessage::system(later.unwrap_or(own)))
@@ -110,7 +122,7 @@ impl Asking<'_, '_> {
         let own = hooked.hooks.messages(usual, &hooked.input);
         let mut asked = Asked::new(self.task, "hook.messages", self.cx);
         let later = match hooked.hooks.messages_later(&own, &hooked.input, &asked.given) {
-            Some(work) => heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?,
+            Some(work) => Box::pin(heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx)).await?,
             None => None,
         };
         Ok(later.unwrap_or(own))

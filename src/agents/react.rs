@@ -12,6 +12,7 @@ use super::{
     filler::Fillers,
     gate::Gate,
     hooked::{self, Hooked},
+    hooks::AgentHooks,
     lasting::Lasting,
     offer::Asking,
     profile::Profile,
@@ -54,13 +55,23 @@ impl Agent for ReactAgent {
 /// The texts of a run: all, and those that last.
 type Texts<'a> = (&'a PromptSet, &'a Lasting);
 
-/// One run, with hooks where somebody registered any.
+/// One run, with hooks where somebody registered any. That is rare, so what they need stands in a box of its own.
 async fn run(task: &AgentTask<'_>, texts: Texts<'_>, out: &mut dyn ReplySink, cx: &Cx) -> AgentOutcome {
-    let Some(hooks) = &task.hooks else {
-        return work(task, texts, None, Vec::new(), out, cx).await;
-    };
+    match &task.hooks {
+        None => work(task, texts, None, Vec::new(), out, cx).await,
+        Some(hooks) => Box::pin(run_hooked(task, &**hooks, texts, out, cx)).await,
+    }
+}
+
+async fn run_hooked(
+    task: &AgentTask<'_>,
+    hooks: &dyn AgentHooks,
+    texts: Texts<'_>,
+    out: &mut dyn ReplySink,
+    cx: &Cx,
+) -> AgentOutcome {
     let mut ledger = Ledger::new(task);
-    let opened = Hooked::open(&**hooks, task, &mut ledger, out, cx).await;
+    let opened = Hooked::open(hooks, task, &mut ledger, out, cx).await;
     let said = ledger.into_events();
     let hooked = match opened {
         Ok(hooked) => hooked,
@@ -71,15 +82,15 @@ async fn run(task: &AgentTask<'_>, texts: Texts<'_>, out: &mut dyn ReplySink, cx
     };
     let call = hooked.call(task);
     let task = hooked.task(task, &call);
-    let outcome = work(&task, texts, Some(hooked), said, out, cx).await;
-    hooked::close(&**hooks, &task, false, outcome, out, cx).await
+    let outcome = work(&task, texts, Some(Box::new(hooked)), said, out, cx).await;
+    hooked::close(hooks, &task, false, outcome, out, cx).await
 }
 
 /// The loop. Each pass is one model call; what it decides is in `step`.
 async fn work(
     task: &AgentTask<'_>,
     (prompts, lasting): Texts<'_>,
-    hooked: Option<Hooked<'_>>,
+    hooked: Option<Box<Hooked<'_>>>,
     said: Vec<Event>,
     out: &mut dyn ReplySink,
     cx: &Cx,
@@ -87,7 +98,7 @@ async fn work(
     let profile = Profile::of(task);
     let slots = RunSlots::new(task.project, task.conversation).seen_as(task.slots.clone());
     let mut ledger = Ledger::after(task, said);
-    let mut asking = Asking { task, hooked: hooked.as_ref(), ledger: &mut ledger, out: &mut *out, cx };
+    let mut asking = Asking { task, hooked: hooked.as_deref(), ledger: &mut ledger, out: &mut *out, cx };
     let offered = match asking.tools(&profile, &slots, (prompts, lasting)).await {
         Ok(offered) => offered,
         Err(error) => return broken(task, ledger, step::HOOK, error.to_string(), cx),
@@ -101,7 +112,7 @@ async fn work(
         Ok(session) => session,
         Err(reason) => return broken(task, ledger, step::PROMPT, reason, cx),
     };
-    let mut asking = Asking { task, hooked: hooked.as_ref(), ledger: &mut ledger, out: &mut *out, cx };
+    let mut asking = Asking { task, hooked: hooked.as_deref(), ledger: &mut ledger, out: &mut *out, cx };
     match asking.prompt(session.prompt()).await {
         Ok(prompt) => session.set_prompt(prompt),
         Err(error) => return broken(task, ledger, step::HOOK, error.to_string(), cx),

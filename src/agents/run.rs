@@ -32,7 +32,7 @@ pub(super) struct Run<'a> {
     pub(super) task: &'a AgentTask<'a>,
     pub(super) prompts: &'a PromptSet,
     pub(super) profile: &'a Profile,
-    pub(super) hooked: Option<Hooked<'a>>,
+    pub(super) hooked: Option<Box<Hooked<'a>>>,
     pub(super) offered: Arc<[ToolSpec]>,
     pub(super) slots: RunSlots<'a>,
     pub(super) session: Session,
@@ -92,7 +92,7 @@ impl<'a> Run<'a> {
             Ok(messages) => messages,
             Err(reason) => return Some(step::failed(step::PROMPT, reason).into()),
         };
-        let (hooked, ledger) = (self.hooked.as_ref(), &mut self.ledger);
+        let (hooked, ledger) = (self.hooked.as_deref(), &mut self.ledger);
         let mut hooks = Asking { task: self.task, hooked, ledger, out: &mut *out, cx: &asking };
         let messages = match hooks.messages(messages).await {
             Ok(messages) => messages,
@@ -110,7 +110,8 @@ impl<'a> Run<'a> {
         };
         let heard = self.proven(heard, out, &asking).await?;
         match self.step.decide(heard, self.profile, &self.slots) {
-            Decision::Act(answer, spoken) => self.act(&answer, spoken, out, &cx.step(pass)).await,
+            // Boxed: an answer without calls need not carry the room for them.
+            Decision::Act(answer, spoken) => Box::pin(self.act(&answer, spoken, out, &cx.step(pass))).await,
             Decision::Finish { status, spoken, kind } => {
                 spoken.end(kind, out, cx).await;
                 Some(End { status, last: Some((spoken, kind)) })

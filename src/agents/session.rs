@@ -145,7 +145,13 @@ fn system_prompt(
             },
         ),
     };
-    rendered.map(|text| text.trim_end().to_owned()).map_err(|error| error.to_string())
+    rendered.map(without_end).map_err(|error| error.to_string())
+}
+
+/// Without the white space at its end, in its own room.
+fn without_end(mut text: String) -> String {
+    text.truncate(text.trim_end().len());
+    text
 }
 
 fn now(task: &AgentTask<'_>) -> Option<ZonedTime> {
@@ -200,7 +206,7 @@ fn context_prompt(
         restarted => task.call.restarted,
         marker_start, marker_end,
     };
-    prompts.render(&prompts.agent_context, variables).map(|text| text.trim_end().to_owned()).map_err(|e| e.to_string())
+    prompts.render(&prompts.agent_context, variables).map(without_end).map_err(|e| e.to_string())
 }
 
 /// The two lines around an earlier run; prompt and transcript take them from one file.

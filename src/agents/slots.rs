@@ -93,12 +93,14 @@ impl<'a> RunSlots<'a> {
     pub(super) fn snapshot(&self, always: &[Arc<str>]) -> Snapshot {
         let mut shown = IndexMap::new();
         for (name, definition) in &self.project.domain.slots {
-            let value = self.value(name.as_str());
-            let hidden = HIDDEN.contains(&name.as_str()) || (definition.builtin && name != "language");
-            if !self.is_visible(name.as_str()) && !self.recorded.contains_key(name.as_str()) {
+            // Most are the runtime's own, and nobody asks for them.
+            let hidden = (definition.builtin && name != "language") || HIDDEN.contains(&name.as_str());
+            let wanted = always.iter().any(|wanted| **wanted == *name.as_str());
+            if (hidden && !wanted) || (!self.is_visible(name.as_str()) && !self.recorded.contains_key(name.as_str())) {
                 continue;
             }
-            if always.iter().any(|wanted| **wanted == *name.as_str()) || (!hidden && !value.is_null()) {
+            let value = self.value(name.as_str());
+            if wanted || !value.is_null() {
                 shown.insert(name.as_str().into(), (value.clone(), info(definition)));
             }
         }

@@ -163,14 +163,15 @@ async fn run_agent(
     let reserved = crate::agents::reserved_names(&parts.project, call);
     let hooks = match parts.hooks.get(definition.name.as_str()) {
         None => None,
-        Some(source) => match hooks::open(source, parts.offline, door, &cx.step("hooks")).await {
+        // Boxed, as the way to agents of others: few runs take it, and its future is large.
+        Some(source) => match Box::pin(hooks::open(source, parts.offline, door, &cx.step("hooks"))).await {
             Ok(hooks) => hooks,
             Err(error) => return failed(call, "A0521", error.to_string()),
         },
     };
     if definition.protocol == Protocol::A2a && parts.custom_agent(definition).is_none() {
         let task = AgentTask { hooks, ..scene.task(call, definition, desk) };
-        return remotes::run(task, scene, sink, cx).await;
+        return Box::pin(remotes::run(task, scene, sink, cx)).await;
     }
     let mut own = Cow::Borrowed(parts.custom_tools(call.agent.as_str()));
     if let Some(hooks) = &hooks {

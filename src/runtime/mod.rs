@@ -295,10 +295,11 @@ impl Inner {
             // Nothing is stored: there is nothing to look for. Should that be wrong, the append says so, and the turn loads.
             state.get_or_insert_with(|| mailbox::Cached::new(inbound.conversation.clone()));
         } else if state.is_none() {
-            self.finish_earlier(&mut state, &inbound.conversation, number).await?;
+            // Boxed, as what follows a crash below: it has a whole turn in it, and few messages need it.
+            Box::pin(self.finish_earlier(&mut state, &inbound.conversation, number)).await?;
         }
         if let Accepted::Running(turn) = accepted {
-            return self.take_up(&mut state, turn, &inbound, &mut *sink).await;
+            return Box::pin(self.take_up(&mut state, turn, &inbound, &mut *sink)).await;
         }
         commit::run(self, &mut state, (number, &inbound), Vec::new(), &mut *sink).await
     }

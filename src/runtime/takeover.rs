@@ -55,11 +55,12 @@ pub(super) async fn note_cut(cut: &Cut, door: &Door, cx: &Cx) {
 /// Records what is inherited; only a turn that inherits anything has such steps. As when it was recorded, a replay moves the
 /// turn's clock to the time of the takeover here.
 pub(super) async fn note(inheritance: &Inheritance, door: &Door, cx: &Cx) {
+    // Boxed: hardly any turn is inherited.
     if !inheritance.interrupted.is_empty() {
-        keep(INTERRUPTED, &inheritance.interrupted, door, cx).await;
+        Box::pin(keep(INTERRUPTED, &inheritance.interrupted, door, cx)).await;
     }
     if let Some(outcomes) = &inheritance.upgraded {
-        keep(UPGRADED, outcomes, door, cx).await;
+        Box::pin(keep(UPGRADED, outcomes, door, cx)).await;
     }
 }
 

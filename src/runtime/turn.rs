@@ -40,7 +40,7 @@ pub(super) struct Inheritance {
     /// What its effects had come to, when it was another version: then nothing is decided again (decisions.md 13.5).
     pub(super) upgraded: Option<Vec<EventKind>>,
     /// Where it was stopped, if it was.
-    pub(super) cut: Option<stop::Cut>,
+    pub(super) cut: Option<Box<stop::Cut>>,
 }
 
 /// Walks one turn.
@@ -67,15 +67,17 @@ pub(super) async fn walk(
         let at = if effect == 0 { inbound.at } else { crate::clock::Clock::now(&*door.clock) };
         let input = Input { at, seed: hash::nth(inbound.seed, effect), kind };
         // Words are chosen before anybody hears them, so what happened is told again with the words that were chosen.
-        let before = parts.wording.is_some().then(|| conversation.clone());
+        let before = parts.wording.is_some().then(|| Box::new(conversation.clone()));
         let mut advance = dialogue::advance(&parts.project, conversation, input);
         if let (Some(before), Some(wording)) = (before, &parts.wording)
             && advance.events.iter().any(wants_words)
         {
-            *conversation = before;
+            *conversation = *before;
             let scene = wording::Scene { parts, number, door, said: &walked.replies };
             let (events, cx) = (&mut advance.events, cx.step(effect));
-            wording::reword(&scene, wording, conversation, events, sink, &mut walked.failures, &cx).await;
+            let failures = &mut walked.failures;
+            // Boxed, for most projects have no rephraser: its future is large.
+            Box::pin(wording::reword(&scene, wording, conversation, events, sink, failures, &cx)).await;
         }
         walked.take(number, advance.events);
         walked.why.extend(advance.why);
@@ -96,7 +98,7 @@ pub(super) async fn walk(
             (next, None) => {
                 sink.catch_up(&walked.replies, cx).await;
                 let (past, failures) = ((&past, &*walked.events), &mut walked.failures);
-                let scene = stop::Scene { parts, conversation, past, number, door, cut: cut.as_ref() };
+                let scene = stop::Scene { parts, conversation, past, number, door, cut: cut.as_deref() };
                 match stop::carry_out(next, effect, &scene, sink, failures, cx).await {
                     Some(kind) => kind,
                     None => break,
