@@ -1,16 +1,23 @@
 //! Outbound HTTP: the one place that builds a client.
 //!
-//! *For*: every request that leaves the process shares one pool of connections. *Entry*: [`Outbound`]. *Never*: redirects
+//! *For*: every request that leaves the process shares a pool of connections: calls of models one ([`Calls`]), everything
+//! else another. *Entry*: [`Outbound`]. *Never*: redirects
 //! are not followed, proxies are not taken from the environment, and no request has a hidden time limit (callers wait
 //! through their [`Cx`](crate::cx::Cx)).
 
 mod addresses;
+mod calls;
 mod guard;
 
 use std::{fmt, sync::Arc, sync::OnceLock};
 
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+
 use self::addresses::Addresses;
-pub use self::guard::Guard;
+pub use self::{
+    calls::{Calls, Lost, Reply, Target},
+    guard::Guard,
+};
 use crate::limits;
 
 /// A shared pool of connections, made at first use: a process that never calls out pays nothing for TLS.
@@ -21,15 +28,15 @@ pub struct Outbound(Arc<Pools>);
 
 type Built = Result<reqwest::Client, Unbuilt>;
 
-/// The client, and its like for gRPC, which speaks HTTP/2 from the first byte.
+/// The client, its like for gRPC, which speaks HTTP/2 from the first byte, and that of models.
 #[derive(Default)]
 struct Pools {
     usual: OnceLock<Built>,
     #[cfg(feature = "grpc")]
     http2: OnceLock<Built>,
-    /// Certificates that both trust beside those of the machine.
-    #[cfg(feature = "grpc")]
-    trusted: Vec<reqwest::Certificate>,
+    calls: OnceLock<Result<Calls, Unbuilt>>,
+    /// Certificates that all of them trust beside those of the machine.
+    trusted: Vec<CertificateDer<'static>>,
     addresses: Addresses,
 }
 
@@ -51,6 +58,15 @@ impl Outbound {
     pub fn client(&self) -> Result<&reqwest::Client, Unbuilt> {
         let made = || build_with(|settings| settings.dns_resolver(self.0.addresses.clone()));
         self.0.usual.get_or_init(made).as_ref().map_err(Clone::clone)
+    }
+
+    /// The client for calls of models, built on the first call.
+    ///
+    /// # Errors
+    /// [`Unbuilt`], the same on every call.
+    pub fn calls(&self) -> Result<&Calls, Unbuilt> {
+        let made = || Calls::new(self.0.addresses.clone(), &self.0.trusted);
+        self.0.calls.get_or_init(made).as_ref().map_err(Clone::clone)
     }
 
     /// Which of its addresses a connection to the host of `url` begins with, for [`try_next_address`](Self::try_next_address).
@@ -79,9 +95,10 @@ impl Outbound {
     #[cfg(feature = "grpc")]
     pub fn http2(&self) -> Result<&reqwest::Client, Unbuilt> {
         let build = || {
+            let trusted = certificates(&self.0.trusted)?;
             build_with(|settings| {
                 let settings = settings.dns_resolver(self.0.addresses.clone());
-                http2(settings).tls_certs_merge(self.0.trusted.clone())
+                http2(settings).tls_certs_merge(trusted)
             })
         };
         self.0.http2.get_or_init(build).as_ref().map_err(Clone::clone)
@@ -100,23 +117,20 @@ impl Outbound {
     /// # Errors
     /// [`Unbuilt`] when the text holds no certificate, or the client cannot be built.
     pub fn trusting(pem: &[u8]) -> Result<Self, Unbuilt> {
-        let unbuilt = |error: reqwest::Error| Unbuilt(error.to_string());
-        let certificates = reqwest::Certificate::from_pem_bundle(pem).map_err(unbuilt)?;
-        if certificates.is_empty() {
+        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        let trusted = read.map_err(|error| Unbuilt(error.to_string()))?;
+        if trusted.is_empty() {
             return Err(Unbuilt("the file holds no certificate".to_owned()));
         }
-        let addresses = Addresses::default();
-        let (trusted, resolver) = (certificates.clone(), addresses.clone());
-        let client = build_with(|settings| settings.dns_resolver(resolver).tls_certs_merge(trusted))?;
-        Ok(Self(Arc::new(Pools {
-            usual: OnceLock::from(Ok(client)),
-            #[cfg(feature = "grpc")]
-            http2: OnceLock::new(),
-            #[cfg(feature = "grpc")]
-            trusted: certificates,
-            addresses,
-        })))
+        let (merged, addresses) = (certificates(&trusted)?, Addresses::default());
+        let client = build_with(|settings| settings.dns_resolver(addresses.clone()).tls_certs_merge(merged))?;
+        Ok(Self(Arc::new(Pools { usual: OnceLock::from(Ok(client)), trusted, addresses, ..Pools::default() })))
     }
+}
+
+fn certificates(trusted: &[CertificateDer<'static>]) -> Result<Vec<reqwest::Certificate>, Unbuilt> {
+    let read = |bytes: &CertificateDer<'_>| reqwest::Certificate::from_der(bytes);
+    trusted.iter().map(read).collect::<Result<_, _>>().map_err(|error| Unbuilt(error.to_string()))
 }
 
 impl fmt::Debug for Outbound {
@@ -131,6 +145,9 @@ pub fn install_tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
+/// Who calls.
+const AGENT: &str = concat!("segue/", env!("CARGO_PKG_VERSION"));
+
 #[allow(clippy::disallowed_methods)] // the one place that builds a client
 fn build_with(
     change: impl FnOnce(reqwest::ClientBuilder) -> reqwest::ClientBuilder,
@@ -142,7 +159,7 @@ fn build_with(
 #[allow(clippy::disallowed_methods)] // for `build` alone
 fn settings() -> reqwest::ClientBuilder {
     reqwest::Client::builder()
-        .user_agent(concat!("segue/", env!("CARGO_PKG_VERSION")))
+        .user_agent(AGENT)
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
         .no_proxy()

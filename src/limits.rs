@@ -61,6 +61,8 @@ pub const SCRIPT_PATTERN: usize = 1024 * 1024;
 pub const HTTP_IDLE: Duration = Duration::from_secs(90);
 /// HTTP: unused connections kept to one server.
 pub const HTTP_IDLE_PER_HOST: usize = 64;
+/// HTTP: times that a call of a model is sent while the server says that it did not begin with it.
+pub const HTTP_UNTOUCHED: u32 = 3;
 /// Turn: wall time.
 pub const TURN_WALL: Duration = Duration::from_secs(60);
 /// Turn: the longest wall time that configured timeouts may raise it to.

@@ -12,6 +12,8 @@ use std::{
 use bytes::BytesMut;
 use futures::StreamExt;
 use minijinja::context;
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use segue::http::{Outbound, Target};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use tokio::{
@@ -30,7 +32,7 @@ pub(crate) enum Transport {
     /// HTTP/1.1 written by hand over kept connections: the least that a call can cost.
     Raw { address: SocketAddr, idle: Mutex<Vec<TcpStream>> },
     /// The client that Segue has.
-    Client { url: String, client: reqwest::Client },
+    Client { target: Target, outbound: Outbound },
 }
 
 impl Transport {
@@ -38,8 +40,9 @@ impl Transport {
         Self::Raw { address, idle: Mutex::default() }
     }
     pub(crate) fn client(address: SocketAddr) -> Self {
-        let url = format!("http://{address}/v1/chat/completions");
-        Self::Client { url, client: segue::http::Outbound::new().client().unwrap().clone() }
+        let url = format!("http://{address}/v1/chat/completions").parse().unwrap();
+        let json = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        Self::Client { target: Target::new(&url, json.into_iter().collect()), outbound: Outbound::new() }
     }
 }
 
@@ -177,9 +180,8 @@ impl Floor {
                 raw(&mut stream, &body, &mut answer).await;
                 idle.lock().unwrap().push(stream);
             }
-            Transport::Client { url, client } => {
-                let request = client.post(url).header("content-type", "application/json").body(body);
-                let mut bytes = request.send().await.unwrap().bytes_stream();
+            Transport::Client { target, outbound } => {
+                let mut bytes = outbound.calls().unwrap().post(target, body).await.unwrap().read(|lost| lost);
                 let mut buffer = BytesMut::new();
                 while let Some(piece) = bytes.next().await {
                     buffer.extend_from_slice(&piece.unwrap());

@@ -10,9 +10,13 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Poll},
 };
 
+use futures::future::BoxFuture;
+use hyper_util::client::legacy::connect::dns;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use tower::Service;
 
 /// Counters of failures. Hosts share them by chance, which costs at most another order of addresses.
 const COUNTERS: usize = 64;
@@ -71,20 +75,36 @@ impl Addresses {
         }
         Ok(tokio::net::lookup_host((host, 0)).await?.collect())
     }
+
+    async fn in_order(&self, host: &str) -> std::io::Result<std::vec::IntoIter<SocketAddr>> {
+        let mut found = self.find(host).await?;
+        if !found.is_empty() {
+            let first = self.passed_over(host) % found.len();
+            found.rotate_left(first);
+        }
+        Ok(found.into_iter())
+    }
 }
 
 impl Resolve for Addresses {
     fn resolve(&self, name: Name) -> Resolving {
         let this = self.clone();
-        Box::pin(async move {
-            let host = name.as_str();
-            let mut found = this.find(host).await?;
-            if !found.is_empty() {
-                let first = this.passed_over(host) % found.len();
-                found.rotate_left(first);
-            }
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
+        Box::pin(async move { Ok(Box::new(this.in_order(name.as_str()).await?) as Addrs) })
+    }
+}
+
+impl Service<dns::Name> for Addresses {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = std::io::Error;
+    type Future = BoxFuture<'static, std::io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: dns::Name) -> Self::Future {
+        let this = self.clone();
+        Box::pin(async move { this.in_order(name.as_str()).await })
     }
 }
 

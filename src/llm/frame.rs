@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use reqwest::{
     Url,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
@@ -20,7 +20,7 @@ use super::{
 use crate::{
     clock::Deadline,
     cx::{Cx, Stopped},
-    http::Outbound,
+    http::{Lost, Outbound, Reply, Target},
     limits,
     secret::Secret,
 };
@@ -30,8 +30,8 @@ pub(super) struct Frame {
     /// The model, as its entry names it.
     model: Arc<str>,
     pub(super) url: Url,
-    /// Proof, version, and the content type.
-    headers: HeaderMap,
+    /// The same with proof, version and content type.
+    target: Target,
     /// The key itself, to mask it in what comes back.
     key: Option<Secret>,
     outbound: Outbound,
@@ -40,16 +40,17 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Opens no connection yet.
-    pub(super) fn new(model: &str, url: Url, key: Option<Secret>, outbound: Outbound, waits: Waits) -> Self {
-        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-        Self { model: model.into(), url, headers, key, outbound, waits, known: Arc::default() }
-    }
-
-    /// The same with more headers.
-    pub(super) fn with(mut self, headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>) -> Self {
-        self.headers.extend(headers);
-        self
+    /// Opens no connection yet. `headers` hold what proves who asks, and whatever else the wire wants beside the content type.
+    pub(super) fn new(
+        model: &str,
+        url: Url,
+        key: Option<Secret>,
+        headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
+        outbound: Outbound,
+        waits: Waits,
+    ) -> Self {
+        let target = target(&url, headers);
+        Self { model: model.into(), url, target, key, outbound, waits, known: Arc::default() }
     }
 
     /// Sends `body`; the answer is read by `decoder`. `cx` ends with the call.
@@ -61,8 +62,7 @@ impl Frame {
         let answer = self.sent(body, first, &cx).await.map_err(|error| masked(error, self.key.as_ref()))?;
         let announced = announced(answer.headers());
         let (key, model, known) = (self.key.clone(), self.model.clone(), self.known.clone());
-        let body = answer.bytes_stream().map_err(broken).boxed();
-        let deltas = pump(body, decoder, self.waits, first, cx);
+        let deltas = pump(answer.read(broken), decoder, self.waits, first, cx);
         Ok(ChatStream::new(deltas.map(move |item| match item {
             Ok(Delta::Done(answer)) => Ok(Delta::Done(known.judge(&model, announced.as_ref(), answer))),
             Ok(delta) => Ok(delta),
@@ -70,18 +70,25 @@ impl Frame {
         })))
     }
 
-    async fn sent(&self, body: Vec<u8>, first: Deadline, cx: &Cx) -> Result<reqwest::Response, LlmError> {
-        let client = self.outbound.client().map_err(|e| LlmError::new(LlmErrorKind::Unreachable).because(e))?;
-        let post = client.post(self.url.clone()).headers(self.headers.clone()).body(body);
+    async fn sent(&self, body: Vec<u8>, first: Deadline, cx: &Cx) -> Result<Reply, LlmError> {
+        let client = self.outbound.calls().map_err(|e| LlmError::new(LlmErrorKind::Unreachable).because(e))?;
         let waiting = Cx { deadline: cx.deadline.min(first), ..cx.clone() };
         let tried = self.outbound.next_address(&self.url);
-        let sent = waiting.wait(post.send()).await.map_err(|stopped| overdue(stopped, first, cx))?;
-        let answer = sent.map_err(|error| {
+        let post = client.post(&self.target, body);
+        let sent = waiting.wait(post).await.map_err(|stopped| overdue(stopped, first, cx))?;
+        let answer = sent.map_err(|lost| {
             self.outbound.try_next_address(&self.url, tried);
-            unreachable(error)
+            unreachable(lost)
         })?;
-        if answer.status().is_success() { Ok(answer) } else { Err(refusal(answer, &waiting).await) }
+        if answer.is_success() { Ok(answer) } else { Err(refusal(answer, &waiting).await) }
     }
+}
+
+/// Where JSON is posted, with more headers.
+pub(super) fn target(url: &Url, headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>) -> Target {
+    let mut all = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+    all.extend(headers);
+    Target::new(url, all)
 }
 
 fn masked(error: LlmError, key: Option<&Secret>) -> LlmError {
@@ -96,34 +103,24 @@ fn overdue(stopped: Stopped, first: Deadline, cx: &Cx) -> LlmError {
     }
 }
 
-/// The cause at the root of an error of the client, without the address.
-fn cause(error: reqwest::Error) -> Arc<str> {
-    let error = error.without_url();
-    let mut deepest: &dyn std::error::Error = &error;
-    while let Some(source) = deepest.source() {
-        deepest = source;
-    }
-    format!("{error}: {deepest}").into()
-}
-
 /// No byte of an answer came.
-pub(super) fn unreachable(error: reqwest::Error) -> LlmError {
-    LlmError::new(LlmErrorKind::Unreachable).because(cause(error))
+pub(super) fn unreachable(lost: Lost) -> LlmError {
+    LlmError::new(LlmErrorKind::Unreachable).because(lost)
 }
 
 /// The bytes broke off.
-pub(super) fn broken(error: reqwest::Error) -> LlmError {
-    LlmError::new(LlmErrorKind::CutShort).because(cause(error))
+pub(super) fn broken(lost: Lost) -> LlmError {
+    LlmError::new(LlmErrorKind::CutShort).because(lost)
 }
 
 /// Reads what the vendor says with a status other than 2xx, as far as the limits allow.
-pub(super) async fn refusal(answer: reqwest::Response, cx: &Cx) -> LlmError {
-    let status = answer.status().as_u16();
+pub(super) async fn refusal(answer: Reply, cx: &Cx) -> LlmError {
+    let status = answer.status();
     let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let after =
         response::retry_after(header("retry-after-ms").as_deref(), header("retry-after").as_deref(), cx.clock.now());
     let mut said = Vec::new();
-    let mut body = answer.bytes_stream();
+    let mut body = answer.read(broken);
     // The status alone is enough to decide: a slow or endless body only costs its words.
     let reading = cx.within(limits::MODEL_AFTER_END);
     while let Ok(Some(Ok(bytes))) = reading.wait(body.next()).await {

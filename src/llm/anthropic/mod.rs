@@ -71,15 +71,10 @@ impl Anthropic {
             idle: config.idle_timeout.unwrap_or(if thinks { total } else { limits::MODEL_IDLE }),
             total,
         };
-        let headers = headers(config, key.as_ref())?;
-        let frame = Frame::new(&config.model, address(config, &base)?, key, around.outbound.clone(), waits);
-        let proven = headers.into_iter().filter_map(|(name, value)| Some((name?, value)));
-        Ok(Self {
-            profile: settled.family.profile(&config.model),
-            config: config.clone(),
-            settled,
-            frame: frame.with(proven),
-        })
+        let headers = headers(config, key.as_ref())?.into_iter().filter_map(|(name, value)| Some((name?, value)));
+        let url = address(config, &base)?;
+        let frame = Frame::new(&config.model, url, key, headers, around.outbound.clone(), waits);
+        Ok(Self { profile: settled.family.profile(&config.model), config: config.clone(), settled, frame })
     }
 
     async fn ask(&self, request: ChatRequest, cx: Cx) -> Result<ChatStream, LlmError> {

@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, future::BoxFuture};
-use reqwest::header;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -13,22 +12,25 @@ use super::{
 };
 use crate::{
     cx::Cx,
-    http::Outbound,
+    http::{self, Outbound, Target},
     limits,
     llm::{
         LlmError, LlmErrorKind, ModelConfig, OpenError, Surroundings,
         embeddings::{Embedder, Embedding, unit},
         error::Fault,
-        frame::{broken, refusal, unreachable},
+        frame::{broken, refusal, target, unreachable},
         response,
     },
+    secret::Secret,
 };
 
 /// One embedding model behind one endpoint. It retries nothing and keeps nothing; the group does.
 pub(crate) struct OpenAiEmbedder {
     model: Arc<str>,
     extra: Map<String, Value>,
-    endpoint: Endpoint,
+    target: Target,
+    /// The key itself, to mask it in what comes back.
+    key: Option<Secret>,
     outbound: Outbound,
     total: Duration,
 }
@@ -70,22 +72,19 @@ impl OpenAiEmbedder {
         });
         let total = config.timeout.unwrap_or(limits::EMBED_WAIT);
         let outbound = around.outbound.clone();
-        Ok(Self { model: config.model.as_str().into(), extra, endpoint, outbound, total })
+        let target = target(&endpoint.url, endpoint.proof);
+        Ok(Self { model: config.model.as_str().into(), extra, target, key: endpoint.key, outbound, total })
     }
 
     async fn ask(&self, texts: &[Arc<str>], cx: Cx) -> Result<Vec<Embedding>, LlmError> {
         let body = Body { model: &self.model, input: texts, encoding_format: "float", extra: &self.extra };
         let body = serde_json::to_vec(&body).map_err(|e| LlmError::new(LlmErrorKind::BadRequest).because(e))?;
-        let client = self.outbound.client().map_err(|e| LlmError::new(LlmErrorKind::Unreachable).because(e))?;
-        let mut post = client.post(self.endpoint.url.clone()).header(header::CONTENT_TYPE, "application/json");
-        if let Some((name, value)) = &self.endpoint.proof {
-            post = post.header(name, value);
+        let client = self.outbound.calls().map_err(|e| LlmError::new(LlmErrorKind::Unreachable).because(e))?;
+        let answer = cx.wait(client.post(&self.target, body)).await?.map_err(unreachable)?;
+        if !answer.is_success() {
+            return Err(refusal(answer, &cx).await);
         }
-        let response = cx.wait(post.body(body).send()).await?.map_err(unreachable)?;
-        if !response.status().is_success() {
-            return Err(refusal(response, &cx).await);
-        }
-        let bytes = whole(response, &cx).await?;
+        let bytes = whole(answer, &cx).await?;
         let reply: Reply =
             serde_json::from_slice(&bytes).map_err(|error| LlmError::from(Fault::NotJson).because(error))?;
         in_order(reply, texts.len())
@@ -99,18 +98,17 @@ impl Embedder for OpenAiEmbedder {
 
     fn embed<'a>(&'a self, texts: &'a [Arc<str>], cx: &'a Cx) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
         Box::pin(async move {
-            let key = self.endpoint.key.as_ref();
             let answer = self.ask(texts, cx.within(self.total)).await;
-            answer.map_err(|error| response::without_key(error, key.map(|key| key.expose())))
+            answer.map_err(|error| response::without_key(error, self.key.as_ref().map(Secret::expose)))
         })
     }
 }
 
-async fn whole(response: reqwest::Response, cx: &Cx) -> Result<Vec<u8>, LlmError> {
+async fn whole(answer: http::Reply, cx: &Cx) -> Result<Vec<u8>, LlmError> {
     let mut bytes = Vec::new();
-    let mut body = response.bytes_stream();
+    let mut body = answer.read(broken);
     while let Some(piece) = cx.wait(body.next()).await? {
-        bytes.extend_from_slice(&piece.map_err(broken)?);
+        bytes.extend_from_slice(&piece?);
         if bytes.len() > limits::EMBED_ANSWER {
             return Err(LlmError::from(Fault::TextTooLong).because("an answer with vectors is too long"));
         }

@@ -60,8 +60,9 @@ impl OpenAi {
             total,
         };
         let extra = request::extras(config);
-        let frame = Frame::new(&config.model, endpoint.url, endpoint.key, around.outbound.clone(), waits);
-        Ok(Self { config: config.clone(), profile, extra, frame: frame.with(endpoint.proof) })
+        let (url, key, outbound) = (endpoint.url, endpoint.key, around.outbound.clone());
+        let frame = Frame::new(&config.model, url, key, endpoint.proof, outbound, waits);
+        Ok(Self { config: config.clone(), profile, extra, frame })
     }
 
     async fn ask(&self, request: ChatRequest, cx: Cx) -> Result<ChatStream, LlmError> {

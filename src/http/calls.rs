@@ -1,0 +1,256 @@
+//! Calls that are made many times to the same place, in the middle of a turn: those of models.
+//!
+//! They leave through the pool of hyper itself. The general client does the same and more (redirects, proxies, forms) in
+//! layers above it, which cost a turn a fifteenth of its time and are of no use here. What goes out and what comes back is
+//! what it would be there, byte for byte and word for word.
+
+use std::{
+    error::Error,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use async_compression::tokio::bufread::GzipDecoder;
+use base64::{Engine, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, future::BoxFuture, stream::BoxStream};
+use http_body_util::{BodyDataStream, Full};
+use hyper::{Method, Request, Response, Uri, body::Incoming};
+use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
+use hyper_util::{
+    client::legacy::{Builder, Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+};
+use percent_encoding::percent_decode_str;
+use reqwest::{
+    Url,
+    header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, HeaderMap, HeaderValue, USER_AGENT},
+};
+use rustls::{
+    ClientConfig,
+    crypto::{CryptoProvider, ring},
+    pki_types::CertificateDer,
+};
+use rustls_platform_verifier::Verifier;
+use tokio::net::TcpStream;
+use tokio_util::io::{ReaderStream, StreamReader};
+use tower::Service;
+
+use super::{AGENT, Unbuilt, addresses::Addresses, install_tls};
+use crate::limits;
+
+/// The client for calls. Get it by [`Outbound::calls`](super::Outbound::calls).
+pub struct Calls(Client<Connector, Full<Bytes>>);
+
+/// A place that is called again and again: everything that is the same each time, prepared once.
+pub struct Target {
+    /// None when the address is one that no request can carry.
+    uri: Option<Uri>,
+    headers: HeaderMap,
+}
+
+/// What came back, as soon as its head is there. Dropping it, or the stream of its bytes, closes the connection unless
+/// everything was read.
+pub struct Reply(Response<Incoming>);
+
+/// A call that failed on its way, with the cause at the root and without the address, which may hold a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Lost {
+    /// No answer came.
+    #[error("error sending request: {0}")]
+    Unanswered(String),
+    /// The answer broke off.
+    #[error("error decoding response body: {0}")]
+    Cut(String),
+}
+
+impl Calls {
+    pub(super) fn new(addresses: Addresses, trusted: &[CertificateDer<'static>]) -> Result<Self, Unbuilt> {
+        Ok(Self(settings().build(Connector::new(addresses, tls(trusted)?))))
+    }
+
+    /// Sends `body` and waits for the head of what comes back, for as long as it takes.
+    ///
+    /// # Errors
+    /// [`Lost`]: no answer came.
+    ///
+    /// # Cancellation
+    /// Dropping the future takes the call back or closes its connection.
+    pub async fn post(&self, to: &Target, body: impl Into<Bytes>) -> Result<Reply, Lost> {
+        let (body, mut left) = (body.into(), limits::HTTP_UNTOUCHED);
+        loop {
+            let error = match self.0.request(to.post(body.clone())?).await {
+                Ok(response) => return Ok(Reply(response)),
+                Err(error) => error,
+            };
+            left = left.saturating_sub(1);
+            if left == 0 || !untouched(&error) {
+                return Err(Lost::Unanswered(root(&error)));
+            }
+        }
+    }
+}
+
+impl Target {
+    /// The place at `url`, with these headers and those that every request has.
+    pub fn new(url: &Url, headers: HeaderMap) -> Self {
+        let (mut bare, mut all) = (url.clone(), HeaderMap::new());
+        if let Some(proof) = proof(url) {
+            all.insert(AUTHORIZATION, proof);
+        }
+        // An address with a host always has room for a user, so that nothing fails here.
+        let _ = bare.set_username("").and_then(|()| bare.set_password(None));
+        all.extend(headers);
+        for (name, value) in [(ACCEPT, "*/*"), (USER_AGENT, AGENT), (ACCEPT_ENCODING, "gzip")] {
+            all.entry(name).or_insert(HeaderValue::from_static(value));
+        }
+        Self { uri: bare.as_str().parse().ok(), headers: all }
+    }
+
+    fn post(&self, body: Bytes) -> Result<Request<Full<Bytes>>, Lost> {
+        let uri = self.uri.clone().ok_or_else(|| Lost::Unanswered("the address is too long".to_owned()))?;
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = self.headers.clone();
+        Ok(request)
+    }
+}
+
+/// The proof that an address like `https://user:password@host/` holds.
+fn proof(url: &Url) -> Option<HeaderValue> {
+    let plain = |text| percent_decode_str(text).decode_utf8().ok();
+    let (user, password) = (plain(url.username())?, url.password().and_then(plain));
+    if user.is_empty() && password.is_none() {
+        return None;
+    }
+    let both = BASE64_STANDARD.encode(format!("{user}:{}", password.unwrap_or_default()));
+    let mut proof = HeaderValue::try_from(format!("Basic {both}")).ok()?;
+    proof.set_sensitive(true);
+    Some(proof)
+}
+
+impl Reply {
+    /// The status.
+    pub fn status(&self) -> u16 {
+        self.0.status().as_u16()
+    }
+
+    /// Whether the status is one of success.
+    pub fn is_success(&self) -> bool {
+        self.0.status().is_success()
+    }
+
+    /// The headers.
+    pub fn headers(&self) -> &HeaderMap {
+        self.0.headers()
+    }
+
+    /// The bytes as they come, unpacked when the server packed them. What goes wrong is named by `named`.
+    pub fn read<E: Send + 'static>(self, named: fn(Lost) -> E) -> BoxStream<'static, Result<Bytes, E>> {
+        let packed = self.headers().get(CONTENT_ENCODING).is_some_and(|name| name.as_bytes() == b"gzip");
+        let bytes = BodyDataStream::new(self.0.into_body());
+        if packed { unpacked(bytes, named) } else { bytes.map_err(move |error| named(cut(&error))).boxed() }
+    }
+}
+
+fn unpacked<E: Send + 'static>(
+    bytes: BodyDataStream<Incoming>,
+    named: fn(Lost) -> E,
+) -> BoxStream<'static, Result<Bytes, E>> {
+    let plain = GzipDecoder::new(StreamReader::new(bytes.map_err(std::io::Error::other)));
+    ReaderStream::new(plain).map_err(move |error| named(cut(&error))).boxed()
+}
+
+fn cut(error: &(dyn Error + 'static)) -> Lost {
+    Lost::Cut(root(error))
+}
+
+/// The cause at the root of an error.
+fn root(error: &(dyn Error + 'static)) -> String {
+    causes(error).last().unwrap_or(error).to_string()
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+/// Whether the server said that it did not begin with the request: it is about to close the connection, or takes no more
+/// requests on it. Requests on one connection share that fate by chance, so it is no failure of this one.
+fn untouched(error: &(dyn Error + 'static)) -> bool {
+    let said = causes(error).find_map(|cause| cause.downcast_ref::<h2::Error>()).filter(|error| error.is_remote());
+    said.is_some_and(|error| {
+        let reason = error.reason();
+        error.is_go_away() && reason == Some(h2::Reason::NO_ERROR)
+            || error.is_reset() && reason == Some(h2::Reason::REFUSED_STREAM)
+    })
+}
+
+fn settings() -> Builder {
+    let mut settings = Client::builder(TokioExecutor::new());
+    settings.timer(TokioTimer::new()).pool_timer(TokioTimer::new());
+    settings.pool_idle_timeout(limits::HTTP_IDLE).pool_max_idle_per_host(limits::HTTP_IDLE_PER_HOST);
+    settings
+}
+
+/// The same trust as that of the general client: what the machine trusts, and `trusted`.
+fn tls(trusted: &[CertificateDer<'static>]) -> Result<ClientConfig, Unbuilt> {
+    install_tls();
+    let provider = CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()));
+    let unbuilt = |error: rustls::Error| Unbuilt(error.to_string());
+    let verifier = Verifier::new_with_extra_roots(trusted.iter().cloned(), provider.clone()).map_err(unbuilt)?;
+    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let settings = versions.map_err(unbuilt)?.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+    let mut tls = settings.with_no_client_auth();
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(tls)
+}
+
+type Trouble = Box<dyn Error + Send + Sync>;
+
+/// Opens connections, in time. Shared, because the pool clones it for every request.
+#[derive(Clone)]
+struct Connector(Arc<HttpsConnector<HttpConnector<Addresses>>>);
+
+impl Connector {
+    fn new(addresses: Addresses, tls: ClientConfig) -> Self {
+        let mut tcp = HttpConnector::new_with_resolver(addresses);
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(limits::MODEL_CONNECT));
+        // What the general client has of itself: a peer that is gone without a word is noticed.
+        tcp.set_keepalive(Some(Duration::from_secs(15)));
+        tcp.set_keepalive_interval(Some(Duration::from_secs(15)));
+        tcp.set_keepalive_retries(Some(3));
+        #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+        tcp.set_tcp_user_timeout(Some(Duration::from_secs(30)));
+        Self(Arc::new(HttpsConnector::from((tcp, tls))))
+    }
+}
+
+/// The limit holds for names, addresses and TLS together.
+#[derive(Debug, thiserror::Error)]
+#[error("operation timed out")]
+struct TimedOut;
+
+impl Service<Uri> for Connector {
+    type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
+    type Error = Trouble;
+    type Future = BoxFuture<'static, Result<Self::Response, Trouble>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Trouble>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let mut connector = HttpsConnector::clone(&self.0);
+        Box::pin(
+            async move { tokio::time::timeout(limits::MODEL_CONNECT, connector.call(to)).await.map_err(|_| TimedOut)? },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

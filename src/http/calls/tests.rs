@@ -1,0 +1,258 @@
+#![allow(clippy::unwrap_used, clippy::panic)]
+use std::{
+    io::Write,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use flate2::{Compression, write::GzEncoder};
+use futures::future::join_all;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    sync::{Barrier, mpsc},
+};
+
+use super::*;
+use crate::http::Outbound;
+
+fn json() -> HeaderMap {
+    let plain = [("content-type", "application/json"), ("x-api-key", "k")];
+    plain.into_iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+}
+
+async fn text(reply: Reply) -> Result<String, Lost> {
+    let bytes: Vec<Bytes> = reply.read(|lost| lost).try_collect().await?;
+    Ok(String::from_utf8(bytes.concat()).unwrap())
+}
+
+/// A server that says this to everybody who asked something, and hangs up. Tells what it was asked.
+async fn server(says: impl Into<Vec<u8>>) -> (Url, mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1/chat?version=1", listener.local_addr().unwrap()).parse().unwrap();
+    let ((heard, asked), says) = (mpsc::unbounded_channel(), says.into());
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // One read is one request: it is small and comes in one piece.
+            let mut bytes = vec![0; 4096];
+            let read = stream.read(&mut bytes).await.unwrap();
+            let _ = heard.send(String::from_utf8_lossy(bytes.get(..read).unwrap()).into_owned());
+            stream.write_all(&says).await.unwrap();
+        }
+    });
+    (url, asked)
+}
+
+const EMPTY: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+
+#[tokio::test]
+async fn a_call_goes_out_as_the_general_client_sends_it() {
+    let outbound = Outbound::new();
+    let (url, mut asked) = server(EMPTY).await;
+    let mut known = url.clone();
+    known.set_username("ad%20min").unwrap();
+    known.set_password(Some("se&cret=")).unwrap();
+    let mut proven = json();
+    proven.insert(AUTHORIZATION, HeaderValue::from_static("Bearer b"));
+    for (url, headers) in [(&url, json()), (&url, HeaderMap::new()), (&known, json()), (&known, proven)] {
+        let general = outbound.client().unwrap().post(url.clone()).headers(headers.clone()).body("{}");
+        assert_eq!(general.send().await.unwrap().status(), 200);
+        let reply = outbound.calls().unwrap().post(&Target::new(url, headers), "{}").await.unwrap();
+        assert_eq!(reply.status(), 200);
+        let sent = asked.recv().await.unwrap();
+        assert!(sent.starts_with("POST /v1/chat?version=1 HTTP/1.1\r\n") && sent.ends_with("\r\n\r\n{}"), "{sent}");
+        assert_eq!(asked.recv().await.unwrap(), sent);
+    }
+}
+
+#[tokio::test]
+async fn what_goes_wrong_has_the_words_of_the_general_client() {
+    async fn general(url: &Url) -> Result<String, reqwest::Error> {
+        Outbound::new().client().unwrap().post(url.clone()).send().await?.text().await
+    }
+    // Bound and never listening: nobody else gets the port, and nobody answers there.
+    let nobody = tokio::net::TcpSocket::new_v4().unwrap();
+    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let nobody: Url = format!("http://{}", nobody.local_addr().unwrap()).parse().unwrap();
+    let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n";
+    for (what, url) in [
+        ("nobody", nobody),
+        ("no TLS", {
+            let mut url = server("What?").await.0;
+            url.set_scheme("https").unwrap();
+            url
+        }),
+        ("no answer", server("").await.0),
+        ("no HTTP", server("What?\r\n\r\n").await.0),
+        ("half a head", server("HTTP/1.1 200 O").await.0),
+        ("half a chunk", server(format!("{head}\r\n9\r\nhi")).await.0),
+        ("no chunk", server(format!("{head}\r\nxyz\r\n")).await.0),
+        ("half a body", server("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhi").await.0),
+        ("not packed", server(format!("{head}content-encoding: gzip\r\n\r\n2\r\nhi\r\n0\r\n\r\n")).await.0),
+    ] {
+        let error = general(&url).await.unwrap_err().without_url();
+        let expected = format!("{error}: {}", root(&error));
+        let called = match Outbound::new().calls().unwrap().post(&Target::new(&url, json()), "").await {
+            Ok(reply) => text(reply).await,
+            Err(lost) => Err(lost),
+        };
+        assert_eq!(called.unwrap_err().to_string(), expected, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_no_request_can_carry_is_told() {
+    let url = format!("http://127.0.0.1:1/{}", "a".repeat(70_000)).parse().unwrap();
+    let lost = Outbound::new().calls().unwrap().post(&Target::new(&url, json()), "").await.err();
+    assert_eq!(lost, Some(Lost::Unanswered("the address is too long".into())));
+}
+
+/// Each piece is told when it is there, although more is to come in the same packet of the compressor.
+#[tokio::test]
+async fn packed_answers_are_unpacked_as_they_come() {
+    let mut packer = GzEncoder::new(Vec::new(), Compression::default());
+    let mut piece = |text: &str| {
+        packer.write_all(text.as_bytes()).unwrap();
+        packer.flush().unwrap();
+        std::mem::take(packer.get_mut())
+    };
+    let (first, second) = (piece("data: one\n\n"), piece("data: two\n\n"));
+    let last = packer.finish().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+    let (went_on, mut goes_on) = mpsc::unbounded_channel::<()>();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 4096]).await.unwrap();
+        let head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\nconnection: close\r\n\r\n".to_vec();
+        for bytes in [head, first, second, last] {
+            stream.write_all(&bytes).await.unwrap();
+            goes_on.recv().await.unwrap();
+        }
+    });
+    let outbound = Outbound::new();
+    let reply = outbound.calls().unwrap().post(&Target::new(&url, json()), "").await.unwrap();
+    let mut bytes = reply.read(|lost| lost);
+    for expected in [Some("data: one\n\n"), Some("data: two\n\n"), None] {
+        went_on.send(()).unwrap();
+        let told = bytes.next().await.map(|bytes| bytes.unwrap());
+        assert_eq!(told.as_deref(), expected.map(str::as_bytes));
+    }
+}
+
+/// A server of HTTP/2 that refuses so many requests before it answers; then it answers all.
+async fn refusing(refusals: usize) -> (Url, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut requests = h2::server::handshake(stream).await.unwrap();
+            let count = count.clone();
+            tokio::spawn(async move {
+                while let Some(Ok((_, mut answer))) = requests.accept().await {
+                    if count.fetch_add(1, Ordering::SeqCst) < refusals {
+                        answer.send_reset(h2::Reason::REFUSED_STREAM);
+                    } else {
+                        let mut body = answer.send_response(Response::new(()), false).unwrap();
+                        body.send_data("ok".into(), true).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    (url, asked)
+}
+
+#[tokio::test]
+async fn a_call_that_the_server_did_not_begin_with_is_sent_again() {
+    let most = limits::HTTP_UNTOUCHED as usize;
+    for (refusals, asked_for, answered) in [(0, 1, true), (most - 1, most, true), (most, most, false)] {
+        let (url, asked) = refusing(refusals).await;
+        let connector = Connector::new(Addresses::default(), tls(&[]).unwrap());
+        // Over TLS the two agree on it; without, it must be known.
+        let calls = Calls(settings().http2_only(true).build(connector));
+        match calls.post(&Target::new(&url, json()), "{}").await {
+            Ok(reply) => assert_eq!(text(reply).await.as_deref(), Ok("ok")),
+            Err(lost) => assert!(!answered && lost.to_string().contains("refused"), "{lost}"),
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), asked_for);
+    }
+}
+
+/// A server that answers once `together` requests are there; counts connections.
+async fn keeping(together: usize) -> (Url, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+    let connections = Arc::new(AtomicUsize::new(0));
+    let (count, barrier) = (connections.clone(), Arc::new(Barrier::new(together)));
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            count.fetch_add(1, Ordering::SeqCst);
+            let barrier = barrier.clone();
+            tokio::spawn(async move {
+                let mut bytes = [0; 4096];
+                while stream.read(&mut bytes).await.is_ok_and(|read| read > 0) {
+                    barrier.wait().await;
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+                }
+            });
+        }
+    });
+    (url, connections)
+}
+
+async fn ask(outbound: &Outbound, url: &Url, times: usize) {
+    let target = Target::new(url, json());
+    let asked = (0..times).map(|_| async { text(outbound.calls().unwrap().post(&target, "").await.unwrap()).await });
+    for answer in join_all(asked).await {
+        assert_eq!(answer.as_deref(), Ok("ok"));
+    }
+    // The connections go back by themselves.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn no_more_idle_connections_are_kept_than_allowed() {
+    let together = limits::HTTP_IDLE_PER_HOST + 1;
+    let ((url, connections), outbound) = (keeping(together).await, Outbound::new());
+    for expected in [together, together + 1] {
+        ask(&outbound, &url, together).await;
+        assert_eq!(connections.load(Ordering::SeqCst), expected);
+    }
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_given_up_in_time() {
+    let ((url, connections), outbound) = (keeping(1).await, Outbound::new());
+    for (pause, expected) in [(Duration::ZERO, 1), (limits::HTTP_IDLE / 2, 1), (limits::HTTP_IDLE, 2)] {
+        tokio::time::pause();
+        tokio::time::advance(pause).await;
+        tokio::time::resume();
+        ask(&outbound, &url, 1).await;
+        assert_eq!(connections.load(Ordering::SeqCst), expected, "after {pause:?}");
+    }
+}
+
+/// It takes the connection, and says nothing of TLS.
+#[tokio::test]
+async fn a_server_that_cannot_be_reached_is_given_up_in_time() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}/", silent.local_addr().unwrap()).parse().unwrap();
+    let (outbound, target) = (Outbound::new(), Target::new(&url, json()));
+    let mut asking = std::pin::pin!(outbound.calls().unwrap().post(&target, ""));
+    let (_taken, _) = tokio::select! {
+        taken = silent.accept() => taken.unwrap(),
+        _ = &mut asking => panic!("nobody answered"),
+    };
+    tokio::time::pause();
+    let early = limits::MODEL_CONNECT - Duration::from_secs(1);
+    assert!(tokio::time::timeout(early, &mut asking).await.is_err(), "it is given up too early");
+    let lost = tokio::time::timeout(Duration::from_secs(2), asking).await.unwrap().err();
+    assert_eq!(lost, Some(Lost::Unanswered("operation timed out".into())));
+}
