@@ -61,6 +61,10 @@ pub const SCRIPT_PATTERN: usize = 1024 * 1024;
 pub const HTTP_IDLE: Duration = Duration::from_secs(90);
 /// HTTP: unused connections kept to one server.
 pub const HTTP_IDLE_PER_HOST: usize = 64;
+/// HTTP: pieces of an answer to a call of a model that are read in one go, when they are there already.
+pub const HTTP_BURST: usize = 32;
+/// HTTP: bytes that are read in one go, and the piece that reaches this.
+pub const HTTP_BURST_BYTES: usize = 64 * 1024;
 /// HTTP: times that a call of a model is sent while the server says that it did not begin with it.
 pub const HTTP_UNTOUCHED: u32 = 3;
 /// Turn: wall time.

@@ -4,6 +4,9 @@
 //! layers above it, which cost a turn a fifteenth of its time and are of no use here. What goes out and what comes back is
 //! what it would be there, byte for byte and word for word.
 
+mod line;
+mod reply;
+
 use std::{
     error::Error,
     sync::Arc,
@@ -11,21 +14,20 @@ use std::{
     time::Duration,
 };
 
-use async_compression::tokio::bufread::GzipDecoder;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, future::BoxFuture, stream::BoxStream};
-use http_body_util::{BodyDataStream, Full};
-use hyper::{Method, Request, Response, Uri, body::Incoming};
+use futures::future::BoxFuture;
+use http_body_util::Full;
+use hyper::{Method, Request, Uri};
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::{
     client::legacy::{Builder, Client, connect::HttpConnector},
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
 };
 use percent_encoding::percent_decode_str;
 use reqwest::{
     Url,
-    header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, HeaderMap, HeaderValue, USER_AGENT},
+    header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderValue, USER_AGENT},
 };
 use rustls::{
     ClientConfig,
@@ -34,9 +36,10 @@ use rustls::{
 };
 use rustls_platform_verifier::Verifier;
 use tokio::net::TcpStream;
-use tokio_util::io::{ReaderStream, StreamReader};
 use tower::Service;
 
+use self::line::{Lines, Wire};
+pub use self::reply::Reply;
 use super::{AGENT, Unbuilt, addresses::Addresses, install_tls};
 use crate::limits;
 
@@ -49,10 +52,6 @@ pub struct Target {
     uri: Option<Uri>,
     headers: HeaderMap,
 }
-
-/// What came back, as soon as its head is there. Dropping it, or the stream of its bytes, closes the connection unless
-/// everything was read.
-pub struct Reply(Response<Incoming>);
 
 /// A call that failed on its way, with the cause at the root and without the address, which may hold a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,7 +81,7 @@ impl Calls {
         let (body, mut left) = (body.into(), limits::HTTP_UNTOUCHED);
         loop {
             let error = match self.0.request(to.post(body.clone())?).await {
-                Ok(response) => return Ok(Reply(response)),
+                Ok(response) => return Ok(Reply::new(response)),
                 Err(error) => error,
             };
             left = left.saturating_sub(1);
@@ -132,42 +131,6 @@ fn proof(url: &Url) -> Option<HeaderValue> {
     Some(proof)
 }
 
-impl Reply {
-    /// The status.
-    pub fn status(&self) -> u16 {
-        self.0.status().as_u16()
-    }
-
-    /// Whether the status is one of success.
-    pub fn is_success(&self) -> bool {
-        self.0.status().is_success()
-    }
-
-    /// The headers.
-    pub fn headers(&self) -> &HeaderMap {
-        self.0.headers()
-    }
-
-    /// The bytes as they come, unpacked when the server packed them. What goes wrong is named by `named`.
-    pub fn read<E: Send + 'static>(self, named: fn(Lost) -> E) -> BoxStream<'static, Result<Bytes, E>> {
-        let packed = self.headers().get(CONTENT_ENCODING).is_some_and(|name| name.as_bytes() == b"gzip");
-        let bytes = BodyDataStream::new(self.0.into_body());
-        if packed { unpacked(bytes, named) } else { bytes.map_err(move |error| named(cut(&error))).boxed() }
-    }
-}
-
-fn unpacked<E: Send + 'static>(
-    bytes: BodyDataStream<Incoming>,
-    named: fn(Lost) -> E,
-) -> BoxStream<'static, Result<Bytes, E>> {
-    let plain = GzipDecoder::new(StreamReader::new(bytes.map_err(std::io::Error::other)));
-    ReaderStream::new(plain).map_err(move |error| named(cut(&error))).boxed()
-}
-
-fn cut(error: &(dyn Error + 'static)) -> Lost {
-    Lost::Cut(root(error))
-}
-
 /// The cause at the root of an error.
 fn root(error: &(dyn Error + 'static)) -> String {
     causes(error).last().unwrap_or(error).to_string()
@@ -189,7 +152,7 @@ fn untouched(error: &(dyn Error + 'static)) -> bool {
 }
 
 fn settings() -> Builder {
-    let mut settings = Client::builder(TokioExecutor::new());
+    let mut settings = Client::builder(Lines);
     settings.timer(TokioTimer::new()).pool_timer(TokioTimer::new());
     settings.pool_idle_timeout(limits::HTTP_IDLE).pool_max_idle_per_host(limits::HTTP_IDLE_PER_HOST);
     settings
@@ -236,7 +199,7 @@ impl Connector {
 struct TimedOut;
 
 impl Service<Uri> for Connector {
-    type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
+    type Response = Wire<MaybeHttpsStream<TokioIo<TcpStream>>>;
     type Error = Trouble;
     type Future = BoxFuture<'static, Result<Self::Response, Trouble>>;
 
@@ -246,9 +209,10 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, to: Uri) -> Self::Future {
         let mut connector = HttpsConnector::clone(&self.0);
-        Box::pin(
-            async move { tokio::time::timeout(limits::MODEL_CONNECT, connector.call(to)).await.map_err(|_| TimedOut)? },
-        )
+        Box::pin(async move {
+            let connected = tokio::time::timeout(limits::MODEL_CONNECT, connector.call(to)).await;
+            connected.map_err(|_| TimedOut)?.map(Wire::new)
+        })
     }
 }
 

@@ -119,6 +119,11 @@ impl<D: Decode + Unpin> Stream for Pump<D> {
             if this.ended {
                 return Poll::Ready(None);
             }
+            // What came together with a delta that was handed on is not wanted any more either.
+            if this.delivered && this.cx.cancel.is_cancelled() {
+                this.close();
+                return Poll::Ready(Some(Err(LlmErrorKind::Cancelled.into())));
+            }
             if let Some(delta) = this.decoder.pop() {
                 this.delivered = true;
                 return Poll::Ready(Some(Ok(delta)));
@@ -286,6 +291,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[tokio::test]
+    async fn cancelling_counts_in_the_middle_of_a_burst() {
+        let clock = ManualClock::new();
+        let cx = clock.cx(Duration::from_secs(45));
+        let burst = stream::iter([Ok(Bytes::from([TEXT, TEXT, STOP].concat()))]).chain(stream::pending());
+        let first = cx.clock.deadline(Waits::default().first);
+        let mut deltas = pump(burst.boxed(), ChunkDecoder::new(1, 0), Waits::default(), first, cx.clone());
+        assert_eq!(deltas.next().await, Some(Ok(Delta::Text("a".into()))));
+        cx.cancel.cancel();
+        assert_eq!(deltas.next().await.unwrap().unwrap_err().kind, LlmErrorKind::Cancelled);
+        assert!(deltas.next().await.is_none());
     }
 
     #[tokio::test]

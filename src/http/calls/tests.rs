@@ -5,7 +5,8 @@ use std::{
 };
 
 use flate2::{Compression, write::GzEncoder};
-use futures::future::join_all;
+use futures::{StreamExt, TryStreamExt, future::join_all};
+use hyper::Response;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -138,6 +139,70 @@ async fn packed_answers_are_unpacked_as_they_come() {
         let told = bytes.next().await.map(|bytes| bytes.unwrap());
         assert_eq!(told.as_deref(), expected.map(str::as_bytes));
     }
+}
+
+/// What one chunk of an answer looks like on the wire.
+fn chunk(bytes: &[u8]) -> Vec<u8> {
+    [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+}
+
+/// How long each piece is that a reader gets of an answer that is there as a whole, and what comes last.
+async fn pieces(chunks: Vec<Vec<u8>>, end: &[u8]) -> (Vec<usize>, Option<Lost>) {
+    let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    let (url, _asked) =
+        server([head, chunks.iter().flat_map(|bytes| chunk(bytes)).collect(), end.to_vec()].concat()).await;
+    let outbound = Outbound::new();
+    let reply = outbound.calls().unwrap().post(&Target::new(&url, json()), "").await.unwrap();
+    let (mut bytes, mut told, mut lengths) = (reply.read(|lost| lost), Vec::new(), Vec::new());
+    let lost = loop {
+        match bytes.next().await {
+            Some(Ok(piece)) => {
+                lengths.push(piece.len());
+                told.extend_from_slice(&piece);
+            }
+            Some(Err(lost)) => break Some(lost),
+            None => break None,
+        }
+    };
+    assert!(told.starts_with(&chunks.concat()), "nothing is lost, and nothing comes twice");
+    (lengths, lost)
+}
+
+#[tokio::test]
+async fn what_is_there_already_comes_in_one_piece() {
+    let numbered = |count: usize, length: usize| (0..count).map(|n| vec![u8::try_from(n).unwrap(); length]).collect();
+    let end = b"0\r\n\r\n";
+    assert_eq!(pieces(numbered(1, 10), end).await, (vec![10], None));
+    assert_eq!(pieces(numbered(13, 10), end).await, (vec![130], None));
+    let most = limits::HTTP_BURST;
+    assert_eq!(pieces(numbered(most + 2, 10), end).await, (vec![most * 10, 20], None));
+    let (lengths, lost) = pieces(numbered(13, 10), b"5\r\nhi").await;
+    assert_eq!(lengths, [132], "what came before the end is told first");
+    assert!(matches!(lost, Some(Lost::Cut(_))), "{lost:?}");
+    // How much of a long answer is there depends on the system.
+    let (lengths, lost) = pieces(numbered(100, limits::HTTP_BURST_BYTES / 4), end).await;
+    assert!(lost.is_none() && lengths.iter().all(|length| *length <= limits::HTTP_BURST_BYTES * 2), "{lengths:?}");
+}
+
+/// A connection whose reader hangs up in the middle of a burst is closed, whoever looked at it last.
+#[tokio::test]
+async fn who_hangs_up_closes_the_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+    let outbound = Outbound::new();
+    let asked = async {
+        let reply = outbound.calls().unwrap().post(&Target::new(&url, json()), "").await.unwrap();
+        let mut bytes = reply.read(|lost| lost);
+        assert_eq!(bytes.next().await.unwrap().unwrap(), "hi");
+    };
+    let served = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 4096]).await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n").await.unwrap();
+        stream
+    };
+    let ((), mut stream) = tokio::join!(asked, served);
+    assert_eq!(stream.read(&mut [0; 10]).await.unwrap(), 0);
 }
 
 /// A server of HTTP/2 that refuses so many requests before it answers; then it answers all.

@@ -267,7 +267,7 @@ impl Reading {
         if data.trim_ascii().is_empty() {
             return Ok(Step::Ping);
         }
-        match serde_json::from_slice::<Event<'_>>(data) {
+        match response::read::<Event<'_>>(data) {
             Ok(event) => self.apply(event, name, data),
             Err(error) if error.is_eof() => Err(LlmError::new(LlmErrorKind::CutShort).because(error)),
             Err(_) => {

@@ -249,7 +249,7 @@ fn take_chunk(
     out: &mut VecDeque<Delta>,
     choices: &mut u64,
 ) -> Result<(), LlmError> {
-    match serde_json::from_slice::<Chunk<'_>>(data) {
+    match response::read::<Chunk<'_>>(data) {
         Ok(chunk) => apply(chunk, data, assembler, out, choices),
         Err(error) if error.is_eof() => Err(LlmError::new(LlmErrorKind::CutShort).because(error)),
         Err(_) => {
