@@ -26,6 +26,8 @@ pub(super) struct Head {
     pub(super) touched: i64,
     /// Whether it differs from its row.
     dirty: bool,
+    /// Whether it has a row.
+    stored: bool,
 }
 
 impl Head {
@@ -69,6 +71,7 @@ impl Head {
             touched: touched.as_i64().map_err(wrong)?,
             number: number.as_i64().map_err(wrong)?,
             dirty: false,
+            stored: true,
         })
     }
 }
@@ -92,6 +95,7 @@ pub(super) struct Heads<'c> {
     get: Statement<'c>,
     last: Statement<'c>,
     put: Statement<'c>,
+    alter: Statement<'c>,
 }
 
 impl<'c> Heads<'c> {
@@ -107,6 +111,11 @@ impl<'c> Heads<'c> {
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
                  ON CONFLICT (number) DO UPDATE SET version = excluded.version, turns = excluded.turns,
                  open = excluded.open, pending = excluded.pending, touched = excluded.touched",
+            )?,
+            // Each turn changes its head three times: this looks for no other row of the same id.
+            alter: connection.prepare(
+                "UPDATE conversations SET version = ?2, turns = ?3, open = ?4, pending = ?5, touched = ?6
+                 WHERE number = ?1",
             )?,
         })
     }
@@ -151,15 +160,14 @@ impl<'c> Heads<'c> {
             let Some(head) = self.known.get_mut(&id) else { continue };
             head.dirty = false;
             let (open, pending) = (text(&head.open), text(&head.pending));
-            self.put.execute(params![
-                head.number,
-                id.as_str(),
-                Unsigned(head.version),
-                Unsigned(head.turns),
-                open,
-                pending,
-                head.touched
-            ])?;
+            let (version, turns) = (Unsigned(head.version), Unsigned(head.turns));
+            if head.stored
+                && self.alter.execute(params![head.number, version, turns, open, pending, head.touched])? == 1
+            {
+                continue;
+            }
+            head.stored = true;
+            self.put.execute(params![head.number, id.as_str(), version, turns, open, pending, head.touched])?;
         }
         if self.known.len() > limits::STORE_HEADS {
             self.known.clear();
