@@ -334,6 +334,8 @@ pub const STORE_CROWD: usize = 8;
 pub const STORE_GATHER: Duration = Duration::from_millis(1);
 /// SQLite store: how often it waits so, while fewer than half of the open turns have written.
 pub const STORE_GATHERINGS: u32 = 4;
+/// SQLite store: waits in vain in a row after which it believes in fewer open turns. After `n` of them `2^n` groups are committed at once.
+pub const STORE_VAIN: u32 = 6;
 /// Store: how long a receipt of delivery may wait for company before it is written; a crash within this time repeats a reply.
 pub const STORE_RECEIPTS: Duration = Duration::from_millis(20);
 /// Store: conversation heads that the writer keeps in memory.

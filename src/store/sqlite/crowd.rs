@@ -9,11 +9,15 @@ use tokio::sync::mpsc;
 use super::writer::{Job, Work};
 use crate::limits;
 
-/// The turns that are open as far as the writer has seen.
+/// The turns that are open as far as the writer has seen, and whether it was worth while to wait for them.
 #[derive(Default)]
 pub(super) struct Crowd {
-    /// Accepted and not appended. Turns that died are counted until the writer has waited in vain for them.
+    /// Accepted and not appended. Turns that died are counted until the writer has waited in vain for long.
     open: usize,
+    /// How often in a row nobody came.
+    vain: u32,
+    /// Groups that are committed at once before it waits again: open turns that wait for their models write nothing.
+    hasty: u32,
 }
 
 impl Crowd {
@@ -22,6 +26,10 @@ impl Crowd {
         group.iter().for_each(|job| self.count(job));
         let came = group.len();
         if self.open < limits::STORE_CROWD || came >= self.open {
+            return;
+        }
+        if self.hasty > 0 {
+            self.hasty -= 1;
             return;
         }
         for _ in 0..limits::STORE_GATHERINGS {
@@ -35,9 +43,16 @@ impl Crowd {
                 break;
             }
         }
-        if group.len() == came {
+        if group.len() > came {
+            self.vain = 0;
+            return;
+        }
+        if self.vain < limits::STORE_VAIN {
+            self.vain += 1;
+        } else {
             self.open /= 2;
         }
+        self.hasty = 1 << self.vain;
     }
 
     fn count(&mut self, job: &Job) {
@@ -82,7 +97,18 @@ mod tests {
         }
         assert_eq!(next(&mut crowd, 3), 3, "in a crowd all that came are one group");
         let open = crowd.open;
-        assert_eq!(next(&mut crowd, 1), 1);
-        assert_eq!(crowd.open, open.div_ceil(2), "nobody came, so there are fewer than it seemed");
+        assert_eq!(next(&mut crowd, 1), 1, "nobody came");
+        assert_eq!(next(&mut crowd, 2), 1, "so the next two are committed at once");
+        assert_eq!(next(&mut crowd, 0), 1);
+        assert_eq!(next(&mut crowd, 2), 2, "then it is tried again");
+        assert_eq!((crowd.vain, crowd.open), (0, open + 5));
+        while crowd.vain < limits::STORE_VAIN {
+            crowd.hasty = 0;
+            next(&mut crowd, 1);
+        }
+        (crowd.hasty, crowd.open) = (0, 40);
+        next(&mut crowd, 1);
+        assert_eq!(crowd.open, 20, "nobody came for long, so there are fewer than it seemed");
+        assert_eq!(crowd.hasty, 1 << limits::STORE_VAIN);
     }
 }
