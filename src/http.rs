@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     /// A server that answers once `together` requests are there; counts connections.
-    async fn server(together: usize) -> (String, Arc<AtomicUsize>) {
+    pub(super) async fn server(together: usize) -> (String, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}/", listener.local_addr().unwrap());
         let connections = Arc::new(AtomicUsize::new(0));

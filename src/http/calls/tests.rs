@@ -10,11 +10,11 @@ use hyper::Response;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
-    sync::{Barrier, mpsc},
+    sync::mpsc,
 };
 
 use super::*;
-use crate::http::Outbound;
+use crate::http::{Outbound, tests::server as answering};
 
 fn json() -> HeaderMap {
     let plain = [("content-type", "application/json"), ("x-api-key", "k")];
@@ -247,31 +247,8 @@ async fn a_call_that_the_server_did_not_begin_with_is_sent_again() {
     }
 }
 
-/// A server that answers once `together` requests are there; counts connections.
-async fn keeping(together: usize) -> (Url, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
-    let connections = Arc::new(AtomicUsize::new(0));
-    let (count, barrier) = (connections.clone(), Arc::new(Barrier::new(together)));
-    tokio::spawn(async move {
-        loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            count.fetch_add(1, Ordering::SeqCst);
-            let barrier = barrier.clone();
-            tokio::spawn(async move {
-                let mut bytes = [0; 4096];
-                while stream.read(&mut bytes).await.is_ok_and(|read| read > 0) {
-                    barrier.wait().await;
-                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
-                }
-            });
-        }
-    });
-    (url, connections)
-}
-
-async fn ask(outbound: &Outbound, url: &Url, times: usize) {
-    let target = Target::new(url, json());
+async fn ask(outbound: &Outbound, address: &str, times: usize) {
+    let target = Target::new(&address.parse().unwrap(), json());
     let asked = (0..times).map(|_| async { text(outbound.calls().unwrap().post(&target, "").await.unwrap()).await });
     for answer in join_all(asked).await {
         assert_eq!(answer.as_deref(), Ok("ok"));
@@ -285,21 +262,21 @@ async fn ask(outbound: &Outbound, url: &Url, times: usize) {
 #[tokio::test]
 async fn no_more_idle_connections_are_kept_than_allowed() {
     let together = limits::HTTP_IDLE_PER_HOST + 1;
-    let ((url, connections), outbound) = (keeping(together).await, Outbound::new());
+    let ((address, connections), outbound) = (answering(together).await, Outbound::new());
     for expected in [together, together + 1] {
-        ask(&outbound, &url, together).await;
+        ask(&outbound, &address, together).await;
         assert_eq!(connections.load(Ordering::SeqCst), expected);
     }
 }
 
 #[tokio::test]
 async fn an_idle_connection_is_given_up_in_time() {
-    let ((url, connections), outbound) = (keeping(1).await, Outbound::new());
+    let ((address, connections), outbound) = (answering(1).await, Outbound::new());
     for (pause, expected) in [(Duration::ZERO, 1), (limits::HTTP_IDLE / 2, 1), (limits::HTTP_IDLE, 2)] {
         tokio::time::pause();
         tokio::time::advance(pause).await;
         tokio::time::resume();
-        ask(&outbound, &url, 1).await;
+        ask(&outbound, &address, 1).await;
         assert_eq!(connections.load(Ordering::SeqCst), expected, "after {pause:?}");
     }
 }
