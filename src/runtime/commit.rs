@@ -105,7 +105,8 @@ async fn attempt(
     if let Some(error) = door.meter.take_broken() {
         return Err(error);
     }
-    let report = store(inner, &mut cached, (number, due), walked, &journal, &door.bodies).await?;
+    let delivered = walked.replies.iter().filter(|reply| sink.has(&reply.id)).map(|reply| reply.id.clone()).collect();
+    let report = store(inner, &mut cached, (number, due), (walked, delivered), &journal, &door.bodies).await?;
     deliver(inner, id, &report, &mut sink, &cx).await;
     Ok((cached, report))
 }
@@ -114,7 +115,7 @@ async fn store(
     inner: &Inner,
     cached: &mut Cached,
     (number, before): (TurnNumber, Option<Timestamp>),
-    walked: Walked,
+    (walked, delivered): (Walked, Vec<Arc<str>>),
     journal: &TurnJournal,
     bodies: &Bodies,
 ) -> Result<Report, StoreError> {
@@ -127,6 +128,7 @@ async fn store(
         turn: number,
         events,
         replies: replies.clone(),
+        delivered,
         journal: journal.take_pending(),
         bodies: bodies.fresh(),
         snapshot: due.then(|| cached.conversation.clone()),
@@ -155,11 +157,11 @@ fn trace(_: &[segue_engine::dialogue::Reason], failures: &[(String, String)]) ->
     (!failures.is_empty()).then(|| serde_json::to_string(failures).unwrap_or_default())
 }
 
-/// Hands the replies to the channel. Delivery never fails a turn: what was not delivered stays in the outbox.
+/// Hands the replies to the channel that it does not have yet. Delivery never fails a turn: what was not delivered stays in the outbox.
 async fn deliver(inner: &Inner, id: &ConversationId, report: &Report, sink: &mut TurnSink<'_>, cx: &Cx) {
     let mut done = Vec::with_capacity(report.replies.len());
     for reply in &report.replies {
-        if sink.deliver_stored(reply, cx).await {
+        if !sink.has(&reply.id) && sink.deliver_stored(reply, cx).await {
             done.push(reply.id.clone());
         }
     }

@@ -48,11 +48,13 @@ impl<'a> TurnSink<'a> {
         self.send(piece, cx).await.is_ok()
     }
 
-    /// Sends one stored reply, unless the channel has it; nothing needs to be announced any more.
+    /// Whether the channel has the whole of this reply.
+    pub(super) fn has(&self, id: &Arc<str>) -> bool {
+        self.delivered.contains(id)
+    }
+
+    /// Sends one stored reply that the channel does not have; nothing needs to be announced any more.
     pub(super) async fn deliver_stored(&mut self, reply: &StoredReply, cx: &Cx) -> bool {
-        if self.delivered.contains(&reply.id) {
-            return true;
-        }
         let piece = ReplyPiece::Message { id: reply.id.clone(), message: reply.reply.clone(), kind: reply.kind };
         self.inner.send(piece, cx).await.is_ok()
     }

@@ -31,6 +31,7 @@ pub async fn check(make: impl Fn() -> Arc<dyn Store>) {
     journal_of_a_running_turn(&*make()).await;
     sweep_at_start(&*make()).await;
     outbox(&*make()).await;
+    what_the_channel_has_does_not_wait(&*make()).await;
     outbox_is_bounded(&*make()).await;
     timers(&*make()).await;
     coalesced(&*make()).await;
@@ -259,6 +260,16 @@ async fn outbox(store: &dyn Store) {
     assert_eq!(store.undelivered(&id).await.unwrap(), []);
     store.delivered(&"nobody".into(), vec!["x".into()]).await.unwrap();
     assert_eq!(store.undelivered(&"nobody".into()).await.unwrap(), []);
+}
+
+async fn what_the_channel_has_does_not_wait(store: &dyn Store) {
+    let id = ConversationId::from("c");
+    let reply = |id: &str| StoredReply { id: id.into(), reply: Reply::text("x"), kind: BotKind::Response };
+    let replies = vec![reply("seen"), reply("new")];
+    let batch = Batch { replies: replies.clone(), delivered: vec!["seen".into()], ..Batch::default() };
+    store.append(&id, Version(0), batch).await.unwrap();
+    assert_eq!(ids(&store.undelivered(&id).await.unwrap()), ["new"]);
+    assert_eq!(store.turns(&id).await.unwrap()[0].replies, replies, "both are stored");
 }
 
 async fn outbox_is_bounded(store: &dyn Store) {

@@ -110,6 +110,8 @@ pub struct Batch {
     pub events: Vec<Event>,
     /// Its replies: they wait in the outbox until they are delivered.
     pub replies: Vec<StoredReply>,
+    /// The ids of those that the channel has already: they do not wait.
+    pub delivered: Vec<Arc<str>>,
     /// Journal records that were not written before.
     pub journal: Vec<JournalRecord>,
     /// A snapshot after these events, when one is due.

@@ -237,6 +237,8 @@ fn encode(id: &ConversationId, after: Version, batch: Batch) -> Result<Box<Appen
         records => Some(codec::seal(id.as_str(), number, records, 512 * records.len()).map_err(damaged)?),
     };
     let snapshot = batch.snapshot.map(|snapshot| codec::encode_snapshot(number, &snapshot)).transpose();
+    let waits = |reply: &StoredReply| !batch.delivered.contains(&reply.id);
+    let reply_ids = batch.replies.iter().filter(|reply| waits(reply)).map(|reply| reply.id.clone()).collect();
     Ok(Box::new(Appended {
         id: id.clone(),
         after,
@@ -245,7 +247,7 @@ fn encode(id: &ConversationId, after: Version, batch: Batch) -> Result<Box<Appen
         at: batch.events.first().map(|event| event.at),
         events,
         replies,
-        reply_ids: batch.replies.into_iter().map(|reply| reply.id).collect(),
+        reply_ids,
         journal,
         trace: batch.trace,
         bodies: batch.bodies,

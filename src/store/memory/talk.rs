@@ -178,7 +178,8 @@ impl Talk {
         }
         grow(&mut self.batches);
         self.batches.push(Kept { turn: batch.turn.0, events, squeezed: squeeze::squeeze(&record) });
-        self.pending.extend(batch.replies.into_iter().map(|reply| (number, reply.id)));
+        let waiting = batch.replies.into_iter().map(|reply| reply.id).filter(|id| !batch.delivered.contains(id));
+        self.pending.extend(waiting.map(|id| (number, id)));
         let given_up = self.pending.len().saturating_sub(limits::OUTBOX);
         self.pending.drain(..given_up);
         for entry in self.inbox.iter_mut().filter(|entry| entry.batch == 0) {

@@ -61,6 +61,7 @@ pub(super) struct Appended {
     pub(super) at: Option<Timestamp>,
     pub(super) events: Vec<u8>,
     pub(super) replies: Option<Vec<u8>>,
+    /// Those that wait for delivery.
     pub(super) reply_ids: Vec<Arc<str>>,
     pub(super) journal: Option<Vec<u8>>,
     pub(super) trace: Option<String>,
