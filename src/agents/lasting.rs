@@ -1,11 +1,12 @@
-//! What an agent keeps from run to run, because it comes out the same each time: its stable prompts and the tools of its profile.
+//! What an agent keeps from run to run, because it comes out the same each time: its stable prompts, which variables its own prompt
+//! mentions, and the tools of its profile.
 
 use std::{
     convert::Infallible,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use segue_engine::{conversation::AgentKind, project::SlotType};
+use segue_engine::{conversation::AgentKind, project::SlotType, template::Template};
 
 use super::{AgentTask, profile::Profile};
 use crate::{
@@ -17,7 +18,19 @@ use crate::{
 #[derive(Default)]
 pub(super) struct Lasting {
     prompts: Mutex<Vec<(Stable, Arc<ChatMessage>)>>,
+    mentioned: Mutex<Vec<(Template, Mentioned)>>,
     tools: Mutex<Vec<(Built, ToolSpec)>>,
+}
+
+/// Which of a list of variables a prompt mentions: a bit for each.
+#[derive(Clone, Copy)]
+pub(super) struct Mentioned(u32);
+
+impl Mentioned {
+    /// Whether it mentions the variable at this place in the list.
+    pub(super) fn has(self, place: usize) -> bool {
+        self.0 >> place & 1 == 1
+    }
 }
 
 /// What one of our own prompts depends on: the agent's description and the calling step.
@@ -56,6 +69,19 @@ impl Lasting {
             slots: profile.exit_slots.clone(),
         };
         kept(&self.prompts, same, || Ok((stable(), ChatMessage::system(render()?))))
+    }
+
+    /// Which of `variables`, always the same list of at most 32, a project's own prompt mentions.
+    pub(super) fn mentioned(&self, prompt: &Template, variables: &[&str]) -> Mentioned {
+        let look = || variables.iter().rev().fold(0, |bits, name| bits << 1 | u32::from(prompt.mentions(name)));
+        match kept::<_, _, Infallible>(
+            &self.mentioned,
+            |known: &Template| known.is(prompt),
+            || Ok((prompt.clone(), Mentioned(look()))),
+        ) {
+            Ok(mentioned) => mentioned,
+            Err(never) => match never {},
+        }
     }
 
     /// A tool of the profile, by its name and the type of its slot.

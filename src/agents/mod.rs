@@ -15,6 +15,7 @@ pub mod hooks;
 mod lasting;
 mod news;
 mod offer;
+mod own_prompt;
 mod profile;
 mod react;
 pub mod remote;

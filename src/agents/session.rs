@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use minijinja::{Value, context};
+use minijinja::context;
 use segue_engine::{
     conversation::{AgentKind, BotKind, HistoryItem},
-    template::{Template, ZonedTime},
+    template::ZonedTime,
 };
 use serde_json::Value as Json;
 
-use super::{AgentTask, lasting::Lasting, profile::Profile, slots::RunSlots};
+use super::{AgentTask, lasting::Lasting, own_prompt::own_prompt, profile::Profile, slots::RunSlots};
 use crate::{
     limits,
     llm::{ChatMessage, ToolCall},
@@ -36,9 +36,9 @@ impl Session {
         slots: &RunSlots<'_>,
         (prompts, lasting): (&PromptSet, &Lasting),
     ) -> Result<Self, String> {
-        let system = match task.definition.prompt {
-            Some(_) => ChatMessage::system(system_prompt(task, profile, slots, prompts)?),
-            None => lasting.prompt(task, profile, || system_prompt(task, profile, slots, prompts))?,
+        let system = match &task.definition.prompt {
+            Some(own) => own_prompt(task, own, profile, slots, lasting)?,
+            None => lasting.prompt(task, profile, || stable_prompt(task, profile, prompts))?,
         };
         let history = transcript(task, prompts);
         let context_at =
@@ -94,11 +94,9 @@ impl Session {
         let mut kept: Vec<Vec<Json>> = Vec::new();
         let mut size = 0;
         for group in self.groups().into_iter().rev() {
-            let group: Vec<Json> = {
-                let kept = |message: &Arc<ChatMessage>| serde_json::to_value(message.without_thoughts()).ok();
-                group.iter().filter_map(kept).collect()
-            };
-            size += group.iter().map(|message| message.to_string().len()).sum::<usize>();
+            let kept_of = |message: &Arc<ChatMessage>| serde_json::to_value(message.without_thoughts()).ok();
+            let group: Vec<Json> = group.iter().filter_map(kept_of).collect();
+            size += group.iter().map(length).sum::<usize>();
             if size > limits::AGENT_EXCHANGES {
                 break;
             }
@@ -124,19 +122,19 @@ impl Session {
     }
 }
 
-fn system_prompt(
-    task: &AgentTask<'_>,
-    profile: &Profile,
-    slots: &RunSlots<'_>,
-    prompts: &PromptSet,
-) -> Result<String, String> {
-    let rendered = match (&task.definition.prompt, profile.kind) {
-        (Some(own), _) => task.project.templates.render(own, own_variables(task, own, profile, slots)),
-        (None, AgentKind::Open) => prompts.render(
+/// The length of a value as JSON text.
+fn length(value: &Json) -> usize {
+    serde_json::to_string(value).map_or(0, |text| text.len())
+}
+
+/// One of ours, which depends on the agent and the calling step alone.
+fn stable_prompt(task: &AgentTask<'_>, profile: &Profile, prompts: &PromptSet) -> Result<String, String> {
+    let rendered = match profile.kind {
+        AgentKind::Open => prompts.render(
             &prompts.agent_open,
             context! { description => &*task.definition.description, enable_filler_messages => profile.fillers },
         ),
-        (None, AgentKind::Task) => prompts.render(
+        AgentKind::Task => prompts.render(
             &prompts.agent_task,
             context! {
                 description => &*task.definition.description,
@@ -154,37 +152,9 @@ fn without_end(mut text: String) -> String {
     text
 }
 
-fn now(task: &AgentTask<'_>) -> Option<ZonedTime> {
+pub(super) fn now(task: &AgentTask<'_>) -> Option<ZonedTime> {
     let definition = task.definition;
     definition.include_date_time.then(|| ZonedTime::new(task.call.at, &definition.timezone).ok()).flatten()
-}
-
-/// The variables of agents.md 6.2, of all generations; only those are made that the prompt mentions.
-fn own_variables(task: &AgentTask<'_>, prompt: &Template, profile: &Profile, slots: &RunSlots<'_>) -> Value {
-    let now = ["current_datetime", "current_date", "current_time", "current_day"]
-        .iter()
-        .any(|name| prompt.mentions(name))
-        .then(|| now(task))
-        .flatten();
-    let part = |format: &str| Value::from(now.as_ref().and_then(|now| now.strftime(format).ok()));
-    let call = task.call;
-    let all: [(&str, &dyn Fn() -> Value); 14] = [
-        ("description", &|| Value::from(&*task.definition.description)),
-        ("slots", &|| slots.snapshot(&profile.exit_slots).into_value()),
-        ("slot_names", &|| Value::from(profile.slot_names())),
-        ("current_datetime", &|| Value::from(now.as_ref().map(ZonedTime::to_value))),
-        ("current_date", &|| part("%d %B, %Y")),
-        ("current_time", &|| part("%H:%M:%S")),
-        ("current_day", &|| part("%A")),
-        ("enable_filler_messages", &|| Value::from(profile.fillers)),
-        ("resumed_after_interruption", &|| Value::from(call.resumed)),
-        ("resumed_last_request", &|| Value::from(call.resumed_last_request.as_deref().unwrap_or_default())),
-        ("restarted", &|| Value::from(call.restarted)),
-        ("user_message", &|| Value::from(&*call.user_message)),
-        ("conversation_history", &|| Value::from(readable(task))),
-        ("recipient_id", &|| Value::from(task.conversation.id.as_str())),
-    ];
-    Value::from_pairs(all.iter().filter(|(name, _)| prompt.mentions(name)).map(|(name, make)| (*name, make())))
 }
 
 fn context_prompt(

@@ -53,7 +53,8 @@ pub(super) async fn walk(
     sink: &mut TurnSink<'_>,
     cx: &Cx,
 ) -> Walked {
-    let mut walked = Walked::default();
+    // Room for the events of most turns.
+    let mut walked = Walked { events: Vec::with_capacity(16), ..Walked::default() };
     for reply_id in inheritance.interrupted {
         let kind = EventKind::ReplyInterrupted { reply_id: reply_id.to_string() };
         let event = Event { at: inbound.at, kind, place: EventPlace::default() };

@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    cell::RefCell,
     collections::BTreeSet,
     io::{self, Write},
     sync::{Arc, OnceLock},
@@ -98,6 +99,10 @@ impl Template {
     pub fn is_constant(&self) -> bool {
         matches!(self.0.body, Body::Constant)
     }
+    /// Whether both are one: compiled once, and cloned since.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
     /// Whether the template may read this variable: its name stands in the text as a word, if only in a comment. What is not
     /// mentioned need not be made for a rendering.
     pub fn mentions(&self, name: &str) -> bool {
@@ -165,16 +170,36 @@ impl TemplateEngine {
     /// # Errors
     /// A filter does not exist or refuses its value, a limit is passed, or (strict) a name has no value.
     pub fn render(&self, template: &Template, context: Value) -> Result<String, TemplateError> {
+        self.render_to(template, context, str::to_owned)
+    }
+
+    /// The same for whoever takes the text over in a form of its own: it is made once and not twice.
+    ///
+    /// # Errors
+    /// As [`Self::render`].
+    pub fn render_to<T>(
+        &self,
+        template: &Template,
+        context: Value,
+        take: impl FnOnce(&str) -> T,
+    ) -> Result<T, TemplateError> {
         let Compiled { source, body, .. } = &*template.0;
         let Body::Jinja(env) = body else {
             let text = source.text();
-            return Ok(text.strip_suffix('\n').unwrap_or(text).to_owned());
+            return Ok(take(text.strip_suffix('\n').unwrap_or(text)));
         };
-        let mut out = Bounded { text: Vec::with_capacity(source.text().len() + 256) };
+        // A filter that renders in turn finds no room and makes its own.
+        let mut out = Bounded { text: ROOM.take() };
+        out.text.clear();
+        out.text.reserve(source.text().len() + 256);
         env.get_template(source.name())
             .and_then(|compiled| compiled.render_captured_to(context, &mut out).map(drop))
             .map_err(|error| TemplateError::from_engine(&error, source))?;
-        Ok(String::from_utf8(out.text).unwrap_or_else(|broken| String::from_utf8_lossy(broken.as_bytes()).into_owned()))
+        let taken = take(&String::from_utf8_lossy(&out.text));
+        if out.text.capacity() <= KEPT {
+            ROOM.set(out.text);
+        }
+        Ok(taken)
     }
 
     /// The dotted names a template reads from its context, sorted: `slots.city`, `user_message`.
@@ -300,6 +325,14 @@ fn is_missing(name: &str, context: &Value) -> bool {
         }
     }
     false
+}
+
+/// Room that a thread keeps for renderings, in bytes: a longer one gets its own.
+const KEPT: usize = 64 * 1024;
+
+thread_local! {
+    /// Prompts are rendered again and again: the same room is in the processor's caches, a new one is not.
+    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A buffer that refuses to grow past [`TEMPLATE_OUTPUT_BYTES`].

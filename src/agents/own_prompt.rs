@@ -1,0 +1,72 @@
+//! The prompt that a project wrote for its agent.
+
+use std::sync::Arc;
+
+use minijinja::Value;
+use segue_engine::template::{Template, ZonedTime};
+
+use super::{
+    AgentTask,
+    lasting::{Lasting, Mentioned},
+    profile::Profile,
+    session::{now, readable},
+    slots::RunSlots,
+};
+use crate::llm::ChatMessage;
+
+/// The project's own prompt, rendered anew for each run.
+pub(super) fn own_prompt(
+    task: &AgentTask<'_>,
+    prompt: &Template,
+    profile: &Profile,
+    slots: &RunSlots<'_>,
+    lasting: &Lasting,
+) -> Result<Arc<ChatMessage>, String> {
+    let variables = own_variables(task, lasting.mentioned(prompt, &OWN_VARIABLES), profile, slots);
+    let message = |text: &str| ChatMessage::system(text.trim_end());
+    task.project.templates.render_to(prompt, variables, message).map_err(|error| error.to_string())
+}
+
+/// The variables of agents.md 6.2, of all generations. Those of time come first.
+const OWN_VARIABLES: [&str; 14] = [
+    "current_datetime",
+    "current_date",
+    "current_time",
+    "current_day",
+    "description",
+    "slots",
+    "slot_names",
+    "enable_filler_messages",
+    "resumed_after_interruption",
+    "resumed_last_request",
+    "restarted",
+    "user_message",
+    "conversation_history",
+    "recipient_id",
+];
+
+/// The values of [`OWN_VARIABLES`]; only those are made that the prompt mentions.
+fn own_variables(task: &AgentTask<'_>, mentioned: Mentioned, profile: &Profile, slots: &RunSlots<'_>) -> Value {
+    let now = (0..4).any(|place| mentioned.has(place)).then(|| now(task)).flatten();
+    let part = |format: &str| Value::from(now.as_ref().and_then(|now| now.strftime(format).ok()));
+    let call = task.call;
+    let value = |name: &str| match name {
+        "current_datetime" => Value::from(now.as_ref().map(ZonedTime::to_value)),
+        "current_date" => part("%d %B, %Y"),
+        "current_time" => part("%H:%M:%S"),
+        "current_day" => part("%A"),
+        "description" => Value::from(&*task.definition.description),
+        "slots" => slots.snapshot(&profile.exit_slots).into_value(),
+        "slot_names" => Value::from(profile.slot_names()),
+        "enable_filler_messages" => Value::from(profile.fillers),
+        "resumed_after_interruption" => Value::from(call.resumed),
+        "resumed_last_request" => Value::from(call.resumed_last_request.as_deref().unwrap_or_default()),
+        "restarted" => Value::from(call.restarted),
+        "user_message" => Value::from(&*call.user_message),
+        "conversation_history" => Value::from(readable(task)),
+        "recipient_id" => Value::from(task.conversation.id.as_str()),
+        _ => Value::UNDEFINED,
+    };
+    let names = OWN_VARIABLES.iter().enumerate().filter(|(place, _)| mentioned.has(*place));
+    Value::from_pairs(names.map(|(_, name)| (*name, value(name))))
+}
