@@ -58,7 +58,7 @@ impl Assembler {
     /// An empty answer to a request of `round` messages and `request_bytes` bytes.
     pub(crate) fn new(round: usize, request_bytes: usize) -> Self {
         Self {
-            text: String::new(),
+            text: String::with_capacity(Answer::USUAL),
             refusal: String::new(),
             calls: Vec::new(),
             finish: None,

@@ -21,6 +21,7 @@
 
 pub mod anthropic;
 mod assemble;
+mod canonical;
 pub mod cassette;
 #[cfg(test)]
 mod conformance;
@@ -28,6 +29,7 @@ mod drip;
 pub mod embeddings;
 pub mod error;
 mod frame;
+mod json;
 pub mod message;
 pub mod oddity;
 pub mod openai;

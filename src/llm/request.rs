@@ -6,10 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{
-    message::{Arguments, ChatMessage, ToolCall},
-    profile::Effort,
-};
+use super::{canonical, message::ChatMessage, profile::Effort};
 
 /// What a model is asked. Fields left `None` take the value of the model's entry in its group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,132 +68,13 @@ impl ChatRequest {
 
     /// SHA-256 of [`Self::canonical`]: equal for equal requests, on every machine and in every later version.
     pub fn hash(&self) -> RequestHash {
-        RequestHash(Sha256::digest(self.canonical_bytes()).into())
+        canonical::with(self, |bytes| RequestHash(Sha256::digest(bytes).into()))
     }
 
     /// The request as JSON in which object keys of schemas and arguments are sorted: what [`Self::hash`] is taken of.
     pub fn canonical(&self) -> String {
-        String::from_utf8_lossy(&self.canonical_bytes()).into_owned()
+        canonical::with(self, |bytes| String::from_utf8_lossy(bytes).into_owned())
     }
-
-    fn canonical_bytes(&self) -> Vec<u8> {
-        let size = self.messages.iter().map(|message| message.text().len() + 64).sum::<usize>() + 2048;
-        // One buffer, hashed at once: the pieces in which JSON is written are too small for a hasher.
-        let mut bytes = Vec::with_capacity(size);
-        // The serialiser of plain data cannot fail, and neither can a buffer.
-        let _ = self.write_canonical(&mut bytes);
-        bytes
-    }
-
-    fn write_canonical(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
-        #[derive(Serialize)]
-        struct Settings<'a> {
-            purpose: &'a Purpose,
-            tool_choice: &'a ToolChoice,
-            parallel_tool_calls: Option<bool>,
-            temperature: Option<f64>,
-            max_tokens: Option<u32>,
-            reasoning_effort: Option<Effort>,
-        }
-        out.extend_from_slice(b"{\"messages\":[");
-        for (i, message) in self.messages.iter().enumerate() {
-            if i > 0 {
-                out.push(b',');
-            }
-            match &**message {
-                ChatMessage::Assistant { text, tool_calls, thoughts: None } if !tool_calls.is_empty() => {
-                    write_calls(text, tool_calls, out)?;
-                }
-                ChatMessage::Assistant { tool_calls, .. } if !tool_calls.is_empty() => {
-                    write_sorted(&serde_json::to_value(message)?, out)?;
-                }
-                plain => serde_json::to_writer(&mut *out, plain)?,
-            }
-        }
-        out.extend_from_slice(b"],\"settings\":");
-        let settings = Settings {
-            purpose: &self.purpose,
-            tool_choice: &self.tool_choice,
-            parallel_tool_calls: self.parallel_tool_calls,
-            temperature: self.temperature,
-            max_tokens: self.max_tokens,
-            reasoning_effort: self.reasoning_effort,
-        };
-        serde_json::to_writer(&mut *out, &settings)?;
-        out.extend_from_slice(b",\"tools\":[");
-        for (i, tool) in self.tools.iter().enumerate() {
-            if i > 0 {
-                out.push(b',');
-            }
-            // The keys of a tool, sorted like all others.
-            out.extend_from_slice(b"{\"description\":");
-            serde_json::to_writer(&mut *out, &*tool.description)?;
-            out.extend_from_slice(b",\"name\":");
-            serde_json::to_writer(&mut *out, &*tool.name)?;
-            out.extend_from_slice(b",\"parameters\":");
-            write_sorted(&tool.parameters, out)?;
-            out.extend_from_slice(if tool.strict { b",\"strict\":true}" } else { b",\"strict\":false}" });
-        }
-        out.extend_from_slice(b"]}");
-        Ok(())
-    }
-}
-
-/// Writes a message with calls, its keys sorted, without a copy of it.
-fn write_calls(text: &str, calls: &[ToolCall], out: &mut Vec<u8>) -> std::io::Result<()> {
-    out.extend_from_slice(b"{\"role\":\"assistant\",\"text\":");
-    serde_json::to_writer(&mut *out, text)?;
-    out.extend_from_slice(b",\"tool_calls\":[");
-    for (i, call) in calls.iter().enumerate() {
-        out.extend_from_slice(if i > 0 { b",{\"arguments\":" } else { b"{\"arguments\":" });
-        match &call.arguments {
-            Arguments::Json(value) => {
-                out.extend_from_slice(b"{\"json\":");
-                write_sorted(value, out)?;
-                out.push(b'}');
-            }
-            malformed => write_sorted(&serde_json::to_value(malformed)?, out)?,
-        }
-        out.extend_from_slice(b",\"id\":");
-        serde_json::to_writer(&mut *out, &*call.id)?;
-        out.extend_from_slice(b",\"name\":");
-        serde_json::to_writer(&mut *out, &*call.name)?;
-        out.push(b'}');
-    }
-    out.extend_from_slice(b"]}");
-    Ok(())
-}
-
-/// Writes JSON with sorted keys, without a sorted copy of it.
-fn write_sorted(value: &Value, out: &mut Vec<u8>) -> std::io::Result<()> {
-    match value {
-        Value::Object(map) => {
-            let mut entries: Vec<(&String, &Value)> = map.iter().collect();
-            entries.sort_unstable_by_key(|(key, _)| *key);
-            out.push(b'{');
-            for (i, (key, value)) in entries.into_iter().enumerate() {
-                if i > 0 {
-                    out.push(b',');
-                }
-                serde_json::to_writer(&mut *out, key)?;
-                out.push(b':');
-                write_sorted(value, out)?;
-            }
-            out.push(b'}');
-        }
-        Value::Array(items) => {
-            out.push(b'[');
-            for (i, item) in items.iter().enumerate() {
-                if i > 0 {
-                    out.push(b',');
-                }
-                write_sorted(item, out)?;
-            }
-            out.push(b']');
-        }
-        plain => serde_json::to_writer(&mut *out, plain)?,
-    }
-    Ok(())
 }
 
 /// The hash of a request.
@@ -205,7 +83,13 @@ pub struct RequestHash(pub [u8; 32]);
 
 impl fmt::Display for RequestHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        // In one piece: a formatter costs more than the digits.
+        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        let mut text = [0; 64];
+        for (place, digit) in text.iter_mut().zip(digits) {
+            *place = if digit < 10 { b'0' + digit } else { b'a' + digit - 10 };
+        }
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
 impl fmt::Debug for RequestHash {
@@ -318,6 +202,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::llm::message::{Arguments, ToolCall};
 
     fn request(parameters: Value, arguments: Value) -> ChatRequest {
         let call = ToolCall { id: "c1".into(), name: "find".into(), arguments: Arguments::json(arguments) };
@@ -347,28 +232,6 @@ mod tests {
         let mut warm = a.clone();
         warm.temperature = Some(0.5);
         assert_ne!(a.hash(), warm.hash());
-    }
-
-    #[test]
-    fn tools_are_written_as_their_sorted_copy_would_be() {
-        let schema = json!({"type": "object", "b": [{"z": 1, "a": "ü\n"}, null, 1.5], "a": {"d": true, "c": {}}});
-        let request = request(schema, json!({"y": 1, "x": 2}));
-        let mut sorted = serde_json::to_value(&request.tools).unwrap();
-        sorted.sort_all_objects();
-        assert!(request.canonical().ends_with(&format!(",\"tools\":{sorted}}}")), "{}", request.canonical());
-    }
-
-    #[test]
-    fn calls_are_written_as_their_sorted_copy_would_be() {
-        let broken = Arguments::Malformed { text: "{\"a".into(), error: "ends \"early\"".into() };
-        let call = |id: &str, arguments| ToolCall { id: id.into(), name: "find\n".into(), arguments };
-        let calls = vec![call("c1", Arguments::json(json!({"y": [1], "x": {"b": null, "a": 2}}))), call("c2", broken)];
-        let message =
-            Arc::new(ChatMessage::Assistant { text: "so \"be\" it".into(), tool_calls: calls, thoughts: None });
-        let mut sorted = serde_json::to_value(&*message).unwrap();
-        sorted.sort_all_objects();
-        let request = ChatRequest::new(Purpose::AGENT, vec![message]);
-        assert!(request.canonical().starts_with(&format!("{{\"messages\":[{sorted}]")), "{}", request.canonical());
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl RecordedLlm {
     /// Passes deltas on as they come, and records the whole before its terminal mark goes on.
     fn record(&self, stream: ChatStream, cx: Cx) -> ChatStream {
         let this = Self { inner: self.inner.clone(), door: self.door.clone() };
-        ChatStream::new(Recording { stream, end: End::Ahead(this, cx), shown: String::new() })
+        ChatStream::new(Recording { stream, end: End::Ahead(this, cx), shown: String::with_capacity(Answer::USUAL) })
     }
 
     /// Records how a call ended; its last item, once that is stored.
@@ -303,7 +303,8 @@ impl Tool for RecordedTool {
 
 impl RecordedTool {
     async fn run(&self, arguments: Json, cx: &ToolCx) -> ToolOutcome {
-        let request = format!("{}:{}", self.spec.name, super::hash::text(&arguments.to_string()));
+        let request =
+            format!("{}:{}", self.spec.name, super::hash::text(&serde_json::to_string(&arguments).unwrap_or_default()));
         match self.door.begin::<RecordedCall>(&cx.cx, "tool", self.spec.effect, &request).await {
             Ok(Some(recorded)) => return recorded.outcome,
             Ok(None) => {}

@@ -3,12 +3,14 @@
 //! *For*: one model behind one endpoint. *Entry*: [`OpenAi::new`]. *Never*: it retries nothing (the router does), follows no
 //! redirect, and shows its key to nobody.
 //!
-//! `endpoint` says where and with which proof, `request` builds the body, `stream` decodes the answer; what stands around an
-//! answer is the same on every wire (`frame`), and so are the failures (`response`). `embeddings` is the vendor's other wire:
-//! texts to vectors.
+//! `endpoint` says where and with which proof, `request` builds the body, `stream` decodes the answer from `chunk`s (`mould`
+//! spares it most of the parsing); what stands around an answer is the same on every wire (`frame`), and so are the failures
+//! (`response`). `embeddings` is the vendor's other wire: texts to vectors.
 
+mod chunk;
 pub(crate) mod embeddings;
 pub(crate) mod endpoint;
+mod mould;
 mod request;
 pub(crate) mod stream;
 

@@ -1,12 +1,12 @@
 //! The body of a chat completions request. Borrowed from the request: nothing of the history is copied but into the body.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
-use serde::{Serialize, Serializer, ser::SerializeSeq};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::llm::{
-    ModelConfig,
+    ModelConfig, json,
     message::{ChatMessage, ToolCall},
     price::LOCAL_KEYS,
     profile::{Effort, ModelProfile, TokenLimit},
@@ -39,12 +39,9 @@ const OWN_KEYS: &[&str] = &[
     "strict",
 ];
 
+/// What stands behind the messages and the tools.
 #[derive(Serialize)]
-struct Body<'a> {
-    model: &'a str,
-    messages: Messages<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<Tools<'a>>,
+struct Settings<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_choice: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,29 +88,37 @@ pub(super) fn body(
     let limit = request.max_tokens.or(config.max_tokens);
     let effort = profile.effort(request.reasoning_effort.or(config.reasoning_effort));
     // Several servers refuse an empty list, and settings of tools without tools.
-    let tools = (profile.tools && !request.tools.is_empty()).then(|| Tools(&request.tools, profile.strict_tools));
-    let has_tools = tools.is_some();
+    let has_tools = profile.tools && !request.tools.is_empty();
     let parallel = request.parallel_tool_calls.or(config.parallel_tool_calls);
     let stream = streams(config);
+    let settings = Settings {
+        tool_choice: if has_tools { choice(&request.tool_choice) } else { None },
+        parallel_tool_calls: parallel.filter(|_| has_tools && profile.parallel_switch),
+        temperature: profile.temperature(request.temperature.or(config.temperature), effort),
+        max_tokens: limit.filter(|_| profile.token_limit == TokenLimit::MaxTokens),
+        max_completion_tokens: limit.filter(|_| profile.token_limit == TokenLimit::MaxCompletionTokens),
+        reasoning_effort: effort,
+        stream,
+        stream_options: (stream && profile.stream_options).then_some(StreamOptions { include_usage: true }),
+        extra,
+    };
     let size = request.messages.iter().map(|message| message.text().len() + 64).sum::<usize>() + 1024;
     let mut bytes = Vec::with_capacity(size);
-    serde_json::to_writer(
-        &mut bytes,
-        &Body {
-            model: &config.model,
-            messages: Messages(request, profile.system_anywhere),
-            tools,
-            tool_choice: if has_tools { choice(&request.tool_choice) } else { None },
-            parallel_tool_calls: parallel.filter(|_| has_tools && profile.parallel_switch),
-            temperature: profile.temperature(request.temperature.or(config.temperature), effort),
-            max_tokens: limit.filter(|_| profile.token_limit == TokenLimit::MaxTokens),
-            max_completion_tokens: limit.filter(|_| profile.token_limit == TokenLimit::MaxCompletionTokens),
-            reasoning_effort: effort,
-            stream,
-            stream_options: (stream && profile.stream_options).then_some(StreamOptions { include_usage: true }),
-            extra,
-        },
-    )?;
+    json::field("{\"model\":", &config.model, &mut bytes);
+    bytes.extend_from_slice(b",\"messages\":[");
+    messages(&request.messages, profile.system_anywhere, &mut bytes)?;
+    bytes.push(b']');
+    if has_tools {
+        bytes.extend_from_slice(b",\"tools\":[");
+        json::list(&*request.tools, &mut bytes, |spec, out| tool(spec, profile.strict_tools, out))?;
+        bytes.push(b']');
+    }
+    let rest = bytes.len();
+    serde_json::to_writer(&mut bytes, &settings)?;
+    // The settings go on where the body has begun.
+    if let Some(brace) = bytes.get_mut(rest) {
+        *brace = b',';
+    }
     Ok(bytes)
 }
 
@@ -126,112 +131,81 @@ fn choice(choice: &ToolChoice) -> Option<Value> {
     })
 }
 
-struct Tools<'a>(&'a [ToolSpec], bool);
-
-impl Serialize for Tools<'_> {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Tool<'a> {
-            r#type: &'static str,
-            function: Function<'a>,
-        }
-        #[derive(Serialize)]
-        struct Function<'a> {
-            name: &'a str,
-            description: &'a str,
-            parameters: &'a Value,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            strict: Option<bool>,
-        }
-        s.collect_seq(self.0.iter().map(|tool| Tool {
-            r#type: "function",
-            function: Function {
-                name: &tool.name,
-                description: &tool.description,
-                parameters: &tool.parameters,
-                strict: self.1.then_some(tool.strict),
-            },
-        }))
-    }
+fn tool(tool: &ToolSpec, strict: bool, out: &mut Vec<u8>) -> serde_json::Result<()> {
+    json::field("{\"type\":\"function\",\"function\":{\"name\":", &tool.name, out);
+    json::field(",\"description\":", &tool.description, out);
+    out.extend_from_slice(b",\"parameters\":");
+    serde_json::to_writer(&mut *out, &tool.parameters)?;
+    out.extend_from_slice(match (strict, tool.strict) {
+        (false, _) => b"}}".as_slice(),
+        (true, true) => b",\"strict\":true}}",
+        (true, false) => b",\"strict\":false}}",
+    });
+    Ok(())
 }
 
-/// The messages, and whether system messages may stand anywhere.
-struct Messages<'a>(&'a ChatRequest, bool);
-
-#[derive(Serialize)]
-struct Wire<'a> {
-    role: &'static str,
-    content: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool_calls: Option<Vec<WireCall<'a>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool_call_id: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct WireCall<'a> {
-    id: &'a str,
-    r#type: &'static str,
-    function: WireFunction<'a>,
-}
-
-#[derive(Serialize)]
-struct WireFunction<'a> {
-    name: &'a str,
-    arguments: String,
-}
-
-impl Serialize for Messages<'_> {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let mut seq = s.serialize_seq(None)?;
-        let mut messages = self.0.messages.as_slice();
-        if !self.1 {
-            // Many chat templates take one system message, at the start.
-            let leading =
-                messages.iter().take_while(|message| matches!(***message, ChatMessage::System { .. })).count();
-            let (system, rest) = messages.split_at(leading);
-            if let Some(first) = system.first() {
-                let mut text = Cow::Borrowed(first.text());
-                for more in system.iter().skip(1) {
-                    text.to_mut().push_str("\n\n");
-                    text.to_mut().push_str(more.text());
-                }
-                seq.serialize_element(&plain("system", text))?;
+fn messages(messages: &[Arc<ChatMessage>], system_anywhere: bool, out: &mut Vec<u8>) -> serde_json::Result<()> {
+    let mut rest = messages;
+    if !system_anywhere {
+        // Many chat templates take one system message, at the start.
+        let leading = messages.iter().take_while(|message| matches!(***message, ChatMessage::System { .. })).count();
+        let (system, others) = messages.split_at(leading);
+        if let Some(first) = system.first() {
+            let mut text = Cow::Borrowed(first.text());
+            for more in system.iter().skip(1) {
+                text.to_mut().push_str("\n\n");
+                text.to_mut().push_str(more.text());
             }
-            messages = rest;
+            json::field("{\"role\":\"system\",\"content\":", &text, out);
+            out.extend_from_slice(if others.is_empty() { b"}" } else { b"}," });
         }
-        for message in messages {
-            seq.serialize_element(&wire(message, self.1))?;
-        }
-        seq.end()
+        rest = others;
     }
+    json::list(rest, out, |message, out| write(message, system_anywhere, out))
 }
 
-fn plain<'a>(role: &'static str, text: impl Into<Cow<'a, str>>) -> Wire<'a> {
-    Wire { role, content: Some(text.into()), tool_calls: None, tool_call_id: None }
-}
-
-fn wire(message: &ChatMessage, system_anywhere: bool) -> Wire<'_> {
+fn write(message: &ChatMessage, system_anywhere: bool, out: &mut Vec<u8>) -> serde_json::Result<()> {
     match message {
-        ChatMessage::System { text } => plain(if system_anywhere { "system" } else { "user" }, &**text),
-        ChatMessage::User { text } => plain("user", &**text),
-        ChatMessage::Assistant { text, tool_calls, .. } if tool_calls.is_empty() => plain("assistant", &**text),
-        ChatMessage::Assistant { text, tool_calls, .. } => Wire {
-            content: (!text.is_empty()).then_some(Cow::Borrowed(text)),
-            tool_calls: Some(tool_calls.iter().map(wire_call).collect()),
-            ..plain("assistant", "")
-        },
-        ChatMessage::Tool { call_id, text, .. } => Wire { tool_call_id: Some(call_id), ..plain("tool", &**text) },
+        ChatMessage::System { text } if system_anywhere => {
+            json::field("{\"role\":\"system\",\"content\":", text, out);
+        }
+        ChatMessage::System { text } | ChatMessage::User { text } => {
+            json::field("{\"role\":\"user\",\"content\":", text, out);
+        }
+        ChatMessage::Assistant { text, tool_calls, .. } => {
+            if text.is_empty() && !tool_calls.is_empty() {
+                out.extend_from_slice(b"{\"role\":\"assistant\",\"content\":null");
+            } else {
+                json::field("{\"role\":\"assistant\",\"content\":", text, out);
+            }
+            if !tool_calls.is_empty() {
+                out.extend_from_slice(b",\"tool_calls\":[");
+                json::list(tool_calls, out, |call, out| {
+                    json::field("{\"id\":", &call.id, out);
+                    json::field(",\"type\":\"function\",\"function\":{\"name\":", &call.name, out);
+                    json::field(",\"arguments\":", &arguments(call), out);
+                    out.extend_from_slice(b"}}");
+                    Ok(())
+                })?;
+                out.push(b']');
+            }
+        }
+        ChatMessage::Tool { call_id, text, .. } => {
+            json::field("{\"role\":\"tool\",\"content\":", text, out);
+            json::field(",\"tool_call_id\":", call_id, out);
+        }
     }
+    out.push(b'}');
+    Ok(())
 }
 
-fn wire_call(call: &ToolCall) -> WireCall<'_> {
-    // Servers parse the arguments of the history again; what was malformed must come back as JSON all the same.
-    let arguments = match call.arguments.as_json() {
-        Some(value) => value.to_string(),
+/// Servers parse the arguments of the history again; what was malformed must come back as JSON all the same.
+fn arguments(call: &ToolCall) -> String {
+    match call.arguments.as_json() {
+        // A formatter, which `to_string` would take, is slower.
+        Some(value) => serde_json::to_string(value).unwrap_or_default(),
         None => json!({"malformed": call.arguments.to_string()}).to_string(),
-    };
-    WireCall { id: &call.id, r#type: "function", function: WireFunction { name: &call.name, arguments } }
+    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,16 @@
 //! Decodes the bytes of a chat completion: a stream of events, or one JSON answer presented as such.
 //!
-//! Hot path: one typed parse per event that borrows from the event's bytes, one copy of the text into the answer and one
-//! shared piece for the listener. Vendors' quirks that are accepted are named in `tests/wire/openai/`.
+//! Hot path: one typed parse per event that borrows from the event's bytes (none where only the text is another than in the
+//! event before), one copy of the text into the answer and one shared piece for the listener. Vendors' quirks that are accepted are named in `tests/wire/openai/`.
 
 use std::{borrow::Cow, collections::VecDeque, sync::Arc};
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::{
+    chunk::{Chunk, Piece, Text, WireUsage},
+    mould::Mould,
+};
 use crate::{
     limits,
     llm::{
@@ -43,82 +46,15 @@ pub(crate) struct ChunkDecoder {
     /// Deltas of the bytes fed last; the reader empties it before it reads on.
     out: VecDeque<Delta>,
     events: u64,
-    choices: u64,
+    choices: Choices,
     closed: bool,
 }
 
-/// A string that borrows where it can; serde's derive does not see through `Option<Cow>`.
-#[derive(Deserialize, Default)]
-#[serde(transparent)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
-#[derive(Deserialize)]
-struct Chunk<'a> {
-    #[serde(borrow)]
-    model: Option<Text<'a>>,
-    #[serde(borrow)]
-    choices: Option<Vec<Choice<'a>>>,
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Choice<'a> {
-    index: Option<u64>,
-    #[serde(borrow)]
-    delta: Option<Piece<'a>>,
-    /// Where a whole answer has its delta.
-    #[serde(borrow)]
-    message: Option<Piece<'a>>,
-    #[serde(borrow)]
-    finish_reason: Option<Text<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Piece<'a> {
-    #[serde(borrow)]
-    content: Option<Text<'a>>,
-    #[serde(borrow)]
-    refusal: Option<Text<'a>>,
-    #[serde(borrow)]
-    tool_calls: Option<Vec<Call<'a>>>,
-}
-
-#[derive(Deserialize)]
-struct Call<'a> {
-    index: Option<u64>,
-    #[serde(borrow)]
-    id: Option<Text<'a>>,
-    #[serde(borrow)]
-    function: Option<Function<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Function<'a> {
-    #[serde(borrow)]
-    name: Option<Text<'a>>,
-    /// A string of JSON by the rules; some servers send the object itself.
-    #[serde(borrow)]
-    arguments: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct WireUsage {
-    prompt_tokens: u64,
-    #[serde(default)]
-    completion_tokens: u64,
-    prompt_tokens_details: Option<InputDetails>,
-    completion_tokens_details: Option<OutputDetails>,
-}
-#[derive(Deserialize)]
-struct InputDetails {
-    cached_tokens: Option<u64>,
-}
-#[derive(Deserialize)]
-struct OutputDetails {
-    reasoning_tokens: Option<u64>,
+/// What was seen of the choices.
+#[derive(Default)]
+struct Choices {
+    seen: u64,
+    mould: Mould,
 }
 
 impl ChunkDecoder {
@@ -129,9 +65,9 @@ impl ChunkDecoder {
             json: Vec::new(),
             sse: SseDecoder::default(),
             assembler: Some(Assembler::new(round, request_bytes)),
-            out: VecDeque::new(),
+            out: VecDeque::with_capacity(16),
             events: 0,
-            choices: 0,
+            choices: Choices::default(),
             closed: false,
         }
     }
@@ -213,7 +149,7 @@ impl Decode for ChunkDecoder {
     fn answer(&mut self) -> Result<Answer, LlmError> {
         let Some(mut assembler) = self.assembler.take() else { return Err(LlmErrorKind::CutShort.into()) };
         if self.closed {
-            if self.choices == 0 {
+            if self.choices.seen == 0 {
                 return Err(Fault::Empty.into());
             }
             assembler.wire_end();
@@ -228,7 +164,7 @@ fn take_event(
     data: &[u8],
     assembler: &mut Assembler,
     out: &mut VecDeque<Delta>,
-    choices: &mut u64,
+    choices: &mut Choices,
 ) -> Result<bool, LlmError> {
     if data.trim_ascii() == b"[DONE]" {
         return Ok(true);
@@ -247,10 +183,19 @@ fn take_chunk(
     data: &[u8],
     assembler: &mut Assembler,
     out: &mut VecDeque<Delta>,
-    choices: &mut u64,
+    choices: &mut Choices,
 ) -> Result<(), LlmError> {
+    if let Some(text) = choices.mould.text(data) {
+        choices.seen += 1;
+        return take_text(text, assembler, out);
+    }
     match response::read::<Chunk<'_>>(data) {
-        Ok(chunk) => apply(chunk, data, assembler, out, choices),
+        Ok(chunk) => {
+            if let Some(text) = chunk.only_text() {
+                choices.mould.learn(data, text);
+            }
+            apply(chunk, data, assembler, out, choices)
+        }
         Err(error) if error.is_eof() => Err(LlmError::new(LlmErrorKind::CutShort).because(error)),
         Err(_) => {
             // Broken UTF-8 and lone surrogates cost a replacement character, not the answer.
@@ -268,7 +213,7 @@ fn apply(
     data: &[u8],
     assembler: &mut Assembler,
     out: &mut VecDeque<Delta>,
-    choices: &mut u64,
+    choices: &mut Choices,
 ) -> Result<(), LlmError> {
     if chunk.error.is_some() {
         return Err(response::in_stream(data));
@@ -281,7 +226,7 @@ fn apply(
         if choice.index.is_some_and(|index| index > 0) {
             continue;
         }
-        *choices += 1;
+        choices.seen += 1;
         if let Some(piece) = choice.delta.or(choice.message) {
             take_piece(piece, assembler, out)?;
         }
@@ -302,11 +247,8 @@ fn apply(
 }
 
 fn take_piece(piece: Piece<'_>, assembler: &mut Assembler, out: &mut VecDeque<Delta>) -> Result<(), LlmError> {
-    if let Some(Text(text)) = piece.content
-        && !text.is_empty()
-        && assembler.text(&text)?
-    {
-        out.push_back(Delta::Text(Arc::from(&*text)));
+    if let Some(Text(text)) = piece.content {
+        take_text(&text, assembler, out)?;
     }
     if let Some(Text(text)) = piece.refusal
         && !text.is_empty()
@@ -323,6 +265,13 @@ fn take_piece(piece: Piece<'_>, assembler: &mut Assembler, out: &mut VecDeque<De
         if let Some(index) = assembler.call(piece)? {
             out.push_back(Delta::CallBegan { index, name: Arc::from(&*name) });
         }
+    }
+    Ok(())
+}
+
+fn take_text(text: &str, assembler: &mut Assembler, out: &mut VecDeque<Delta>) -> Result<(), LlmError> {
+    if !text.is_empty() && assembler.text(text)? {
+        out.push_back(Delta::Text(Arc::from(text)));
     }
     Ok(())
 }
