@@ -188,7 +188,7 @@ fn taken(
         }
     };
     let effect = task.tools.get(&call.name).map(|entry| entry.spec.effect);
-    let (status, result) = note(call, &outcome, &text, scene.ledger, tally);
+    let (status, result) = note(call, &outcome, &text, task.hooks.is_some(), scene.ledger, tally);
     if let (ToolOutcome::Done(_), Some(effect)) = (&outcome, effect) {
         scene.gate.worked(&call.name, effect);
     }
@@ -273,33 +273,36 @@ fn told(
     }
 }
 
-/// Counts an outcome; its name, and the result as programs see it.
+/// Counts an outcome; its name, and the result as programs see it, where hooks ask for it.
 fn note(
     call: &ToolCall,
     outcome: &ToolOutcome,
     text: &str,
+    hooked: bool,
     ledger: &mut Ledger<'_>,
     tally: &mut Tally,
 ) -> (&'static str, Json) {
+    let told = || if hooked { Json::from(text) } else { Json::Null };
     match outcome {
         ToolOutcome::Done(output) => {
             tally.done += 1;
             let result = output.structured.clone().unwrap_or_else(|| Json::from(text));
-            ledger.result(&call.name, result.clone());
-            ("done", result)
+            let wanted = if hooked { result.clone() } else { Json::Null };
+            ledger.result(&call.name, result);
+            ("done", wanted)
         }
         ToolOutcome::Failed(failure) => {
             tally.failed += 1;
             if failure.fatal && tally.fatal.is_none() {
                 tally.fatal = Some((call.name.to_string(), failure.message.clone()));
             }
-            ("failed", Json::from(text))
+            ("failed", told())
         }
         ToolOutcome::Unknown(_) => {
             tally.failed += 1;
-            ("unknown", Json::from(text))
+            ("unknown", told())
         }
-        ToolOutcome::Pending(_) => ("pending", Json::from(text)),
+        ToolOutcome::Pending(_) => ("pending", told()),
     }
 }
 

@@ -98,7 +98,8 @@ impl<'a> Ledger<'a> {
     }
     /// Adds a tool's result for programs.
     pub(super) fn result(&mut self, name: &str, result: Json) {
-        self.results.push(json!({"name": name, "result": result}));
+        let parts = [("name".to_owned(), Json::from(name)), ("result".to_owned(), result)];
+        self.results.push(Json::Object(Map::from_iter(parts)));
     }
     /// Closes the run. Exchanges go before the last words, so that a later prompt shows them in the order they happened.
     pub(super) fn close(

@@ -7,6 +7,7 @@ use segue_engine::{
     conversation::{AgentKind, BotKind, HistoryItem},
     template::ZonedTime,
 };
+use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::{AgentTask, lasting::Lasting, own_prompt::own_prompt, profile::Profile, slots::RunSlots};
@@ -212,8 +213,7 @@ fn transcript(task: &AgentTask<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessage>
             HistoryItem::Bot { in_exchange: true, agent: Some(agent), .. } if agent == me && at > task_began => {}
             HistoryItem::Bot { text, .. } => messages.push(ChatMessage::assistant(text.clone())),
             HistoryItem::Exchanges { agent, messages: kept } if agent == me && at > task_began => {
-                let kept =
-                    kept.iter().filter_map(|message| serde_json::from_value::<ChatMessage>(message.clone()).ok());
+                let kept = kept.iter().filter_map(|message| ChatMessage::deserialize(message).ok());
                 messages.extend(kept.map(Arc::new));
             }
             HistoryItem::Interrupted => {
