@@ -1,5 +1,5 @@
 //! What an agent keeps from run to run, because it comes out the same each time: its stable prompts, which variables its own prompt
-//! mentions, and the tools of its profile.
+//! mentions, the tools of its profile, and the lists of tools that it offers.
 
 use std::{
     convert::Infallible,
@@ -11,7 +11,7 @@ use segue_engine::{conversation::AgentKind, project::SlotType, template::Templat
 use super::{AgentTask, profile::Profile};
 use crate::{
     limits,
-    llm::{ChatMessage, ToolSpec},
+    llm::{ChatMessage, ToolList, ToolSpec},
 };
 
 /// What an agent keeps from run to run.
@@ -20,6 +20,7 @@ pub(super) struct Lasting {
     prompts: Mutex<Vec<(Stable, Arc<ChatMessage>)>>,
     mentioned: Mutex<Vec<(Template, Mentioned)>>,
     tools: Mutex<Vec<(Built, ToolSpec)>>,
+    offered: Mutex<Vec<(ToolList, ToolList)>>,
 }
 
 /// Which of a list of variables a prompt mentions: a bit for each.
@@ -74,24 +75,32 @@ impl Lasting {
     /// Which of `variables`, always the same list of at most 32, a project's own prompt mentions.
     pub(super) fn mentioned(&self, prompt: &Template, variables: &[&str]) -> Mentioned {
         let look = || variables.iter().rev().fold(0, |bits, name| bits << 1 | u32::from(prompt.mentions(name)));
-        match kept::<_, _, Infallible>(
-            &self.mentioned,
-            |known: &Template| known.is(prompt),
-            || Ok((prompt.clone(), Mentioned(look()))),
-        ) {
-            Ok(mentioned) => mentioned,
-            Err(never) => match never {},
-        }
+        let same = |known: &Template| known.is(prompt);
+        made(kept(&self.mentioned, same, || Ok((prompt.clone(), Mentioned(look())))))
     }
 
     /// A tool of the profile, by its name and the type of its slot.
     pub(super) fn tool(&self, name: &str, kind: Option<&SlotType>, make: impl FnOnce() -> ToolSpec) -> ToolSpec {
         let same = |known: &Built| *known.name == *name && known.kind.as_ref() == kind;
         let built = || Built { name: name.into(), kind: kind.cloned() };
-        match kept::<_, _, Infallible>(&self.tools, same, || Ok((built(), make()))) {
-            Ok(tool) => tool,
-            Err(never) => match never {},
-        }
+        made(kept(&self.tools, same, || Ok((built(), make()))))
+    }
+
+    /// These tools as a list: the one that was made of the same tools, if there is one.
+    pub(super) fn offered(&self, tools: Vec<ToolSpec>) -> ToolList {
+        let same = |known: &ToolList| known.is_of(&tools);
+        made(kept(&self.offered, same, || {
+            let list = ToolList::from(tools.clone());
+            Ok((list.clone(), list))
+        }))
+    }
+}
+
+/// What comes of a making that cannot fail.
+fn made<T>(done: Result<T, Infallible>) -> T {
+    match done {
+        Ok(value) => value,
+        Err(never) => match never {},
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     conversation::ReplySink,
     cx::Cx,
-    llm::{ChatMessage, ToolSpec},
+    llm::{ChatMessage, ToolList, ToolSpec},
     prompts::PromptSet,
 };
 
@@ -41,7 +41,7 @@ impl Asking<'_, '_> {
         profile: &Profile,
         slots: &RunSlots<'_>,
         (prompts, lasting): (&PromptSet, &Lasting),
-    ) -> Result<Arc<[ToolSpec]>, HookError> {
+    ) -> Result<ToolList, HookError> {
         let own = self.task.tools.specs().map(|spec| ToolSpec {
             name: spec.name.clone(),
             description: spec.description.clone(),
@@ -50,7 +50,7 @@ impl Asking<'_, '_> {
         });
         let built_in = completion::built_in_tools(profile, slots, prompts, lasting);
         match self.hooked {
-            None => Ok(own.chain(built_in).collect()),
+            None => Ok(lasting.offered(own.chain(built_in).collect())),
             Some(hooked) => Box::pin(self.hooked_tools(hooked, own.collect(), built_in, profile, slots)).await,
         }
     }
@@ -62,7 +62,7 @@ impl Asking<'_, '_> {
         built_in: impl IntoIterator<Item = ToolSpec>,
         profile: &Profile,
         slots: &RunSlots<'_>,
-    ) -> Result<Arc<[ToolSpec]>, HookError> {
+    ) -> Result<ToolList, HookError> {
         for tool in built_in {
             usual.push(self.built_in(hooked, tool, profile, slots).await?);
         }

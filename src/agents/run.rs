@@ -1,7 +1,5 @@
 //! One run at work: pass by pass, until the profile, the rules or a limit say that it is over.
 
-use std::sync::Arc;
-
 use segue_engine::conversation::{AgentKind, AgentOutcome, AgentStatus, BotKind};
 
 use super::{
@@ -23,7 +21,7 @@ use super::{
 use crate::{
     conversation::ReplySink,
     cx::Cx,
-    llm::{Answer, ChatRequest, Purpose, ToolCall, ToolSpec},
+    llm::{Answer, ChatRequest, Purpose, ToolCall, ToolList},
     prompts::PromptSet,
 };
 
@@ -33,7 +31,7 @@ pub(super) struct Run<'a> {
     pub(super) prompts: &'a PromptSet,
     pub(super) profile: &'a Profile,
     pub(super) hooked: Option<Box<Hooked<'a>>>,
-    pub(super) offered: Arc<[ToolSpec]>,
+    pub(super) offered: ToolList,
     pub(super) slots: RunSlots<'a>,
     pub(super) session: Session,
     pub(super) ledger: Ledger<'a>,
@@ -98,7 +96,7 @@ impl<'a> Run<'a> {
             Ok(messages) => messages,
             Err(error) => return Some(step::failed(step::HOOK, error.to_string()).into()),
         };
-        let offered = if self.step.closing { Arc::from([]) } else { self.offered.clone() };
+        let offered = if self.step.closing { ToolList::default() } else { self.offered.clone() };
         let mut request = ChatRequest::new(Purpose::AGENT, messages).with_tools(offered);
         request.max_tokens = self.step.max_tokens;
         request.shown = out.streams();

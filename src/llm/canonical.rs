@@ -3,16 +3,17 @@
 //!
 //! Hot path: it is made for every model call, so it is written into one buffer, without a sorted copy of anything.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, sync::Arc};
 
 use serde::Serialize;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::{
     json,
     message::{Arguments, ChatMessage, ToolCall},
     profile::Effort,
-    request::{ChatRequest, Purpose, ToolChoice},
+    request::{ChatRequest, Purpose, ToolChoice, ToolSpec},
 };
 
 /// Room that a thread keeps for canonical forms, in bytes: a longer one gets its own.
@@ -25,11 +26,46 @@ thread_local! {
 
 /// Does something with the canonical form.
 pub(super) fn with<T>(request: &ChatRequest, work: impl FnOnce(&[u8]) -> T) -> T {
+    written(
+        |room| {
+            room.extend_from_slice(BEGIN);
+            write_messages(&request.messages, 0, room);
+            write_rest(request, room);
+        },
+        work,
+    )
+}
+
+/// The messages of a request that was hashed, and the hash as it stood behind them.
+#[derive(Clone)]
+pub(crate) struct Hashed {
+    messages: Vec<Arc<ChatMessage>>,
+    state: Sha256,
+}
+
+/// The hash of the canonical form. In a loop each request begins with the messages of the one before: these are not written
+/// and hashed again, if they are the very same.
+pub(super) fn hash(request: &ChatRequest, before: &mut Option<Hashed>) -> [u8; 32] {
+    let begins = |known: &Hashed| {
+        let same = |(one, other): (&Arc<_>, &Arc<_>)| Arc::ptr_eq(one, other);
+        known.messages.len() <= request.messages.len() && known.messages.iter().zip(&request.messages).all(same)
+    };
+    let (mut state, known) = match before.take().filter(begins) {
+        Some(Hashed { messages, state }) => (state, messages.len()),
+        None => (Sha256::new_with_prefix(BEGIN), 0),
+    };
+    // As one piece each: those in which JSON is written are too small for a hasher.
+    written(|room| write_messages(&request.messages, known, room), |bytes| state.update(bytes));
+    *before = Some(Hashed { messages: request.messages.clone(), state: state.clone() });
+    written(|room| write_rest(request, room), |bytes| state.update(bytes));
+    state.finalize().into()
+}
+
+/// Writes into the room of this thread, and does something with what was written.
+fn written<T>(write: impl FnOnce(&mut Vec<u8>), work: impl FnOnce(&[u8]) -> T) -> T {
     let mut room = ROOM.take();
     room.clear();
-    // The serialiser of plain data cannot fail, and neither can a buffer.
-    let _ = write(request, &mut room);
-    // As one piece: those in which JSON is written are too small for a hasher.
+    write(&mut room);
     let done = work(&room);
     if room.capacity() <= KEPT {
         ROOM.set(room);
@@ -37,7 +73,20 @@ pub(super) fn with<T>(request: &ChatRequest, work: impl FnOnce(&[u8]) -> T) -> T
     done
 }
 
-fn write(request: &ChatRequest, out: &mut Vec<u8>) -> serde_json::Result<()> {
+const BEGIN: &[u8] = b"{\"messages\":[";
+
+/// Writes the messages behind the first `known`.
+fn write_messages(messages: &[Arc<ChatMessage>], known: usize, out: &mut Vec<u8>) {
+    for (i, message) in messages.iter().enumerate().skip(known) {
+        if i > 0 {
+            out.push(b',');
+        }
+        // The serialiser of plain data cannot fail, and neither can a buffer.
+        let _ = write_message(message, out);
+    }
+}
+
+fn write_rest(request: &ChatRequest, out: &mut Vec<u8>) {
     #[derive(Serialize)]
     struct Settings<'a> {
         purpose: &'a Purpose,
@@ -47,8 +96,6 @@ fn write(request: &ChatRequest, out: &mut Vec<u8>) -> serde_json::Result<()> {
         max_tokens: Option<u32>,
         reasoning_effort: Option<Effort>,
     }
-    out.extend_from_slice(b"{\"messages\":[");
-    json::list(&request.messages, out, |message, out| write_message(message, out))?;
     out.extend_from_slice(b"],\"settings\":");
     let settings = Settings {
         purpose: &request.purpose,
@@ -58,9 +105,14 @@ fn write(request: &ChatRequest, out: &mut Vec<u8>) -> serde_json::Result<()> {
         max_tokens: request.max_tokens,
         reasoning_effort: request.reasoning_effort,
     };
-    serde_json::to_writer(&mut *out, &settings)?;
+    let _ = serde_json::to_writer(&mut *out, &settings);
+    out.extend_from_slice(request.tools.canonical(|out| write_tools(&request.tools, out)));
+    out.push(b'}');
+}
+
+fn write_tools(tools: &[ToolSpec], out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"tools\":[");
-    json::list(&*request.tools, out, |tool, out| {
+    let _ = json::list(tools, out, |tool, out| {
         // The keys of a tool, sorted like all others.
         json::field("{\"description\":", &tool.description, out);
         json::field(",\"name\":", &tool.name, out);
@@ -68,9 +120,8 @@ fn write(request: &ChatRequest, out: &mut Vec<u8>) -> serde_json::Result<()> {
         write_sorted(&tool.parameters, out)?;
         out.extend_from_slice(if tool.strict { b",\"strict\":true}" } else { b",\"strict\":false}" });
         Ok(())
-    })?;
-    out.extend_from_slice(b"]}");
-    Ok(())
+    });
+    out.push(b']');
 }
 
 fn write_message(message: &ChatMessage, out: &mut Vec<u8>) -> serde_json::Result<()> {
@@ -143,14 +194,13 @@ fn write_sorted(value: &Value, out: &mut Vec<u8>) -> serde_json::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-    use std::sync::Arc;
-
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
-    use crate::llm::{message::Thoughts, request::ToolSpec};
+    use crate::llm::message::Thoughts;
 
     fn of(message: ChatMessage) -> String {
         let canonical = ChatRequest::new(Purpose::AGENT, vec![Arc::new(message)]).canonical();
@@ -184,7 +234,7 @@ mod tests {
             parameters: Arc::new(schema.clone()),
             strict,
         };
-        let request = ChatRequest::new(Purpose::AGENT, Vec::new()).with_tools(Arc::new([tool(false), tool(true)]));
+        let request = ChatRequest::new(Purpose::AGENT, Vec::new()).with_tools([tool(false), tool(true)]);
         let mut sorted = serde_json::to_value(&request.tools).unwrap();
         sorted.sort_all_objects();
         assert!(request.canonical().ends_with(&format!(",\"tools\":{sorted}}}")), "{}", request.canonical());
@@ -199,5 +249,22 @@ mod tests {
         let mut sorted = serde_json::to_value(&message).unwrap();
         sorted.sort_all_objects();
         assert_eq!(of(message), sorted.to_string());
+    }
+
+    proptest! {
+        /// Whatever was hashed before, the hash is that of the whole.
+        #[test]
+        fn what_is_known_of_the_request_before_changes_no_hash(
+            asked in prop::collection::vec(prop::collection::vec(0..4_usize, 0..5), 1..5)
+        ) {
+            let pool = ["a", "b\n", "c", "a"].map(ChatMessage::user);
+            let mut before = None;
+            for places in asked {
+                let messages = places.into_iter().map(|place| pool[place].clone()).collect();
+                let request = ChatRequest::new(Purpose::AGENT, messages);
+                let whole: [u8; 32] = Sha256::digest(request.canonical()).into();
+                prop_assert_eq!(hash(&request, &mut before), whole);
+            }
+        }
     }
 }

@@ -45,6 +45,7 @@ mod sse;
 pub mod stream;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod tool_list;
 mod window;
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
@@ -52,6 +53,7 @@ use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
+pub(crate) use canonical::Hashed;
 pub use embeddings::{Embedder, Embedding};
 pub use error::{Fault, LlmError, LlmErrorKind};
 pub use message::{Answer, Arguments, ChatMessage, Finish, Route, ToolCall, Usage};
@@ -60,6 +62,7 @@ pub use profile::{Effort, ModelProfile};
 pub use request::{ChatRequest, Purpose, RequestHash, ToolChoice, ToolSpec};
 pub use router::{GroupConfig, Strategy};
 pub use stream::{ChatStream, Delta};
+pub use tool_list::ToolList;
 
 use crate::{cx::Cx, secret::Secret};
 

@@ -4,9 +4,13 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
-use super::{canonical, message::ChatMessage, profile::Effort};
+use super::{
+    canonical::{self, Hashed},
+    message::ChatMessage,
+    profile::Effort,
+    tool_list::ToolList,
+};
 
 /// What a model is asked. Fields left `None` take the value of the model's entry in its group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,8 +20,8 @@ pub struct ChatRequest {
     /// The conversation so far, oldest first.
     pub messages: Vec<Arc<ChatMessage>>,
     /// The tools on offer; keep them sorted by name, so that provider caches hit.
-    #[serde(default = "no_tools", skip_serializing_if = "<[ToolSpec]>::is_empty")]
-    pub tools: Arc<[ToolSpec]>,
+    #[serde(default, skip_serializing_if = "<[ToolSpec]>::is_empty")]
+    pub tools: ToolList,
     /// Whether and which tool must be called.
     #[serde(default, skip_serializing_if = "ToolChoice::is_auto")]
     pub tool_choice: ToolChoice,
@@ -39,17 +43,13 @@ pub struct ChatRequest {
     pub shown: bool,
 }
 
-fn no_tools() -> Arc<[ToolSpec]> {
-    Arc::new([])
-}
-
 impl ChatRequest {
     /// A request without tools and with the settings of the model's entry.
     pub fn new(purpose: Purpose, messages: Vec<Arc<ChatMessage>>) -> Self {
         Self {
             purpose,
             messages,
-            tools: no_tools(),
+            tools: ToolList::default(),
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: None,
             temperature: None,
@@ -61,14 +61,19 @@ impl ChatRequest {
 
     /// The same request with tools on offer.
     #[must_use]
-    pub fn with_tools(mut self, tools: Arc<[ToolSpec]>) -> Self {
-        self.tools = tools;
+    pub fn with_tools(mut self, tools: impl Into<ToolList>) -> Self {
+        self.tools = tools.into();
         self
     }
 
     /// SHA-256 of [`Self::canonical`]: equal for equal requests, on every machine and in every later version.
     pub fn hash(&self) -> RequestHash {
-        canonical::with(self, |bytes| RequestHash(Sha256::digest(bytes).into()))
+        self.hash_after(&mut None)
+    }
+
+    /// The same for a loop: `before` is what is known of the request before, and then of this one.
+    pub(crate) fn hash_after(&self, before: &mut Option<Hashed>) -> RequestHash {
+        RequestHash(canonical::hash(self, before))
     }
 
     /// The request as JSON in which object keys of schemas and arguments are sorted: what [`Self::hash`] is taken of.
@@ -214,12 +219,12 @@ mod tests {
                 ChatMessage::tool(&call, "{}"),
             ],
         )
-        .with_tools(Arc::new([ToolSpec {
+        .with_tools([ToolSpec {
             name: "find".into(),
             description: "finds".into(),
             parameters: Arc::new(parameters),
             strict: false,
-        }]))
+        }])
     }
 
     #[test]

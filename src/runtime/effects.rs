@@ -217,7 +217,7 @@ async fn run_agent(
 impl<'a> Scene<'a> {
     /// The model, with every call recorded.
     pub(super) fn recorded(&self, model: &Arc<dyn Llm>) -> Arc<dyn Llm> {
-        Arc::new(RecordedLlm { inner: model.clone(), door: self.door.clone() })
+        Arc::new(RecordedLlm::new(model.clone(), self.door.clone()))
     }
 
     /// A run of an agent that has neither tools nor hooks yet.

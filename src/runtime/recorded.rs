@@ -4,7 +4,7 @@
 use std::{
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicI64, Ordering},
     },
     task::{Context, Poll, ready},
@@ -26,7 +26,7 @@ use crate::{
     cx::Cx,
     effect::Effect,
     failpoint,
-    llm::{Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelProfile},
+    llm::{Answer, ChatRequest, ChatStream, Delta, Hashed, Llm, LlmError, LlmErrorKind, ModelProfile},
     store::{Begun, Journal, Standing, StoreError},
     tools::{ArgumentCheck, FailureKind, Progress, Tool, ToolCx, ToolFailure, ToolOutcome, ToolSpec},
 };
@@ -139,8 +139,10 @@ impl Door {
 
 /// A model whose answers are recorded.
 pub(super) struct RecordedLlm {
-    pub(super) inner: Arc<dyn Llm>,
-    pub(super) door: Door,
+    inner: Arc<dyn Llm>,
+    door: Door,
+    /// What is known of the request before.
+    hashed: Mutex<Option<Hashed>>,
 }
 
 /// What is recorded of a call. The names are those of a plain result, as older records have it.
@@ -164,9 +166,17 @@ impl Llm for RecordedLlm {
 }
 
 impl RecordedLlm {
+    /// `inner` behind the door.
+    pub(super) fn new(inner: Arc<dyn Llm>, door: Door) -> Self {
+        Self { inner, door, hashed: Mutex::default() }
+    }
+
     async fn ask(&self, request: ChatRequest, cx: &Cx) -> Result<ChatStream, LlmError> {
         self.door.meter.asked(&cx.key, &request)?;
-        let hash = request.hash().to_string();
+        let hash = {
+            let mut before = self.hashed.lock().unwrap_or_else(PoisonError::into_inner);
+            request.hash_after(&mut before).to_string()
+        };
         match self.door.begin::<Recorded<Arc<Answer>, Arc<str>>>(cx, "llm", Effect::Read, &hash).await {
             Ok(Some(recorded)) => return self.again(cx, recorded),
             Ok(None) => {}
@@ -201,7 +211,7 @@ impl RecordedLlm {
 
     /// Passes deltas on as they come, and records the whole before its terminal mark goes on.
     fn record(&self, stream: ChatStream, cx: Cx) -> ChatStream {
-        let this = Self { inner: self.inner.clone(), door: self.door.clone() };
+        let this = Self::new(self.inner.clone(), self.door.clone());
         ChatStream::new(Recording { stream, end: End::Ahead(this, cx), shown: String::with_capacity(Answer::USUAL) })
     }
 

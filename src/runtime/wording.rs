@@ -95,7 +95,7 @@ async fn rephrase(
     cx: &Cx,
 ) -> Result<Reply, String> {
     let inner = scene.parts.wording_model.clone();
-    let llm: Arc<dyn Llm> = Arc::new(RecordedLlm { inner, door: scene.door.clone() });
+    let llm: Arc<dyn Llm> = Arc::new(RecordedLlm::new(inner, scene.door.clone()));
     let text = wording.rephrase(moment, &llm, sink, cx).await?;
     Ok(Reply { text: Some(text), ..moment.message.reply.clone() })
 }

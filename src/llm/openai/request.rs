@@ -109,9 +109,8 @@ pub(super) fn body(
     messages(&request.messages, profile.system_anywhere, &mut bytes)?;
     bytes.push(b']');
     if has_tools {
-        bytes.extend_from_slice(b",\"tools\":[");
-        json::list(&*request.tools, &mut bytes, |spec, out| tool(spec, profile.strict_tools, out))?;
-        bytes.push(b']');
+        let strict = profile.strict_tools;
+        bytes.extend_from_slice(request.tools.chat(strict, |out| tools(&request.tools, strict, out)));
     }
     let rest = bytes.len();
     serde_json::to_writer(&mut bytes, &settings)?;
@@ -129,6 +128,13 @@ fn choice(choice: &ToolChoice) -> Option<Value> {
         ToolChoice::Required => json!("required"),
         ToolChoice::Tool(name) => json!({"type": "function", "function": {"name": name}}),
     })
+}
+
+fn tools(tools: &[ToolSpec], strict: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"tools\":[");
+    // Schemas are plain data: they can always be written.
+    let _ = json::list(tools, out, |spec, out| tool(spec, strict, out));
+    out.push(b']');
 }
 
 fn tool(tool: &ToolSpec, strict: bool, out: &mut Vec<u8>) -> serde_json::Result<()> {

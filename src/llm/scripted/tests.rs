@@ -29,7 +29,7 @@ fn agent(words: &str) -> ChatRequest {
         strict: false,
     };
     ChatRequest::new(Purpose::AGENT, vec![ChatMessage::system("You find crossings."), ChatMessage::user(words)])
-        .with_tools(Arc::new([tool("find_crossings"), tool("task_completed")]))
+        .with_tools([tool("find_crossings"), tool("task_completed")])
 }
 
 async fn ask(model: &dyn Llm, request: ChatRequest) -> Result<Arc<Answer>, LlmError> {

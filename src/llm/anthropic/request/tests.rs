@@ -86,7 +86,7 @@ fn what_the_entry_says_about_thinking_wins() {
 fn tools_and_the_choice_among_them() {
     let entry = config("claude-haiku-4-5", json!({}));
     let offering = |choice: ToolChoice, parallel: Option<bool>| {
-        let mut request = hello().with_tools(Arc::new([tool("find"), tool("list")]));
+        let mut request = hello().with_tools([tool("find"), tool("list")]);
         (request.tool_choice, request.parallel_tool_calls) = (choice, parallel);
         request
     };
@@ -116,7 +116,7 @@ fn tools_are_strict_where_model_and_schema_allow_it() {
     });
     let own = ToolSpec { parameters: Arc::new(closed), strict: true, ..tool("set_slot_a") };
     let open = ToolSpec { strict: true, ..tool("book") };
-    let request = hello().with_tools(Arc::from([open, tool("find"), own]));
+    let request = hello().with_tools([open, tool("find"), own]);
     let marks = |model: &str, extra: Value| {
         let body = sent(&config(model, extra), &request);
         body["tools"].as_array().unwrap().iter().map(|tool| tool.get("strict").cloned()).collect::<Vec<_>>()
@@ -196,7 +196,7 @@ fn marks_stand_at_the_end_of_what_comes_again_and_are_never_more_than_the_wire_t
         ChatMessage::user("newest"),
     ];
     let marks = |messages: &[Arc<ChatMessage>]| {
-        let request = ChatRequest::new(Purpose::AGENT, messages.to_vec()).with_tools(Arc::new([tool("a"), tool("b")]));
+        let request = ChatRequest::new(Purpose::AGENT, messages.to_vec()).with_tools([tool("a"), tool("b")]);
         let body = sent(&config("m", json!({"prompt_cache": "1h"})), &request);
         let mut marks = Vec::new();
         let mut look = |place: String, block: &Value| {

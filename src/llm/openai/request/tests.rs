@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::llm::{Arguments, Purpose};
+use crate::llm::{Arguments, Purpose, ToolList};
 
 fn sent(provider: &str, model: &str, request: &ChatRequest, config: ModelConfig) -> Value {
     let config = ModelConfig { provider: provider.into(), model: model.into(), ..config };
@@ -16,9 +16,9 @@ fn hello() -> ChatRequest {
     ChatRequest::new(Purpose::AGENT, vec![ChatMessage::system("s"), ChatMessage::user("u")])
 }
 
-fn tool(strict: bool) -> Arc<[ToolSpec]> {
+fn tool(strict: bool) -> ToolList {
     let parameters = Arc::new(json!({"type": "object", "properties": {"b": {}, "a": {}}}));
-    Arc::new([ToolSpec { name: "find".into(), description: "Finds.".into(), parameters, strict }])
+    [ToolSpec { name: "find".into(), description: "Finds.".into(), parameters, strict }].into()
 }
 
 #[test]
