@@ -188,7 +188,7 @@ impl RecordedLlm {
                 Ok(self.record(stream, cx.clone()))
             }
             Err(error) => {
-                self.keep(cx, Err(&error), "").await?;
+                keep(&self.door, cx, Err(&error), "").await?;
                 Err(error)
             }
         }
@@ -211,28 +211,31 @@ impl RecordedLlm {
 
     /// Passes deltas on as they come, and records the whole before its terminal mark goes on.
     fn record(&self, stream: ChatStream, cx: Cx) -> ChatStream {
-        let this = Self::new(self.inner.clone(), self.door.clone());
-        ChatStream::new(Recording { stream, end: End::Ahead(this, cx), shown: String::with_capacity(Answer::USUAL) })
+        ChatStream::new(Recording {
+            stream,
+            end: End::Ahead(self.door.clone(), cx),
+            shown: String::with_capacity(Answer::USUAL),
+        })
     }
+}
 
-    /// Records how a call ended; its last item, once that is stored.
-    async fn ended(self, cx: Cx, end: Result<Arc<Answer>, LlmError>, shown: String) -> Result<Delta, LlmError> {
-        self.keep(&cx, end.as_deref(), &shown).await?;
-        end.map(Delta::Done)
-    }
+/// Records how a call ended; its last item, once that is stored.
+async fn ended(door: Door, cx: Cx, end: Result<Arc<Answer>, LlmError>, shown: String) -> Result<Delta, LlmError> {
+    keep(&door, &cx, end.as_deref(), &shown).await?;
+    end.map(Delta::Done)
+}
 
-    async fn keep(&self, cx: &Cx, end: Result<&Answer, &LlmError>, shown: &str) -> Result<(), LlmError> {
-        self.door.meter.heard(&cx.key, end);
-        let recorded: Recorded<&Answer, &str> = match end {
-            // A cancelled call was wanted by nobody: running the turn again must ask anew.
-            Err(error) if error.kind == LlmErrorKind::Cancelled => return Ok(()),
-            Err(error) if shown.is_empty() => Recorded::Err(error.clone()),
-            Err(error) => Recorded::Broken { shown, error: error.clone() },
-            Ok(answer) => Recorded::Ok(answer),
-        };
-        let done = self.door.finish(cx, &recorded).await;
-        done.map_err(|shut| LlmError::new(LlmErrorKind::Cancelled).because(shut))
-    }
+async fn keep(door: &Door, cx: &Cx, end: Result<&Answer, &LlmError>, shown: &str) -> Result<(), LlmError> {
+    door.meter.heard(&cx.key, end);
+    let recorded: Recorded<&Answer, &str> = match end {
+        // A cancelled call was wanted by nobody: running the turn again must ask anew.
+        Err(error) if error.kind == LlmErrorKind::Cancelled => return Ok(()),
+        Err(error) if shown.is_empty() => Recorded::Err(error.clone()),
+        Err(error) => Recorded::Broken { shown, error: error.clone() },
+        Ok(answer) => Recorded::Ok(answer),
+    };
+    let done = door.finish(cx, &recorded).await;
+    done.map_err(|shut| LlmError::new(LlmErrorKind::Cancelled).because(shut))
 }
 
 /// An answer on its way through the door.
@@ -246,7 +249,7 @@ struct Recording {
 /// Where the end of an answer is.
 enum End {
     /// Still to come.
-    Ahead(RecordedLlm, Cx),
+    Ahead(Door, Cx),
     /// Being recorded.
     Kept(BoxFuture<'static, Result<Delta, LlmError>>),
     /// Told.
@@ -276,7 +279,7 @@ impl Stream for Recording {
             if let End::Ahead(door, cx) = std::mem::replace(&mut this.end, End::Told) {
                 // Of a whole answer the text is in the answer.
                 let shown = if end.is_ok() { String::new() } else { std::mem::take(&mut this.shown) };
-                this.end = End::Kept(Box::pin(door.ended(cx, end, shown)));
+                this.end = End::Kept(Box::pin(ended(door, cx, end, shown)));
             }
         }
         let End::Kept(kept) = &mut this.end else { return Poll::Ready(None) };

@@ -195,7 +195,10 @@ impl TemplateEngine {
         env.get_template(source.name())
             .and_then(|compiled| compiled.render_captured_to(context, &mut out).map(drop))
             .map_err(|error| TemplateError::from_engine(&error, source))?;
-        let taken = take(&String::from_utf8_lossy(&out.text));
+        let taken = match str::from_utf8(&out.text) {
+            Ok(text) => take(text),
+            Err(_) => take(&String::from_utf8_lossy(&out.text)),
+        };
         if out.text.capacity() <= KEPT {
             ROOM.set(out.text);
         }
