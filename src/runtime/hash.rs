@@ -4,8 +4,7 @@ use sha2::{Digest, Sha256};
 
 /// The first 16 hexadecimal digits of SHA-256.
 pub(super) fn text(text: &str) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    format!("{:016x}", number(text))
 }
 
 /// A number from a text, the same on every machine.

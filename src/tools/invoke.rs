@@ -142,7 +142,8 @@ pub fn idempotency_key(conversation: &str, turn: u64, step: &StepKey) -> Arc<str
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>().into()
+    let half = hash.finalize().iter().take(16).fold(0, |number: u128, byte| (number << 8) | u128::from(*byte));
+    format!("{half:032x}").into()
 }
 
 #[cfg(test)]
