@@ -78,7 +78,7 @@ pub enum ReplyPiece {
 pub enum Receipt {
     /// The channel has it.
     Delivered,
-    /// The channel does not show pieces; the whole message will come.
+    /// The channel does not show this piece; the whole message will come when its turn is stored.
     Skipped,
 }
 
@@ -97,7 +97,8 @@ pub enum DeliveryError {
 pub trait ReplySink: Send {
     /// Whether it shows text while it streams. When false, pieces are not sent, only whole messages.
     fn streams(&self) -> bool;
-    /// Takes one piece. *Cancellation*: a piece whose future is dropped may or may not have been shown.
+    /// Takes one piece. A whole message, or the end of one, that is [`Receipt::Delivered`] is never offered again, not even after
+    /// a crash. *Cancellation*: a piece whose future is dropped may or may not have been shown.
     fn send<'a>(&'a mut self, piece: ReplyPiece, cx: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>>;
     /// Fires when whoever asked wants no more of the turn: it then ends before its next model, agent or search, and what
     /// happened is kept (decisions.md 13.6). `None` where nobody can stop a turn.

@@ -3,9 +3,9 @@
 
 use segue_engine::ids::ConversationId;
 
-use super::{Assistant, Inner, ReceiveError, commit, mailbox::Cached};
+use super::{Assistant, Inner, ReceiveError, commit, mailbox::Cached, timers::Outbox};
 use crate::{
-    conversation::{NoSink, ReplyPiece, ReplySink},
+    conversation::{ReplyPiece, ReplySink},
     cx::Cx,
     limits,
     store::{StoreError, TurnNumber},
@@ -26,7 +26,7 @@ impl Inner {
             }
             let turn = (unfinished.turn, &unfinished.inbound);
             // Nobody waits here for the answer: it goes to the outbox.
-            commit::run(self, state, turn, unfinished.journal, &mut NoSink).await?;
+            commit::run(self, state, turn, unfinished.journal, &mut Outbox).await?;
             finished += 1;
         }
         Ok(finished)

@@ -82,7 +82,9 @@ impl<'a> TurnSink<'a> {
         failpoint::hit("C09");
         if let Some(id) = ends {
             self.open = None;
-            self.delivered.insert(id);
+            if receipt == Receipt::Delivered {
+                self.delivered.insert(id);
+            }
         }
         Ok(receipt)
     }

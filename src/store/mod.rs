@@ -108,7 +108,7 @@ pub struct Batch {
     pub also: Vec<TurnNumber>,
     /// Its events.
     pub events: Vec<Event>,
-    /// Its replies: they wait in the outbox until they are delivered.
+    /// Its replies: they wait in the outbox until they are delivered, but for those of `delivered`.
     pub replies: Vec<StoredReply>,
     /// The ids of those that the channel has already: they do not wait.
     pub delivered: Vec<Arc<str>>,
@@ -312,7 +312,8 @@ pub trait Store: Send + Sync {
         records: Vec<JournalRecord>,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
     /// Writes a turn: events, replies, journal, snapshot, and the mark that its message is answered; all or nothing, and only
-    /// if the version is still `after`. *Cancellation*: the write goes on; read the version to know.
+    /// if the version is still `after`. Replies wait in the outbox, but for those of [`Batch::delivered`], of which no receipt comes.
+    /// *Cancellation*: the write goes on; read the version to know.
     fn append<'a>(
         &'a self,
         id: &'a ConversationId,

@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use segue::clock::{Clock, SystemClock};
+use segue::{
+    clock::{Clock, SystemClock},
+    store::{SqliteStore, Store},
+};
 use serde_json::{Value as Json, json};
 
 /// How long a server may take for what takes it a moment: one that hangs is a failure.
@@ -226,6 +229,22 @@ kills! {
     c21_appended_and_not_delivered: "C21", "book with the agent" => Booked;
     c22_delivered_without_a_receipt: "C22", "book directly" => Booked;
     c23_the_receipt_is_stored: "C23", "book directly" => Booked;
+}
+
+/// The turn is stored with what the user has been shown of it: no receipt has to come for that, and it never leaves again.
+#[tokio::test(flavor = "multi_thread")]
+async fn c22_what_was_shown_while_it_came_is_not_delivered_again() {
+    for (query, waits) in [("", true), ("?stream=deltas", false)] {
+        let ground = Ground::new();
+        let first = ground.server(Some("C22")).expect("the first server listens");
+        post_to(&first, ("book with the agent", "m1"), query).await;
+        assert_eq!(ground.proof().as_deref(), Some("C22"));
+        drop(first);
+        let store = SqliteStore::open(&ground.path("talks.db"), false).unwrap();
+        let waiting = store.undelivered(&"anna".into()).await.unwrap();
+        let by_the_agent = |id: &str| id.contains("llm");
+        assert_eq!(waiting.iter().any(|reply| by_the_agent(&reply.id)), waits, "{query:?}: {waiting:?}");
+    }
 }
 
 /// An upgrade in the middle of a turn (decisions.md 13.5): nothing is replayed, the write is unknown, and the user is told.

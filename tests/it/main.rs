@@ -17,6 +17,7 @@ mod kills;
 mod knowledge;
 mod limits;
 mod mcp;
+mod outbox;
 mod program;
 mod rasa;
 mod reminders;
