@@ -14,24 +14,16 @@ use crate::{
     llm::{ChatMessage, ToolList, ToolSpec},
 };
 
+/// Values by what they were made of; few enough to look through.
+type Kept<K, V> = Mutex<Vec<(K, V)>>;
+
 /// What an agent keeps from run to run.
 #[derive(Default)]
 pub(super) struct Lasting {
-    prompts: Mutex<Vec<(Stable, Arc<ChatMessage>)>>,
-    mentioned: Mutex<Vec<(Template, Mentioned)>>,
-    tools: Mutex<Vec<(Built, ToolSpec)>>,
-    offered: Mutex<Vec<(ToolList, ToolList)>>,
-}
-
-/// Which of a list of variables a prompt mentions: a bit for each.
-#[derive(Clone, Copy)]
-pub(super) struct Mentioned(u32);
-
-impl Mentioned {
-    /// Whether it mentions the variable at this place in the list.
-    pub(super) fn has(self, place: usize) -> bool {
-        self.0 >> place & 1 == 1
-    }
+    prompts: Kept<Stable, Arc<ChatMessage>>,
+    mentioned: Kept<Template, Arc<[&'static str]>>,
+    tools: Kept<Built, ToolSpec>,
+    offered: Kept<ToolList, ToolList>,
 }
 
 /// What one of our own prompts depends on: the agent's description and the calling step.
@@ -72,11 +64,11 @@ impl Lasting {
         kept(&self.prompts, same, || Ok((stable(), ChatMessage::system(render()?))))
     }
 
-    /// Which of `variables`, always the same list of at most 32, a project's own prompt mentions.
-    pub(super) fn mentioned(&self, prompt: &Template, variables: &[&str]) -> Mentioned {
-        let look = || variables.iter().rev().fold(0, |bits, name| bits << 1 | u32::from(prompt.mentions(name)));
+    /// Those of `variables`, always the same list, that a project's own prompt mentions.
+    pub(super) fn mentioned(&self, prompt: &Template, variables: &[&'static str]) -> Arc<[&'static str]> {
+        let look = || variables.iter().copied().filter(|name| prompt.mentions(name)).collect();
         let same = |known: &Template| known.is(prompt);
-        made(kept(&self.mentioned, same, || Ok((prompt.clone(), Mentioned(look())))))
+        made(kept(&self.mentioned, same, || Ok((prompt.clone(), look()))))
     }
 
     /// A tool of the profile, by its name and the type of its slot.
@@ -106,7 +98,7 @@ fn made<T>(done: Result<T, Infallible>) -> T {
 
 /// The value of the key that is the `same`, made if nobody has yet. A full list begins anew.
 fn kept<K, V: Clone, E>(
-    list: &Mutex<Vec<(K, V)>>,
+    list: &Kept<K, V>,
     same: impl Fn(&K) -> bool,
     make: impl FnOnce() -> Result<(K, V), E>,
 ) -> Result<V, E> {

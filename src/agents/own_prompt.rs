@@ -7,7 +7,7 @@ use segue_engine::template::{Template, ZonedTime};
 
 use super::{
     AgentTask,
-    lasting::{Lasting, Mentioned},
+    lasting::Lasting,
     profile::Profile,
     session::{now, readable},
     slots::RunSlots,
@@ -22,12 +22,12 @@ pub(super) fn own_prompt(
     slots: &RunSlots<'_>,
     lasting: &Lasting,
 ) -> Result<Arc<ChatMessage>, String> {
-    let variables = own_variables(task, lasting.mentioned(prompt, &OWN_VARIABLES), profile, slots);
+    let variables = own_variables(task, &lasting.mentioned(prompt, &OWN_VARIABLES), profile, slots);
     let message = |text: &str| ChatMessage::system(text.trim_end());
     task.project.templates.render_to(prompt, variables, message).map_err(|error| error.to_string())
 }
 
-/// The variables of agents.md 6.2, of all generations. Those of time come first.
+/// The variables of agents.md 6.2, of all generations.
 const OWN_VARIABLES: [&str; 14] = [
     "current_datetime",
     "current_date",
@@ -45,9 +45,9 @@ const OWN_VARIABLES: [&str; 14] = [
     "recipient_id",
 ];
 
-/// The values of [`OWN_VARIABLES`]; only those are made that the prompt mentions.
-fn own_variables(task: &AgentTask<'_>, mentioned: Mentioned, profile: &Profile, slots: &RunSlots<'_>) -> Value {
-    let now = (0..4).any(|place| mentioned.has(place)).then(|| now(task)).flatten();
+/// The values of those of [`OWN_VARIABLES`] that the prompt mentions.
+fn own_variables(task: &AgentTask<'_>, names: &[&'static str], profile: &Profile, slots: &RunSlots<'_>) -> Value {
+    let now = names.iter().any(|name| name.starts_with("current_")).then(|| now(task)).flatten();
     let part = |format: &str| Value::from(now.as_ref().and_then(|now| now.strftime(format).ok()));
     let call = task.call;
     let value = |name: &str| match name {
@@ -67,6 +67,5 @@ fn own_variables(task: &AgentTask<'_>, mentioned: Mentioned, profile: &Profile, 
         "recipient_id" => Value::from(task.conversation.id.as_str()),
         _ => Value::UNDEFINED,
     };
-    let names = OWN_VARIABLES.iter().enumerate().filter(|(place, _)| mentioned.has(*place));
-    Value::from_pairs(names.map(|(_, name)| (*name, value(name))))
+    Value::from_pairs(names.iter().map(|name| (*name, value(name))))
 }

@@ -14,6 +14,7 @@ use super::{
     message::{Arguments, ChatMessage, ToolCall},
     profile::Effort,
     request::{ChatRequest, Purpose, ToolChoice, ToolSpec},
+    tool_list::Form,
 };
 
 /// Room that a thread keeps for canonical forms, in bytes: a longer one gets its own.
@@ -106,7 +107,7 @@ fn write_rest(request: &ChatRequest, out: &mut Vec<u8>) {
         reasoning_effort: request.reasoning_effort,
     };
     let _ = serde_json::to_writer(&mut *out, &settings);
-    out.extend_from_slice(request.tools.canonical(|out| write_tools(&request.tools, out)));
+    out.extend_from_slice(request.tools.written(Form::Canonical, write_tools));
     out.push(b'}');
 }
 

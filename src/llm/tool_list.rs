@@ -17,10 +17,19 @@ pub struct ToolList(Arc<List>);
 
 struct List {
     tools: Box<[ToolSpec]>,
-    /// As the hash of a request wants them.
-    canonical: OnceLock<Box<[u8]>>,
-    /// As chat completions want them: without strictness, and with it.
-    chat: [OnceLock<Box<[u8]>>; 2],
+    /// What was written of them, by [`Form`].
+    written: [OnceLock<Box<[u8]>>; 3],
+}
+
+/// For whom tools are written.
+#[derive(Clone, Copy)]
+pub(super) enum Form {
+    /// For the hash of a request.
+    Canonical,
+    /// For chat completions.
+    Chat,
+    /// For chat completions that know strictness.
+    StrictChat,
 }
 
 impl ToolList {
@@ -35,24 +44,20 @@ impl ToolList {
         self.len() == tools.len() && self.iter().zip(tools).all(|(one, other)| same(one, other))
     }
 
-    /// The canonical form, written by `write` if nobody has yet.
-    pub(super) fn canonical(&self, write: impl FnOnce(&mut Vec<u8>)) -> &[u8] {
-        kept(&self.0.canonical, write)
+    /// The tools in a form, written by `write` if nobody has yet.
+    pub(super) fn written(&self, form: Form, write: impl FnOnce(&[ToolSpec], &mut Vec<u8>)) -> &[u8] {
+        let [canonical, chat, strict_chat] = &self.0.written;
+        let place = match form {
+            Form::Canonical => canonical,
+            Form::Chat => chat,
+            Form::StrictChat => strict_chat,
+        };
+        place.get_or_init(|| {
+            let mut bytes = Vec::new();
+            write(self, &mut bytes);
+            bytes.into()
+        })
     }
-
-    /// The form of chat completions, written by `write` if nobody has yet.
-    pub(super) fn chat(&self, strict: bool, write: impl FnOnce(&mut Vec<u8>)) -> &[u8] {
-        let [loose, exact] = &self.0.chat;
-        kept(if strict { exact } else { loose }, write)
-    }
-}
-
-fn kept(place: &OnceLock<Box<[u8]>>, write: impl FnOnce(&mut Vec<u8>)) -> &[u8] {
-    place.get_or_init(|| {
-        let mut bytes = Vec::new();
-        write(&mut bytes);
-        bytes.into()
-    })
 }
 
 impl Deref for ToolList {
@@ -64,7 +69,7 @@ impl Deref for ToolList {
 
 impl From<Vec<ToolSpec>> for ToolList {
     fn from(tools: Vec<ToolSpec>) -> Self {
-        Self(Arc::new(List { tools: tools.into(), canonical: OnceLock::new(), chat: Default::default() }))
+        Self(Arc::new(List { tools: tools.into(), written: Default::default() }))
     }
 }
 impl<const N: usize> From<[ToolSpec; N]> for ToolList {
@@ -130,12 +135,12 @@ mod tests {
     #[test]
     fn each_form_is_written_once() {
         let list = ToolList::from([tool("a")]);
-        assert_eq!(list.canonical(|out| out.push(b'1')), b"1");
-        assert_eq!(list.clone().canonical(|out| out.push(b'2')), b"1");
-        assert_eq!(
-            (list.chat(false, |out| out.push(b'3')), list.chat(true, |out| out.push(b'4'))),
-            (&b"3"[..], &b"4"[..])
-        );
-        assert_eq!((list.chat(false, |_| ()), list.chat(true, |_| ())), (&b"3"[..], &b"4"[..]));
+        let forms = [(Form::Canonical, b"1"), (Form::Chat, b"2"), (Form::StrictChat, b"3")];
+        for (form, text) in forms {
+            assert_eq!(list.written(form, |_, out| out.extend(text)), text);
+        }
+        for (form, text) in forms {
+            assert_eq!(list.clone().written(form, |_, out| out.push(b'4')), text);
+        }
     }
 }

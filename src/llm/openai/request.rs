@@ -11,6 +11,7 @@ use crate::llm::{
     price::LOCAL_KEYS,
     profile::{Effort, ModelProfile, TokenLimit},
     request::{ChatRequest, ToolChoice, ToolSpec},
+    tool_list::Form,
 };
 
 /// Keys of a model entry that this side sets or uses itself; they never travel as extras.
@@ -110,7 +111,8 @@ pub(super) fn body(
     bytes.push(b']');
     if has_tools {
         let strict = profile.strict_tools;
-        bytes.extend_from_slice(request.tools.chat(strict, |out| tools(&request.tools, strict, out)));
+        let form = if strict { Form::StrictChat } else { Form::Chat };
+        bytes.extend_from_slice(request.tools.written(form, |list, out| tools(list, strict, out)));
     }
     let rest = bytes.len();
     serde_json::to_writer(&mut bytes, &settings)?;
