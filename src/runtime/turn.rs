@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use segue_engine::{
-    conversation::{BotMessage, Conversation, Event, EventKind, EventPlace},
-    dialogue::{self, Input, InputKind, Next, Reason},
+    conversation::{Conversation, Event, EventKind, EventPlace},
+    dialogue::{self, Advance, Input, InputKind, Next, Reason},
 };
 
 use super::{actions::Past, hash, parts::Parts, recorded::Door, replies::TurnSink, stop, timers, wording};
@@ -53,8 +53,7 @@ pub(super) async fn walk(
     sink: &mut TurnSink<'_>,
     cx: &Cx,
 ) -> Walked {
-    // Room for the events of most turns.
-    let mut walked = Walked { events: Vec::with_capacity(16), ..Walked::default() };
+    let mut walked = Walked::default();
     for reply_id in inheritance.interrupted {
         let kind = EventKind::ReplyInterrupted { reply_id: reply_id.to_string() };
         let event = Event { at: inbound.at, kind, place: EventPlace::default() };
@@ -69,21 +68,21 @@ pub(super) async fn walk(
         let input = Input { at, seed: hash::nth(inbound.seed, effect), kind };
         // Words are chosen before anybody hears them, so what happened is told again with the words that were chosen.
         let before = parts.wording.is_some().then(|| Box::new(conversation.clone()));
-        let mut advance = dialogue::advance(&parts.project, conversation, input);
+        let Advance { mut events, next, why } = dialogue::advance(&parts.project, conversation, input);
         if let (Some(before), Some(wording)) = (before, &parts.wording)
-            && advance.events.iter().any(wants_words)
+            && events.iter().any(wants_words)
         {
             *conversation = *before;
             let scene = wording::Scene { parts, number, door, said: &walked.replies };
-            let (events, cx) = (&mut advance.events, cx.step(effect));
+            let (events, cx) = (&mut events, cx.step(effect));
             let failures = &mut walked.failures;
             // Boxed, for most projects have no rephraser: its future is large.
             Box::pin(wording::reword(&scene, wording, conversation, events, sink, failures, &cx)).await;
         }
-        walked.take(number, advance.events);
-        walked.why.extend(advance.why);
+        walked.take(number, events);
+        walked.why.extend(why);
         let over_budget = spent(effect, cx);
-        kind = match (advance.next, over_budget) {
+        kind = match (next, over_budget) {
             (Next::Listen, _) => break,
             (Next::EndSession, _) => {
                 walked.ended = true;
@@ -128,20 +127,21 @@ fn wants_words(event: &Event) -> bool {
     matches!(&event.kind, EventKind::Bot(bot) if bot.wording.is_some())
 }
 
-/// The id of a reply on the wire: its own, or its place in the turn.
-pub(super) fn reply_id(number: TurnNumber, at: usize, bot: &BotMessage) -> Arc<str> {
-    bot.reply_id.clone().unwrap_or_else(|| format!("{}/r{at}", number.0).into())
-}
-
 impl Walked {
     /// Takes events, and the replies among them.
-    fn take(&mut self, number: TurnNumber, events: Vec<Event>) {
-        for event in events {
+    fn take(&mut self, number: TurnNumber, mut events: Vec<Event>) {
+        for event in &events {
             if let EventKind::Bot(bot) = &event.kind {
-                let id = reply_id(number, self.replies.len(), bot);
-                self.replies.push(StoredReply { id, reply: bot.reply.clone(), kind: bot.kind });
+                // Most turns have one.
+                self.replies.reserve_exact(1);
+                self.replies.push(StoredReply::of(number, self.replies.len(), bot));
             }
-            self.events.push(event);
+        }
+        if self.events.is_empty() {
+            // Most turns have no more events than the first list has room for: they are not moved.
+            self.events = events;
+        } else {
+            self.events.append(&mut events);
         }
     }
 }

@@ -10,7 +10,6 @@ use super::{
     parts::Parts,
     recorded::{Door, RecordedLlm},
     replies::TurnSink,
-    turn::reply_id,
 };
 use crate::{
     conversation::Reply,
@@ -52,12 +51,13 @@ pub(super) async fn reword(
     let mut here: Vec<StoredReply> = Vec::new();
     for event in events {
         if let EventKind::Bot(bot) = &mut event.kind {
-            let id = reply_id(scene.number, scene.said.len() + here.len(), bot);
+            let at = scene.said.len() + here.len();
             if bot.wording.is_some() {
                 // What was said before stands before this on every channel that shows pieces.
                 sink.catch_up(scene.said, cx).await;
                 sink.catch_up(&here, cx).await;
-                let moment = Moment { project: &scene.parts.project, conversation, message: bot, id: id.clone() };
+                let StoredReply { id, .. } = StoredReply::of(scene.number, at, bot);
+                let moment = Moment { project: &scene.parts.project, conversation, message: bot, id };
                 let step = cx.step(format_args!("word.{}", here.len()));
                 let worded = match wording.is_server() {
                     true => ask(scene, wording, &moment, &step).await,
@@ -65,7 +65,7 @@ pub(super) async fn reword(
                 };
                 take(bot, worded, wording.is_server(), failures);
             }
-            here.push(StoredReply { id, reply: bot.reply.clone(), kind: bot.kind });
+            here.push(StoredReply::of(scene.number, at, bot));
         }
         conversation.apply(event);
     }

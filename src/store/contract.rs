@@ -8,10 +8,12 @@
 use std::sync::Arc;
 
 use segue_engine::{
-    conversation::{BotKind, Conversation, Event, EventKind, EventPlace, Reply, UserMessage},
+    conversation::{BotKind, BotMessage, Conversation, Event, EventKind, EventPlace, Reply, UserMessage},
     ids::{ConversationId, MessageId},
     time::Timestamp,
 };
+
+use serde_json::json;
 
 use super::{
     Accepted, Batch, Body, Inbound, JournalRecord, Store, StoreError, StoredEvents, StoredReply, TurnNumber, Version,
@@ -32,6 +34,7 @@ pub async fn check(make: impl Fn() -> Arc<dyn Store>) {
     sweep_at_start(&*make()).await;
     outbox(&*make()).await;
     what_the_channel_has_does_not_wait(&*make()).await;
+    replies_that_events_tell(&*make()).await;
     outbox_is_bounded(&*make()).await;
     timers(&*make()).await;
     coalesced(&*make()).await;
@@ -270,6 +273,40 @@ async fn what_the_channel_has_does_not_wait(store: &dyn Store) {
     store.append(&id, Version(0), batch).await.unwrap();
     assert_eq!(ids(&store.undelivered(&id).await.unwrap()), ["new"]);
     assert_eq!(store.turns(&id).await.unwrap()[0].replies, replies, "both are stored");
+}
+
+/// A turn of two messages, one with an id of its own, and the replies that they are.
+pub fn told(inbound: &Inbound, turn: TurnNumber) -> Batch {
+    let bot = |text: &str, reply_id: Option<&str>| {
+        let reply = Reply { quick_replies: vec![json!({"title": text})], ..Reply::text(text) };
+        let kind = EventKind::bot(BotMessage { reply, reply_id: reply_id.map(Into::into), ..BotMessage::default() });
+        Event { at: inbound.at, kind, place: EventPlace::default() }
+    };
+    let user = Event { at: inbound.at, kind: EventKind::User(inbound.message.clone()), place: EventPlace::default() };
+    let events = vec![user, bot("one", Some("own")), bot("two", None)];
+    let replies = StoredReply::told(turn, &events);
+    Batch { turn, events, replies, ..Batch::default() }
+}
+
+async fn replies_that_events_tell(store: &dyn Store) {
+    let (id, first) = (ConversationId::from("c"), message("c", "m1", 1));
+    store.accept(first.clone()).await.unwrap();
+    let whole = told(&first, TurnNumber(1));
+    assert_eq!(ids(&whole.replies), ["own", "1/r1"]);
+    store.append(&id, Version(0), whole.clone()).await.unwrap();
+    // The events of this one tell other replies than those it has.
+    let second = message("c", "m2", 2);
+    store.accept(second.clone()).await.unwrap();
+    let mut other = told(&second, TurnNumber(2));
+    other.replies.truncate(1);
+    store.append(&id, Version(1), other.clone()).await.unwrap();
+    let stored: Vec<_> = store.turns(&id).await.unwrap().into_iter().map(|turn| turn.replies).collect();
+    assert_eq!(stored, [whole.replies.clone(), other.replies.clone()]);
+    let waiting = [&whole.replies[..], &other.replies[..]].concat();
+    assert_eq!(store.undelivered(&id).await.unwrap(), waiting);
+    assert_eq!(store.accept(first.clone()).await.unwrap(), Accepted::Answered(TurnNumber(1), whole.replies.clone()));
+    assert_eq!(store.answered(&id, &"m1".into()).await.unwrap(), Some(whole.replies));
+    assert_eq!(store.answered(&id, &"m2".into()).await.unwrap(), Some(other.replies));
 }
 
 async fn outbox_is_bounded(store: &dyn Store) {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use segue_engine::{
-    conversation::{Conversation, Event, Reply, UserMessage},
+    conversation::{BotMessage, Conversation, Event, EventKind, Reply, UserMessage},
     ids::{ConversationId, MessageId},
     time::Timestamp,
 };
@@ -86,6 +86,38 @@ pub struct StoredReply {
     pub reply: Reply,
     /// What it was for.
     pub kind: segue_engine::conversation::BotKind,
+}
+
+impl StoredReply {
+    /// The reply that a message of the assistant is: the `at`th of its turn, from 0. Its id is the message's own, or its place.
+    pub(crate) fn of(turn: TurnNumber, at: usize, bot: &BotMessage) -> Self {
+        let id = bot.reply_id.clone().unwrap_or_else(|| format!("{}/r{at}", turn.0).into());
+        Self { id, reply: bot.reply.clone(), kind: bot.kind }
+    }
+
+    /// The replies that the events of a turn tell of.
+    pub(crate) fn told(turn: TurnNumber, events: &[Event]) -> Vec<Self> {
+        bots(events).enumerate().map(|(at, bot)| Self::of(turn, at, bot)).collect()
+    }
+
+    /// Whether these are [`StoredReply::told`] by those events: then they need not be stored beside them.
+    pub(crate) fn are_told(replies: &[Self], turn: TurnNumber, events: &[Event]) -> bool {
+        let mut bots = bots(events).enumerate();
+        let same = |reply: &Self, at: usize, bot: &BotMessage| {
+            reply.kind == bot.kind
+                && reply.reply == bot.reply
+                && bot.reply_id.as_ref().map_or_else(|| *reply.id == format!("{}/r{at}", turn.0), |id| *id == reply.id)
+        };
+        replies.iter().all(|reply| bots.next().is_some_and(|(at, bot)| same(reply, at, bot))) && bots.next().is_none()
+    }
+}
+
+/// What the assistant said.
+fn bots(events: &[Event]) -> impl Iterator<Item = &BotMessage> {
+    events.iter().filter_map(|event| match &event.kind {
+        EventKind::Bot(bot) => Some(&**bot),
+        _ => None,
+    })
 }
 
 /// A conversation as stored.

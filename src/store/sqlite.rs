@@ -147,15 +147,8 @@ impl SqliteStore {
         read.await.map_err(|e| unavailable(&e))?
     }
 
-    async fn accept_message(&self, inbound: Inbound) -> Result<Accepted, StoreError> {
-        let id = inbound.conversation.clone();
-        let work = Work::Accept {
-            id: id.clone(),
-            key: inbox::duplicate_key(&inbound),
-            at: inbound.at,
-            packed: inbox::pack(&inbound)?,
-        };
-        match self.write(work).await? {
+    async fn accept_message(&self, id: ConversationId, work: Result<Work, StoreError>) -> Result<Accepted, StoreError> {
+        match self.write(work?).await? {
             Done::Seen(Seen::New(turn)) => Ok(Accepted::New(turn)),
             Done::Seen(Seen::Open(turn)) => Ok(Accepted::Running(turn)),
             Done::Seen(Seen::Answered(turn)) => {
@@ -166,8 +159,8 @@ impl SqliteStore {
         }
     }
 
-    async fn append_batch(&self, id: &ConversationId, after: Version, batch: Batch) -> Result<Version, StoreError> {
-        let work = Work::Append(encode(id, after, batch)?);
+    async fn append_batch(&self, batch: Result<Box<Appended>, StoreError>) -> Result<Version, StoreError> {
+        let work = Work::Append(batch?);
         failpoint::hit("C19");
         let done = self.write(work).await?;
         failpoint::hit("C21");
@@ -219,6 +212,16 @@ impl SqliteStore {
     }
 }
 
+/// Packs a message as its row will hold it.
+fn pack(inbound: &Inbound) -> Result<Work, StoreError> {
+    Ok(Work::Accept {
+        id: inbound.conversation.clone(),
+        key: inbox::duplicate_key(inbound),
+        at: inbound.at,
+        packed: inbox::pack(inbound)?,
+    })
+}
+
 fn unexpected() -> StoreError {
     StoreError::Unavailable("the writer gave an answer of the wrong kind".to_owned())
 }
@@ -230,6 +233,7 @@ fn encode(id: &ConversationId, after: Version, batch: Batch) -> Result<Box<Appen
     let events = codec::encode_events(id, number, &batch.events).map_err(damaged)?;
     let replies = match batch.replies.as_slice() {
         [] => None,
+        replies if StoredReply::are_told(replies, batch.turn, &batch.events) => Some(Vec::new()),
         replies => Some(codec::seal(id.as_str(), number, replies, 128 * replies.len()).map_err(damaged)?),
     };
     let journal = match batch.journal.as_slice() {
@@ -275,7 +279,9 @@ impl Drop for SqliteStore {
 
 impl Store for SqliteStore {
     fn accept(&self, inbound: Inbound) -> BoxFuture<'_, Result<Accepted, StoreError>> {
-        Box::pin(self.accept_message(inbound))
+        // Packed before there is a future, which would carry the message twice.
+        let work = pack(&inbound);
+        Box::pin(self.accept_message(inbound.conversation, work))
     }
     fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Stored, StoreError>> {
         let id = id.clone();
@@ -296,7 +302,8 @@ impl Store for SqliteStore {
         after: Version,
         batch: Batch,
     ) -> BoxFuture<'a, Result<Version, StoreError>> {
-        Box::pin(self.append_batch(id, after, batch))
+        // As in `accept`.
+        Box::pin(self.append_batch(encode(id, after, batch)))
     }
     fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
         let id = id.clone();

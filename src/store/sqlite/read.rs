@@ -162,13 +162,27 @@ fn list<T: serde::de::DeserializeOwned>(id: &ConversationId, number: u64, record
     codec::open(id.as_str(), number, record).map_err(|e| StoreError::damaged(id, format!("batch {number}: {e}")))
 }
 
+/// The replies of batch `number`, which answered `turn`: those that its events tell where it stores nothing but that.
+fn replies(
+    id: &ConversationId,
+    (number, turn): (u64, u64),
+    replies: Option<&[u8]>,
+    events: &[u8],
+) -> Read<Vec<StoredReply>> {
+    match replies {
+        Some([]) => self::events(id, number, events).map(|events| StoredReply::told(TurnNumber(turn), &events)),
+        replies => list(id, number, replies),
+    }
+}
+
 /// The replies of the batch that answered a turn.
 pub(super) fn replies_to(connection: &Connection, id: &ConversationId, turn: TurnNumber) -> Read<Vec<StoredReply>> {
     let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };
-    let sql = "SELECT version, replies FROM batches
+    let sql = "SELECT version, turn, replies, events FROM batches
                WHERE conversation = ?1 AND (turn = ?2 OR ?2 IN (SELECT value FROM json_each(coalesce(also, '[]'))))";
     let found = rows(connection, id, sql, params![head.number, Unsigned(turn.0)], |row| {
-        Ok(list(id, row.get::<_, Unsigned>(0)?.0, row.get_ref(1)?.as_blob_or_null()?))
+        let (Unsigned(number), Unsigned(turn)) = (row.get(0)?, row.get(1)?);
+        Ok(replies(id, (number, turn), row.get_ref(2)?.as_blob_or_null()?, row.get_ref(3)?.as_blob()?))
     })?;
     Ok(found.into_iter().next().unwrap_or_default())
 }
@@ -250,11 +264,12 @@ pub(super) fn undelivered(connection: &Connection, id: &ConversationId) -> Read<
         head.pending.into_iter().for_each(|(version, reply)| waiting.entry(version).or_default().push(reply));
         let mut found = Vec::new();
         for (version, ids) in waiting {
-            let sql = "SELECT replies FROM batches WHERE conversation = ?1 AND version = ?2";
-            let replies = rows(connection, id, sql, params![head.number, Unsigned(version)], |row| {
-                Ok(list::<StoredReply>(id, version, row.get_ref(0)?.as_blob_or_null()?))
+            let sql = "SELECT turn, replies, events FROM batches WHERE conversation = ?1 AND version = ?2";
+            let stored = rows(connection, id, sql, params![head.number, Unsigned(version)], |row| {
+                let Unsigned(turn) = row.get(0)?;
+                Ok(replies(id, (version, turn), row.get_ref(1)?.as_blob_or_null()?, row.get_ref(2)?.as_blob()?))
             })?;
-            found.extend(replies.into_iter().flatten().filter(|reply| ids.contains(&reply.id)));
+            found.extend(stored.into_iter().flatten().filter(|reply| ids.contains(&reply.id)));
         }
         Ok(found)
     })
@@ -269,11 +284,15 @@ pub(super) fn turns(connection: &Connection, id: &ConversationId) -> Read<Vec<St
         let mut turns = rows(connection, id, sql, [head.number], |row| {
             let (Unsigned(number), Unsigned(turn)) = (row.get(0)?, row.get(1)?);
             let trace = row.get(5)?;
-            let (replies, journal) = (row.get_ref(3)?.as_blob_or_null()?, row.get_ref(4)?.as_blob_or_null()?);
+            let (stored, journal) = (row.get_ref(3)?.as_blob_or_null()?, row.get_ref(4)?.as_blob_or_null()?);
             let events = events(id, number, row.get_ref(2)?.as_blob()?);
             Ok(events.and_then(|events| {
                 let inbound = messages.remove(&turn).unwrap_or_else(|| inbox::from_events(id, &events));
-                let (replies, journal) = (list(id, number, replies)?, list(id, number, journal)?);
+                let replies = match stored {
+                    Some([]) => StoredReply::told(TurnNumber(turn), &events),
+                    stored => list(id, number, stored)?,
+                };
+                let journal = list(id, number, journal)?;
                 Ok(StoredTurn { turn: TurnNumber(turn), inbound, events, replies, journal, trace })
             }))
         })?;

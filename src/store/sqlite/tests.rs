@@ -138,12 +138,35 @@ fn a_newer_or_foreign_file_is_left_alone() {
     drop(files.open("a.db"));
     Connection::open(files.path("a.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let refused = SqliteStore::open(&files.path("a.db"), false).err().unwrap();
-    assert!(matches!(refused, StoreError::TooNew { found: 99, known: 3 }), "{refused}");
+    assert!(matches!(refused, StoreError::TooNew { found: 99, known: 4 }), "{refused}");
     Connection::open(files.path("b.db")).unwrap().execute_batch("CREATE TABLE events (id INTEGER)").unwrap();
     let refused = SqliteStore::open(&files.path("b.db"), false).err().unwrap();
     assert!(matches!(refused, StoreError::Unsupported { .. }), "{refused}");
     std::fs::write(files.path("c.db"), "this is no database, however long it goes on about it".repeat(40)).unwrap();
     assert!(SqliteStore::open(&files.path("c.db"), false).is_err());
+}
+
+#[tokio::test]
+async fn replies_that_their_events_tell_are_stored_once() {
+    let files = Files::new();
+    let (store, id, inbound) = (files.open("a.db"), ConversationId::from("c"), message("c", "m1", 1));
+    store.accept(inbound.clone()).await.unwrap();
+    store.append(&id, Version(0), contract::told(&inbound, TurnNumber(1))).await.unwrap();
+    talk(&store, "c", "m2", 2).await;
+    let other = Connection::open(files.path("a.db")).unwrap();
+    let sizes: Vec<i64> = other
+        .prepare("SELECT length(replies) FROM batches ORDER BY id")
+        .unwrap()
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!(sizes[0], 0);
+    assert!(sizes[1] > 0, "the events of this one say nothing of its reply");
+    // What is read from damaged events is refused as they are.
+    files.spoil("a.db", "UPDATE batches SET events = x'0102' WHERE version = 1");
+    assert_eq!(store.answered(&id, &"m1".into()).await.unwrap_err().code(), "S0102");
+    assert_eq!(store.undelivered(&id).await.unwrap_err().code(), "S0102");
 }
 
 #[tokio::test]
