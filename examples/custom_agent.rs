@@ -31,7 +31,7 @@ impl Agent for Echo {
             // stored. The key of the step makes the id the same when the turn is run again after a crash.
             let id: Arc<str> = format!("{}/echo", cx.key).into();
             let reply = Reply::text(text);
-            let piece = ReplyPiece::Message { id: id.clone(), message: reply.clone(), kind };
+            let piece = ReplyPiece::Message { id: id.clone(), message: Box::new(reply.clone()), kind };
             // A channel that is gone does not end the turn: what was said is stored.
             let _ = out.send(piece, cx).await;
             let agent = Some(task.definition.name.clone());

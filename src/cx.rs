@@ -1,18 +1,21 @@
 //! What travels with every call that may wait: deadline, cancellation, and the address of the step.
 
 use std::{
-    fmt,
+    cell::Cell,
+    fmt::{self, Write},
     future::Future,
-    pin::pin,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    task::Poll,
+    task::{Context, Poll},
     time::Duration,
 };
 
-use tokio_util::sync::CancellationToken;
+use futures::{FutureExt, future::BoxFuture};
+use pin_project_lite::pin_project;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use crate::clock::{Clock, Deadline};
 
@@ -21,6 +24,10 @@ use crate::clock::{Clock, Deadline};
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct StepKey(Arc<str>);
+
+thread_local! {
+    static ROOM: Cell<String> = const { Cell::new(String::new()) };
+}
 
 impl StepKey {
     /// The key of a turn as a whole.
@@ -33,7 +40,18 @@ impl StepKey {
     }
     /// The key one level below.
     pub fn child(&self, part: impl fmt::Display) -> Self {
-        if self.0.is_empty() { Self(part.to_string().into()) } else { Self(format!("{}/{part}", self.0).into()) }
+        // A turn makes a dozen of them: the text is put together in room that its thread keeps.
+        let mut text = ROOM.take();
+        text.clear();
+        if !self.0.is_empty() {
+            text.push_str(&self.0);
+            text.push('/');
+        }
+        // Writing into a text fails only if the part does, and then it has said what it could.
+        let _ = write!(text, "{part}");
+        let key = Self(text.as_str().into());
+        ROOM.set(text);
+        key
     }
     /// The key as text.
     pub fn as_str(&self) -> &str {
@@ -147,35 +165,92 @@ impl Cx {
     ///
     /// # Errors
     /// [`Stopped`] when the deadline passed or somebody cancelled first.
-    pub fn wait<F: Future>(&self, work: F) -> impl Future<Output = Result<F::Output, Stopped>> {
-        // Not by an `async fn` of its own: it would hold the work a second time, and works are large.
+    pub fn wait<F: Future>(&self, work: F) -> Waiting<'_, F> {
         self.wait_beyond(Duration::ZERO, work)
     }
     /// As [`wait`](Self::wait), with `grace` beyond the deadline.
     ///
     /// # Errors
     /// [`Stopped`] when the deadline and the grace passed or somebody cancelled first.
-    pub async fn wait_beyond<F: Future>(&self, grace: Duration, work: F) -> Result<F::Output, Stopped> {
-        if self.cancel.is_cancelled() {
-            return Err(Stopped::Cancelled);
-        }
-        let mut work = pin!(work);
+    pub fn wait_beyond<F: Future>(&self, grace: Duration, work: F) -> Waiting<'_, F> {
+        Waiting { cx: self, grace, work, watch: None }
+    }
+}
+
+pin_project! {
+    /// A wait within a context: what [`Cx::wait`] returns.
+    ///
+    /// By hand and not as an `async fn`, which holds what it is given twice: works are large, and there is one in every call.
+    #[must_use = "a wait does nothing unless it is awaited"]
+    pub struct Waiting<'a, F> {
+        cx: &'a Cx,
+        grace: Duration,
+        #[pin]
+        work: F,
         // What is done at once needs neither an alarm nor an ear for the cancellation.
-        if let Poll::Ready(done) = futures::poll!(work.as_mut()) {
-            return Ok(done);
+        #[pin]
+        watch: Option<Watch<'a>>,
+    }
+}
+
+pin_project! {
+    /// What may end a wait before its work.
+    struct Watch<'a> {
+        #[pin]
+        cancelled: WaitForCancellationFuture<'a>,
+        // When the wait was over as things stood.
+        until: Deadline,
+        alarm: BoxFuture<'a, ()>,
+    }
+}
+
+impl<'a> Watch<'a> {
+    fn new(cx: &'a Cx, grace: Duration) -> Self {
+        let until = cx.ends();
+        Self { cancelled: cx.cancel.cancelled(), until, alarm: alarm(cx, until, grace) }
+    }
+}
+
+fn alarm(cx: &Cx, until: Deadline, grace: Duration) -> BoxFuture<'_, ()> {
+    cx.clock.sleep(Deadline(until.0.saturating_add(grace)))
+}
+
+impl<F: Future> Future for Waiting<'_, F> {
+    type Output = Result<F::Output, Stopped>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let (cx, grace) = (*this.cx, *this.grace);
+        let cancelled = match this.watch.as_mut().as_pin_mut() {
+            Some(watch) => watch.project().cancelled.poll(task).is_ready(),
+            None => cx.cancel.is_cancelled(),
+        };
+        if cancelled {
+            return Poll::Ready(Err(Stopped::Cancelled));
         }
-        loop {
-            let until = self.ends();
-            tokio::select! {
-                biased;
-                () = self.cancel.cancelled() => return Err(Stopped::Cancelled),
-                done = work.as_mut() => return Ok(done),
-                // A sign of life may have come meanwhile.
-                () = self.clock.sleep(Deadline(until.0.saturating_add(grace))) => if self.ends() <= until {
-                    return Err(Stopped::DeadlinePassed);
-                },
+        if let Poll::Ready(done) = this.work.poll(task) {
+            return Poll::Ready(Ok(done));
+        }
+        if this.watch.is_none() {
+            this.watch.set(Some(Watch::new(cx, grace)));
+            // Only who has been polled is woken.
+            let watch = this.watch.as_mut().as_pin_mut();
+            if watch.is_some_and(|watch| watch.project().cancelled.poll(task).is_ready()) {
+                return Poll::Ready(Err(Stopped::Cancelled));
             }
         }
+        let Some(watch) = this.watch.as_pin_mut() else { return Poll::Pending };
+        let watch = watch.project();
+        while watch.alarm.poll_unpin(task).is_ready() {
+            // A sign of life may have come meanwhile.
+            let ends = cx.ends();
+            if ends <= *watch.until {
+                return Poll::Ready(Err(Stopped::DeadlinePassed));
+            }
+            *watch.until = ends;
+            *watch.alarm = alarm(cx, ends, grace);
+        }
+        Poll::Pending
     }
 }
 
@@ -188,7 +263,7 @@ impl fmt::Debug for Cx {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::future::pending;
+    use std::{future::pending, pin::pin};
 
     use futures::poll;
 

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use minijinja::Value;
+use minijinja::{
+    Value,
+    value::{Enumerator, Object},
+};
 use segue_engine::template::{Template, ZonedTime};
 
 use super::{
@@ -67,5 +70,21 @@ fn own_variables(task: &AgentTask<'_>, names: &[&'static str], profile: &Profile
         "recipient_id" => Value::from(task.conversation.id.as_str()),
         _ => Value::UNDEFINED,
     };
-    Value::from_pairs(names.iter().map(|name| (*name, value(name))))
+    Value::from_object(Variables(names.iter().map(|name| (*name, value(name))).collect()))
+}
+
+/// A few variables for one rendering. They are found by comparing names: a map costs more than it saves here.
+#[derive(Debug)]
+struct Variables(Vec<(&'static str, Value)>);
+
+impl Object for Variables {
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.get_value_by_str(key.as_str()?)
+    }
+    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        self.0.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone())
+    }
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Values(self.0.iter().map(|(name, _)| Value::from(*name)).collect())
+    }
 }

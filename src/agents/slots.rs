@@ -1,11 +1,12 @@
 //! The slots as one run sees them: the conversation's values, and over them what this run has recorded.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use indexmap::IndexMap;
 use segue_engine::{
     condition::{Condition, Scope},
     conversation::Conversation,
+    ids::SlotName,
     project::{Project, SlotDef, SlotType},
     template::{Mode, SlotInfo, SlotsLookup, TemplateSource, Values},
 };
@@ -91,8 +92,8 @@ impl<'a> RunSlots<'a> {
     }
     /// A shared view for templates: every slot with a value, and `always` whatever their value.
     pub(super) fn snapshot(&self, always: &[Arc<str>]) -> Snapshot {
-        let mut shown = IndexMap::new();
-        for (name, definition) in &self.project.domain.slots {
+        let mut shown = Vec::new();
+        for (at, (name, definition)) in self.project.domain.slots.iter().enumerate() {
             // Most are the runtime's own, and nobody asks for them.
             let hidden = (definition.builtin && name != "language") || HIDDEN.contains(&name.as_str());
             let wanted = always.iter().any(|wanted| **wanted == *name.as_str());
@@ -101,10 +102,10 @@ impl<'a> RunSlots<'a> {
             }
             let value = self.value(name.as_str());
             if wanted || !value.is_null() {
-                shown.insert(name.as_str().into(), (value.clone(), info(definition)));
+                shown.push((at, value.clone()));
             }
         }
-        Snapshot(Arc::new(shown))
+        Snapshot { project: self.project.clone(), shown }
     }
 }
 
@@ -136,13 +137,20 @@ fn info(definition: &SlotDef) -> SlotInfo {
 }
 
 /// Slots with their values at one moment, as templates see them.
-#[derive(Clone, Debug)]
-pub(super) struct Snapshot(Arc<IndexMap<Arc<str>, (Json, SlotInfo)>>);
+pub(super) struct Snapshot {
+    project: Arc<Project>,
+    /// The place of each slot in the domain, ascending, and its value.
+    shown: Vec<(usize, Json)>,
+}
 
 impl Snapshot {
+    fn slots(&self) -> impl Iterator<Item = (&SlotName, &Json)> {
+        let name = |at: usize| self.project.domain.slots.get_index(at).map(|(name, _)| name);
+        self.shown.iter().filter_map(move |(at, value)| Some((name(*at)?, value)))
+    }
     /// As a map.
     pub(super) fn to_map(&self) -> Map<String, Json> {
-        self.0.iter().map(|(name, (value, _))| (name.to_string(), value.clone())).collect()
+        self.slots().map(|(name, value)| (name.to_string(), value.clone())).collect()
     }
     /// For a template.
     pub(super) fn into_value(self) -> minijinja::Value {
@@ -150,21 +158,30 @@ impl Snapshot {
     }
     /// Whether there is none.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.shown.is_empty()
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.slots()).finish()
     }
 }
 
 impl Values for Snapshot {
     fn value(&self, name: &str) -> Option<Cow<'_, Json>> {
-        self.0.get(name).map(|(value, _)| Cow::Borrowed(value))
+        let at = self.project.domain.slots.get_index_of(name)?;
+        let found = self.shown.binary_search_by_key(&at, |(at, _)| *at).ok()?;
+        self.shown.get(found).map(|(_, value)| Cow::Borrowed(value))
     }
 }
 
 impl SlotsLookup for Snapshot {
     fn names(&self) -> Vec<Arc<str>> {
-        self.0.keys().cloned().collect()
+        self.slots().map(|(name, _)| name.into()).collect()
     }
     fn info(&self, name: &str) -> Option<SlotInfo> {
-        self.0.get(name).map(|(_, info)| info.clone())
+        self.value(name)?;
+        self.project.slot(name).map(info)
     }
 }

@@ -169,7 +169,7 @@ impl Spoken {
         if self.text.is_empty() {
             return;
         }
-        let (id, message) = (self.id.clone(), Reply::text(self.text.clone()));
+        let (id, message) = (self.id.clone(), Box::new(Reply::text(self.text.clone())));
         let piece = if self.begun {
             ReplyPiece::End { id, message, kind, interrupted: self.cut }
         } else {

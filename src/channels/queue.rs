@@ -178,7 +178,7 @@ mod tests {
     use crate::testing::ManualClock;
 
     fn piece(text: &str) -> ReplyPiece {
-        ReplyPiece::Message { id: "m".into(), message: Reply::text(text), kind: BotKind::Response }
+        ReplyPiece::Message { id: "m".into(), message: Box::new(Reply::text(text)), kind: BotKind::Response }
     }
 
     #[tokio::test]

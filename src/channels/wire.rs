@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(event("u", &delta).1, r#"{"type":"message_delta","id":"m1","text":"He\"l"}"#);
         let end = ReplyPiece::End {
             id: "m1".into(),
-            message: Reply::text("Hello\n\nyou"),
+            message: Box::new(Reply::text("Hello\n\nyou")),
             kind: BotKind::Filler,
             interrupted: false,
         };

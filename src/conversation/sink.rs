@@ -47,8 +47,8 @@ pub enum ReplyPiece {
     End {
         /// The message.
         id: Arc<str>,
-        /// The whole of it.
-        message: Reply,
+        /// The whole of it. Boxed, for the many pieces of a text are moved with the room for it.
+        message: Box<Reply>,
         /// What it was for.
         kind: BotKind,
         /// Whether it was cut.
@@ -60,7 +60,7 @@ pub enum ReplyPiece {
         /// Its id.
         id: Arc<str>,
         /// The whole of it.
-        message: Reply,
+        message: Box<Reply>,
         /// What it was for.
         kind: BotKind,
     },

@@ -314,7 +314,12 @@ impl Spoken {
     async fn end(&self, interrupted: bool, out: &mut dyn ReplySink, cx: &Cx) {
         if self.begun {
             let message = Reply::text(self.text.trim());
-            let end = ReplyPiece::End { id: self.id.clone(), message, kind: BotKind::Response, interrupted };
+            let end = ReplyPiece::End {
+                id: self.id.clone(),
+                message: Box::new(message),
+                kind: BotKind::Response,
+                interrupted,
+            };
             let _ = out.send(end, cx).await;
         }
     }

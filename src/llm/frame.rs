@@ -53,8 +53,13 @@ impl Frame {
         Self { model: model.into(), url, target, key, outbound, waits, known: Arc::default() }
     }
 
-    /// Sends `body`; the answer is read by `decoder`. `cx` ends with the call.
-    pub(super) async fn ask<D>(&self, body: Vec<u8>, decoder: D, cx: Cx) -> Result<ChatStream, LlmError>
+    /// Sends `body`; what comes back is read by what `decoder` makes. `cx` ends with the call.
+    pub(super) async fn ask<D>(
+        &self,
+        body: Vec<u8>,
+        decoder: impl FnOnce() -> D,
+        cx: Cx,
+    ) -> Result<ChatStream, LlmError>
     where
         D: Decode + Unpin + 'static,
     {
@@ -62,7 +67,7 @@ impl Frame {
         let answer = self.sent(body, first, &cx).await.map_err(|error| masked(error, self.key.as_ref()))?;
         let announced = announced(answer.headers());
         let (key, model, known) = (self.key.clone(), self.model.clone(), self.known.clone());
-        let deltas = pump(answer.read(broken), decoder, self.waits, first, cx);
+        let deltas = pump(answer.read(broken), decoder(), self.waits, first, cx);
         Ok(ChatStream::new(deltas.map(move |item| match item {
             Ok(Delta::Done(answer)) => Ok(Delta::Done(known.judge(&model, announced.as_ref(), answer))),
             Ok(delta) => Ok(delta),

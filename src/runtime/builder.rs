@@ -1,6 +1,15 @@
 //! From a project folder to an assistant that runs, with whatever the embedding program puts in or replaces.
 
-use std::{collections::HashMap, path::Path, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    path::Path,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use indexmap::IndexMap;
 use segue_engine::{
@@ -141,7 +150,7 @@ impl AssistantBuilder {
             action_server: None,
             sources: IndexMap::new(),
             turn_wall: limits::TURN_WALL,
-            seeds: Arc::new(random_seed),
+            seeds: Arc::new(random_seeds()),
             offline: false,
             around: None,
         }
@@ -532,6 +541,8 @@ impl Opened {
     }
 }
 
-fn random_seed() -> u64 {
-    uuid::Uuid::new_v4().as_u64_pair().0
+/// Seeds of turns. The system is asked for chance once and not in every turn: they choose among equals, and guard nothing.
+fn random_seeds() -> impl Fn() -> u64 {
+    let (base, next) = (uuid::Uuid::new_v4().as_u64_pair().0, AtomicU64::new(0));
+    move || hash::nth(base, next.fetch_add(1, Ordering::Relaxed))
 }

@@ -10,12 +10,13 @@ use segue_engine::project::AgentDef;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::{bodies, hooks::HookSource, parts::Parts, recorded::RecordedTool, stop::Scene};
+use super::{bodies, hooks::HookSource, inquiry::Inquiries, parts::Parts, recorded::RecordedTool, stop::Scene};
 use crate::{
     clock::Clock,
     cx::Cx,
     effect::Effect,
     limits,
+    llm::Llm,
     store::{Body, OFFERED},
     tools::{Catalog, Tool, ToolSpec, registry::ToolSet},
 };
@@ -47,7 +48,7 @@ pub(super) async fn tools(
     own: &[Arc<dyn Tool>],
     reserved: &[String],
     scene: &Scene<'_>,
-    open: &(dyn Fn(Arc<dyn Tool>) -> Arc<dyn Tool> + Sync),
+    model: &Arc<dyn Llm>,
     cx: &Cx,
 ) -> ToolSet {
     let Scene { parts, door, .. } = *scene;
@@ -66,7 +67,10 @@ pub(super) async fn tools(
         None => None,
     };
     let live = if parts.offline { Arc::default() } else { list(agent, own, reserved, parts, cx).await };
-    let wrap = |spec: ToolSpec, inner| Arc::new(RecordedTool { spec, inner, door: door.clone() }) as Arc<dyn Tool>;
+    let (inquiries, outer) = (Inquiries::of(scene, model), door.clone());
+    let wrap = move |spec: ToolSpec, inner| {
+        inquiries.opened(Arc::new(RecordedTool { spec, inner, door: outer.clone() }), &outer)
+    };
     match recorded {
         None => {
             let text = match door.bodies.refer(&live.record, door.clock.now()) {
@@ -76,12 +80,12 @@ pub(super) async fn tools(
             if door.finish_text(cx, text).await.is_err() {
                 return ToolSet::default();
             }
-            live.tools.clone().wrapped(|entry| open(wrap(entry.spec.clone(), Some(entry.tool.clone()))))
+            live.tools.clone().wrapped(move |entry, tool| wrap(entry.spec.clone(), Some(tool)))
         }
         Some(listed) => {
             let tools = listed.into_iter().map(ToolSpec::from).map(|spec| {
-                let inner = live.tools.get(&spec.name).map(|entry| entry.tool.clone());
-                open(wrap(spec, inner))
+                let inner = live.tools.get(&spec.name).map(|entry| live.tools.tool(entry));
+                wrap(spec, inner)
             });
             tools.fold(ToolSet::builder(), |set, tool| set.own(tool)).build()
         }

@@ -13,7 +13,9 @@ use serde_json::Value as Json;
 use super::{
     actions, catalogue,
     desk::RunDesk,
-    hash, hooks, inquiry, knowledge,
+    hash, hooks,
+    inquiry::{self, Inquiries},
+    knowledge,
     parts::Parts,
     recorded::{RecordedLlm, RecordedTool, Shut},
     remotes,
@@ -45,7 +47,7 @@ pub(super) async fn perform(
         Next::Listen | Next::EndSession => InputKind::Understood(Vec::new()),
         Next::Understand => Box::pin(understand(scene, failures, cx)).await,
         Next::Act(call) => InputKind::Acted(Box::pin(actions::act(call, scene, failures, cx)).await),
-        Next::Tool(call) => InputKind::Called(Box::pin(call_tool(call, scene, failures, cx)).await),
+        Next::Tool(call) => InputKind::Called(Box::pin(call_tool(*call, scene, failures, cx)).await),
         Next::Search(call) => InputKind::Searched(Box::pin(knowledge::search(&call, scene, sink, failures, cx)).await),
         Next::Agent(call) => {
             let desk = RunDesk::new(scene);
@@ -120,10 +122,10 @@ async fn call_tool(call: ToolCallStep, scene: &Scene<'_>, failures: &mut Failure
         progress: None,
         inquired: None,
     };
+    let inquiries = Inquiries::of(scene, &parts.generator);
     let wrap = |tool: Arc<dyn Tool>| {
         let spec = tool.spec().clone();
-        let tool = Arc::new(RecordedTool { spec, inner: Some(tool), door: door.clone() });
-        inquiry::opened(tool, scene, &parts.generator)
+        inquiries.opened(Arc::new(RecordedTool { spec, inner: Some(tool), door: door.clone() }), door)
     };
     // The tool's own record says whether it ran; this one says what the flow was told, and needs no server to be read again.
     let arguments = serde_json::to_string(&call.arguments).unwrap_or_default();
@@ -178,8 +180,7 @@ async fn run_agent(
         own.to_mut().extend(hooks.custom_tools());
     }
     let model = parts.model_of(definition);
-    let open = |tool| inquiry::opened(tool, scene, &model);
-    let tools = catalogue::tools(definition, &own, &reserved, scene, &open, &cx.step("tools")).await;
+    let tools = catalogue::tools(definition, &own, &reserved, scene, &model, &cx.step("tools")).await;
     if let Some(reason) = nothing_to_work_with(definition, &tools, parts) {
         return failed(call, "A0509", reason);
     }
@@ -251,10 +252,12 @@ async fn in_time<T>(work: BoxFuture<'_, T>, cx: &Cx) -> Result<T, Stopped> {
 }
 
 fn nothing_to_work_with(definition: &AgentDef, tools: &ToolSet, parts: &Parts) -> Option<String> {
+    if !tools.entries().is_empty() || parts.offline {
+        return None;
+    }
     let down: Vec<String> =
         definition.connections.iter().filter_map(|connection| parts.why_down(&connection.server)).collect();
-    (tools.entries().is_empty() && !down.is_empty() && !parts.offline)
-        .then(|| format!("none of its MCP servers answers: {}", down.join("; ")))
+    (!down.is_empty()).then(|| format!("none of its MCP servers answers: {}", down.join("; ")))
 }
 
 fn shut_out(call: &AgentCall, shut: Shut) -> AgentOutcome {

@@ -21,15 +21,36 @@ use crate::{
     tools::{ArgumentCheck, Inquired, Inquiry, Reply, Tool, ToolCx, ToolOutcome, ToolSpec},
 };
 
-/// The tool, with somebody to ask where its server may do so.
-pub(super) fn opened(tool: Arc<dyn Tool>, scene: &Scene<'_>, llm: &Arc<dyn Llm>) -> Arc<dyn Tool> {
-    let Scene { parts, conversation, door, .. } = *scene;
-    let source = tool.spec().source.clone();
-    let def =
-        parts.project.endpoints.mcp_servers.iter().find(|(name, _)| name.as_str() == &*source).map(|(_, def)| def);
-    let Some(def) = def.filter(|def| def.sampling || !def.elicitation.is_empty()) else { return tool };
-    let (fields, llm) = (fields(def, parts, conversation), def.sampling.then(|| llm.clone()));
-    Arc::new(Open { tool, fields: Arc::new(fields), llm, door: door.clone() })
+/// The servers that may ask something in the middle of a call, and who answers them. Mostly there is none.
+pub(super) struct Inquiries(Vec<Inquirer>);
+
+/// A server that may ask.
+struct Inquirer {
+    server: ServerName,
+    fields: Arc<Fields>,
+    llm: Option<Arc<dyn Llm>>,
+}
+
+impl Inquiries {
+    /// Those of the project, with the values of slots as they are now.
+    pub(super) fn of(scene: &Scene<'_>, llm: &Arc<dyn Llm>) -> Self {
+        let Scene { parts, conversation, .. } = *scene;
+        let servers = parts.project.endpoints.mcp_servers.iter();
+        let asking =
+            servers.filter(|(_, def)| def.sampling || !def.elicitation.is_empty()).map(|(name, def)| Inquirer {
+                server: name.clone(),
+                fields: Arc::new(fields(def, parts, conversation)),
+                llm: def.sampling.then(|| llm.clone()),
+            });
+        Self(asking.collect())
+    }
+
+    /// The tool, with somebody to ask where its server may do so.
+    pub(super) fn opened(&self, tool: Arc<dyn Tool>, door: &Door) -> Arc<dyn Tool> {
+        let found = self.0.iter().find(|inquirer| inquirer.server.as_str() == &*tool.spec().source);
+        let Some(Inquirer { fields, llm, .. }) = found else { return tool };
+        Arc::new(Open { tool, fields: fields.clone(), llm: llm.clone(), door: door.clone() })
+    }
 }
 
 /// A call step's result with slots in place of the fields that its tool wants.

@@ -184,8 +184,16 @@ impl Assistant {
             return Err(ReceiveError::Closing);
         }
         let this = self.clone();
-        // Boxed here once: the future of a turn is large, and would be moved several times on its way to the runtime.
-        let turn = self.0.tasks.spawn(Box::pin(async move { this.0.receive(incoming, sink).await }));
+        let cell = self.0.mailboxes.cell(&incoming.conversation);
+        let place = cell.places.clone().try_acquire_owned().map_err(|_| ReceiveError::Busy("its mailbox is full"))?;
+        // Message and future are boxed here, once: the future of a turn is large and holds both, and it would be moved several times
+        // on its way to the runtime.
+        let inbound = Box::new(self.0.inbound(incoming));
+        let turn = self.0.tasks.spawn(Box::pin(async move {
+            let report = this.0.receive(&cell, &inbound, sink).await;
+            drop(place);
+            report
+        }));
         turn.await.unwrap_or(Err(ReceiveError::Broken))
     }
 
@@ -266,13 +274,21 @@ impl fmt::Debug for Assistant {
 }
 
 impl Inner {
-    async fn receive(&self, incoming: Incoming, mut sink: Box<dyn ReplySink>) -> Result<Report, ReceiveError> {
-        let cell = self.mailboxes.cell(&incoming.conversation);
-        let _place = cell.places.clone().try_acquire_owned().map_err(|_| ReceiveError::Busy("its mailbox is full"))?;
-        let inbound = self.inbound(incoming);
-        let cx = Cx::new(self.clock.clone(), limits::MAILBOX_WAIT);
-        let busy = |_| ReceiveError::Busy("the messages before it are not stored yet");
-        let door = cx.wait(cell.door.lock()).await.map_err(busy)?;
+    /// The turn of a message that has a place in the queue of its conversation.
+    async fn receive(
+        &self,
+        cell: &mailbox::Cell,
+        inbound: &Inbound,
+        mut sink: Box<dyn ReplySink>,
+    ) -> Result<Report, ReceiveError> {
+        let door = match cell.door.try_lock() {
+            Ok(door) => door,
+            Err(_) => {
+                let cx = Cx::new(self.clock.clone(), limits::MAILBOX_WAIT);
+                let busy = |_| ReceiveError::Busy("the messages before it are not stored yet");
+                cx.wait(cell.door.lock()).await.map_err(busy)?
+            }
+        };
         failpoint::hit("C03");
         let accepted = self.store.accept(inbound.clone()).await?;
         let mut queue = std::pin::pin!(cell.turn.clone().lock_owned());
@@ -299,9 +315,9 @@ impl Inner {
             Box::pin(self.finish_earlier(&mut state, &inbound.conversation, number)).await?;
         }
         if let Accepted::Running(turn) = accepted {
-            return Box::pin(self.take_up(&mut state, turn, &inbound, &mut *sink)).await;
+            return Box::pin(self.take_up(&mut state, turn, inbound, &mut *sink)).await;
         }
-        commit::run(self, &mut state, (number, &inbound), Vec::new(), &mut *sink).await
+        commit::run(self, &mut state, (number, inbound), Vec::new(), &mut *sink).await
     }
 
     /// A message that was accepted before: its turn ran while we waited, or a process died before its end.
@@ -342,7 +358,8 @@ impl Inner {
         use crate::conversation::ReplyPiece;
         let cx = Cx::new(self.clock.clone(), limits::TURN_WALL);
         for reply in &replies {
-            let piece = ReplyPiece::Message { id: reply.id.clone(), message: reply.reply.clone(), kind: reply.kind };
+            let piece =
+                ReplyPiece::Message { id: reply.id.clone(), message: Box::new(reply.reply.clone()), kind: reply.kind };
             let _ = sink.send(piece, &cx).await;
         }
         Ok(Report { turn, replies, failures: Vec::new(), session_ended: false, repeated: true })

@@ -70,7 +70,7 @@ impl Assistant {
         let cx = Cx::new(self.0.clock.clone(), limits::TURN_WALL);
         let mut done = Vec::new();
         for reply in self.0.store.undelivered(id).await? {
-            let piece = ReplyPiece::Message { id: reply.id.clone(), message: reply.reply, kind: reply.kind };
+            let piece = ReplyPiece::Message { id: reply.id.clone(), message: Box::new(reply.reply), kind: reply.kind };
             if sink.send(piece, &cx).await.is_err() {
                 break;
             }

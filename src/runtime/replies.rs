@@ -44,7 +44,8 @@ impl<'a> TurnSink<'a> {
         if self.delivered.contains(&reply.id) {
             return true;
         }
-        let piece = ReplyPiece::Message { id: reply.id.clone(), message: reply.reply.clone(), kind: reply.kind };
+        let piece =
+            ReplyPiece::Message { id: reply.id.clone(), message: Box::new(reply.reply.clone()), kind: reply.kind };
         self.send(piece, cx).await.is_ok()
     }
 
@@ -55,7 +56,8 @@ impl<'a> TurnSink<'a> {
 
     /// Sends one stored reply that the channel does not have; nothing needs to be announced any more.
     pub(super) async fn deliver_stored(&mut self, reply: &StoredReply, cx: &Cx) -> bool {
-        let piece = ReplyPiece::Message { id: reply.id.clone(), message: reply.reply.clone(), kind: reply.kind };
+        let piece =
+            ReplyPiece::Message { id: reply.id.clone(), message: Box::new(reply.reply.clone()), kind: reply.kind };
         self.inner.send(piece, cx).await.is_ok()
     }
 

@@ -29,7 +29,7 @@ pub async fn invoke(tools: &ToolSet, name: &str, arguments: Json, cx: &ToolCx, l
     let Some(entry) = tools.get(name) else {
         return unknown_tool(tools, name);
     };
-    invoke_tool(entry.tool.as_ref(), &entry.check, arguments, cx, limit).await
+    invoke_tool(&*tools.tool(entry), &entry.check, arguments, cx, limit).await
 }
 
 /// Calls one tool: as [`invoke`], for those who have found it already.

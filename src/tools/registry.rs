@@ -58,15 +58,27 @@ impl Tool for FunctionTool {
 pub struct Entry {
     /// Its spec, under the name that it has in this run.
     pub spec: ToolSpec,
-    /// The tool.
-    pub tool: Arc<dyn Tool>,
+    /// The tool as its source has it; [`ToolSet::tool`] gives it as the run has it.
+    tool: Arc<dyn Tool>,
     /// The check of its arguments.
     pub check: Arc<ArgumentCheck>,
 }
 
 /// The tools of one run, sorted by name so that the same tools always read the same (provider caches need that).
+///
+/// Cheap to clone: copies share the list until one of them is narrowed.
 #[derive(Clone, Default)]
 pub struct ToolSet {
+    list: Arc<List>,
+    /// What stands around every tool.
+    wrap: Option<Arc<Wrap>>,
+}
+
+/// Puts something around a tool.
+type Wrap = dyn Fn(&Entry) -> Arc<dyn Tool> + Send + Sync;
+
+#[derive(Clone, Default)]
+struct List {
     entries: Vec<Entry>,
     index: HashMap<Arc<str>, usize>,
     excluded: Vec<(String, String)>,
@@ -79,43 +91,48 @@ impl ToolSet {
     }
     /// The tools, sorted by name.
     pub fn entries(&self) -> &[Entry] {
-        &self.entries
+        &self.list.entries
     }
     /// The tools as models see them, sorted by name.
     pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
-        self.entries.iter().map(|entry| &entry.spec)
+        self.list.entries.iter().map(|entry| &entry.spec)
     }
     /// The tool of exactly this name.
     pub fn get(&self, name: &str) -> Option<&Entry> {
-        self.index.get(name).and_then(|at| self.entries.get(*at))
+        self.list.index.get(name).and_then(|at| self.list.entries.get(*at))
+    }
+    /// The tool of an entry, to be called: with all that this run has put around it.
+    pub fn tool(&self, entry: &Entry) -> Arc<dyn Tool> {
+        self.wrap.as_ref().map_or_else(|| entry.tool.clone(), |wrap| wrap(entry))
     }
     /// Tools that were left out, with the reason, for traces and `check --online`.
     pub fn excluded(&self) -> &[(String, String)] {
-        &self.excluded
+        &self.list.excluded
     }
     /// The same set without the tools whose names do not fit.
     #[must_use]
     pub fn only(mut self, keeps: impl Fn(&str) -> bool) -> Self {
-        self.entries.retain(|entry| keeps(&entry.spec.name));
-        self.index = self.entries.iter().enumerate().map(|(at, entry)| (entry.spec.name.clone(), at)).collect();
+        let list = Arc::make_mut(&mut self.list);
+        list.entries.retain(|entry| keeps(&entry.spec.name));
+        list.index();
         self
     }
     /// The same set with other effect classes, where `class` knows one: the author's word over everybody else's.
     #[must_use]
     pub fn classed(mut self, class: impl Fn(&str) -> Option<Effect>) -> Self {
-        for entry in &mut self.entries {
+        for entry in &mut Arc::make_mut(&mut self.list).entries {
             if let Some(effect) = class(&entry.spec.name) {
                 entry.spec.effect = effect;
             }
         }
         self
     }
-    /// The same set with every tool wrapped, as recording does.
+    /// The same set with every tool wrapped, as recording does. A tool is wrapped when it is called: most turns call few of many,
+    /// or none.
     #[must_use]
-    pub fn wrapped(mut self, wrap: impl Fn(&Entry) -> Arc<dyn Tool>) -> Self {
-        for entry in &mut self.entries {
-            entry.tool = wrap(entry);
-        }
+    pub fn wrapped(mut self, wrap: impl Fn(&Entry, Arc<dyn Tool>) -> Arc<dyn Tool> + Send + Sync + 'static) -> Self {
+        let inner = self.clone();
+        self.wrap = Some(Arc::new(move |entry| wrap(entry, inner.tool(entry))));
         self
     }
 }
@@ -173,7 +190,7 @@ impl ToolSetBuilder {
 
     /// The set. Clashes are resolved here, by name alone, so the order of servers does not matter.
     pub fn build(mut self) -> ToolSet {
-        let mut set = ToolSet::default();
+        let mut set = List::default();
         let own = std::mem::take(&mut self.own);
         for tool in own {
             let name = tool.spec().name.clone();
@@ -203,12 +220,16 @@ impl ToolSetBuilder {
         }
         set.excluded.append(&mut self.excluded);
         set.entries.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
-        set.index = set.entries.iter().enumerate().map(|(at, entry)| (entry.spec.name.clone(), at)).collect();
-        set
+        set.index();
+        ToolSet { list: Arc::new(set), wrap: None }
     }
 }
 
-impl ToolSet {
+impl List {
+    fn index(&mut self) {
+        self.index = self.entries.iter().enumerate().map(|(at, entry)| (entry.spec.name.clone(), at)).collect();
+    }
+
     fn add(&mut self, name: Arc<str>, tool: Arc<dyn Tool>) {
         let spec = ToolSpec { name: name.clone(), ..tool.spec().clone() };
         if self.index.contains_key(&name) {

@@ -229,7 +229,7 @@ impl Talk {
         self.apply(EventKind::Slot { name: slot.into(), value, filled_by: Some(FilledBy::Llm), reset: false })
     }
     fn push(mut self, flow: &str, at: Position, kind: FrameKind) -> Self {
-        let frames = self.0.stack.frames_mut();
+        let frames = &mut self.0.stack;
         let frame_id = FrameId::from(format!("{}", frames.len()));
         frames.push(Frame {
             frame_id,

@@ -155,5 +155,5 @@ impl Forward<'_, '_> {
 }
 
 fn ended(id: Arc<str>, message: Reply, kind: BotKind) -> ReplyPiece {
-    ReplyPiece::End { id, message, kind, interrupted: false }
+    ReplyPiece::End { id, message: Box::new(message), kind, interrupted: false }
 }

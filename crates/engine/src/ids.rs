@@ -41,6 +41,11 @@ macro_rules! name {
                 Self(text.into())
             }
         }
+        impl From<&$type> for Arc<str> {
+            fn from(name: &$type) -> Self {
+                name.0.clone()
+            }
+        }
         impl Borrow<str> for $type {
             fn borrow(&self) -> &str {
                 &self.0

@@ -254,7 +254,7 @@ impl Listener for Told<'_> {
 impl Told<'_> {
     /// A lost piece is no reason to stop: the whole text is stored with the turn and delivered from there.
     async fn show(&mut self, id: &Arc<str>, text: &str, kind: BotKind) {
-        let piece = ReplyPiece::Message { id: id.clone(), message: Reply::text(text), kind };
+        let piece = ReplyPiece::Message { id: id.clone(), message: Box::new(Reply::text(text)), kind };
         let _ = self.out.send(piece, &self.cx).await;
     }
 

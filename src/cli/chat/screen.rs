@@ -91,7 +91,7 @@ mod tests {
     }
 
     fn end(text: &str, kind: BotKind) -> ReplyPiece {
-        ReplyPiece::End { id: "m".into(), message: Reply::text(text), kind, interrupted: false }
+        ReplyPiece::End { id: "m".into(), message: Box::new(Reply::text(text)), kind, interrupted: false }
     }
 
     #[test]

@@ -80,8 +80,8 @@ impl Anthropic {
     async fn ask(&self, request: ChatRequest, cx: Cx) -> Result<ChatStream, LlmError> {
         let body = request::body(&request, &self.config, &self.settled);
         let body = body.map_err(|error| LlmError::new(LlmErrorKind::BadRequest).because(error))?;
-        let decoder = EventDecoder::new(self.config.model.as_str().into(), request.messages.len(), body.len());
-        self.frame.ask(body, decoder, cx).await
+        let (model, round, bytes) = (self.config.model.as_str(), request.messages.len(), body.len());
+        self.frame.ask(body, || EventDecoder::new(model.into(), round, bytes), cx).await
     }
 }
 

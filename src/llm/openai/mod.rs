@@ -70,8 +70,8 @@ impl OpenAi {
     async fn ask(&self, request: ChatRequest, cx: Cx) -> Result<ChatStream, LlmError> {
         let body = request::body(&request, &self.config, &self.profile, &self.extra);
         let body = body.map_err(|error| LlmError::new(LlmErrorKind::BadRequest).because(error))?;
-        let decoder = ChunkDecoder::new(request.messages.len(), body.len());
-        self.frame.ask(body, decoder, cx).await
+        let (round, bytes) = (request.messages.len(), body.len());
+        self.frame.ask(body, move || ChunkDecoder::new(round, bytes), cx).await
     }
 }
 

@@ -89,3 +89,23 @@ fn names_that_no_model_takes_are_mended_or_left_out() {
     assert_eq!(names(&set), ["files_read_all"]);
     assert!(set.excluded()[0].1.contains("longer than 64 bytes"));
 }
+
+#[test]
+fn tools_are_wrapped_when_they_are_called_and_the_first_wrap_lies_inside() {
+    let wrapped = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let wrap = |mark: &'static str| {
+        let wrapped = wrapped.clone();
+        move |entry: &Entry, inner: Arc<dyn Tool>| {
+            wrapped.lock().unwrap().push(format!("{mark} {} around {}", entry.spec.name, inner.spec().source));
+            tool(&entry.spec.name, mark)
+        }
+    };
+    let list = catalog("a", &["find", "pay"]);
+    let plain = ToolSet::builder().server("a", &list, &[], &[]).build();
+    let set = plain.clone().wrapped(wrap("inner")).wrapped(wrap("outer")).only(|name| name == "find");
+    assert_eq!((names(&set), names(&plain)), (vec!["find"], vec!["find", "pay"]), "the copy alone is narrowed");
+    assert_eq!(*wrapped.lock().unwrap(), [""; 0], "nothing is called yet");
+    assert_eq!(&*set.tool(set.get("find").unwrap()).spec().source, "outer");
+    assert_eq!(*wrapped.lock().unwrap(), ["inner find around a", "outer find around inner"]);
+    assert!(Arc::ptr_eq(&plain.tool(plain.get("pay").unwrap()), &list.tools[1]));
+}

@@ -375,8 +375,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "frame-ids-reused",
         "src/dialogue/turn.rs",
-        "(conversation.stack.frames().to_vec(), conversation.next_frame)",
-        "(conversation.stack.frames().to_vec(), conversation.stack.frames().len() as u64)",
+        "(conversation.stack.clone(), conversation.next_frame)",
+        "(conversation.stack.clone(), conversation.stack.frames().len() as u64)",
         "frames get ids that were given before, and what names one finds another",
     ),
     mutant(

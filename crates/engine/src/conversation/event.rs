@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Map, Value as Json};
 
-use super::{Command, Frame, ModelsUsed, Reply, StepError, Trigger, UserMessage};
+use super::{Command, ModelsUsed, Reply, Stack, StepError, Trigger, UserMessage};
 use crate::{
     ids::{ActionName, AgentName, FlowId, ServerName, SlotName, StepId, ToolName},
     time::Timestamp,
@@ -325,7 +325,7 @@ pub enum EventKind {
     /// The stack changed: the whole of it, so that any part of a history can be read alone.
     Stack {
         /// Bottom first.
-        frames: Vec<Frame>,
+        frames: Stack,
         /// The number of the next frame.
         next_frame: u64,
     },

@@ -218,7 +218,7 @@ impl Conversation {
             EventKind::Resume => self.paused = false,
             EventKind::Followup { name } => self.followup.clone_from(name),
             EventKind::Stack { frames, next_frame } => {
-                let before = std::mem::replace(&mut self.stack, Stack::from_frames(frames.clone()));
+                let before = std::mem::replace(&mut self.stack, frames.clone());
                 if self.undo.open {
                     self.undo.stack.get_or_insert(before);
                 }

@@ -1,5 +1,10 @@
 //! What is under way: frames, bottom first. Data only; the brain moves them.
 
+use std::{
+    ops::{Deref, DerefMut},
+    sync::Arc,
+};
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
@@ -7,9 +12,12 @@ use super::StepError;
 use crate::ids::{ActionName, AgentName, FlowId, FrameId, ResponseName, SlotName, StepId};
 
 /// The frames of a conversation, bottom first.
+///
+/// A copy shares them until one of the two is changed: an advance works on a copy, its event holds it, and the conversation takes it
+/// from there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Stack(Vec<Frame>);
+pub struct Stack(Arc<Vec<Frame>>);
 
 /// One frame: a flow, a pattern or an agent that is under way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -228,26 +236,42 @@ pub enum AgentState {
     Restarting,
 }
 
-impl Stack {
-    /// Bottom first.
-    pub fn from_frames(frames: Vec<Frame>) -> Self {
-        Self(frames)
+impl From<Vec<Frame>> for Stack {
+    fn from(frames: Vec<Frame>) -> Self {
+        Self(Arc::new(frames))
     }
+}
+
+impl Deref for Stack {
+    type Target = Vec<Frame>;
+    fn deref(&self) -> &Vec<Frame> {
+        &self.0
+    }
+}
+
+/// Parts the copies, if there are any. For the brain, which records each change as an event.
+impl DerefMut for Stack {
+    fn deref_mut(&mut self) -> &mut Vec<Frame> {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl Stack {
     /// Bottom first.
     pub fn frames(&self) -> &[Frame] {
         &self.0
     }
-    /// For the brain, which records each change as an event.
-    pub fn frames_mut(&mut self) -> &mut Vec<Frame> {
-        &mut self.0
+    /// Bottom first, to keep.
+    pub fn into_frames(self) -> Vec<Frame> {
+        Arc::unwrap_or_clone(self.0)
     }
     /// The frame on top.
     pub fn top(&self) -> Option<&Frame> {
         self.0.last()
     }
-    /// Whether nothing is under way.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Whether it is a copy that nobody has changed.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
     /// The topmost frame that walks a flow of the author, called and linked ones included.
     pub fn top_user_frame(&self) -> Option<&Frame> {
@@ -259,5 +283,40 @@ impl Stack {
             FrameKind::Agent(agent) if agent.state == AgentState::WaitingForInput => Some(agent),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn frame(id: &str) -> Frame {
+        Frame {
+            frame_id: FrameId::from(id),
+            flow_id: FlowId::from("flow"),
+            at: Position::Start,
+            kind: FrameKind::Flow { frame_type: FlowFrameType::Regular },
+            trail: Vec::new(),
+            reach: 0,
+            ran: Vec::new(),
+            error: None,
+        }
+    }
+
+    #[test]
+    fn a_copy_shares_its_frames_until_one_of_the_two_is_changed() {
+        let stack = Stack::from(vec![frame("1")]);
+        let mut copy = stack.clone();
+        assert!(copy.is_same(&stack) && copy.top() == stack.top());
+        copy.last_mut().unwrap().at = Position::End;
+        assert!(!copy.is_same(&stack));
+        assert_eq!((&stack.top().unwrap().at, &copy.top().unwrap().at), (&Position::Start, &Position::End));
+        copy.last_mut().unwrap().at = Position::Start;
+        assert!(copy == stack && !copy.is_same(&stack), "the same frames, but not the same copy");
+        copy.push(frame("2"));
+        let (one, two) = (stack.into_frames(), copy.into_frames());
+        assert_eq!((one.len(), two.len()), (1, 2));
     }
 }

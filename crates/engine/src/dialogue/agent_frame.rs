@@ -96,7 +96,7 @@ fn invoke(turn: &Turn<'_>, flow: &FlowId, step: &StepId, agent: &AgentName, how:
     };
     let conversation = turn.conversation();
     let last = conversation.agents.get(agent).and_then(|record| record.last_text.clone());
-    Next::Agent(AgentCall {
+    Next::Agent(Box::new(AgentCall {
         agent: agent.clone(),
         kind,
         flow_id: flow.clone(),
@@ -108,7 +108,7 @@ fn invoke(turn: &Turn<'_>, flow: &FlowId, step: &StepId, agent: &AgentName, how:
         metadata: how.metadata,
         confirmed: how.confirmed,
         at: turn.at,
-    })
+    }))
 }
 
 fn step_call<'a>(turn: &Turn<'a>, flow: &FlowId, step: &StepId) -> Option<(&'a AgentName, &'a [Condition])> {

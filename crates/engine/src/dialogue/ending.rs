@@ -186,9 +186,11 @@ impl Turn<'_> {
     /// Lets those frames end: they are walked to their end as the stack comes to them. One that has not begun has no end and
     /// goes at once.
     pub(super) fn let_end(&mut self, ends: impl Fn(&Frame) -> bool) {
-        let (gone, kept): (Vec<Frame>, Vec<Frame>) =
-            std::mem::take(&mut self.stack).into_iter().partition(|frame| ends(frame) && frame.at == Position::Start);
-        self.stack = kept;
+        let (gone, kept): (Vec<Frame>, Vec<Frame>) = std::mem::take(&mut self.stack)
+            .into_frames()
+            .into_iter()
+            .partition(|frame| ends(frame) && frame.at == Position::Start);
+        self.stack = kept.into();
         for frame in gone.iter().rev() {
             self.note(format!("`{}` does not begin", frame.flow_id));
             self.take_down(frame, "it has not begun");

@@ -106,10 +106,10 @@ pub enum Next {
     Understand,
     /// Run a custom action.
     Act(ActionCall),
-    /// Call a tool.
-    Tool(ToolCallStep),
+    /// Call a tool. Boxed, as an agent's call: it is handed on several times, and most answers are far smaller.
+    Tool(Box<ToolCallStep>),
     /// Run an agent.
-    Agent(AgentCall),
+    Agent(Box<AgentCall>),
     /// Answer from documents.
     Search(SearchCall),
 }

@@ -32,13 +32,13 @@ pub(super) fn call(
     if turn.floor.is_some() {
         return turn.fail("no tool is called any more: the turn's budget is spent");
     }
-    Walk::Stop(Next::Tool(ToolCallStep {
+    Walk::Stop(Next::Tool(Box::new(ToolCallStep {
         server: server.clone(),
         tool: tool.clone(),
         arguments: arguments(turn, input),
         flow_id: flow.id.clone(),
         step_id: step.id.clone(),
-    }))
+    })))
 }
 
 /// Parameters from slots. An empty slot is left out: a tool knows its own defaults, and most refuse a null.

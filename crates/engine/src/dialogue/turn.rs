@@ -3,13 +3,16 @@
 use super::{Advance, Next, Reason, context::View};
 use crate::{
     condition::Condition,
-    conversation::{Command, Conversation, Event, EventKind, EventPlace, FilledBy, Frame, FrameKind, Position},
+    conversation::{Command, Conversation, Event, EventKind, EventPlace, FilledBy, Frame, FrameKind, Position, Stack},
     ids::{FlowId, FrameId, SlotName, StepId},
     limits,
     project::{LANGUAGE, Project},
     time::Timestamp,
 };
 use serde_json::Value as Json;
+
+/// Room for the events of most advances, and of most turns: the first list of a turn takes those of the others.
+const EVENTS: usize = 8;
 
 /// What one step of the walk came to.
 pub(super) enum Walk {
@@ -28,7 +31,7 @@ pub(super) struct Turn<'a> {
     pub(super) at: Timestamp,
     seed: u64,
     /// The stack as it is now; the conversation's own is the one from before until [`Turn::finish`].
-    pub(super) stack: Vec<Frame>,
+    pub(super) stack: Stack,
     next_frame: u64,
     events: Vec<Event>,
     why: Vec<Reason>,
@@ -45,8 +48,8 @@ pub(super) struct Turn<'a> {
 impl<'a> Turn<'a> {
     /// Begins with the stack of the conversation.
     pub(super) fn begin(project: &'a Project, conversation: &'a mut Conversation, at: Timestamp, seed: u64) -> Self {
-        let (stack, next_frame) = (conversation.stack.frames().to_vec(), conversation.next_frame);
-        let (events, why) = (Vec::with_capacity(16), Vec::new());
+        let (stack, next_frame) = (conversation.stack.clone(), conversation.next_frame);
+        let (events, why) = (Vec::with_capacity(EVENTS), Vec::new());
         Self {
             project,
             conversation,
@@ -65,7 +68,8 @@ impl<'a> Turn<'a> {
 
     /// Records the stack if it changed, and hands out what happened.
     pub(super) fn finish(mut self, next: Next) -> Advance {
-        if self.stack != self.conversation.stack.frames() || self.next_frame != self.conversation.next_frame {
+        let unchanged = self.stack.is_same(&self.conversation.stack) || self.stack == self.conversation.stack;
+        if !unchanged || self.next_frame != self.conversation.next_frame {
             let frames = std::mem::take(&mut self.stack);
             self.emit(EventKind::Stack { frames, next_frame: self.next_frame });
         }
@@ -100,7 +104,7 @@ impl<'a> Turn<'a> {
 
     /// Takes the stack as the conversation has it: an event has just put it back.
     pub(super) fn reload_stack(&mut self) {
-        self.stack = self.conversation.stack.frames().to_vec();
+        self.stack = self.conversation.stack.clone();
     }
 
     /// Applies and records an event as it is.

@@ -3,6 +3,8 @@
 //! Written here and not left to the calendar library because that one prints `%f` with nine digits, fails inside printing
 //! on unknown codes, and knows other variants. The table in `tests/data/strftime.jsonl` comes from CPython on Linux.
 
+use std::{borrow::Cow, fmt::Write};
+
 use chrono::{Datelike, NaiveDateTime, Timelike};
 
 const MONTHS: [&str; 12] = [
@@ -34,7 +36,11 @@ pub(super) struct Local<'a> {
 /// # Errors
 /// The format has a code nobody knows, or ends inside one. The text says which.
 pub(super) fn strftime(local: Local<'_>, format: &str) -> Result<String, String> {
-    let mut out = String::with_capacity(format.len() * 2);
+    let mut out = String::with_capacity(format.len() * 3);
+    append(local, format, &mut out).map(|()| out)
+}
+
+fn append(local: Local<'_>, format: &str, out: &mut String) -> Result<(), String> {
     let mut chars = format.chars();
     while let Some(c) = chars.next() {
         if c != '%' {
@@ -49,12 +55,12 @@ pub(super) fn strftime(local: Local<'_>, format: &str) -> Result<String, String>
                 None => return Err(format!("the date format {format:?} ends inside a code")),
             }
         };
-        if !write_code(local, code, flag, &mut out) {
+        if !write_code(local, code, flag, out) {
             let flag = flag.map(String::from).unwrap_or_default();
             return Err(format!("the date format {format:?} has the unknown code `%{flag}{code}`"));
         }
     }
-    Ok(out)
+    Ok(())
 }
 
 /// Appends one code; false if there is no such code.
@@ -70,7 +76,7 @@ fn write_code(local: Local<'_>, code: char, flag: Option<char>, out: &mut String
     };
     if !whole.is_empty() && flag.is_none() {
         // These formats hold plain codes only, so this goes one level deep.
-        return strftime(local, whole).map(|text| out.push_str(&text)).is_ok();
+        return append(local, whole, out).is_ok();
     }
     if let Some((value, width, fill)) = number(local.time, code) {
         let (width, fill) = match flag {
@@ -80,10 +86,11 @@ fn write_code(local: Local<'_>, code: char, flag: Option<char>, out: &mut String
             Some('0') => (width, '0'),
             Some(_) => return false,
         };
-        let digits = value.to_string();
-        out.extend(std::iter::repeat_n(fill, width.saturating_sub(digits.len())));
-        out.push_str(&digits);
-        return true;
+        return match fill {
+            '0' => write!(out, "{value:0>width$}"),
+            _ => write!(out, "{value: >width$}"),
+        }
+        .is_ok();
     }
     match (word(local, code, flag == Some(':')), flag) {
         (Some(text), None) => out.push_str(&text),
@@ -126,23 +133,26 @@ fn number(time: NaiveDateTime, code: char) -> Option<(i64, usize, char)> {
     Some((i64::from(value), width, fill))
 }
 
-fn word(local: Local<'_>, code: char, colon: bool) -> Option<String> {
-    let name = |names: &[&str], at: u32| names.get(at as usize).copied().unwrap_or_default().to_owned();
-    let short = |text: String| text.chars().take(3).collect::<String>();
+fn word<'a>(local: Local<'a>, code: char, colon: bool) -> Option<Cow<'a, str>> {
+    let name = |names: &[&'static str], at: u32| names.get(at as usize).copied().unwrap_or_default();
+    let short = |text: &'static str| text.get(..3).unwrap_or(text);
     let time = local.time;
     Some(match code {
-        'A' => name(&DAYS, time.weekday().num_days_from_monday()),
-        'a' => short(name(&DAYS, time.weekday().num_days_from_monday())),
-        'B' => name(&MONTHS, time.month0()),
-        'b' | 'h' => short(name(&MONTHS, time.month0())),
-        'p' => if time.hour() < 12 { "AM" } else { "PM" }.to_owned(),
-        'P' => if time.hour() < 12 { "am" } else { "pm" }.to_owned(),
-        'f' => format!("{:06}", microsecond(time)),
-        'z' => local.offset_seconds.map(|seconds| offset(seconds, if colon { ":" } else { "" })).unwrap_or_default(),
-        'Z' => local.abbreviation.to_owned(),
-        'n' => "\n".to_owned(),
-        't' => "\t".to_owned(),
-        '%' => "%".to_owned(),
+        'A' => name(&DAYS, time.weekday().num_days_from_monday()).into(),
+        'a' => short(name(&DAYS, time.weekday().num_days_from_monday())).into(),
+        'B' => name(&MONTHS, time.month0()).into(),
+        'b' | 'h' => short(name(&MONTHS, time.month0())).into(),
+        'p' => if time.hour() < 12 { "AM" } else { "PM" }.into(),
+        'P' => if time.hour() < 12 { "am" } else { "pm" }.into(),
+        'f' => format!("{:06}", microsecond(time)).into(),
+        'z' => {
+            let zone = local.offset_seconds.map(|seconds| offset(seconds, if colon { ":" } else { "" }));
+            zone.unwrap_or_default().into()
+        }
+        'Z' => local.abbreviation.into(),
+        'n' => "\n".into(),
+        't' => "\t".into(),
+        '%' => "%".into(),
         _ => return None,
     })
 }

@@ -237,7 +237,7 @@ fn events_of(answer: &Json, agent: Option<AgentName>) -> Vec<Event> {
         ("starts_session", EventKind::SessionStarted),
         ("resets_slots", EventKind::ResetSlots),
         // What only the engine may write.
-        ("moves_stack", EventKind::Stack { frames: Vec::new(), next_frame: 0 }),
+        ("moves_stack", EventKind::Stack { frames: Vec::new().into(), next_frame: 0 }),
     ] {
         if answer[key] == true {
             kinds.push(kind);

@@ -25,8 +25,9 @@ pub(super) fn run(turn: &mut Turn<'_>) {
     let is_below = is_below && !unbegun;
     let goes =
         |frame: &Frame| canceled.contains(&frame.frame_id) && (!is_below || matches!(frame.kind, FrameKind::Agent(_)));
-    let (gone, kept): (Vec<Frame>, Vec<Frame>) = std::mem::take(&mut turn.stack).into_iter().partition(goes);
-    turn.stack = kept;
+    let (gone, kept): (Vec<Frame>, Vec<Frame>) =
+        std::mem::take(&mut turn.stack).into_frames().into_iter().partition(goes);
+    turn.stack = kept.into();
     for frame in gone.iter().rev() {
         turn.take_down(frame, "the user cancelled the flow");
     }

@@ -119,7 +119,7 @@ impl Mirror {
             EventKind::Pause => self.paused = true,
             EventKind::Resume => self.paused = false,
             EventKind::Followup { name } => self.followup = name.as_ref().map(ToString::to_string),
-            EventKind::Stack { frames, .. } => self.stack.clone_from(frames),
+            EventKind::Stack { frames, .. } => frames.frames().clone_into(&mut self.stack),
             EventKind::FlowStarted { flow_id, fingerprint, .. } => {
                 self.started.insert(flow_id.to_string());
                 self.hashes.insert(flow_id.to_string(), *fingerprint);
