@@ -103,17 +103,19 @@ pub(super) fn body(
         stream_options: (stream && profile.stream_options).then_some(StreamOptions { include_usage: true }),
         extra,
     };
-    let size = request.messages.iter().map(|message| message.text().len() + 64).sum::<usize>() + 1024;
-    let mut bytes = Vec::with_capacity(size);
+    let offered: &[u8] = if has_tools {
+        let strict = profile.strict_tools;
+        let form = if strict { Form::StrictChat } else { Form::Chat };
+        request.tools.written(form, |list, out| tools(list, strict, out))
+    } else {
+        &[]
+    };
+    let mut bytes = Vec::with_capacity(request.messages.iter().map(room).sum::<usize>() + offered.len() + 512);
     json::field("{\"model\":", &config.model, &mut bytes);
     bytes.extend_from_slice(b",\"messages\":[");
     messages(&request.messages, profile.system_anywhere, &mut bytes)?;
     bytes.push(b']');
-    if has_tools {
-        let strict = profile.strict_tools;
-        let form = if strict { Form::StrictChat } else { Form::Chat };
-        bytes.extend_from_slice(request.tools.written(form, |list, out| tools(list, strict, out)));
-    }
+    bytes.extend_from_slice(offered);
     let rest = bytes.len();
     serde_json::to_writer(&mut bytes, &settings)?;
     // The settings go on where the body has begun.
@@ -150,6 +152,15 @@ fn tool(tool: &ToolSpec, strict: bool, out: &mut Vec<u8>) -> serde_json::Result<
         (true, false) => b",\"strict\":false}}",
     });
     Ok(())
+}
+
+/// Room for most messages as they are written: lines and quotes of a text become two bytes each.
+fn room(message: &Arc<ChatMessage>) -> usize {
+    let calls = match &**message {
+        ChatMessage::Assistant { tool_calls, .. } => tool_calls.len(),
+        _ => 0,
+    };
+    message.text().len() * 5 / 4 + 64 + 256 * calls
 }
 
 fn messages(messages: &[Arc<ChatMessage>], system_anywhere: bool, out: &mut Vec<u8>) -> serde_json::Result<()> {
