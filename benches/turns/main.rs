@@ -53,7 +53,7 @@ pub(crate) struct Effort {
     pub(crate) events: u64,
 }
 
-const THOROUGH: Effort = Effort { repetitions: 5, rounds: 6, idle: 10_000, events: 10_000 };
+const THOROUGH: Effort = Effort { repetitions: 9, rounds: 6, idle: 10_000, events: 10_000 };
 const QUICK: Effort = Effort { repetitions: 3, rounds: 2, idle: 2_000, events: 2_000 };
 
 /// What every group of figures needs.
