@@ -103,6 +103,8 @@ pub const HOOK_ANSWER: usize = 1024 * 1024;
 pub const HOOK_TOOLS: usize = 32;
 /// Pins: bytes of the file that keeps them.
 pub const PIN_FILE: u64 = 4 * 1024 * 1024;
+/// Agent: exchanges of earlier turns that one agent keeps as it has read them, for all conversations together.
+pub const AGENT_EXCHANGES_READ: usize = 256;
 /// Agent: bytes of tool exchanges kept between the user's turns of one task.
 pub const AGENT_EXCHANGES: usize = 64 * 1024;
 /// Commands: utterances of the conversation shown to the command generator (dialogue.md 4.2).

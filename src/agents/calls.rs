@@ -175,7 +175,7 @@ fn taken(
     cx: &Cx,
 ) -> String {
     let Setting { task, profile, prompts } = setting;
-    let (outcome, text) = match came {
+    let (mut outcome, text) = match came {
         Came::Held(text) => return text,
         Came::Refused(text) => {
             tally.refused += 1;
@@ -188,7 +188,7 @@ fn taken(
         }
     };
     let effect = task.tools.get(&call.name).map(|entry| entry.spec.effect);
-    let (status, result) = note(call, &outcome, &text, task.hooks.is_some(), scene.ledger, tally);
+    let (status, result) = note(call, &mut outcome, &text, task.hooks.is_some(), scene.ledger, tally);
     if let (ToolOutcome::Done(_), Some(effect)) = (&outcome, effect) {
         scene.gate.worked(&call.name, effect);
     }
@@ -273,10 +273,10 @@ fn told(
     }
 }
 
-/// Counts an outcome; its name, and the result as programs see it, where hooks ask for it.
+/// Counts an outcome, and takes its result; its name, and the result as programs see it, where hooks ask for it.
 fn note(
     call: &ToolCall,
-    outcome: &ToolOutcome,
+    outcome: &mut ToolOutcome,
     text: &str,
     hooked: bool,
     ledger: &mut Ledger<'_>,
@@ -286,7 +286,7 @@ fn note(
     match outcome {
         ToolOutcome::Done(output) => {
             tally.done += 1;
-            let result = output.structured.clone().unwrap_or_else(|| Json::from(text));
+            let result = output.structured.take().unwrap_or_else(|| Json::from(text));
             let wanted = if hooked { result.clone() } else { Json::Null };
             ledger.result(&call.name, result);
             ("done", wanted)

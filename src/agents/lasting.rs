@@ -1,5 +1,5 @@
 //! What an agent keeps from run to run, because it comes out the same each time: its stable prompts, which variables its own prompt
-//! mentions, the tools of its profile, and the lists of tools that it offers.
+//! mentions, the tools of its profile, the lists of tools that it offers, and the exchanges of earlier turns that it has read.
 
 use std::{
     convert::Infallible,
@@ -8,7 +8,7 @@ use std::{
 
 use segue_engine::{conversation::AgentKind, project::SlotType, template::Template};
 
-use super::{AgentTask, profile::Profile};
+use super::{AgentTask, exchanges::Exchanges, profile::Profile};
 use crate::{
     limits,
     llm::{ChatMessage, ToolList, ToolSpec},
@@ -24,6 +24,8 @@ pub(super) struct Lasting {
     mentioned: Kept<Template, Arc<[&'static str]>>,
     tools: Kept<Built, ToolSpec>,
     offered: Kept<ToolList, ToolList>,
+    /// What conversations keep of earlier turns.
+    pub(super) exchanges: Exchanges,
 }
 
 /// What one of our own prompts depends on: the agent's description and the calling step.

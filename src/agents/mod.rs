@@ -8,6 +8,7 @@ mod answers;
 mod calls;
 mod claims;
 mod completion;
+mod exchanges;
 mod filler;
 mod gate;
 mod hooked;

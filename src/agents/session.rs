@@ -7,10 +7,11 @@ use segue_engine::{
     conversation::{AgentKind, BotKind, HistoryItem},
     template::ZonedTime,
 };
-use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::{AgentTask, lasting::Lasting, own_prompt::own_prompt, profile::Profile, slots::RunSlots};
+use super::{
+    AgentTask, exchanges::Exchanges, lasting::Lasting, own_prompt::own_prompt, profile::Profile, slots::RunSlots,
+};
 use crate::{
     limits,
     llm::{ChatMessage, ToolCall},
@@ -41,7 +42,7 @@ impl Session {
             Some(own) => own_prompt(task, own, profile, slots, lasting)?,
             None => lasting.prompt(task, profile, || stable_prompt(task, profile, prompts))?,
         };
-        let history = transcript(task, prompts);
+        let history = transcript(task, prompts, &lasting.exchanges);
         let context_at =
             history.iter().rposition(|message| matches!(**message, ChatMessage::User { .. })).unwrap_or(history.len());
         Ok(Self { system, history, context_at, exchanges: Vec::new() })
@@ -188,7 +189,7 @@ fn markers(prompts: &PromptSet) -> (String, String) {
 }
 
 /// The conversation as the agent sees it: the latest utterances, and its own exchanges of the present task.
-fn transcript(task: &AgentTask<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessage>> {
+fn transcript(task: &AgentTask<'_>, prompts: &PromptSet, exchanges: &Exchanges) -> Vec<Arc<ChatMessage>> {
     let me = task.call.agent.as_str();
     let items: Vec<&HistoryItem> = task.conversation.history.iter().collect();
     let utterance = |item: &&HistoryItem| matches!(item, HistoryItem::User { .. } | HistoryItem::Bot { .. });
@@ -213,8 +214,7 @@ fn transcript(task: &AgentTask<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessage>
             HistoryItem::Bot { in_exchange: true, agent: Some(agent), .. } if agent == me && at > task_began => {}
             HistoryItem::Bot { text, .. } => messages.push(ChatMessage::assistant(text.clone())),
             HistoryItem::Exchanges { agent, messages: kept } if agent == me && at > task_began => {
-                let kept = kept.iter().filter_map(|message| ChatMessage::deserialize(message).ok());
-                messages.extend(kept.map(Arc::new));
+                messages.extend(exchanges.read(kept).iter().cloned());
             }
             HistoryItem::Interrupted => {
                 let text = prompts.render(&prompts.agent_interrupted, context! {}).unwrap_or_default();
