@@ -1,10 +1,11 @@
 //! The parts: how each is started, spoken to line by line, and ended. Nothing here waits without a limit.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -95,7 +96,18 @@ pub(crate) fn fastmcp_http(port: u16) -> Command {
 
 /// A port that is free now.
 pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    // Below the ports that the kernel gives to whoever connects: a port from there could be somebody's before the part has it.
+    const FIRST: u32 = 20_000;
+    const MANY: u32 = 12_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let begin = std::process::id().wrapping_mul(37);
+    loop {
+        let at = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % MANY;
+        let port = u16::try_from(FIRST + at).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Our server on the Python SDK, on stdio.
