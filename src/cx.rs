@@ -1,8 +1,7 @@
 //! What travels with every call that may wait: deadline, cancellation, and the address of the step.
 
 use std::{
-    cell::Cell,
-    fmt::{self, Write},
+    fmt,
     future::Future,
     pin::Pin,
     sync::{
@@ -25,10 +24,6 @@ use crate::clock::{Clock, Deadline};
 #[serde(transparent)]
 pub struct StepKey(Arc<str>);
 
-thread_local! {
-    static ROOM: Cell<String> = const { Cell::new(String::new()) };
-}
-
 impl StepKey {
     /// The key of a turn as a whole.
     pub fn root() -> Self {
@@ -40,18 +35,7 @@ impl StepKey {
     }
     /// The key one level below.
     pub fn child(&self, part: impl fmt::Display) -> Self {
-        // A turn makes a dozen of them: the text is put together in room that its thread keeps.
-        let mut text = ROOM.take();
-        text.clear();
-        if !self.0.is_empty() {
-            text.push_str(&self.0);
-            text.push('/');
-        }
-        // Writing into a text fails only if the part does, and then it has said what it could.
-        let _ = write!(text, "{part}");
-        let key = Self(text.as_str().into());
-        ROOM.set(text);
-        key
+        if self.0.is_empty() { Self(part.to_string().into()) } else { Self(format!("{}/{part}", self.0).into()) }
     }
     /// The key as text.
     pub fn as_str(&self) -> &str {
@@ -288,6 +272,18 @@ mod tests {
         clock.advance(SECOND);
         cx.alive();
         assert_eq!(waiting.await, Err(Stopped::DeadlinePassed));
+    }
+
+    #[tokio::test]
+    async fn a_wait_wakes_when_it_is_cancelled() {
+        let clock = ManualClock::new();
+        let cx = clock.cx(SECOND);
+        let cancel = cx.cancel.clone();
+        let waiting = tokio::spawn(async move { cx.wait(pending::<()>()).await });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        cancel.cancel();
+        assert_eq!(waiting.await.unwrap(), Err(Stopped::Cancelled));
     }
 
     #[tokio::test]

@@ -130,13 +130,7 @@ fn wants_words(event: &Event) -> bool {
 impl Walked {
     /// Takes events, and the replies among them.
     fn take(&mut self, number: TurnNumber, mut events: Vec<Event>) {
-        for event in &events {
-            if let EventKind::Bot(bot) = &event.kind {
-                // Most turns have one.
-                self.replies.reserve_exact(1);
-                self.replies.push(StoredReply::of(number, self.replies.len(), bot));
-            }
-        }
+        self.replies.extend(StoredReply::told(number, self.replies.len(), &events));
         if self.events.is_empty() {
             // Most turns have no more events than the first list has room for: they are not moved.
             self.events = events;

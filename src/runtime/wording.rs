@@ -51,13 +51,12 @@ pub(super) async fn reword(
     let mut here: Vec<StoredReply> = Vec::new();
     for event in events {
         if let EventKind::Bot(bot) = &mut event.kind {
-            let at = scene.said.len() + here.len();
+            let id = StoredReply::id_of(scene.number, scene.said.len() + here.len(), bot);
             if bot.wording.is_some() {
                 // What was said before stands before this on every channel that shows pieces.
                 sink.catch_up(scene.said, cx).await;
                 sink.catch_up(&here, cx).await;
-                let StoredReply { id, .. } = StoredReply::of(scene.number, at, bot);
-                let moment = Moment { project: &scene.parts.project, conversation, message: bot, id };
+                let moment = Moment { project: &scene.parts.project, conversation, message: bot, id: id.clone() };
                 let step = cx.step(format_args!("word.{}", here.len()));
                 let worded = match wording.is_server() {
                     true => ask(scene, wording, &moment, &step).await,
@@ -65,7 +64,7 @@ pub(super) async fn reword(
                 };
                 take(bot, worded, wording.is_server(), failures);
             }
-            here.push(StoredReply::of(scene.number, at, bot));
+            here.push(StoredReply { id, reply: bot.reply.clone(), kind: bot.kind });
         }
         conversation.apply(event);
     }

@@ -284,7 +284,7 @@ pub fn told(inbound: &Inbound, turn: TurnNumber) -> Batch {
     };
     let user = Event { at: inbound.at, kind: EventKind::User(inbound.message.clone()), place: EventPlace::default() };
     let events = vec![user, bot("one", Some("own")), bot("two", None)];
-    let replies = StoredReply::told(turn, &events);
+    let replies = StoredReply::told(turn, 0, &events).collect();
     Batch { turn, events, replies, ..Batch::default() }
 }
 

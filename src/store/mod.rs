@@ -89,26 +89,26 @@ pub struct StoredReply {
 }
 
 impl StoredReply {
-    /// The reply that a message of the assistant is: the `at`th of its turn, from 0. Its id is the message's own, or its place.
-    pub(crate) fn of(turn: TurnNumber, at: usize, bot: &BotMessage) -> Self {
-        let id = bot.reply_id.clone().unwrap_or_else(|| format!("{}/r{at}", turn.0).into());
-        Self { id, reply: bot.reply.clone(), kind: bot.kind }
+    /// The id of the reply that a message of the assistant is, the `at`th of its turn from 0: its own, or its place.
+    pub(crate) fn id_of(turn: TurnNumber, at: usize, bot: &BotMessage) -> Arc<str> {
+        bot.reply_id.clone().unwrap_or_else(|| format!("{}/r{at}", turn.0).into())
     }
 
-    /// The replies that the events of a turn tell of.
-    pub(crate) fn told(turn: TurnNumber, events: &[Event]) -> Vec<Self> {
-        bots(events).enumerate().map(|(at, bot)| Self::of(turn, at, bot)).collect()
+    /// The replies that events of a turn tell of, after `before` others.
+    pub(crate) fn told(turn: TurnNumber, before: usize, events: &[Event]) -> impl Iterator<Item = Self> {
+        bots(events).zip(before..).map(move |(bot, at)| Self {
+            id: Self::id_of(turn, at, bot),
+            reply: bot.reply.clone(),
+            kind: bot.kind,
+        })
     }
 
-    /// Whether these are [`StoredReply::told`] by those events: then they need not be stored beside them.
+    /// Whether these are all that the events of a turn tell of: then they need not be stored beside them.
     pub(crate) fn are_told(replies: &[Self], turn: TurnNumber, events: &[Event]) -> bool {
-        let mut bots = bots(events).enumerate();
-        let same = |reply: &Self, at: usize, bot: &BotMessage| {
-            reply.kind == bot.kind
-                && reply.reply == bot.reply
-                && bot.reply_id.as_ref().map_or_else(|| *reply.id == format!("{}/r{at}", turn.0), |id| *id == reply.id)
+        let same = |(at, (reply, bot)): (usize, (&Self, &BotMessage))| {
+            reply.kind == bot.kind && reply.reply == bot.reply && reply.id == Self::id_of(turn, at, bot)
         };
-        replies.iter().all(|reply| bots.next().is_some_and(|(at, bot)| same(reply, at, bot))) && bots.next().is_none()
+        bots(events).count() == replies.len() && replies.iter().zip(bots(events)).enumerate().all(same)
     }
 }
 

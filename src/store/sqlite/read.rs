@@ -170,7 +170,9 @@ fn replies(
     events: &[u8],
 ) -> Read<Vec<StoredReply>> {
     match replies {
-        Some([]) => self::events(id, number, events).map(|events| StoredReply::told(TurnNumber(turn), &events)),
+        Some([]) => {
+            self::events(id, number, events).map(|events| StoredReply::told(TurnNumber(turn), 0, &events).collect())
+        }
         replies => list(id, number, replies),
     }
 }
@@ -289,7 +291,7 @@ pub(super) fn turns(connection: &Connection, id: &ConversationId) -> Read<Vec<St
             Ok(events.and_then(|events| {
                 let inbound = messages.remove(&turn).unwrap_or_else(|| inbox::from_events(id, &events));
                 let replies = match stored {
-                    Some([]) => StoredReply::told(TurnNumber(turn), &events),
+                    Some([]) => StoredReply::told(TurnNumber(turn), 0, &events).collect(),
                     stored => list(id, number, stored)?,
                 };
                 let journal = list(id, number, journal)?;
