@@ -9,6 +9,7 @@ mod openai;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -197,7 +198,7 @@ fn decode<'a>(wire: &dyn Wire, chunks: impl IntoIterator<Item = &'a [u8]>) -> Se
     let mut decoder = wire.decoder();
     let mut outcome = Ok(());
     for chunk in chunks {
-        outcome = decoder.feed(chunk);
+        outcome = decoder.feed(Bytes::copy_from_slice(chunk));
         if outcome.is_err() || decoder.is_closed() {
             break;
         }

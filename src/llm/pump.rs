@@ -30,7 +30,7 @@ use crate::{
 /// Turns the bytes of one answer into deltas. Waits for nothing.
 pub(crate) trait Decode: Send {
     /// Takes the next bytes.
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), LlmError>;
+    fn feed(&mut self, bytes: Bytes) -> Result<(), LlmError>;
     /// Takes the end of the bytes.
     fn end(&mut self) -> Result<(), LlmError>;
     /// The next delta, except `Done`.
@@ -154,7 +154,7 @@ impl<D: Decode> Pump<D> {
             self.drip.resume(self.due.0.saturating_sub(self.waits.idle));
         }
         let outcome = match ready!(self.poll_bytes(task)) {
-            Ok(Some(Ok(bytes))) => self.decoder.feed(&bytes),
+            Ok(Some(Ok(bytes))) => self.decoder.feed(bytes),
             Ok(None) => {
                 self.body = None;
                 self.decoder.end()

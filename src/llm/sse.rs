@@ -4,6 +4,8 @@
 //! (the reader replaces it), and the last event of a stream that lacks its blank line.
 //! Rules: <https://html.spec.whatwg.org/multipage/server-sent-events.html>, section 9.2.6.
 
+use bytes::{Buf, Bytes, BytesMut};
+
 use super::error::Fault;
 use crate::limits;
 
@@ -11,7 +13,7 @@ use crate::limits;
 #[derive(Debug, Default)]
 pub(crate) struct SseDecoder {
     /// Bytes not yet consumed start at `start`; those before `scanned` hold no line end.
-    buffer: Vec<u8>,
+    buffer: BytesMut,
     start: usize,
     scanned: usize,
     /// The last line ended with CR, so that an LF right after it belongs to it.
@@ -37,17 +39,29 @@ pub(crate) struct SseEvent<'a> {
 const MARK: &[u8] = b"\xEF\xBB\xBF";
 
 impl SseDecoder {
-    /// Takes the next bytes.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) {
-        if self.start == self.buffer.len() {
-            self.buffer.clear();
+    /// Takes the next bytes. They are not copied when nothing is left of those before and nobody else holds them.
+    pub(crate) fn feed(&mut self, bytes: Bytes) {
+        let bytes = if self.start == self.buffer.len() {
             (self.start, self.scanned) = (0, 0);
-        } else if self.start > limits::MODEL_LINE {
-            self.buffer.drain(..self.start);
-            self.scanned -= self.start;
-            self.start = 0;
-        }
-        self.buffer.extend_from_slice(bytes);
+            match bytes.try_into_mut() {
+                Ok(whole) => {
+                    self.buffer = whole;
+                    return;
+                }
+                Err(shared) => {
+                    self.buffer.clear();
+                    shared
+                }
+            }
+        } else {
+            if self.start > limits::MODEL_LINE {
+                self.buffer.advance(self.start);
+                self.scanned -= self.start;
+                self.start = 0;
+            }
+            bytes
+        };
+        self.buffer.extend_from_slice(&bytes);
     }
 
     /// The next whole event, if there is one.
@@ -161,11 +175,17 @@ mod tests {
 
     use super::*;
 
+    /// Every second piece is one that somebody else holds as well.
     fn decode<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<(String, Vec<u8>)>, Fault> {
         let mut decoder = SseDecoder::default();
         let mut events = Vec::new();
-        for chunk in chunks {
-            decoder.feed(chunk);
+        let mut held = Vec::new();
+        for (at, chunk) in chunks.into_iter().enumerate() {
+            let bytes = Bytes::copy_from_slice(chunk);
+            if at % 2 == 1 {
+                held.push(bytes.clone());
+            }
+            decoder.feed(bytes);
             while let Some(event) = decoder.next()? {
                 events.push((String::from_utf8_lossy(event.name).into_owned(), event.data.to_vec()));
             }

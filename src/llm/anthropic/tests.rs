@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::json;
 
 use super::*;
@@ -104,7 +105,7 @@ fn event(data: &serde_json::Value) -> String {
 
 fn decode(events: &str) -> (usize, Result<super::super::Answer, LlmError>) {
     let mut decoder = EventDecoder::new("m".into(), 1, 0);
-    let fed = decoder.feed(events.as_bytes());
+    let fed = decoder.feed(Bytes::copy_from_slice(events.as_bytes()));
     let ended = fed.and_then(|()| decoder.end());
     let mut told = 0;
     while let Some(delta) = decoder.pop() {

@@ -5,6 +5,7 @@
 
 use std::{borrow::Cow, collections::VecDeque, sync::Arc};
 
+use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::{
@@ -97,15 +98,15 @@ impl ChunkDecoder {
 }
 
 impl Decode for ChunkDecoder {
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), LlmError> {
+    fn feed(&mut self, bytes: Bytes) -> Result<(), LlmError> {
         if self.form == Form::Unknown {
-            self.detect(bytes)?;
+            self.detect(&bytes)?;
         }
         if self.form == Form::Json {
             if self.json.len() + bytes.len() > limits::MODEL_BODY {
                 return Err(Fault::TextTooLong.into());
             }
-            self.json.extend_from_slice(bytes);
+            self.json.extend_from_slice(&bytes);
             return Ok(());
         }
         self.sse.feed(bytes);

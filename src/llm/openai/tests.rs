@@ -4,6 +4,7 @@ mod server;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -65,7 +66,7 @@ fn decode<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (String, Result<Ans
     let mut shown = String::new();
     let mut outcome = Ok(());
     for chunk in chunks {
-        outcome = decoder.feed(chunk);
+        outcome = decoder.feed(Bytes::copy_from_slice(chunk));
         if outcome.is_err() || decoder.is_closed() {
             break;
         }
@@ -175,9 +176,9 @@ fn every_cut_is_a_typed_failure() {
 #[test]
 fn text_leaves_with_its_event() {
     let mut decoder = ChunkDecoder::new(1, 0);
-    decoder.feed(b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n").unwrap();
+    decoder.feed(Bytes::from_static(b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n")).unwrap();
     assert_eq!(decoder.pop(), None);
-    decoder.feed(b"\n").unwrap();
+    decoder.feed(Bytes::from_static(b"\n")).unwrap();
     assert_eq!(decoder.pop(), Some(Delta::Text("a".into())));
 }
 
