@@ -9,6 +9,7 @@ mod reply;
 
 use std::{
     error::Error,
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -80,9 +81,11 @@ impl Calls {
     pub async fn post(&self, to: &Target, body: impl Into<Bytes>) -> Result<Reply, Lost> {
         let (body, mut left) = (body.into(), limits::HTTP_UNTOUCHED);
         loop {
-            let error = match self.0.request(to.post(body.clone())?).await {
-                Ok(response) => return Ok(Reply::new(response)),
-                Err(error) => error,
+            let mut request = self.0.request(to.post(body.clone())?);
+            let run = |task: &mut Context<'_>| line::poll_request(|| Pin::new(&mut request).poll(task));
+            let error = match std::future::poll_fn(run).await {
+                (Ok(response), back) => return Ok(Reply::new(response, back)),
+                (Err(error), _) => error,
             };
             left = left.saturating_sub(1);
             if left == 0 || !untouched(&error) {

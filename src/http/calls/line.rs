@@ -3,9 +3,12 @@
 //! Hyper runs each connection in a task of its own, which lays one piece of an answer ready and is woken when it is taken. A
 //! burst of pieces so costs two turns of the scheduler for each. Here the reader, when it has taken a piece, may run the
 //! connection at once, in its own turn; the task stays, and does the same whenever it is woken.
+//!
+//! With each answer hyper also has work that gives the connection back to the pool once it is free, and wants a task for it. Whoever
+//! reads the answer knows when that is, and does it (`Return`).
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     io::{IoSlice, Result},
     pin::Pin,
     sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError, Weak},
@@ -15,6 +18,7 @@ use std::{
 use futures::future::BoxFuture;
 use hyper::rt::{Executor, Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
+use tokio::runtime::Handle;
 
 /// Runs the tasks of connections.
 #[derive(Clone)]
@@ -22,7 +26,78 @@ pub(super) struct Lines;
 
 impl Executor<BoxFuture<'static, ()>> for Lines {
     fn execute(&self, work: BoxFuture<'static, ()>) {
-        tokio::spawn(Task(Arc::new(Line(Mutex::new(State { work: Some(work), task: None })))));
+        match CAUGHT.take() {
+            None => spawn(work),
+            Some(earlier) => {
+                CAUGHT.set(Some(Some(work)));
+                earlier.into_iter().for_each(spawn);
+            }
+        }
+    }
+}
+
+fn spawn(work: BoxFuture<'static, ()>) {
+    tokio::spawn(Task(Arc::new(Line(Mutex::new(State { work: Some(work), task: None })))));
+}
+
+thread_local! {
+    /// While a request is run: the latest work that it wants done beside it. None at all other times.
+    static CAUGHT: Cell<Option<Option<BoxFuture<'static, ()>>>> = const { Cell::new(None) };
+}
+
+/// Runs a request. The work that it wants done beside it when its answer is there comes with the answer: it gives the connection back. At any
+/// other time it is the work of a new connection, and gets its task.
+pub(super) fn poll_request<T>(run: impl FnOnce() -> Poll<T>) -> Poll<(T, Return)> {
+    let catching = Catching::begin();
+    let answer = run();
+    let work = catching.end();
+    match answer {
+        Poll::Ready(answer) => Poll::Ready((answer, Return(Mutex::new(work)))),
+        Poll::Pending => {
+            work.into_iter().for_each(spawn);
+            Poll::Pending
+        }
+    }
+}
+
+/// Ends the catching even when the request panics.
+struct Catching;
+
+impl Catching {
+    fn begin() -> Self {
+        CAUGHT.set(Some(None));
+        Self
+    }
+    fn end(self) -> Option<BoxFuture<'static, ()>> {
+        CAUGHT.take().flatten()
+    }
+}
+
+impl Drop for Catching {
+    fn drop(&mut self) {
+        CAUGHT.set(None);
+    }
+}
+
+/// Gives a connection back to the pool, at the latest when it is dropped. The lock is never taken: it only lets answers be shared.
+pub(super) struct Return(Mutex<Option<BoxFuture<'static, ()>>>);
+
+impl Return {
+    /// Call it when everything was read: the connection is free then, or is so soon and gets a task for it.
+    pub(super) fn done(&mut self) {
+        let work = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut work) = work else { return };
+        let waits = work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
+        // Outside of a runtime nobody runs connections any more.
+        if waits && let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(work);
+        }
+    }
+}
+
+impl Drop for Return {
+    fn drop(&mut self) {
+        self.done();
     }
 }
 

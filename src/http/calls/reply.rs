@@ -16,31 +16,38 @@ use hyper::{
 use reqwest::header::{CONTENT_ENCODING, HeaderMap};
 use tokio_util::io::{ReaderStream, StreamReader};
 
-use super::{Lost, line::Slot, root};
+use super::{
+    Lost,
+    line::{Return, Slot},
+    root,
+};
 use crate::limits;
 
 /// What came back, as soon as its head is there. Dropping it, or the stream of its bytes, closes the connection unless
 /// everything was read.
-pub struct Reply(Response<Incoming>);
+pub struct Reply {
+    response: Response<Incoming>,
+    back: Return,
+}
 
 impl Reply {
-    pub(super) fn new(response: Response<Incoming>) -> Self {
-        Self(response)
+    pub(super) fn new(response: Response<Incoming>, back: Return) -> Self {
+        Self { response, back }
     }
 
     /// The status.
     pub fn status(&self) -> u16 {
-        self.0.status().as_u16()
+        self.response.status().as_u16()
     }
 
     /// Whether the status is one of success.
     pub fn is_success(&self) -> bool {
-        self.0.status().is_success()
+        self.response.status().is_success()
     }
 
     /// The headers.
     pub fn headers(&self) -> &HeaderMap {
-        self.0.headers()
+        self.response.headers()
     }
 
     /// The bytes as they come, unpacked when the server packed them. What goes wrong is named by `named`.
@@ -49,8 +56,8 @@ impl Reply {
     /// them drives the code of the reader out of the caches that the next one needs.
     pub fn read<E: Send + 'static>(mut self, named: fn(Lost) -> E) -> BoxStream<'static, Result<Bytes, E>> {
         let packed = self.headers().get(CONTENT_ENCODING).is_some_and(|name| name.as_bytes() == b"gzip");
-        let line = self.0.extensions_mut().remove::<Slot>();
-        let bytes = Pieces { body: self.0.into_body(), line, dry: false, end: None };
+        let line = self.response.extensions_mut().remove::<Slot>();
+        let bytes = Pieces { body: self.response.into_body(), back: self.back, line, dry: false, end: None };
         if packed { unpacked(bytes, named) } else { bytes.map_err(move |error| named(cut(&error))).boxed() }
     }
 }
@@ -69,6 +76,8 @@ type Piece = Option<Result<Bytes, hyper::Error>>;
 /// The bytes of an answer; what is there already comes in one piece.
 struct Pieces {
     body: Incoming,
+    /// Dropped after the body: what was not read to its end is closed and does not go back.
+    back: Return,
     /// Where it comes from: hyper lays one piece ready, and looks for the next one when its own task is run again.
     line: Option<Slot>,
     /// Nothing has come since the connection was last looked at.
@@ -86,7 +95,10 @@ impl Pieces {
                     Err(_trailers) => {}
                 },
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                None => return Poll::Ready(None),
+                None => {
+                    self.back.done();
+                    return Poll::Ready(None);
+                }
             }
         }
     }
