@@ -350,8 +350,9 @@ pub const STORE_BUSY: Duration = Duration::from_secs(5);
 pub const MEMORY_TRACED: usize = 1_000;
 /// Store: conversations that one list holds at most.
 pub const CONVERSATIONS_LISTED: usize = 10_000;
-/// Conversations kept in memory while they are idle; more are read from the store when they speak again.
-pub const CACHED_CONVERSATIONS: usize = 512;
+/// Conversations kept in memory while they are idle; more are read from the store when they speak again, which doubles what a short
+/// turn costs.
+pub const CACHED_CONVERSATIONS: usize = 2048;
 /// Store: batches between two snapshots of a conversation.
 pub const SNAPSHOT_EVERY: u64 = 16;
 /// Tests: cases that run at the same time unless the command line says otherwise.

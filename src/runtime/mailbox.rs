@@ -3,7 +3,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use segue_engine::{conversation::Conversation, ids::ConversationId};
@@ -19,6 +22,8 @@ pub(super) struct Cell {
     pub(super) turn: Arc<tokio::sync::Mutex<Option<Box<Cached>>>>,
     /// Places of the queue.
     pub(super) places: Arc<tokio::sync::Semaphore>,
+    /// It was asked for again since it was last looked at as one that may go.
+    again: AtomicBool,
 }
 
 /// A conversation as the last turn left it. Always in a box: it is handed on several times in a turn.
@@ -44,6 +49,7 @@ impl Default for Cell {
             door: tokio::sync::Mutex::default(),
             turn: Arc::default(),
             places: Arc::new(tokio::sync::Semaphore::new(limits::MAILBOX)),
+            again: AtomicBool::new(false),
         }
     }
 }
@@ -55,7 +61,7 @@ pub(super) struct Mailboxes(Mutex<Held>);
 #[derive(Default)]
 struct Held {
     cells: HashMap<ConversationId, Arc<Cell>>,
-    /// In the order of arrival; the oldest idle one goes first.
+    /// In the order of arrival; the oldest idle one goes first. One that spoke again goes to the end instead, once for each look.
     order: VecDeque<ConversationId>,
 }
 
@@ -64,6 +70,7 @@ impl Mailboxes {
     pub(super) fn cell(&self, id: &ConversationId) -> Arc<Cell> {
         let mut held = self.lock();
         if let Some(cell) = held.cells.get(id) {
+            cell.again.store(true, Ordering::Relaxed);
             return cell.clone();
         }
         let cell = Arc::<Cell>::default();
@@ -79,13 +86,16 @@ impl Mailboxes {
 
 impl Held {
     fn evict(&mut self) {
-        let mut looks = self.order.len();
+        // Each is looked at twice at most: the first look takes note that it spoke again.
+        let mut looks = 2 * self.order.len();
         while self.order.len() > limits::CACHED_CONVERSATIONS && looks > 0 {
             looks -= 1;
             let Some(id) = self.order.pop_front() else { return };
             match self.cells.get(&id) {
+                Some(cell) if Arc::strong_count(cell) > 1 || cell.again.swap(false, Ordering::Relaxed) => {
+                    self.order.push_back(id);
+                }
                 // Only the map holds it: nobody waits and nothing runs.
-                Some(cell) if Arc::strong_count(cell) > 1 => self.order.push_back(id),
                 Some(_) => {
                     self.cells.remove(&id);
                 }
@@ -103,12 +113,31 @@ mod tests {
     fn idle_conversations_beyond_the_limit_are_let_go_and_busy_ones_are_not() {
         let mailboxes = Mailboxes::default();
         let busy = mailboxes.cell(&"busy".into());
+        drop(mailboxes.cell(&"old friend".into()));
         for n in 0..2 * limits::CACHED_CONVERSATIONS {
+            if n % 100 == 0 {
+                drop(mailboxes.cell(&"old friend".into()));
+            }
             mailboxes.cell(&format!("c{n}").as_str().into());
         }
         let held = mailboxes.lock();
         assert_eq!((held.cells.len(), held.order.len()), (limits::CACHED_CONVERSATIONS, limits::CACHED_CONVERSATIONS));
         assert!(held.cells.get("busy").is_some_and(|cell| Arc::ptr_eq(cell, &busy)));
         assert!(!held.cells.contains_key("c0"), "the oldest idle one went first");
+        assert!(held.cells.contains_key("old friend"), "who speaks again and again stays");
+    }
+
+    #[test]
+    fn conversations_that_all_spoke_again_do_not_stay_for_that() {
+        let mailboxes = Mailboxes::default();
+        for _ in 0..2 {
+            for n in 0..limits::CACHED_CONVERSATIONS {
+                drop(mailboxes.cell(&format!("c{n}").as_str().into()));
+            }
+        }
+        drop(mailboxes.cell(&"new".into()));
+        let held = mailboxes.lock();
+        assert_eq!(held.cells.len(), limits::CACHED_CONVERSATIONS);
+        assert!(held.cells.contains_key("new") && !held.cells.contains_key("c0"));
     }
 }
