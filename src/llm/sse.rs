@@ -228,6 +228,28 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_nobody_else_holds_are_not_copied() {
+        let mut decoder = SseDecoder::default();
+        let feed = |decoder: &mut SseDecoder, shared: bool| {
+            let bytes = Bytes::from(b"data: a\n\n".to_vec());
+            let held = shared.then(|| bytes.clone());
+            let place = bytes.as_ptr();
+            decoder.feed(bytes);
+            let taken = decoder.buffer.as_ptr() == place;
+            assert!(decoder.next().unwrap().is_some_and(|event| event.data == b"a"));
+            assert!(decoder.next().unwrap().is_none());
+            drop(held);
+            taken
+        };
+        assert_eq!([false, true, false].map(|shared| feed(&mut decoder, shared)), [true, false, true]);
+        decoder.feed(Bytes::from_static(b"da"));
+        assert!(decoder.next().unwrap().is_none());
+        let rest = Bytes::from(b"ta: b\n\n".to_vec());
+        decoder.feed(rest);
+        assert!(decoder.next().unwrap().is_some_and(|event| event.data == b"b"), "what was left goes before it");
+    }
+
+    #[test]
     fn endless_lines_and_events_are_refused() {
         let long = vec![b'x'; limits::MODEL_LINE + 2];
         assert_eq!(decode([&long[..]]), Err(Fault::LineTooLong));

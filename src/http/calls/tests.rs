@@ -230,11 +230,16 @@ async fn keeping() -> (Url, Arc<AtomicUsize>) {
 async fn who_has_read_everything_leaves_the_connection_to_the_next_call() {
     let ((url, connections), outbound) = (keeping().await, Outbound::new());
     let target = Target::new(&url, json());
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let mut alive = Vec::new();
     for _ in 0..20 {
         let mut bytes = outbound.calls().unwrap().post(&target, "").await.unwrap().read(|lost| lost);
+        alive.push(tasks());
         assert_eq!(bytes.next().await.unwrap().unwrap(), "hi");
         assert!(bytes.next().await.is_none());
     }
+    // The server's listener and its connection, our own connection, and the timer of its pool.
+    assert!(alive.iter().all(|alive| *alive <= 4), "no call has a task of its own: {alive:?}");
     // The next call begins while the bytes of the last one are still held.
     let mut held = outbound.calls().unwrap().post(&target, "").await.unwrap().read(|lost| lost);
     assert_eq!(held.next().await.unwrap().unwrap(), "hi");
