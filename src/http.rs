@@ -226,7 +226,9 @@ mod tests {
                     // One read is one request: it is small and comes in one piece.
                     while stream.read(&mut bytes).await.is_ok_and(|read| read > 0) {
                         barrier.wait().await;
-                        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+                        // In chunks, as models answer.
+                        let answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
+                        stream.write_all(answer).await.unwrap();
                     }
                 });
             }

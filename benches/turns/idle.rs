@@ -68,7 +68,7 @@ async fn speak_once(root: &Path, folder: &Path, keep: Keep, count: usize) {
         }
     };
     // Connections, statements, page caches and the bounded caches of conversations fill first: they do not grow with the count.
-    wave(3_200).await;
+    wave(2 * segue::limits::CACHED_CONVERSATIONS).await;
     let before = machine::resident().expect("this system does not tell a process's memory");
     wave(count).await;
     let after = machine::resident().unwrap();

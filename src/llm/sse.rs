@@ -41,26 +41,16 @@ const MARK: &[u8] = b"\xEF\xBB\xBF";
 impl SseDecoder {
     /// Takes the next bytes. They are not copied when nothing is left of those before and nobody else holds them.
     pub(crate) fn feed(&mut self, bytes: Bytes) {
-        let bytes = if self.start == self.buffer.len() {
+        if self.start == self.buffer.len() {
             (self.start, self.scanned) = (0, 0);
-            match bytes.try_into_mut() {
-                Ok(whole) => {
-                    self.buffer = whole;
-                    return;
-                }
-                Err(shared) => {
-                    self.buffer.clear();
-                    shared
-                }
-            }
-        } else {
-            if self.start > limits::MODEL_LINE {
-                self.buffer.advance(self.start);
-                self.scanned -= self.start;
-                self.start = 0;
-            }
-            bytes
-        };
+            self.buffer = bytes.into();
+            return;
+        }
+        if self.start > limits::MODEL_LINE {
+            self.buffer.advance(self.start);
+            self.scanned -= self.start;
+            self.start = 0;
+        }
         self.buffer.extend_from_slice(&bytes);
     }
 
@@ -244,8 +234,7 @@ mod tests {
         assert_eq!([false, true, false].map(|shared| feed(&mut decoder, shared)), [true, false, true]);
         decoder.feed(Bytes::from_static(b"da"));
         assert!(decoder.next().unwrap().is_none());
-        let rest = Bytes::from(b"ta: b\n\n".to_vec());
-        decoder.feed(rest);
+        decoder.feed(Bytes::from(b"ta: b\n\n".to_vec()));
         assert!(decoder.next().unwrap().is_some_and(|event| event.data == b"b"), "what was left goes before it");
     }
 

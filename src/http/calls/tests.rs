@@ -205,58 +205,37 @@ async fn who_hangs_up_closes_the_connection() {
     assert_eq!(stream.read(&mut [0; 10]).await.unwrap(), 0);
 }
 
-/// A server that answers in chunks and keeps its connections, and how many it has.
-async fn keeping() -> (Url, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
-    let connections = Arc::new(AtomicUsize::new(0));
-    let count = connections.clone();
-    tokio::spawn(async move {
-        loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            count.fetch_add(1, Ordering::SeqCst);
-            tokio::spawn(async move {
-                while stream.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {
-                    let answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
-                    stream.write_all(answer).await.unwrap();
-                }
-            });
-        }
-    });
-    (url, connections)
-}
-
 #[tokio::test]
 async fn who_has_read_everything_leaves_the_connection_to_the_next_call() {
-    let ((url, connections), outbound) = (keeping().await, Outbound::new());
-    let target = Target::new(&url, json());
+    let ((address, connections), outbound) = (answering(1).await, Outbound::new());
+    let target = Target::new(&address.parse().unwrap(), json());
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let mut alive = Vec::new();
     for _ in 0..20 {
         let mut bytes = outbound.calls().unwrap().post(&target, "").await.unwrap().read(|lost| lost);
         alive.push(tasks());
-        assert_eq!(bytes.next().await.unwrap().unwrap(), "hi");
+        assert_eq!(bytes.next().await.unwrap().unwrap(), "ok");
         assert!(bytes.next().await.is_none());
     }
     // The server's listener and its connection, our own connection, and the timer of its pool.
     assert!(alive.iter().all(|alive| *alive <= 4), "no call has a task of its own: {alive:?}");
     // The next call begins while the bytes of the last one are still held.
     let mut held = outbound.calls().unwrap().post(&target, "").await.unwrap().read(|lost| lost);
-    assert_eq!(held.next().await.unwrap().unwrap(), "hi");
+    assert_eq!(held.next().await.unwrap().unwrap(), "ok");
     assert!(held.next().await.is_none());
     let reply = outbound.calls().unwrap().post(&target, "").await.unwrap();
-    assert_eq!((text(reply).await.as_deref(), connections.load(Ordering::SeqCst)), (Ok("hi"), 1));
+    assert_eq!((text(reply).await.as_deref(), connections.load(Ordering::SeqCst)), (Ok("ok"), 1));
 }
 
 #[tokio::test]
 async fn whose_answer_is_not_read_does_not_hold_the_others_up() {
-    let ((url, connections), outbound) = (keeping().await, Outbound::new());
-    let target = Target::new(&url, json());
+    let ((address, connections), outbound) = (answering(1).await, Outbound::new());
+    let target = Target::new(&address.parse().unwrap(), json());
     for _ in 0..3 {
         drop(outbound.calls().unwrap().post(&target, "").await.unwrap());
     }
     let reply = outbound.calls().unwrap().post(&target, "").await.unwrap();
-    assert_eq!(text(reply).await.as_deref(), Ok("hi"));
+    assert_eq!(text(reply).await.as_deref(), Ok("ok"));
     assert!((1..=4).contains(&connections.load(Ordering::SeqCst)));
 }
 
