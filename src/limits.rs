@@ -342,6 +342,8 @@ pub const STORE_VAIN: u32 = 6;
 pub const STORE_RECEIPTS: Duration = Duration::from_millis(20);
 /// Store: conversation heads that the writer keeps in memory.
 pub const STORE_HEADS: usize = 8192;
+/// SQLite store: open turns that may announce a reply by one small write beside the database; others do it by a transaction.
+pub const STORE_MARKS: usize = 8192;
 /// Store: connections for reading.
 pub const STORE_READERS: usize = 4;
 /// Store: how long a write waits for another process that holds the file.

@@ -9,6 +9,7 @@
 mod crowd;
 mod heads;
 mod maintain;
+mod marks;
 mod read;
 mod schema;
 mod writer;
@@ -35,7 +36,10 @@ use segue_engine::{
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use self::writer::{Appended, Done, Job, Seen, Work};
+use self::{
+    marks::Marks,
+    writer::{Appended, Done, Job, Seen, Work},
+};
 use super::{
     Accepted, Batch, Inbound, JournalRecord, Store, StoreError, Stored, StoredEvents, StoredReply, StoredTurn,
     TurnNumber, Unfinished, Version, inbox,
@@ -49,6 +53,8 @@ pub struct SqliteStore {
     writer: Option<JoinHandle<()>>,
     readers: Arc<Readers>,
     receipts: Arc<Receipts>,
+    /// None where marks are records of the journal.
+    marks: Option<Marks>,
 }
 
 /// Deliveries that are not stored yet. They ride with the next transaction, or with one of their own after
@@ -117,7 +123,8 @@ impl SqliteStore {
             .map_err(|e| StoreError::Unavailable(format!("the writer cannot start: {e}")))?;
         let idle = Mutex::new(vec![schema::open_reader(path)?]);
         let readers = Readers { path: path.to_owned(), idle, places: Semaphore::new(limits::STORE_READERS) };
-        Ok(Self { jobs: Some(jobs), writer: Some(writer), readers: Arc::new(readers), receipts })
+        let marks = if full { None } else { Marks::open(path) };
+        Ok(Self { jobs: Some(jobs), writer: Some(writer), readers: Arc::new(readers), receipts, marks })
     }
 
     /// Hands work to the writer and waits for its commit. Once the work is handed over it is done, whether anybody waits or
@@ -147,9 +154,18 @@ impl SqliteStore {
         read.await.map_err(|e| unavailable(&e))?
     }
 
-    async fn accept_message(&self, id: ConversationId, work: Result<Work, StoreError>) -> Result<Accepted, StoreError> {
+    async fn accept_message(
+        &self,
+        (id, at): (ConversationId, Timestamp),
+        work: Result<Work, StoreError>,
+    ) -> Result<Accepted, StoreError> {
         match self.write(work?).await? {
-            Done::Seen(Seen::New(turn)) => Ok(Accepted::New(turn)),
+            Done::Seen(Seen::New(turn, number)) => {
+                if let Some(marks) = &self.marks {
+                    marks.accepted(id, turn, number, at);
+                }
+                Ok(Accepted::New(turn))
+            }
             Done::Seen(Seen::Open(turn)) => Ok(Accepted::Running(turn)),
             Done::Seen(Seen::Answered(turn)) => {
                 let replies = self.read(move |connection| read::replies_to(connection, &id, turn)).await?;
@@ -160,9 +176,12 @@ impl SqliteStore {
     }
 
     async fn append_batch(&self, batch: Result<Box<Appended>, StoreError>) -> Result<Version, StoreError> {
-        let work = Work::Append(batch?);
+        let batch = batch?;
+        if let Some(marks) = &self.marks {
+            marks.stored(&batch.id, batch.turn);
+        }
         failpoint::hit("C19");
-        let done = self.write(work).await?;
+        let done = self.write(Work::Append(batch)).await?;
         failpoint::hit("C21");
         match done {
             Done::Version(version) => Ok(version),
@@ -281,7 +300,7 @@ impl Store for SqliteStore {
     fn accept(&self, inbound: Inbound) -> BoxFuture<'_, Result<Accepted, StoreError>> {
         // Packed before there is a future, which would carry the message twice.
         let work = pack(&inbound);
-        Box::pin(self.accept_message(inbound.conversation, work))
+        Box::pin(self.accept_message((inbound.conversation, inbound.at), work))
     }
     fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Stored, StoreError>> {
         let id = id.clone();
@@ -293,6 +312,9 @@ impl Store for SqliteStore {
         turn: TurnNumber,
         records: Vec<JournalRecord>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
+        if self.marks.as_ref().is_some_and(|marks| marks.write(id, turn, &records)) {
+            return Box::pin(std::future::ready(Ok(())));
+        }
         let work = Work::Journal { id: id.clone(), turn, records };
         Box::pin(async { self.write(work).await.map(drop) })
     }
@@ -306,8 +328,8 @@ impl Store for SqliteStore {
         Box::pin(self.append_batch(encode(id, after, batch)))
     }
     fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
-        let id = id.clone();
-        Box::pin(self.read(move |connection| read::unfinished(connection, &id)))
+        let (id, marks) = (id.clone(), marks::path(&self.readers.path));
+        Box::pin(self.read(move |connection| read::unfinished(connection, &id, &marks)))
     }
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
         Box::pin(async {
@@ -357,6 +379,9 @@ impl Store for SqliteStore {
         Box::pin(self.read(move |connection| read::conversations(connection, limit)))
     }
     fn erase<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<(), StoreError>> {
+        if let Some(marks) = &self.marks {
+            marks.erased(id);
+        }
         let work = Work::Erase { id: id.clone() };
         Box::pin(async { self.write(work).await.map(drop) })
     }

@@ -194,6 +194,8 @@ async fn kill_at(point: &str, text: &str, after: After) {
     let turns: Json = serde_json::from_str(&events).unwrap();
     let turns = turns.as_array().or_else(|| turns["turns"].as_array()).unwrap().clone();
     assert_eq!(turns.len(), 1, "{point}: one message, one turn");
+    // The mark was there before the first piece.
+    assert_eq!(events.contains("reply_interrupted"), point.starts_with("C09"), "{point}: {events}");
     let (code, difference) = ground.segue(&["replay", "anna"]);
     assert_eq!(code, 0, "{point}: {difference}");
 }
@@ -214,6 +216,7 @@ kills! {
     c08_the_model_was_asked: "C08", "book with the agent" => Booked;
     c08_the_model_was_asked_a_second_time: "C08@2", "book with the agent" => Booked;
     c09_a_piece_was_shown: "C09", "book with the agent" => Booked;
+    c09_a_piece_was_shown_before_anything_was_decided: "C09", "/book_now" => Booked;
     c09_the_last_words_were_half_shown: "C09@5", "book with the agent" => Booked;
     c11_the_intent_is_stored_by_a_step: "C11", "book directly" => Unknown;
     c11_the_intent_is_stored_by_an_agent: "C11", "book with the agent" => Unknown;

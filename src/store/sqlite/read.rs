@@ -2,6 +2,8 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    fs::File,
+    path::Path,
     sync::Arc,
 };
 
@@ -12,7 +14,7 @@ use segue_engine::{
     time::Timestamp,
 };
 
-use super::{Unsigned, driver, heads::Head};
+use super::{Unsigned, driver, heads::Head, marks};
 use crate::{
     cx::StepKey,
     limits,
@@ -220,20 +222,23 @@ fn messages(connection: &Connection, id: &ConversationId, conversation: i64) -> 
     Ok(found.into_iter().collect())
 }
 
-pub(super) fn unfinished(connection: &Connection, id: &ConversationId) -> Read<Vec<Unfinished>> {
+/// `marked` is the file of marks, which may be missing.
+pub(super) fn unfinished(connection: &Connection, id: &ConversationId, marked: &Path) -> Read<Vec<Unfinished>> {
     at_once(connection, || {
         let Some(head) = head(connection, id)?.filter(|head| !head.open.is_empty()) else { return Ok(Vec::new()) };
         let mut messages = messages(connection, id, head.number)?;
         let mut found = Vec::new();
-        for (turn, _) in head.open {
+        let marked = File::open(marked).ok();
+        for (turn, accepted) in head.open {
             let inbound = messages.remove(&turn);
             let inbound =
                 inbound.ok_or_else(|| StoreError::damaged(id, format!("the message of turn {turn} is missing")))?;
-            found.push(Unfinished {
-                turn: TurnNumber(turn),
-                inbound,
-                journal: journal(connection, id, head.number, turn)?,
-            });
+            let mut journal = journal(connection, id, head.number, turn)?;
+            if let Some(marked) = &marked {
+                let (turn, accepted) = (TurnNumber(turn), Timestamp::from_micros(accepted));
+                merge_journal(&mut journal, marks::records(marked, id, head.number, turn, accepted));
+            }
+            found.push(Unfinished { turn: TurnNumber(turn), inbound, journal });
         }
         Ok(found)
     })

@@ -313,7 +313,8 @@ async fn a_file_that_somebody_holds_for_too_long_is_told() {
     let receipts = Arc::<Receipts>::default();
     let theirs = receipts.clone();
     let thread = std::thread::spawn(move || writer::run(&writer, waiting, &theirs));
-    let hurried = SqliteStore { jobs: Some(jobs), writer: Some(thread), readers: store.readers.clone(), receipts };
+    let hurried =
+        SqliteStore { jobs: Some(jobs), writer: Some(thread), readers: store.readers.clone(), receipts, marks: None };
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = hurried.accept(message("c", "m", 1)).await.unwrap_err();

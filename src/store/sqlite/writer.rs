@@ -81,7 +81,8 @@ pub(super) enum Done {
 
 /// What became of a message.
 pub(super) enum Seen {
-    New(TurnNumber),
+    /// Also the number of its conversation.
+    New(TurnNumber, i64),
     Open(TurnNumber),
     Answered(TurnNumber),
 }
@@ -186,7 +187,7 @@ impl<'c> Writer<'c> {
         }
         for (job, outcome) in group.drain(..).zip(outcomes) {
             match (&job.work, &outcome) {
-                (Work::Accept { .. }, Ok(Done::Seen(Seen::New(_)))) => failpoint::hit("C04"),
+                (Work::Accept { .. }, Ok(Done::Seen(Seen::New(..)))) => failpoint::hit("C04"),
                 (Work::Append(_), Ok(_)) => failpoint::hit("C20"),
                 _ => {}
             }
@@ -280,7 +281,7 @@ impl<'c> Writer<'c> {
             head.open.push((turn, at.as_micros()));
             head.touch(at);
         });
-        Ok(Ok(Done::Seen(Seen::New(TurnNumber(turn)))))
+        Ok(Ok(Done::Seen(Seen::New(TurnNumber(turn), number))))
     }
 
     /// What the message is that has the mark of this key. When it is too long ago to be the same one, the mark is free

@@ -1,0 +1,179 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use proptest::prelude::*;
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use super::*;
+use crate::store::{
+    Store, TurnJournal,
+    contract::{message, talk},
+    sqlite::SqliteStore,
+};
+
+const BUILD: u64 = 7;
+
+fn mark(reply: &str) -> JournalRecord {
+    JournalRecord {
+        key: StepKey::root().child(SPEAKING).child(reply),
+        kind: SPEAKING.into(),
+        request: reply.into(),
+        outcome: None,
+        at: Timestamp::from_micros(5),
+        build: BUILD,
+    }
+}
+
+/// A database in a folder of its own.
+struct World {
+    folder: TempDir,
+    id: ConversationId,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), id: "c".into() }
+    }
+    fn database(&self) -> PathBuf {
+        self.folder.path().join("talks.db")
+    }
+    fn open(&self) -> SqliteStore {
+        SqliteStore::open(&self.database(), false).unwrap()
+    }
+    /// Rows of the journal.
+    fn rows(&self) -> u32 {
+        let connection = Connection::open(self.database()).unwrap();
+        connection.query_row("SELECT count(*) FROM journal", [], |row| row.get(0)).unwrap()
+    }
+    /// What was spoken in the open turns, each with its build.
+    async fn spoken(&self, store: &SqliteStore) -> Vec<(u64, String)> {
+        let turns = store.unfinished(&self.id).await.unwrap();
+        let spoken = |turn: &crate::store::Unfinished| -> Vec<(u64, String)> {
+            assert!(turn.journal.iter().all(|record| record.build == BUILD));
+            TurnJournal::spoken(&turn.journal).map(|reply| (turn.turn.0, reply.to_string())).collect()
+        };
+        turns.iter().flat_map(spoken).collect()
+    }
+}
+
+#[tokio::test]
+async fn marks_are_found_after_a_crash_and_no_transaction_was_needed() {
+    let world = World::new();
+    let store = world.open();
+    store.accept(message("c", "m1", 1)).await.unwrap();
+    store.journal(&world.id, TurnNumber(1), vec![mark("1/r0")]).await.unwrap();
+    store.journal(&world.id, TurnNumber(1), vec![mark("1/r1")]).await.unwrap();
+    drop(store);
+    assert_eq!(world.rows(), 0);
+    let store = world.open();
+    assert_eq!(world.spoken(&store).await, [(1, "1/r0".to_owned()), (1, "1/r1".to_owned())]);
+    // Whoever takes the turn over was not there when it was accepted.
+    store.journal(&world.id, TurnNumber(1), vec![mark("1/r2")]).await.unwrap();
+    assert_eq!(world.rows(), 1);
+    let spoken = world.spoken(&store).await;
+    assert_eq!(spoken.len(), 3, "{spoken:?}");
+}
+
+#[tokio::test]
+async fn a_mark_is_of_its_turn_alone() {
+    let world = World::new();
+    let store = world.open();
+    for turn in 1..=2 {
+        store.accept(message("c", &format!("m{turn}"), turn)).await.unwrap();
+        let turn = u64::try_from(turn).unwrap();
+        store.journal(&world.id, TurnNumber(turn), vec![mark(&format!("{turn}/r0"))]).await.unwrap();
+    }
+    assert_eq!(world.spoken(&store).await, [(1, "1/r0".to_owned()), (2, "2/r0".to_owned())]);
+    drop(store);
+    let store = world.open();
+    for turn in 3..=4 {
+        store.accept(message("c", &format!("m{turn}"), turn)).await.unwrap();
+    }
+    store.journal(&world.id, TurnNumber(3), vec![mark("3/r0")]).await.unwrap();
+    let spoken = world.spoken(&store).await;
+    assert_eq!(spoken.last(), Some(&(3, "3/r0".to_owned())), "the fourth has said nothing, whatever its place says");
+    assert_eq!(world.rows(), 0);
+}
+
+#[tokio::test]
+async fn what_has_no_room_and_what_must_reach_the_disk_is_in_the_journal() {
+    let world = World::new();
+    let store = world.open();
+    store.accept(message("c", "m1", 1)).await.unwrap();
+    let long = "x".repeat(PLACE);
+    for reply in [long.as_str(), "two\nlines"] {
+        store.journal(&world.id, TurnNumber(1), vec![mark(reply)]).await.unwrap();
+    }
+    let other = JournalRecord { kind: "tool".into(), ..mark("tool") };
+    store.journal(&world.id, TurnNumber(1), vec![other]).await.unwrap();
+    assert_eq!((world.rows(), world.spoken(&store).await.len()), (3, 2));
+    store.journal(&world.id, TurnNumber(1), vec![mark("1/r0")]).await.unwrap();
+    assert_eq!((world.rows(), world.spoken(&store).await.len()), (3, 3), "the next one has its room still");
+
+    let world = World::new();
+    let store = SqliteStore::open(&world.database(), true).unwrap();
+    store.accept(message("c", "m1", 1)).await.unwrap();
+    store.journal(&world.id, TurnNumber(1), vec![mark("1/r0")]).await.unwrap();
+    assert_eq!((world.rows(), world.spoken(&store).await.len()), (1, 1));
+
+    let world = World::new();
+    std::fs::create_dir_all(path(&world.database())).unwrap();
+    let store = world.open();
+    store.accept(message("c", "m1", 1)).await.unwrap();
+    store.journal(&world.id, TurnNumber(1), vec![mark("1/r0")]).await.unwrap();
+    assert_eq!((world.rows(), world.spoken(&store).await.len()), (1, 1));
+}
+
+#[tokio::test]
+async fn turns_that_are_stored_or_erased_leave_nothing_in_memory() {
+    let world = World::new();
+    let store = world.open();
+    let marks = store.marks.as_ref().unwrap();
+    talk(&store, "c", "m1", 1).await;
+    assert!(marks.lock().is_empty());
+    store.accept(message("c", "m2", 2)).await.unwrap();
+    store.accept(message("d", "m1", 2)).await.unwrap();
+    store.erase(&world.id).await.unwrap();
+    assert_eq!(marks.lock().keys().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["d"]);
+    for n in 0..limits::STORE_MARKS {
+        marks.accepted(format!("c{n}").into(), TurnNumber(1), 1, Timestamp::default());
+    }
+    assert_eq!(marks.lock().len(), 1, "those before the limit were given up");
+}
+
+#[tokio::test]
+async fn marks_of_another_database_say_nothing() {
+    let world = World::new();
+    let store = world.open();
+    store.accept(message("c", "m1", 1)).await.unwrap();
+    store.journal(&world.id, TurnNumber(1), vec![mark("1/r0")]).await.unwrap();
+    drop(store);
+    std::fs::remove_file(world.database()).unwrap();
+    let store = world.open();
+    store.accept(message("c", "m1", 2)).await.unwrap();
+    assert_eq!(world.spoken(&store).await, []);
+}
+
+proptest! {
+    #[test]
+    fn a_place_says_what_was_written_or_nothing(
+        (turn, at, build) in (any::<u64>(), any::<i64>(), any::<u64>()),
+        replies in proptest::collection::vec("[a-z0-9/.]{1,24}\n", 0..4),
+        flip in proptest::option::of((0..PLACE, 1..=u8::MAX)),
+    ) {
+        let (id, turn, at) = (ConversationId::from("c"), TurnNumber(turn), Timestamp::from_micros(at));
+        let replies = replies.concat();
+        let mark = Mark { build, replies: &replies };
+        let Some(mut place) = mark.encode(&id, 1, turn, at) else {
+            prop_assert!(mark.replies.len() > PLACE - IDS);
+            return Ok(());
+        };
+        if let Some((at, bits)) = flip {
+            place[at] ^= bits;
+        }
+        let found = Mark::decode(&place, &id, 1, turn, at);
+        prop_assert_eq!(found, flip.is_none().then_some(mark));
+        prop_assert_eq!(Mark::decode(&place, &"d".into(), 1, turn, at), None);
+        prop_assert_eq!(Mark::decode(&[0; PLACE], &id, 1, turn, at), None);
+    }
+}
