@@ -55,6 +55,8 @@ pub struct SqliteStore {
     receipts: Arc<Receipts>,
     /// None where marks are records of the journal.
     marks: Option<Marks>,
+    /// The file of marks, of this process and of earlier ones.
+    marked: Arc<Path>,
 }
 
 /// Deliveries that are not stored yet. They ride with the next transaction, or with one of their own after
@@ -123,8 +125,9 @@ impl SqliteStore {
             .map_err(|e| StoreError::Unavailable(format!("the writer cannot start: {e}")))?;
         let idle = Mutex::new(vec![schema::open_reader(path)?]);
         let readers = Readers { path: path.to_owned(), idle, places: Semaphore::new(limits::STORE_READERS) };
-        let marks = if full { None } else { Marks::open(path) };
-        Ok(Self { jobs: Some(jobs), writer: Some(writer), readers: Arc::new(readers), receipts, marks })
+        let marked = Arc::<Path>::from(marks::path(path));
+        let marks = if full { marks::existing(&marked, false).map(|_| None) } else { Marks::open(&marked) }?;
+        Ok(Self { jobs: Some(jobs), writer: Some(writer), readers: Arc::new(readers), receipts, marks, marked })
     }
 
     /// Hands work to the writer and waits for its commit. Once the work is handed over it is done, whether anybody waits or
@@ -161,7 +164,7 @@ impl SqliteStore {
     ) -> Result<Accepted, StoreError> {
         match self.write(work?).await? {
             Done::Seen(Seen::New(turn, number)) => {
-                if let Some(marks) = &self.marks {
+                if let (Some(marks), Some(number)) = (&self.marks, number) {
                     marks.accepted(id, turn, number, at);
                 }
                 Ok(Accepted::New(turn))
@@ -177,9 +180,6 @@ impl SqliteStore {
 
     async fn append_batch(&self, batch: Result<Box<Appended>, StoreError>) -> Result<Version, StoreError> {
         let batch = batch?;
-        if let Some(marks) = &self.marks {
-            marks.stored(&batch.id, batch.turn);
-        }
         failpoint::hit("C19");
         let done = self.write(Work::Append(batch)).await?;
         failpoint::hit("C21");
@@ -212,6 +212,22 @@ impl SqliteStore {
     /// Stores the receipts that wait, if any: before anybody looks at what is not delivered.
     async fn store_receipts(&self) -> Result<(), StoreError> {
         if self.receipts.is_empty() { Ok(()) } else { self.write(Work::Receipts).await.map(drop) }
+    }
+
+    async fn erase_all(&self, id: ConversationId) -> Result<(), StoreError> {
+        self.forget(&id);
+        let (of, marked) = (id.clone(), self.marked.clone());
+        self.read(move |connection| read::wipe_marks(connection, &of, &marked)).await?;
+        self.write(Work::Erase { id: id.clone() }).await?;
+        // Of a turn that was accepted meanwhile.
+        self.forget(&id);
+        Ok(())
+    }
+
+    fn forget(&self, id: &ConversationId) {
+        if let Some(marks) = &self.marks {
+            marks.erased(id);
+        }
     }
 
     async fn expire_all(&self, now: Timestamp) -> Result<u64, StoreError> {
@@ -322,13 +338,17 @@ impl Store for SqliteStore {
         &'a self,
         id: &'a ConversationId,
         after: Version,
-        batch: Batch,
+        mut batch: Batch,
     ) -> BoxFuture<'a, Result<Version, StoreError>> {
         // As in `accept`.
+        let marked = self.marks.as_ref().map(|marks| marks.take(id, batch.turn)).unwrap_or_default();
+        if !marked.is_empty() {
+            batch.journal.splice(0..0, marked);
+        }
         Box::pin(self.append_batch(encode(id, after, batch)))
     }
     fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
-        let (id, marks) = (id.clone(), marks::path(&self.readers.path));
+        let (id, marks) = (id.clone(), self.marked.clone());
         Box::pin(self.read(move |connection| read::unfinished(connection, &id, &marks)))
     }
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
@@ -379,11 +399,7 @@ impl Store for SqliteStore {
         Box::pin(self.read(move |connection| read::conversations(connection, limit)))
     }
     fn erase<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<(), StoreError>> {
-        if let Some(marks) = &self.marks {
-            marks.erased(id);
-        }
-        let work = Work::Erase { id: id.clone() };
-        Box::pin(async { self.write(work).await.map(drop) })
+        Box::pin(self.erase_all(id.clone()))
     }
     fn expire(&self, now: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
         Box::pin(self.expire_all(now))

@@ -21,6 +21,8 @@ use segue::{
         retry::RetryPolicy,
         router::{Member, Router, Share},
     },
+    runtime::AssistantBuilder,
+    store::SqliteStore,
     testing::{ScriptedLlm, Step, StrictLlm, World},
     tools::{Effect, Tool, ToolOutcome, ToolOutput, ToolSpec, registry::FunctionTool},
 };
@@ -32,6 +34,7 @@ pipeline: [{name: CompactLLMCommandGenerator}]
 policies: [{name: FlowPolicy}]
 ";
 const DOMAIN: &str = "
+intents: [ask]
 responses:
   utter_done: [{text: Done.}]
   utter_internal_error_rasa: [{text: Broken.}]
@@ -40,7 +43,7 @@ responses:
 ";
 const FLOWS: &str = "
 flows:
-  ask: {description: asks the clerk, steps: [{call: clerk}, {action: utter_done}]}
+  ask: {description: asks the clerk, nlu_trigger: [{intent: ask}], steps: [{call: clerk}, {action: utter_done}]}
 ";
 const ENDPOINTS: &str = "mcp_servers: [{name: depot, type: http, url: 'http://127.0.0.1:9/mcp'}]";
 const CLERK: &str = "
@@ -91,6 +94,10 @@ struct Row {
 
 impl Row {
     fn new(models: Vec<Vec<Step>>) -> Self {
+        Self::with(models, |builder| builder)
+    }
+
+    fn with(models: Vec<Vec<Step>>, set: impl FnOnce(AssistantBuilder) -> AssistantBuilder) -> Self {
         let models: Vec<Arc<StrictLlm>> =
             models.into_iter().map(|steps| Arc::new(ScriptedLlm::strict(steps))).collect();
         let member = |model: &Arc<StrictLlm>| Member { model: model.clone(), tries: 2, share: Share::default() };
@@ -108,7 +115,7 @@ impl Row {
         let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
         let builder = builder.model(Arc::new(group) as Arc<dyn Llm>);
         let builder = builder.source(Arc::new(Toolbox::new("depot", [pay(paid.clone())])));
-        Self { world: World::of(builder).unwrap(), models, paid }
+        Self { world: World::of(set(builder)).unwrap(), models, paid }
     }
 
     async fn say(&self, text: &str) -> Turn {
@@ -291,6 +298,18 @@ async fn l09_text_that_was_shown_stays_and_is_not_called_whole() {
     let row = Row::new(vec![vec!["start flow ask".into(), Step::broken("The boat leaves at", K::CutShort)], vec![]]);
     told(&row.say("please ask the clerk").await, &["The boat leaves at", "Broken."], &["A0503"], &[2, 0]);
     assert_eq!(cut(&row).await, ["The boat leaves at"], "what is not whole is marked, and nothing else");
+}
+
+/// There the mark of a text that nothing was decided before is beside the database until the turn is stored: a replay wants to know it.
+#[tokio::test]
+async fn l09_the_same_where_conversations_are_kept_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqliteStore::open(&folder.path().join("talks.db"), false).unwrap());
+    let models = vec![vec![Step::broken("The boat leaves at", K::CutShort)], vec![]];
+    let row = Row::with(models, |builder| builder.store(store));
+    told(&row.say("/ask").await, &["The boat leaves at", "Broken."], &["A0503"], &[1, 0]);
+    assert_eq!(cut(&row).await, ["The boat leaves at"]);
+    row.verify().await;
 }
 
 #[tokio::test]

@@ -6,13 +6,17 @@
 //! conversations and not with what is said. A place counts only for the turn that wrote it, by its number and by when its message was accepted, so
 //! nothing is ever cleaned up, and a file that belongs to another database says nothing.
 //!
-//! What has been written outlives the process, as a commit does with `synchronous = NORMAL`. Where every commit is forced to the disk,
-//! where the file cannot be opened, for ids that have no room, and where answers that the turn has had must be stored along with it, a mark is a
-//! record of the journal as any other.
+//! When the turn is stored, its marks are stored with it as records of its journal, for a replay wants to know them.
+//!
+//! What has been written outlives the process, as a commit does with `synchronous = NORMAL`; after a loss of power either may be missing, each by
+//! itself. Where every commit is forced to the disk,
+//! for ids that have no room, where answers that the turn has had must be stored along with it, and where the place
+//! is another's, a mark is a record of the journal as any other.
 
 use std::{
     collections::HashMap,
     fs::File,
+    io::{Error, ErrorKind},
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -22,7 +26,7 @@ use segue_engine::{conversation::codec, ids::ConversationId, time::Timestamp};
 use crate::{
     cx::StepKey,
     limits,
-    store::{JournalRecord, TurnNumber, journal::SPEAKING},
+    store::{JournalRecord, StoreError, TurnNumber, journal::SPEAKING},
 };
 
 /// Bytes of one place: sum, turn, time of acceptance and build of eight bytes each, then the ids of replies, one in a line, and zeros.
@@ -30,9 +34,9 @@ const PLACE: usize = 128;
 /// Where the ids begin.
 const IDS: usize = 32;
 
-/// Where the marks of the database in `path` are.
+/// Where the marks of the database in `path` are: beside the file itself, as its log is, and not beside a link to it.
 pub(super) fn path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
+    let mut name = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).into_os_string();
     name.push("-speaking");
     name.into()
 }
@@ -44,39 +48,39 @@ pub(super) struct Marks {
     open: Mutex<HashMap<(ConversationId, TurnNumber), Place>>,
 }
 
-/// The place of a turn, and what it says already.
+/// The place of a turn, and what stands in it.
 struct Place {
     /// The number of the conversation.
     number: i64,
     /// When the message was accepted.
     at: Timestamp,
-    /// The replies that are marked, each with the end of its line.
-    replies: String,
+    marked: Vec<JournalRecord>,
 }
 
 impl Marks {
-    /// Opens the file beside a database, and makes it where it is missing. None where there can be none.
-    pub(super) fn open(database: &Path) -> Option<Self> {
+    /// Opens the file, and makes it where it is missing. None where the system has no writes at a place.
+    pub(super) fn open(path: &Path) -> Result<Option<Self>, StoreError> {
         if !cfg!(unix) {
-            return None;
+            return Ok(None);
         }
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(path(database)).ok()?;
-        Some(Self { file, open: Mutex::default() })
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|error| unavailable(path, &error))?;
+        Ok(Some(Self { file, open: Mutex::default() }))
     }
 
-    /// A turn may speak from now on.
+    /// A turn may speak from now on, and its place is nobody else's.
     pub(super) fn accepted(&self, id: ConversationId, turn: TurnNumber, number: i64, at: Timestamp) {
         let mut open = self.lock();
         if open.len() >= limits::STORE_MARKS {
             // Turns that were never stored. The others lose the short way and nothing else.
             open.clear();
         }
-        open.insert((id, turn), Place { number, at, replies: String::new() });
+        open.insert((id, turn), Place { number, at, marked: Vec::new() });
     }
 
-    /// A turn is stored.
-    pub(super) fn stored(&self, id: &ConversationId, turn: TurnNumber) {
-        self.lock().remove(&(id.clone(), turn));
+    /// A turn is being stored; what it has marked here.
+    pub(super) fn take(&self, id: &ConversationId, turn: TurnNumber) -> Vec<JournalRecord> {
+        self.lock().remove(&(id.clone(), turn)).map(|place| place.marked).unwrap_or_default()
     }
 
     /// A conversation is gone.
@@ -84,7 +88,8 @@ impl Marks {
         self.lock().retain(|(of, _), _| of != id);
     }
 
-    /// Writes a mark, if this is one and has room. It is one write to the page cache, so it is done in the turn's own thread.
+    /// Writes a mark, if this is one and has room. It is one look and one write in the page cache, so it is done in the turn's own
+    /// thread.
     pub(super) fn write(&self, id: &ConversationId, turn: TurnNumber, records: &[JournalRecord]) -> bool {
         let [record] = records else { return false };
         if *record.kind != *SPEAKING || record.request.contains('\n') {
@@ -93,17 +98,29 @@ impl Marks {
         let key = (id.clone(), turn);
         // A turn marks one reply after the other, so nobody misses the place meanwhile.
         let Some(mut place) = self.lock().remove(&key) else { return false };
-        let before = place.replies.len();
-        place.replies.push_str(&record.request);
-        place.replies.push('\n');
-        let mark = Mark { build: record.build, replies: &place.replies };
-        let bytes = mark.encode(id, place.number, turn, place.at);
-        let written = bytes.is_some_and(|bytes| write_at(&self.file, &bytes, offset(place.number, turn)));
+        place.marked.push(record.clone());
+        let written = self.put(id, turn, &place).unwrap_or(false);
         if !written {
-            place.replies.truncate(before);
+            place.marked.pop();
         }
         self.lock().insert(key, place);
         written
+    }
+
+    fn put(&self, id: &ConversationId, turn: TurnNumber, place: &Place) -> Result<bool, Error> {
+        let offset = offset(place.number, turn);
+        let mut bytes = [0; PLACE];
+        if read_at(&self.file, &mut bytes, offset)?
+            && Mark::decode(&bytes, id, place.number).is_some_and(|mark| mark.turn > turn.0)
+        {
+            // Another process has taken the turn over and gone on.
+            return Ok(false);
+        }
+        let replies: String = place.marked.iter().flat_map(|record| [&*record.request, "\n"]).collect();
+        let build = place.marked.first().map_or(0, |record| record.build);
+        let mark = Mark { turn: turn.0, at: place.at.as_micros(), build, replies: &replies };
+        let Some(bytes) = mark.encode(id, place.number) else { return Ok(false) };
+        write_at(&self.file, &bytes, offset).map(|()| true)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<(ConversationId, TurnNumber), Place>> {
@@ -111,19 +128,32 @@ impl Marks {
     }
 }
 
+/// Opens the file of marks, if there is one.
+pub(super) fn existing(path: &Path, write: bool) -> Result<Option<File>, StoreError> {
+    match File::options().read(true).write(write).open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unavailable(path, &error)),
+    }
+}
+
+fn unavailable(path: &Path, error: &Error) -> StoreError {
+    StoreError::Unavailable(format!("{}: {error}", path.display()))
+}
+
 /// What the turn of conversation `number` that was accepted `at` has marked, as records of its journal.
 pub(super) fn records(
     file: &File,
-    id: &ConversationId,
-    number: i64,
+    (id, number): (&ConversationId, i64),
     turn: TurnNumber,
     at: Timestamp,
-) -> Vec<JournalRecord> {
+) -> Result<Vec<JournalRecord>, StoreError> {
     let mut place = [0; PLACE];
-    if !read_at(file, &mut place, offset(number, turn)) {
-        return Vec::new();
+    if !read_at(file, &mut place, offset(number, turn)).map_err(|error| failed(&error))? {
+        return Ok(Vec::new());
     }
-    let Some(mark) = Mark::decode(&place, id, number, turn, at) else { return Vec::new() };
+    let mark = Mark::decode(&place, id, number).filter(|mark| (mark.turn, mark.at) == (turn.0, at.as_micros()));
+    let Some(mark) = mark else { return Ok(Vec::new()) };
     let record = |reply: &str| JournalRecord {
         key: StepKey::root().child(SPEAKING).child(reply),
         kind: SPEAKING.into(),
@@ -132,12 +162,32 @@ pub(super) fn records(
         at,
         build: mark.build,
     };
-    mark.replies.lines().map(record).collect()
+    Ok(mark.replies.lines().map(record).collect())
+}
+
+/// Wipes what a conversation has in the file.
+pub(super) fn wipe(file: &File, id: &ConversationId, number: i64) -> Result<(), StoreError> {
+    let mut place = [0; PLACE];
+    for offset in [offset(number, TurnNumber(0)), offset(number, TurnNumber(1))] {
+        if read_at(file, &mut place, offset).map_err(|error| failed(&error))?
+            && Mark::decode(&place, id, number).is_some()
+        {
+            write_at(file, &[0; PLACE], offset).map_err(|error| failed(&error))?;
+        }
+    }
+    Ok(())
+}
+
+fn failed(error: &Error) -> StoreError {
+    StoreError::Unavailable(format!("the marks of replies: {error}"))
 }
 
 /// What a place says.
 #[derive(Debug, PartialEq)]
 struct Mark<'p> {
+    turn: u64,
+    /// When its message was accepted, in microseconds.
+    at: i64,
     build: u64,
     /// Each with the end of its line.
     replies: &'p str,
@@ -145,63 +195,61 @@ struct Mark<'p> {
 
 impl<'p> Mark<'p> {
     /// None where it has no room.
-    fn encode(&self, id: &ConversationId, number: i64, turn: TurnNumber, at: Timestamp) -> Option<[u8; PLACE]> {
+    fn encode(&self, id: &ConversationId, number: i64) -> Option<[u8; PLACE]> {
         let mut place = [0; PLACE];
         let (sum, body) = place.split_first_chunk_mut::<8>()?;
         let (head, ids) = body.split_at_mut_checked(IDS - 8)?;
-        let words = [turn.0, at.as_micros().cast_unsigned(), self.build];
+        let words = [self.turn, self.at.cast_unsigned(), self.build];
         head.as_chunks_mut::<8>().0.iter_mut().zip(words).for_each(|(to, word)| *to = word.to_le_bytes());
         ids.get_mut(..self.replies.len())?.copy_from_slice(self.replies.as_bytes());
         *sum = codec::checksum(id.as_str(), number.cast_unsigned(), body).to_le_bytes();
         Some(place)
     }
 
-    /// None where the place is another turn's, or damaged.
-    fn decode(
-        place: &'p [u8; PLACE],
-        id: &ConversationId,
-        number: i64,
-        turn: TurnNumber,
-        at: Timestamp,
-    ) -> Option<Self> {
+    /// None where the place is empty, damaged or of another conversation.
+    fn decode(place: &'p [u8; PLACE], id: &ConversationId, number: i64) -> Option<Self> {
         let (sum, body) = place.split_first_chunk::<8>()?;
         if u64::from_le_bytes(*sum) != codec::checksum(id.as_str(), number.cast_unsigned(), body) {
             return None;
         }
         let (head, ids) = body.split_at_checked(IDS - 8)?;
-        let [of, accepted, build] = head.as_chunks::<8>().0 else { return None };
-        if (u64::from_le_bytes(*of), i64::from_le_bytes(*accepted)) != (turn.0, at.as_micros()) {
-            return None;
-        }
+        let [turn, at, build] = head.as_chunks::<8>().0 else { return None };
         let replies = std::str::from_utf8(ids).ok()?.trim_end_matches('\0');
-        Some(Self { build: u64::from_le_bytes(*build), replies })
+        let (turn, build) = (u64::from_le_bytes(*turn), u64::from_le_bytes(*build));
+        Some(Self { turn, at: i64::from_le_bytes(*at), build, replies })
     }
 }
 
-/// Turns of one conversation follow one another; the place of the one before is left as it is, for it may have been broken off.
+/// Turns that follow one another have different places: the one before may have been broken off. The writer sees to it that no
+/// two open turns share one ([`super::writer`]).
 fn offset(number: i64, turn: TurnNumber) -> u64 {
     number.cast_unsigned().wrapping_mul(2).wrapping_add(turn.0 % 2).wrapping_mul(PLACE as u64)
 }
 
+/// False where the file ends before.
 #[cfg(unix)]
-fn read_at(file: &File, place: &mut [u8], offset: u64) -> bool {
-    std::os::unix::fs::FileExt::read_exact_at(file, place, offset).is_ok()
+fn read_at(file: &File, place: &mut [u8], offset: u64) -> Result<bool, Error> {
+    match std::os::unix::fs::FileExt::read_exact_at(file, place, offset) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(unix)]
-fn write_at(file: &File, place: &[u8], offset: u64) -> bool {
-    std::os::unix::fs::FileExt::write_all_at(file, place, offset).is_ok()
+fn write_at(file: &File, place: &[u8], offset: u64) -> Result<(), Error> {
+    std::os::unix::fs::FileExt::write_all_at(file, place, offset)
 }
 
 /// Other systems have no write at a place that leaves everybody else's place alone.
 #[cfg(not(unix))]
-fn read_at(_: &File, _: &mut [u8], _: u64) -> bool {
-    false
+fn read_at(_: &File, _: &mut [u8], _: u64) -> Result<bool, Error> {
+    Ok(false)
 }
 
 #[cfg(not(unix))]
-fn write_at(_: &File, _: &[u8], _: u64) -> bool {
-    false
+fn write_at(_: &File, _: &[u8], _: u64) -> Result<(), Error> {
+    Err(ErrorKind::Unsupported.into())
 }
 
 #[cfg(test)]

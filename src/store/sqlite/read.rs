@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs::File,
     path::Path,
     sync::Arc,
 };
@@ -228,7 +227,7 @@ pub(super) fn unfinished(connection: &Connection, id: &ConversationId, marked: &
         let Some(head) = head(connection, id)?.filter(|head| !head.open.is_empty()) else { return Ok(Vec::new()) };
         let mut messages = messages(connection, id, head.number)?;
         let mut found = Vec::new();
-        let marked = File::open(marked).ok();
+        let marked = marks::existing(marked, false)?;
         for (turn, accepted) in head.open {
             let inbound = messages.remove(&turn);
             let inbound =
@@ -236,12 +235,20 @@ pub(super) fn unfinished(connection: &Connection, id: &ConversationId, marked: &
             let mut journal = journal(connection, id, head.number, turn)?;
             if let Some(marked) = &marked {
                 let (turn, accepted) = (TurnNumber(turn), Timestamp::from_micros(accepted));
-                merge_journal(&mut journal, marks::records(marked, id, head.number, turn, accepted));
+                merge_journal(&mut journal, marks::records(marked, (id, head.number), turn, accepted)?);
             }
             found.push(Unfinished { turn: TurnNumber(turn), inbound, journal });
         }
         Ok(found)
     })
+}
+
+/// Takes a conversation out of the file of marks.
+pub(super) fn wipe_marks(connection: &Connection, id: &ConversationId, marked: &Path) -> Read<()> {
+    let Some(marked) = marks::existing(marked, true)? else { return Ok(()) };
+    let sql = "SELECT number FROM conversations WHERE id = ?1";
+    let number = connection.query_row(sql, [id.as_str()], |row| row.get(0)).optional().map_err(driver)?;
+    number.map_or(Ok(()), |number| marks::wipe(&marked, id, number))
 }
 
 pub(super) fn waiting(connection: &Connection) -> Read<Vec<ConversationId>> {

@@ -138,7 +138,7 @@ fn a_newer_or_foreign_file_is_left_alone() {
     drop(files.open("a.db"));
     Connection::open(files.path("a.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let refused = SqliteStore::open(&files.path("a.db"), false).err().unwrap();
-    assert!(matches!(refused, StoreError::TooNew { found: 99, known: 4 }), "{refused}");
+    assert!(matches!(refused, StoreError::TooNew { found: 99, known: 5 }), "{refused}");
     Connection::open(files.path("b.db")).unwrap().execute_batch("CREATE TABLE events (id INTEGER)").unwrap();
     let refused = SqliteStore::open(&files.path("b.db"), false).err().unwrap();
     assert!(matches!(refused, StoreError::Unsupported { .. }), "{refused}");
@@ -313,8 +313,14 @@ async fn a_file_that_somebody_holds_for_too_long_is_told() {
     let receipts = Arc::<Receipts>::default();
     let theirs = receipts.clone();
     let thread = std::thread::spawn(move || writer::run(&writer, waiting, &theirs));
-    let hurried =
-        SqliteStore { jobs: Some(jobs), writer: Some(thread), readers: store.readers.clone(), receipts, marks: None };
+    let hurried = SqliteStore {
+        jobs: Some(jobs),
+        writer: Some(thread),
+        readers: store.readers.clone(),
+        receipts,
+        marks: None,
+        marked: store.marked.clone(),
+    };
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = hurried.accept(message("c", "m", 1)).await.unwrap_err();

@@ -81,8 +81,8 @@ pub(super) enum Done {
 
 /// What became of a message.
 pub(super) enum Seen {
-    /// Also the number of its conversation.
-    New(TurnNumber, i64),
+    /// Also the number of its conversation, unless an open turn has its place among the marks.
+    New(TurnNumber, Option<i64>),
     Open(TurnNumber),
     Answered(TurnNumber),
 }
@@ -276,12 +276,14 @@ impl<'c> Writer<'c> {
             };
             self.inbox_put.execute(params![number, mark, Unsigned(turn), at.as_micros(), packed])?;
         }
+        let mut shared = false;
         self.heads.change(id, |head| {
+            shared = head.open.iter().any(|(open, _)| open % 2 == turn % 2);
             head.turns = turn;
             head.open.push((turn, at.as_micros()));
             head.touch(at);
         });
-        Ok(Ok(Done::Seen(Seen::New(TurnNumber(turn), number))))
+        Ok(Ok(Done::Seen(Seen::New(TurnNumber(turn), (!shared).then_some(number)))))
     }
 
     /// What the message is that has the mark of this key. When it is too long ago to be the same one, the mark is free

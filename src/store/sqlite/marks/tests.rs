@@ -6,8 +6,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::store::{
-    Store, TurnJournal,
-    contract::{message, talk},
+    Store, TurnJournal, Version,
+    contract::{batch, message, talk},
     sqlite::SqliteStore,
 };
 
@@ -84,14 +84,21 @@ async fn a_mark_is_of_its_turn_alone() {
         store.journal(&world.id, TurnNumber(turn), vec![mark(&format!("{turn}/r0"))]).await.unwrap();
     }
     assert_eq!(world.spoken(&store).await, [(1, "1/r0".to_owned()), (2, "2/r0".to_owned())]);
+    for turn in 1..=2 {
+        let batch = batch(&message("c", &format!("m{turn}"), 1), TurnNumber(turn));
+        store.append(&world.id, Version(turn - 1), batch).await.unwrap();
+    }
     drop(store);
     let store = world.open();
     for turn in 3..=4 {
         store.accept(message("c", &format!("m{turn}"), turn)).await.unwrap();
     }
     store.journal(&world.id, TurnNumber(3), vec![mark("3/r0")]).await.unwrap();
-    let spoken = world.spoken(&store).await;
-    assert_eq!(spoken.last(), Some(&(3, "3/r0".to_owned())), "the fourth has said nothing, whatever its place says");
+    assert_eq!(
+        world.spoken(&store).await,
+        [(3, "3/r0".to_owned())],
+        "the fourth has said nothing, whatever its place says"
+    );
     assert_eq!(world.rows(), 0);
 }
 
@@ -115,13 +122,74 @@ async fn what_has_no_room_and_what_must_reach_the_disk_is_in_the_journal() {
     store.accept(message("c", "m1", 1)).await.unwrap();
     store.journal(&world.id, TurnNumber(1), vec![mark("1/r0")]).await.unwrap();
     assert_eq!((world.rows(), world.spoken(&store).await.len()), (1, 1));
+}
 
+#[tokio::test]
+async fn a_stored_turn_tells_what_it_marked() {
     let world = World::new();
-    std::fs::create_dir_all(path(&world.database())).unwrap();
+    let store = world.open();
+    let inbound = message("c", "m1", 1);
+    store.accept(inbound.clone()).await.unwrap();
+    store.journal(&world.id, TurnNumber(1), vec![mark("1/r0")]).await.unwrap();
+    store.append(&world.id, Version(0), batch(&inbound, TurnNumber(1))).await.unwrap();
+    let turns = store.turns(&world.id).await.unwrap();
+    assert_eq!(TurnJournal::spoken(&turns[0].journal).map(|id| &**id).collect::<Vec<_>>(), ["1/r0"]);
+    assert_eq!(world.rows(), 0);
+}
+
+#[tokio::test]
+async fn no_turn_takes_the_place_of_another() {
+    let world = World::new();
+    let (here, there) = (world.open(), world.open());
+    for turn in 1..=3 {
+        here.accept(message("c", &format!("m{turn}"), turn)).await.unwrap();
+    }
+    for turn in [1, 3] {
+        here.journal(&world.id, TurnNumber(turn), vec![mark(&format!("{turn}/r0"))]).await.unwrap();
+    }
+    assert_eq!(world.rows(), 1, "the first is open still, so the third is in the journal");
+    assert_eq!(world.spoken(&here).await, [(1, "1/r0".to_owned()), (3, "3/r0".to_owned())]);
+
+    // The other process stores all three and goes on; this one has not noticed.
+    for turn in 1..=3 {
+        let batch = batch(&message("c", &format!("m{turn}"), 1), TurnNumber(turn));
+        there.append(&world.id, Version(turn - 1), batch).await.unwrap();
+    }
+    for turn in 4..=5 {
+        there.accept(message("c", &format!("m{turn}"), turn)).await.unwrap();
+    }
+    there.journal(&world.id, TurnNumber(5), vec![mark("5/r0")]).await.unwrap();
+    assert_eq!(world.rows(), 1);
+    here.journal(&world.id, TurnNumber(1), vec![mark("1/r1")]).await.unwrap();
+    assert_eq!((world.rows(), world.spoken(&here).await), (2, vec![(5, "5/r0".to_owned())]));
+}
+
+#[tokio::test]
+async fn marks_that_cannot_be_read_are_not_taken_for_none() {
+    let world = World::new();
+    let store = world.open();
+    store.accept(message("c", "m1", 1)).await.unwrap();
+    std::fs::remove_file(path(&world.database())).unwrap();
+    assert_eq!(world.spoken(&store).await, []);
+    std::fs::create_dir(path(&world.database())).unwrap();
+    let error = store.unfinished(&world.id).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+    let error = SqliteStore::open(&world.database(), false).err().unwrap();
+    assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("talks.db-speaking")), "{error}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn marks_lie_beside_the_file_and_not_beside_a_link_to_it() {
+    let world = World::new();
     let store = world.open();
     store.accept(message("c", "m1", 1)).await.unwrap();
     store.journal(&world.id, TurnNumber(1), vec![mark("1/r0")]).await.unwrap();
-    assert_eq!((world.rows(), world.spoken(&store).await.len()), (1, 1));
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("link.db");
+    std::os::unix::fs::symlink(world.database(), &link).unwrap();
+    let linked = SqliteStore::open(&link, false).unwrap();
+    assert_eq!(world.spoken(&linked).await, [(1, "1/r0".to_owned())]);
 }
 
 #[tokio::test]
@@ -133,7 +201,11 @@ async fn turns_that_are_stored_or_erased_leave_nothing_in_memory() {
     assert!(marks.lock().is_empty());
     store.accept(message("c", "m2", 2)).await.unwrap();
     store.accept(message("d", "m1", 2)).await.unwrap();
+    store.journal(&world.id, TurnNumber(2), vec![mark("2/r0")]).await.unwrap();
+    let written = |world: &World| std::fs::read(path(&world.database())).unwrap().iter().any(|byte| *byte != 0);
+    assert!(written(&world));
     store.erase(&world.id).await.unwrap();
+    assert!(!written(&world), "nothing of it is left in the file");
     assert_eq!(marks.lock().keys().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["d"]);
     for n in 0..limits::STORE_MARKS {
         marks.accepted(format!("c{n}").into(), TurnNumber(1), 1, Timestamp::default());
@@ -161,19 +233,18 @@ proptest! {
         replies in proptest::collection::vec("[a-z0-9/.]{1,24}\n", 0..4),
         flip in proptest::option::of((0..PLACE, 1..=u8::MAX)),
     ) {
-        let (id, turn, at) = (ConversationId::from("c"), TurnNumber(turn), Timestamp::from_micros(at));
-        let replies = replies.concat();
-        let mark = Mark { build, replies: &replies };
-        let Some(mut place) = mark.encode(&id, 1, turn, at) else {
+        let (id, replies) = (ConversationId::from("c"), replies.concat());
+        let mark = Mark { turn, at, build, replies: &replies };
+        let Some(mut place) = mark.encode(&id, 1) else {
             prop_assert!(mark.replies.len() > PLACE - IDS);
             return Ok(());
         };
         if let Some((at, bits)) = flip {
             place[at] ^= bits;
         }
-        let found = Mark::decode(&place, &id, 1, turn, at);
+        let found = Mark::decode(&place, &id, 1);
         prop_assert_eq!(found, flip.is_none().then_some(mark));
-        prop_assert_eq!(Mark::decode(&place, &"d".into(), 1, turn, at), None);
-        prop_assert_eq!(Mark::decode(&[0; PLACE], &id, 1, turn, at), None);
+        prop_assert_eq!(Mark::decode(&place, &"d".into(), 1), None);
+        prop_assert_eq!(Mark::decode(&[0; PLACE], &id, 1), None);
     }
 }
