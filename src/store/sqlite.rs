@@ -126,7 +126,7 @@ impl SqliteStore {
         let idle = Mutex::new(vec![schema::open_reader(path)?]);
         let readers = Readers { path: path.to_owned(), idle, places: Semaphore::new(limits::STORE_READERS) };
         let marked = Arc::<Path>::from(marks::path(path));
-        let marks = if full { marks::existing(&marked, false).map(|_| None) } else { Marks::open(&marked) }?;
+        let marks = if full { marks::existing(&marked, false).map(|_| None) } else { Marks::open(&marked, path) }?;
         Ok(Self { jobs: Some(jobs), writer: Some(writer), readers: Arc::new(readers), receipts, marks, marked })
     }
 
@@ -215,18 +215,15 @@ impl SqliteStore {
     }
 
     async fn erase_all(&self, id: ConversationId) -> Result<(), StoreError> {
-        self.forget(&id);
         let (of, marked) = (id.clone(), self.marked.clone());
-        self.read(move |connection| read::wipe_marks(connection, &of, &marked)).await?;
+        let place = self.read(move |connection| read::place_of_marks(connection, &of, &marked)).await?;
         self.write(Work::Erase { id: id.clone() }).await?;
-        // Of a turn that was accepted meanwhile.
-        self.forget(&id);
-        Ok(())
-    }
-
-    fn forget(&self, id: &ConversationId) {
         if let Some(marks) = &self.marks {
-            marks.erased(id);
+            marks.erased(&id);
+        }
+        match place {
+            Some((marked, number)) => self.read(move |_| marks::wipe(&marked, &id, number)).await,
+            None => Ok(()),
         }
     }
 

@@ -58,21 +58,30 @@ struct Place {
 }
 
 impl Marks {
-    /// Opens the file, and makes it where it is missing. None where the system has no writes at a place.
-    pub(super) fn open(path: &Path) -> Result<Option<Self>, StoreError> {
+    /// Opens the file, and makes it where it is missing, for those who may write the database. None where this process cannot write it, and
+    /// where the system has no writes at a place.
+    pub(super) fn open(path: &Path, database: &Path) -> Result<Option<Self>, StoreError> {
         if !cfg!(unix) {
             return Ok(None);
         }
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
-        let file = file.map_err(|error| unavailable(path, &error))?;
-        Ok(Some(Self { file, open: Mutex::default() }))
+        let file = match File::options().read(true).write(true).open(path) {
+            Ok(file) => Some(file),
+            Err(error) if error.kind() == ErrorKind::NotFound => made(path, database),
+            // Whoever cannot write it must be able to read it.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => existing(path, false).map(|_| None)?,
+            Err(error) => return Err(unavailable(path, &error)),
+        };
+        Ok(file.map(|file| Self { file, open: Mutex::default() }))
     }
 
     /// A turn may speak from now on, and its place is nobody else's.
     pub(super) fn accepted(&self, id: ConversationId, turn: TurnNumber, number: i64, at: Timestamp) {
         let mut open = self.lock();
         if open.len() >= limits::STORE_MARKS {
-            // Turns that were never stored. The others lose the short way and nothing else.
+            // Turns that were never stored, most of them. The others lose the short way and nothing else.
+            open.retain(|_, place| !place.marked.is_empty());
+        }
+        if open.len() >= limits::STORE_MARKS {
             open.clear();
         }
         open.insert((id, turn), Place { number, at, marked: Vec::new() });
@@ -111,9 +120,10 @@ impl Marks {
         let offset = offset(place.number, turn);
         let mut bytes = [0; PLACE];
         if read_at(&self.file, &mut bytes, offset)?
-            && Mark::decode(&bytes, id, place.number).is_some_and(|mark| mark.turn > turn.0)
+            && (accepted(&bytes) > place.at.as_micros()
+                || Mark::decode(&bytes, id, place.number).is_some_and(|mark| mark.turn > turn.0))
         {
-            // Another process has taken the turn over and gone on.
+            // Another process has taken the turn over and gone on, or has erased the conversation and given its number away.
             return Ok(false);
         }
         let replies: String = place.marked.iter().flat_map(|record| [&*record.request, "\n"]).collect();
@@ -126,6 +136,21 @@ impl Marks {
     fn lock(&self) -> MutexGuard<'_, HashMap<(ConversationId, TurnNumber), Place>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Makes the file, with the mode and the owner of the database, as its log has them: everybody who may write one must be able to write the other.
+fn made(path: &Path, database: &Path) -> Option<File> {
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(path).ok()?;
+    if let Ok(of) = std::fs::metadata(database) {
+        let _ = file.set_permissions(of.permissions());
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::{MetadataExt, fchown};
+            // Only the owner of everything may give a file away; nobody else has to.
+            let _ = fchown(&file, Some(of.uid()), Some(of.gid()));
+        }
+    }
+    Some(file)
 }
 
 /// Opens the file of marks, if there is one.
@@ -218,6 +243,11 @@ impl<'p> Mark<'p> {
         let (turn, build) = (u64::from_le_bytes(*turn), u64::from_le_bytes(*build));
         Some(Self { turn, at: i64::from_le_bytes(*at), build, replies })
     }
+}
+
+/// When the message of whoever wrote a place was accepted, in microseconds.
+fn accepted(place: &[u8; PLACE]) -> i64 {
+    place.as_chunks::<8>().0.get(2).copied().map_or(0, i64::from_le_bytes)
 }
 
 /// Turns that follow one another have different places: the one before may have been broken off. The writer sees to it that no

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    fs::File,
     path::Path,
     sync::Arc,
 };
@@ -243,12 +244,12 @@ pub(super) fn unfinished(connection: &Connection, id: &ConversationId, marked: &
     })
 }
 
-/// Takes a conversation out of the file of marks.
-pub(super) fn wipe_marks(connection: &Connection, id: &ConversationId, marked: &Path) -> Read<()> {
-    let Some(marked) = marks::existing(marked, true)? else { return Ok(()) };
+/// Where a conversation has its marks, for wiping them: the file and its number. None where there is nothing to wipe.
+pub(super) fn place_of_marks(connection: &Connection, id: &ConversationId, marked: &Path) -> Read<Option<(File, i64)>> {
+    let Some(marked) = marks::existing(marked, true)? else { return Ok(None) };
     let sql = "SELECT number FROM conversations WHERE id = ?1";
     let number = connection.query_row(sql, [id.as_str()], |row| row.get(0)).optional().map_err(driver)?;
-    number.map_or(Ok(()), |number| marks::wipe(&marked, id, number))
+    Ok(number.map(|number| (marked, number)))
 }
 
 pub(super) fn waiting(connection: &Connection) -> Read<Vec<ConversationId>> {

@@ -180,6 +180,32 @@ async fn marks_that_cannot_be_read_are_not_taken_for_none() {
 
 #[cfg(unix)]
 #[tokio::test]
+async fn whoever_may_write_the_database_may_write_its_marks() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new();
+    drop(world.open());
+    let marks = path(&world.database());
+    std::fs::remove_file(&marks).unwrap();
+    std::fs::set_permissions(world.database(), std::fs::Permissions::from_mode(0o664)).unwrap();
+    drop(world.open());
+    assert_eq!(std::fs::metadata(marks).unwrap().permissions().mode() & 0o777, 0o664);
+}
+
+#[tokio::test]
+async fn a_number_that_was_given_away_keeps_its_new_marks() {
+    let world = World::new();
+    let (here, there) = (world.open(), world.open());
+    here.accept(message("c", "m1", 1)).await.unwrap();
+    there.erase(&world.id).await.unwrap();
+    there.accept(message("d", "m1", 2)).await.unwrap();
+    there.journal(&"d".into(), TurnNumber(1), vec![mark("1/r0")]).await.unwrap();
+    assert!(here.journal(&world.id, TurnNumber(1), vec![mark("1/r0")]).await.is_err(), "it is erased");
+    let kept = there.unfinished(&"d".into()).await.unwrap();
+    assert_eq!(TurnJournal::spoken(&kept[0].journal).count(), 1);
+}
+
+#[cfg(unix)]
+#[tokio::test]
 async fn marks_lie_beside_the_file_and_not_beside_a_link_to_it() {
     let world = World::new();
     let store = world.open();
@@ -207,10 +233,12 @@ async fn turns_that_are_stored_or_erased_leave_nothing_in_memory() {
     store.erase(&world.id).await.unwrap();
     assert!(!written(&world), "nothing of it is left in the file");
     assert_eq!(marks.lock().keys().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["d"]);
+    store.journal(&"d".into(), TurnNumber(1), vec![mark("1/r0")]).await.unwrap();
     for n in 0..limits::STORE_MARKS {
         marks.accepted(format!("c{n}").into(), TurnNumber(1), 1, Timestamp::default());
     }
-    assert_eq!(marks.lock().len(), 1, "those before the limit were given up");
+    assert_eq!(marks.lock().len(), 2, "those before the limit were given up");
+    assert_eq!(marks.take(&"d".into(), TurnNumber(1)).len(), 1, "but not what has been marked");
 }
 
 #[tokio::test]
