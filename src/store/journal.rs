@@ -93,6 +93,12 @@ pub trait Journal: Send + Sync {
 /// The kind of the mark that [`Journal::speaking`] leaves.
 pub(super) const SPEAKING: &str = "speaking";
 
+/// The mark of a reply.
+pub(super) fn speaking(reply_id: &str, at: Timestamp, build: u64) -> JournalRecord {
+    let key = StepKey::root().child(SPEAKING).child(reply_id);
+    JournalRecord { key, kind: SPEAKING.into(), request: reply_id.into(), outcome: None, at, build }
+}
+
 /// The kind of a list of tools that a model is offered. It matters once an answer to the offer is recorded, and travels with that.
 pub(crate) const OFFERED: &str = "tools";
 
@@ -246,9 +252,8 @@ impl TurnJournal {
     }
 
     async fn mark(&self, reply_id: &str) -> Result<(), StoreError> {
-        let key = StepKey::root().child(SPEAKING).child(reply_id);
-        let record = self.record(&key, SPEAKING, reply_id);
-        if self.lock().known.contains_key(&key) {
+        let record = speaking(reply_id, self.clock.now(), self.build);
+        if self.lock().known.contains_key(&record.key) {
             return Ok(());
         }
         if self.lock().pending.iter().all(|pending| *pending.kind == *OFFERED) {
@@ -257,7 +262,7 @@ impl TurnJournal {
         } else {
             self.flush(Some(record.clone())).await?;
         }
-        self.lock().known.insert(key, Known { record, effect: None });
+        self.lock().known.insert(record.key.clone(), Known { record, effect: None });
         Ok(())
     }
 }

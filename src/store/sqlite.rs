@@ -179,9 +179,9 @@ impl SqliteStore {
     }
 
     async fn append_batch(&self, batch: Result<Box<Appended>, StoreError>) -> Result<Version, StoreError> {
-        let batch = batch?;
+        let work = Work::Append(batch?);
         failpoint::hit("C19");
-        let done = self.write(Work::Append(batch)).await?;
+        let done = self.write(work).await?;
         failpoint::hit("C21");
         match done {
             Done::Version(version) => Ok(version),

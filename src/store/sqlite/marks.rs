@@ -1,17 +1,15 @@
 //! Marks of replies that are about to be shown: one small write beside the database instead of a transaction in it.
 //!
-//! A mark stands between a model's first word and the user, so it must not wait for a commit, and a transaction for every reply that is
-//! streamed would cost more than all else that is stored of it. The file next to the database (its name ends in `-speaking`) has two places
-//! for each conversation, for its turns in turn, and a place is rewritten by the turn after the next: the file grows with the
-//! conversations and not with what is said. A place counts only for the turn that wrote it, by its number and by when its message was accepted, so
-//! nothing is ever cleaned up, and a file that belongs to another database says nothing.
+//! A mark stands between a model's first word and the user, so it does not wait for a commit. The file next to the database (its name
+//! ends in `-speaking`) has two places for each conversation, used by its turns alternately: it grows with the conversations and not
+//! with what is said. A place counts only for the turn that wrote it, by its number and by when its message was accepted. So nothing has to
+//! be cleaned up but what is erased, and a file that belongs to another database says nothing.
 //!
 //! When the turn is stored, its marks are stored with it as records of its journal, for a replay wants to know them.
 //!
-//! What has been written outlives the process, as a commit does with `synchronous = NORMAL`; after a loss of power either may be missing, each by
-//! itself. Where every commit is forced to the disk,
-//! for ids that have no room, where answers that the turn has had must be stored along with it, and where the place
-//! is another's, a mark is a record of the journal as any other.
+//! What has been written outlives the process, as a commit does with `synchronous = NORMAL`; after a loss of power either may be
+//! missing, each by itself. A mark is a record of the journal as any other where every commit is forced to the disk, where its id
+//! has no room, where answers that the turn has had must be stored along with it, and where its place is another turn's.
 
 use std::{
     collections::HashMap,
@@ -24,9 +22,11 @@ use std::{
 use segue_engine::{conversation::codec, ids::ConversationId, time::Timestamp};
 
 use crate::{
-    cx::StepKey,
     limits,
-    store::{JournalRecord, StoreError, TurnNumber, journal::SPEAKING},
+    store::{
+        JournalRecord, StoreError, TurnNumber,
+        journal::{SPEAKING, speaking},
+    },
 };
 
 /// Bytes of one place: sum, turn, time of acceptance and build of eight bytes each, then the ids of replies, one in a line, and zeros.
@@ -179,15 +179,7 @@ pub(super) fn records(
     }
     let mark = Mark::decode(&place, id, number).filter(|mark| (mark.turn, mark.at) == (turn.0, at.as_micros()));
     let Some(mark) = mark else { return Ok(Vec::new()) };
-    let record = |reply: &str| JournalRecord {
-        key: StepKey::root().child(SPEAKING).child(reply),
-        kind: SPEAKING.into(),
-        request: reply.into(),
-        outcome: None,
-        at,
-        build: mark.build,
-    };
-    Ok(mark.replies.lines().map(record).collect())
+    Ok(mark.replies.lines().map(|reply| speaking(reply, at, mark.build)).collect())
 }
 
 /// Wipes what a conversation has in the file.

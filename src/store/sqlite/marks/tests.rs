@@ -14,14 +14,7 @@ use crate::store::{
 const BUILD: u64 = 7;
 
 fn mark(reply: &str) -> JournalRecord {
-    JournalRecord {
-        key: StepKey::root().child(SPEAKING).child(reply),
-        kind: SPEAKING.into(),
-        request: reply.into(),
-        outcome: None,
-        at: Timestamp::from_micros(5),
-        build: BUILD,
-    }
+    speaking(reply, Timestamp::from_micros(5), BUILD)
 }
 
 /// A database in a folder of its own.
@@ -39,6 +32,14 @@ impl World {
     }
     fn open(&self) -> SqliteStore {
         SqliteStore::open(&self.database(), false).unwrap()
+    }
+    /// One whose first turn is open and has marked its first reply.
+    async fn speaking() -> (Self, SqliteStore) {
+        let world = Self::new();
+        let store = world.open();
+        store.accept(message("c", "m1", 1)).await.unwrap();
+        store.journal(&world.id, TurnNumber(1), vec![mark("1/r0")]).await.unwrap();
+        (world, store)
     }
     /// Rows of the journal.
     fn rows(&self) -> u32 {
@@ -58,10 +59,7 @@ impl World {
 
 #[tokio::test]
 async fn marks_are_found_after_a_crash_and_no_transaction_was_needed() {
-    let world = World::new();
-    let store = world.open();
-    store.accept(message("c", "m1", 1)).await.unwrap();
-    store.journal(&world.id, TurnNumber(1), vec![mark("1/r0")]).await.unwrap();
+    let (world, store) = World::speaking().await;
     store.journal(&world.id, TurnNumber(1), vec![mark("1/r1")]).await.unwrap();
     drop(store);
     assert_eq!(world.rows(), 0);
@@ -126,12 +124,8 @@ async fn what_has_no_room_and_what_must_reach_the_disk_is_in_the_journal() {
 
 #[tokio::test]
 async fn a_stored_turn_tells_what_it_marked() {
-    let world = World::new();
-    let store = world.open();
-    let inbound = message("c", "m1", 1);
-    store.accept(inbound.clone()).await.unwrap();
-    store.journal(&world.id, TurnNumber(1), vec![mark("1/r0")]).await.unwrap();
-    store.append(&world.id, Version(0), batch(&inbound, TurnNumber(1))).await.unwrap();
+    let (world, store) = World::speaking().await;
+    store.append(&world.id, Version(0), batch(&message("c", "m1", 1), TurnNumber(1))).await.unwrap();
     let turns = store.turns(&world.id).await.unwrap();
     assert_eq!(TurnJournal::spoken(&turns[0].journal).map(|id| &**id).collect::<Vec<_>>(), ["1/r0"]);
     assert_eq!(world.rows(), 0);
@@ -207,10 +201,7 @@ async fn a_number_that_was_given_away_keeps_its_new_marks() {
 #[cfg(unix)]
 #[tokio::test]
 async fn marks_lie_beside_the_file_and_not_beside_a_link_to_it() {
-    let world = World::new();
-    let store = world.open();
-    store.accept(message("c", "m1", 1)).await.unwrap();
-    store.journal(&world.id, TurnNumber(1), vec![mark("1/r0")]).await.unwrap();
+    let (world, _store) = World::speaking().await;
     let folder = tempfile::tempdir().unwrap();
     let link = folder.path().join("link.db");
     std::os::unix::fs::symlink(world.database(), &link).unwrap();
@@ -243,10 +234,7 @@ async fn turns_that_are_stored_or_erased_leave_nothing_in_memory() {
 
 #[tokio::test]
 async fn marks_of_another_database_say_nothing() {
-    let world = World::new();
-    let store = world.open();
-    store.accept(message("c", "m1", 1)).await.unwrap();
-    store.journal(&world.id, TurnNumber(1), vec![mark("1/r0")]).await.unwrap();
+    let (world, store) = World::speaking().await;
     drop(store);
     std::fs::remove_file(world.database()).unwrap();
     let store = world.open();
