@@ -10,6 +10,7 @@ mod crowd;
 mod heads;
 mod maintain;
 mod marks;
+mod packed;
 mod read;
 mod schema;
 mod writer;
@@ -270,7 +271,7 @@ fn encode(id: &ConversationId, after: Version, batch: Batch) -> Result<Box<Appen
     };
     let journal = match batch.journal.as_slice() {
         [] => None,
-        records => Some(codec::seal(id.as_str(), number, records, 512 * records.len()).map_err(damaged)?),
+        records => Some(packed::pack(id, number, records).map_err(damaged)?),
     };
     let snapshot = batch.snapshot.map(|snapshot| codec::encode_snapshot(number, &snapshot)).transpose();
     let waits = |reply: &StoredReply| !batch.delivered.contains(&reply.id);

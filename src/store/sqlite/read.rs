@@ -9,12 +9,15 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use segue_engine::{
-    conversation::{Conversation, Event, codec},
+    conversation::{
+        Conversation, Event,
+        codec::{self, CodecError},
+    },
     ids::{ConversationId, MessageId},
     time::Timestamp,
 };
 
-use super::{Unsigned, driver, heads::Head, marks};
+use super::{Unsigned, driver, heads::Head, marks, packed};
 use crate::{
     cx::StepKey,
     limits,
@@ -113,8 +116,12 @@ pub(super) fn load(connection: &Connection, id: &ConversationId) -> Read<Stored>
     })
 }
 
+fn unreadable(id: &ConversationId, number: u64, error: &CodecError) -> StoreError {
+    StoreError::damaged(id, format!("batch {number}: {error}"))
+}
+
 fn events(id: &ConversationId, number: u64, record: &[u8]) -> Read<Vec<Event>> {
-    codec::decode_events(id, number, record).map_err(|e| StoreError::damaged(id, format!("batch {number}: {e}")))
+    codec::decode_events(id, number, record).map_err(|e| unreadable(id, number, &e))
 }
 
 /// The newest events, oldest first; batches are read from the newest until there are enough.
@@ -161,7 +168,7 @@ pub(super) fn latest_turns(
 /// A list that is stored as nothing when it is empty.
 fn list<T: serde::de::DeserializeOwned>(id: &ConversationId, number: u64, record: Option<&[u8]>) -> Read<Vec<T>> {
     let Some(record) = record else { return Ok(Vec::new()) };
-    codec::open(id.as_str(), number, record).map_err(|e| StoreError::damaged(id, format!("batch {number}: {e}")))
+    codec::open(id.as_str(), number, record).map_err(|e| unreadable(id, number, &e))
 }
 
 /// The replies of batch `number`, which answered `turn`: those that its events tell where it stores nothing but that.
@@ -307,7 +314,8 @@ pub(super) fn turns(connection: &Connection, id: &ConversationId) -> Read<Vec<St
                     Some([]) => StoredReply::told(TurnNumber(turn), 0, &events).collect(),
                     stored => list(id, number, stored)?,
                 };
-                let journal = list(id, number, journal)?;
+                let journal = journal.map_or_else(|| Ok(Vec::new()), |journal| packed::unpack(id, number, journal));
+                let journal = journal.map_err(|e| unreadable(id, number, &e))?;
                 Ok(StoredTurn { turn: TurnNumber(turn), inbound, events, replies, journal, trace })
             }))
         })?;

@@ -14,7 +14,7 @@ use crate::{limits, store::StoreError};
 const APPLICATION: i32 = 0x5365_6775;
 
 /// Entry `n` takes a file from version `n` to `n + 1`.
-const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5];
+const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6];
 /// The newest version.
 const KNOWN: u32 = MIGRATIONS.len() as u32;
 
@@ -23,7 +23,8 @@ const KNOWN: u32 = MIGRATIONS.len() as u32;
 ///   name a conversation by its number: rows of conversations that are under way at the same time then lie side by side, and
 ///   a transaction writes a few pages instead of many.
 /// * `inbox`: accepted messages. `mark` is a hash of what makes two messages the same; NULL for one that is like no other.
-/// * `batches`: one row for each turn. `events`, `replies` and `journal` are encoded with a checksum over conversation and version.
+/// * `batches`: one row for each turn. `events`, `replies` and `journal` are encoded with a checksum over conversation and version. A row
+///   lies in one page of 4096 bytes or has one of its own: two of up to 2,037 bytes share one.
 /// * `journal`: records that had to be durable before their turn ended; the others are in `batches`.
 /// * `bodies`: large texts, once in each conversation, so that a conversation can be erased.
 /// * `events`: the view in which other tools find events in the layout of the CALM format's own `events` table. The events
@@ -92,6 +93,9 @@ const V4: &str = "";
 
 /// Marks of replies stand in a file beside the database (`marks.rs`), where a program that knows only the tables before would not look.
 const V5: &str = "";
+
+/// The journal of a batch is written as `packed.rs` says, which a program that knows only the tables before would take for damage.
+const V6: &str = "";
 
 /// Opens the file for writing, and brings its tables to the newest version.
 pub(super) fn open_writer(path: &Path, full: bool) -> Result<Connection, StoreError> {
