@@ -1,5 +1,7 @@
 //! Time as a dependency: whoever needs the time or wants to wait asks a [`Clock`].
 
+mod alarms;
+
 use std::{
     sync::OnceLock,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -53,6 +55,6 @@ impl Clock for SystemClock {
         start().elapsed()
     }
     fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(until.0.saturating_sub(self.elapsed())))
+        Box::pin(alarms::set(until.0.saturating_sub(self.elapsed())))
     }
 }
