@@ -1,7 +1,7 @@
 //! What travels with every call that may wait: deadline, cancellation, and the address of the step.
 
 use std::{
-    fmt,
+    fmt::{self, Write},
     future::Future,
     pin::Pin,
     sync::{
@@ -35,7 +35,15 @@ impl StepKey {
     }
     /// The key one level below.
     pub fn child(&self, part: impl fmt::Display) -> Self {
-        if self.0.is_empty() { Self(part.to_string().into()) } else { Self(format!("{}/{part}", self.0).into()) }
+        // Room for most parts: a key is made for every step.
+        let mut text = String::with_capacity(self.0.len() + 32);
+        if !self.0.is_empty() {
+            text.push_str(&self.0);
+            text.push('/');
+        }
+        // Writing to a text cannot fail.
+        let _ = write!(text, "{part}");
+        Self(text.into())
     }
     /// The key as text.
     pub fn as_str(&self) -> &str {

@@ -28,7 +28,7 @@ use hyper_util::{
 use percent_encoding::percent_decode_str;
 use reqwest::{
     Url,
-    header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderValue, USER_AGENT},
+    header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderMap, HeaderValue, USER_AGENT},
 };
 use rustls::{
     ClientConfig,
@@ -108,6 +108,12 @@ impl Target {
         for (name, value) in [(ACCEPT, "*/*"), (USER_AGENT, AGENT), (ACCEPT_ENCODING, "gzip")] {
             all.entry(name).or_insert(HeaderValue::from_static(value));
         }
+        // Where it is not there, hyper makes it anew for every request of HTTP/1.
+        if let Some(host) = host(&bare).filter(|_| bare.scheme() == "http") {
+            all.entry(HOST).or_insert(host);
+        }
+        // What hyper looks up and adds finds room: each request has a copy of the table, as large as this one.
+        all.reserve(2);
         Self { uri: bare.as_str().parse().ok(), headers: all }
     }
 
@@ -119,6 +125,12 @@ impl Target {
         *request.headers_mut() = self.headers.clone();
         Ok(request)
     }
+}
+
+/// The host as requests of HTTP/1 name it.
+fn host(url: &Url) -> Option<HeaderValue> {
+    let name = url.host_str()?;
+    url.port().map_or_else(|| name.try_into(), |port| format!("{name}:{port}").try_into()).ok()
 }
 
 /// The proof that an address like `https://user:password@host/` holds.

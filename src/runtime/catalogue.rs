@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use segue_engine::project::AgentDef;
+use segue_engine::{ids::AgentName, project::AgentDef};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -95,10 +95,14 @@ pub(super) async fn tools(
 /// Lists that were made, so that the same tools are named, sorted, written down and hashed once and not in every turn. There
 /// are at most as many as steps that call an agent.
 #[derive(Default)]
-pub(super) struct Lists(Mutex<HashMap<String, Made>>);
+pub(super) struct Lists(Mutex<HashMap<AgentName, Vec<Made>>>);
 
-/// What a list was made of, and the list.
-type Made = (Vec<Option<Catalog>>, Arc<Live>);
+/// A list, and what it was made of. An agent's own tools never change; what is reserved depends on the step that calls it.
+struct Made {
+    reserved: Vec<String>,
+    catalogs: Vec<Option<Catalog>>,
+    live: Arc<Live>,
+}
 
 /// A list of tools, and how the record keeps it.
 #[derive(Default)]
@@ -109,16 +113,19 @@ struct Live {
 
 impl Lists {
     /// The list that was made of the same tools.
-    fn get(&self, key: &str, catalogs: &[Option<Catalog>]) -> Option<Arc<Live>> {
+    fn get(&self, agent: &AgentName, reserved: &[String], catalogs: &[Option<Catalog>]) -> Option<Arc<Live>> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (made_of, live) = kept.get(key)?;
-        let equal =
-            made_of.len() == catalogs.len() && made_of.iter().zip(catalogs).all(|(one, other)| same(one, other));
+        let Made { catalogs: of, live, .. } = kept.get(agent)?.iter().find(|made| made.reserved == reserved)?;
+        let equal = of.len() == catalogs.len() && of.iter().zip(catalogs).all(|(one, other)| same(one, other));
         equal.then(|| live.clone())
     }
-    fn keep(&self, key: String, catalogs: Vec<Option<Catalog>>, live: &Arc<Live>) {
+    fn keep(&self, agent: &AgentName, made: Made) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.insert(key, (catalogs, live.clone()));
+        let lists = kept.entry(agent.clone()).or_default();
+        match lists.iter_mut().find(|earlier| earlier.reserved == made.reserved) {
+            Some(earlier) => *earlier = made,
+            None => lists.push(made),
+        }
     }
 }
 
@@ -142,11 +149,9 @@ async fn list(agent: &AgentDef, own: &[Arc<dyn Tool>], reserved: &[String], part
         async move { cx.wait(source?.list(&cx)).await.ok()?.ok() }
     });
     let catalogs: Vec<Option<Catalog>> = futures::future::join_all(listing).await;
-    // An agent's own tools never change; what is reserved depends on the step that calls it.
-    let key = format!("{}/{}", agent.name, reserved.join("/"));
     // What hooks add may be another thing every time.
     let hooked = parts.hooks.get(agent.name.as_str()).is_some_and(|hooks| !matches!(hooks, HookSource::Class));
-    if let Some(live) = parts.lists.get(&key, &catalogs).filter(|_| !hooked) {
+    if let Some(live) = parts.lists.get(&agent.name, reserved, &catalogs).filter(|_| !hooked) {
         return live;
     }
     let mut set = reserved.iter().fold(ToolSet::builder(), |set, name| set.reserve(name.as_str()));
@@ -162,7 +167,7 @@ async fn list(agent: &AgentDef, own: &[Arc<dyn Tool>], reserved: &[String], part
     let record = bodies::body(serde_json::to_string(&listed).unwrap_or_default().into());
     let live = Arc::new(Live { tools, record });
     if !hooked {
-        parts.lists.keep(key, catalogs, &live);
+        parts.lists.keep(&agent.name, Made { reserved: reserved.to_vec(), catalogs, live: live.clone() });
     }
     live
 }

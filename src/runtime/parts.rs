@@ -129,7 +129,7 @@ impl Parts {
     }
     /// Facts for tools that no model sees.
     pub(super) fn metadata(&self, conversation: &Conversation) -> Arc<Map<String, Json>> {
-        let mut metadata = Map::new();
+        let mut metadata = Map::with_capacity(3);
         metadata.insert("sender_id".into(), Json::from(conversation.id.as_str()));
         if let Some(message) = &conversation.latest_message {
             metadata.insert("input_channel".into(), Json::from(&*message.input_channel));

@@ -1,8 +1,11 @@
 //! The JSON of one event, or of a whole answer, as far as anything is read of it. All of it borrows from the event's bytes.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt, marker::PhantomData};
 
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{SeqAccess, Visitor},
+};
 use serde_json::value::RawValue;
 
 /// A string that borrows where it can; serde's derive does not see through `Option<Cow>`.
@@ -10,12 +13,63 @@ use serde_json::value::RawValue;
 #[serde(transparent)]
 pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
+/// A list of hardly ever more than one: a list on the heap would be made for every event, with room for four.
+pub(super) struct Few<T> {
+    first: Option<T>,
+    others: Vec<T>,
+}
+
+impl<T> Few<T> {
+    /// Its item, where it has no other.
+    fn only(&self) -> Option<&T> {
+        self.first.as_ref().filter(|_| self.others.is_empty())
+    }
+}
+
+impl<T> Default for Few<T> {
+    fn default() -> Self {
+        Self { first: None, others: Vec::new() }
+    }
+}
+
+impl<T> IntoIterator for Few<T> {
+    type Item = T;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.first.into_iter().chain(self.others)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Items<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Items<T> {
+            type Value = Few<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Few<T>, A::Error> {
+                let mut few = Few { first: items.next_element()?, others: Vec::new() };
+                while let Some(item) = items.next_element()? {
+                    few.others.push(item);
+                }
+                Ok(few)
+            }
+        }
+
+        from.deserialize_seq(Items(PhantomData))
+    }
+}
+
 #[derive(Deserialize)]
 pub(super) struct Chunk<'a> {
     #[serde(borrow)]
     pub(super) model: Option<Text<'a>>,
     #[serde(borrow)]
-    pub(super) choices: Option<Vec<Choice<'a>>>,
+    pub(super) choices: Option<Few<Choice<'a>>>,
     #[serde(borrow)]
     pub(super) usage: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -25,8 +79,8 @@ pub(super) struct Chunk<'a> {
 impl Chunk<'_> {
     /// Its text, where it brings nothing else and the text stands in its bytes as it is.
     pub(super) fn only_text(&self) -> Option<&str> {
-        let [Choice { index: None | Some(0), delta: Some(piece), message: None, finish_reason: None }] =
-            self.choices.as_deref()?
+        let Choice { index: None | Some(0), delta: Some(piece), message: None, finish_reason: None } =
+            self.choices.as_ref()?.only()?
         else {
             return None;
         };
@@ -58,7 +112,7 @@ pub(super) struct Piece<'a> {
     #[serde(borrow)]
     pub(super) refusal: Option<Text<'a>>,
     #[serde(borrow)]
-    pub(super) tool_calls: Option<Vec<Call<'a>>>,
+    pub(super) tool_calls: Option<Few<Call<'a>>>,
 }
 
 #[derive(Deserialize)]
