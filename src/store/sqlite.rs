@@ -329,8 +329,9 @@ impl Store for SqliteStore {
         if self.marks.as_ref().is_some_and(|marks| marks.write(id, turn, &records)) {
             return Box::pin(std::future::ready(Ok(())));
         }
-        let work = Work::Journal { id: id.clone(), turn, records };
-        Box::pin(async { self.write(work).await.map(drop) })
+        let records = packed::pack(id, turn.0, &records).map_err(|e| StoreError::damaged(id, e));
+        let work = records.map(|records| Work::Journal { id: id.clone(), turn, records });
+        Box::pin(async { self.write(work?).await.map(drop) })
     }
     fn append<'a>(
         &'a self,

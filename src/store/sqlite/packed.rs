@@ -1,7 +1,8 @@
-//! The journal of a batch, as its row holds it: `[[build, [[step, kind, request, outcome, at], ...]], ...]`.
+//! Records of the journal, as a row holds them: `[[build, [[step, kind, request, outcome, at], ...]], ...]`. Those of a batch stand in its row,
+//! and those that are written while their turn runs have a row for each write.
 //!
 //! Names of fields and the build are not written again with every record, so that the rows of two usual turns fit into one page of
-//! the file. Files of earlier versions hold a list of objects, which stays readable.
+//! the file. Files of earlier versions hold a list of objects for a batch, which stays readable.
 
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ impl Serialize for Runs<'_> {
     }
 }
 
-/// Writes the journal of batch `number`.
+/// Writes the journal of batch `number`, or a part of that of turn `number`.
 pub(super) fn pack(id: &ConversationId, number: u64, records: &[JournalRecord]) -> Result<Vec<u8>, CodecError> {
     codec::seal(id.as_str(), number, &Runs(records), USUAL * records.len())
 }

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params, types::ValueRef};
 use segue_engine::{
     conversation::{
         Conversation, Event,
@@ -198,24 +198,30 @@ pub(super) fn replies_to(connection: &Connection, id: &ConversationId, turn: Tur
     Ok(found.into_iter().next().unwrap_or_default())
 }
 
-fn record(row: &Row<'_>) -> rusqlite::Result<JournalRecord> {
+/// The records of a row of the journal. Where the outcome is a blob it holds all of them, as [`packed`] says; in rows of earlier
+/// versions each record has a row of its own.
+fn records(id: &ConversationId, turn: u64, row: &Row<'_>) -> rusqlite::Result<Read<Vec<JournalRecord>>> {
+    if let ValueRef::Blob(records) = row.get_ref(3)? {
+        let records = packed::unpack(id, turn, records);
+        return Ok(records.map_err(|e| StoreError::damaged(id, format!("journal of turn {turn}: {e}"))));
+    }
     let text = |column: usize| row.get::<_, String>(column).map(Arc::<str>::from);
-    Ok(JournalRecord {
+    Ok(Ok(vec![JournalRecord {
         key: StepKey::new(text(0)?),
         kind: text(1)?,
         request: text(2)?,
         outcome: row.get::<_, Option<String>>(3)?.map(Into::into),
         at: Timestamp::from_micros(row.get(4)?),
         build: row.get::<_, Unsigned>(5)?.0,
-    })
+    }]))
 }
 
 fn journal(connection: &Connection, id: &ConversationId, conversation: i64, turn: u64) -> Read<Vec<JournalRecord>> {
     let sql = "SELECT step, kind, request, outcome, at, build FROM journal
                WHERE conversation = ?1 AND turn = ?2 ORDER BY id";
-    let records = rows(connection, id, sql, params![conversation, Unsigned(turn)], |row| record(row).map(Ok))?;
-    let mut merged = Vec::with_capacity(records.len());
-    merge_journal(&mut merged, records);
+    let parts = rows(connection, id, sql, params![conversation, Unsigned(turn)], |row| records(id, turn, row))?;
+    let mut merged = Vec::new();
+    merge_journal(&mut merged, parts.into_iter().flatten().collect());
     Ok(merged)
 }
 

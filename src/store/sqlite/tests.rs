@@ -138,7 +138,7 @@ fn a_newer_or_foreign_file_is_left_alone() {
     drop(files.open("a.db"));
     Connection::open(files.path("a.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let refused = SqliteStore::open(&files.path("a.db"), false).err().unwrap();
-    assert!(matches!(refused, StoreError::TooNew { found: 99, known: 6 }), "{refused}");
+    assert!(matches!(refused, StoreError::TooNew { found: 99, known: 7 }), "{refused}");
     Connection::open(files.path("b.db")).unwrap().execute_batch("CREATE TABLE events (id INTEGER)").unwrap();
     let refused = SqliteStore::open(&files.path("b.db"), false).err().unwrap();
     assert!(matches!(refused, StoreError::Unsupported { .. }), "{refused}");
@@ -174,7 +174,6 @@ async fn a_file_of_the_first_version_is_brought_up_to_date() {
     let files = Files::new();
     let store = files.open("a.db");
     store.accept(message("c", "m1", 1)).await.unwrap();
-    store.journal(&"c".into(), TurnNumber(1), vec![record("a", None), record("b", Some("1"))]).await.unwrap();
     drop(store);
     let columns = "conversation, turn, step, kind, request, outcome, at, build";
     let back = format!(
@@ -184,7 +183,8 @@ async fn a_file_of_the_first_version_is_brought_up_to_date() {
              request TEXT NOT NULL, outcome TEXT, at INTEGER NOT NULL, build INTEGER NOT NULL,
              PRIMARY KEY (conversation, turn, step)
          ) WITHOUT ROWID;
-         INSERT INTO journal SELECT {columns} FROM newer; DROP TABLE newer; DROP TABLE timers; PRAGMA user_version = 1"
+         INSERT INTO journal ({columns}) VALUES (1, 1, 'a', 'tool', 'hash', NULL, 1, -1), (1, 1, 'b', 'tool', 'hash', '1', 1, -1);
+         DROP TABLE newer; DROP TABLE timers; PRAGMA user_version = 1"
     );
     Connection::open(files.path("a.db")).unwrap().execute_batch(&back).unwrap();
     let store = files.open("a.db");
@@ -194,6 +194,26 @@ async fn a_file_of_the_first_version_is_brought_up_to_date() {
     store.journal(&id, TurnNumber(1), vec![record("a", Some("2")), record("b", None)]).await.unwrap();
     let found = store.unfinished(&id).await.unwrap()[0].journal.clone();
     assert_eq!(found, [record("a", Some("2")), record("b", Some("1"))]);
+    // The new ones share a row.
+    let rows =
+        Connection::open(files.path("a.db")).unwrap().query_row("SELECT count(*) FROM journal", [], |row| row.get(0));
+    assert_eq!(rows, Ok(3));
+}
+
+#[tokio::test]
+async fn a_damaged_journal_of_a_running_turn_is_told() {
+    let files = Files::new();
+    let store = files.open("a.db");
+    let id = ConversationId::from("c");
+    for n in 1..=2 {
+        store.accept(message("c", &format!("m{n}"), n)).await.unwrap();
+        store.journal(&id, TurnNumber(n.unsigned_abs()), vec![record("a", Some("1"))]).await.unwrap();
+    }
+    // That of another turn is none of this one, whatever is in it.
+    for journal in ["x'0102'", "(SELECT outcome FROM journal WHERE turn = 1)", "x''"] {
+        files.spoil("a.db", &format!("UPDATE journal SET outcome = {journal} WHERE turn = 2"));
+        assert_eq!(store.unfinished(&id).await.unwrap_err().code(), "S0102", "{journal}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

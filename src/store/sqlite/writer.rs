@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     failpoint, limits,
-    store::{Body, JournalRecord, StoreError, TurnNumber, Version, inbox},
+    store::{Body, StoreError, TurnNumber, Version, inbox},
 };
 
 /// Work, and where its answer goes.
@@ -38,7 +38,7 @@ pub(super) enum Work {
     Journal {
         id: ConversationId,
         turn: TurnNumber,
-        records: Vec<JournalRecord>,
+        records: Vec<u8>,
     },
     Append(Box<Appended>),
     /// Nothing but the receipts that wait.
@@ -162,7 +162,7 @@ impl<'c> Writer<'c> {
             )?,
             journal_put: connection.prepare(
                 "INSERT INTO journal (conversation, turn, step, kind, request, outcome, at, build)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                 VALUES (?1, ?2, '', '', '', ?3, 0, 0)",
             )?,
             snapshot_put: connection
                 .prepare("INSERT OR REPLACE INTO snapshots (conversation, version, snapshot) VALUES (?1, ?2, ?3)")?,
@@ -316,23 +316,12 @@ impl<'c> Writer<'c> {
         Ok(Ok(Found::Forgotten))
     }
 
-    fn journal(&mut self, id: &ConversationId, turn: TurnNumber, records: &[JournalRecord]) -> Outcome {
+    fn journal(&mut self, id: &ConversationId, turn: TurnNumber, records: &[u8]) -> Outcome {
         let number = match self.accepted(id, turn)? {
             Ok(head) => head.number,
             Err(error) => return Ok(Err(error)),
         };
-        for record in records {
-            self.journal_put.execute(params![
-                number,
-                Unsigned(turn.0),
-                record.key.as_str(),
-                &*record.kind,
-                &*record.request,
-                record.outcome.as_deref(),
-                record.at.as_micros(),
-                Unsigned(record.build),
-            ])?;
-        }
+        self.journal_put.execute(params![number, Unsigned(turn.0), records])?;
         Ok(Ok(Done::Nothing))
     }
 
