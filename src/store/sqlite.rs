@@ -138,7 +138,8 @@ impl SqliteStore {
         let (answer, answered) = oneshot::channel();
         let jobs = self.jobs.as_ref().ok_or_else(gone)?;
         jobs.send(Job { work, answer }).await.map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())?
+        let (outcome, _spent) = answered.await.map_err(|_| gone())?;
+        outcome
     }
 
     /// Reads on a thread that may block.

@@ -24,8 +24,11 @@ use crate::{
 /// Work, and where its answer goes.
 pub(super) struct Job {
     pub(super) work: Work,
-    pub(super) answer: oneshot::Sender<Result<Done, StoreError>>,
+    pub(super) answer: oneshot::Sender<Answer>,
 }
+
+/// What came of it, and the work itself: memory is given back cheapest on the side that took it.
+pub(super) type Answer = (Result<Done, StoreError>, Work);
 
 /// What the writer can do.
 pub(super) enum Work {
@@ -107,8 +110,8 @@ pub(super) fn run(connection: &Connection, mut jobs: mpsc::Receiver<Job>, receip
         Ok(writer) => writer,
         Err(error) => {
             let error = driver(error);
-            while let Some(job) = jobs.blocking_recv() {
-                let _ = job.answer.send(Err(error.clone()));
+            while let Some(Job { work, answer }) = jobs.blocking_recv() {
+                let _ = answer.send((Err(error.clone()), work));
             }
             return;
         }
@@ -185,14 +188,14 @@ impl<'c> Writer<'c> {
         if erases {
             maintain::purge_log(self.connection);
         }
-        for (job, outcome) in group.drain(..).zip(outcomes) {
-            match (&job.work, &outcome) {
+        for (Job { work, answer }, outcome) in group.drain(..).zip(outcomes) {
+            match (&work, &outcome) {
                 (Work::Accept { .. }, Ok(Done::Seen(Seen::New(..)))) => failpoint::hit("C04"),
                 (Work::Append(_), Ok(_)) => failpoint::hit("C20"),
                 _ => {}
             }
             // Whoever does not wait any more can read what became of it.
-            let _ = job.answer.send(outcome);
+            let _ = answer.send((outcome, work));
         }
     }
 
