@@ -1,57 +1,58 @@
 //! Calls that are made many times to the same place, in the middle of a turn: those of models.
 //!
-//! They leave through the pool of hyper itself. The general client does the same and more (redirects, proxies, forms) in
-//! layers above it, which cost a turn a fifteenth of its time and are of no use here. What goes out and what comes back is
-//! what it would be there, byte for byte and word for word.
+//! They leave on hyper's connections, which a pool of our own keeps (`pool`), for one reason: a connection of HTTP/1 has no task here, and
+//! whoever asks on it runs it (`line`). With a task, every request and every piece of an answer goes from one task to another and wakes it,
+//! which cost a turn with a model a twentieth of its time. The general client does the same and more (redirects, proxies, forms) in
+//! further layers, of no use here. What goes out and what comes back is what it would be there, byte for byte and word for word.
 
+mod connector;
 mod line;
+mod pool;
 mod reply;
 
-use std::{
-    error::Error,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{error::Error, future::poll_fn, pin::pin};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use http_body_util::Full;
-use hyper::{Method, Request, Uri};
-use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
-use hyper_util::{
-    client::legacy::{Builder, Client, connect::HttpConnector},
-    rt::{TokioIo, TokioTimer},
-};
+use hyper::{Method, Request, Uri, client::conn::TrySendError};
 use percent_encoding::percent_decode_str;
 use reqwest::{
     Url,
     header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderMap, HeaderValue, USER_AGENT},
 };
-use rustls::{
-    ClientConfig,
-    crypto::{CryptoProvider, ring},
-    pki_types::CertificateDer,
-};
-use rustls_platform_verifier::Verifier;
-use tokio::net::TcpStream;
-use tower::Service;
+use rustls::pki_types::CertificateDer;
 
-use self::line::{Lines, Wire};
 pub use self::reply::Reply;
-use super::{AGENT, Unbuilt, addresses::Addresses, install_tls};
+use self::{
+    connector::Connector,
+    pool::{Pool, Way},
+    reply::Answer,
+};
+use super::{AGENT, Unbuilt, addresses::Addresses};
 use crate::limits;
 
+type Post = Request<Full<Bytes>>;
+
 /// The client for calls. Get it by [`Outbound::calls`](super::Outbound::calls).
-pub struct Calls(Client<Connector, Full<Bytes>>);
+pub struct Calls(Pool);
 
 /// A place that is called again and again: everything that is the same each time, prepared once.
 pub struct Target {
     /// None when the address is one that no request can carry.
-    uri: Option<Uri>,
+    place: Option<Box<Place>>,
     headers: HeaderMap,
+    /// The host was given with the headers, and is sent in every version of HTTP.
+    named: bool,
+}
+
+/// An address, as connections and requests want it.
+struct Place {
+    whole: Uri,
+    /// What requests of HTTP/1 name: the path and the query.
+    path: Uri,
+    /// The server: scheme, host and port.
+    server: String,
 }
 
 /// A call that failed on its way, with the cause at the root and without the address, which may hold a secret.
@@ -68,7 +69,7 @@ pub enum Lost {
 
 impl Calls {
     pub(super) fn new(addresses: Addresses, trusted: &[CertificateDer<'static>]) -> Result<Self, Unbuilt> {
-        Ok(Self(settings().build(Connector::new(addresses, tls(trusted)?))))
+        Ok(Self(Pool::new(Connector::new(addresses, connector::tls(trusted)?))))
     }
 
     /// Sends `body` and waits for the head of what comes back, for as long as it takes.
@@ -79,18 +80,42 @@ impl Calls {
     /// # Cancellation
     /// Dropping the future takes the call back or closes its connection.
     pub async fn post(&self, to: &Target, body: impl Into<Bytes>) -> Result<Reply, Lost> {
+        let place = to.place.as_ref().ok_or_else(|| Lost::Unanswered("the address is too long".to_owned()))?;
         let (body, mut left) = (body.into(), limits::HTTP_UNTOUCHED);
         loop {
-            let mut request = self.0.request(to.post(body.clone())?);
-            let run = |task: &mut Context<'_>| line::poll_request(|| Pin::new(&mut request).poll(task));
-            let error = match std::future::poll_fn(run).await {
-                (Ok(response), back) => return Ok(Reply::new(response, back)),
-                (Err(error), _) => error,
+            let way = self.0.way(place).await.map_err(|error| Lost::Unanswered(root(&*error)))?;
+            let used = way.is_used();
+            let error = match ask(way, to, place, body.clone()).await {
+                Ok(reply) => return Ok(reply),
+                Err(error) => error,
             };
+            // The server had closed a kept connection before anything of the request was sent on it.
+            if used && error.message().is_some() {
+                continue;
+            }
+            let error = error.into_error();
             left = left.saturating_sub(1);
             if left == 0 || !untouched(&error) {
                 return Err(Lost::Unanswered(root(&error)));
             }
+        }
+    }
+}
+
+async fn ask(way: Way, to: &Target, place: &Place, body: Bytes) -> Result<Reply, TrySendError<Post>> {
+    match way {
+        Way::Own { mut line, .. } => {
+            let mut answer = pin!(line.send(to.post(&place.path, body)));
+            let mut sent = false;
+            let response = poll_fn(|task| line.poll(task, std::mem::replace(&mut sent, true), answer.as_mut())).await?;
+            Ok(Reply::new(response, |body| Answer::own(body, line)))
+        }
+        Way::Shared { mut send, .. } => {
+            let mut post = to.post(&place.whole, body);
+            if !to.named {
+                post.headers_mut().remove(HOST);
+            }
+            Ok(Reply::new(send.try_send_request(post).await?, Answer::shared))
         }
     }
 }
@@ -108,22 +133,30 @@ impl Target {
         for (name, value) in [(ACCEPT, "*/*"), (USER_AGENT, AGENT), (ACCEPT_ENCODING, "gzip")] {
             all.entry(name).or_insert(HeaderValue::from_static(value));
         }
-        // Where it is not there, hyper makes it anew for every request of HTTP/1.
-        if let Some(host) = host(&bare).filter(|_| bare.scheme() == "http") {
-            all.entry(HOST).or_insert(host);
+        let named = all.contains_key(HOST);
+        if let Some(host) = host(&bare).filter(|_| !named) {
+            all.insert(HOST, host);
         }
-        // What hyper looks up and adds finds room: each request has a copy of the table, as large as this one.
+        // What hyper adds finds room: each request has a copy of the table, as large as this one.
         all.reserve(2);
-        Self { uri: bare.as_str().parse().ok(), headers: all }
+        Self { place: Place::new(&bare).map(Box::new), headers: all, named }
     }
 
-    fn post(&self, body: Bytes) -> Result<Request<Full<Bytes>>, Lost> {
-        let uri = self.uri.clone().ok_or_else(|| Lost::Unanswered("the address is too long".to_owned()))?;
+    fn post(&self, uri: &Uri, body: Bytes) -> Post {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = uri;
+        *request.uri_mut() = uri.clone();
         *request.headers_mut() = self.headers.clone();
-        Ok(request)
+        request
+    }
+}
+
+impl Place {
+    fn new(url: &Url) -> Option<Self> {
+        let whole: Uri = url.as_str().parse().ok()?;
+        let path = whole.path_and_query()?.clone().into();
+        let server = format!("{}://{}", whole.scheme_str()?, whole.authority()?);
+        Some(Self { whole, path, server })
     }
 }
 
@@ -164,71 +197,6 @@ fn untouched(error: &(dyn Error + 'static)) -> bool {
         error.is_go_away() && reason == Some(h2::Reason::NO_ERROR)
             || error.is_reset() && reason == Some(h2::Reason::REFUSED_STREAM)
     })
-}
-
-fn settings() -> Builder {
-    let mut settings = Client::builder(Lines);
-    settings.timer(TokioTimer::new()).pool_timer(TokioTimer::new());
-    settings.pool_idle_timeout(limits::HTTP_IDLE).pool_max_idle_per_host(limits::HTTP_IDLE_PER_HOST);
-    settings
-}
-
-/// The same trust as that of the general client: what the machine trusts, and `trusted`.
-fn tls(trusted: &[CertificateDer<'static>]) -> Result<ClientConfig, Unbuilt> {
-    install_tls();
-    let provider = CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()));
-    let unbuilt = |error: rustls::Error| Unbuilt(error.to_string());
-    let verifier = Verifier::new_with_extra_roots(trusted.iter().cloned(), provider.clone()).map_err(unbuilt)?;
-    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let settings = versions.map_err(unbuilt)?.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
-    let mut tls = settings.with_no_client_auth();
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(tls)
-}
-
-type Trouble = Box<dyn Error + Send + Sync>;
-
-/// Opens connections, in time. Shared, because the pool clones it for every request.
-#[derive(Clone)]
-struct Connector(Arc<HttpsConnector<HttpConnector<Addresses>>>);
-
-impl Connector {
-    fn new(addresses: Addresses, tls: ClientConfig) -> Self {
-        let mut tcp = HttpConnector::new_with_resolver(addresses);
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(limits::MODEL_CONNECT));
-        // What the general client has of itself: a peer that is gone without a word is noticed.
-        tcp.set_keepalive(Some(Duration::from_secs(15)));
-        tcp.set_keepalive_interval(Some(Duration::from_secs(15)));
-        tcp.set_keepalive_retries(Some(3));
-        #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-        tcp.set_tcp_user_timeout(Some(Duration::from_secs(30)));
-        Self(Arc::new(HttpsConnector::from((tcp, tls))))
-    }
-}
-
-/// The limit holds for names, addresses and TLS together.
-#[derive(Debug, thiserror::Error)]
-#[error("operation timed out")]
-struct TimedOut;
-
-impl Service<Uri> for Connector {
-    type Response = Wire<MaybeHttpsStream<TokioIo<TcpStream>>>;
-    type Error = Trouble;
-    type Future = BoxFuture<'static, Result<Self::Response, Trouble>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Trouble>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, to: Uri) -> Self::Future {
-        let mut connector = HttpsConnector::clone(&self.0);
-        Box::pin(async move {
-            let connected = tokio::time::timeout(limits::MODEL_CONNECT, connector.call(to)).await;
-            connected.map_err(|_| TimedOut)?.map(Wire::new)
-        })
-    }
 }
 
 #[cfg(test)]

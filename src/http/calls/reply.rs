@@ -12,52 +12,49 @@ use futures::{Stream, StreamExt, TryStreamExt, stream::BoxStream};
 use hyper::{
     Response,
     body::{Body, Incoming},
+    http::response::Parts,
 };
 use reqwest::header::{CONTENT_ENCODING, HeaderMap};
 use tokio_util::io::{ReaderStream, StreamReader};
 
-use super::{
-    Lost,
-    line::{Return, Slot},
-    root,
-};
+use super::{Lost, line::Line, root};
 use crate::limits;
 
 /// What came back, as soon as its head is there. Dropping it, or the stream of its bytes, closes the connection unless
 /// everything was read.
 pub struct Reply {
-    response: Response<Incoming>,
-    back: Return,
+    head: Parts,
+    answer: Answer,
 }
 
 impl Reply {
-    pub(super) fn new(response: Response<Incoming>, back: Return) -> Self {
-        Self { response, back }
+    pub(super) fn new(response: Response<Incoming>, answer: impl FnOnce(Incoming) -> Answer) -> Self {
+        let (head, body) = response.into_parts();
+        Self { head, answer: answer(body) }
     }
 
     /// The status.
     pub fn status(&self) -> u16 {
-        self.response.status().as_u16()
+        self.head.status.as_u16()
     }
 
     /// Whether the status is one of success.
     pub fn is_success(&self) -> bool {
-        self.response.status().is_success()
+        self.head.status.is_success()
     }
 
     /// The headers.
     pub fn headers(&self) -> &HeaderMap {
-        self.response.headers()
+        &self.head.headers
     }
 
     /// The bytes as they come, unpacked when the server packed them. What goes wrong is named by `named`.
     ///
     /// Pieces that are there already come together: reading them one by one costs as many turns of the scheduler, and each of
     /// them drives the code of the reader out of the caches that the next one needs.
-    pub fn read<E: Send + 'static>(mut self, named: fn(Lost) -> E) -> BoxStream<'static, Result<Bytes, E>> {
+    pub fn read<E: Send + 'static>(self, named: fn(Lost) -> E) -> BoxStream<'static, Result<Bytes, E>> {
         let packed = self.headers().get(CONTENT_ENCODING).is_some_and(|name| name.as_bytes() == b"gzip");
-        let line = self.response.extensions_mut().remove::<Slot>();
-        let bytes = Pieces { body: self.response.into_body(), back: self.back, line, dry: false, end: None };
+        let bytes = Pieces { answer: self.answer, dry: false, end: None };
         if packed { unpacked(bytes, named) } else { bytes.map_err(move |error| named(cut(&error))).boxed() }
     }
 }
@@ -73,35 +70,69 @@ fn cut(error: &(dyn Error + 'static)) -> Lost {
 
 type Piece = Option<Result<Bytes, hyper::Error>>;
 
-/// The bytes of an answer; what is there already comes in one piece.
-struct Pieces {
-    body: Incoming,
-    /// Dropped after the body: what was not read to its end is closed and does not go back.
-    back: Return,
-    /// Where it comes from: hyper lays one piece ready, and looks for the next one when its own task is run again.
-    line: Option<Slot>,
-    /// Nothing has come since the connection was last looked at.
-    dry: bool,
-    /// The end, or what broke off, behind pieces that were handed out first.
-    end: Option<Piece>,
+/// Where an answer comes from.
+pub(super) struct Answer {
+    /// None once it was read to its end.
+    body: Option<Incoming>,
+    /// The connection, if it is of HTTP/1 and not done with the answer: it is run here.
+    line: Option<Box<Line>>,
 }
 
-impl Pieces {
+impl Answer {
+    pub(super) fn own(body: Incoming, line: Box<Line>) -> Self {
+        Self { body: Some(body), line: Some(line) }
+    }
+
+    pub(super) fn shared(body: Incoming) -> Self {
+        Self { body: Some(body), line: None }
+    }
+
+    /// A piece that is laid ready. Only an answer on a shared connection wakes who waits; the other does when it is run.
     fn poll_piece(&mut self, task: &mut Context<'_>) -> Poll<Piece> {
-        loop {
-            match ready!(Pin::new(&mut self.body).poll_frame(task)) {
+        let mut nobody = Context::from_waker(Waker::noop());
+        let task = if self.line.is_some() { &mut nobody } else { task };
+        while let Some(body) = &mut self.body {
+            match ready!(Pin::new(body).poll_frame(task)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(bytes) => return Poll::Ready(Some(Ok(bytes))),
                     Err(_trailers) => {}
                 },
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                None => {
-                    self.back.done();
-                    return Poll::Ready(None);
-                }
+                None => self.end(),
             }
         }
+        Poll::Ready(None)
     }
+
+    /// Lays the next piece ready, if it has come.
+    fn run(&mut self, task: &mut Context<'_>) {
+        if let Some(line) = &mut self.line {
+            line.run(task);
+        }
+    }
+
+    fn end(&mut self) {
+        self.body = None;
+        if let Some(line) = self.line.take() {
+            line.go_back();
+        }
+    }
+}
+
+impl Drop for Answer {
+    /// Hyper reads what is there of an answer that nobody wants, and closes the connection if that is not all.
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The bytes of an answer; what is there already comes in one piece.
+struct Pieces {
+    answer: Answer,
+    /// Nothing has come since the connection was last run.
+    dry: bool,
+    /// The end, or what broke off, behind pieces that were handed out first.
+    end: Option<Piece>,
 }
 
 impl Stream for Pieces {
@@ -116,7 +147,10 @@ impl Stream for Pieces {
         while burst.has_room() {
             // Who reads wants to be woken only when it is left with nothing.
             let waits = this.dry && burst.pieces == 0;
-            match this.poll_piece(if waits { &mut *task } else { &mut nobody }) {
+            if waits {
+                this.answer.run(task);
+            }
+            match this.answer.poll_piece(if waits { &mut *task } else { &mut nobody }) {
                 Poll::Ready(Some(Ok(bytes))) => {
                     this.dry = false;
                     burst.add(bytes);
@@ -126,13 +160,15 @@ impl Stream for Pieces {
                     this.end = Some(end);
                     break;
                 }
-                Poll::Pending if waits => return Poll::Pending,
+                Poll::Pending if waits => {
+                    // What comes wakes the reader, and the connection is run before it is waited for again.
+                    this.dry = false;
+                    return Poll::Pending;
+                }
                 Poll::Pending if this.dry => break,
                 Poll::Pending => {
                     this.dry = true;
-                    if let Some(line) = &this.line {
-                        line.look();
-                    }
+                    this.answer.run(&mut nobody);
                 }
             }
         }

@@ -1,7 +1,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 use std::{
     io::Write,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use flate2::{Compression, write::GzEncoder};
@@ -14,7 +18,9 @@ use tokio::{
 };
 
 use super::*;
-use crate::http::{Outbound, tests::server as answering};
+use crate::http::{Outbound, install_tls, tests::server as answering};
+
+mod tls;
 
 fn json() -> HeaderMap {
     let plain = [("content-type", "application/json"), ("x-api-key", "k")];
@@ -217,14 +223,62 @@ async fn who_has_read_everything_leaves_the_connection_to_the_next_call() {
         assert_eq!(bytes.next().await.unwrap().unwrap(), "ok");
         assert!(bytes.next().await.is_none());
     }
-    // The server's listener and its connection, our own connection, and the timer of its pool.
-    assert!(alive.iter().all(|alive| *alive <= 4), "no call has a task of its own: {alive:?}");
+    // The server's listener and its connection, and what gives up our own in time.
+    assert!(alive.iter().all(|alive| *alive <= 3), "neither a call nor its connection has a task: {alive:?}");
     // The next call begins while the bytes of the last one are still held.
     let mut held = outbound.calls().unwrap().post(&target, "").await.unwrap().read(|lost| lost);
     assert_eq!(held.next().await.unwrap().unwrap(), "ok");
     assert!(held.next().await.is_none());
     let reply = outbound.calls().unwrap().post(&target, "").await.unwrap();
     assert_eq!((text(reply).await.as_deref(), connections.load(Ordering::SeqCst)), (Ok("ok"), 1));
+}
+
+/// The server closes each connection as soon as it answered, without a word before.
+#[tokio::test]
+async fn a_kept_connection_that_its_server_closed_is_not_asked() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = Target::new(&format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap(), json());
+    let outbound = Outbound::new();
+    for _ in 0..3 {
+        let asked = async { text(outbound.calls().unwrap().post(&target, "").await.unwrap()).await };
+        let served = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 4096]).await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+            stream
+        };
+        let (answer, stream) = tokio::join!(asked, served);
+        assert_eq!(answer.as_deref(), Ok("ok"));
+        drop(stream);
+        // The end of the connection is told to this process like anything else that comes.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// A piece that comes later wakes who waits for it, and nothing else runs the connection meanwhile.
+#[tokio::test]
+async fn who_waits_for_a_piece_is_woken_by_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = Target::new(&format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap(), json());
+    let (told, mut read) = mpsc::unbounded_channel();
+    let asking = tokio::spawn(async move {
+        let mut bytes = Outbound::new().calls().unwrap().post(&target, "").await.unwrap().read(|lost| lost);
+        while let Some(piece) = bytes.next().await {
+            told.send(piece.unwrap()).unwrap();
+        }
+    });
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let _ = stream.read(&mut [0; 4096]).await.unwrap();
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n").await.unwrap();
+    for piece in ["ab", "cd", "ef"] {
+        tokio::task::yield_now().await;
+        assert!(read.try_recv().is_err());
+        stream.write_all(piece.as_bytes()).await.unwrap();
+        assert_eq!(read.recv().await.unwrap(), piece);
+    }
+    asking.await.unwrap();
 }
 
 #[tokio::test]
@@ -270,9 +324,9 @@ async fn a_call_that_the_server_did_not_begin_with_is_sent_again() {
     let most = limits::HTTP_UNTOUCHED as usize;
     for (refusals, asked_for, answered) in [(0, 1, true), (most - 1, most, true), (most, most, false)] {
         let (url, asked) = refusing(refusals).await;
-        let connector = Connector::new(Addresses::default(), tls(&[]).unwrap());
+        let connector = Connector::new(Addresses::default(), connector::tls(&[]).unwrap());
         // Over TLS the two agree on it; without, it must be known.
-        let calls = Calls(settings().http2_only(true).build(connector));
+        let calls = Calls(Pool::http2(connector));
         match calls.post(&Target::new(&url, json()), "{}").await {
             Ok(reply) => assert_eq!(text(reply).await.as_deref(), Ok("ok")),
             Err(lost) => assert!(!answered && lost.to_string().contains("refused"), "{lost}"),
