@@ -44,8 +44,24 @@ pub(super) fn list<T>(
 pub(super) fn plain(bytes: &[u8]) -> usize {
     let blocks = bytes.chunks_exact(BLOCK);
     let whole = blocks.take_while(|block| block.iter().fold(true, |all, byte| all & is_plain(*byte))).count() * BLOCK;
-    let rest = bytes.get(whole..).unwrap_or_default();
-    whole + rest.iter().take_while(|byte| is_plain(**byte)).count()
+    // The block with the first other byte: prompts have short lines, so that every third block is one.
+    let (eights, tail) = bytes.get(whole..).unwrap_or_default().as_chunks();
+    for (i, eight) in eights.iter().enumerate() {
+        let others = others(u64::from_le_bytes(*eight));
+        if others != 0 {
+            return whole + i * 8 + others.trailing_zeros() as usize / 8;
+        }
+    }
+    whole + eights.len() * 8 + tail.iter().take_while(|byte| is_plain(**byte)).count()
+}
+
+/// The high bit of each of eight bytes that is not plain. Exact up to the first one: what is borrowed from the next byte there may
+/// mark that as well ("Bit Twiddling Hacks", determine if a word has a byte less than n).
+fn others(eight: u64) -> u64 {
+    const EACH: u64 = u64::from_le_bytes([1; 8]);
+    let less = |bytes: u64, than: u8| bytes.wrapping_sub(EACH * u64::from(than)) & !bytes & (EACH << 7);
+    let equal = |byte: u8| less(eight ^ (EACH * u64::from(byte)), 1);
+    less(eight, b' ') | equal(b'"') | equal(b'\\')
 }
 
 fn is_plain(byte: u8) -> bool {
