@@ -61,6 +61,8 @@ pub const SCRIPT_PATTERN: usize = 1024 * 1024;
 pub const ALARMS_KEPT: usize = 64;
 /// HTTP: how long an unused connection to a server is kept.
 pub const HTTP_IDLE: Duration = Duration::from_secs(90);
+/// HTTP: how often it is looked whether the server of a call closed an unused connection.
+pub const HTTP_LOOK: Duration = Duration::from_secs(15);
 /// HTTP: unused connections kept to one server.
 pub const HTTP_IDLE_PER_HOST: usize = 64;
 /// HTTP: pieces of an answer to a call of a model that are read in one go, when they are there already.

@@ -71,7 +71,7 @@ impl Pool {
         let (send, work) = settings.timer(TokioTimer::new()).handshake(wire).await?;
         // It ends when nobody can ask on it any more; what goes wrong is told to those who did.
         tokio::spawn(async { drop(work.await) });
-        Ok(Way::Shared { send: host.share(send), used: false })
+        Ok(host.share(send))
     }
 
     fn host(&self, server: &str) -> Arc<Host> {
@@ -115,29 +115,34 @@ impl Host {
         let mut kept = self.lock();
         if kept.free.len() < limits::HTTP_IDLE_PER_HOST {
             kept.free.push((Instant::now(), line));
-            self.sweep(&mut kept);
+            self.sweep(kept);
         }
     }
 
-    /// The connection that all share from now on: this one, or another that was first.
-    fn share(self: Arc<Self>, send: SendRequest<Full<Bytes>>) -> SendRequest<Full<Bytes>> {
+    /// The connection that all share from now on: this one, or another that was first and was asked on already.
+    fn share(self: Arc<Self>, send: SendRequest<Full<Bytes>>) -> Way {
         let mut kept = self.lock();
         kept.give_up_old();
+        let used = kept.shared.is_some();
         let (_, shared) = kept.shared.get_or_insert_with(|| (Instant::now(), send));
-        let shared = shared.clone();
-        self.sweep(&mut kept);
-        shared
+        let send = shared.clone();
+        self.sweep(kept);
+        Way::Shared { send, used }
     }
 
-    /// Sees to it that what is kept is given up in time even when nobody calls again.
-    fn sweep(self: &Arc<Self>, kept: &mut Kept) {
+    /// Sees to it that what is kept is given up in time, and what its server closed soon, even when nobody calls again.
+    fn sweep(self: &Arc<Self>, mut kept: MutexGuard<'_, Kept>) {
+        if std::mem::replace(&mut kept.swept, true) {
+            return;
+        }
+        // A runtime that ends drops what it is given at once, and the sweep looks after itself then.
+        drop(kept);
+        let sweep = Sweep(Arc::downgrade(self));
         // Outside of a runtime nobody can wait; the next call looks.
-        if let (false, Ok(runtime)) = (kept.swept, Handle::try_current()) {
-            kept.swept = true;
-            let sweep = Sweep(Arc::downgrade(self));
+        if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
                 loop {
-                    tokio::time::sleep(limits::HTTP_IDLE).await;
+                    tokio::time::sleep(limits::HTTP_LOOK).await;
                     if sweep.is_done() {
                         break;
                     }
@@ -169,6 +174,7 @@ impl Sweep {
         let Some(host) = self.0.upgrade() else { return true };
         let mut kept = host.lock();
         kept.give_up_old();
+        kept.free.retain_mut(|(_, line)| line.is_free());
         kept.swept = !kept.free.is_empty() || kept.shared.is_some();
         !kept.swept
     }

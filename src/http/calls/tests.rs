@@ -233,6 +233,14 @@ async fn who_has_read_everything_leaves_the_connection_to_the_next_call() {
     assert_eq!((text(reply).await.as_deref(), connections.load(Ordering::SeqCst)), (Ok("ok"), 1));
 }
 
+/// The next connection, on which one question was answered.
+async fn answered(listener: &TcpListener) -> tokio::net::TcpStream {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let _ = stream.read(&mut [0; 4096]).await.unwrap();
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+    stream
+}
+
 /// The server closes each connection as soon as it answered, without a word before.
 #[tokio::test]
 async fn a_kept_connection_that_its_server_closed_is_not_asked() {
@@ -241,13 +249,7 @@ async fn a_kept_connection_that_its_server_closed_is_not_asked() {
     let outbound = Outbound::new();
     for _ in 0..3 {
         let asked = async { text(outbound.calls().unwrap().post(&target, "").await.unwrap()).await };
-        let served = async {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let _ = stream.read(&mut [0; 4096]).await.unwrap();
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
-            stream
-        };
-        let (answer, stream) = tokio::join!(asked, served);
+        let (answer, stream) = tokio::join!(asked, answered(&listener));
         assert_eq!(answer.as_deref(), Ok("ok"));
         drop(stream);
         // The end of the connection is told to this process like anything else that comes.
@@ -255,6 +257,21 @@ async fn a_kept_connection_that_its_server_closed_is_not_asked() {
             tokio::task::yield_now().await;
         }
     }
+}
+
+/// A server waits for the other side to close as well.
+#[tokio::test]
+async fn a_kept_connection_that_its_server_closed_is_closed_soon() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = Target::new(&format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap(), json());
+    let outbound = Outbound::new();
+    let asked = async { text(outbound.calls().unwrap().post(&target, "").await.unwrap()).await };
+    let (answer, mut stream) = tokio::join!(asked, answered(&listener));
+    assert_eq!(answer.as_deref(), Ok("ok"));
+    tokio::time::pause();
+    stream.shutdown().await.unwrap();
+    let closed = tokio::time::timeout(limits::HTTP_IDLE / 2, stream.read(&mut [0; 10])).await;
+    assert_eq!(closed.unwrap().unwrap(), 0);
 }
 
 /// A piece that comes later wakes who waits for it, and nothing else runs the connection meanwhile.
@@ -279,6 +296,31 @@ async fn who_waits_for_a_piece_is_woken_by_it() {
         assert_eq!(read.recv().await.unwrap(), piece);
     }
     asking.await.unwrap();
+}
+
+/// Its tasks are dropped, answers and all, when it takes no new ones any more.
+#[test]
+fn a_runtime_that_ends_in_the_middle_of_an_answer_ends() {
+    let outbound = Outbound::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (address, _) = answering(1).await;
+        let target = Target::new(&address.parse().unwrap(), json());
+        let reply = outbound.calls().unwrap().post(&target, "").await.unwrap();
+        tokio::spawn(async move {
+            let _held = reply;
+            std::future::pending::<()>().await;
+        });
+        tokio::task::yield_now().await;
+    });
+    drop(runtime);
+    // And the client goes on in another, with a new connection.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (address, connections) = answering(1).await;
+        ask(&outbound, &address, 2).await;
+        assert!(connections.load(Ordering::SeqCst) > 0);
+    });
 }
 
 #[tokio::test]
