@@ -83,8 +83,7 @@ impl Calls {
         let place = to.place.as_ref().ok_or_else(|| Lost::Unanswered("the address is too long".to_owned()))?;
         let (body, mut left) = (body.into(), limits::HTTP_UNTOUCHED);
         loop {
-            let way = self.0.way(place).await.map_err(|error| Lost::Unanswered(root(&*error)))?;
-            let used = way.is_used();
+            let (way, used) = self.0.way(place).await.map_err(|error| Lost::Unanswered(root(&*error)))?;
             let error = match ask(way, to, place, body.clone()).await {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
@@ -104,13 +103,13 @@ impl Calls {
 
 async fn ask(way: Way, to: &Target, place: &Place, body: Bytes) -> Result<Reply, TrySendError<Post>> {
     match way {
-        Way::Own { mut line, .. } => {
+        Way::Own(mut line) => {
             let mut answer = pin!(line.send(to.post(&place.path, body)));
             let mut sent = false;
             let response = poll_fn(|task| line.poll(task, std::mem::replace(&mut sent, true), answer.as_mut())).await?;
             Ok(Reply::new(response, |body| Answer::own(body, line)))
         }
-        Way::Shared { mut send, .. } => {
+        Way::Shared(mut send) => {
             let mut post = to.post(&place.whole, body);
             if !to.named {
                 post.headers_mut().remove(HOST);

@@ -58,14 +58,7 @@ impl Connector {
         tcp.set_tcp_user_timeout(Some(Duration::from_secs(30)));
         Self(HttpsConnector::from((tcp, tls)))
     }
-}
 
-/// The limit holds for names, addresses and TLS together.
-#[derive(Debug, thiserror::Error)]
-#[error("operation timed out")]
-struct TimedOut;
-
-impl Connector {
     /// A connection to the server of `to`, and whether the two agreed on HTTP/2.
     pub(super) async fn open(&self, to: Uri) -> Result<(Wire, bool), Trouble> {
         // The future of a connection is large, and few calls need one.
@@ -75,3 +68,8 @@ impl Connector {
         Ok((wire, http2))
     }
 }
+
+/// The limit holds for names, addresses and TLS together.
+#[derive(Debug, thiserror::Error)]
+#[error("operation timed out")]
+struct TimedOut;

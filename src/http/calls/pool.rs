@@ -29,19 +29,13 @@ pub(super) struct Pool {
 /// How a request leaves.
 pub(super) enum Way {
     /// On a connection of HTTP/1 that is free.
-    Own { line: Box<Line>, used: bool },
+    Own(Box<Line>),
     /// On a connection of HTTP/2 beside other requests.
-    Shared { send: SendRequest<Full<Bytes>>, used: bool },
+    Shared(SendRequest<Full<Bytes>>),
 }
 
-impl Way {
-    /// Whether the connection is one that was kept, which its server may be closing.
-    pub(super) fn is_used(&self) -> bool {
-        match self {
-            Self::Own { used, .. } | Self::Shared { used, .. } => *used,
-        }
-    }
-}
+/// Whether a connection is one that was kept, which its server may be closing.
+pub(super) type Used = bool;
 
 impl Pool {
     pub(super) fn new(connector: Connector) -> Self {
@@ -58,14 +52,14 @@ impl Pool {
     ///
     /// # Errors
     /// No connection came about.
-    pub(super) async fn way(&self, place: &Place) -> Result<Way, Trouble> {
+    pub(super) async fn way(&self, place: &Place) -> Result<(Way, Used), Trouble> {
         let host = self.host(&place.server);
         if let Some(way) = host.kept() {
-            return Ok(way);
+            return Ok((way, true));
         }
         let (wire, agreed) = self.connector.open(place.whole.clone()).await?;
         if !agreed && !self.known_http2 {
-            return Ok(Way::Own { line: Line::new(wire, Arc::downgrade(&host)).await?, used: false });
+            return Ok((Way::Own(Line::new(wire, Arc::downgrade(&host)).await?), false));
         }
         let mut settings = http2::Builder::new(TokioExecutor::new());
         let (send, work) = settings.timer(TokioTimer::new()).handshake(wire).await?;
@@ -92,7 +86,7 @@ struct Kept {
     /// The one that was used last stands last.
     free: Vec<(Instant, Box<Line>)>,
     shared: Option<(Instant, SendRequest<Full<Bytes>>)>,
-    /// A task gives up what was not used for too long.
+    /// A task gives up what was not used for too long, and what its server closed.
     swept: bool,
 }
 
@@ -102,12 +96,12 @@ impl Host {
         kept.give_up_old();
         while let Some((_, mut line)) = kept.free.pop() {
             if line.is_free() {
-                return Some(Way::Own { line, used: true });
+                return Some(Way::Own(line));
             }
         }
         let (since, send) = kept.shared.as_mut()?;
         *since = Instant::now();
-        Some(Way::Shared { send: send.clone(), used: true })
+        Some(Way::Shared(send.clone()))
     }
 
     /// Keeps a connection on which nobody asks.
@@ -120,14 +114,14 @@ impl Host {
     }
 
     /// The connection that all share from now on: this one, or another that was first and was asked on already.
-    fn share(self: Arc<Self>, send: SendRequest<Full<Bytes>>) -> Way {
+    fn share(self: Arc<Self>, send: SendRequest<Full<Bytes>>) -> (Way, Used) {
         let mut kept = self.lock();
         kept.give_up_old();
         let used = kept.shared.is_some();
         let (_, shared) = kept.shared.get_or_insert_with(|| (Instant::now(), send));
         let send = shared.clone();
         self.sweep(kept);
-        Way::Shared { send, used }
+        (Way::Shared(send), used)
     }
 
     /// Sees to it that what is kept is given up in time, and what its server closed soon, even when nobody calls again.
