@@ -22,7 +22,7 @@ use crate::{
     runtime::{ReceiveError, Report},
 };
 
-/// The header of an answer that tells what went wrong on our side, while its status stays 200.
+/// The header of an answer that tells what went wrong on our side; its status stays 200 where the message got a turn.
 pub const TURN_ERROR: &str = "x-turn-error";
 
 /// The REST channel.
@@ -145,22 +145,27 @@ async fn whole(inbox: Inbox, arrival: Arrival, recipient: Arc<str>) -> Response<
                 replies.iter().flat_map(|reply| wire::messages(&recipient, &reply.reply, reply.kind)).collect();
             failed(json_answer(StatusCode::OK, &messages), report.failures.first().map(|failure| &*failure.code))
         }
-        Err(error) => {
-            let code = error.code();
-            tracing::error!(conversation, channel = "rest", code, "{error}");
-            let none: [Json; 0] = [];
-            let mut answer = match error {
-                // The message was not accepted: the caller must know to send it again.
-                ReceiveError::Busy(_) => json_answer(StatusCode::TOO_MANY_REQUESTS, &none),
-                ReceiveError::Closing => json_answer(StatusCode::SERVICE_UNAVAILABLE, &none),
-                ReceiveError::Store(_) | ReceiveError::Broken => json_answer(StatusCode::OK, &none),
-            };
-            if answer.status() != StatusCode::OK {
-                answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from_static("1"));
-            }
-            failed(answer, Some(code))
-        }
+        Err(error) => unanswered(&conversation, &error),
     }
+}
+
+/// The answer to a message that got no turn. A caller who is told so with `Retry-After` may send it again, with the same id where it
+/// has one: a message that was accepted all the same is then not taken twice.
+fn unanswered(conversation: &str, error: &ReceiveError) -> Response<Body> {
+    let code = error.code();
+    tracing::error!(conversation, channel = "rest", code, "{error}");
+    let status = match error {
+        ReceiveError::Busy(_) => StatusCode::TOO_MANY_REQUESTS,
+        ReceiveError::Closing => StatusCode::SERVICE_UNAVAILABLE,
+        ReceiveError::Store(error) if error.may_pass() => StatusCode::SERVICE_UNAVAILABLE,
+        ReceiveError::Store(_) | ReceiveError::Broken => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let none: [Json; 0] = [];
+    let mut answer = json_answer(status, &none);
+    if status != StatusCode::INTERNAL_SERVER_ERROR {
+        answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from_static("1"));
+    }
+    failed(answer, Some(code))
 }
 
 /// Takes whole messages as delivered: they are in the answer, which leaves when the turn is stored.
@@ -180,16 +185,20 @@ async fn streamed(inbox: Inbox, arrival: Arrival, recipient: Arc<str>, form: For
     let clock = inbox.clock().clone();
     let started = json!({"type": "turn_started", "sender_id": recipient, "ts": clock.now().as_seconds()});
     let first = form.event("turn_started", &started.to_string());
-    let (sink, read) = queue::queue(recipient, form);
-    let mut turn: BoxFuture<'static, Option<Bytes>> = Box::pin(async move {
-        let outcome = inbox.receive(arrival, Box::new(sink)).await;
-        last_events(&conversation, form, &outcome)
-    });
-    // One poll starts the turn: from here on it goes on, whether the client stays or not.
-    let early = futures::poll!(&mut turn);
-    let turn = match early {
-        std::task::Poll::Ready(last) => Box::pin(std::future::ready(last)),
-        std::task::Poll::Pending => turn,
+    let (mut sink, read) = queue::queue(recipient, form);
+    let accepted = sink.acceptance();
+    let mut turn: BoxFuture<'static, _> = Box::pin(async move { inbox.receive(arrival, Box::new(sink)).await });
+    // The first poll starts the turn: from here on it goes on, whether the client stays or not. Until the message is accepted, the
+    // answer can still be a refusal.
+    let early = tokio::select! {
+        biased;
+        outcome = &mut turn => Some(outcome),
+        Ok(()) = accepted => None,
+    };
+    let turn: BoxFuture<'static, Option<Bytes>> = match early {
+        Some(Err(error)) => return unanswered(&conversation, &error),
+        Some(outcome) => Box::pin(std::future::ready(last_events(&conversation, form, &outcome))),
+        None => Box::pin(async move { last_events(&conversation, form, &turn.await) }),
     };
     let mut answer = Response::new(Body::Stream(queue::body(first, read, turn, form, clock)));
     let headers = answer.headers_mut();
