@@ -8,7 +8,7 @@ use std::{
 use crate::{program::command, project};
 
 /// A server that does not outlive its test.
-struct Server(Child);
+pub(crate) struct Server(pub(crate) Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -18,7 +18,7 @@ impl Drop for Server {
 }
 
 /// The server, and its address once it listens.
-fn started(folder: &std::path::Path, arguments: &[&str]) -> (Server, String) {
+pub(crate) fn started(folder: &std::path::Path, arguments: &[&str]) -> (Server, String) {
     let mut command = command();
     command.current_dir(folder).arg("run").arg(project("courier")).args(["--port", "0"]).args(arguments);
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -60,14 +60,14 @@ async fn it_answers_keeps_conversations_and_ends_when_asked() {
 
 /// Asks a process to end and waits; it must say that it ended well.
 #[cfg(unix)]
-fn end(child: &mut Child) {
+pub(crate) fn end(child: &mut Child) {
     let asked = std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(asked.success());
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[cfg(not(unix))]
-fn end(child: &mut Child) {
+pub(crate) fn end(child: &mut Child) {
     child.kill().unwrap();
     child.wait().unwrap();
 }
