@@ -128,6 +128,10 @@ pub(super) async fn walk(
             }
         };
     }
+    // Those of a turn that ended where it was stopped, before they came.
+    for takeover in takeovers {
+        Box::pin(walked.take_over(&takeover, conversation, (number, inbound), (takeover.before, door), cx)).await;
+    }
     if let Some(used) = door.meter.used() {
         let at = crate::clock::Clock::now(&*door.clock);
         let event = Event { at, kind: EventKind::ModelsUsed(used), place: EventPlace::default() };

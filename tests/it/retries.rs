@@ -395,6 +395,23 @@ async fn a_turn_that_did_nothing_is_given_up_with_the_plain_words() {
     process.replays().await;
 }
 
+/// What was under way when a turn is given up ends with it: an "ok" to the honest message is no answer to an older question.
+#[tokio::test]
+async fn nothing_waits_for_an_answer_after_a_turn_that_was_given_up() {
+    let (store, clock) = world();
+    let steps = ["start flow book", "Which boat?", "continue agent", "Which one?"];
+    let process = Process::new(&store, &clock, steps.map(commands).into());
+    assert_eq!(texts(&process.say("book it", "m1").await.unwrap().0), ["Which boat?"]);
+    let id = ConversationId::from("u");
+    assert!(!process.assistant.conversation(&id).await.unwrap().stack.is_empty());
+    faults(&store.appends, vec![Some(Fault::Refused); 4]);
+    assert!(process.say("the blue one", "m2").await.is_err());
+    assert_eq!(texts(&process.say("the blue one", "m2").await.unwrap().0), ["Broken."]);
+    let conversation = process.assistant.conversation(&id).await.unwrap();
+    assert!(conversation.stack.is_empty(), "{:?}", conversation.stack);
+    process.replays().await;
+}
+
 #[tokio::test]
 async fn an_operator_closes_an_open_turn() {
     let (store, clock) = world();
