@@ -354,7 +354,7 @@ pub trait Store: Send + Sync {
     ) -> BoxFuture<'a, Result<Version, StoreError>>;
     /// Messages accepted and not answered, oldest first.
     fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>>;
-    /// Conversations that have unfinished messages or undelivered replies, for the sweep at start.
+    /// Conversations that have unfinished messages or undelivered replies, those that were active last first; for the sweep at start.
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>>;
     /// Conversations whose earliest reminder is due first, with that time; at most `limit`, the earliest first.
     fn timers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<(ConversationId, Timestamp)>, StoreError>>;
