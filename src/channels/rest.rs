@@ -16,6 +16,7 @@ use super::{
     wire,
 };
 use crate::{
+    clock::Clock,
     conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
     cx::Cx,
     limits,
@@ -46,11 +47,16 @@ impl Rest {
     }
 
     async fn answer(&self, inbox: Inbox, request: Request<Bytes>) -> Response<Body> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         match (&head.method, head.uri.path()) {
             (&Method::GET, "" | "/") => json_answer(StatusCode::OK, &json!({"status": "ok"})),
             (&Method::POST, "/webhook") => {
-                let caller = match self.door.caller(&head.headers, inbox.clock()).await {
+                // Found out when the head was checked, where the server does that.
+                let caller = match head.extensions.remove::<Caller>() {
+                    Some(caller) => Ok(caller),
+                    None => self.door.caller(&head.headers, inbox.clock()).await,
+                };
+                let caller = match caller {
                     Ok(caller) => caller,
                     Err(refused) => return refused.answer("this channel"),
                 };
@@ -60,6 +66,7 @@ impl Rest {
                 };
                 let recipient = recipient(&arrival);
                 arrival.sender = conversation(&recipient, &caller);
+                let inbox = inbox.for_caller(caller.mark.as_ref());
                 match form(head.uri.query(), &head.headers) {
                     None => whole(inbox, arrival, recipient).await,
                     Some(form) => streamed(inbox, arrival, recipient, form).await,
@@ -74,6 +81,19 @@ impl Rest {
 impl Channel for Rest {
     fn name(&self) -> &str {
         "rest"
+    }
+    fn check<'a>(
+        &'a self,
+        head: &'a mut http::request::Parts,
+        clock: &'a Arc<dyn Clock>,
+    ) -> BoxFuture<'a, Result<(), Response<Body>>> {
+        Box::pin(async move {
+            if head.method == Method::POST && head.uri.path() == "/webhook" {
+                let caller = self.door.caller(&head.headers, clock).await;
+                head.extensions.insert(caller.map_err(|refused| refused.answer("this channel"))?);
+            }
+            Ok(())
+        })
     }
     fn service(&self, inbox: Inbox) -> Service {
         let this = Arc::new(self.clone());
@@ -140,27 +160,31 @@ async fn whole(inbox: Inbox, arrival: Arrival, recipient: Arc<str>) -> Response<
     let conversation = arrival.sender.clone();
     match inbox.receive(arrival, Box::new(Taken)).await {
         Ok(report) => {
-            let replies = &report.replies;
+            let replies = report.earlier.iter().chain(&report.replies);
             let messages: Vec<_> =
-                replies.iter().flat_map(|reply| wire::messages(&recipient, &reply.reply, reply.kind)).collect();
+                replies.flat_map(|reply| wire::messages(&recipient, &reply.reply, reply.kind)).collect();
             failed(json_answer(StatusCode::OK, &messages), report.failures.first().map(|failure| &*failure.code))
         }
         Err(error) => {
+            if let Some(answer) = refused(&error) {
+                return answer;
+            }
             let code = error.code();
             tracing::error!(conversation, channel = "rest", code, "{error}");
             let none: [Json; 0] = [];
-            let mut answer = match error {
-                // The message was not accepted: the caller must know to send it again.
-                ReceiveError::Busy(_) => json_answer(StatusCode::TOO_MANY_REQUESTS, &none),
-                ReceiveError::Closing => json_answer(StatusCode::SERVICE_UNAVAILABLE, &none),
-                ReceiveError::Store(_) | ReceiveError::Broken => json_answer(StatusCode::OK, &none),
-            };
-            if answer.status() != StatusCode::OK {
-                answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from_static("1"));
-            }
-            failed(answer, Some(code))
+            failed(json_answer(StatusCode::OK, &none), Some(code))
         }
     }
+}
+
+/// The answer to a message that was not accepted: its caller must know to send it again, and when.
+fn refused(error: &ReceiveError) -> Option<Response<Body>> {
+    let (status, after) = super::refused(error)?;
+    tracing::debug!(channel = "rest", code = error.code(), "{error}");
+    let none: [Json; 0] = [];
+    let mut answer = json_answer(status, &none);
+    answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from(after.as_secs()));
+    Some(failed(answer, Some(error.code())))
 }
 
 /// Takes whole messages as delivered: they are in the answer, which leaves when the turn is stored.
@@ -169,6 +193,9 @@ struct Taken;
 impl ReplySink for Taken {
     fn streams(&self) -> bool {
         false
+    }
+    fn takes_earlier(&self) -> bool {
+        true
     }
     fn send<'a>(&'a mut self, _: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(std::future::ready(Ok(Receipt::Delivered)))
@@ -181,15 +208,17 @@ async fn streamed(inbox: Inbox, arrival: Arrival, recipient: Arc<str>, form: For
     let started = json!({"type": "turn_started", "sender_id": recipient, "ts": clock.now().as_seconds()});
     let first = form.event("turn_started", &started.to_string());
     let (sink, read) = queue::queue(recipient, form);
-    let mut turn: BoxFuture<'static, Option<Bytes>> = Box::pin(async move {
-        let outcome = inbox.receive(arrival, Box::new(sink)).await;
-        last_events(&conversation, form, &outcome)
-    });
-    // One poll starts the turn: from here on it goes on, whether the client stays or not.
-    let early = futures::poll!(&mut turn);
-    let turn = match early {
-        std::task::Poll::Ready(last) => Box::pin(std::future::ready(last)),
-        std::task::Poll::Pending => turn,
+    let mut turn: BoxFuture<'static, _> = Box::pin(async move { inbox.receive(arrival, Box::new(sink)).await });
+    // One poll starts the turn: from here on it goes on, whether the client stays or not. A message that is refused at once gets an
+    // answer that says so, and no stream.
+    let turn: BoxFuture<'static, Option<Bytes>> = match futures::poll!(&mut turn) {
+        std::task::Poll::Ready(outcome) => {
+            if let Some(answer) = outcome.as_ref().err().and_then(refused) {
+                return answer;
+            }
+            Box::pin(std::future::ready(last_events(&conversation, form, &outcome)))
+        }
+        std::task::Poll::Pending => Box::pin(async move { last_events(&conversation, form, &turn.await) }),
     };
     let mut answer = Response::new(Body::Stream(queue::body(first, read, turn, form, clock)));
     let headers = answer.headers_mut();
