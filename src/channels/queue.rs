@@ -86,6 +86,9 @@ impl ReplySink for QueueSink {
     fn streams(&self) -> bool {
         true
     }
+    fn takes_earlier(&self) -> bool {
+        true
+    }
     fn send<'a>(&'a mut self, piece: ReplyPiece, cx: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(async move {
             let Some(bytes) = self.form.piece(&self.recipient, &piece) else { return Ok(Receipt::Skipped) };

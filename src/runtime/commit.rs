@@ -50,7 +50,14 @@ pub(super) async fn run(
             Err(error) => return Err(error.into()),
         }
         if let Some(replies) = inner.store.answered(id, &inbound.message.message_id).await? {
-            return Ok(Report { turn: number, replies, failures: Vec::new(), session_ended: false, repeated: true });
+            return Ok(Report {
+                turn: number,
+                earlier: Vec::new(),
+                replies,
+                failures: Vec::new(),
+                session_ended: false,
+                repeated: true,
+            });
         }
         let unfinished = inner.store.unfinished(id).await?;
         recorded = unfinished.into_iter().find(|one| one.turn == number).map(|one| one.journal).unwrap_or_default();
@@ -63,7 +70,7 @@ pub(super) async fn load(inner: &Inner, id: &ConversationId) -> Result<Box<Cache
     let stored = inner.store.load(id).await?;
     let mut conversation = stored.snapshot.unwrap_or_else(|| Conversation::new(id.clone()));
     stored.tail.iter().for_each(|event| conversation.apply(event));
-    Ok(Box::new(Cached { conversation, version: stored.version, bodies: Default::default() }))
+    Ok(Box::new(Cached { conversation, version: stored.version, bodies: Default::default(), waits: true }))
 }
 
 async fn attempt(
@@ -107,7 +114,10 @@ async fn attempt(
     }
     let delivered = walked.replies.iter().filter(|reply| sink.has(&reply.id)).map(|reply| reply.id.clone()).collect();
     let report = store(inner, &mut cached, (number, due), (walked, delivered), &journal, &door.bodies).await?;
-    deliver(inner, id, &report, &mut sink, &cx).await;
+    if !deliver(inner, id, &report, &mut sink, &cx).await {
+        cached.waits = true;
+        inner.outbox.add(id);
+    }
     Ok((cached, report))
 }
 
@@ -144,7 +154,7 @@ async fn store(
         inner.timer_set.notify_one();
     }
     let failures = failures.into_iter().map(|(code, reason)| Failure { code, reason }).collect();
-    Ok(Report { turn: number, replies, failures, session_ended: ended, repeated: false })
+    Ok(Report { turn: number, earlier: Vec::new(), replies, failures, session_ended: ended, repeated: false })
 }
 
 /// When the earliest reminder of a conversation is due.
@@ -157,12 +167,19 @@ fn trace(_: &[segue_engine::dialogue::Reason], failures: &[(String, String)]) ->
     (!failures.is_empty()).then(|| serde_json::to_string(failures).unwrap_or_default())
 }
 
-/// Hands the replies to the channel that it does not have yet. Delivery never fails a turn: what was not delivered stays in the outbox.
-async fn deliver(inner: &Inner, id: &ConversationId, report: &Report, sink: &mut TurnSink<'_>, cx: &Cx) {
+/// Hands the replies to the channel that it does not have yet; whether it has all of them. Delivery never fails a turn: what was not
+/// delivered stays in the outbox.
+async fn deliver(inner: &Inner, id: &ConversationId, report: &Report, sink: &mut TurnSink<'_>, cx: &Cx) -> bool {
     let mut done = Vec::with_capacity(report.replies.len());
+    let mut has_all = true;
     for reply in &report.replies {
-        if !sink.has(&reply.id) && sink.deliver_stored(reply, cx).await {
+        if sink.has(&reply.id) {
+            continue;
+        }
+        if sink.deliver_stored(reply, cx).await {
             done.push(reply.id.clone());
+        } else {
+            has_all = false;
         }
     }
     failpoint::hit("C22");
@@ -171,4 +188,5 @@ async fn deliver(inner: &Inner, id: &ConversationId, report: &Report, sink: &mut
     {
         tracing::warn!(conversation = %id, turn = report.turn.0, code = "S0501", "receipts were not stored: {error}");
     }
+    has_all
 }
