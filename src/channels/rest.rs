@@ -1,6 +1,6 @@
 //! The REST channel: one request, one answer; whole, or as a stream (channels.md 1.1 and 3.2).
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::http::{
     self, HeaderMap, Method, Request, Response, StatusCode,
@@ -23,7 +23,7 @@ use crate::{
     runtime::{ReceiveError, Report},
 };
 
-/// The header of an answer that tells what went wrong on our side, while its status stays 200.
+/// The header of an answer that tells what went wrong on our side; its status stays 200 where the message got a turn.
 pub const TURN_ERROR: &str = "x-turn-error";
 
 /// The REST channel.
@@ -165,26 +165,33 @@ async fn whole(inbox: Inbox, arrival: Arrival, recipient: Arc<str>) -> Response<
                 replies.flat_map(|reply| wire::messages(&recipient, &reply.reply, reply.kind)).collect();
             failed(json_answer(StatusCode::OK, &messages), report.failures.first().map(|failure| &*failure.code))
         }
-        Err(error) => {
-            if let Some(answer) = refused(&error) {
-                return answer;
-            }
-            let code = error.code();
-            tracing::error!(conversation, channel = "rest", code, "{error}");
-            let none: [Json; 0] = [];
-            failed(json_answer(StatusCode::OK, &none), Some(code))
-        }
+        Err(error) => unanswered(&conversation, &error),
     }
 }
 
-/// The answer to a message that was not accepted: its caller must know to send it again, and when.
-fn refused(error: &ReceiveError) -> Option<Response<Body>> {
-    let (status, after) = super::refused(error)?;
-    tracing::debug!(channel = "rest", code = error.code(), "{error}");
+/// The answer to a message that got no turn. A caller who is told so with `Retry-After` may send it again, with the same id where it
+/// has one: a message that was accepted all the same is then not taken twice.
+fn unanswered(conversation: &str, error: &ReceiveError) -> Response<Body> {
+    let code = error.code();
+    let later = match error {
+        // Admission says in the log what it refuses, and not each message of a crowd.
+        error if super::refused(error).is_some() => super::refused(error),
+        ReceiveError::Store(error) if error.may_pass() => {
+            Some((StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(1)))
+        }
+        _ => None,
+    };
+    if error.retry_after().is_some() {
+        tracing::debug!(conversation, channel = "rest", code, "{error}");
+    } else {
+        tracing::error!(conversation, channel = "rest", code, "{error}");
+    }
     let none: [Json; 0] = [];
-    let mut answer = json_answer(status, &none);
-    answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from(after.as_secs()));
-    Some(failed(answer, Some(error.code())))
+    let mut answer = json_answer(later.map_or(StatusCode::INTERNAL_SERVER_ERROR, |(status, _)| status), &none);
+    if let Some((_, after)) = later {
+        answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from(after.as_secs()));
+    }
+    failed(answer, Some(code))
 }
 
 /// Takes whole messages as delivered: they are in the answer, which leaves when the turn is stored.
@@ -207,18 +214,20 @@ async fn streamed(inbox: Inbox, arrival: Arrival, recipient: Arc<str>, form: For
     let clock = inbox.clock().clone();
     let started = json!({"type": "turn_started", "sender_id": recipient, "ts": clock.now().as_seconds()});
     let first = form.event("turn_started", &started.to_string());
-    let (sink, read) = queue::queue(recipient, form);
+    let (mut sink, read) = queue::queue(recipient, form);
+    let accepted = sink.acceptance();
     let mut turn: BoxFuture<'static, _> = Box::pin(async move { inbox.receive(arrival, Box::new(sink)).await });
-    // One poll starts the turn: from here on it goes on, whether the client stays or not. A message that is refused at once gets an
-    // answer that says so, and no stream.
-    let turn: BoxFuture<'static, Option<Bytes>> = match futures::poll!(&mut turn) {
-        std::task::Poll::Ready(outcome) => {
-            if let Some(answer) = outcome.as_ref().err().and_then(refused) {
-                return answer;
-            }
-            Box::pin(std::future::ready(last_events(&conversation, form, &outcome)))
-        }
-        std::task::Poll::Pending => Box::pin(async move { last_events(&conversation, form, &turn.await) }),
+    // The first poll starts the turn: from here on it goes on, whether the client stays or not. Until the message is accepted, the
+    // answer can still be a refusal.
+    let early = tokio::select! {
+        biased;
+        outcome = &mut turn => Some(outcome),
+        Ok(()) = accepted => None,
+    };
+    let turn: BoxFuture<'static, Option<Bytes>> = match early {
+        Some(Err(error)) => return unanswered(&conversation, &error),
+        Some(outcome) => Box::pin(std::future::ready(last_events(&conversation, form, &outcome))),
+        None => Box::pin(async move { last_events(&conversation, form, &turn.await) }),
     };
     let mut answer = Response::new(Body::Stream(queue::body(first, read, turn, form, clock)));
     let headers = answer.headers_mut();

@@ -106,6 +106,9 @@ pub trait ReplySink: Send {
     fn takes_earlier(&self) -> bool {
         false
     }
+    /// The message is stored: it gets its turn, whatever happens to this process. Called once, before the first piece; not where the
+    /// message is refused.
+    fn accepted(&mut self) {}
     /// Fires when whoever asked wants no more of the turn: it then ends before its next model, agent or search, and what
     /// happened is kept (decisions.md 13.6). `None` where nobody can stop a turn.
     fn stop(&self) -> Option<CancellationToken> {

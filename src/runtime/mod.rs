@@ -353,6 +353,9 @@ impl Assistant {
         let closing = self.0.parts.sources.values().map(|source| source.close(&cx));
         let serving = self.0.parts.action_server.iter().map(|server| server.close(&cx));
         let _ = cx.wait(futures::future::join_all(closing.chain(serving))).await;
+        if let Ok(Err(error)) = cx.wait(self.0.store.close()).await {
+            tracing::warn!(code = error.code(), "the store was not closed well: {error}");
+        }
     }
 }
 
@@ -389,6 +392,7 @@ impl Inner {
         };
         failpoint::hit("C03");
         let accepted = self.store.accept(inbound.clone()).await?;
+        sink.accepted();
         let mut queue = std::pin::pin!(cell.turn.clone().lock_owned());
         // One poll takes the place in the queue; only then may the next message be accepted.
         let first = futures::poll!(&mut queue);

@@ -34,7 +34,7 @@ impl Readiness {
             return true;
         }
         let cx = Cx::new(clock.clone(), limits::HEALTH);
-        let is_up = matches!(cx.wait(self.assistant.store().conversations(1)).await, Ok(Ok(_)));
+        let is_up = matches!(cx.wait(self.assistant.store().ping()).await, Ok(Ok(())));
         *last = Some((clock.elapsed(), is_up));
         is_up
     }

@@ -96,8 +96,12 @@ impl MemoryStore {
         records: Vec<JournalRecord>,
     ) -> Result<(), StoreError> {
         let mut shard = self.shard(id);
-        let talk = shard.get_mut(id).filter(|talk| turn.0 <= talk.turns);
+        let intends = records.iter().any(JournalRecord::is_intent);
+        let talk = shard.get_mut(id).filter(|talk| turn.0 <= talk.turns && (!intends || talk.is_open(turn)));
         let talk = talk.ok_or_else(|| not_accepted(id, turn))?;
+        if let Some(again) = records.iter().find(|record| record.is_intent() && talk.has_begun(turn, record)) {
+            return Err(StoreError::AlreadyBegun { turn: turn.0, key: again.key.clone() });
+        }
         talk.record(turn, records);
         drop(shard);
         self.forget_oldest(id, turn);
@@ -263,6 +267,9 @@ impl Store for MemoryStore {
         hash: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<str>>, StoreError>> {
         now(self.read(id, |talk| Ok(talk.body(hash))))
+    }
+    fn ping(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        now(Ok(()))
     }
 }
 

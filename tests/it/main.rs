@@ -18,6 +18,7 @@ mod knowledge;
 mod limits;
 mod mcp;
 mod outbox;
+mod owner;
 mod program;
 mod rasa;
 mod reminders;

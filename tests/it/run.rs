@@ -8,7 +8,7 @@ use std::{
 use crate::{program::command, project};
 
 /// A server that does not outlive its test.
-struct Server(Child);
+pub(crate) struct Server(pub(crate) Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -18,7 +18,7 @@ impl Drop for Server {
 }
 
 /// The server, and its address once it listens.
-fn started(folder: &std::path::Path, arguments: &[&str]) -> (Server, String) {
+pub(crate) fn started(folder: &std::path::Path, arguments: &[&str]) -> (Server, String) {
     started_on(&project("courier"), folder, arguments)
 }
 
@@ -148,14 +148,14 @@ async fn a_server_without_files_goes_on_and_says_so() {
 
 /// Asks a process to end and waits; it must say that it ended well.
 #[cfg(unix)]
-fn end(child: &mut Child) {
+pub(crate) fn end(child: &mut Child) {
     let asked = std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(asked.success());
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[cfg(not(unix))]
-fn end(child: &mut Child) {
+pub(crate) fn end(child: &mut Child) {
     child.kill().unwrap();
     child.wait().unwrap();
 }

@@ -192,6 +192,16 @@ async fn a_failed_write_lets_nothing_leave() {
 }
 
 #[tokio::test]
+async fn what_another_run_of_the_turn_has_begun_is_not_performed() {
+    let world = World::new().await;
+    let (one, two) = (world.journal(BUILD).await, world.journal(BUILD).await);
+    assert_eq!(one.begin(&key("a"), "tool", Effect::Write, "h").await.unwrap(), Begun::Fresh);
+    let refused = two.begin(&key("a"), "tool", Effect::Write, "h").await;
+    assert!(matches!(refused, Err(StoreError::AlreadyBegun { .. })), "{refused:?}");
+    assert_eq!(two.begin(&key("a"), "tool", Effect::Write, "h").await.unwrap(), Begun::Unknown);
+}
+
+#[tokio::test]
 async fn a_replay_answers_from_records_alone() {
     let records = vec![contract::record("a", Some("1")), contract::record("b", None), contract::record("c", Some("3"))];
     let replay = ReplayJournal::new(records);

@@ -163,6 +163,9 @@ impl Talk {
         if after.0 != self.version() {
             return Err(StoreError::Conflict { expected: after, found: Version(self.version()) });
         }
+        if batch.turn.0 > 0 && !self.is_open(batch.turn) {
+            return Err(StoreError::NotAccepted { conversation: id.clone(), turn: batch.turn.0 });
+        }
         let number = after.0 + 1;
         let damaged = |e| StoreError::damaged(id, e);
         // Everything that can fail comes first: all or nothing.
@@ -204,6 +207,17 @@ impl Talk {
         Ok(Version(number))
     }
 
+    /// Whether a turn was accepted and not answered.
+    pub(super) fn is_open(&self, turn: TurnNumber) -> bool {
+        self.inbox.iter().any(|entry| entry.turn == turn.0 && entry.batch == 0)
+    }
+
+    /// Whether the step of a record stands in the journal of an open turn already, written by the same build.
+    pub(super) fn has_begun(&self, turn: TurnNumber, record: &JournalRecord) -> bool {
+        let same = |known: &JournalRecord| known.key == record.key && known.build == record.build;
+        self.journal_of(turn.0).is_some_and(|records| records.journal.iter().any(same))
+    }
+
     /// Adds records of a turn.
     pub(super) fn record(&mut self, turn: TurnNumber, journal: Vec<JournalRecord>) {
         match self.records.iter_mut().find(|records| records.turn == turn.0) {
@@ -218,7 +232,7 @@ impl Talk {
 
     /// Takes journal and trace of a turn away, unless it is still open.
     pub(super) fn forget(&mut self, turn: TurnNumber) {
-        if self.inbox.iter().any(|entry| entry.turn == turn.0 && entry.batch == 0) {
+        if self.is_open(turn) {
             return;
         }
         self.records.retain(|records| records.turn != turn.0);

@@ -1,7 +1,7 @@
 //! Reading. Each function sees one state of the file, however long it takes.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     fs::File,
     path::Path,
     sync::Arc,
@@ -22,8 +22,8 @@ use crate::{
     cx::StepKey,
     limits,
     store::{
-        Inbound, JournalRecord, StoreError, Stored, StoredEvents, StoredReply, StoredTurn, TurnNumber, Unfinished,
-        Version, inbox, merge_journal, newest,
+        Inbound, JournalRecord, OpenTurn, StoreError, Stored, StoredEvents, StoredReply, StoredTurn, Trouble,
+        TurnNumber, Unfinished, Version, inbox, journal::SPEAKING, merge_journal, newest,
     },
 };
 
@@ -217,12 +217,28 @@ fn records(id: &ConversationId, turn: u64, row: &Row<'_>) -> rusqlite::Result<Re
 }
 
 fn journal(connection: &Connection, id: &ConversationId, conversation: i64, turn: u64) -> Read<Vec<JournalRecord>> {
+    let mut merged = Vec::new();
+    merge_journal(&mut merged, written(connection, id, conversation, turn)?);
+    Ok(merged)
+}
+
+/// What was written to the journal of a turn, in its order.
+fn written(connection: &Connection, id: &ConversationId, conversation: i64, turn: u64) -> Read<Vec<JournalRecord>> {
     let sql = "SELECT step, kind, request, outcome, at, build FROM journal
                WHERE conversation = ?1 AND turn = ?2 ORDER BY id";
     let parts = rows(connection, id, sql, params![conversation, Unsigned(turn)], |row| records(id, turn, row))?;
-    let mut merged = Vec::new();
-    merge_journal(&mut merged, parts.into_iter().flatten().collect());
-    Ok(merged)
+    Ok(parts.into_iter().flatten().collect())
+}
+
+/// The steps in the journal of a turn, each with the build that wrote it; without the marks of replies.
+pub(super) fn steps(
+    connection: &Connection,
+    id: &ConversationId,
+    conversation: i64,
+    turn: u64,
+) -> Read<HashSet<(StepKey, u64)>> {
+    let written = written(connection, id, conversation, turn)?.into_iter();
+    Ok(written.filter(|record| *record.kind != *SPEAKING).map(|record| (record.key, record.build)).collect())
 }
 
 /// The messages of a conversation by turn.
@@ -332,6 +348,34 @@ pub(super) fn turns(connection: &Connection, id: &ConversationId) -> Read<Vec<St
         }
         Ok(turns)
     })
+}
+
+/// The conversations that have open turns or undelivered replies, or that cannot be read, by name. Reads all of them.
+pub(super) fn troubles(connection: &Connection) -> Read<Vec<Trouble>> {
+    let sql = "SELECT version, turns, open, pending, touched, number, id FROM conversations ORDER BY id";
+    let mut statement = connection.prepare(sql).map_err(driver)?;
+    let mut rows = statement.query([]).map_err(driver)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(driver)? {
+        let id = row.get::<_, String>(6).map(ConversationId::from);
+        let Ok(id) = id else { continue };
+        let (head, damage) = match Head::read(row).map_err(driver)? {
+            Ok(head) => (head, load(connection, &id).err()),
+            Err(reason) => (Head::default(), Some(StoreError::damaged(&id, reason))),
+        };
+        let damage = match damage {
+            Some(StoreError::Damaged { reason, .. }) => Some(reason),
+            Some(error) => return Err(error),
+            None => None,
+        };
+        if head.open.is_empty() && head.pending.is_empty() && damage.is_none() {
+            continue;
+        }
+        let open = head.open.iter();
+        let open = open.map(|(turn, at)| OpenTurn { turn: TurnNumber(*turn), at: Timestamp::from_micros(*at) });
+        found.push(Trouble { open: open.collect(), undelivered: head.pending.len(), damage, conversation: id });
+    }
+    Ok(found)
 }
 
 pub(super) fn conversations(connection: &Connection, limit: usize) -> Read<Vec<ConversationId>> {
