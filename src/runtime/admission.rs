@@ -162,7 +162,7 @@ impl AdmissionControl {
             let refused = std::mem::take(&mut counts.refused);
             counts.told = Some(now);
             let (open, left) = (counts.open, counts.left);
-            tracing::warn!(code = "R0105", refused, open, left, "messages are refused: {limit:?} is reached");
+            tracing::warn!(code = "R0106", refused, open, left, "messages are refused: {limit:?} is reached");
         }
         // Rounded up to whole seconds, which is what the header takes.
         let after = beyond.max(counts.turn_time.unwrap_or_default()).as_millis().div_ceil(1000);

@@ -190,7 +190,7 @@ impl ReceiveError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Busy(_) => "R0101",
-            Self::Overloaded(_) => "R0105",
+            Self::Overloaded(_) => "R0106",
             Self::Store(error) => error.code(),
             Self::Broken => "R0102",
             Self::Closing => "R0103",

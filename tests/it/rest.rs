@@ -257,7 +257,7 @@ async fn a_message_that_is_not_accepted_is_told_by_its_status_and_when_to_send_i
         let refused = served.post(query, &late).send().await.unwrap();
         assert_eq!(refused.status(), 503, "{query}");
         let header = |name: &str| refused.headers().get(name).unwrap().to_str().unwrap().to_owned();
-        assert_eq!((header("retry-after"), header("x-turn-error")), ("1".into(), "R0105".into()), "{query}");
+        assert_eq!((header("retry-after"), header("x-turn-error")), ("1".into(), "R0106".into()), "{query}");
     }
     assert!(served.assistant.store().unfinished(&"late".into()).await.unwrap().is_empty());
     served.tool.go.notify_one();

@@ -36,7 +36,7 @@ async fn what_is_beyond_the_open_turns_is_refused_before_anything_is_stored() {
     let error = say(&assistant, "late", "work").await.unwrap_err();
     assert_eq!(
         (error.code(), error.to_string().as_str()),
-        ("R0105", "the message was not accepted: too many turns are open; try again in 1 s")
+        ("R0106", "the message was not accepted: too many turns are open; try again in 1 s")
     );
     assert_eq!(overload(error), (OverloadLimit::OpenTurns, 1));
     assert!(assistant.store().unfinished(&"late".into()).await.unwrap().is_empty());
