@@ -297,6 +297,7 @@ impl AssistantBuilder {
             tasks: TaskTracker::new(),
             build,
             turn_wall,
+            unsaved: Default::default(),
             timer_set: tokio::sync::Notify::new(),
             recovering: Default::default(),
             closing: Default::default(),

@@ -23,13 +23,9 @@ impl Inner {
         until: TurnNumber,
     ) -> Result<usize, ReceiveError> {
         let mut finished = 0;
-        for unfinished in self.store.unfinished(id).await? {
-            if unfinished.turn >= until {
-                break;
-            }
-            let turn = (unfinished.turn, &unfinished.inbound);
+        for unfinished in self.store.open_turns(id, TurnNumber(0)..until).await? {
             // Nobody waits here for the answer: it goes to the outbox.
-            commit::run(self, state, turn, unfinished.journal, &mut Outbox).await?;
+            commit::take_over(self, state, unfinished, &mut Outbox).await?;
             finished += 1;
         }
         Ok(finished)
@@ -52,6 +48,7 @@ impl Inner {
             }
             return Ok(0);
         };
+        let epoch = cell.epoch.load(Ordering::SeqCst);
         let mut queue = pin!(cell.turn.clone().lock_owned());
         let first = futures::poll!(&mut queue);
         drop(door);
@@ -59,6 +56,10 @@ impl Inner {
             std::task::Poll::Ready(state) => state,
             std::task::Poll::Pending => queue.await,
         };
+        if epoch != cell.epoch.load(Ordering::SeqCst) {
+            // It was erased meanwhile: the numbers name other turns now.
+            return Ok(0);
+        }
         self.finish_earlier(&mut state, id, TurnNumber(newest.0.saturating_add(1))).await
     }
 }

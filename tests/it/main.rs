@@ -23,6 +23,7 @@ mod program;
 mod rasa;
 mod reminders;
 mod rest;
+mod retries;
 mod run;
 mod trials;
 
