@@ -481,8 +481,8 @@ impl Inner {
         }
         let mut earlier = Vec::new();
         if sink.takes_earlier() && state.as_ref().is_none_or(|cached| cached.waits) {
-            let has_all;
-            (earlier, has_all) = Box::pin(self.send_earlier(&inbound.conversation, &mut *sink)).await;
+            let (sent, has_all) = Box::pin(self.send_earlier(&inbound.conversation, &mut *sink)).await;
+            earlier = sent;
             if let (true, Some(cached)) = (has_all, &mut *state) {
                 cached.waits = false;
             }
