@@ -96,6 +96,9 @@ impl ReplySink for QueueSink {
     fn streams(&self) -> bool {
         true
     }
+    fn takes_earlier(&self) -> bool {
+        true
+    }
     fn accepted(&mut self) {
         if let Some(tell) = self.accepted.take() {
             let _ = tell.send(());

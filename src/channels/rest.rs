@@ -1,6 +1,6 @@
 //! The REST channel: one request, one answer; whole, or as a stream (channels.md 1.1 and 3.2).
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::http::{
     self, HeaderMap, Method, Request, Response, StatusCode,
@@ -16,6 +16,7 @@ use super::{
     wire,
 };
 use crate::{
+    clock::Clock,
     conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
     cx::Cx,
     limits,
@@ -46,11 +47,16 @@ impl Rest {
     }
 
     async fn answer(&self, inbox: Inbox, request: Request<Bytes>) -> Response<Body> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         match (&head.method, head.uri.path()) {
             (&Method::GET, "" | "/") => json_answer(StatusCode::OK, &json!({"status": "ok"})),
             (&Method::POST, "/webhook") => {
-                let caller = match self.door.caller(&head.headers, inbox.clock()).await {
+                // Found out when the head was checked, where the server does that.
+                let caller = match head.extensions.remove::<Caller>() {
+                    Some(caller) => Ok(caller),
+                    None => self.door.caller(&head.headers, inbox.clock()).await,
+                };
+                let caller = match caller {
                     Ok(caller) => caller,
                     Err(refused) => return refused.answer("this channel"),
                 };
@@ -60,6 +66,7 @@ impl Rest {
                 };
                 let recipient = recipient(&arrival);
                 arrival.sender = conversation(&recipient, &caller);
+                let inbox = inbox.for_caller(caller.mark.as_ref());
                 match form(head.uri.query(), &head.headers) {
                     None => whole(inbox, arrival, recipient).await,
                     Some(form) => streamed(inbox, arrival, recipient, form).await,
@@ -74,6 +81,19 @@ impl Rest {
 impl Channel for Rest {
     fn name(&self) -> &str {
         "rest"
+    }
+    fn check<'a>(
+        &'a self,
+        head: &'a mut http::request::Parts,
+        clock: &'a Arc<dyn Clock>,
+    ) -> BoxFuture<'a, Result<(), Response<Body>>> {
+        Box::pin(async move {
+            if head.method == Method::POST && head.uri.path() == "/webhook" {
+                let caller = self.door.caller(&head.headers, clock).await;
+                head.extensions.insert(caller.map_err(|refused| refused.answer("this channel"))?);
+            }
+            Ok(())
+        })
     }
     fn service(&self, inbox: Inbox) -> Service {
         let this = Arc::new(self.clone());
@@ -140,9 +160,9 @@ async fn whole(inbox: Inbox, arrival: Arrival, recipient: Arc<str>) -> Response<
     let conversation = arrival.sender.clone();
     match inbox.receive(arrival, Box::new(Taken)).await {
         Ok(report) => {
-            let replies = &report.replies;
+            let replies = report.earlier.iter().chain(&report.replies);
             let messages: Vec<_> =
-                replies.iter().flat_map(|reply| wire::messages(&recipient, &reply.reply, reply.kind)).collect();
+                replies.flat_map(|reply| wire::messages(&recipient, &reply.reply, reply.kind)).collect();
             failed(json_answer(StatusCode::OK, &messages), report.failures.first().map(|failure| &*failure.code))
         }
         Err(error) => unanswered(&conversation, &error),
@@ -153,17 +173,23 @@ async fn whole(inbox: Inbox, arrival: Arrival, recipient: Arc<str>) -> Response<
 /// has one: a message that was accepted all the same is then not taken twice.
 fn unanswered(conversation: &str, error: &ReceiveError) -> Response<Body> {
     let code = error.code();
-    tracing::error!(conversation, channel = "rest", code, "{error}");
-    let status = match error {
-        ReceiveError::Busy(_) => StatusCode::TOO_MANY_REQUESTS,
-        ReceiveError::Closing => StatusCode::SERVICE_UNAVAILABLE,
-        ReceiveError::Store(error) if error.may_pass() => StatusCode::SERVICE_UNAVAILABLE,
-        ReceiveError::Store(_) | ReceiveError::Broken => StatusCode::INTERNAL_SERVER_ERROR,
+    let later = match error {
+        // Admission says in the log what it refuses, and not each message of a crowd.
+        error if super::refused(error).is_some() => super::refused(error),
+        ReceiveError::Store(error) if error.may_pass() => {
+            Some((StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(1)))
+        }
+        _ => None,
     };
+    if error.retry_after().is_some() {
+        tracing::debug!(conversation, channel = "rest", code, "{error}");
+    } else {
+        tracing::error!(conversation, channel = "rest", code, "{error}");
+    }
     let none: [Json; 0] = [];
-    let mut answer = json_answer(status, &none);
-    if status != StatusCode::INTERNAL_SERVER_ERROR {
-        answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from_static("1"));
+    let mut answer = json_answer(later.map_or(StatusCode::INTERNAL_SERVER_ERROR, |(status, _)| status), &none);
+    if let Some((_, after)) = later {
+        answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from(after.as_secs()));
     }
     failed(answer, Some(code))
 }
@@ -174,6 +200,9 @@ struct Taken;
 impl ReplySink for Taken {
     fn streams(&self) -> bool {
         false
+    }
+    fn takes_earlier(&self) -> bool {
+        true
     }
     fn send<'a>(&'a mut self, _: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(std::future::ready(Ok(Receipt::Delivered)))

@@ -159,8 +159,8 @@ impl<'a> Work<'a> {
                 Err(error) => return Err(error.into()),
             }
             if let Some(replies) = inner.store.replies_of(id, number).await? {
-                let report =
-                    Report { turn: number, replies, failures: Vec::new(), session_ended: false, repeated: false };
+                let (earlier, failures) = (Vec::new(), Vec::new());
+                let report = Report { turn: number, earlier, replies, failures, session_ended: false, repeated: false };
                 let cx = Cx::new(inner.clock.clone(), inner.turn_wall);
                 deliver(inner, id, &report, sink, &cx).await;
                 return Ok(report);
@@ -174,7 +174,7 @@ pub(super) async fn load(inner: &Inner, id: &ConversationId) -> Result<Box<Cache
     let stored = inner.store.load(id).await?;
     let mut conversation = stored.snapshot.unwrap_or_else(|| Conversation::new(id.clone()));
     stored.tail.iter().for_each(|event| conversation.apply(event));
-    Ok(Box::new(Cached { conversation, version: stored.version, bodies: Default::default() }))
+    Ok(Box::new(Cached { conversation, version: stored.version, bodies: Default::default(), waits: true }))
 }
 
 impl Work<'_> {
@@ -205,7 +205,7 @@ impl Work<'_> {
         let delivered = walked.replies.iter().filter(|reply| sink.has(reply)).map(|reply| reply.id.clone()).collect();
         let records = self.journal.pending();
         let report = store(inner, &mut cached, (number, due), (walked, delivered), records, &door.bodies).await?;
-        deliver(inner, id, &report, sink, &cx).await;
+        cached.waits |= !deliver(inner, id, &report, sink, &cx).await;
         Ok((cached, report))
     }
 
@@ -231,7 +231,7 @@ impl Work<'_> {
         let records = self.journal.pending().into_iter().chain([record]).collect();
         let report = store(inner, &mut cached, (number, due), (walked, Vec::new()), records, &door.bodies).await?;
         tracing::error!(conversation = %id, turn = number.0, code = "R0105", "a turn was given up: {reason}");
-        deliver(inner, id, &report, sink, &Cx::new(door.clock.clone(), inner.turn_wall)).await;
+        cached.waits |= !deliver(inner, id, &report, sink, &Cx::new(door.clock.clone(), inner.turn_wall)).await;
         *state = Some(cached);
         Ok(report)
     }
@@ -282,7 +282,7 @@ async fn store(
         inner.timer_set.notify_one();
     }
     let failures = failures.into_iter().map(|(code, reason)| Failure { code, reason }).collect();
-    Ok(Report { turn: number, replies, failures, session_ended: ended, repeated: false })
+    Ok(Report { turn: number, earlier: Vec::new(), replies, failures, session_ended: ended, repeated: false })
 }
 
 /// When the earliest reminder of a conversation is due.
@@ -295,12 +295,19 @@ fn trace(_: &[segue_engine::dialogue::Reason], failures: &[(String, String)]) ->
     (!failures.is_empty()).then(|| serde_json::to_string(failures).unwrap_or_default())
 }
 
-/// Hands the replies to the channel that it does not have yet. Delivery never fails a turn: what was not delivered stays in the outbox.
-async fn deliver(inner: &Inner, id: &ConversationId, report: &Report, sink: &mut TurnSink<'_>, cx: &Cx) {
+/// Hands the replies to the channel that it does not have yet; whether it has all of them. Delivery never fails a turn: what was not
+/// delivered stays in the outbox.
+async fn deliver(inner: &Inner, id: &ConversationId, report: &Report, sink: &mut TurnSink<'_>, cx: &Cx) -> bool {
     let mut done = Vec::with_capacity(report.replies.len());
+    let mut has_all = true;
     for reply in &report.replies {
-        if !sink.has(reply) && sink.deliver_stored(reply, cx).await {
+        if sink.has(reply) {
+            continue;
+        }
+        if sink.deliver_stored(reply, cx).await {
             done.push(reply.id.clone());
+        } else {
+            has_all = false;
         }
     }
     failpoint::hit("C22");
@@ -309,4 +316,8 @@ async fn deliver(inner: &Inner, id: &ConversationId, report: &Report, sink: &mut
     {
         tracing::warn!(conversation = %id, turn = report.turn.0, code = "S0501", "receipts were not stored: {error}");
     }
+    if !has_all {
+        inner.outbox.add(id);
+    }
+    has_all
 }

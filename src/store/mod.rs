@@ -218,13 +218,6 @@ pub struct Unfinished {
     pub journal: Vec<JournalRecord>,
 }
 
-impl Unfinished {
-    /// How often it was tried, as far as is known; at most [`limits::TURN_ATTEMPTS`](crate::limits::TURN_ATTEMPTS).
-    pub fn attempts(&self) -> u32 {
-        TurnJournal::attempts(&self.journal)
-    }
-}
-
 /// A conversation that an operator may have to look at.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trouble {
@@ -247,6 +240,13 @@ pub struct OpenTurn {
     pub at: Timestamp,
     /// How often it was tried, as [`Unfinished::attempts`] says.
     pub attempts: u32,
+}
+
+impl Unfinished {
+    /// How often it was tried, as far as is known; at most [`limits::TURN_ATTEMPTS`](crate::limits::TURN_ATTEMPTS).
+    pub fn attempts(&self) -> u32 {
+        TurnJournal::attempts(&self.journal)
+    }
 }
 
 /// A turn as stored, for traces and replays.
@@ -452,7 +452,7 @@ pub trait Store: Send + Sync {
             Ok(turns.into_iter().find(|stored| stored.turn == turn).map(|stored| stored.replies))
         })
     }
-    /// Conversations that have unfinished messages or undelivered replies, for the sweep at start.
+    /// Conversations that have unfinished messages or undelivered replies, those that were active last first; for the sweep at start.
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>>;
     /// Conversations whose earliest reminder is due first, with that time; at most `limit`, the earliest first.
     fn timers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<(ConversationId, Timestamp)>, StoreError>>;

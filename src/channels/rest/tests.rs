@@ -114,6 +114,7 @@ async fn a_conversation_is_nobodys_but_the_callers_who_began_it() {
 fn the_end_of_a_stream_tells_codes_and_no_causes() {
     let report = Report {
         turn: crate::store::TurnNumber(9),
+        earlier: Vec::new(),
         replies: Vec::new(),
         failures: vec![crate::runtime::Failure { code: "A0509".into(), reason: "secret host".into() }],
         session_ended: true,

@@ -311,7 +311,7 @@ pub(super) fn place_of_marks(connection: &Connection, id: &ConversationId, marke
 }
 
 pub(super) fn waiting(connection: &Connection) -> Read<Vec<ConversationId>> {
-    let sql = "SELECT id FROM conversations WHERE open <> '' OR pending <> ''";
+    let sql = "SELECT id FROM conversations WHERE open <> '' OR pending <> '' ORDER BY touched DESC, id";
     ids(connection, sql, [])
 }
 
