@@ -154,14 +154,23 @@ async fn imported(store: &dyn Store) {
 }
 
 async fn forgotten_duplicates(store: &dyn Store) {
-    let week = i64::try_from(limits::DUPLICATE_MEMORY.as_secs()).unwrap();
-    talk(store, "c", "m", 10).await;
-    assert!(matches!(store.accept(message("c", "m", 10 + week)).await.unwrap(), Accepted::Answered(..)));
-    assert_eq!(store.accept(message("c", "m", 11 + week)).await.unwrap(), Accepted::New(TurnNumber(2)));
+    let long = i64::try_from(limits::DUPLICATE_MEMORY.as_secs()).unwrap();
+    talk(store, "d", "m", 10).await;
+    // Whoever asks without sending it again is told the same.
+    for (at, known) in [(10 + long, true), (12 + long, false)] {
+        store.expire(Timestamp::from_micros(at * 1_000_000)).await.unwrap();
+        assert_eq!(store.answered(&"d".into(), &"m".into()).await.unwrap().is_some(), known, "{at}");
+        let again = store.accept(message("d", "m", at)).await.unwrap();
+        assert_eq!(matches!(again, Accepted::Answered(..)), known, "{at}");
+    }
+    // The record may still be there.
+    talk(store, "e", "m", 10).await;
+    assert!(matches!(store.accept(message("e", "m", 10 + long)).await.unwrap(), Accepted::Answered(..)));
+    assert_eq!(store.accept(message("e", "m", 11 + long)).await.unwrap(), Accepted::New(TurnNumber(2)));
     // One that is not answered is never forgotten.
-    let late = message("c", "m", 20 + 3 * week);
+    let late = message("e", "m", 20 + 3 * long);
     assert_eq!(store.accept(late).await.unwrap(), Accepted::Running(TurnNumber(2)));
-    assert_eq!(store.turns(&"c".into()).await.unwrap()[0].inbound, message("c", "m", 10));
+    assert_eq!(store.turns(&"e".into()).await.unwrap()[0].inbound, message("e", "m", 10));
 }
 
 async fn version_guard(store: &dyn Store) {
