@@ -237,7 +237,7 @@ async fn one(at: usize, call: &ToolCall, setting: Setting<'_>, news: Option<News
     let cx = cx.step(format!("tool.{at}"));
     let meta = task.meta.get(&*entry.spec.source).and_then(Json::as_object).cloned().unwrap_or_default();
     let tool_cx = ToolCx {
-        idempotency_key: invoke::idempotency_key(task.conversation.id.as_str(), task.conversation.turns, &cx.key),
+        idempotency_key: invoke::idempotency_key(task.conversation.id.as_str(), task.conversation.turns, &cx),
         cx,
         metadata: task.metadata.clone(),
         caller: Caller {
@@ -248,6 +248,7 @@ async fn one(at: usize, call: &ToolCall, setting: Setting<'_>, news: Option<News
         meta: Arc::new(meta),
         progress: news.map(|news| news.listen(entry.spec.source.clone())),
         inquired: None,
+        effect: Some(entry.spec.effect),
     };
     invoke::invoke(&task.tools, &call.name, arguments.as_ref().clone(), &tool_cx, profile.tool_timeout).await
 }

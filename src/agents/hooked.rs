@@ -246,7 +246,7 @@ impl Asked {
         let cx = cx.step(name);
         let conversation = task.conversation;
         let channel = conversation.latest_message.as_ref().map_or("", |message| &*message.input_channel);
-        let id = invoke::idempotency_key(conversation.id.as_str(), conversation.turns, &cx.key);
+        let id = invoke::idempotency_key(conversation.id.as_str(), conversation.turns, &cx);
         let (given, speech) = HookCx::new(cx.clone(), task.call.agent.as_str().into(), channel.into(), id);
         Self { given, speech, cx }
     }

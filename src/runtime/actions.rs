@@ -91,7 +91,7 @@ async fn perform(call: &ActionCall, scene: &Scene<'_>, cx: &Cx) -> ActionOutcome
     };
     let state = tracker::state(&parts.project, conversation, events.iter().copied());
     drop(events);
-    let key = idempotency_key(conversation.id.as_str(), number.0, &cx.key);
+    let key = idempotency_key(conversation.id.as_str(), number.0, cx);
     let request =
         ActionRequest { action: &call.name, conversation: &conversation.id, tracker: &state, idempotency_key: &key };
     served(&**server, request, cx).await

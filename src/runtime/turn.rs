@@ -53,6 +53,8 @@ pub(super) async fn walk(
     sink: &mut TurnSink<'_>,
     cx: &Cx,
 ) -> Walked {
+    // Idempotency keys are made with it.
+    let cx = &Cx { seed: inbound.seed, ..cx.clone() };
     let mut walked = Walked::default();
     for reply_id in inheritance.interrupted {
         let kind = EventKind::ReplyInterrupted { reply_id: reply_id.to_string() };

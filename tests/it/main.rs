@@ -23,6 +23,7 @@ mod rasa;
 mod reminders;
 mod rest;
 mod run;
+mod tool_recovery;
 mod trials;
 
 /// A project of `tests/projects`.
