@@ -101,12 +101,14 @@ pub const AGENT_ITERATIONS: u32 = 10;
 pub const AGENT_PROMPTS: usize = 64;
 /// Agent: utterances of the conversation shown.
 pub const AGENT_HISTORY: usize = 10;
-/// Agent: failed tool calls in a row that a run may have; one more ends it.
+/// Agent: answers in a row whose tool calls all failed that a run may have; one more ends it.
 pub const AGENT_FAILURES: u32 = 3;
 /// Agent: texts that are said while the calls of one answer work.
 pub const FILLERS: usize = 3;
 /// Agent: times that one run is asked to take back a claim that nothing proves.
 pub const AGENT_REPAIRS: u32 = 1;
+/// Agent: arguments of one call that are looked for in what was said and read; of further ones the event names no origin.
+pub const AGENT_ORIGINS: usize = 64;
 /// Hooks: texts that one call of a hook may say.
 pub const HOOK_SPEECH: usize = 8;
 /// Hooks: one call of a hook server.
@@ -278,6 +280,9 @@ pub const MCP_BACKOFF: [Duration; MCP_RECONNECTS] = [
 pub const MCP_BACKOFF_WAIT: Duration = Duration::from_secs(1);
 /// MCP: a connection that lived this long was a good one: the pauses begin anew.
 pub const MCP_STABLE: Duration = Duration::from_secs(60);
+/// MCP over HTTP: requests in a row that fail although the server answers pings; then the session is replaced, if it is older than
+/// [`MCP_STABLE`].
+pub const MCP_LOST: usize = 20;
 /// MCP: bytes of the answer of a token server.
 pub const MCP_TOKEN: usize = 64 * 1024;
 /// MCP: questions that a server may ask during one call.

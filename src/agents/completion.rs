@@ -114,7 +114,9 @@ impl<'a> Ledger<'a> {
         let exchanges = session.exchanges();
         // One that is stopped may be asked to go on.
         let goes_on = matches!(status, AgentStatus::AwaitingUser | AgentStatus::Cancelled { .. });
-        if goes_on && !exchanges.is_empty() {
+        // A hook may keep a finished one open.
+        let may_go_on = goes_on || self.task.hooks.is_some() && status == AgentStatus::Finished;
+        if may_go_on && !exchanges.is_empty() {
             let agent_id = self.task.call.agent.clone();
             self.event(EventKind::AgentExchanges { agent_id, exchanges: Arc::new(exchanges) }, cx);
         }

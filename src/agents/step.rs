@@ -190,9 +190,15 @@ impl Step {
             self.closing = true;
             return After::AskClosing;
         }
-        self.failures = if tally.done > 0 { 0 } else { self.failures + tally.failed + tally.refused };
+        // Answers count, not calls: a model that slips in each of several calls has slipped once, and has seen none of the results.
+        if tally.done > 0 {
+            self.failures = 0;
+        } else if tally.failed + tally.refused > 0 {
+            self.failures += 1;
+        }
         if self.failures > profile.failures {
-            return After::Finish(failed(TOOLS, format!("{} tool calls failed in a row", self.failures)));
+            let reason = format!("of {} answers in a row every tool call failed", self.failures);
+            return After::Finish(failed(TOOLS, reason));
         }
         After::GoOn
     }

@@ -166,3 +166,33 @@ async fn an_event_says_where_the_arguments_of_an_effect_come_from() {
     assert_eq!(origins[1], json!({"id": "tool", "list.0.port": "user", "made_up": "model", "port": "user"}),);
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "Well.".into())]);
 }
+
+#[tokio::test]
+async fn a_call_that_does_not_fit_is_shown_to_nobody_and_counts_for_nothing() {
+    let wrong = || calls("", &[("find", json!({"port": 3}))]);
+    let mut world = World::new("search", CONFIRM, "book it", vec![wrong(), text("To which port?")]);
+    let outcome = world.run().await;
+    assert!(HeldCall::of(&outcome.metadata).is_empty());
+    assert_eq!(executed(&outcome), [("find".into(), "failed".into())]);
+    assert!(world.request(1).last().unwrap().1.starts_with("error[bad_arguments]"), "{:?}", world.request(1).last());
+
+    let once = "configuration:\n  tools:\n    find: { max_calls: 1 }\n";
+    let steps = vec![wrong(), calls("", &[("find", json!({"port": "A"}))]), text("There.")];
+    let mut world = World::new("search", once, "go", steps);
+    let outcome = world.run().await;
+    assert_eq!(executed(&outcome), [("find".into(), "failed".into()), ("find".into(), "done".into())]);
+    assert_eq!(outcome.metadata["tool_calls"], json!({"find": 1}));
+}
+
+#[tokio::test]
+async fn of_a_call_with_many_arguments_only_some_are_looked_for() {
+    let rules = "configuration:\n  tools:\n    other: { effect: write }\n";
+    let numbers: Vec<u32> = (0..10_000).collect();
+    let steps = vec![calls("", &[("other", json!({ "n": numbers }))]), text("Well.")];
+    let outcome = World::new("search", rules, "go", steps).run().await;
+    let origins = outcome.events.iter().find_map(|event| match &event.kind {
+        EventKind::ToolExecuted { origins, .. } => Some(origins.len()),
+        _ => None,
+    });
+    assert_eq!(origins, Some(crate::limits::AGENT_ORIGINS));
+}

@@ -278,6 +278,9 @@ fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>, slow: bool, project: &Project
             called.lock().unwrap().push((name.to_owned(), arguments));
             let outcome = match &answer {
                 Some(answer) => ToolOutcome::Done(ToolOutput::structured(answer.clone())),
+                None if called.lock().unwrap().last().is_some_and(|(_, given)| given["lost"] == json!(true)) => {
+                    ToolOutcome::lost(Effect::Write, crate::tools::FailureKind::Unavailable, "It went away.")
+                }
                 None => ToolOutcome::failed(crate::tools::FailureKind::ToolError, "no such port"),
             };
             std::future::ready(outcome)

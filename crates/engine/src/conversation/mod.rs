@@ -27,8 +27,8 @@ pub use self::{
     history::{History, HistoryItem},
     message::{Button, Reply, UserMessage},
     outcome::{
-        ActionAnswer, ActionCall, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus, HELD, HeldCall,
-        SearchCall, SearchOutcome, StepError, ToolCallStep, ToolResult,
+        ActionAnswer, ActionCall, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus, ErrorKind, HELD,
+        HeldCall, SearchCall, SearchOutcome, StepError, ToolCallStep, ToolResult,
     },
     reminder::{Reminder, Reminders, Trigger, TriggerKind},
     slots::{SlotState, Slots},

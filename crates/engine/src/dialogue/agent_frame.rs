@@ -322,6 +322,7 @@ pub(super) fn came_back(turn: &mut Turn<'_>, outcome: AgentOutcome) -> Next {
         turn.note("an agent came back that nobody called");
         return Next::Listen;
     };
+    let in_doubt = outcome.events.iter().any(|event| super::failure::is_in_doubt(&event.kind));
     for mut event in outcome.events {
         // An agent's value is typed by the slot, as its tool for it is.
         if let EventKind::Slot { name, value, .. } = &mut event.kind
@@ -352,7 +353,7 @@ pub(super) fn came_back(turn: &mut Turn<'_>, outcome: AgentOutcome) -> Next {
             turn.walk()
         }
         AgentStatus::Failed { code, reason } => {
-            failed(turn, (&flow, &step, &agent), &code, &reason);
+            failed(turn, (&flow, &step, &agent), (&code, &reason), in_doubt || code == SENT_IN_DOUBT);
             turn.walk()
         }
         AgentStatus::Cancelled { reason } => {
@@ -376,8 +377,16 @@ fn wait(turn: &mut Turn<'_>, flow: &FlowId, step: StepId, agent: &AgentName, met
     turn.push(frame);
 }
 
+/// The code of an agent of which nobody knows whether it took the message.
+const SENT_IN_DOUBT: &str = "A0515";
+
 /// The flow ends with every agent in it, and the user hears of it once (agents.md 5.6).
-fn failed(turn: &mut Turn<'_>, (flow, step, agent): (&FlowId, &StepId, &AgentName), code: &str, reason: &str) {
+fn failed(
+    turn: &mut Turn<'_>,
+    (flow, step, agent): (&FlowId, &StepId, &AgentName),
+    (code, reason): (&str, &str),
+    in_doubt: bool,
+) {
     if !matches!(turn.stack.last().map(|frame| &frame.kind), Some(FrameKind::Agent(_))) {
         let (flow_id, agent_id) = (flow.clone(), agent.clone());
         turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason: Some(reason.to_owned()) });
@@ -391,7 +400,7 @@ fn failed(turn: &mut Turn<'_>, (flow, step, agent): (&FlowId, &StepId, &AgentNam
         ("error_message", Json::from(reason)),
     ];
     let info = info.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    let error = StepError::in_doubt(code, reason);
+    let error = if in_doubt { StepError::in_doubt(code, reason) } else { StepError::reported(code, reason) };
     turn.step_failed(&format!("agent `{agent}` failed ({code}): {reason}"), error, info);
 }
 

@@ -17,6 +17,8 @@ use crate::{
 
 /// What is said when a response has no variation for the moment, or something failed.
 pub(super) const INTERNAL_ERROR: &str = "utter_internal_error_rasa";
+/// Said where the pattern for what nobody knows cannot run.
+pub(super) const OUTCOME_UNKNOWN: &str = "utter_outcome_unknown";
 
 impl Turn<'_> {
     /// Says a response: the action, then the message. A name that is no response is noted and nothing is said.

@@ -103,6 +103,8 @@ pub enum Takes {
     Number,
     /// A whole number, 0 or more.
     Whole,
+    /// A whole number, 1 or more.
+    Positive,
     /// A number of seconds above 0.
     Seconds,
     /// A list of anything.
@@ -128,6 +130,7 @@ impl Takes {
             Self::Condition => "a condition as text, or `true` or `false`".into(),
             Self::Number => "a number".into(),
             Self::Whole => "a whole number, 0 or more".into(),
+            Self::Positive => "a whole number, 1 or more".into(),
             Self::Seconds => "a number of seconds above 0".into(),
             Self::List => "a list".into(),
             Self::Texts => "a list of texts".into(),

@@ -201,6 +201,14 @@ fn an_agent_is_read() {
 }
 
 #[test]
+fn an_agent_without_a_single_model_call_is_found() {
+    let agent = "agent: {name: helper, description: helps}\nconfiguration: {max_iterations: 0}\n";
+    let loaded = load(&[("config.yml", ""), ("sub_agents/h/config.yml", agent)]);
+    let found = loaded.findings.iter().find(|found| found.message.contains("max_iterations"));
+    assert!(found.is_some_and(|found| format!("{found:?}").contains("1 or more")), "{:#?}", loaded.findings);
+}
+
+#[test]
 fn an_action_endpoint_is_read_with_all_its_keys() {
     let text = "action_endpoint:\n  url: http://localhost:5055/webhook\n  actions_module: a.b\n  token: '${KEY}'\n  token_name: t\n  basic_auth: {username: u, password: '${KEY}'}\n  headers: {X-A: b}\n  params: {p: q}\n  cafile: ca.pem\n  enable_selective_domain: true\n  tracker_events: 25\n  timeout: 2.5\n  compress: true\n  effects: {action_look: read}\n";
     let domain = "actions: [action_look]\n";
