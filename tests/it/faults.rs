@@ -284,12 +284,12 @@ async fn l06_no_connection_is_tried_again_and_then_elsewhere() {
 
 #[tokio::test]
 async fn l07_l08_silence_goes_to_the_next_model_at_once() {
-    for kind in [K::FirstTokenTimeout, K::Idle] {
+    for kind in [K::FirstTokenTimeout, K::Idle, K::CallTimeout] {
         told(&agent(vec![vec![kind.clone().into()], vec!["Hello.".into()]]).await, &["Hello."], &[], &[2, 1]);
         told(&agent(vec![vec![kind.clone().into()]]).await, BROKEN, &["A0503"], &[2]);
         told(&understanding(vec![vec![kind.into()]]).await, BROKEN, &["U0501"], &[1]);
     }
-    // The whole call took too long: there is no time for another.
+    // The time of the turn is over: there is none for another.
     told(&agent(vec![vec![K::Total.into()], vec![]]).await, BROKEN, &["A0505"], &[2, 0]);
 }
 

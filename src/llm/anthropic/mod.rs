@@ -91,7 +91,7 @@ impl Llm for Anthropic {
     }
 
     fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(self.ask(request, cx.within(self.frame.waits.total)))
+        Box::pin(self.ask(request, cx.clone()))
     }
 }
 

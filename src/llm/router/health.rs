@@ -237,6 +237,7 @@ fn held_against(kind: &LlmErrorKind, cooldown: Duration) -> Held {
         | K::Unreachable
         | K::FirstTokenTimeout
         | K::Idle
+        | K::CallTimeout
         | K::CutShort
         | K::BadAnswer(_) => Held::OneFailure,
         K::TooLong | K::BadRequest | K::Total | K::ContentFilter | K::Cancelled | K::Unscripted => Held::Nothing,
