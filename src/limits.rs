@@ -45,6 +45,8 @@ pub const MODEL_FAILS_WITHIN: Duration = Duration::from_secs(30);
 pub const MODEL_COOLDOWN: Duration = Duration::from_secs(30);
 /// Model: the same for a member whose account has no quota left.
 pub const MODEL_COOLDOWN_QUOTA: Duration = Duration::from_secs(600);
+/// Model: the longest wait that a vendor's `Retry-After` is believed.
+pub const MODEL_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 /// Model: how soon the end of a call is expected that tries whether a member answers again.
 pub const MODEL_PROBE_NEAR: Duration = Duration::from_secs(1);
 /// Model: how long the quickness of a member is remembered.

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::{
     clock::Timestamp,
+    limits,
     llm::error::{LlmError, LlmErrorKind},
 };
 
@@ -110,8 +111,13 @@ impl Said {
     }
 }
 
-/// How long the vendor asks to wait: `retry-after-ms`, or `Retry-After` in seconds or as a date (RFC 9110, 10.2.3).
+/// How long the vendor asks to wait, up to [`limits::MODEL_RETRY_AFTER`]: `retry-after-ms`, or `Retry-After` in seconds or as a
+/// date (RFC 9110, 10.2.3).
 pub(super) fn retry_after(millis: Option<&str>, after: Option<&str>, now: Timestamp) -> Option<Duration> {
+    asked_wait(millis, after, now).map(|wait| wait.min(limits::MODEL_RETRY_AFTER))
+}
+
+fn asked_wait(millis: Option<&str>, after: Option<&str>, now: Timestamp) -> Option<Duration> {
     if let Some(millis) = millis.and_then(|text| text.trim().parse::<f64>().ok()) {
         return Duration::try_from_secs_f64(millis / 1e3).ok();
     }
@@ -248,6 +254,9 @@ mod tests {
         assert_eq!(retry_after(Some("20"), Some("9"), now), Some(Duration::from_millis(20)));
         for bad in ["-1", "NaN", "soon", "1e300"] {
             assert_eq!(retry_after(None, Some(bad), now), None, "{bad}");
+        }
+        for absurd in ["18446744073709549568", "Sun, 06 Nov 9994 08:49:47 GMT"] {
+            assert_eq!(retry_after(None, Some(absurd), now), Some(limits::MODEL_RETRY_AFTER), "{absurd}");
         }
     }
 
