@@ -273,6 +273,25 @@ async fn changed_documents_are_found_and_only_they_are_embedded_again() {
     assert_eq!(sources(&scene.looks().await.unwrap())[0], "docs/pets.md");
 }
 
+/// Seen from outside: behind a stamp that is the same, a changed text is not noticed.
+#[tokio::test]
+async fn documents_that_were_only_touched_are_read_once_more_and_not_at_every_question() {
+    let scene = Scene::new("").asks("dogs");
+    let path = scene.root.path().join("docs/pets.md");
+    let touch = |at: u64| {
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(at)).unwrap();
+    };
+    scene.looks().await.unwrap();
+    touch(1_000);
+    scene.looks().await.unwrap();
+    fs::write(&path, PETS.replace("Dogs and cats", "Dogs and rats")).unwrap();
+    touch(1_000);
+    assert!(scene.looks().await.unwrap().found[0].passage.text.starts_with("Dogs and cats"), "nothing was read");
+    touch(2_000);
+    assert!(scene.looks().await.unwrap().found[0].passage.text.starts_with("Dogs and rats"));
+}
+
 #[tokio::test]
 async fn without_the_embedding_service_words_decide() {
     let embedder = Arc::new(ScriptedEmbedder::failing(LlmErrorKind::Unreachable));
