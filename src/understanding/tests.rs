@@ -300,6 +300,17 @@ fn calls_are_followed_for_slots_only_so_deep() {
     assert_eq!(found.len(), limits::COMMAND_CALL_DEPTH);
 }
 
+#[test]
+fn a_flow_may_call_more_flows_than_calls_are_followed_deep() {
+    let many = 2 * limits::COMMAND_CALL_DEPTH;
+    let called = |n: usize| flow(&format!("f{n}"), "asks", vec![asks(&format!("s{n}"), "")]);
+    let calls = (0..many).map(|n| StepKind::Call(Call::Flow(format!("f{n}").into())));
+    let flows = [flow("all", "calls them all", calls.collect())].into_iter().chain((0..many).map(called));
+    let (project, talk) = (project_of(flows.collect(), vec![], vec![]), Talk::new().user("hi"));
+    let view = super::view::View::new(&project, &talk.0);
+    assert_eq!(view.collects(project.flow("all").unwrap(), |_| true).len(), many);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
