@@ -27,7 +27,7 @@ use serde_json::Value;
 use self::{request::Settled, stream::EventDecoder};
 use super::{
     ChatRequest, ChatStream, Llm, LlmError, LlmErrorKind, ModelConfig, ModelProfile, OpenError, Surroundings,
-    frame::Frame, profile::Effort, pump::Waits,
+    frame::Frame, pump::Waits,
 };
 use crate::{cx::Cx, http, limits, secret::Secret};
 
@@ -62,7 +62,7 @@ impl Anthropic {
             return Err(OpenError::new(config, "api_key", cure));
         }
         let effort = settled.family.effort(config.reasoning_effort);
-        let thinks = effort.is_some_and(|effort| effort > Effort::Minimal);
+        let thinks = settled.thinks(effort);
         let total = config.timeout.unwrap_or(limits::MODEL_TOTAL);
         // The first sign of a whole answer is its end; thoughts may be kept back for as long as they last.
         let first = if thinks || !request::streams(config) { total } else { limits::MODEL_FIRST_TOKEN.min(total) };
