@@ -4,7 +4,7 @@
 use std::{fs, time::Duration};
 
 use segue_engine::{
-    conversation::{BotMessage, Event, EventKind, FilledBy, Reply, UserMessage},
+    conversation::{BotKind, BotMessage, Event, EventKind, FilledBy, Reply, UserMessage},
     project::{Project, SourceFile, Sources},
 };
 use serde_json::{Value as Json, json};
@@ -318,6 +318,17 @@ async fn a_question_is_the_latest_utterances_and_no_more() {
     assert!(question.chars().count() <= limits::KNOWLEDGE_QUERY, "{}", question.chars().count());
     let many = Scene::with("", "", &[("docs/a.md", &"# dog\nA dog.\n".repeat(40))]).asks("dog");
     assert_eq!(many.looks().await.unwrap().found.len(), limits::KNOWLEDGE_SHOWN);
+}
+
+#[tokio::test]
+async fn what_an_agent_said_while_it_worked_is_shown_and_not_looked_for() {
+    let mut scene = Scene::new("").asks("tell me about dogs").says("They travel free.");
+    let filler = BotMessage { reply: Reply::text("One moment."), kind: BotKind::Filler, ..BotMessage::default() };
+    scene.apply(EventKind::bot(filler));
+    let scene = scene.asks("what does a bicycle cost?");
+    assert_eq!(scene.looks().await.unwrap().question, "They travel free.\nwhat does a bicycle cost?");
+    let (_, requests) = scene.answers(vec!["5 crowns.".into()], &mut NoSink).await;
+    assert!(requests[0].messages[1].text().contains("AI: One moment.\nUSER: what does"), "{requests:?}");
 }
 
 #[tokio::test]
