@@ -346,6 +346,14 @@ async fn l10_l19_half_of_a_call_never_runs() {
     let turn = agent(vec![vec![lost(Finish::Length).into(), again, "Paid.".into()]]).await;
     told(&turn, &["Paid."], &[], &[4]);
     assert_eq!(turn.paid, 1, "only the call that came whole");
+    // With more room than there was, whoever set the limit.
+    let long = Answer { usage: Usage { output: 8_192, ..Usage::default() }, ..lost(Finish::Length) };
+    let doubled = |request: &segue::ChatRequest| match request.max_tokens {
+        Some(16_384) => Ok(()),
+        other => Err(format!("it is asked again with {other:?}")),
+    };
+    let again = Step::from(paying(3)).expecting(doubled);
+    told(&agent(vec![vec![long.into(), again, "Paid.".into()]]).await, &["Paid."], &[], &[4]);
     let turn = agent(vec![vec![lost(Finish::Length).into(), lost(Finish::Length).into(), "Hello.".into()]]).await;
     assert_eq!((turn.told.len(), turn.paid), (1, 0), "{turn:?}");
     // Text that the limit cut is shown as it is and marked, and the agent waits for what the user says.
