@@ -555,3 +555,13 @@ async fn l26_commands_that_name_what_is_not_there_do_nothing() {
     let turn = understanding(vec![vec!["start flow heist".into(), "start flow heist".into()]]).await;
     assert_eq!((turn.told.len(), turn.paid), (1, 0), "{turn:?}");
 }
+
+#[tokio::test]
+async fn l26_what_is_left_out_of_an_answer_stands_in_the_trace_with_its_place() {
+    let row = Row::new(vec![vec!["start flow ask\nset slot loot 5".into(), "Which one?".into()]]);
+    row.say("please ask the clerk").await;
+    let trace = serde_json::to_value(row.world.assistant.trace(&"u".into(), None).await.unwrap()).unwrap();
+    let read = trace[0]["seen"].as_array().unwrap().iter().find(|seen| seen["effect"] == "read").unwrap();
+    assert_eq!(read["notes"], json!(["line 2, column 10: \"set slot loot 5\": there is no such slot"]));
+    row.verify().await;
+}
