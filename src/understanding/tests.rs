@@ -210,10 +210,19 @@ async fn an_empty_answer_is_asked_for_once_more() {
 #[tokio::test]
 async fn an_agent_that_waits_gets_what_is_no_command() {
     let waiting = || Talk::new().bot("Where to?").agent_waits().user("to Bergen");
-    for useless in ["", "Bergen is lovely!", "start flow unknown", "<think>hm"] {
+    for useless in ["Bergen is lovely!", "start flow unknown"] {
         let done = answered(waiting(), &[useless]).await;
         assert_eq!((done.commands, done.model_calls), (vec![], 1), "{useless}");
     }
+    // An empty answer is asked for once more: the person may have wished for something else.
+    for empty in ["", "<think>hm"] {
+        let done = answered(waiting(), &[empty, empty]).await;
+        assert_eq!((done.commands, done.model_calls), (vec![], 2), "{empty}");
+        assert_eq!(answered(waiting(), &[empty, "cancel flow"]).await.commands, [Command::CancelFlow]);
+    }
+    let both = answered(waiting(), &["continue agent\nstart flow check-balance"]).await;
+    assert_eq!(both.commands, [Command::ContinueAgent, start("check-balance")]);
+    assert!(both.notes.iter().any(|note| note.starts_with("continue agent: a flow")), "{:?}", both.notes);
     assert_eq!(answered(waiting(), &["cancel flow"]).await.commands, [Command::CancelFlow]);
     let done = answered(waiting().agent_completed("trip_planner"), &["restart agent trip_planner"]).await;
     assert_eq!(done.commands, [Command::RestartAgent { agent_id: "trip_planner".into() }]);

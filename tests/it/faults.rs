@@ -457,10 +457,20 @@ async fn l16_no_commands_at_all_are_asked_for_once_more_with_a_nudge() {
     for (blank, still) in blanks().into_iter().zip(blanks()) {
         told(&understanding(vec![vec![blank, still]]).await, &["Pardon?"], &[], &[2]);
     }
-    // In the middle of an agent's task a message without a command is for the agent.
-    let row = Row::new(vec![vec!["start flow ask".into(), "Which one?".into(), "".into(), "Hello.".into()]]);
+    // In the middle of an agent's task too: the wish may be another one. Only then the message is for the agent.
+    let row = Row::new(vec![vec![
+        "start flow ask".into(),
+        "Which one?".into(),
+        "".into(),
+        Step::from("cancel flow").expecting(nudged),
+    ]]);
     row.say("please ask the clerk").await;
-    told(&row.say("the second").await, &["Hello."], &[], &[4]);
+    assert!(row.say("forget it").await.told.iter().all(|text| text != "Hello."));
+    row.verify().await;
+    let answers = ["start flow ask", "Which one?", "", "", "Hello."];
+    let row = Row::new(vec![answers.into_iter().map(Step::from).collect()]);
+    row.say("please ask the clerk").await;
+    told(&row.say("the second").await, &["Hello."], &[], &[5]);
     row.verify().await;
 }
 
