@@ -246,10 +246,10 @@ async fn l04_a_request_that_is_too_long_is_asked_with_less_and_then_given_up() {
     let row = Row::new(vec![vec![
         "start flow ask".into(),
         "Which one?".into(),
-        "".into(),
+        "continue agent".into(),
         K::TooLong.into(),
         "Hello.".into(),
-        "".into(),
+        "continue agent".into(),
         K::TooLong.into(),
         K::TooLong.into(),
     ]]);
@@ -528,7 +528,7 @@ async fn l24_what_a_turn_used_is_stored_and_shown() {
         used("start flow ask"),
         OVERLOADED.into(),
         Answer { usage: guessed, ..Answer::text("Which one?") }.into(),
-        used(""),
+        used("continue agent"),
         used("Hello."),
     ]]);
     row.say("please ask the clerk").await;
