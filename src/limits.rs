@@ -45,6 +45,8 @@ pub const MODEL_FAILS_WITHIN: Duration = Duration::from_secs(30);
 pub const MODEL_COOLDOWN: Duration = Duration::from_secs(30);
 /// Model: the same for a member whose account has no quota left.
 pub const MODEL_COOLDOWN_QUOTA: Duration = Duration::from_secs(600);
+/// Model: the longest wait that a vendor's `Retry-After` is believed.
+pub const MODEL_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 /// Model: how soon the end of a call is expected that tries whether a member answers again.
 pub const MODEL_PROBE_NEAR: Duration = Duration::from_secs(1);
 /// Model: how long the quickness of a member is remembered.
@@ -121,8 +123,11 @@ pub const HOOK_TOOLS: usize = 32;
 pub const PIN_FILE: u64 = 4 * 1024 * 1024;
 /// Agent: exchanges of earlier turns that one agent keeps as it has read them, for all conversations together.
 pub const AGENT_EXCHANGES_READ: usize = 256;
-/// Agent: bytes of tool exchanges kept between the user's turns of one task.
+/// Agent: bytes of tool exchanges that one run keeps for the user's next turns of one task; calls of tools that change something
+/// are kept beyond it.
 pub const AGENT_EXCHANGES: usize = 64 * 1024;
+/// Agent: bytes to which a text of a tool exchange is cut at most, where the exchanges of a run are too long.
+pub const AGENT_EXCHANGE_LEAST: usize = 1024;
 /// Commands: utterances of the conversation shown to the command generator (dialogue.md 4.2).
 pub const COMMAND_HISTORY: usize = 20;
 /// Commands: characters of one earlier utterance that are shown.

@@ -79,6 +79,7 @@ async fn understand(scene: &Scene<'_>, failures: &mut Failures, cx: &Cx) -> Inpu
     let step = cx.step("understand");
     let understanding =
         parts.understander.understand_among(choice.as_ref(), &parts.project, conversation, at, &llm, &step).await;
+    door.meter.read(&step.key, &understanding.notes);
     for trouble in understanding.failures {
         failures.push(("U0501".into(), trouble));
     }

@@ -4,6 +4,7 @@ use segue_engine::conversation::{AgentOutcome, AgentStatus, BotKind, Event, Even
 use serde_json::{Value as Json, json};
 
 use super::world::{World, calls, said, text};
+use crate::llm::ChatMessage;
 
 const CONFIRM: &str = "configuration:\n  confirm: writes\n  tools:\n    find: { effect: write }\n";
 
@@ -43,6 +44,34 @@ async fn a_call_that_changes_something_waits_for_a_yes_and_then_runs_as_it_was_s
     assert_eq!(seen.last().unwrap(), &("tool".into(), r#"{"crossings":["NW-1"]}"#.into()));
     assert!(seen.iter().any(|(role, text)| role == "tool" && text.contains("Nothing has happened so far")), "{seen:?}");
     world.model.verify().unwrap();
+}
+
+/// Vendors refuse a request in which an id stands twice.
+#[tokio::test]
+async fn calls_that_were_confirmed_in_different_turns_have_different_ids() {
+    let steps = vec![
+        calls("", &[("find", json!({"port": "A"}))]),
+        calls("", &[("find", json!({"port": "B"}))]),
+        text("Both are booked."),
+    ];
+    let mut world = World::new("search", CONFIRM, "book A and B", steps);
+    let outcome = world.run_more().await;
+    let outcome = next(&mut world, &outcome, "yes", Some(true)).await;
+    next(&mut world, &outcome, "yes", Some(true)).await;
+    assert_eq!(world.called.lock().unwrap().len(), 2);
+    let request = world.model.requests()[2].clone();
+    let ids: Vec<&str> = request
+        .messages
+        .iter()
+        .filter_map(|message| match &**message {
+            ChatMessage::Assistant { tool_calls, .. } => Some(tool_calls),
+            _ => None,
+        })
+        .flatten()
+        .map(|call| &*call.id)
+        .filter(|id| id.starts_with("held"))
+        .collect();
+    assert!(ids.len() == 2 && ids[0] != ids[1], "{ids:?}");
 }
 
 #[tokio::test]
