@@ -200,7 +200,7 @@ struct Checker {
     open: Option<String>,
     /// The values to which a yes was said, and which no later text has replaced.
     agreed: Map<String, Json>,
-    /// The order that each write's own look-up found to be the customer's and open, since the last write of it.
+    /// The order that each write's own look-up was asked for last.
     checked: Map<String, Json>,
     writes: usize,
 }
@@ -254,8 +254,8 @@ impl Checker {
             }
             Some(_) => {}
         }
-        match self.checked.remove(name) {
-            Some(order) if order == wanted[0] && may_be_written(&argument("order")) => Ok(()),
+        match self.checked.get(name) {
+            Some(order) if *order == wanted[0] && may_be_written(&argument("order")) => Ok(()),
             looked => Err(format!("`{name}` of {wanted}, and what was looked up is {looked:?}")),
         }
     }
