@@ -245,7 +245,7 @@ pub(super) fn used_before_asked(turn: &Turn<'_>, base: usize, emptied: &[SlotNam
 pub(super) fn ask_first(turn: &mut Turn<'_>, at: usize, slots: &[SlotName]) {
     let project = turn.project;
     let Some(flow) = turn.stack.get(at).and_then(|frame| project.flow(frame.flow_id.as_str())) else { return };
-    for slot in slots.iter().rev() {
+    for slot in slots {
         let mut asking: Option<(&StepId, &Collect)> = None;
         each_whole_step(project, flow, &mut Vec::new(), &mut |step| {
             if let StepKind::Collect(collect) = &step.kind
@@ -261,7 +261,12 @@ pub(super) fn ask_first(turn: &mut Turn<'_>, at: usize, slots: &[SlotName]) {
             collect_action: collect.action.clone(),
             step_id: id.clone(),
         };
-        turn.push_pattern(COLLECT_INFORMATION, context);
+        // Directly above the flow: the same message may have put another one on it.
+        if turn.push_pattern(COLLECT_INFORMATION, context)
+            && let Some(question) = turn.stack.pop()
+        {
+            turn.stack.insert(at + 1, question);
+        }
     }
 }
 
