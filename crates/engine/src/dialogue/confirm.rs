@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{reply, shortcuts, turn::Turn};
+use super::{Reason, reply, shortcuts, turn::Turn};
 use crate::{
     conversation::{AgentFrame, BotKind, EventKind, Frame, FrameKind, HELD, HeldCall},
     ids::AgentName,
@@ -50,15 +50,19 @@ const POLITE: &[&str] = &[
 /// Those of them that belong to a no.
 const NEGATIVE: &[&str] = &["don't", "not", "stop", "cancel"];
 
-/// Whether calls of this agent wait for a yes.
+/// The key of an agent's metadata that says that its calls could not be shown: no yes counts for them.
+const UNSHOWN: &str = "held_calls_unshown";
+
+/// Whether calls of this agent wait for a yes: the user has seen them.
 pub(super) fn waits(frame: &AgentFrame) -> bool {
-    !HeldCall::of(&frame.metadata).is_empty()
+    !frame.metadata.contains_key(UNSHOWN) && !HeldCall::of(&frame.metadata).is_empty()
 }
 
 /// Takes the calls that wait out of the frame on top.
 pub(super) fn forget(turn: &mut Turn<'_>) {
     if let Some(Frame { kind: FrameKind::Agent(frame), .. }) = turn.stack.last_mut() {
         frame.metadata.shift_remove(HELD);
+        frame.metadata.shift_remove(UNSHOWN);
     }
 }
 
@@ -95,8 +99,10 @@ fn consent(language: &str, text: &str) -> Option<bool> {
     fits.then_some(answer)
 }
 
-/// Asks for a yes to the calls in this metadata; whether there are any.
-pub(super) fn ask(turn: &mut Turn<'_>, agent: &AgentName, metadata: &Map<String, Json>) -> bool {
+/// Asks for a yes to the calls in this metadata; whether there are any. Where they cannot be shown, the metadata says so from now on
+/// and the user hears that something is wrong: what was not shown is not done.
+pub(super) fn ask(turn: &mut Turn<'_>, agent: &AgentName, metadata: &mut Map<String, Json>) -> bool {
+    metadata.shift_remove(UNSHOWN);
     let held = HeldCall::of(metadata);
     if held.is_empty() {
         return false;
@@ -114,10 +120,14 @@ pub(super) fn ask(turn: &mut Turn<'_>, agent: &AgentName, metadata: &Map<String,
     let mut notes = Vec::new();
     let name = own.as_deref().unwrap_or(QUESTION);
     let lot = turn.lot();
-    let message = reply::compose(&turn.view(), name, &arguments, lot, &mut notes);
+    let message = reply::compose_itself(&turn.view(), name, &arguments, lot, &mut notes);
     notes.into_iter().for_each(|note| turn.note(note));
-    let Some(mut message) = message.filter(|message| !message.reply.is_empty()) else {
-        turn.note(format!("`{name}` says nothing, so nobody is asked"));
+    let Some(mut message) = message.filter(|message| message.reply.text.is_some()) else {
+        let because = format!("`{name}` says nothing here, so nobody is asked and nothing is done");
+        let flow = turn.stack.last().map(|top| top.flow_id.to_string()).unwrap_or_default();
+        turn.because(Reason::Failed { flow, because });
+        metadata.insert(UNSHOWN.to_owned(), json!(true));
+        turn.say(reply::INTERNAL_ERROR, &Map::new());
         return true;
     };
     // What is shown is what will be done: nobody words it anew.

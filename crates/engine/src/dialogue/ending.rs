@@ -11,7 +11,7 @@ use super::{
 use crate::{
     conversation::{AgentState, EventKind, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
     ids::SlotName,
-    project::{Call, Flow, Project, StepKind},
+    project::{Call, Flow, Project, Step, StepKind},
 };
 
 impl Turn<'_> {
@@ -183,23 +183,33 @@ fn reset_slot(turn: &mut Turn<'_>, frame: &Frame, name: SlotName) {
     }
 }
 
-/// Visits the steps of a flow and of the flows it calls, each flow once.
+/// Visits what the steps of a flow and of the flows it calls do, each flow once.
 pub(super) fn each_step<'p>(
     project: &'p Project,
     flow: &'p Flow,
     seen: &mut Vec<&'p str>,
     visit: &mut dyn FnMut(&'p StepKind),
 ) {
+    each_whole_step(project, flow, seen, &mut |step| visit(&step.kind));
+}
+
+/// The same for the steps themselves.
+pub(super) fn each_whole_step<'p>(
+    project: &'p Project,
+    flow: &'p Flow,
+    seen: &mut Vec<&'p str>,
+    visit: &mut dyn FnMut(&'p Step),
+) {
     if seen.contains(&flow.id.as_str()) {
         return;
     }
     seen.push(flow.id.as_str());
     for step in &flow.steps {
-        visit(&step.kind);
+        visit(step);
         if let StepKind::Call(Call::Flow(child)) = &step.kind
             && let Some(child) = project.flow(child.as_str())
         {
-            each_step(project, child, seen, visit);
+            each_whole_step(project, child, seen, visit);
         }
     }
 }

@@ -46,6 +46,7 @@ fn frame() -> impl Strategy<Value = Frame> {
         Just(PatternFrame::Plain),
         (word(), map()).prop_map(|(error_type, info)| PatternFrame::InternalError { error_type, info }),
         (word(), word()).prop_map(|(a, b)| PatternFrame::Correction {
+            filled_by: Some(FilledBy::Shortcut),
             is_reset_only: true,
             corrected_slots: Map::new(),
             reset_flow_id: Some(a.into()),
@@ -79,6 +80,7 @@ fn frame() -> impl Strategy<Value = Frame> {
                 passed: trail.len() > 1,
             })
             .collect(),
+        aside: trail.iter().map(|slot| (slot.as_str().into(), 7)).collect(),
         trail: trail.into_iter().map(Into::into).collect(),
         error: None,
     })

@@ -60,13 +60,16 @@ pub(super) fn clean(
         return Verdict::Drop("the slot has this value already");
     }
     let corrected = kept.iter().any(|command| {
-        matches!(command, Command::CorrectSlots { corrected_slots } if corrected_slots.iter().any(|(one, _)| one == name))
+        matches!(command, Command::CorrectSlots { corrected_slots, .. } if corrected_slots.iter().any(|(one, _)| one == name))
     });
     if corrected {
         return Verdict::Drop("the slot is corrected already");
     }
     let corrected_slots = vec![(name.clone(), value)];
-    Verdict::Replace(Command::CorrectSlots { corrected_slots }, "the slot was filled before: this is a correction")
+    Verdict::Replace(
+        Command::CorrectSlots { corrected_slots, extractor: by },
+        "the slot was filled before: this is a correction",
+    )
 }
 
 /// Whether another slot takes the same value out of the same message: one that is asked for, or one that was named before.
@@ -77,7 +80,7 @@ fn is_taken(scene: &Scene, kept: &[Command], all: &[Command], name: &SlotName, v
     };
     let takes = |command: &Command| match command {
         Command::SetSlot { name: other, value, .. } => other != name && alike(value),
-        Command::CorrectSlots { corrected_slots } => {
+        Command::CorrectSlots { corrected_slots, .. } => {
             corrected_slots.iter().any(|(other, value)| other != name && alike(value))
         }
         _ => false,

@@ -10,7 +10,7 @@ mod continue_interrupted;
 mod correction;
 mod repeat;
 
-pub(super) use self::correction::{new_values, reset_point};
+pub(super) use self::correction::{back_to, new_values};
 use super::{code_change, turn::Turn};
 
 pub(super) const CANCEL_FLOW: &str = "pattern_cancel_flow";
