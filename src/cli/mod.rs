@@ -13,6 +13,7 @@ mod explain;
 mod graph;
 mod import;
 mod init;
+mod logging;
 #[cfg(feature = "mcp")]
 mod mcp;
 #[cfg(feature = "mcp")]

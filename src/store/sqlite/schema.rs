@@ -131,6 +131,11 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
+/// Whether a file is a database of another program; false where that cannot be told.
+pub(super) fn is_foreign(path: &Path) -> bool {
+    open_reader(path).is_ok_and(|file| matches!(check_owner(&file, path), Err(StoreError::Unsupported { .. })))
+}
+
 /// Plans of statements hold whatever is bound to them. Without this, SQLite prepares a statement anew at every binding when one of
 /// its indexes has a condition.
 fn plan_once(connection: &Connection) -> rusqlite::Result<()> {
