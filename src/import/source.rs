@@ -57,8 +57,8 @@ pub enum ImportError {
     TooMuch(usize),
 }
 
-/// Reads a source: `sqlite:///relative.db`, `sqlite:////absolute.db`, `file:///absolute.jsonl`, or the path of a `.db`, `.sqlite` or `.jsonl` file. Blocks
-/// on the file system.
+/// Reads a source: `sqlite:///relative.db`, `sqlite:////absolute.db`, `file:///absolute.jsonl`, or the path of a `.db`,
+/// `.sqlite` or `.jsonl` file. Blocks on the file system.
 ///
 /// # Errors
 /// [`ImportError`]; a row that cannot be read is no error and stands in [`Talks::left_out`].

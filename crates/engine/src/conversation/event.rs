@@ -15,7 +15,7 @@ use crate::{
 ///
 /// As JSON it is one flat object: `event`, `timestamp`, the fields of its kind, and `metadata` with the place. A `user`
 /// event's `metadata` is its message's, as in the CALM format; its own place, if it has one, stands under `place`. An event of
-/// an unknown kind keeps all its fields, so its place is under [`PLACE`], a key that its fields may not use.
+/// an unknown kind keeps all its fields, so its place is under `_place`, a key that its fields may not use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// When; the time of the input that caused it.
