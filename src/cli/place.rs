@@ -157,30 +157,6 @@ impl Place {
         Ok(self.configured(project)?)
     }
 
-    fn configured(&self, project: &Project) -> Result<Location, StoreError> {
-        let location = match &project.endpoints.tracker_store {
-            Some(configured) => Location::from_tracker_store(configured)?,
-            None => Location::parse(Location::DEFAULT)?,
-        };
-        Ok(match location {
-            Location::Sqlite { path, full } => Location::Sqlite { path: self.project.join(path), full },
-            Location::Memory => Location::Memory,
-        })
-    }
-
-    /// The database of another program that `endpoints.yml` names, and what is used in its place. Projects of the CALM format
-    /// name the file of their tracker.
-    pub(super) fn beside(&self, project: &Project) -> Option<(PathBuf, Location)> {
-        let location = self.configured(project).ok()?;
-        match &location {
-            Location::Sqlite { path, full } if location.is_of_another_program() => {
-                let ours = Location::Sqlite { path: path.with_extension("segue.db"), full: *full };
-                Some((path.clone(), ours))
-            }
-            _ => None,
-        }
-    }
-
     /// A store that must be there already.
     pub(super) fn existing_store(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<Arc<dyn Store>> {
         let location = self.location(asked, project)?;
@@ -193,23 +169,6 @@ impl Place {
             Location::Sqlite { .. } => Ok(store::open(&location)?),
         }
     }
-}
-
-/// Says where conversations are kept in place of the database of another program.
-pub(super) fn kept_beside(theirs: &Path, ours: &Location) -> String {
-    let ours = match ours {
-        Location::Sqlite { path, .. } => path.display().to_string(),
-        Location::Memory => "memory".to_owned(),
-    };
-    format!(
-        "{} is a database of another program and is left as it is; conversations are kept in {ours}",
-        theirs.display()
-    )
-}
-
-/// Says how the conversations of another program come over.
-pub(super) fn brought_over(theirs: &Path) -> String {
-    format!("`segue import --from sqlite:///{}` brings its conversations over", theirs.display())
 }
 
 /// A project that can run.
@@ -247,4 +206,47 @@ pub(super) fn cannot_build(error: LoadError) -> anyhow::Error {
         LoadError::Prompt(_) => anyhow!("{error} [{CANNOT_OPEN}]"),
         other => other.into(),
     }
+}
+
+impl Place {
+    fn configured(&self, project: &Project) -> Result<Location, StoreError> {
+        let location = match &project.endpoints.tracker_store {
+            Some(configured) => Location::from_tracker_store(configured)?,
+            None => Location::parse(Location::DEFAULT)?,
+        };
+        Ok(match location {
+            Location::Sqlite { path, full } => Location::Sqlite { path: self.project.join(path), full },
+            Location::Memory => Location::Memory,
+        })
+    }
+
+    /// The database of another program that `endpoints.yml` names, and what is used in its place. Projects of the CALM format
+    /// name the file of their tracker.
+    pub(super) fn beside(&self, project: &Project) -> Option<(PathBuf, Location)> {
+        let location = self.configured(project).ok()?;
+        match &location {
+            Location::Sqlite { path, full } if location.is_of_another_program() => {
+                let ours = Location::Sqlite { path: path.with_extension("segue.db"), full: *full };
+                Some((path.clone(), ours))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Says where conversations are kept in place of the database of another program.
+pub(super) fn kept_beside(theirs: &Path, ours: &Location) -> String {
+    let ours = match ours {
+        Location::Sqlite { path, .. } => path.display().to_string(),
+        Location::Memory => "memory".to_owned(),
+    };
+    format!(
+        "{} is a database of another program and is left as it is; conversations are kept in {ours}",
+        theirs.display()
+    )
+}
+
+/// Says how the conversations of another program come over.
+pub(super) fn brought_over(theirs: &Path) -> String {
+    format!("`segue import --from sqlite:///{}` brings its conversations over", theirs.display())
 }
