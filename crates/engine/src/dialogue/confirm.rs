@@ -49,6 +49,10 @@ const POLITE: &[&str] = &[
 ];
 /// Those of them that belong to a no.
 const NEGATIVE: &[&str] = &["don't", "not", "stop", "cancel"];
+/// Words for yes that are also verbs: "correct it" asks for a change. They count at the end of a message only.
+const ALSO_VERBS: &[&str] = &["correct", "right"];
+/// What may follow even those.
+const THANKS: &[&str] = &["thanks", "thank", "you"];
 
 /// The key of an agent's metadata that says that its calls could not be shown: no yes counts for them.
 const UNSHOWN: &str = "held_calls_unshown";
@@ -88,10 +92,16 @@ fn consent(language: &str, text: &str) -> Option<bool> {
         return Some(answer);
     }
     let lower = plain.to_lowercase().replace('\u{2019}', "'");
-    let mut words =
-        lower.split(|c: char| c.is_whitespace() || matches!(c, ',' | '.' | '!' | ';' | '-')).filter(|w| !w.is_empty());
-    let answer = shortcuts::yes_or_no(language, words.next()?)?;
-    let rest: Vec<&str> = words.collect();
+    let words: Vec<&str> = lower
+        .split(|c: char| c.is_whitespace() || matches!(c, ',' | '.' | '!' | ';' | '-'))
+        .filter(|word| !word.is_empty())
+        .collect();
+    let (first, rest) = words.split_first()?;
+    let answer = shortcuts::yes_or_no(language, first)?;
+    let end = words.iter().rposition(|word| !THANKS.contains(word)).unwrap_or_default();
+    if answer && words.iter().take(end).any(|word| ALSO_VERBS.contains(word)) {
+        return None;
+    }
     let fits = rest.iter().all(|word| {
         let own = shortcuts::yes_or_no(language, word) == Some(answer);
         own || (POLITE.contains(word) && (!answer || !NEGATIVE.contains(word)))
@@ -175,7 +185,18 @@ mod tests {
 
     #[test]
     fn a_yes_says_nothing_else() {
-        for yes in ["yes", "Yes!", "yes please", "ok, do it", "Yes, go ahead.", "sure, that's right", "yes yes"] {
+        for yes in [
+            "yes",
+            "Yes!",
+            "yes please",
+            "ok, do it",
+            "Yes, go ahead.",
+            "sure, that's right",
+            "yes yes",
+            "correct",
+            "Right, thank you",
+            "yes, correct",
+        ] {
             assert_eq!(consent("en", yes), Some(true), "{yes}");
         }
         for no in ["no", "No, thanks", "no, stop", "no don't", "nope, cancel it"] {
@@ -191,6 +212,11 @@ mod tests {
             "",
             "what?",
             "yes no",
+            "correct it",
+            "correct it, please",
+            "Correct this.",
+            "yes, correct it please",
+            "ok, right that",
         ] {
             assert_eq!(consent("en", other), None, "{other}");
         }

@@ -153,6 +153,10 @@ impl<'a> Reader<'a> {
     }
 
     fn typed(&mut self, node: &Node, key: &Key) -> bool {
+        if node.unset {
+            // The variable that is missing was reported; what it will hold is not known.
+            return false;
+        }
         let right = match key.takes {
             Takes::Text => node.text().is_some(),
             Takes::Bool => node.bool().is_some(),

@@ -23,7 +23,15 @@ pub(super) fn check(survey: &Survey<'_>, graph: &Graph<'_>, facts: &Facts, findi
     shown_late(survey, graph, facts, findings);
     let fills = fills(survey, graph);
     let slots: HashSet<&str> = fills.iter().map(|(_, slot)| *slot).collect();
-    let mut slots: Vec<&str> = slots.into_iter().filter(|slot| is_only_here(survey, graph, slot)).collect();
+    if survey.touch_of(graph.flow.id.as_str()).is_some() {
+        // Who calls this flow may have filled them.
+        return;
+    }
+    let mut family: HashSet<usize> = HashSet::new();
+    for flow in with_called(survey.project, graph.flow) {
+        family.extend(survey.project.flows.get_index_of(&flow.id));
+    }
+    let mut slots: Vec<&str> = slots.into_iter().filter(|slot| is_only_here(survey, &family, slot)).collect();
     slots.sort_unstable();
     for slot in slots {
         read_early(survey, graph, facts, slot, &fills, findings);
@@ -195,17 +203,12 @@ fn fills<'p>(survey: &Survey<'p>, graph: &Graph<'p>) -> Vec<(usize, &'p str)> {
     fills
 }
 
-/// Whether a slot has no other way to a value than steps of this flow and what it calls, and is empty when the flow begins.
-fn is_only_here(survey: &Survey<'_>, graph: &Graph<'_>, slot: &str) -> bool {
+/// Whether a slot has no other way to a value than steps of these flows, one and what it calls, and is empty when the flow begins.
+fn is_only_here(survey: &Survey<'_>, family: &HashSet<usize>, slot: &str) -> bool {
     if survey.is_filled_otherwise(slot) || survey.writers.get(slot).is_none_or(|writers| writers.lasting) {
         return false;
     }
-    let mut family: HashSet<usize> = HashSet::new();
-    for flow in with_called(survey.project, graph.flow) {
-        family.extend(survey.project.flows.get_index_of(&flow.id));
-    }
-    let is_called = survey.touch_of(graph.flow.id.as_str()).is_some();
-    !is_called && survey.writers.get(slot).is_some_and(|writers| writers.flows.iter().all(|at| family.contains(at)))
+    survey.writers.get(slot).is_some_and(|writers| writers.flows.iter().all(|at| family.contains(at)))
 }
 
 fn read_early(

@@ -261,6 +261,21 @@ fn slots_that_nothing_fills_or_keeps() {
 }
 
 #[test]
+fn what_a_remote_agent_answers_fills_the_slots_it_is_mapped_to() {
+    let agent = "agent: {name: other, description: helps, protocol: A2A}\nconfiguration:\n  agent_card: http://h\n  output_mapping: [{slot: inside, value: result.data.x}]\n";
+    let flows = "flows:\n  a:\n    description: x\n    steps:\n      - call: other\n        next:\n          - if: slots.inside\n            then: END\n          - else: END\n";
+    let files = [
+        ("config.yml", "recipe: default.v1\n"),
+        ("domain.yml", DOMAIN),
+        ("data/a.yml", flows),
+        ("sub_agents/other/config.yml", agent),
+    ];
+    let loaded = load_all(&files);
+    let never = loaded.findings.iter().filter(|finding| finding.code == "F0245" && finding.message.contains("inside"));
+    assert_eq!((loaded.project.is_some(), never.count()), (true, 0), "{:?}", loaded.findings);
+}
+
+#[test]
 fn flows_as_wholes() {
     let flow = |id: &str, keys: &str| format!("  {id}:\n{keys}    steps:\n      - action: utter_ok\n");
     let pair = |a: &str, b: &str| found(&(flow("aa", a) + &flow("bb", b)));
