@@ -78,7 +78,7 @@ fn is_filled_by_call(survey: &Survey<'_>, graph: &Graph<'_>, slot: &str) -> bool
         StepKind::Call(Call::Flow(flow)) => {
             survey.touch_of(flow.as_str()).is_some_and(|touch| touch.writes.contains(slot))
         }
-        StepKind::Call(call) => outputs(call).contains(&slot),
+        StepKind::Call(call) => outputs(survey.project, call).contains(&slot),
         _ => false,
     })
 }
@@ -134,7 +134,7 @@ fn fills_slot(survey: &Survey<'_>, graph: &Graph<'_>, at: usize, slot: &str) -> 
         Some(StepKind::Call(Call::Flow(flow))) => {
             survey.touch_of(flow.as_str()).is_some_and(|touch| touch.writes.contains(slot))
         }
-        Some(StepKind::Call(call)) => outputs(call).contains(&slot),
+        Some(StepKind::Call(call)) => outputs(survey.project, call).contains(&slot),
         _ => false,
     }
 }
