@@ -380,6 +380,6 @@ fn result_words(prompts: &PromptSet, outcome: &str, variables: minijinja::Value)
 }
 
 fn unknown_tool(offered: &ToolList, prompts: &PromptSet) -> String {
-    let names: Vec<&str> = offered.iter().map(|tool| &*tool.name).collect();
+    let names: Vec<String> = offered.iter().map(|tool| tool.name.to_string()).collect();
     result_words(prompts, "unknown_tool", context! { outcome => "unknown_tool", names })
 }

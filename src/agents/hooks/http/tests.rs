@@ -71,6 +71,7 @@ async fn a_hook_server_that_says_nothing_is_given_up_in_time() {
 
 #[test]
 fn answers_of_tools() {
+    let answer = |bytes: &[u8]| answer(bytes, Effect::Read);
     assert!(matches!(answer(br#"{"result": "text"}"#), ToolOutcome::Done(_)));
     assert!(matches!(answer(br#"{"result": {"a": 1}}"#), ToolOutcome::Done(output) if output.structured.is_some()));
     assert!(matches!(answer(br#"{"error": "no", "fatal": true}"#), ToolOutcome::Failed(failure) if failure.fatal));
