@@ -31,12 +31,20 @@ pub struct Arrival {
 pub struct Inbox {
     assistant: Assistant,
     channel: Arc<str>,
+    payloads: bool,
 }
 
 impl Inbox {
     /// For the channel of this name.
     pub fn new(assistant: Assistant, channel: &str) -> Self {
-        Self { assistant, channel: channel.into() }
+        Self { assistant, channel: channel.into(), payloads: true }
+    }
+
+    /// The same way, with or without payloads: without, a message such as `/SetSlots(…)` is read as words of the user.
+    #[must_use]
+    pub fn taking_payloads(mut self, payloads: bool) -> Self {
+        self.payloads = payloads;
+        self
     }
 
     /// Hands a message in and answers through `sink`. *Cancellation*: the turn goes on when the future is dropped after its
@@ -47,7 +55,7 @@ impl Inbox {
     pub async fn receive(&self, arrival: Arrival, sink: Box<dyn ReplySink>) -> Result<Report, ReceiveError> {
         let Arrival { sender, text, message_id, input_channel, metadata } = arrival;
         let message = UserMessage {
-            text: text.trim().into(),
+            text: if self.payloads { text.trim() } else { words(&text) }.into(),
             message_id: message_id.into(),
             input_channel: input_channel.map_or_else(|| self.channel.clone(), Into::into),
             metadata,
@@ -61,6 +69,11 @@ impl Inbox {
     pub fn clock(&self) -> &Arc<dyn Clock> {
         self.assistant.clock()
     }
+}
+
+/// A message without what would make it a payload: the slash at its beginning.
+pub(super) fn words(text: &str) -> &str {
+    text.trim_start_matches(|c: char| c == '/' || c.is_whitespace()).trim_end()
 }
 
 impl fmt::Debug for Inbox {

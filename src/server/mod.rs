@@ -1,11 +1,12 @@
 //! The porch: one HTTP server for all channels.
 //!
 //! Entry: [`router`] puts the routes together, for this server or for another one that embeds it; [`serve`] runs it until it
-//! is told to stop, and lets running turns end. Never: no route reads a body without a limit, no route is served off
-//! loopback that would need a token and has none.
+//! is told to stop, and lets running turns end. Never: no route reads a body without a limit, or one that a web page of others
+//! sends; no channel is served off loopback without a proof of its callers, unless the operator insists ([`guarded`]).
 
 mod bridge;
 mod health;
+mod requests;
 
 use std::{
     future::{Future, IntoFuture},
@@ -50,14 +51,24 @@ pub enum ServeError {
     Unguarded(IpAddr),
     /// The assistant would be an MCP server for everybody.
     #[error(
-        "the MCP server would be open to everybody who reaches {0}: set a token with `--auth-token`, or `mcp: {{auth_token: …}}` in credentials.yml, or leave `--host` away"
+        "the MCP server would be open to everybody who reaches {0}: set a token with `--auth-token`, or `mcp: {{auth_token: …}}` in credentials.yml, or leave `--host` away, or say `--insecure`"
     )]
     OpenDesk(IpAddr),
     /// The assistant would be an agent for everybody.
     #[error(
-        "`a2a_server` would let everybody who reaches {0} talk to the assistant: set `auth: {{token: ${{…}}}}` or `auth: {{jwt: …}}` there"
+        "`a2a_server` would let everybody who reaches {0} talk to the assistant: set `auth: {{token: ${{…}}}}` or `auth: {{jwt: …}}` there, or say `--insecure`"
     )]
     Open(IpAddr),
+    /// A channel would be open to everybody.
+    #[error(
+        "the channel `{channel}` would be open to everybody who reaches {host}: set `auth_token: ${{…}}` or `jwt: …` under `{channel}:` in credentials.yml, or leave `--host` away, or say `--insecure`"
+    )]
+    OpenChannel {
+        /// The channel.
+        channel: String,
+        /// Where it would listen.
+        host: IpAddr,
+    },
     /// The address cannot be had.
     #[error("cannot listen on {address}: {problem}; choose another port with `--port`")]
     Address {
@@ -76,7 +87,19 @@ impl ServeError {
             Self::Address { .. } => "V0102",
             Self::OpenDesk(_) => "V0104",
             Self::Open(_) => "V0103",
+            Self::OpenChannel { .. } => "V0105",
         }
+    }
+}
+
+/// Looks whether channels ask their callers for something before the network reaches them.
+///
+/// # Errors
+/// [`ServeError::OpenChannel`]: one does not, and `host` is no address of this machine alone.
+pub fn guarded(channels: &[Arc<dyn Channel>], host: IpAddr) -> Result<(), ServeError> {
+    match channels.iter().find(|channel| !host.is_loopback() && !channel.is_guarded()) {
+        Some(open) => Err(ServeError::OpenChannel { channel: open.name().to_owned(), host }),
+        None => Ok(()),
     }
 }
 
@@ -98,7 +121,7 @@ pub fn router(assistant: &Assistant, channels: &[Arc<dyn Channel>]) -> Router {
 /// [`ServeError::OpenDesk`]: the network reaches it, and no token is asked for.
 #[cfg(feature = "mcp")]
 pub fn with_desk(router: Router, desk: &Desk, assistant: &Assistant, host: IpAddr) -> Result<Router, ServeError> {
-    if !host.is_loopback() && !desk.is_guarded() {
+    if !host.is_loopback() && !desk.is_guarded() && !desk.is_insecure() {
         return Err(ServeError::OpenDesk(host));
     }
     let service = bridge::Bridge::new(desk.service(), assistant.clock());
@@ -138,7 +161,8 @@ pub async fn listen(settings: &Settings) -> Result<TcpListener, ServeError> {
 }
 
 /// Serves until `stop` completes; then takes no more connections, lets requests and turns under way end within
-/// [`limits::DRAIN`], and closes the assistant.
+/// [`limits::DRAIN`], and closes the assistant. Requests of web pages that no channel allows, and those under names that are not
+/// ours, are refused on every route, before their bodies are read.
 ///
 /// # Errors
 /// The listener broke.
@@ -148,6 +172,7 @@ pub async fn serve(
     assistant: &Assistant,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
+    let router = requests::checked(router, assistant.project(), listener.local_addr()?.ip());
     let clock = assistant.clock().clone();
     let (stopped, mut told) = tokio::sync::watch::channel(false);
     let stop = async move {
