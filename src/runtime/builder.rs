@@ -286,6 +286,7 @@ impl AssistantBuilder {
             mailboxes: Mailboxes::default(),
             permits: Arc::new(Semaphore::new(limits::TURNS_IN_FLIGHT)),
             tasks: TaskTracker::new(),
+            beside: TaskTracker::new(),
             build,
             turn_wall,
             timer_set: tokio::sync::Notify::new(),
@@ -312,7 +313,7 @@ impl AssistantBuilder {
         for (name, agent) in &self.project.agents {
             let module = agent.module.as_deref().unwrap_or_default();
             let source = if module.contains("://") {
-                match HookServer::new(module, agent, self.outbound.clone()) {
+                match HookServer::new(module, agent, self.outbound.clone(), &self.clock) {
                     Ok(server) => HookSource::Server(Arc::new(server)),
                     Err(error) => HookSource::Missing(error.to_string().into()),
                 }
