@@ -22,7 +22,6 @@ use axum::http::{self, HeaderMap, Method, Request, Response, StatusCode, header:
 use bytes::Bytes;
 use segue_engine::{ids::ConversationId, project::A2aServerDef};
 use serde_json::{Value as Json, json};
-use tokio_util::task::TaskTracker;
 
 use self::{course::Courses, push::Pushes};
 use super::{Bearer, Body, Caller, Door, Inbox, Service};
@@ -59,8 +58,6 @@ struct Inner {
     task_timeout: Option<std::time::Duration>,
     courses: Courses,
     pushes: Option<Pushes>,
-    /// Turns and reports that go on while nobody waits for them.
-    tasks: TaskTracker,
 }
 
 impl A2aAgent {
@@ -78,8 +75,7 @@ impl A2aAgent {
             task_timeout: def.task_timeout,
             courses: Courses::default(),
             pushes,
-            tasks: TaskTracker::new(),
-            inbox: Inbox::new(assistant.clone(), NAME),
+            inbox: Inbox::new(assistant.clone(), NAME).taking_payloads(def.payloads),
             assistant: assistant.clone(),
         });
         Ok(Self(inner, Caller::default()))
