@@ -77,6 +77,10 @@ pub const TURN_WALL: Duration = Duration::from_secs(60);
 pub const TURN_WALL_MOST: Duration = Duration::from_secs(15 * 60);
 /// Turn: effects performed.
 pub const TURN_EFFECTS: u32 = 50;
+/// Turn: times that it is tried, in all processes together; then it ends with one message to the user.
+pub const TURN_ATTEMPTS: u32 = 3;
+/// Turn: open turns whose outcomes are kept in memory until the store takes them; those of others are as after a crash.
+pub const TURNS_UNSAVED: usize = 1_024;
 /// Turn: model calls.
 pub const TURN_MODEL_CALLS: u32 = 40;
 /// Loop: model calls.
@@ -85,6 +89,12 @@ pub const LOOP_MODEL_CALLS: u32 = 12;
 pub const TIMER_PACE: Duration = Duration::from_secs(15);
 /// Reminders: conversations whose reminders are fired at once.
 pub const TIMERS_AT_ONCE: usize = 64;
+/// Reminders: the first pause after a reminder of a conversation could not be fired; it doubles with each failure.
+pub const TIMER_BACKOFF: Duration = Duration::from_secs(15);
+/// Reminders: the longest such pause.
+pub const TIMER_BACKOFF_MOST: Duration = Duration::from_secs(3600);
+/// Recovery: conversations whose open turns are finished at once, beside the messages that arrive.
+pub const RECOVERY_AT_ONCE: usize = 8;
 /// Agent: iterations of one run.
 pub const AGENT_ITERATIONS: u32 = 10;
 /// Agent: rendered prompts of one agent kept for its next runs; one for each step that calls it.
@@ -318,8 +328,28 @@ pub const MCP_SERVED_FIELDS: usize = 12;
 pub const MCP_SERVED_ANSWER: Duration = Duration::from_secs(10 * 60);
 /// Mailbox: messages waiting in one conversation.
 pub const MAILBOX: usize = 8;
-/// Turns in flight in one process.
+/// Admission: turns that run at once in one process; `running_turns` of `server` in endpoints.yml says otherwise.
 pub const TURNS_IN_FLIGHT: usize = 256;
+/// Admission: turns that are accepted and not answered; `open_turns` of `server` says otherwise.
+pub const OPEN_TURNS: usize = 256;
+/// Admission: open turns of one caller, who is the subject of a token, or else the sender; `turns_per_caller` of `server` says
+/// otherwise.
+pub const TURNS_PER_CALLER: usize = 8;
+/// Admission: the longest time to an answer that may be expected when a message is accepted; `expected_wait` of `server` says
+/// otherwise. Where a turn may take longer than twice this, half of its time.
+pub const EXPECTED_WAIT: Duration = Duration::from_secs(30);
+/// Admission: open turns up to which nobody is refused for the expected wait.
+pub const ADMITTED_ALWAYS: usize = 8;
+/// Admission: turns that go on without a place in the budget after their callers have left.
+pub const TURNS_LEFT: usize = 64;
+/// Admission: turns over which the time of a turn is averaged.
+pub const TURN_TIME_WEIGHT: u32 = 16;
+/// Admission: the longest time after which a caller is asked to try again.
+pub const RETRY_AFTER_MOST: Duration = Duration::from_secs(60);
+/// Admission: the shortest time between two lines in the log that say that messages are refused.
+pub const OVERLOAD_TOLD: Duration = Duration::from_secs(10);
+/// Mailbox: busy conversations that are looked at, when one more comes, before the search for an idle one ends.
+pub const MAILBOX_LOOKS: usize = 8;
 /// Mailbox: how long a message may wait to be accepted; an accepted one waits as long as the turns before it take.
 pub const MAILBOX_WAIT: Duration = Duration::from_secs(30);
 /// Server: bytes of one request body.
@@ -330,6 +360,10 @@ pub const JOURNAL_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 pub const DUPLICATE_MEMORY: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Store: replies of one conversation that may wait for delivery; older ones are given up.
 pub const OUTBOX: usize = 256;
+/// Outbox: how long replies wait for their user to write again, from the last event of the conversation; then they are given up.
+pub const OUTBOX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Outbox: conversations whose replies wait for a channel that reaches its users by itself.
+pub const OUTBOX_WAITING: usize = 10_000;
 /// Store: writes that may wait for the writer; more wait outside, in their callers.
 pub const STORE_QUEUE: usize = 1024;
 /// Store: writes that share one transaction.
@@ -379,12 +413,36 @@ pub const CHANNEL_PATIENCE: Duration = Duration::from_secs(5);
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Channel: bytes of a sender's or a message's id.
 pub const WIRE_NAME: usize = 512;
+/// Server: bytes of all request bodies that are in memory at once.
+pub const BODIES: usize = 64 * 1024 * 1024;
+/// Server: connections that are open at once; `connections` of `server` in endpoints.yml says otherwise.
+pub const CONNECTIONS: usize = 4096;
+/// Server: connections from one address; `connections_per_address` of `server` says otherwise. Addresses of this machine have no limit.
+pub const CONNECTIONS_PER_ADDRESS: usize = 512;
+/// Server: bytes of the head of one request.
+pub const HEAD: usize = 32 * 1024;
+/// Server: time for the head of a request, from its first byte.
+pub const HEAD_READ: Duration = Duration::from_secs(10);
+/// Server: time that a connection may wait for a request.
+pub const CONNECTION_IDLE: Duration = Duration::from_secs(75);
+/// Server: time that a client may leave an answer unread.
+pub const WRITE_STALLED: Duration = Duration::from_secs(30);
+/// Server: how often it is looked which connections are past these times.
+pub const CONNECTION_LOOK: Duration = Duration::from_secs(1);
+/// Server: the pause after no connection could be taken, as when the process has no file left.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Server: connections without a request that are closed in this case, those that waited longest.
+pub const FILES_FREED: usize = 16;
+/// Server: time for requests whose head is on its way when the server is told to end.
+pub const CLOSING_GRACE: Duration = Duration::from_secs(1);
 /// Server: time to read one request body.
 pub const BODY_READ: Duration = Duration::from_secs(10);
 /// Server: how long turns that run at the end may still take.
 pub const DRAIN: Duration = Duration::from_secs(30);
 /// Server: time for the store to answer a question about its health.
 pub const HEALTH: Duration = Duration::from_secs(2);
+/// Server: how long it counts that the store answered a question about its health.
+pub const READY_KEPT: Duration = Duration::from_secs(5);
 /// Server: how often what is past its retention is removed.
 pub const EXPIRY_PACE: Duration = Duration::from_secs(24 * 3600);
 /// Channels: bytes of what a client says beside a message, as JSON, unless `metadata_bytes` of the channel is set. It is stored with the

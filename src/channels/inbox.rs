@@ -32,12 +32,13 @@ pub struct Inbox {
     assistant: Assistant,
     channel: Arc<str>,
     payloads: bool,
+    caller: Option<Arc<str>>,
 }
 
 impl Inbox {
     /// For the channel of this name.
     pub fn new(assistant: Assistant, channel: &str) -> Self {
-        Self { assistant, channel: channel.into(), payloads: true }
+        Self { assistant, channel: channel.into(), payloads: true, caller: None }
     }
 
     /// The same way, with or without payloads: without, a message such as `/SetSlots(…)` is read as words of the user.
@@ -45,6 +46,13 @@ impl Inbox {
     pub fn taking_payloads(mut self, payloads: bool) -> Self {
         self.payloads = payloads;
         self
+    }
+
+    /// The same for one caller, as a proof names it: all its conversations together count for the turns that it may have open.
+    /// Without a name each conversation counts for itself.
+    #[must_use]
+    pub fn for_caller(&self, caller: Option<&Arc<str>>) -> Self {
+        Self { caller: caller.cloned(), ..self.clone() }
     }
 
     /// Hands a message in and answers through `sink`. *Cancellation*: the turn goes on when the future is dropped after its
@@ -62,7 +70,16 @@ impl Inbox {
         };
         let sender = if sender.is_empty() { "default".to_owned() } else { sender };
         let conversation = ConversationId::from(sender);
-        self.assistant.receive(Incoming { conversation, message, tenant: "".into(), account: "".into() }, sink).await
+        let incoming = Incoming { conversation, message, tenant: "".into(), account: "".into() };
+        self.assistant.receive_for(self.caller.as_deref(), incoming, sink).await
+    }
+
+    /// Whether a message of the caller would be accepted now; for wires that say something before they hand it in.
+    ///
+    /// # Errors
+    /// What [`Inbox::receive`] would say.
+    pub fn admits(&self, conversation: &ConversationId) -> Result<(), ReceiveError> {
+        self.assistant.admits(self.caller.as_deref(), conversation)
     }
 
     /// Where time comes from, for heartbeats.

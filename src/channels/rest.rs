@@ -1,6 +1,6 @@
 //! The REST channel: one request, one answer; whole, or as a stream (channels.md 1.1 and 3.2).
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::http::{
     self, HeaderMap, Method, Request, Response, StatusCode,
@@ -17,13 +17,14 @@ use super::{
     wire,
 };
 use crate::{
+    clock::Clock,
     conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
     cx::Cx,
     limits,
     runtime::{ReceiveError, Report},
 };
 
-/// The header of an answer that tells what went wrong on our side, while its status stays 200.
+/// The header of an answer that tells what went wrong on our side; its status stays 200 where the message got a turn.
 pub const TURN_ERROR: &str = "x-turn-error";
 
 /// The REST channel.
@@ -103,11 +104,16 @@ impl Rest {
     }
 
     async fn answer(&self, inbox: Inbox, request: Request<Bytes>) -> Response<Body> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         match (&head.method, head.uri.path()) {
             (&Method::GET, "" | "/") => json_answer(StatusCode::OK, &json!({"status": "ok"})),
             (&Method::POST, "/webhook") => {
-                let caller = match self.door.caller(&head.headers, inbox.clock()).await {
+                // Found out when the head was checked, where the server does that.
+                let caller = match head.extensions.remove::<Caller>() {
+                    Some(caller) => Ok(caller),
+                    None => self.door.caller(&head.headers, inbox.clock()).await,
+                };
+                let caller = match caller {
                     Ok(caller) => caller,
                     Err(refused) => return refused.answer("this channel"),
                 };
@@ -125,6 +131,7 @@ impl Rest {
                     return refusal(StatusCode::FORBIDDEN, "this token does not speak for this `sender`");
                 }
                 arrival.sender = conversation(&recipient, &caller);
+                let inbox = inbox.for_caller(caller.mark.as_ref());
                 match form(head.uri.query(), &head.headers) {
                     None => whole(inbox, arrival, recipient).await,
                     Some(form) => streamed(inbox, arrival, recipient, form).await,
@@ -142,6 +149,19 @@ impl Channel for Rest {
     }
     fn is_guarded(&self) -> bool {
         self.door.is_guarded()
+    }
+    fn check<'a>(
+        &'a self,
+        head: &'a mut http::request::Parts,
+        clock: &'a Arc<dyn Clock>,
+    ) -> BoxFuture<'a, Result<(), Response<Body>>> {
+        Box::pin(async move {
+            if head.method == Method::POST && head.uri.path() == "/webhook" {
+                let caller = self.door.caller(&head.headers, clock).await;
+                head.extensions.insert(caller.map_err(|refused| refused.answer("this channel"))?);
+            }
+            Ok(())
+        })
     }
     fn service(&self, inbox: Inbox) -> Service {
         let (this, inbox) = (Arc::new(self.clone()), inbox.taking_payloads(!self.refuses_payloads));
@@ -208,27 +228,38 @@ async fn whole(inbox: Inbox, arrival: Arrival, recipient: Arc<str>) -> Response<
     let conversation = arrival.sender.clone();
     match inbox.receive(arrival, Box::new(Taken)).await {
         Ok(report) => {
-            let replies = &report.replies;
+            let replies = report.earlier.iter().chain(&report.replies);
             let messages: Vec<_> =
-                replies.iter().flat_map(|reply| wire::messages(&recipient, &reply.reply, reply.kind)).collect();
+                replies.flat_map(|reply| wire::messages(&recipient, &reply.reply, reply.kind)).collect();
             failed(json_answer(StatusCode::OK, &messages), report.failures.first().map(|failure| &*failure.code))
         }
-        Err(error) => {
-            let code = error.code();
-            tracing::error!(conversation, channel = "rest", code, "{error}");
-            let none: [Json; 0] = [];
-            let mut answer = match error {
-                // The message was not accepted: the caller must know to send it again.
-                ReceiveError::Busy(_) => json_answer(StatusCode::TOO_MANY_REQUESTS, &none),
-                ReceiveError::Closing => json_answer(StatusCode::SERVICE_UNAVAILABLE, &none),
-                ReceiveError::Store(_) | ReceiveError::Broken => json_answer(StatusCode::OK, &none),
-            };
-            if answer.status() != StatusCode::OK {
-                answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from_static("1"));
-            }
-            failed(answer, Some(code))
-        }
+        Err(error) => unanswered(&conversation, &error),
     }
+}
+
+/// The answer to a message that got no turn. A caller who is told so with `Retry-After` may send it again, with the same id where it
+/// has one: a message that was accepted all the same is then not taken twice.
+fn unanswered(conversation: &str, error: &ReceiveError) -> Response<Body> {
+    let code = error.code();
+    let later = match error {
+        // Admission says in the log what it refuses, and not each message of a crowd.
+        error if super::refused(error).is_some() => super::refused(error),
+        ReceiveError::Store(error) if error.may_pass() => {
+            Some((StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(1)))
+        }
+        _ => None,
+    };
+    if error.retry_after().is_some() {
+        tracing::debug!(conversation, channel = "rest", code, "{error}");
+    } else {
+        tracing::error!(conversation, channel = "rest", code, "{error}");
+    }
+    let none: [Json; 0] = [];
+    let mut answer = json_answer(later.map_or(StatusCode::INTERNAL_SERVER_ERROR, |(status, _)| status), &none);
+    if let Some((_, after)) = later {
+        answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from(after.as_secs()));
+    }
+    failed(answer, Some(code))
 }
 
 /// Takes whole messages as delivered: they are in the answer, which leaves when the turn is stored.
@@ -237,6 +268,9 @@ struct Taken;
 impl ReplySink for Taken {
     fn streams(&self) -> bool {
         false
+    }
+    fn takes_earlier(&self) -> bool {
+        true
     }
     fn send<'a>(&'a mut self, _: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(std::future::ready(Ok(Receipt::Delivered)))
@@ -248,16 +282,20 @@ async fn streamed(inbox: Inbox, arrival: Arrival, recipient: Arc<str>, form: For
     let clock = inbox.clock().clone();
     let started = json!({"type": "turn_started", "sender_id": recipient, "ts": clock.now().as_seconds()});
     let first = form.event("turn_started", &started.to_string());
-    let (sink, read) = queue::queue(recipient, form);
-    let mut turn: BoxFuture<'static, Option<Bytes>> = Box::pin(async move {
-        let outcome = inbox.receive(arrival, Box::new(sink)).await;
-        last_events(&conversation, form, &outcome)
-    });
-    // One poll starts the turn: from here on it goes on, whether the client stays or not.
-    let early = futures::poll!(&mut turn);
-    let turn = match early {
-        std::task::Poll::Ready(last) => Box::pin(std::future::ready(last)),
-        std::task::Poll::Pending => turn,
+    let (mut sink, read) = queue::queue(recipient, form);
+    let accepted = sink.acceptance();
+    let mut turn: BoxFuture<'static, _> = Box::pin(async move { inbox.receive(arrival, Box::new(sink)).await });
+    // The first poll starts the turn: from here on it goes on, whether the client stays or not. Until the message is accepted, the
+    // answer can still be a refusal.
+    let early = tokio::select! {
+        biased;
+        outcome = &mut turn => Some(outcome),
+        Ok(()) = accepted => None,
+    };
+    let turn: BoxFuture<'static, Option<Bytes>> = match early {
+        Some(Err(error)) => return unanswered(&conversation, &error),
+        Some(outcome) => Box::pin(std::future::ready(last_events(&conversation, form, &outcome))),
+        None => Box::pin(async move { last_events(&conversation, form, &turn.await) }),
     };
     let mut answer = Response::new(Body::Stream(queue::body(first, read, turn, form, clock)));
     let headers = answer.headers_mut();

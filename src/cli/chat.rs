@@ -60,7 +60,7 @@ pub(super) async fn chat(args: Args) -> Done {
     let id = args.conversation.unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string());
     if location != Location::Memory {
         // What an earlier process left of this conversation is finished before its next message; of the others nothing is
-        // touched: a server may be at work on them.
+        // touched: a server finishes them.
         out::note(&format!("conversation {id}; `--conversation {id}` goes on with it"));
     }
     let is_terminal = io::stdin().is_terminal();
@@ -80,7 +80,7 @@ struct Talk {
     assistant: Assistant,
     id: ConversationId,
     show: Show,
-    /// Whether nobody else uses the store.
+    /// Whether there are no conversations of others in the store.
     alone: bool,
     /// Those under the newest replies; the user may type their numbers.
     buttons: Vec<Button>,
@@ -100,7 +100,7 @@ impl Talk {
             let outlet = |_: &ConversationId, _: &str| self.sink();
             let line = tokio::select! {
                 line = input.recv() => line,
-                // Of a store that others use, a server fires the reminders.
+                // The reminders of other conversations are for a server to fire.
                 () = self.assistant.timers(&outlet), if self.alone => continue,
             };
             let Some(line) = line else { break };

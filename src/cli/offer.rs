@@ -55,7 +55,7 @@ pub(super) async fn offer(args: Args) -> Done {
     let served = {
         tokio::select! {
             served = desk.serve_stdio(server::end_asked()) => served,
-            // Of a store that others use, a server fires the reminders.
+            // The reminders of other conversations are for a server to fire.
             () = assistant.timers(&|_, _| Box::new(Outbox)), if location == Location::Memory => Ok(()),
             // Sources connect while the host is served already; a call that needs one waits for it.
             never = connected(&assistant) => match never {},

@@ -100,8 +100,8 @@ impl Place {
         })
     }
 
-    /// A store that must be there already.
-    pub(super) fn existing_store(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<Arc<dyn Store>> {
+    /// Where a store is that must be there already.
+    pub(super) fn existing_location(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<Location> {
         let location = self.location(asked, project)?;
         match &location {
             Location::Sqlite { path, .. } if !path.is_file() => Err(anyhow!(
@@ -109,8 +109,13 @@ impl Place {
                 path.display()
             )),
             Location::Memory => Err(anyhow!("a store in memory ends with its process; name a file with `--store`")),
-            Location::Sqlite { .. } => Ok(store::open(&location)?),
+            Location::Sqlite { .. } => Ok(location),
         }
+    }
+
+    /// A store that must be there already, for reading only: another process may be writing to it.
+    pub(super) fn existing_store(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<Arc<dyn Store>> {
+        Ok(store::view(&self.existing_location(asked, project)?)?)
     }
 }
 

@@ -122,10 +122,6 @@ pub(super) async fn serve(args: Args) -> Done {
     for trouble in troubles {
         tracing::warn!(code = channels::ChannelError::CODE, "{trouble}");
     }
-    let finished = assistant.recover().await?;
-    if finished > 0 {
-        tracing::info!(turns = finished, "turns that an earlier process left were finished");
-    }
     if args.strict {
         assistant.connect().await;
         let down = |(_, status): &(String, SourceStatus)| matches!(status, SourceStatus::Down { .. });
@@ -170,13 +166,18 @@ pub(super) async fn serve(args: Args) -> Done {
     let ended = server::end_asked();
     #[cfg(feature = "mcp")]
     let ended = desk::closing(desk);
+    let reach = |to: &segue::ids::ConversationId, channel: &str| {
+        channels.iter().find(|one| one.name() == channel).and_then(|one| one.sink(to))
+    };
     let serving = server::serve(listener, router, &assistant, ended);
     // Sources connect while the server already answers; whoever needs one waits for it.
     tokio::select! {
         served = serving => served?,
         () = background(&assistant, !args.strict) => {}
-        // Channels that reach a user at any time take what a reminder says from the outbox.
+        failed = recovery(&assistant) => failed?,
+        // What a reminder says goes to the outbox, and from there to its user by whatever channel can.
         () = assistant.timers(&|_, _| Box::new(Outbox)) => {}
+        () = assistant.deliveries(&reach) => {}
     }
     tracing::info!("stopped");
     Ok(0)
@@ -195,6 +196,15 @@ fn opened_channels(project: &Project, only: Option<&str>) -> Option<Channels> {
         return None;
     }
     Some((opened, troubles))
+}
+
+/// Finishes what an earlier process left, beside serving; ends only when the store cannot say what that is.
+async fn recovery(assistant: &segue::runtime::Assistant) -> Result<(), store::StoreError> {
+    let turns = assistant.recover().await?;
+    if turns > 0 {
+        tracing::info!(turns, "turns that an earlier process left were finished");
+    }
+    std::future::pending().await
 }
 
 /// What goes on beside serving; never ends.

@@ -1,6 +1,9 @@
 //! Where a store is: the texts by which people name one.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use serde_json::{Map, Value as Json};
 
@@ -100,6 +103,36 @@ pub fn open(location: &Location) -> Result<Arc<dyn Store>, StoreError> {
             given: path.display().to_string(),
             reason: "this program was built without SQLite".to_owned(),
             cure: "build with the feature `sqlite`, or use `memory`".to_owned(),
+        }),
+    }
+}
+
+/// Opens a store that is there for reading only, beside the process that writes to it, if any. Blocks on the file system.
+///
+/// # Errors
+/// As [`open`]; nothing is made where nothing is.
+pub fn view(location: &Location) -> Result<Arc<dyn Store>, StoreError> {
+    match location {
+        #[cfg(feature = "sqlite")]
+        Location::Sqlite { path, .. } => Ok(Arc::new(super::SqliteStore::view(path)?)),
+        _ => open(location),
+    }
+}
+
+/// Copies a store to a file, beside the process that writes to it, if any. Blocks on the file system, for as long as it takes.
+///
+/// # Errors
+/// [`StoreError::Unsupported`] for a store in memory, and where there is a file of that name already; as [`view`] otherwise.
+pub fn backup(location: &Location, to: &Path) -> Result<(), StoreError> {
+    match location {
+        #[cfg(feature = "sqlite")]
+        Location::Sqlite { path, .. } => super::SqliteStore::backup(path, to),
+        #[cfg(not(feature = "sqlite"))]
+        Location::Sqlite { .. } => open(location).map(drop),
+        Location::Memory => Err(StoreError::Unsupported {
+            given: to.display().to_string(),
+            reason: "a store in memory cannot be copied".to_owned(),
+            cure: "keep conversations in a file".to_owned(),
         }),
     }
 }

@@ -19,10 +19,12 @@ mod knowledge;
 mod limits;
 mod mcp;
 mod outbox;
+mod owner;
 mod program;
 mod rasa;
 mod reminders;
 mod rest;
+mod retries;
 mod run;
 mod trials;
 

@@ -34,7 +34,7 @@ pub(super) async fn answer(agent: &A2aAgent, body: &[u8], headers: &HeaderMap) -
     let id = request.get("id").filter(|id| id.is_string() || id.is_i64() || id.is_u64()).cloned().unwrap_or(Json::Null);
     match answered(agent, request, &id, headers).await {
         Ok(response) => response,
-        Err(refusal) => json_answer(StatusCode::OK, &error(&id, &refusal)),
+        Err(refusal) => refusal.told(json_answer(StatusCode::OK, &error(&id, &refusal))),
     }
 }
 

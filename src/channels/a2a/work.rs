@@ -24,7 +24,7 @@ use crate::{
     conversation::NoSink,
     cx::Cx,
     limits,
-    runtime::{ReceiveError, Report},
+    runtime::Report,
 };
 
 /// A message, and how its answer is wanted.
@@ -82,6 +82,8 @@ impl A2aAgent {
             // Another process, or this one before it was started anew, works on it: its task is shown, and no other.
             names.task = task;
         }
+        let inbox = self.0.inbox.for_caller(self.1.mark.as_ref());
+        inbox.admits(&names.conversation).map_err(|error| Refusal::overloaded(&error))?;
         let mut task = Task::named(&names.task, &names.context);
         task.status.timestamp = Some(iso(self.0.assistant.clock().now()));
         let heard = Message {
@@ -217,18 +219,14 @@ impl A2aAgent {
             metadata,
         };
         let teller = Teller { course: course.clone(), task: names.task.clone(), context: names.context.clone() };
-        let received = self.0.inbox.receive(arrival, Box::new(teller)).await;
+        let received = self.0.inbox.for_caller(self.1.mark.as_ref()).receive(arrival, Box::new(teller)).await;
         let came = match received {
             Ok(report) => self.came(&names, &report).await,
+            Err(error) if error.retry_after().is_some() => Err(Refusal::overloaded(&error)),
             Err(error) => {
                 let code = error.code();
                 tracing::error!(conversation = %names.conversation, channel = super::NAME, code, "{error}");
-                let words = match error {
-                    ReceiveError::Busy(_) => "too many messages of this context wait; send it again later",
-                    ReceiveError::Closing => "the agent is being shut down; send it again later",
-                    ReceiveError::Store(_) | ReceiveError::Broken => "something went wrong; send it again",
-                };
-                Err(Refusal::new(codes::INTERNAL, format!("{words} [{code}]")))
+                Err(Refusal::new(codes::INTERNAL, format!("something went wrong; send it again [{code}]")))
             }
         };
         let last = came.as_ref().map(last_updates).unwrap_or_default();

@@ -179,6 +179,16 @@ impl Desk {
         }
     }
 
+    /// Looks at the head of a request before its body is read: whoever has no proof cannot make the server read.
+    ///
+    /// # Errors
+    /// The answer that refuses the request.
+    pub async fn check(&self, head: &mut axum::http::request::Parts) -> Result<(), axum::http::Response<super::Body>> {
+        let caller = http::caller(&self.0, &head.headers).await?;
+        head.extensions.insert(caller);
+        Ok(())
+    }
+
     /// The same for many hosts over streamable HTTP, below one path.
     pub fn service(&self) -> Service {
         http::service(&self.0)

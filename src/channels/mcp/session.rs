@@ -125,6 +125,7 @@ impl Session {
             tracing::error!(channel = NAME, code = error.code(), "{error}");
             let reason = match error {
                 ReceiveError::Busy(why) => format!("the talk is busy: {why}"),
+                ReceiveError::Overloaded(overload) => overload.to_string(),
                 _ => "something went wrong on our side".to_owned(),
             };
             refusal(say("no_turn", &[("reason", &reason)])).into()
@@ -223,7 +224,8 @@ impl Session {
                     metadata: Map::new(),
                 };
                 let (tenant, account) = ("".into(), "".into());
-                assistant.receive(Incoming { conversation: call.id.clone(), message, tenant, account }, sink).await
+                let incoming = Incoming { conversation: call.id.clone(), message, tenant, account };
+                assistant.receive_for(caller(call.context), incoming, sink).await
             }
             Wish::Begin(flow, values) => {
                 let trigger = Trigger { what: TriggerKind::Request(flow), values, reminder: None };
@@ -241,12 +243,17 @@ impl Drop for Session {
     }
 }
 
+/// The mark of the caller of a request, where callers can be told apart.
+fn caller(context: &RequestContext<RoleServer>) -> Option<&str> {
+    let head = context.extensions.get::<axum::http::request::Parts>()?;
+    head.extensions.get::<Caller>().and_then(|caller| caller.mark.as_deref())
+}
+
 /// The mark of the caller of a request that belongs to no session, empty where callers cannot be told apart: nothing but the
 /// request itself says who calls.
 fn alone(context: &RequestContext<RoleServer>) -> Option<&str> {
     let head = context.extensions.get::<axum::http::request::Parts>()?;
-    let mark = head.extensions.get::<Caller>().and_then(|caller| caller.mark.as_deref());
-    http::session(&head.headers).is_none().then(|| mark.unwrap_or_default())
+    http::session(&head.headers).is_none().then(|| caller(context).unwrap_or_default())
 }
 
 /// Whether the host speaks a revision that asks a person in another way than we do.

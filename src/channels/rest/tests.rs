@@ -197,6 +197,7 @@ fn a_setting_that_makes_no_sense_keeps_the_channel_closed() {
 fn the_end_of_a_stream_tells_codes_and_no_causes() {
     let report = Report {
         turn: crate::store::TurnNumber(9),
+        earlier: Vec::new(),
         replies: Vec::new(),
         failures: vec![crate::runtime::Failure { code: "A0509".into(), reason: "secret host".into() }],
         session_ended: true,
@@ -211,4 +212,48 @@ fn the_end_of_a_stream_tells_codes_and_no_causes() {
     assert_eq!(last_events("u", Form::Lines, &Ok(report)), None);
     let broken = last_events("u", Form::Sse, &Err(ReceiveError::Broken)).unwrap();
     assert!(broken.starts_with(b"event: error\ndata: {"));
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn a_store_that_fails_is_told_before_anything_is_half_done() {
+    let files = [
+        (
+            "config.yml",
+            "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n",
+        ),
+        ("domain.yml", "responses: {utter_hello: [{text: Hello!}]}\n"),
+        ("flows/greet.yml", "flows: {greet: {description: greets, steps: [{action: utter_hello}]}}\n"),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("talks.db");
+    let store = Arc::new(crate::store::SqliteStore::open(&path, false).unwrap());
+    let model = Arc::new(ScriptedLlm::strict(["start flow greet"; 12]));
+    let builder = Assistant::builder_from_texts(files).unwrap().model(model).store(store);
+    let service = Rest::default().service(Inbox::new(builder.build().unwrap(), "rest"));
+    let spoil = |sql: &str| rusqlite::Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+    let say = async |query: &str, id: &str| {
+        let body = json!({"sender": "u1", "message": "hi", "message_id": id}).to_string();
+        let request = Request::post(format!("/webhook{query}")).body(body.into());
+        service.clone().oneshot(request.unwrap()).await.unwrap()
+    };
+    spoil("ALTER TABLE inbox RENAME TO away");
+    for query in ["", "?stream=true", "?stream=sse"] {
+        let answer = say(query, "m1").await;
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{query}");
+        let headers = answer.headers();
+        assert!(headers[RETRY_AFTER] == "1" && headers[TURN_ERROR] == "S0103", "{query}: {headers:?}");
+    }
+    spoil("ALTER TABLE away RENAME TO inbox");
+    assert_eq!(say("", "m1").await.status(), StatusCode::OK);
+    // The same where the message is accepted and its turn cannot be stored: a repetition is answered once.
+    spoil("ALTER TABLE batches RENAME TO away");
+    let answer = say("", "m2").await;
+    assert!(answer.status() == StatusCode::SERVICE_UNAVAILABLE && answer.headers()[RETRY_AFTER] == "1");
+    spoil("ALTER TABLE away RENAME TO batches");
+    let answer = say("", "m2").await;
+    assert_eq!(answer.status(), StatusCode::OK);
+    let Body::Whole(bytes) = answer.into_body() else { panic!("a stream") };
+    let said: Json = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(said.as_array().unwrap().len(), 1, "{said}");
 }

@@ -117,7 +117,7 @@ pub(super) fn open_writer(path: &Path, full: bool) -> Result<Connection, StoreEr
     connection.busy_timeout(limits::STORE_BUSY).map_err(failed)?;
     plan_once(&connection).map_err(failed)?;
     // Before anything is changed: the file may belong to somebody else.
-    check_owner(&connection, path)?;
+    check_program(&connection, path)?;
     connection
         .execute_batch(if full { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" })
         .and_then(|()| connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())))
@@ -145,7 +145,13 @@ fn plan_once(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
-fn check_owner(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+/// Whether a file has the newest tables.
+pub(super) fn is_newest(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
+    check_program(connection, path).map(|version| version == KNOWN)
+}
+
+/// The version of the tables of a file that belongs to this program.
+fn check_program(connection: &Connection, path: &Path) -> Result<u32, StoreError> {
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let failed = |e: rusqlite::Error| StoreError::Unavailable(format!("{}: {e}", path.display()));
     let found = number("PRAGMA user_version").map_err(failed)?;
@@ -159,7 +165,7 @@ fn check_owner(connection: &Connection, path: &Path) -> Result<(), StoreError> {
         });
     }
     let (found, known) = (u32::try_from(found).unwrap_or(u32::MAX), KNOWN);
-    if found > known { Err(StoreError::TooNew { found, known }) } else { Ok(()) }
+    if found > known { Err(StoreError::TooNew { found, known }) } else { Ok(found) }
 }
 
 fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {

@@ -33,7 +33,8 @@ pub(crate) use self::{
         TRIGGER, TRIGGER_INTENT, belongs,
     },
     services::{
-        A2A_AUTH, A2A_SERVER, INTERACTION, JWT, LOCK_STORE, METRICS, NLG, PRIVACY, ROUTER, TRACING, TRACKER_STORE,
+        A2A_AUTH, A2A_SERVER, INTERACTION, JWT, LOCK_STORE, METRICS, NLG, PRIVACY, ROUTER, SERVER, TRACING,
+        TRACKER_STORE,
     },
 };
 
@@ -232,6 +233,7 @@ pub static SHAPES: &[&Shape] = &[
     &PRIVACY,
     &TRACING,
     &METRICS,
+    &SERVER,
     &A2A_SERVER,
     &A2A_AUTH,
     &JWT,

@@ -119,6 +119,33 @@ pub(crate) static METRICS: Shape = Shape {
     unknown: Unknown::Kept,
 };
 
+/// `server`.
+pub(crate) static SERVER: Shape = Shape {
+    name: "`server` section",
+    file: FILE,
+    keys: &[
+        key("open_turns", Takes::Whole, "Messages that may be accepted and not yet answered; 256 unless set."),
+        key("running_turns", Takes::Whole, "Turns that run at once, while other open ones wait; 256 unless set."),
+        key(
+            "turns_per_caller",
+            Takes::Whole,
+            "Open turns of one caller: a token's subject, else a sender; 8 unless set.",
+        ),
+        key(
+            "expected_wait",
+            Takes::Seconds,
+            "The longest time to an answer that may be expected when a message is accepted; 30 unless set, or half of what a turn may take.",
+        ),
+        key("connections", Takes::Whole, "Connections that are open at once; 4096 unless set."),
+        key(
+            "connections_per_address",
+            Takes::Whole,
+            "The same from one address; 512 unless set, 0 for no limit. Addresses of this machine have none.",
+        ),
+    ],
+    unknown: Unknown::Warned,
+};
+
 /// `a2a_server`.
 pub(crate) static A2A_SERVER: Shape = Shape {
     name: "`a2a_server` section",

@@ -239,6 +239,23 @@ fn an_action_endpoint_is_read_with_all_its_keys() {
 }
 
 #[test]
+fn a_server_section_is_read_and_a_limit_of_nothing_is_refused() {
+    let read = |text: &str| clean(&[("config.yml", ""), ("endpoints.yml", text)]).endpoints.server;
+    let server = read(
+        "server: {open_turns: 20, running_turns: 10, turns_per_caller: 2, expected_wait: 7.5, connections: 99, connections_per_address: 0}",
+    );
+    assert_eq!((server.open_turns, server.running_turns, server.turns_per_caller), (Some(20), Some(10), Some(2)));
+    assert_eq!(server.expected_wait, Some(Duration::from_millis(7500)));
+    assert_eq!((server.connections, server.connections_per_address), (Some(99), Some(0)));
+    assert_eq!(read("server: {}"), Default::default());
+    for key in ["open_turns", "running_turns", "turns_per_caller", "connections"] {
+        let text = format!("server: {{{key}: 0}}");
+        let findings = load(&[("config.yml", ""), ("endpoints.yml", &text)]).findings;
+        assert!(findings.iter().any(|finding| finding.code == "F0108"), "{key}: {findings:?}");
+    }
+}
+
+#[test]
 fn on_error_has_the_forms_of_next() {
     let flow = "flows:\n  a:\n    description: x\n    steps:\n      - action: utter_ok\n        on_error:\n          - if: context.error.code is \"timeout\"\n            then: END\n          - else:\n              - action: utter_ok\n                next: END\n      - action: utter_ok\n        on_error: last\n        next: END\n      - id: last\n        action: utter_ok";
     let project = clean(&[("config.yml", ""), ("domain.yml", DOMAIN), ("data/a.yml", flow)]);
