@@ -356,8 +356,8 @@ pub const MAILBOX_WAIT: Duration = Duration::from_secs(30);
 pub const BODY: usize = 1024 * 1024;
 /// Journal: how long records are kept.
 pub const JOURNAL_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Duplicates: how long a message id is remembered.
-pub const DUPLICATE_MEMORY: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Duplicates: how long a message id is remembered; as long as the message itself, so that every channel forgets it at the same time.
+pub const DUPLICATE_MEMORY: Duration = JOURNAL_RETENTION;
 /// Store: replies of one conversation that may wait for delivery; older ones are given up.
 pub const OUTBOX: usize = 256;
 /// Outbox: how long replies wait for their user to write again, from the last event of the conversation; then they are given up.

@@ -69,7 +69,7 @@ enum Command {
     Replay(replay::Args),
     /// Bring conversations over from another store
     Import(import::Args),
-    /// Show what is stuck in a store
+    /// Show what is stuck in a store, and end it
     Doctor(doctor::Args),
     /// Copy a store while it is in use
     Backup(backup::Args),

@@ -153,7 +153,9 @@ impl<'a> Work<'a> {
                     continue;
                 }
                 // The version is the law: somebody else appended, or nobody knows. What is stored says what to do.
-                Err(StoreError::Conflict { .. } | StoreError::Unavailable(_)) => after = Some(After::Failure),
+                Err(StoreError::Conflict { .. } | StoreError::Unavailable(_) | StoreError::AlreadyBegun { .. }) => {
+                    after = Some(After::Failure);
+                }
                 Err(error) => return Err(error.into()),
             }
             if let Some(replies) = inner.store.replies_of(id, number).await? {

@@ -155,14 +155,23 @@ async fn imported(store: &dyn Store) {
 }
 
 async fn forgotten_duplicates(store: &dyn Store) {
-    let week = i64::try_from(limits::DUPLICATE_MEMORY.as_secs()).unwrap();
-    talk(store, "c", "m", 10).await;
-    assert!(matches!(store.accept(message("c", "m", 10 + week)).await.unwrap(), Accepted::Answered(..)));
-    assert_eq!(store.accept(message("c", "m", 11 + week)).await.unwrap(), Accepted::New(TurnNumber(2)));
+    let long = i64::try_from(limits::DUPLICATE_MEMORY.as_secs()).unwrap();
+    talk(store, "d", "m", 10).await;
+    // Whoever asks without sending it again is told the same.
+    for (at, known) in [(10 + long, true), (12 + long, false)] {
+        store.expire(Timestamp::from_micros(at * 1_000_000)).await.unwrap();
+        assert_eq!(store.answered(&"d".into(), &"m".into()).await.unwrap().is_some(), known, "{at}");
+        let again = store.accept(message("d", "m", at)).await.unwrap();
+        assert_eq!(matches!(again, Accepted::Answered(..)), known, "{at}");
+    }
+    // The record may still be there.
+    talk(store, "e", "m", 10).await;
+    assert!(matches!(store.accept(message("e", "m", 10 + long)).await.unwrap(), Accepted::Answered(..)));
+    assert_eq!(store.accept(message("e", "m", 11 + long)).await.unwrap(), Accepted::New(TurnNumber(2)));
     // One that is not answered is never forgotten.
-    let late = message("c", "m", 20 + 3 * week);
+    let late = message("e", "m", 20 + 3 * long);
     assert_eq!(store.accept(late).await.unwrap(), Accepted::Running(TurnNumber(2)));
-    assert_eq!(store.turns(&"c".into()).await.unwrap()[0].inbound, message("c", "m", 10));
+    assert_eq!(store.turns(&"e".into()).await.unwrap()[0].inbound, message("e", "m", 10));
 }
 
 async fn version_guard(store: &dyn Store) {
@@ -603,9 +612,15 @@ async fn what_an_operator_has_to_look_at(store: &dyn Store) {
     talk(store, "b", "m1", 1).await;
     store.accept(message("b", "m2", 2)).await.unwrap();
     store.accept(message("a", "m1", 3)).await.unwrap();
-    let open = |turn, second: i64| OpenTurn { turn: TurnNumber(turn), at: Timestamp::from_micros(second * 1_000_000) };
+    let tried = JournalRecord { kind: "attempts".into(), ..record("2/attempts", Some("3")) };
+    store.journal(&"b".into(), TurnNumber(2), vec![tried]).await.unwrap();
+    let open = |turn, second: i64, attempts| OpenTurn {
+        turn: TurnNumber(turn),
+        at: Timestamp::from_micros(second * 1_000_000),
+        attempts,
+    };
     let trouble = |id: &str, open, undelivered| Trouble { conversation: id.into(), open, undelivered, damage: None };
-    let expected = [trouble("a", vec![open(1, 3)], 0), trouble("b", vec![open(2, 2)], 1)];
+    let expected = [trouble("a", vec![open(1, 3, 1)], 0), trouble("b", vec![open(2, 2, 3)], 1)];
     assert_eq!(store.troubles().await.unwrap(), expected);
 }
 

@@ -238,6 +238,8 @@ pub struct OpenTurn {
     pub turn: TurnNumber,
     /// When its message was accepted.
     pub at: Timestamp,
+    /// How often it was tried, as [`Unfinished::attempts`] says.
+    pub attempts: u32,
 }
 
 impl Unfinished {
@@ -519,7 +521,9 @@ pub trait Store: Send + Sync {
                 let read = async {
                     self.load(&conversation).await?;
                     let open = self.unfinished(&conversation).await?.into_iter();
-                    let open = open.map(|open| OpenTurn { turn: open.turn, at: open.inbound.at }).collect::<Vec<_>>();
+                    let open =
+                        open.map(|open| OpenTurn { turn: open.turn, at: open.inbound.at, attempts: open.attempts() });
+                    let open: Vec<OpenTurn> = open.collect();
                     Ok((open, self.undelivered(&conversation).await?.len()))
                 };
                 let (open, undelivered, damage) = match read.await {

@@ -80,7 +80,7 @@ async fn files_are_private_and_a_clean_end_leaves_one() {
 }
 
 #[test]
-fn doctor_lists_what_is_stuck() {
+fn doctor_lists_what_is_stuck_and_ends_it() {
     let folder = tempfile::tempdir().unwrap();
     let courier = project("courier");
     let store = ["--store", "sqlite:talks.db"];
@@ -98,6 +98,21 @@ fn doctor_lists_what_is_stuck() {
     let json: serde_json::Value = serde_json::from_str(&list(&["--format", "json"]).out).unwrap();
     let found = &json["conversations"][0];
     assert_eq!((&found["conversation"], &found["open"][0]["turn"]), (&"u1".into(), &1.into()));
+    assert_eq!(found["open"][0]["attempts"], 1);
+    let doctor = |what: &[&str]| run_in(folder.path(), &[&["doctor"][..], what, &[&*courier], &store].concat(), "");
+    let other = doctor(&["close", "u1", "--turn", "7"]);
+    assert!(other.code == 2 && other.err.contains("no open turn 7"), "{}", other.err);
+    let closed = doctor(&["close", "u1"]);
+    assert_eq!(closed.code, 0, "{}", closed.err);
+    assert!(closed.out.starts_with("turn 1 is closed; the user is told: "), "{}", closed.out);
+    assert_eq!(list(&[]).lines(), ["u1", "  1 replies are not delivered"]);
+    // The conversation goes on.
+    let ran = run_in(folder.path(), &[&talk[..], &store].concat(), "track it\n");
+    assert!(ran.code == 0 && ran.out.contains("Which parcel?"), "{}{}", ran.out, ran.err);
+    let erased = doctor(&["erase", "u1"]);
+    assert_eq!((erased.code, erased.out.as_str()), (0, "the conversation u1 is erased\n"), "{}", erased.err);
+    assert_eq!(doctor(&["erase", "u1"]).code, 2);
+    assert!(list(&[]).out.starts_with("no conversation"));
     let nowhere = run_in(folder.path(), &["doctor", "list", &courier, "--store", "none.db"], "");
     assert!(nowhere.code == 3 && nowhere.err.contains("--store"), "{}", nowhere.err);
 }

@@ -196,6 +196,7 @@ async fn what_another_run_of_the_turn_has_begun_is_not_performed() {
     assert_eq!(one.begin(&key("a"), "tool", Effect::Write, "h").await.unwrap(), Begun::Fresh);
     let refused = two.begin(&key("a"), "tool", Effect::Write, "h").await;
     assert!(matches!(refused, Err(StoreError::AlreadyBegun { .. })), "{refused:?}");
+    two.count(2).await.unwrap();
     assert_eq!(two.begin(&key("a"), "tool", Effect::Write, "h").await.unwrap(), Begun::Unknown);
 }
 

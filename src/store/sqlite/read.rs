@@ -24,7 +24,7 @@ use crate::{
     limits,
     store::{
         Inbound, JournalRecord, OpenTurn, StoreError, Stored, StoredEvents, StoredReply, StoredTurn, Trouble,
-        TurnNumber, Unfinished, Version, inbox, journal::SPEAKING, merge_journal, newest,
+        TurnJournal, TurnNumber, Unfinished, Version, inbox, journal::SPEAKING, merge_journal, newest,
     },
 };
 
@@ -379,6 +379,15 @@ pub(super) fn turns(connection: &Connection, id: &ConversationId) -> Read<Vec<St
     })
 }
 
+/// What is damaged, where something is. Other errors concern all that is read.
+fn damage<T>(read: Read<T>) -> Read<Option<String>> {
+    match read {
+        Ok(_) => Ok(None),
+        Err(StoreError::Damaged { reason, .. }) => Ok(Some(reason)),
+        Err(error) => Err(error),
+    }
+}
+
 /// The conversations that have open turns or undelivered replies, or that cannot be read, by name. Reads all of them.
 pub(super) fn troubles(connection: &Connection) -> Read<Vec<Trouble>> {
     let sql = "SELECT version, turns, open, pending, touched, number, id FROM conversations ORDER BY id";
@@ -388,21 +397,20 @@ pub(super) fn troubles(connection: &Connection) -> Read<Vec<Trouble>> {
     while let Some(row) = rows.next().map_err(driver)? {
         let id = row.get::<_, String>(6).map(ConversationId::from);
         let Ok(id) = id else { continue };
-        let (head, damage) = match Head::read(row).map_err(driver)? {
-            Ok(head) => (head, load(connection, &id).err()),
-            Err(reason) => (Head::default(), Some(StoreError::damaged(&id, reason))),
+        let (head, mut damage) = match Head::read(row).map_err(driver)? {
+            Ok(head) => (head, damage(load(connection, &id))?),
+            Err(reason) => (Head::default(), Some(reason)),
         };
-        let damage = match damage {
-            Some(StoreError::Damaged { reason, .. }) => Some(reason),
-            Some(error) => return Err(error),
-            None => None,
-        };
-        if head.open.is_empty() && head.pending.is_empty() && damage.is_none() {
-            continue;
+        let mut open = Vec::new();
+        for (turn, at) in head.open {
+            let journal = journal(connection, &id, head.number, turn);
+            let attempts = journal.as_ref().map_or(1, |journal| TurnJournal::attempts(journal));
+            damage = damage.or(self::damage(journal)?);
+            open.push(OpenTurn { turn: TurnNumber(turn), at: Timestamp::from_micros(at), attempts });
         }
-        let open = head.open.iter();
-        let open = open.map(|(turn, at)| OpenTurn { turn: TurnNumber(*turn), at: Timestamp::from_micros(*at) });
-        found.push(Trouble { open: open.collect(), undelivered: head.pending.len(), damage, conversation: id });
+        if !open.is_empty() || !head.pending.is_empty() || damage.is_some() {
+            found.push(Trouble { open, undelivered: head.pending.len(), damage, conversation: id });
+        }
     }
     Ok(found)
 }

@@ -163,7 +163,7 @@ pub(crate) static A2A_SERVER: Shape = Shape {
         key(
             "a2a_message_cache_ttl_seconds",
             Takes::Number,
-            "How long a repeated message is recognised; seven days, always.",
+            "How long a repeated message is recognised; thirty days, always.",
         )
         .quiet(),
         key("max_contexts", Takes::Number, "Most conversations in memory; they are kept in the store.").quiet(),
