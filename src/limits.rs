@@ -455,6 +455,9 @@ pub const HEALTH: Duration = Duration::from_secs(2);
 pub const READY_KEPT: Duration = Duration::from_secs(5);
 /// Server: how often what is past its retention is removed.
 pub const EXPIRY_PACE: Duration = Duration::from_secs(24 * 3600);
+/// Channels: bytes of what a client says beside a message, as JSON, unless `metadata_bytes` of the channel is set. It is stored with the
+/// message, and kept in memory with its conversation.
+pub const METADATA: usize = 16 * 1024;
 /// Remote agents: time for one request and its first answer, unless `timeout` is set.
 pub const A2A_REQUEST: Duration = Duration::from_secs(30);
 /// Remote agents: the longest wait for a task by questions, unless `max_polling_time` is set (agents.md 1.2).
@@ -475,6 +478,11 @@ pub const A2A_TRIES: u32 = 3;
 pub const A2A_TRY_PAUSE: Duration = Duration::from_secs(1);
 /// Remote agents: time to ask that a task be stopped.
 pub const A2A_CANCEL: Duration = Duration::from_secs(5);
+/// Remote agents: time that a message which is under way gets for its first answer after the user spoke on: then it is given up, and
+/// whether it was taken is not known.
+pub const A2A_SHELTER: Duration = Duration::from_secs(5);
+/// Remote agents: questions for a task in a row that may fail; one more gives the task up.
+pub const A2A_POLL_FAILS: u32 = 3;
 /// Remote agents: messages that may be exchanged about one task. Each costs the user one; more is a circle.
 pub const A2A_EXCHANGES: u64 = 50;
 /// Remote agents: texts that one run may pass on while it works.
@@ -502,13 +510,15 @@ pub const TOKEN_MARGIN: Duration = Duration::from_secs(30);
 /// Offered agent: tasks that may run at once, tasks that ended whose streams can still be joined, and tasks of which is
 /// remembered where they are reported.
 pub const A2A_COURSES: usize = 256;
+/// Offered agent: characters of a message's id from which on a message without a context is found again by it.
+pub const A2A_MESSAGE_KEY: usize = 16;
 /// Offered agent: updates that one turn tells beside its end.
 pub const A2A_UPDATES: usize = 200;
 /// Offered agent: newest events of a conversation that are read after a turn; a turn has fewer.
 pub const A2A_EVENTS: usize = 2_000;
 /// Offered agent: messages of a task's history that are shown.
 pub const A2A_HISTORY_SHOWN: usize = 100;
-/// Offered agent: tasks of one list.
+/// Offered agent: tasks of one page of a list, and contexts whose tasks are listed.
 pub const A2A_LISTED: usize = 100;
 /// Offered agent: bytes that tell where a task is reported.
 pub const A2A_PUSH: usize = 8 * 1024;

@@ -31,13 +31,21 @@ pub struct Arrival {
 pub struct Inbox {
     assistant: Assistant,
     channel: Arc<str>,
+    payloads: bool,
     caller: Option<Arc<str>>,
 }
 
 impl Inbox {
     /// For the channel of this name.
     pub fn new(assistant: Assistant, channel: &str) -> Self {
-        Self { assistant, channel: channel.into(), caller: None }
+        Self { assistant, channel: channel.into(), payloads: true, caller: None }
+    }
+
+    /// The same way, with or without payloads: without, a message such as `/SetSlots(…)` is read as words of the user.
+    #[must_use]
+    pub fn taking_payloads(mut self, payloads: bool) -> Self {
+        self.payloads = payloads;
+        self
     }
 
     /// The same for one caller, as a proof names it: all its conversations together count for the turns that it may have open.
@@ -55,7 +63,7 @@ impl Inbox {
     pub async fn receive(&self, arrival: Arrival, sink: Box<dyn ReplySink>) -> Result<Report, ReceiveError> {
         let Arrival { sender, text, message_id, input_channel, metadata } = arrival;
         let message = UserMessage {
-            text: text.trim().into(),
+            text: if self.payloads { text.trim() } else { words(&text) }.into(),
             message_id: message_id.into(),
             input_channel: input_channel.map_or_else(|| self.channel.clone(), Into::into),
             metadata,
@@ -78,6 +86,11 @@ impl Inbox {
     pub fn clock(&self) -> &Arc<dyn Clock> {
         self.assistant.clock()
     }
+}
+
+/// A message without what would make it a payload: the slash at its beginning.
+pub(super) fn words(text: &str) -> &str {
+    text.trim_start_matches(|c: char| c == '/' || c.is_whitespace()).trim_end()
 }
 
 impl fmt::Debug for Inbox {

@@ -9,6 +9,7 @@ mod door;
 mod inbox;
 #[cfg(feature = "mcp")]
 pub mod mcp;
+pub mod pages;
 mod queue;
 mod rest;
 mod splitting;
@@ -77,6 +78,11 @@ pub trait Channel: Send + Sync {
     }
     /// Its way in. The inbox is the only way to the assistant.
     fn service(&self, inbox: Inbox) -> Service;
+    /// Whether callers must prove something: a token, or the signature of a wire. Off loopback a channel that asks for nothing is
+    /// served only where the operator insists on it.
+    fn is_guarded(&self) -> bool {
+        false
+    }
     /// Its way out to somebody who did not just write; `None` where the wire cannot reach anybody without a request.
     fn sink(&self, _to: &ConversationId) -> Option<Box<dyn ReplySink>> {
         None

@@ -12,6 +12,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{
     Arrival, Body, Caller, Channel, Door, Inbox, MADE_NAMES, Service,
+    pages::Pages,
     queue::{self, Form},
     wire,
 };
@@ -30,20 +31,76 @@ pub const TURN_ERROR: &str = "x-turn-error";
 #[derive(Clone, Debug, Default)]
 pub struct Rest {
     door: Door,
+    /// For whom the fixed token speaks; anybody where there are none. One that ends in `*` stands for all that begin so.
+    senders: Vec<String>,
+    /// Whether messages such as `/SetSlots(…)` count as words.
+    refuses_payloads: bool,
+    /// Bytes that `metadata` may have; [`limits::METADATA`] unless set.
+    metadata: Option<usize>,
 }
 
+/// Settings of this channel.
+const SETTINGS: [&str; 8] =
+    ["auth_token", "token", "jwt", "senders", "payloads", "metadata_bytes", "allowed_origins", "allowed_hosts"];
+
 impl Rest {
-    /// With the settings of `credentials.yml`: `auth_token` is the token that callers must show, `jwt` which signed ones they may.
+    /// With the settings of `credentials.yml`: `auth_token` (or `token`) is the token that callers must show, `senders` for whom it
+    /// speaks, `jwt` which signed tokens they may show; `payloads: false` reads messages such as `/SetSlots(…)` as words;
+    /// `metadata_bytes` bounds what a client says beside a message;
+    /// `allowed_origins` and `allowed_hosts` as in [`Pages`].
     ///
     /// # Errors
     /// What is wrong with a setting, and the cure.
     pub fn from_settings(settings: &Json) -> Result<Self, String> {
-        Ok(Self { door: Door::from_settings(settings)? })
+        let mut settings = settings.as_object().cloned().unwrap_or_default();
+        if let Some(other) = settings.keys().find(|key| !SETTINGS.contains(&key.as_str())) {
+            return Err(format!("there is no setting `{other}`; there are `{}`", SETTINGS.join("`, `")));
+        }
+        if let Some(token) = settings.shift_remove("token").filter(|token| !token.is_null()) {
+            if settings.get("auth_token").is_some_and(|token| !token.is_null()) {
+                return Err("`token` and `auth_token` are one setting; keep one of them".to_owned());
+            }
+            settings.insert("auth_token".to_owned(), token);
+        }
+        let senders: Option<Vec<String>> = match settings.get("senders") {
+            None | Some(Json::Null) => Some(Vec::new()),
+            Some(Json::String(one)) => Some(vec![one.clone()]),
+            Some(Json::Array(list)) if !list.is_empty() => {
+                list.iter().map(|one| one.as_str().map(str::to_owned)).collect()
+            }
+            Some(_) => None,
+        };
+        let senders = senders.ok_or("`senders` must be a list of texts, such as [\"shop-*\"]; or leave the key out")?;
+        if !senders.is_empty() && settings.get("auth_token").is_none_or(Json::is_null) {
+            return Err("`senders` binds a token to senders; set `auth_token` beside it".to_owned());
+        }
+        let refuses_payloads = match settings.get("payloads") {
+            None | Some(Json::Null | Json::Bool(true)) => false,
+            Some(Json::Bool(false)) => true,
+            Some(_) => return Err("`payloads` must be true or false".to_owned()),
+        };
+        let metadata = match settings.get("metadata_bytes") {
+            None | Some(Json::Null) => None,
+            Some(bytes) => {
+                let bytes = bytes.as_u64().and_then(|bytes| usize::try_from(bytes).ok());
+                let wrong = || format!("`metadata_bytes` must be a whole number up to {}", limits::BODY);
+                Some(bytes.filter(|bytes| *bytes <= limits::BODY).ok_or_else(wrong)?)
+            }
+        };
+        let settings = Json::Object(settings);
+        Pages::from_settings(&settings)?;
+        Ok(Self { door: Door::from_settings(&settings)?, senders, refuses_payloads, metadata })
     }
 
     /// Whether callers must show a token.
     pub fn is_guarded(&self) -> bool {
         self.door.is_guarded()
+    }
+
+    /// Whether a caller may speak as somebody. Signed tokens speak for their own subject, whose conversations are its own.
+    fn speaks_for(&self, caller: &Caller, sender: &str) -> bool {
+        let is_it = |name: &String| name.strip_suffix('*').map_or(sender == name, |start| sender.starts_with(start));
+        caller.mark.is_some() || self.senders.is_empty() || self.senders.iter().any(is_it)
     }
 
     async fn answer(&self, inbox: Inbox, request: Request<Bytes>) -> Response<Body> {
@@ -64,7 +121,15 @@ impl Rest {
                     Ok(arrival) => arrival,
                     Err(problem) => return refusal(StatusCode::BAD_REQUEST, &problem),
                 };
+                let (size, most) = (size(&arrival.metadata), self.metadata.unwrap_or(limits::METADATA));
+                if size > most {
+                    let problem = format!("`metadata` has {size} bytes; this channel takes {most} (`metadata_bytes`)");
+                    return refusal(StatusCode::PAYLOAD_TOO_LARGE, &problem);
+                }
                 let recipient = recipient(&arrival);
+                if !self.speaks_for(&caller, &recipient) {
+                    return refusal(StatusCode::FORBIDDEN, "this token does not speak for this `sender`");
+                }
                 arrival.sender = conversation(&recipient, &caller);
                 let inbox = inbox.for_caller(caller.mark.as_ref());
                 match form(head.uri.query(), &head.headers) {
@@ -82,6 +147,9 @@ impl Channel for Rest {
     fn name(&self) -> &str {
         "rest"
     }
+    fn is_guarded(&self) -> bool {
+        self.door.is_guarded()
+    }
     fn check<'a>(
         &'a self,
         head: &'a mut http::request::Parts,
@@ -96,7 +164,7 @@ impl Channel for Rest {
         })
     }
     fn service(&self, inbox: Inbox) -> Service {
-        let this = Arc::new(self.clone());
+        let (this, inbox) = (Arc::new(self.clone()), inbox.taking_payloads(!self.refuses_payloads));
         Service::new(tower::service_fn(move |request| {
             let (this, inbox) = (this.clone(), inbox.clone());
             async move { Ok::<_, Infallible>(this.answer(inbox, request).await) }
@@ -270,6 +338,11 @@ fn conversation(recipient: &str, caller: &Caller) -> String {
         Some(mark) => format!("rest@{mark}:{recipient}"),
         None => recipient.to_owned(),
     }
+}
+
+/// What metadata takes as JSON.
+fn size(metadata: &Map<String, Json>) -> usize {
+    if metadata.is_empty() { 0 } else { wire::line(metadata).len() }
 }
 
 fn recipient(arrival: &Arrival) -> Arc<str> {

@@ -57,6 +57,9 @@ pub(super) struct Args {
     /// Open only this channel, whatever credentials.yml lists
     #[arg(long, value_name = "NAME")]
     connector: Option<String>,
+    /// Listen off loopback although a channel asks its callers for no token
+    #[arg(long)]
+    insecure: bool,
     /// Accepted for scripts: browsers ask from where they are served
     #[arg(long, value_name = "ORIGIN", num_args = 0..=1, hide = true)]
     cors: Option<Option<String>>,
@@ -86,8 +89,21 @@ pub(super) async fn serve(args: Args) -> Done {
             .endpoints
             .a2a_server
             .as_ref()
-            .is_some_and(|offer| offer.token.is_none() && offer.jwt.is_none()),
+            .is_some_and(|offer| offer.token.is_none() && offer.jwt.is_none() && !args.insecure),
     };
+    let Some((channels, troubles)) = opened_channels(&opened.project, args.connector.as_deref()) else {
+        return Ok(USAGE);
+    };
+    match server::guarded(&channels, args.host) {
+        Err(error) if !args.insecure => {
+            out::note(&format!("{error} [{}]", error.code()));
+            return Ok(USAGE);
+        }
+        Err(_) => {
+            tracing::warn!("`--insecure`: channels without a token are open to everybody who reaches {}", args.host)
+        }
+        Ok(()) => {}
+    }
     let listener = match listen(&settings).await {
         Ok(listener) => listener,
         Err(error) => {
@@ -104,7 +120,6 @@ pub(super) async fn serve(args: Args) -> Done {
     let location = args.place.location(args.store.as_deref(), &project)?;
     let store = store::open(&location)?;
     let assistant = opened.builder.store(store).build().map_err(cannot_build)?;
-    let Some((channels, troubles)) = opened_channels(&project, args.connector.as_deref()) else { return Ok(USAGE) };
     for trouble in troubles {
         tracing::warn!(code = channels::ChannelError::CODE, "{trouble}");
     }
@@ -148,10 +163,11 @@ pub(super) async fn serve(args: Args) -> Done {
         tracing::info!("offered to other agents at http://{address}/a2a");
     }
     #[cfg(feature = "mcp")]
-    let (router, desk) = match desk::opened(&project, &assistant, router, (args.mcp, args.host), token.as_deref()) {
-        Ok(opened) => opened,
-        Err(refused) => return Ok(refused.said()),
-    };
+    let (router, desk) =
+        match desk::opened(&project, &assistant, router, (args.mcp, args.host, args.insecure), token.as_deref()) {
+            Ok(opened) => opened,
+            Err(refused) => return Ok(refused.said()),
+        };
     tracing::info!(channels = names.join(","), "listening on http://{address}");
     #[cfg(not(feature = "mcp"))]
     let ended = server::end_asked();

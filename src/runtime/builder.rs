@@ -295,6 +295,7 @@ impl AssistantBuilder {
             mailboxes: Mailboxes::default(),
             admission,
             tasks: TaskTracker::new(),
+            beside: TaskTracker::new(),
             build,
             turn_wall,
             unsaved: Default::default(),
@@ -326,7 +327,7 @@ impl AssistantBuilder {
         for (name, agent) in &self.project.agents {
             let module = agent.module.as_deref().unwrap_or_default();
             let source = if module.contains("://") {
-                match HookServer::new(module, agent, self.outbound.clone()) {
+                match HookServer::new(module, agent, self.outbound.clone(), &self.clock) {
                     Ok(server) => HookSource::Server(Arc::new(server)),
                     Err(error) => HookSource::Missing(error.to_string().into()),
                 }

@@ -91,6 +91,8 @@ struct Inner {
     admission: Arc<AdmissionControl>,
     /// Every turn runs as a task of its own, so that neither a caller who goes away nor a panic takes others along.
     tasks: TaskTracker,
+    /// What goes on beside turns and may begin some, such as reports of a channel.
+    beside: TaskTracker,
     /// Hash of engine version and project; stands in every record.
     build: u64,
     turn_wall: Duration,
@@ -385,10 +387,17 @@ impl Assistant {
         }
     }
 
-    /// Takes no more messages, waits for running turns at most `patience`, then closes tool sources and the action server.
+    /// Where work of channels runs that nobody waits for: it ends before the assistant closes.
+    pub(crate) fn beside(&self) -> &TaskTracker {
+        &self.0.beside
+    }
+    /// Lets work of channels beside turns end, then takes no more messages and waits for running turns, both together at most
+    /// `patience`; then closes tool sources and the action server.
     pub async fn close(&self, patience: Duration) {
-        self.0.tasks.close();
         let cx = Cx::new(self.0.clock.clone(), patience);
+        self.0.beside.close();
+        let _ = cx.wait(self.0.beside.wait()).await;
+        self.0.tasks.close();
         let _ = cx.wait(self.0.tasks.wait()).await;
         let cx = Cx::new(self.0.clock.clone(), limits::CLOSE);
         let closing = self.0.parts.sources.values().map(|source| source.close(&cx));

@@ -1,12 +1,14 @@
 //! The porch: one HTTP server for all channels.
 //!
 //! Entry: [`router`] puts the routes together, for this server or for another one that embeds it; [`serve`] runs it until it
-//! is told to stop, and lets running turns end. Never: no route reads a body without a limit, or of a caller who lacks the proof
-//! that its channel asks for; no route is served off loopback that would need a token and has none.
+//! is told to stop, and lets running turns end. Never: no route reads a body without a limit, of a web page that no channel allows,
+//! or of a caller who lacks the proof that its channel asks for; no channel is served off loopback without such a proof, unless
+//! the operator insists ([`guarded`]).
 
 mod bridge;
 mod connections;
 mod health;
+mod requests;
 
 use std::{
     future::Future,
@@ -53,14 +55,24 @@ pub enum ServeError {
     Unguarded(IpAddr),
     /// The assistant would be an MCP server for everybody.
     #[error(
-        "the MCP server would be open to everybody who reaches {0}: set a token with `--auth-token`, or `mcp: {{auth_token: …}}` in credentials.yml, or leave `--host` away"
+        "the MCP server would be open to everybody who reaches {0}: set a token with `--auth-token`, or `mcp: {{auth_token: …}}` in credentials.yml, or leave `--host` away, or say `--insecure`"
     )]
     OpenDesk(IpAddr),
     /// The assistant would be an agent for everybody.
     #[error(
-        "`a2a_server` would let everybody who reaches {0} talk to the assistant: set `auth: {{token: ${{…}}}}` or `auth: {{jwt: …}}` there"
+        "`a2a_server` would let everybody who reaches {0} talk to the assistant: set `auth: {{token: ${{…}}}}` or `auth: {{jwt: …}}` there, or say `--insecure`"
     )]
     Open(IpAddr),
+    /// A channel would be open to everybody.
+    #[error(
+        "the channel `{channel}` would be open to everybody who reaches {host}: set `auth_token: ${{…}}` or `jwt: …` under `{channel}:` in credentials.yml, or leave `--host` away, or say `--insecure`"
+    )]
+    OpenChannel {
+        /// The channel.
+        channel: String,
+        /// Where it would listen.
+        host: IpAddr,
+    },
     /// The address cannot be had.
     #[error("cannot listen on {address}: {problem}; choose another port with `--port`")]
     Address {
@@ -79,7 +91,19 @@ impl ServeError {
             Self::Address { .. } => "V0102",
             Self::OpenDesk(_) => "V0104",
             Self::Open(_) => "V0103",
+            Self::OpenChannel { .. } => "V0105",
         }
+    }
+}
+
+/// Looks whether channels ask their callers for something before the network reaches them.
+///
+/// # Errors
+/// [`ServeError::OpenChannel`]: one does not, and `host` is no address of this machine alone.
+pub fn guarded(channels: &[Arc<dyn Channel>], host: IpAddr) -> Result<(), ServeError> {
+    match channels.iter().find(|channel| !host.is_loopback() && !channel.is_guarded()) {
+        Some(open) => Err(ServeError::OpenChannel { channel: open.name().to_owned(), host }),
+        None => Ok(()),
     }
 }
 
@@ -106,7 +130,7 @@ pub fn router(assistant: &Assistant, channels: &[Arc<dyn Channel>]) -> Router {
 /// [`ServeError::OpenDesk`]: the network reaches it, and no token is asked for.
 #[cfg(feature = "mcp")]
 pub fn with_desk(router: Router, desk: &Desk, assistant: &Assistant, host: IpAddr) -> Result<Router, ServeError> {
-    if !host.is_loopback() && !desk.is_guarded() {
+    if !host.is_loopback() && !desk.is_guarded() && !desk.is_insecure() {
         return Err(ServeError::OpenDesk(host));
     }
     let guard = desk.clone();
@@ -156,7 +180,9 @@ pub async fn listen(settings: &Settings) -> Result<TcpListener, ServeError> {
 }
 
 /// Serves until `stop` completes; then takes no more connections, lets requests and turns under way end within
-/// [`limits::DRAIN`], and closes the assistant. Connections are limited as `server` of the project's endpoints.yml says.
+/// [`limits::DRAIN`], and closes the assistant. Requests of web pages that no channel allows, and those under names that are not
+/// ours, are refused on every route, before their bodies are read. Connections are limited as `server` of the project's
+/// endpoints.yml says.
 ///
 /// # Errors
 /// None today: what fails with one connection concerns that one alone, and a process without files takes the next connection when it
@@ -167,6 +193,7 @@ pub async fn serve(
     assistant: &Assistant,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
+    let router = requests::checked(router, assistant.project(), listener.local_addr()?.ip());
     let clock = assistant.clock().clone();
     let (stopped, mut told) = tokio::sync::watch::channel(false);
     let closing = assistant.clone();

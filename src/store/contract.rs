@@ -46,6 +46,7 @@ pub async fn check(make: impl Fn() -> Arc<dyn Store>) {
     snapshots(&*make()).await;
     turns_and_lists(&*make()).await;
     erase(&*make()).await;
+    private(&*make()).await;
     expire(&*make()).await;
     a_wrong_clock_does_not_stop_the_expiry(&*make()).await;
     what_an_operator_has_to_look_at(&*make()).await;
@@ -509,6 +510,32 @@ async fn erase(store: &dyn Store) {
     assert_eq!(store.conversations(9).await.unwrap(), ["d"]);
     assert_eq!(store.accept(message("c", "m1", 3)).await.unwrap(), Accepted::New(TurnNumber(1)), "it begins anew");
     assert_eq!(store.unfinished(&id).await.unwrap()[0].journal, []);
+}
+
+async fn private(store: &dyn Store) {
+    let (id, at) = (ConversationId::from("c"), |second: i64| Timestamp::from_micros(second * 1_000_000));
+    let of = async |name: &str| store.private(&id, name).await.unwrap();
+    talk(store, "c", "m1", 1).await;
+    talk(store, "d", "m1", 1).await;
+    assert_eq!(of("a").await, None);
+    for text in ["first", "second"] {
+        store.keep_private(&id, "a", Some(text.to_owned()), at(1)).await.unwrap();
+        store.keep_private(&id, "b", Some(text.to_owned()), at(1)).await.unwrap();
+    }
+    assert_eq!((of("a").await.as_deref(), of("b").await.as_deref()), (Some("second"), Some("second")));
+    assert_eq!(store.private(&"d".into(), "a").await.unwrap(), None, "each conversation has its own");
+    store.keep_private(&id, "a", None, at(2)).await.unwrap();
+    assert_eq!((of("a").await, of("b").await.as_deref()), (None, Some("second")));
+    let month = i64::try_from(limits::JOURNAL_RETENTION.as_secs()).unwrap();
+    store.keep_private(&id, "a", Some("new".to_owned()), at(month)).await.unwrap();
+    store.expire(at(month + 50)).await.unwrap();
+    assert_eq!((of("a").await.as_deref(), of("b").await), (Some("new"), None));
+    store.erase(&id).await.unwrap();
+    talk(store, "c", "m1", 1).await;
+    assert_eq!(of("a").await, None, "it went with its conversation");
+    // Of a conversation that is not there nothing is kept.
+    store.keep_private(&"nobody".into(), "a", Some("x".to_owned()), at(1)).await.unwrap();
+    assert!(!store.conversations(9).await.unwrap().contains(&"nobody".into()));
 }
 
 async fn timers(store: &dyn Store) {

@@ -283,6 +283,25 @@ impl Store for MemoryStore {
     ) -> BoxFuture<'a, Result<Option<Arc<str>>, StoreError>> {
         now(self.read(id, |talk| Ok(talk.body(hash))))
     }
+    fn keep_private<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        name: &'a str,
+        text: Option<String>,
+        at: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        if let Some(talk) = self.shard(id).get_mut(id) {
+            talk.keep_private(name, text, at);
+        }
+        now(Ok(()))
+    }
+    fn private<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, StoreError>> {
+        now(self.read(id, |talk| Ok(talk.private(name))))
+    }
     fn ping(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         now(Ok(()))
     }

@@ -550,4 +550,25 @@ pub trait Store: Send + Sync {
     /// A text that some batch stored under this hash.
     fn body<'a>(&'a self, id: &'a ConversationId, hash: &'a str)
     -> BoxFuture<'a, Result<Option<Arc<str>>, StoreError>>;
+    /// Keeps a text beside a conversation under a name, or removes it: what must stand in no event, snapshot or trace, such as the
+    /// credentials of a caller. It goes with its conversation, and [`expire`](Self::expire) removes what was kept a retention ago.
+    /// A store that keeps no such texts says so by an error: then they are lost when the process ends.
+    fn keep_private<'a>(
+        &'a self,
+        _id: &'a ConversationId,
+        _name: &'a str,
+        _text: Option<String>,
+        _at: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let refused = StoreError::Unavailable("this store keeps no private texts".to_owned());
+        Box::pin(std::future::ready(Err(refused)))
+    }
+    /// The private text of a name, where there is one.
+    fn private<'a>(
+        &'a self,
+        _id: &'a ConversationId,
+        _name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, StoreError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 }

@@ -532,6 +532,24 @@ impl Store for SqliteStore {
         let (id, hash) = (id.clone(), hash.to_owned());
         Box::pin(self.read(move |connection| read::body(connection, &id, &hash)))
     }
+    fn keep_private<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        name: &'a str,
+        text: Option<String>,
+        at: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let work = Work::Private { id: id.clone(), name: name.to_owned(), text, at };
+        Box::pin(async move { self.write(work).await.map(drop) })
+    }
+    fn private<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, StoreError>> {
+        let (id, name) = (id.clone(), name.to_owned());
+        Box::pin(self.read(move |connection| read::private(connection, &id, &name)))
+    }
     fn troubles(&self) -> BoxFuture<'_, Result<Vec<Trouble>, StoreError>> {
         Box::pin(async {
             self.store_receipts().await?;

@@ -11,6 +11,7 @@ mod confirm_kills;
 mod conversations;
 mod cuts;
 mod e2e;
+mod far_agents;
 mod faults;
 mod generations;
 mod kills;

@@ -1,11 +1,14 @@
 //! `segue run` as a process.
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     process::{Child, Stdio},
 };
 
-use crate::{program::command, project};
+use crate::{
+    program::{command, run_in},
+    project,
+};
 
 /// A server that does not outlive its test.
 pub(crate) struct Server(pub(crate) Child);
@@ -69,6 +72,85 @@ async fn it_answers_keeps_conversations_and_ends_when_asked() {
     let (mut server, address) = started(folder.path(), &store);
     assert_eq!(say(&address, "number X7").await[0]["text"], "Parcel X7 is under way.");
     end(&mut server.0);
+}
+
+/// The head of an answer to a request whose body never comes.
+fn head_of(address: &str, request: &str) -> String {
+    let mut socket = std::net::TcpStream::connect(address.trim_start_matches("http://")).unwrap();
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut head = String::new();
+    BufReader::new(socket).read_line(&mut head).unwrap();
+    head
+}
+
+#[tokio::test]
+async fn pages_and_names_of_others_are_refused_on_every_route_before_the_body() {
+    let folder = tempfile::tempdir().unwrap();
+    let ground = crate::kills::Ground::of("courier");
+    let offered = ground.path("").display().to_string();
+    std::fs::write(
+        ground.path("credentials.yml"),
+        "rest: {allowed_origins: ['https://shop.example'], allowed_hosts: [shop.example]}\nmcp: {}\n",
+    )
+    .unwrap();
+    let endpoints = std::fs::read_to_string(ground.path("endpoints.yml")).unwrap();
+    let a2a = "a2a_server: {description: greets, url: 'https://greeter.example'}\n";
+    std::fs::write(ground.path("endpoints.yml"), format!("{endpoints}{a2a}")).unwrap();
+    let (_server, address) = started_on(&offered, folder.path(), &["--store", "memory"]);
+    let routes = ["/webhooks/rest/webhook", "/a2a", "/a2a/rest/message:send", "/mcp", "/health", "/nowhere"];
+    for route in routes {
+        for (host, origin) in [
+            ("127.0.0.1", "Origin: http://evil.example\r\n"),
+            ("127.0.0.1", "Origin: null\r\n"),
+            ("127.0.0.1", "Origin: http://localhost:1\r\nOrigin: http://evil.example\r\n"),
+            ("evil.example", ""),
+            ("evil.example", "Origin: http://evil.example\r\n"),
+        ] {
+            let request = format!(
+                "POST {route} HTTP/1.1\r\nHost: {host}\r\n{origin}Content-Type: text/plain\r\nContent-Length: 99\r\n\r\n"
+            );
+            assert!(head_of(&address, &request).starts_with("HTTP/1.1 403"), "{request}");
+        }
+    }
+    let client = client();
+    let body = serde_json::json!({"sender": "u", "message": "/greet"}).to_string();
+    for (header, value, wanted) in [
+        ("accept", "*/*", 200),
+        ("origin", "http://localhost:3000", 200),
+        ("origin", "https://shop.example", 200),
+        ("origin", "http://shop.example", 403),
+        ("host", "shop.example", 200),
+        ("host", "greeter.example", 200),
+        ("host", "localhost:9", 200),
+    ] {
+        let request = client.post(format!("{address}/webhooks/rest/webhook")).header("content-type", "text/plain");
+        let answer = request.header(header, value).body(body.clone()).send().await.unwrap();
+        assert_eq!(answer.status(), wanted, "{header}: {value}");
+        let text = answer.text().await.unwrap();
+        assert_eq!(text.contains("V0106"), wanted == 403, "{text}");
+    }
+    let foreign = client.post(format!("{address}/a2a")).header("origin", "https://shop.example").send().await.unwrap();
+    assert_eq!(foreign.status(), 403, "a page of one channel is none of another");
+}
+
+#[tokio::test]
+async fn an_open_channel_is_served_off_loopback_only_where_the_operator_insists() {
+    let folder = tempfile::tempdir().unwrap();
+    let courier = project("courier");
+    let open = ["run", courier.as_str(), "--host", "0.0.0.0", "--port", "0", "--store", "memory"];
+    let refused = run_in(folder.path(), &open, "");
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    for named in ["`rest`", "0.0.0.0", "auth_token", "--insecure", "[V0105]"] {
+        assert!(refused.err.contains(named), "{named}: {}", refused.err);
+    }
+    let insisted = ["--host", "0.0.0.0", "--store", "memory", "--insecure"];
+    let (_server, address) = started(folder.path(), &insisted);
+    let port = address.rsplit_once(':').unwrap().1;
+    // Whatever name it is called by there; pages of others stay outside.
+    let request = client().get(format!("http://127.0.0.1:{port}/health")).header("host", "assistant.example");
+    assert_eq!(request.send().await.unwrap().status(), 200);
+    let request = client().get(format!("http://127.0.0.1:{port}/health")).header("origin", "http://127.0.0.1:3000");
+    assert_eq!(request.send().await.unwrap().status(), 403);
 }
 
 /// A model's server that takes requests and never answers.

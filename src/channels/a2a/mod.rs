@@ -25,7 +25,6 @@ use axum::http::{
 use bytes::Bytes;
 use segue_engine::{ids::ConversationId, project::A2aServerDef};
 use serde_json::{Value as Json, json};
-use tokio_util::task::TaskTracker;
 
 use self::{course::Courses, push::Pushes};
 use super::{Bearer, Body, Caller, Door, Inbox, Service};
@@ -62,8 +61,6 @@ struct Inner {
     task_timeout: Option<std::time::Duration>,
     courses: Courses,
     pushes: Option<Pushes>,
-    /// Turns and reports that go on while nobody waits for them.
-    tasks: TaskTracker,
 }
 
 impl A2aAgent {
@@ -81,8 +78,7 @@ impl A2aAgent {
             task_timeout: def.task_timeout,
             courses: Courses::default(),
             pushes,
-            tasks: TaskTracker::new(),
-            inbox: Inbox::new(assistant.clone(), NAME),
+            inbox: Inbox::new(assistant.clone(), NAME).taking_payloads(def.payloads),
             assistant: assistant.clone(),
         });
         Ok(Self(inner, Caller::default()))

@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::{
-    super::Caller,
+    super::{Caller, inbox::words},
     NAME, Shared,
     exchange::{self, Answers},
     http,
@@ -150,7 +150,10 @@ impl Session {
         let id = self.talk(given.as_ref().and_then(Json::as_str), &key, context).await?;
         let wish = match &offered.flow {
             Some(flow) => Wish::Begin(flow.clone(), arguments),
-            None => Wish::Say(arguments.get("message").and_then(Json::as_str).unwrap_or_default().to_owned()),
+            None => {
+                let text = arguments.get("message").and_then(Json::as_str).unwrap_or_default();
+                Wish::Say(if self.shared.offer.refuses_payloads { words(text) } else { text }.to_owned())
+            }
         };
         Ok((id, key, wish))
     }

@@ -36,6 +36,8 @@ pub(super) struct Talk {
     bodies: Vec<Body>,
     /// When its earliest reminder is due.
     pub(super) due: Option<Timestamp>,
+    /// Private texts by name, each with the time it was kept.
+    private: BTreeMap<Box<str>, (Timestamp, String)>,
 }
 
 /// An accepted message.
@@ -349,6 +351,7 @@ impl Talk {
             }
             !gone
         });
+        self.private.retain(|_, (at, _)| !inbox::is_expired(*at, now));
         self.records.retain(|records| !old.contains(&records.turn));
         if self.records.is_empty() {
             self.bodies = Vec::new();
@@ -367,6 +370,17 @@ impl Talk {
             }
         }
         Ok(None)
+    }
+
+    pub(super) fn keep_private(&mut self, name: &str, text: Option<String>, at: Timestamp) {
+        match text {
+            Some(text) => _ = self.private.insert(name.into(), (at, text)),
+            None => _ = self.private.remove(name),
+        }
+    }
+
+    pub(super) fn private(&self, name: &str) -> Option<String> {
+        self.private.get(name).map(|(_, text)| text.clone())
     }
 
     /// The newest entries first: whoever asks has just had the turn.

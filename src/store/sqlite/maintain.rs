@@ -23,13 +23,37 @@ pub(super) fn erase(connection: &Connection, id: &ConversationId) -> rusqlite::R
     let number = "SELECT number FROM conversations WHERE id = ?1";
     let mut deleted = Ok(0);
     // The head goes last: it tells the number.
-    for table in ["inbox", "batches", "snapshots", "journal", "bodies", "timers"] {
+    for table in ["inbox", "batches", "snapshots", "journal", "bodies", "timers", "private"] {
         let sql = format!("DELETE FROM {table} WHERE conversation = ({number})");
         deleted = deleted.and_then(|_| connection.execute(&sql, [id.as_str()]));
     }
     deleted = deleted.and_then(|_| connection.execute("DELETE FROM conversations WHERE id = ?1", [id.as_str()]));
     connection.execute_batch("PRAGMA secure_delete = OFF")?;
     deleted.map(drop)
+}
+
+/// Keeps a private text, or removes it and overwrites what it held.
+pub(super) fn keep_private(
+    connection: &Connection,
+    id: &ConversationId,
+    name: &str,
+    text: Option<&str>,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    connection.execute_batch("PRAGMA secure_delete = ON")?;
+    let kept = match text {
+        Some(text) => connection.execute(
+            "INSERT OR REPLACE INTO private (conversation, name, at, text)
+             SELECT number, ?2, ?3, ?4 FROM conversations WHERE id = ?1",
+            params![id.as_str(), name, at.as_micros(), text],
+        ),
+        None => connection.execute(
+            "DELETE FROM private WHERE conversation = (SELECT number FROM conversations WHERE id = ?1) AND name = ?2",
+            params![id.as_str(), name],
+        ),
+    };
+    connection.execute_batch("PRAGMA secure_delete = OFF")?;
+    kept.map(drop)
 }
 
 /// Moves the log into the file and cuts it off, so that nothing erased is left in it. Call it outside a transaction. A reader that
@@ -49,8 +73,9 @@ pub(super) fn expire(connection: &Connection, now: Timestamp) -> rusqlite::Resul
     let retention = i64::try_from(limits::JOURNAL_RETENTION.as_micros()).unwrap_or(i64::MAX);
     let limit = now.as_micros().saturating_sub(retention);
     let get = "SELECT value FROM progress WHERE name = ?1";
+    let private = connection.execute("DELETE FROM private WHERE at < ?1", [limit])?;
     let done: i64 = connection.query_row(get, [EXPIRED], |row| row.get(0)).optional()?.unwrap_or(0);
-    let (mut last, mut old, mut gone, mut doubtful) = (done, 0, 0, Vec::new());
+    let (mut last, mut old, mut gone, mut doubtful) = (done, 0, private, Vec::new());
     let mut touched = BTreeSet::new();
     {
         let sql = "SELECT id, conversation, turn, at FROM batches WHERE id > ?1 ORDER BY id";

@@ -437,6 +437,13 @@ pub(super) fn answered(
     })
 }
 
+pub(super) fn private(connection: &Connection, id: &ConversationId, name: &str) -> Read<Option<String>> {
+    let sql = "SELECT text FROM private
+               WHERE conversation = (SELECT number FROM conversations WHERE id = ?1) AND name = ?2";
+    let found = rows(connection, id, sql, [id.as_str(), name], |row| Ok(Ok(row.get::<_, String>(0)?)))?;
+    Ok(found.into_iter().next())
+}
+
 pub(super) fn body(connection: &Connection, id: &ConversationId, hash: &str) -> Read<Option<Arc<str>>> {
     let sql = "SELECT body FROM bodies
                WHERE conversation = (SELECT number FROM conversations WHERE id = ?1) AND hash = ?2";

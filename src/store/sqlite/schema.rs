@@ -14,7 +14,7 @@ use crate::{limits, store::StoreError};
 const APPLICATION: i32 = 0x5365_6775;
 
 /// Entry `n` takes a file from version `n` to `n + 1`.
-const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7];
+const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8];
 /// The newest version.
 const KNOWN: u32 = MIGRATIONS.len() as u32;
 
@@ -101,6 +101,14 @@ const V6: &str = "";
 /// say nothing: four rows and their entries in the index cost the writer a tenth of its time in a tool turn. A program that
 /// knows only the tables before would take such a row for damage.
 const V7: &str = "";
+
+/// * `private`: texts beside a conversation that stand in no event, such as the credentials of callers.
+const V8: &str = "
+CREATE TABLE IF NOT EXISTS private (
+    conversation INTEGER NOT NULL, name TEXT NOT NULL, at INTEGER NOT NULL, text TEXT NOT NULL,
+    PRIMARY KEY (conversation, name)
+) WITHOUT ROWID;
+";
 
 /// Opens the file for writing, and brings its tables to the newest version.
 pub(super) fn open_writer(path: &Path, full: bool) -> Result<Connection, StoreError> {

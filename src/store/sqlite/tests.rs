@@ -144,7 +144,7 @@ fn a_newer_or_foreign_file_is_left_alone() {
     drop(files.open("a.db"));
     Connection::open(files.path("a.db")).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let refused = SqliteStore::open(&files.path("a.db"), false).err().unwrap();
-    assert!(matches!(refused, StoreError::TooNew { found: 99, known: 7 }), "{refused}");
+    assert!(matches!(refused, StoreError::TooNew { found: 99, known: 8 }), "{refused}");
     Connection::open(files.path("b.db")).unwrap().execute_batch("CREATE TABLE events (id INTEGER)").unwrap();
     let refused = SqliteStore::open(&files.path("b.db"), false).err().unwrap();
     assert!(matches!(refused, StoreError::Unsupported { .. }), "{refused}");

@@ -84,6 +84,12 @@ pub(super) enum Work {
     Expire {
         now: Timestamp,
     },
+    Private {
+        id: ConversationId,
+        name: String,
+        text: Option<String>,
+        at: Timestamp,
+    },
     /// Something that nobody thought of.
     #[cfg(test)]
     Break,
@@ -341,6 +347,12 @@ impl<'c> Writer<'c> {
                 self.heads.flush()?;
                 let (rows, more) = maintain::expire(self.connection, *now)?;
                 Ok(Ok(Done::Expired { rows, more }))
+            }
+            Work::Private { id, name, text, at } => {
+                // The conversation may be new in this transaction.
+                self.heads.flush()?;
+                maintain::keep_private(self.connection, id, name, text.as_deref(), *at)?;
+                Ok(Ok(Done::Nothing))
             }
         }
     }

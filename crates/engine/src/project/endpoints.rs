@@ -71,6 +71,8 @@ pub struct A2aServerDef {
     pub jwt: Option<JwtDef>,
     /// Whether changes are reported to addresses that callers name.
     pub push: bool,
+    /// Whether messages such as `/SetSlots(…)` are read as payloads; else they are words.
+    pub payloads: bool,
     /// Where it stands.
     pub place: Place,
 }

@@ -151,6 +151,11 @@ pub(crate) static AUTH: Shape = Shape {
         key("header_format", Takes::Text, "Its value, with `{key}`; `Bearer {key}` unless set."),
         key("oauth", Takes::Map, "Client credentials."),
         key("token", Takes::Text, "A bearer token, as `${NAME}`."),
+        key(
+            "hosts",
+            Takes::Texts,
+            "Hosts that a fetched card may name and that are told it as well; the card's own host alone unless set.",
+        ),
     ],
     unknown: Unknown::Refused,
 };

@@ -173,6 +173,11 @@ pub(crate) static A2A_SERVER: Shape = Shape {
             Takes::Bool,
             "Whether changes are reported to addresses that callers name; `true` unless set.",
         ),
+        key(
+            "payloads",
+            Takes::Bool,
+            "Whether messages such as `/SetSlots(…)` are read as payloads; `true` unless set, else they are words.",
+        ),
     ],
     unknown: Unknown::Warned,
 };
