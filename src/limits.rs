@@ -77,6 +77,10 @@ pub const TURN_WALL: Duration = Duration::from_secs(60);
 pub const TURN_WALL_MOST: Duration = Duration::from_secs(15 * 60);
 /// Turn: effects performed.
 pub const TURN_EFFECTS: u32 = 50;
+/// Turn: times that it is tried, in all processes together; then it ends with one message to the user.
+pub const TURN_ATTEMPTS: u32 = 3;
+/// Turn: open turns whose outcomes are kept in memory until the store takes them; those of others are as after a crash.
+pub const TURNS_UNSAVED: usize = 1_024;
 /// Turn: model calls.
 pub const TURN_MODEL_CALLS: u32 = 40;
 /// Loop: model calls.

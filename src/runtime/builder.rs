@@ -288,6 +288,7 @@ impl AssistantBuilder {
             tasks: TaskTracker::new(),
             build,
             turn_wall,
+            unsaved: Default::default(),
             timer_set: tokio::sync::Notify::new(),
             seeds: self.seeds,
             around: self.around,

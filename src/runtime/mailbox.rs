@@ -5,7 +5,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -22,6 +22,10 @@ pub(super) struct Cell {
     pub(super) turn: Arc<tokio::sync::Mutex<Option<Box<Cached>>>>,
     /// Places of the queue.
     pub(super) places: Arc<tokio::sync::Semaphore>,
+    /// Counts how often the conversation was erased: a message that was accepted before belongs to no conversation any more.
+    pub(super) epoch: AtomicU64,
+    /// A message may be stored of which this process knows nothing: what is cached counts no more.
+    pub(super) stale: AtomicBool,
     /// It was asked for again since it was last looked at as one that may go.
     again: AtomicBool,
 }
@@ -49,6 +53,8 @@ impl Default for Cell {
             door: tokio::sync::Mutex::default(),
             turn: Arc::default(),
             places: Arc::new(tokio::sync::Semaphore::new(limits::MAILBOX)),
+            epoch: AtomicU64::new(0),
+            stale: AtomicBool::new(false),
             again: AtomicBool::new(false),
         }
     }

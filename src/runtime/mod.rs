@@ -30,9 +30,15 @@ mod stop;
 mod takeover;
 mod timers;
 mod turn;
+mod unsaved;
 mod wording;
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use segue_engine::{
     conversation::{Conversation, UserMessage},
@@ -78,6 +84,8 @@ struct Inner {
     /// Hash of engine version and project; stands in every record.
     build: u64,
     turn_wall: Duration,
+    /// What turns came to that the store did not take.
+    unsaved: unsaved::Unsaved,
     /// Rings when a turn has changed when the next reminder is due.
     timer_set: tokio::sync::Notify,
     seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
@@ -255,6 +263,43 @@ impl Assistant {
             tracing::warn!(code = "T0601", "the action server does not answer: {reason}");
         }
     }
+    /// Forgets a conversation, in the store and here, once the turns that wait are over. Messages that were accepted before and come
+    /// later are refused.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store does not erase it.
+    pub async fn erase(&self, id: &ConversationId) -> Result<(), StoreError> {
+        let cell = self.0.mailboxes.cell(id);
+        let mut state = cell.turn.clone().lock_owned().await;
+        // No message is accepted meanwhile: one that came before belongs to the old conversation, one that comes after to the new.
+        let door = cell.door.lock().await;
+        // Whatever comes of it: what is cached must not be used again.
+        *state = None;
+        let erased = self.0.store.erase(id).await;
+        cell.epoch.fetch_add(1, Ordering::SeqCst);
+        self.0.unsaved.forget(id);
+        drop(door);
+        erased
+    }
+
+    /// Ends an open turn with one honest message, without trying it again; the message waits in the outbox. A turn that is answered
+    /// already stays as it is.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Store`] when there is no such turn, or when the store fails.
+    pub async fn close_turn(&self, id: &ConversationId, turn: TurnNumber) -> Result<Report, ReceiveError> {
+        let cell = self.0.mailboxes.cell(id);
+        let mut state = cell.turn.clone().lock_owned().await;
+        if let Some(replies) = self.0.store.replies_of(id, turn).await? {
+            return Ok(Report { turn, replies, failures: Vec::new(), session_ended: false, repeated: true });
+        }
+        // Turns are stored in their order: what a turn says is no answer to a message before it.
+        match self.0.store.open_turns(id, turn..TurnNumber(turn.0.saturating_add(1))).await?.pop() {
+            Some(open) => commit::give_up(&self.0, &mut state, open, &mut Outbox).await,
+            None => Err(StoreError::NotAccepted { conversation: id.clone(), turn: turn.0 }.into()),
+        }
+    }
+
     /// Takes no more messages, waits for running turns at most `patience`, then closes tool sources and the action server.
     pub async fn close(&self, patience: Duration) {
         self.0.tasks.close();
@@ -290,7 +335,20 @@ impl Inner {
             }
         };
         failpoint::hit("C03");
-        let accepted = self.store.accept(inbound.clone()).await?;
+        let accepted = match self.store.accept(inbound.clone()).await {
+            Ok(Accepted::Answered(turn, replies)) => {
+                // Nothing is left to do, so it waits for no turn.
+                drop(door);
+                return self.repeat(&inbound.conversation, turn, replies, &mut *sink).await;
+            }
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // It may be stored all the same: then its turn comes before those of later messages.
+                cell.stale.store(true, Ordering::SeqCst);
+                return Err(error.into());
+            }
+        };
+        let epoch = cell.epoch.load(Ordering::SeqCst);
         let mut queue = std::pin::pin!(cell.turn.clone().lock_owned());
         // One poll takes the place in the queue; only then may the next message be accepted.
         let first = futures::poll!(&mut queue);
@@ -300,16 +358,21 @@ impl Inner {
             // Bounded by the places of the queue and by the bounds of each turn. It is never given up: the message is accepted.
             std::task::Poll::Pending => queue.await,
         };
-        let number = match accepted {
-            Accepted::New(number) => number,
-            Accepted::Answered(turn, replies) => return self.repeat(turn, replies, &mut *sink).await,
-            Accepted::Running(turn) => turn,
-        };
+        let (Accepted::New(number) | Accepted::Running(number) | Accepted::Answered(number, _)) = accepted;
+        if epoch != cell.epoch.load(Ordering::SeqCst) {
+            // What its number names now is another turn.
+            let conversation = inbound.conversation.clone();
+            return Err(StoreError::NotAccepted { conversation, turn: number.0 }.into());
+        }
+        if cell.stale.swap(false, Ordering::SeqCst) {
+            *state = None;
+        }
         failpoint::hit("C05");
         let _permit = self.permits.acquire().await.map_err(|_| ReceiveError::Closing)?;
         if matches!(accepted, Accepted::New(TurnNumber::FIRST)) {
-            // Nothing is stored: there is nothing to look for. Should that be wrong, the append says so, and the turn loads.
-            state.get_or_insert_with(|| mailbox::Cached::new(inbound.conversation.clone()));
+            // Nothing is stored: there is nothing to look for, and what is cached was erased. Should that be wrong, the append says so,
+            // and the turn loads.
+            *state = Some(mailbox::Cached::new(inbound.conversation.clone()));
         } else if state.is_none() {
             // Boxed, as what follows a crash below: it has a whole turn in it, and few messages need it.
             Box::pin(self.finish_earlier(&mut state, &inbound.conversation, number)).await?;
@@ -317,7 +380,7 @@ impl Inner {
         if let Accepted::Running(turn) = accepted {
             return Box::pin(self.take_up(&mut state, turn, inbound, &mut *sink)).await;
         }
-        commit::run(self, &mut state, (number, inbound), Vec::new(), &mut *sink).await
+        commit::run(self, &mut state, (number, inbound), &mut *sink).await
     }
 
     /// A message that was accepted before: its turn ran while we waited, or a process died before its end.
@@ -328,12 +391,12 @@ impl Inner {
         inbound: &Inbound,
         sink: &mut dyn ReplySink,
     ) -> Result<Report, ReceiveError> {
-        if let Some(replies) = self.store.answered(&inbound.conversation, &inbound.message.message_id).await? {
-            return self.repeat(turn, replies, sink).await;
+        let id = &inbound.conversation;
+        if let Some(replies) = self.store.replies_of(id, turn).await? {
+            return self.repeat(id, turn, replies, sink).await;
         }
-        let unfinished = self.store.unfinished(&inbound.conversation).await?;
-        match unfinished.into_iter().find(|unfinished| unfinished.turn == turn) {
-            Some(unfinished) => commit::run(self, state, (turn, &unfinished.inbound), unfinished.journal, sink).await,
+        match self.store.open_turns(id, turn..TurnNumber(turn.0 + 1)).await?.pop() {
+            Some(unfinished) => commit::take_over(self, state, unfinished, sink).await,
             None => Err(ReceiveError::Broken),
         }
     }
@@ -351,16 +414,25 @@ impl Inner {
     /// Answers a repeated message with what it was answered before.
     async fn repeat(
         &self,
+        id: &ConversationId,
         turn: TurnNumber,
         replies: Vec<StoredReply>,
         sink: &mut dyn ReplySink,
     ) -> Result<Report, ReceiveError> {
         use crate::conversation::ReplyPiece;
         let cx = Cx::new(self.clock.clone(), limits::TURN_WALL);
+        let mut done = Vec::new();
         for reply in &replies {
             let piece =
                 ReplyPiece::Message { id: reply.id.clone(), message: Box::new(reply.reply.clone()), kind: reply.kind };
-            let _ = sink.send(piece, &cx).await;
+            if sink.send(piece, &cx).await.is_ok() {
+                done.push(reply.id.clone());
+            }
+        }
+        if !done.is_empty()
+            && let Err(error) = self.store.delivered(id, done).await
+        {
+            tracing::warn!(conversation = %id, turn = turn.0, code = "S0501", "receipts were not stored: {error}");
         }
         Ok(Report { turn, replies, failures: Vec::new(), session_ended: false, repeated: true })
     }

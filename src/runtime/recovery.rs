@@ -20,13 +20,9 @@ impl Inner {
         until: TurnNumber,
     ) -> Result<usize, ReceiveError> {
         let mut finished = 0;
-        for unfinished in self.store.unfinished(id).await? {
-            if unfinished.turn >= until {
-                break;
-            }
-            let turn = (unfinished.turn, &unfinished.inbound);
+        for unfinished in self.store.open_turns(id, TurnNumber(0)..until).await? {
             // Nobody waits here for the answer: it goes to the outbox.
-            commit::run(self, state, turn, unfinished.journal, &mut Outbox).await?;
+            commit::take_over(self, state, unfinished, &mut Outbox).await?;
             finished += 1;
         }
         Ok(finished)

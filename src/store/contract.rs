@@ -31,6 +31,7 @@ pub async fn check(make: impl Fn() -> Arc<dyn Store>) {
     version_guard(&*make()).await;
     a_refused_batch_leaves_nothing(&*make()).await;
     journal_of_a_running_turn(&*make()).await;
+    one_turn_of_many(&*make()).await;
     sweep_at_start(&*make()).await;
     outbox(&*make()).await;
     what_the_channel_has_does_not_wait(&*make()).await;
@@ -229,6 +230,35 @@ async fn journal_of_a_running_turn(store: &dyn Store) {
     assert_eq!(journal, expected);
 }
 
+async fn one_turn_of_many(store: &dyn Store) {
+    let id = ConversationId::from("c");
+    assert_eq!(store.replies_of(&id, TurnNumber(1)).await.unwrap(), None, "there is no such conversation");
+    // Two messages without an id, and two of one id on two channels: only the number tells them apart.
+    for (n, message_id, channel) in [(1, "", "rest"), (2, "", "rest"), (3, "m", "rest"), (4, "m", "other")] {
+        let mut inbound = message("c", message_id, n);
+        inbound.message.input_channel = channel.into();
+        assert_eq!(store.accept(inbound).await.unwrap(), Accepted::New(TurnNumber(n as u64)));
+    }
+    for (version, turn) in [(0, 1), (1, 3)] {
+        store.append(&id, Version(version), batch(&message("c", "", 1), TurnNumber(turn))).await.unwrap();
+    }
+    for (turn, reply) in [(1, Some("c-1")), (2, None), (3, Some("c-3")), (4, None), (5, None)] {
+        let replies = store.replies_of(&id, TurnNumber(turn)).await.unwrap();
+        assert_eq!(replies.as_deref().map(ids), reply.map(|id| vec![id]), "{turn}");
+    }
+    store.journal(&id, TurnNumber(2), vec![record("a", None)]).await.unwrap();
+    let open = async |from, to| {
+        let open = store.open_turns(&id, TurnNumber(from)..TurnNumber(to)).await.unwrap();
+        open.iter().map(|open| (open.turn.0, open.inbound.at, open.journal.len())).collect::<Vec<_>>()
+    };
+    let at = |second: i64| Timestamp::from_micros(second * 1_000_000);
+    assert_eq!(open(0, u64::MAX).await, [(2, at(2), 1), (4, at(4), 0)], "oldest first");
+    assert_eq!((open(0, 4).await, open(4, 5).await), (vec![(2, at(2), 1)], vec![(4, at(4), 0)]));
+    assert_eq!((open(1, 2).await, open(3, 4).await), (vec![], vec![]));
+    let all = store.unfinished(&id).await.unwrap();
+    assert_eq!(all, store.open_turns(&id, TurnNumber(0)..TurnNumber(u64::MAX)).await.unwrap());
+}
+
 async fn sweep_at_start(store: &dyn Store) {
     for id in ["a", "b", "c"] {
         talk(store, id, "m1", 1).await;
@@ -330,6 +360,7 @@ async fn coalesced(store: &dyn Store) {
             panic!("{text}")
         };
         assert_eq!((number, ids(&replies)), (TurnNumber(turn), vec!["c-2"]));
+        assert_eq!(store.replies_of(&id, number).await.unwrap(), Some(replies));
     }
     assert_eq!(store.unfinished(&id).await.unwrap().len(), 1);
 }

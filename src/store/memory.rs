@@ -9,6 +9,7 @@ mod talk;
 use std::{
     collections::{HashMap, VecDeque},
     hash::{BuildHasher, RandomState},
+    ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -184,7 +185,21 @@ impl Store for MemoryStore {
         now(self.append_now(id, after, batch))
     }
     fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
-        now(self.read(id, |talk| talk.unfinished(id)))
+        now(self.read(id, |talk| talk.open_turns(id, &(TurnNumber(0)..TurnNumber(u64::MAX)))))
+    }
+    fn open_turns<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turns: Range<TurnNumber>,
+    ) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
+        now(self.read(id, |talk| talk.open_turns(id, &turns)))
+    }
+    fn replies_of<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turn: TurnNumber,
+    ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
+        now(self.read(id, |talk| talk.replies_of(id, turn)))
     }
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
         now(Ok(self.list(Talk::is_waiting).into_iter().map(|(_, id)| id).collect()))

@@ -14,7 +14,7 @@ mod replay;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use futures::future::BoxFuture;
 use segue_engine::{
@@ -24,7 +24,7 @@ use segue_engine::{
 };
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::journal::OFFERED;
+pub(crate) use self::journal::{OFFERED, SPEAKING};
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
 pub use self::{
@@ -170,7 +170,7 @@ pub struct Body {
 pub struct JournalRecord {
     /// The step.
     pub key: StepKey,
-    /// What it does: `llm`, `tools`, `tool`, `action`, `speaking`, `input`.
+    /// What it does: `llm`, `tools`, `tool`, `action`, `speaking`, `input`, `takeover`, `attempts`.
     pub kind: Arc<str>,
     /// Hash of the request; a replay with another one is an error.
     pub request: Arc<str>,
@@ -209,6 +209,13 @@ pub struct Unfinished {
     pub inbound: Inbound,
     /// What its turn had recorded: the latest record of each step.
     pub journal: Vec<JournalRecord>,
+}
+
+impl Unfinished {
+    /// How often it was tried, as far as is known; at most [`limits::TURN_ATTEMPTS`](crate::limits::TURN_ATTEMPTS).
+    pub fn attempts(&self) -> u32 {
+        TurnJournal::attempts(&self.journal)
+    }
 }
 
 /// A turn as stored, for traces and replays.
@@ -354,6 +361,29 @@ pub trait Store: Send + Sync {
     ) -> BoxFuture<'a, Result<Version, StoreError>>;
     /// Messages accepted and not answered, oldest first.
     fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>>;
+    /// The same for the turns with these numbers alone; where there are none, its cost does not grow with the conversation.
+    fn open_turns<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turns: Range<TurnNumber>,
+    ) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
+        Box::pin(async move {
+            let mut open = self.unfinished(id).await?;
+            open.retain(|one| turns.contains(&one.turn));
+            Ok(open)
+        })
+    }
+    /// The replies of a turn; `None` while it is open, and where there is no such turn.
+    fn replies_of<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turn: TurnNumber,
+    ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
+        Box::pin(async move {
+            let turns = self.turns(id).await?;
+            Ok(turns.into_iter().find(|stored| stored.turn == turn).map(|stored| stored.replies))
+        })
+    }
     /// Conversations that have unfinished messages or undelivered replies, for the sweep at start.
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>>;
     /// Conversations whose earliest reminder is due first, with that time; at most `limit`, the earliest first.

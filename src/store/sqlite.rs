@@ -16,6 +16,7 @@ mod schema;
 mod writer;
 
 use std::{
+    ops::Range,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -348,8 +349,23 @@ impl Store for SqliteStore {
         Box::pin(self.append_batch(encode(id, after, batch)))
     }
     fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
+        self.open_turns(id, TurnNumber(0)..TurnNumber(u64::MAX))
+    }
+    fn open_turns<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turns: Range<TurnNumber>,
+    ) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
         let (id, marks) = (id.clone(), self.marked.clone());
-        Box::pin(self.read(move |connection| read::unfinished(connection, &id, &marks)))
+        Box::pin(self.read(move |connection| read::open_turns(connection, &id, &turns, &marks)))
+    }
+    fn replies_of<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turn: TurnNumber,
+    ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
+        let id = id.clone();
+        Box::pin(self.read(move |connection| read::replies_of(connection, &id, turn)))
     }
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
         Box::pin(async {

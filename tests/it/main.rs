@@ -22,6 +22,7 @@ mod program;
 mod rasa;
 mod reminders;
 mod rest;
+mod retries;
 mod run;
 mod trials;
 

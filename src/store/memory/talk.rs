@@ -1,6 +1,6 @@
 //! One conversation in memory.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use segue_engine::{
     conversation::codec,
@@ -229,8 +229,12 @@ impl Talk {
         }
     }
 
-    pub(super) fn unfinished(&self, id: &ConversationId) -> Result<Vec<Unfinished>, StoreError> {
-        let open = self.inbox.iter().filter(|entry| entry.batch == 0);
+    pub(super) fn open_turns(
+        &self,
+        id: &ConversationId,
+        turns: &Range<TurnNumber>,
+    ) -> Result<Vec<Unfinished>, StoreError> {
+        let open = self.inbox.iter().filter(|entry| entry.batch == 0 && turns.contains(&TurnNumber(entry.turn)));
         open.map(|entry| {
             Ok(Unfinished {
                 turn: TurnNumber(entry.turn),
@@ -349,6 +353,16 @@ impl Talk {
             }
         }
         Ok(None)
+    }
+
+    /// The newest entries first: whoever asks has just had the turn.
+    pub(super) fn replies_of(
+        &self,
+        id: &ConversationId,
+        turn: TurnNumber,
+    ) -> Result<Option<Vec<StoredReply>>, StoreError> {
+        let entry = self.inbox.iter().rev().find(|entry| entry.turn == turn.0);
+        entry.filter(|entry| entry.batch > 0).map(|entry| self.replies(id, entry.batch)).transpose()
     }
 
     pub(super) fn body(&self, hash: &str) -> Option<Arc<str>> {

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fs::File,
+    ops::Range,
     path::Path,
     sync::Arc,
 };
@@ -189,13 +190,27 @@ fn replies(
 /// The replies of the batch that answered a turn.
 pub(super) fn replies_to(connection: &Connection, id: &ConversationId, turn: TurnNumber) -> Read<Vec<StoredReply>> {
     let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };
+    // The newest first: whoever asks has mostly just had the turn.
     let sql = "SELECT version, turn, replies, events FROM batches
-               WHERE conversation = ?1 AND (turn = ?2 OR ?2 IN (SELECT value FROM json_each(coalesce(also, '[]'))))";
+               WHERE conversation = ?1 AND (turn = ?2 OR ?2 IN (SELECT value FROM json_each(coalesce(also, '[]'))))
+               ORDER BY version DESC LIMIT 1";
     let found = rows(connection, id, sql, params![head.number, Unsigned(turn.0)], |row| {
         let (Unsigned(number), Unsigned(turn)) = (row.get(0)?, row.get(1)?);
         Ok(replies(id, (number, turn), row.get_ref(2)?.as_blob_or_null()?, row.get_ref(3)?.as_blob()?))
     })?;
     Ok(found.into_iter().next().unwrap_or_default())
+}
+
+/// The same, unless the turn is open or there is none.
+pub(super) fn replies_of(
+    connection: &Connection,
+    id: &ConversationId,
+    turn: TurnNumber,
+) -> Read<Option<Vec<StoredReply>>> {
+    at_once(connection, || {
+        let head = head(connection, id)?.filter(|head| turn.0 <= head.turns && !head.is_open(turn.0));
+        head.map(|_| replies_to(connection, id, turn)).transpose()
+    })
 }
 
 /// The records of a row of the journal. Where the outcome is a blob it holds all of them, as [`packed`] says; in rows of earlier
@@ -235,15 +250,29 @@ fn messages(connection: &Connection, id: &ConversationId, conversation: i64) -> 
     Ok(found.into_iter().collect())
 }
 
+/// The message of one turn; those of others are not read.
+fn message(connection: &Connection, id: &ConversationId, conversation: i64, turn: u64) -> Read<Option<Inbound>> {
+    let sql = "SELECT packed FROM inbox WHERE conversation = ?1 AND turn = ?2";
+    let found = rows(connection, id, sql, params![conversation, Unsigned(turn)], |row| {
+        Ok(inbox::unpack(id, row.get_ref(0)?.as_blob()?))
+    })?;
+    Ok(found.into_iter().next())
+}
+
 /// `marked` is the file of marks, which may be missing.
-pub(super) fn unfinished(connection: &Connection, id: &ConversationId, marked: &Path) -> Read<Vec<Unfinished>> {
+pub(super) fn open_turns(
+    connection: &Connection,
+    id: &ConversationId,
+    turns: &Range<TurnNumber>,
+    marked: &Path,
+) -> Read<Vec<Unfinished>> {
     at_once(connection, || {
-        let Some(head) = head(connection, id)?.filter(|head| !head.open.is_empty()) else { return Ok(Vec::new()) };
-        let mut messages = messages(connection, id, head.number)?;
+        let Some(mut head) = head(connection, id)? else { return Ok(Vec::new()) };
+        head.open.retain(|(turn, _)| turns.contains(&TurnNumber(*turn)));
         let mut found = Vec::new();
-        let marked = marks::existing(marked, false)?;
+        let marked = if head.open.is_empty() { None } else { marks::existing(marked, false)? };
         for (turn, accepted) in head.open {
-            let inbound = messages.remove(&turn);
+            let inbound = message(connection, id, head.number, turn)?;
             let inbound =
                 inbound.ok_or_else(|| StoreError::damaged(id, format!("the message of turn {turn} is missing")))?;
             let mut journal = journal(connection, id, head.number, turn)?;

@@ -115,6 +115,25 @@ pub(super) fn exhausted(turn: &mut Turn<'_>, budget: &str) -> Next {
     turn.walk()
 }
 
+/// The turn was tried too often: what its effects came to is kept, and nothing goes on from where it stood, for nobody can tell how far it
+/// came. A question that was open is asked no more: what the user says next would be taken for its answer.
+pub(super) fn given_up(turn: &mut Turn<'_>, outcomes: Vec<EventKind>, response: &str) -> Next {
+    const REASON: &str = "the turn was tried too often";
+    for outcome in outcomes {
+        turn.emit(outcome);
+    }
+    turn.note(REASON);
+    agent_frame::give_up(turn, REASON);
+    forget_followup(turn);
+    while let Some(frame) = turn.stack.pop() {
+        turn.take_down(&frame, REASON);
+    }
+    if !turn.conversation().paused {
+        turn.say(response, &Map::new());
+    }
+    turn.listen()
+}
+
 /// What an action wanted to run next does not lie in wait for the next message when its turn is stopped.
 fn forget_followup(turn: &mut Turn<'_>) {
     if turn.conversation().followup.is_some() {
