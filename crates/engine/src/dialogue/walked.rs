@@ -287,6 +287,17 @@ pub(super) fn set_aside(turn: &mut Turn<'_>, base: usize) {
     }
 }
 
+/// The user answered the question of the chain on that base, and the same message has put another flow on it: that is no change by
+/// the other flow.
+pub(super) fn is_answered(turn: &mut Turn<'_>, base: usize, slot: &SlotName) {
+    let hash = rerun::hash(turn.slot(slot.as_str()));
+    let aside = turn.stack.get(base).map(|frame| &frame.aside);
+    let Some(known) = aside.and_then(|aside| aside.iter().position(|(name, _)| name == slot)) else { return };
+    if let Some((_, was)) = turn.stack.get_mut(base).and_then(|frame| frame.aside.get_mut(known)) {
+        *was = hash;
+    }
+}
+
 /// The chain on top goes on after something came in between: if that changed what its steps have used, it goes back as after a
 /// correction. Whether it did.
 pub(super) fn comes_back(turn: &mut Turn<'_>) -> bool {

@@ -198,7 +198,7 @@ struct Checker {
     shown: Map<String, Json>,
     /// The write that the last text asks a yes for.
     open: Option<String>,
-    /// The values to which a yes was said, and which no later text has replaced.
+    /// The values to which a yes was said, and which no later text has replaced; until the same is asked again.
     agreed: Map<String, Json>,
     /// The order that each write's own look-up was asked for last.
     checked: Map<String, Json>,
@@ -212,13 +212,19 @@ impl Checker {
         if let Some(write) = write {
             let values: Vec<&str> = text.split('|').skip(1).collect();
             let values = json!(values[..values.len() - 1]);
-            self.agreed.remove(*write);
+            if self.agreed.get(*write).is_some_and(|agreed| *agreed != values) {
+                self.agreed.remove(*write);
+            }
             self.shown.insert((*write).to_owned(), values);
         }
         self.open = match text {
             "Is that right?" => Some("move".to_owned()),
             _ => write.filter(|_| text.ends_with("Shall I?")).map(|write| (*write).to_owned()),
         };
+    }
+
+    /// The turn is over: what is asked now has not been answered.
+    fn rests(&mut self) {
         if let Some(write) = &self.open {
             self.agreed.remove(write);
         }
@@ -461,6 +467,7 @@ fn converse(project: &Arc<Project>, seed: u64, turns: usize) -> Result<usize, St
             };
             driver.input(input);
         }
+        checker.rests();
         let silent = cut.is_none() && driver.texts().is_empty();
         // A payload that names nothing to be filled is no message of a person.
         if silent && !message.text.starts_with('/') {

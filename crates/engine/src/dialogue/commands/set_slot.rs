@@ -9,6 +9,7 @@ use crate::{
         clean::{Scene, may_fill},
         slots,
         turn::Turn,
+        walked,
     },
     ids::SlotName,
     project::Fill,
@@ -114,5 +115,10 @@ pub(super) fn run(
         return turn.dropped(command, "no flow under way asks for the slot now");
     }
     turn.set_slot(&name, value, by);
+    if scene.asked.as_ref() == Some(&name)
+        && let Some(base) = scene.base_in(turn)
+    {
+        walked::is_answered(turn, base, &name);
+    }
     validated.push(name);
 }
