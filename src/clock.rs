@@ -10,6 +10,8 @@ use std::{
 use futures::future::BoxFuture;
 pub use segue_engine::time::Timestamp;
 
+use crate::failpoint;
+
 /// A point on the monotonic clock, as the time since the process started. Never stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(pub Duration);
@@ -49,7 +51,8 @@ impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         #[allow(clippy::disallowed_methods)] // the one place that reads the wall clock
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+        let now = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
+        Timestamp::from_micros(now.saturating_add(failpoint::clock_ahead()))
     }
     fn elapsed(&self) -> Duration {
         start().elapsed()

@@ -4,6 +4,9 @@
 //! `SEGUE_FAILPOINT=C04` dies at the first hit of C04, `C04@3` at the third. Before it dies the process writes the name of the
 //! point to the file named by `SEGUE_FAILPOINT_PROOF` and forces it to the disk, so that a test can tell a hit from
 //! another end. No destructor runs and no buffer is flushed: what is not durable is lost, as in a real crash.
+//!
+//! `SEGUE_TEST_CLOCK_AHEAD=120` moves the wall clock of the process two minutes on, so that a test can take a turn over later
+//! without waiting.
 
 /// Passes the point `name`, or dies there.
 #[cfg(not(any(feature = "failpoints", debug_assertions)))]
@@ -29,6 +32,19 @@ pub async fn while_waiting(name: &str, after: std::time::Duration) {
     }
     let _ = (name, after);
     std::future::pending().await
+}
+
+/// How many microseconds the wall clock of this process is ahead, for tests; 0 in a release.
+pub fn clock_ahead() -> i64 {
+    #[cfg(any(feature = "failpoints", debug_assertions))]
+    let ahead = {
+        static AHEAD: std::sync::OnceLock<i64> = std::sync::OnceLock::new();
+        let read = || crate::environment::variable("SEGUE_TEST_CLOCK_AHEAD")?.trim().parse::<i64>().ok();
+        *AHEAD.get_or_init(|| read().unwrap_or_default().saturating_mul(1_000_000))
+    };
+    #[cfg(not(any(feature = "failpoints", debug_assertions)))]
+    let ahead = 0;
+    ahead
 }
 
 /// Whether the point `name` is the one that is set; never in a release.

@@ -45,6 +45,8 @@ pub const MODEL_FAILS_WITHIN: Duration = Duration::from_secs(30);
 pub const MODEL_COOLDOWN: Duration = Duration::from_secs(30);
 /// Model: the same for a member whose account has no quota left.
 pub const MODEL_COOLDOWN_QUOTA: Duration = Duration::from_secs(600);
+/// Model: the longest wait that a vendor's `Retry-After` is believed.
+pub const MODEL_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 /// Model: how soon the end of a call is expected that tries whether a member answers again.
 pub const MODEL_PROBE_NEAR: Duration = Duration::from_secs(1);
 /// Model: how long the quickness of a member is remembered.
@@ -77,6 +79,10 @@ pub const TURN_WALL: Duration = Duration::from_secs(60);
 pub const TURN_WALL_MOST: Duration = Duration::from_secs(15 * 60);
 /// Turn: effects performed.
 pub const TURN_EFFECTS: u32 = 50;
+/// Turn: times that it is tried, in all processes together; then it ends with one message to the user.
+pub const TURN_ATTEMPTS: u32 = 3;
+/// Turn: open turns whose outcomes are kept in memory until the store takes them; those of others are as after a crash.
+pub const TURNS_UNSAVED: usize = 1_024;
 /// Turn: model calls.
 pub const TURN_MODEL_CALLS: u32 = 40;
 /// Loop: model calls.
@@ -85,18 +91,26 @@ pub const LOOP_MODEL_CALLS: u32 = 12;
 pub const TIMER_PACE: Duration = Duration::from_secs(15);
 /// Reminders: conversations whose reminders are fired at once.
 pub const TIMERS_AT_ONCE: usize = 64;
+/// Reminders: the first pause after a reminder of a conversation could not be fired; it doubles with each failure.
+pub const TIMER_BACKOFF: Duration = Duration::from_secs(15);
+/// Reminders: the longest such pause.
+pub const TIMER_BACKOFF_MOST: Duration = Duration::from_secs(3600);
+/// Recovery: conversations whose open turns are finished at once, beside the messages that arrive.
+pub const RECOVERY_AT_ONCE: usize = 8;
 /// Agent: iterations of one run.
 pub const AGENT_ITERATIONS: u32 = 10;
 /// Agent: rendered prompts of one agent kept for its next runs; one for each step that calls it.
 pub const AGENT_PROMPTS: usize = 64;
 /// Agent: utterances of the conversation shown.
 pub const AGENT_HISTORY: usize = 10;
-/// Agent: failed tool calls in a row that a run may have; one more ends it.
+/// Agent: answers in a row whose tool calls all failed that a run may have; one more ends it.
 pub const AGENT_FAILURES: u32 = 3;
 /// Agent: texts that are said while the calls of one answer work.
 pub const FILLERS: usize = 3;
 /// Agent: times that one run is asked to take back a claim that nothing proves.
 pub const AGENT_REPAIRS: u32 = 1;
+/// Agent: arguments of one call that are looked for in what was said and read; of further ones the event names no origin.
+pub const AGENT_ORIGINS: usize = 64;
 /// Hooks: texts that one call of a hook may say.
 pub const HOOK_SPEECH: usize = 8;
 /// Hooks: one call of a hook server.
@@ -109,8 +123,11 @@ pub const HOOK_TOOLS: usize = 32;
 pub const PIN_FILE: u64 = 4 * 1024 * 1024;
 /// Agent: exchanges of earlier turns that one agent keeps as it has read them, for all conversations together.
 pub const AGENT_EXCHANGES_READ: usize = 256;
-/// Agent: bytes of tool exchanges kept between the user's turns of one task.
+/// Agent: bytes of tool exchanges that one run keeps for the user's next turns of one task; calls of tools that change something
+/// are kept beyond it.
 pub const AGENT_EXCHANGES: usize = 64 * 1024;
+/// Agent: bytes to which a text of a tool exchange is cut at most, where the exchanges of a run are too long.
+pub const AGENT_EXCHANGE_LEAST: usize = 1024;
 /// Commands: utterances of the conversation shown to the command generator (dialogue.md 4.2).
 pub const COMMAND_HISTORY: usize = 20;
 /// Commands: characters of one earlier utterance that are shown.
@@ -268,6 +285,9 @@ pub const MCP_BACKOFF: [Duration; MCP_RECONNECTS] = [
 pub const MCP_BACKOFF_WAIT: Duration = Duration::from_secs(1);
 /// MCP: a connection that lived this long was a good one: the pauses begin anew.
 pub const MCP_STABLE: Duration = Duration::from_secs(60);
+/// MCP over HTTP: requests in a row that fail although the server answers pings; then the session is replaced, if it is older than
+/// [`MCP_STABLE`].
+pub const MCP_LOST: usize = 20;
 /// MCP: bytes of the answer of a token server.
 pub const MCP_TOKEN: usize = 64 * 1024;
 /// MCP: questions that a server may ask during one call.
@@ -318,18 +338,42 @@ pub const MCP_SERVED_FIELDS: usize = 12;
 pub const MCP_SERVED_ANSWER: Duration = Duration::from_secs(10 * 60);
 /// Mailbox: messages waiting in one conversation.
 pub const MAILBOX: usize = 8;
-/// Turns in flight in one process.
+/// Admission: turns that run at once in one process; `running_turns` of `server` in endpoints.yml says otherwise.
 pub const TURNS_IN_FLIGHT: usize = 256;
+/// Admission: turns that are accepted and not answered; `open_turns` of `server` says otherwise.
+pub const OPEN_TURNS: usize = 256;
+/// Admission: open turns of one caller, who is the subject of a token, or else the sender; `turns_per_caller` of `server` says
+/// otherwise.
+pub const TURNS_PER_CALLER: usize = 8;
+/// Admission: the longest time to an answer that may be expected when a message is accepted; `expected_wait` of `server` says
+/// otherwise. Where a turn may take longer than twice this, half of its time.
+pub const EXPECTED_WAIT: Duration = Duration::from_secs(30);
+/// Admission: open turns up to which nobody is refused for the expected wait.
+pub const ADMITTED_ALWAYS: usize = 8;
+/// Admission: turns that go on without a place in the budget after their callers have left.
+pub const TURNS_LEFT: usize = 64;
+/// Admission: turns over which the time of a turn is averaged.
+pub const TURN_TIME_WEIGHT: u32 = 16;
+/// Admission: the longest time after which a caller is asked to try again.
+pub const RETRY_AFTER_MOST: Duration = Duration::from_secs(60);
+/// Admission: the shortest time between two lines in the log that say that messages are refused.
+pub const OVERLOAD_TOLD: Duration = Duration::from_secs(10);
+/// Mailbox: busy conversations that are looked at, when one more comes, before the search for an idle one ends.
+pub const MAILBOX_LOOKS: usize = 8;
 /// Mailbox: how long a message may wait to be accepted; an accepted one waits as long as the turns before it take.
 pub const MAILBOX_WAIT: Duration = Duration::from_secs(30);
 /// Server: bytes of one request body.
 pub const BODY: usize = 1024 * 1024;
 /// Journal: how long records are kept.
 pub const JOURNAL_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Duplicates: how long a message id is remembered.
-pub const DUPLICATE_MEMORY: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Duplicates: how long a message id is remembered; as long as the message itself, so that every channel forgets it at the same time.
+pub const DUPLICATE_MEMORY: Duration = JOURNAL_RETENTION;
 /// Store: replies of one conversation that may wait for delivery; older ones are given up.
 pub const OUTBOX: usize = 256;
+/// Outbox: how long replies wait for their user to write again, from the last event of the conversation; then they are given up.
+pub const OUTBOX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Outbox: conversations whose replies wait for a channel that reaches its users by itself.
+pub const OUTBOX_WAITING: usize = 10_000;
 /// Store: writes that may wait for the writer; more wait outside, in their callers.
 pub const STORE_QUEUE: usize = 1024;
 /// Store: writes that share one transaction.
@@ -379,14 +423,41 @@ pub const CHANNEL_PATIENCE: Duration = Duration::from_secs(5);
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Channel: bytes of a sender's or a message's id.
 pub const WIRE_NAME: usize = 512;
+/// Server: bytes of all request bodies that are in memory at once.
+pub const BODIES: usize = 64 * 1024 * 1024;
+/// Server: connections that are open at once; `connections` of `server` in endpoints.yml says otherwise.
+pub const CONNECTIONS: usize = 4096;
+/// Server: connections from one address; `connections_per_address` of `server` says otherwise. Addresses of this machine have no limit.
+pub const CONNECTIONS_PER_ADDRESS: usize = 512;
+/// Server: bytes of the head of one request.
+pub const HEAD: usize = 32 * 1024;
+/// Server: time for the head of a request, from its first byte.
+pub const HEAD_READ: Duration = Duration::from_secs(10);
+/// Server: time that a connection may wait for a request.
+pub const CONNECTION_IDLE: Duration = Duration::from_secs(75);
+/// Server: time that a client may leave an answer unread.
+pub const WRITE_STALLED: Duration = Duration::from_secs(30);
+/// Server: how often it is looked which connections are past these times.
+pub const CONNECTION_LOOK: Duration = Duration::from_secs(1);
+/// Server: the pause after no connection could be taken, as when the process has no file left.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Server: connections without a request that are closed in this case, those that waited longest.
+pub const FILES_FREED: usize = 16;
+/// Server: time for requests whose head is on its way when the server is told to end.
+pub const CLOSING_GRACE: Duration = Duration::from_secs(1);
 /// Server: time to read one request body.
 pub const BODY_READ: Duration = Duration::from_secs(10);
 /// Server: how long turns that run at the end may still take.
 pub const DRAIN: Duration = Duration::from_secs(30);
 /// Server: time for the store to answer a question about its health.
 pub const HEALTH: Duration = Duration::from_secs(2);
+/// Server: how long it counts that the store answered a question about its health.
+pub const READY_KEPT: Duration = Duration::from_secs(5);
 /// Server: how often what is past its retention is removed.
 pub const EXPIRY_PACE: Duration = Duration::from_secs(24 * 3600);
+/// Channels: bytes of what a client says beside a message, as JSON, unless `metadata_bytes` of the channel is set. It is stored with the
+/// message, and kept in memory with its conversation.
+pub const METADATA: usize = 16 * 1024;
 /// Remote agents: time for one request and its first answer, unless `timeout` is set.
 pub const A2A_REQUEST: Duration = Duration::from_secs(30);
 /// Remote agents: the longest wait for a task by questions, unless `max_polling_time` is set (agents.md 1.2).
@@ -407,6 +478,11 @@ pub const A2A_TRIES: u32 = 3;
 pub const A2A_TRY_PAUSE: Duration = Duration::from_secs(1);
 /// Remote agents: time to ask that a task be stopped.
 pub const A2A_CANCEL: Duration = Duration::from_secs(5);
+/// Remote agents: time that a message which is under way gets for its first answer after the user spoke on: then it is given up, and
+/// whether it was taken is not known.
+pub const A2A_SHELTER: Duration = Duration::from_secs(5);
+/// Remote agents: questions for a task in a row that may fail; one more gives the task up.
+pub const A2A_POLL_FAILS: u32 = 3;
 /// Remote agents: messages that may be exchanged about one task. Each costs the user one; more is a circle.
 pub const A2A_EXCHANGES: u64 = 50;
 /// Remote agents: texts that one run may pass on while it works.
@@ -434,13 +510,15 @@ pub const TOKEN_MARGIN: Duration = Duration::from_secs(30);
 /// Offered agent: tasks that may run at once, tasks that ended whose streams can still be joined, and tasks of which is
 /// remembered where they are reported.
 pub const A2A_COURSES: usize = 256;
+/// Offered agent: characters of a message's id from which on a message without a context is found again by it.
+pub const A2A_MESSAGE_KEY: usize = 16;
 /// Offered agent: updates that one turn tells beside its end.
 pub const A2A_UPDATES: usize = 200;
 /// Offered agent: newest events of a conversation that are read after a turn; a turn has fewer.
 pub const A2A_EVENTS: usize = 2_000;
 /// Offered agent: messages of a task's history that are shown.
 pub const A2A_HISTORY_SHOWN: usize = 100;
-/// Offered agent: tasks of one list.
+/// Offered agent: tasks of one page of a list, and contexts whose tasks are listed.
 pub const A2A_LISTED: usize = 100;
 /// Offered agent: bytes that tell where a task is reported.
 pub const A2A_PUSH: usize = 8 * 1024;

@@ -125,14 +125,18 @@ impl Body {
     }
 }
 
-/// The result within an answer; errors of the protocol become faults.
+/// The result within an answer; errors of the protocol become faults. Any gateway may answer with an `error` of its own: only one
+/// that the protocol numbers or names is the agent's word.
 pub(super) fn result_of(mut json: Json, binding: Binding) -> Result<Json, Fault> {
     if let Some(error) = json.get("error").filter(|error| !error.is_null()) {
-        let code = error.get("code").and_then(Json::as_i64);
-        let words = error.get("message").and_then(Json::as_str).unwrap_or("no words");
+        let words = error.get("message").or(Some(error)).and_then(Json::as_str).unwrap_or("no words");
         let words: String = words.chars().take(limits::A2A_WORDS).collect();
-        let code = code.filter(|code| *code < 0).or_else(|| reason(error)).unwrap_or(codes::INTERNAL);
-        return Err(Fault::new(FaultKind::Protocol(code), format!("it answers with the error {code}: {words}")));
+        let is_rpc = json.get("jsonrpc").and_then(Json::as_str) == Some("2.0");
+        let code = error.get("code").and_then(Json::as_i64).filter(|code| is_rpc || *code < 0);
+        return Err(match code.or_else(|| reason(error)) {
+            Some(code) => Fault::new(FaultKind::Protocol(code), format!("it answers with the error {code}: {words}")),
+            None => Fault::new(FaultKind::Unreadable, format!("it answers with an error that has no code: {words}")),
+        });
     }
     match (binding, json.get_mut("result")) {
         (Binding::Rpc, Some(result)) => Ok(result.take()),
@@ -144,8 +148,7 @@ pub(super) fn result_of(mut json: Json, binding: Binding) -> Result<Json, Fault>
 /// The number of an error that plain HTTP tells by a word.
 fn reason(error: &Json) -> Option<i64> {
     let details = error.get("details").and_then(Json::as_array)?;
-    let word = details.iter().find_map(|detail| detail.get("reason").and_then(Json::as_str))?;
-    Some(code_of(word).unwrap_or(codes::INTERNAL))
+    details.iter().filter_map(|detail| detail.get("reason").and_then(Json::as_str)).find_map(code_of)
 }
 
 /// The number of an error by its word.
@@ -257,6 +260,18 @@ mod tests {
         assert_eq!(result_of(rest, Binding::Rest).unwrap_err().kind, FaultKind::Protocol(codes::NO_TASK));
         let long = json!({"error": {"code": -1, "message": "x".repeat(10_000)}});
         assert!(result_of(long, Binding::Rpc).unwrap_err().message.len() < limits::A2A_WORDS + 100);
+        // Of a gateway: the agent may have taken the message all the same.
+        for of_others in [
+            json!({"error": "upstream timed out"}),
+            json!({"error": {"code": 504}}),
+            json!({"error": {"code": 401, "message": "who are you?", "details": [{"reason": "NO_TOKEN"}]}}),
+            json!({"error": {"message": "no"}}),
+        ] {
+            for binding in [Binding::Rpc, Binding::Rest] {
+                let fault = result_of(of_others.clone(), binding).unwrap_err();
+                assert_eq!(fault.kind, FaultKind::Unreadable, "{of_others}");
+            }
+        }
         assert_eq!(result_of(json!({}), Binding::Rpc).unwrap_err().kind, FaultKind::Unreadable);
     }
 }

@@ -64,13 +64,29 @@ impl Fault {
             | FaultKind::Shut => true,
         }
     }
-    /// Whether the same may be asked again at once, as a new message: the other side says that it failed by itself.
+    /// Whether the same may be asked again at once, as a new message: the other side says that it failed by itself. A status of
+    /// 500 or more may come from a gateway after the message was taken.
     pub fn may_be_repeated(&self) -> bool {
         matches!(
             self.kind,
-            FaultKind::Protocol(codes::INTERNAL | codes::BAD_ANSWER)
-                | FaultKind::Unreachable
-                | FaultKind::Status(429 | 503)
+            FaultKind::Protocol(codes::INTERNAL | codes::BAD_ANSWER) | FaultKind::Unreachable | FaultKind::Status(429)
         )
+    }
+    /// Whether a question that changes nothing may be asked again: another answer may be had by then.
+    pub fn may_pass(&self) -> bool {
+        match self.kind {
+            FaultKind::Unreachable | FaultKind::Broken | FaultKind::Late => true,
+            FaultKind::Status(status) => status == 429 || status >= 500,
+            _ => false,
+        }
+    }
+    /// What the fault of a message that was sent says about it: where it broke on the way, whether it was taken is not known.
+    #[must_use]
+    pub fn of_sending(self) -> Self {
+        let is_open = matches!(self.kind, FaultKind::Broken | FaultKind::Late | FaultKind::Status(_));
+        if !is_open || !self.may_have_arrived() {
+            return self;
+        }
+        Self::new(FaultKind::Unknown, format!("{}; whether the message was taken is not known", self.message))
     }
 }

@@ -112,8 +112,16 @@ impl Course<'_> {
     async fn ask(&mut self, remote: &Remote, cx: &Cx) -> Result<(), Fault> {
         let end = cx.within(remote.access.patience);
         let mut pauses = pauses(remote.access.first_pause);
+        let mut failed = 0;
         loop {
-            self.task = remote.task(&self.task.id, limits::A2A_HISTORY, &end).await?;
+            match remote.task(&self.task.id, limits::A2A_HISTORY, &end).await {
+                Ok(task) => (self.task, failed) = (task, 0),
+                // The task goes on over there: one question that fails says nothing about it.
+                Err(fault) if fault.may_pass() && failed < limits::A2A_POLL_FAILS && !end.remaining().is_zero() => {
+                    failed += 1;
+                }
+                Err(fault) => return Err(fault),
+            }
             self.speak().await;
             if self.task.status.state.is_settled() {
                 return Ok(());

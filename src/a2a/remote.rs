@@ -55,6 +55,8 @@ pub struct Access {
     pub card: CardPlace,
     /// Who we are.
     pub credentials: Credentials,
+    /// Hosts beside that of a fetched card that are told who we are.
+    pub hosts: Vec<String>,
     /// Time for one request and for its first answer.
     pub timeout: Duration,
     /// Tries to get the card.
@@ -142,6 +144,16 @@ impl Remote {
                 if let Some(note) = &card.note {
                     tracing::info!(agent = %card.name, "{note}");
                 }
+                if let Some(interface) = card.interfaces.first().filter(|one| !self.may_know_us(one))
+                    && !matches!(*self.credentials, Credentials::None)
+                {
+                    let host = http::destination(&interface.url).ok().and_then(|url| url.host_str().map(str::to_owned));
+                    tracing::warn!(
+                        agent = %card.name,
+                        "the credentials stay here: the card names {}, which is another host; list it under `auth: {{hosts: […]}}` if it may see them",
+                        host.unwrap_or_default()
+                    );
+                }
                 let card = Arc::new(card);
                 state.card = Some((card.clone(), self.around.clock.deadline(limits::A2A_CARD_LIFE)));
                 state.health = Health::Up;
@@ -197,6 +209,7 @@ impl Remote {
         for place in places {
             match self.json_at(&place, cx).await {
                 Ok(json) => {
+                    let place = http::shown(&place);
                     let card = Card::read(&json).map_err(|why| format!("the card at {place} {why}"))?;
                     return within(card, &base).map_err(|why| format!("the card at {place} {why}"));
                 }
@@ -209,7 +222,8 @@ impl Remote {
 
     /// What stands at an address. Cards are public by custom, so who we are is said only where that is asked for.
     async fn json_at(&self, place: &str, cx: &Cx) -> Result<Json, (u16, String)> {
-        let failed = |words: String| (0, format!("the card at {place}: {words}"));
+        let shown = http::shown(place);
+        let failed = |words: String| (0, format!("the card at {shown}: {words}"));
         let client = self.around.http.client().map_err(|error| failed(error.to_string()))?;
         let cx = cx.within(self.access.timeout);
         let mut header = None;
@@ -234,7 +248,7 @@ impl Remote {
                 }
             }
             if !response.status().is_success() {
-                return Err((status, format!("the card at {place}: status {status}")));
+                return Err((status, format!("the card at {shown}: status {status}")));
             }
             let body = cx.wait(whole(response)).await.map_err(|stopped| failed(stopped.to_string()))?;
             let body = body.map_err(|fault| failed(fault.message))?;
@@ -248,8 +262,19 @@ impl Remote {
         let interface = interface.ok_or_else(|| Fault::new(FaultKind::Card, "the card names no address"))?;
         let client =
             self.client_for(&interface).map_err(|error| Fault::new(FaultKind::Unreachable, error.to_string()))?;
-        let wire = Wire { client, credentials: self.credentials.clone(), interface };
+        let credentials =
+            if self.may_know_us(&interface) { self.credentials.clone() } else { Arc::new(Credentials::None) };
+        let wire = Wire { client, credentials, interface };
         Ok((wire, card))
+    }
+
+    /// Whether an address may be told who we are: at the host of the card, and at those that the author names. What stands in a
+    /// card of the project is the author's word; what stands in one that was fetched is not.
+    pub(super) fn may_know_us(&self, interface: &Interface) -> bool {
+        let host = |url: &str| http::destination(url).ok()?.host_str().map(str::to_ascii_lowercase);
+        let CardPlace::Address(from) = &self.access.card else { return true };
+        let (own, to) = (host(from), host(&interface.url));
+        to.is_some() && (own == to || self.access.hosts.iter().any(|named| Some(named.to_ascii_lowercase()) == to))
     }
 
     /// The shared client for what the configuration names; for a host that only the card names one that looks at every address
@@ -299,10 +324,15 @@ impl Remote {
     /// # Errors
     /// [`Fault`]: it cannot be found out.
     pub async fn who_heard(&self, message: &Message, cx: &Cx) -> Result<Option<Task>, Fault> {
+        // A history is optional in the protocol: one that is absent says nothing.
+        let unknown = |what: &str| Fault::new(FaultKind::Unknown, format!("{what}, so what it heard is not known"));
         if let Some(id) = &message.task_id {
             let task = self.task(id, limits::A2A_HISTORY, cx).await?;
-            let heard = task.has_heard(&message.id);
-            return Ok(heard.then_some(task));
+            return match task.has_heard(&message.id) {
+                true => Ok(Some(task)),
+                false if task.history.is_empty() => Err(unknown("the agent tells no history of the task")),
+                false => Ok(None),
+            };
         }
         let (wire, _) = self.wire(cx).await?;
         let Some(context) = message.context_id.as_ref().filter(|_| wire.interface.generation == Generation::New) else {
@@ -317,8 +347,19 @@ impl Remote {
             return Err(Fault::new(FaultKind::Unreadable, "a stream where tasks were asked for"));
         };
         let tasks = json.get("tasks").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+        let told = tasks.len();
         let tasks = tasks.iter().filter_map(|task| reading::task(task, wire.interface.dialect()).ok());
-        Ok(tasks.into_iter().find(|task| task.has_heard(&message.id)))
+        let tasks: Vec<Task> = tasks.collect();
+        if let Some(heard) = tasks.iter().find(|task| task.has_heard(&message.id)) {
+            return Ok(Some(heard.clone()));
+        }
+        if tasks.len() < told || tasks.iter().any(|task| task.history.is_empty()) {
+            return Err(unknown("the agent tells no history of its tasks"));
+        }
+        match json.get("nextPageToken").and_then(Json::as_str) {
+            None | Some("") => Ok(None),
+            Some(_) => Err(unknown("the agent has more tasks than it lists at once")),
+        }
     }
 
     async fn sent(&self, outgoing: &Outgoing, cx: &Cx) -> Result<Accepted, Fault> {

@@ -136,6 +136,7 @@ fn remote(desk: &Desk, clock: Arc<dyn Clock>, credentials: Credentials) -> Remot
     let access = Access {
         card: CardPlace::Address(desk.url.to_string()),
         credentials,
+        hosts: Vec::new(),
         timeout: limits::A2A_REQUEST,
         tries: 3,
         streams: true,
@@ -292,6 +293,92 @@ async fn vector_26_a_task_is_asked_for_in_growing_pauses_until_patience_ends() {
         "it is asked at once and after each pause; patience ends within the last question"
     );
     assert_eq!(heard[1].body["params"]["configuration"]["blocking"], false, "the id comes before the work");
+}
+
+#[tokio::test]
+async fn a_question_for_a_task_that_fails_is_asked_again() {
+    for (failures, ends) in [(limits::A2A_POLL_FAILS as usize, true), (limits::A2A_POLL_FAILS as usize + 1, false)] {
+        let desk = Desk::new(move |url, heard, at| match is_card(heard) {
+            true => (200, JSON, old_card(url, false)),
+            // The message is the first request.
+            false if (2..2 + failures).contains(&at) => (502, "text/html", "<html>".to_owned()),
+            false => {
+                let state = if at == 1 { "working" } else { "completed" };
+                (200, JSON, rpc(&json!({"kind": "task", "id": "t", "contextId": "c", "status": {"state": state}})))
+            }
+        })
+        .await;
+        let clock = Arc::new(Pauses::default());
+        let remote = remote(&desk, clock.clone(), Credentials::None);
+        let (end, _) = talk(&remote, &clock, None).await;
+        let state = end.map(|task| task.status.state).map_err(|fault| fault.kind);
+        assert_eq!(state, if ends { Ok(TaskState::Completed) } else { Err(FaultKind::Status(502)) }, "{failures}");
+    }
+}
+
+#[tokio::test]
+async fn what_an_agent_heard_is_known_by_the_history_it_tells_and_not_by_its_absence() {
+    let said = |id: &str| json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": "x"}]});
+    let task = |history: Json| json!({"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}, "history": history});
+    let other = task(json!([said("m0")]));
+    for (answer, named, wanted) in [
+        (json!({"tasks": [task(json!([said("m1")]))]}), false, Ok(true)),
+        (json!({"tasks": [other]}), false, Ok(false)),
+        (json!({"tasks": []}), false, Ok(false)),
+        (json!({"tasks": [task(json!([]))]}), false, Err(FaultKind::Unknown)),
+        (json!({"tasks": [other], "nextPageToken": "2"}), false, Err(FaultKind::Unknown)),
+        (json!({"tasks": [{"what": "is this"}]}), false, Err(FaultKind::Unknown)),
+        (task(json!([said("m0"), said("m1")])), true, Ok(true)),
+        (task(json!([said("m0")])), true, Ok(false)),
+        (task(json!([])), true, Err(FaultKind::Unknown)),
+    ] {
+        let told = answer.clone();
+        let desk = Desk::new(move |url, heard, _| match is_card(heard) {
+            true => (200, JSON, new_card(url)),
+            false => (200, JSON, rpc(&told)),
+        })
+        .await;
+        let clock = Arc::new(Pauses::default());
+        let remote = remote(&desk, clock.clone(), Credentials::None);
+        let message = Message {
+            context_id: Some("c".to_owned()),
+            task_id: named.then(|| "t".to_owned()),
+            ..Message::text(Role::User, "m1", "hello")
+        };
+        let heard = remote.who_heard(&message, &Cx::new(clock, Duration::from_secs(900))).await;
+        assert_eq!(heard.map(|task| task.is_some()).map_err(|fault| fault.kind), wanted, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn who_we_are_is_told_at_the_host_of_the_card_and_where_the_author_says() {
+    let reached = |card: CardPlace, hosts: &[&str]| {
+        let access = Access {
+            card,
+            credentials: Credentials::None,
+            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            timeout: limits::A2A_REQUEST,
+            tries: 1,
+            streams: false,
+            first_pause: limits::A2A_PAUSE,
+            patience: limits::A2A_PATIENCE,
+            reports: false,
+        };
+        Remote::new(access, Surroundings { clock: Arc::new(Pauses::default()), http: Outbound::new() })
+    };
+    let at =
+        |url: &str| Interface { url: url.to_owned(), binding: Binding::Rpc, generation: Generation::New, tenant: None };
+    let fetched = reached(CardPlace::Address("https://agent.example".to_owned()), &["API.example"]);
+    for (url, may) in [
+        ("https://agent.example/a2a", true),
+        ("https://agent.example:8443/a2a", true),
+        ("https://api.example/a2a", true),
+        ("https://evil.example/a2a", false),
+        ("https://agent.example.evil.example/", false),
+    ] {
+        assert_eq!(fetched.may_know_us(&at(url)), may, "{url}");
+    }
+    assert!(reached(CardPlace::File(json!({})), &[]).may_know_us(&at("https://any.example")), "the author wrote it");
 }
 
 #[tokio::test]
@@ -522,6 +609,7 @@ async fn a_stream_that_falls_silent_is_left_in_time() {
     let access = Access {
         card: CardPlace::Address(url.to_owned()),
         credentials: Credentials::None,
+        hosts: Vec::new(),
         timeout: limits::A2A_REQUEST,
         tries: 1,
         streams: true,

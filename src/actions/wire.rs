@@ -219,9 +219,7 @@ impl Wire {
     }
 
     async fn asked(&self, url: &str, last: &str, cx: &Cx) -> Result<Json, String> {
-        // The webhook's neighbours: what stands after the last slash of the path gives way.
-        let base = url.rsplit_once('/').filter(|(base, _)| !base.ends_with('/')).map_or(url, |(base, _)| base);
-        let request = self.request(reqwest::Method::GET, &format!("{base}/{last}"))?;
+        let request = self.request(reqwest::Method::GET, &beside(url, last))?;
         let answered = cx.within(limits::ACTION_HEALTH).wait(self.answered(request)).await;
         let (status, body) = match answered {
             Ok(Ok(answered)) => answered,
@@ -252,6 +250,14 @@ impl Wire {
     }
 }
 
+/// A neighbour of the webhook: what stands after the last slash of the path gives way, the query stays.
+fn beside(url: &str, last: &str) -> String {
+    let Ok(webhook) = reqwest::Url::parse(url) else { return url.to_owned() };
+    let Ok(mut beside) = webhook.join(last) else { return url.to_owned() };
+    beside.set_query(webhook.query());
+    beside.into()
+}
+
 /// The body as it leaves. Where the point C12 is set, half of it leaves and then the process dies.
 fn leaving(bytes: Vec<u8>) -> reqwest::Body {
     if !failpoint::is_set("C12") {
@@ -277,4 +283,23 @@ fn cause(error: &reqwest::Error) -> String {
         cause = inner;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::beside;
+
+    #[test]
+    fn a_neighbour_of_the_webhook_keeps_the_query_whatever_is_in_it() {
+        for (webhook, wanted) in [
+            ("http://h:5055/webhook", "http://h:5055/health"),
+            ("http://h:5055/webhook?token=a/b", "http://h:5055/health?token=a/b"),
+            ("http://h:5055/deep/webhook?a=1&b=/x/", "http://h:5055/deep/health?a=1&b=/x/"),
+            ("http://h:5055/webhook/", "http://h:5055/webhook/health"),
+            ("http://h:5055", "http://h:5055/health"),
+            ("http://h:5055/webhook#part", "http://h:5055/health"),
+        ] {
+            assert_eq!(beside(webhook, "health"), wanted, "{webhook}");
+        }
+    }
 }

@@ -31,12 +31,28 @@ pub struct Arrival {
 pub struct Inbox {
     assistant: Assistant,
     channel: Arc<str>,
+    payloads: bool,
+    caller: Option<Arc<str>>,
 }
 
 impl Inbox {
     /// For the channel of this name.
     pub fn new(assistant: Assistant, channel: &str) -> Self {
-        Self { assistant, channel: channel.into() }
+        Self { assistant, channel: channel.into(), payloads: true, caller: None }
+    }
+
+    /// The same way, with or without payloads: without, a message such as `/SetSlots(…)` is read as words of the user.
+    #[must_use]
+    pub fn taking_payloads(mut self, payloads: bool) -> Self {
+        self.payloads = payloads;
+        self
+    }
+
+    /// The same for one caller, as a proof names it: all its conversations together count for the turns that it may have open.
+    /// Without a name each conversation counts for itself.
+    #[must_use]
+    pub fn for_caller(&self, caller: Option<&Arc<str>>) -> Self {
+        Self { caller: caller.cloned(), ..self.clone() }
     }
 
     /// Hands a message in and answers through `sink`. *Cancellation*: the turn goes on when the future is dropped after its
@@ -47,20 +63,34 @@ impl Inbox {
     pub async fn receive(&self, arrival: Arrival, sink: Box<dyn ReplySink>) -> Result<Report, ReceiveError> {
         let Arrival { sender, text, message_id, input_channel, metadata } = arrival;
         let message = UserMessage {
-            text: text.trim().into(),
+            text: if self.payloads { text.trim() } else { words(&text) }.into(),
             message_id: message_id.into(),
             input_channel: input_channel.map_or_else(|| self.channel.clone(), Into::into),
             metadata,
         };
         let sender = if sender.is_empty() { "default".to_owned() } else { sender };
         let conversation = ConversationId::from(sender);
-        self.assistant.receive(Incoming { conversation, message, tenant: "".into(), account: "".into() }, sink).await
+        let incoming = Incoming { conversation, message, tenant: "".into(), account: "".into() };
+        self.assistant.receive_for(self.caller.as_deref(), incoming, sink).await
+    }
+
+    /// Whether a message of the caller would be accepted now; for wires that say something before they hand it in.
+    ///
+    /// # Errors
+    /// What [`Inbox::receive`] would say.
+    pub fn admits(&self, conversation: &ConversationId) -> Result<(), ReceiveError> {
+        self.assistant.admits(self.caller.as_deref(), conversation)
     }
 
     /// Where time comes from, for heartbeats.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         self.assistant.clock()
     }
+}
+
+/// A message without what would make it a payload: the slash at its beginning.
+pub(super) fn words(text: &str) -> &str {
+    text.trim_start_matches(|c: char| c == '/' || c.is_whitespace()).trim_end()
 }
 
 impl fmt::Debug for Inbox {

@@ -9,6 +9,7 @@ mod door;
 mod inbox;
 #[cfg(feature = "mcp")]
 pub mod mcp;
+pub mod pages;
 mod queue;
 mod rest;
 mod splitting;
@@ -18,7 +19,7 @@ use std::{convert::Infallible, fmt, sync::Arc};
 
 use axum::http;
 use bytes::Bytes;
-use futures::stream::BoxStream;
+use futures::{future::BoxFuture, stream::BoxStream};
 use indexmap::IndexMap;
 use segue_engine::ids::ConversationId;
 use serde_json::Value as Json;
@@ -29,7 +30,7 @@ pub use self::{
     rest::{Rest, TURN_ERROR},
     splitting::parts,
 };
-use crate::conversation::ReplySink;
+use crate::{clock::Clock, conversation::ReplySink, runtime::ReceiveError};
 
 /// What the names of conversations begin with that a channel makes itself. Whoever may choose a name may choose none of these:
 /// behind them are conversations of other channels, and of other callers.
@@ -65,12 +66,40 @@ impl fmt::Debug for Body {
 pub trait Channel: Send + Sync {
     /// Its name: the key in `credentials.yml` and the part of the path after `/webhooks/`.
     fn name(&self) -> &str;
+    /// Looks at the head of a request before its body is read. A channel that asks callers for a proof does so here: whoever has none
+    /// then cannot make the server read. The error is the answer that refuses the request; what was found out may go along in the
+    /// extensions of the head. Unless a channel says otherwise every body is read.
+    fn check<'a>(
+        &'a self,
+        _head: &'a mut http::request::Parts,
+        _clock: &'a Arc<dyn Clock>,
+    ) -> BoxFuture<'a, Result<(), http::Response<Body>>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
     /// Its way in. The inbox is the only way to the assistant.
     fn service(&self, inbox: Inbox) -> Service;
+    /// Whether callers must prove something: a token, or the signature of a wire. Off loopback a channel that asks for nothing is
+    /// served only where the operator insists on it.
+    fn is_guarded(&self) -> bool {
+        false
+    }
     /// Its way out to somebody who did not just write; `None` where the wire cannot reach anybody without a request.
     fn sink(&self, _to: &ConversationId) -> Option<Box<dyn ReplySink>> {
         None
     }
+}
+
+/// How HTTP tells that a message was not accepted, and when to send it again: 429 where the caller alone is at a limit, else 503.
+/// `None` where it may have been accepted.
+fn refused(error: &ReceiveError) -> Option<(http::StatusCode, std::time::Duration)> {
+    let after = error.retry_after()?;
+    let is_callers = match error {
+        ReceiveError::Busy(_) => true,
+        ReceiveError::Overloaded(overload) => overload.is_callers(),
+        ReceiveError::Closing | ReceiveError::Store(_) | ReceiveError::Broken => false,
+    };
+    let status = if is_callers { http::StatusCode::TOO_MANY_REQUESTS } else { http::StatusCode::SERVICE_UNAVAILABLE };
+    Some((status, after))
 }
 
 /// Why a channel of `credentials.yml` cannot be opened; the others start nevertheless.

@@ -8,7 +8,7 @@ use futures::{
     future::{BoxFuture, Fuse, FusedFuture},
     stream::{self, BoxStream},
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::wire;
 use crate::{
@@ -74,17 +74,35 @@ pub(super) struct QueueSink {
     recipient: Arc<str>,
     form: Form,
     queue: mpsc::Sender<Bytes>,
+    accepted: Option<oneshot::Sender<()>>,
+}
+
+impl QueueSink {
+    /// Told when the message is accepted; closed when it is not.
+    pub(super) fn acceptance(&mut self) -> oneshot::Receiver<()> {
+        let (tell, told) = oneshot::channel();
+        self.accepted = Some(tell);
+        told
+    }
 }
 
 /// A sink, and the end of the queue that the client reads.
 pub(super) fn queue(recipient: Arc<str>, form: Form) -> (QueueSink, mpsc::Receiver<Bytes>) {
     let (queue, read) = mpsc::channel(limits::CHANNEL_QUEUE);
-    (QueueSink { recipient, form, queue }, read)
+    (QueueSink { recipient, form, queue, accepted: None }, read)
 }
 
 impl ReplySink for QueueSink {
     fn streams(&self) -> bool {
         true
+    }
+    fn takes_earlier(&self) -> bool {
+        true
+    }
+    fn accepted(&mut self) {
+        if let Some(tell) = self.accepted.take() {
+            let _ = tell.send(());
+        }
     }
     fn send<'a>(&'a mut self, piece: ReplyPiece, cx: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(async move {

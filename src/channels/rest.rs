@@ -1,6 +1,6 @@
 //! The REST channel: one request, one answer; whole, or as a stream (channels.md 1.1 and 3.2).
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::http::{
     self, HeaderMap, Method, Request, Response, StatusCode,
@@ -12,32 +12,84 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{
     Arrival, Body, Caller, Channel, Door, Inbox, MADE_NAMES, Service,
+    pages::Pages,
     queue::{self, Form},
     wire,
 };
 use crate::{
+    clock::Clock,
     conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
     cx::Cx,
     limits,
     runtime::{ReceiveError, Report},
 };
 
-/// The header of an answer that tells what went wrong on our side, while its status stays 200.
+/// The header of an answer that tells what went wrong on our side; its status stays 200 where the message got a turn.
 pub const TURN_ERROR: &str = "x-turn-error";
 
 /// The REST channel.
 #[derive(Clone, Debug, Default)]
 pub struct Rest {
     door: Door,
+    /// For whom the fixed token speaks; anybody where there are none. One that ends in `*` stands for all that begin so.
+    senders: Vec<String>,
+    /// Whether messages such as `/SetSlots(…)` count as words.
+    refuses_payloads: bool,
+    /// Bytes that `metadata` may have; [`limits::METADATA`] unless set.
+    metadata: Option<usize>,
 }
 
+/// Settings of this channel.
+const SETTINGS: [&str; 8] =
+    ["auth_token", "token", "jwt", "senders", "payloads", "metadata_bytes", "allowed_origins", "allowed_hosts"];
+
 impl Rest {
-    /// With the settings of `credentials.yml`: `auth_token` is the token that callers must show, `jwt` which signed ones they may.
+    /// With the settings of `credentials.yml`: `auth_token` (or `token`) is the token that callers must show, `senders` for whom it
+    /// speaks, `jwt` which signed tokens they may show; `payloads: false` reads messages such as `/SetSlots(…)` as words;
+    /// `metadata_bytes` bounds what a client says beside a message;
+    /// `allowed_origins` and `allowed_hosts` as in [`Pages`].
     ///
     /// # Errors
     /// What is wrong with a setting, and the cure.
     pub fn from_settings(settings: &Json) -> Result<Self, String> {
-        Ok(Self { door: Door::from_settings(settings)? })
+        let mut settings = settings.as_object().cloned().unwrap_or_default();
+        if let Some(other) = settings.keys().find(|key| !SETTINGS.contains(&key.as_str())) {
+            return Err(format!("there is no setting `{other}`; there are `{}`", SETTINGS.join("`, `")));
+        }
+        if let Some(token) = settings.shift_remove("token").filter(|token| !token.is_null()) {
+            if settings.get("auth_token").is_some_and(|token| !token.is_null()) {
+                return Err("`token` and `auth_token` are one setting; keep one of them".to_owned());
+            }
+            settings.insert("auth_token".to_owned(), token);
+        }
+        let senders: Option<Vec<String>> = match settings.get("senders") {
+            None | Some(Json::Null) => Some(Vec::new()),
+            Some(Json::String(one)) => Some(vec![one.clone()]),
+            Some(Json::Array(list)) if !list.is_empty() => {
+                list.iter().map(|one| one.as_str().map(str::to_owned)).collect()
+            }
+            Some(_) => None,
+        };
+        let senders = senders.ok_or("`senders` must be a list of texts, such as [\"shop-*\"]; or leave the key out")?;
+        if !senders.is_empty() && settings.get("auth_token").is_none_or(Json::is_null) {
+            return Err("`senders` binds a token to senders; set `auth_token` beside it".to_owned());
+        }
+        let refuses_payloads = match settings.get("payloads") {
+            None | Some(Json::Null | Json::Bool(true)) => false,
+            Some(Json::Bool(false)) => true,
+            Some(_) => return Err("`payloads` must be true or false".to_owned()),
+        };
+        let metadata = match settings.get("metadata_bytes") {
+            None | Some(Json::Null) => None,
+            Some(bytes) => {
+                let bytes = bytes.as_u64().and_then(|bytes| usize::try_from(bytes).ok());
+                let wrong = || format!("`metadata_bytes` must be a whole number up to {}", limits::BODY);
+                Some(bytes.filter(|bytes| *bytes <= limits::BODY).ok_or_else(wrong)?)
+            }
+        };
+        let settings = Json::Object(settings);
+        Pages::from_settings(&settings)?;
+        Ok(Self { door: Door::from_settings(&settings)?, senders, refuses_payloads, metadata })
     }
 
     /// Whether callers must show a token.
@@ -45,12 +97,23 @@ impl Rest {
         self.door.is_guarded()
     }
 
+    /// Whether a caller may speak as somebody. Signed tokens speak for their own subject, whose conversations are its own.
+    fn speaks_for(&self, caller: &Caller, sender: &str) -> bool {
+        let is_it = |name: &String| name.strip_suffix('*').map_or(sender == name, |start| sender.starts_with(start));
+        caller.mark.is_some() || self.senders.is_empty() || self.senders.iter().any(is_it)
+    }
+
     async fn answer(&self, inbox: Inbox, request: Request<Bytes>) -> Response<Body> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         match (&head.method, head.uri.path()) {
             (&Method::GET, "" | "/") => json_answer(StatusCode::OK, &json!({"status": "ok"})),
             (&Method::POST, "/webhook") => {
-                let caller = match self.door.caller(&head.headers, inbox.clock()).await {
+                // Found out when the head was checked, where the server does that.
+                let caller = match head.extensions.remove::<Caller>() {
+                    Some(caller) => Ok(caller),
+                    None => self.door.caller(&head.headers, inbox.clock()).await,
+                };
+                let caller = match caller {
                     Ok(caller) => caller,
                     Err(refused) => return refused.answer("this channel"),
                 };
@@ -58,8 +121,17 @@ impl Rest {
                     Ok(arrival) => arrival,
                     Err(problem) => return refusal(StatusCode::BAD_REQUEST, &problem),
                 };
+                let (size, most) = (size(&arrival.metadata), self.metadata.unwrap_or(limits::METADATA));
+                if size > most {
+                    let problem = format!("`metadata` has {size} bytes; this channel takes {most} (`metadata_bytes`)");
+                    return refusal(StatusCode::PAYLOAD_TOO_LARGE, &problem);
+                }
                 let recipient = recipient(&arrival);
+                if !self.speaks_for(&caller, &recipient) {
+                    return refusal(StatusCode::FORBIDDEN, "this token does not speak for this `sender`");
+                }
                 arrival.sender = conversation(&recipient, &caller);
+                let inbox = inbox.for_caller(caller.mark.as_ref());
                 match form(head.uri.query(), &head.headers) {
                     None => whole(inbox, arrival, recipient).await,
                     Some(form) => streamed(inbox, arrival, recipient, form).await,
@@ -75,8 +147,24 @@ impl Channel for Rest {
     fn name(&self) -> &str {
         "rest"
     }
+    fn is_guarded(&self) -> bool {
+        self.door.is_guarded()
+    }
+    fn check<'a>(
+        &'a self,
+        head: &'a mut http::request::Parts,
+        clock: &'a Arc<dyn Clock>,
+    ) -> BoxFuture<'a, Result<(), Response<Body>>> {
+        Box::pin(async move {
+            if head.method == Method::POST && head.uri.path() == "/webhook" {
+                let caller = self.door.caller(&head.headers, clock).await;
+                head.extensions.insert(caller.map_err(|refused| refused.answer("this channel"))?);
+            }
+            Ok(())
+        })
+    }
     fn service(&self, inbox: Inbox) -> Service {
-        let this = Arc::new(self.clone());
+        let (this, inbox) = (Arc::new(self.clone()), inbox.taking_payloads(!self.refuses_payloads));
         Service::new(tower::service_fn(move |request| {
             let (this, inbox) = (this.clone(), inbox.clone());
             async move { Ok::<_, Infallible>(this.answer(inbox, request).await) }
@@ -140,27 +228,38 @@ async fn whole(inbox: Inbox, arrival: Arrival, recipient: Arc<str>) -> Response<
     let conversation = arrival.sender.clone();
     match inbox.receive(arrival, Box::new(Taken)).await {
         Ok(report) => {
-            let replies = &report.replies;
+            let replies = report.earlier.iter().chain(&report.replies);
             let messages: Vec<_> =
-                replies.iter().flat_map(|reply| wire::messages(&recipient, &reply.reply, reply.kind)).collect();
+                replies.flat_map(|reply| wire::messages(&recipient, &reply.reply, reply.kind)).collect();
             failed(json_answer(StatusCode::OK, &messages), report.failures.first().map(|failure| &*failure.code))
         }
-        Err(error) => {
-            let code = error.code();
-            tracing::error!(conversation, channel = "rest", code, "{error}");
-            let none: [Json; 0] = [];
-            let mut answer = match error {
-                // The message was not accepted: the caller must know to send it again.
-                ReceiveError::Busy(_) => json_answer(StatusCode::TOO_MANY_REQUESTS, &none),
-                ReceiveError::Closing => json_answer(StatusCode::SERVICE_UNAVAILABLE, &none),
-                ReceiveError::Store(_) | ReceiveError::Broken => json_answer(StatusCode::OK, &none),
-            };
-            if answer.status() != StatusCode::OK {
-                answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from_static("1"));
-            }
-            failed(answer, Some(code))
-        }
+        Err(error) => unanswered(&conversation, &error),
     }
+}
+
+/// The answer to a message that got no turn. A caller who is told so with `Retry-After` may send it again, with the same id where it
+/// has one: a message that was accepted all the same is then not taken twice.
+fn unanswered(conversation: &str, error: &ReceiveError) -> Response<Body> {
+    let code = error.code();
+    let later = match error {
+        // Admission says in the log what it refuses, and not each message of a crowd.
+        error if super::refused(error).is_some() => super::refused(error),
+        ReceiveError::Store(error) if error.may_pass() => {
+            Some((StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(1)))
+        }
+        _ => None,
+    };
+    if error.retry_after().is_some() {
+        tracing::debug!(conversation, channel = "rest", code, "{error}");
+    } else {
+        tracing::error!(conversation, channel = "rest", code, "{error}");
+    }
+    let none: [Json; 0] = [];
+    let mut answer = json_answer(later.map_or(StatusCode::INTERNAL_SERVER_ERROR, |(status, _)| status), &none);
+    if let Some((_, after)) = later {
+        answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from(after.as_secs()));
+    }
+    failed(answer, Some(code))
 }
 
 /// Takes whole messages as delivered: they are in the answer, which leaves when the turn is stored.
@@ -169,6 +268,9 @@ struct Taken;
 impl ReplySink for Taken {
     fn streams(&self) -> bool {
         false
+    }
+    fn takes_earlier(&self) -> bool {
+        true
     }
     fn send<'a>(&'a mut self, _: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(std::future::ready(Ok(Receipt::Delivered)))
@@ -180,16 +282,20 @@ async fn streamed(inbox: Inbox, arrival: Arrival, recipient: Arc<str>, form: For
     let clock = inbox.clock().clone();
     let started = json!({"type": "turn_started", "sender_id": recipient, "ts": clock.now().as_seconds()});
     let first = form.event("turn_started", &started.to_string());
-    let (sink, read) = queue::queue(recipient, form);
-    let mut turn: BoxFuture<'static, Option<Bytes>> = Box::pin(async move {
-        let outcome = inbox.receive(arrival, Box::new(sink)).await;
-        last_events(&conversation, form, &outcome)
-    });
-    // One poll starts the turn: from here on it goes on, whether the client stays or not.
-    let early = futures::poll!(&mut turn);
-    let turn = match early {
-        std::task::Poll::Ready(last) => Box::pin(std::future::ready(last)),
-        std::task::Poll::Pending => turn,
+    let (mut sink, read) = queue::queue(recipient, form);
+    let accepted = sink.acceptance();
+    let mut turn: BoxFuture<'static, _> = Box::pin(async move { inbox.receive(arrival, Box::new(sink)).await });
+    // The first poll starts the turn: from here on it goes on, whether the client stays or not. Until the message is accepted, the
+    // answer can still be a refusal.
+    let early = tokio::select! {
+        biased;
+        outcome = &mut turn => Some(outcome),
+        Ok(()) = accepted => None,
+    };
+    let turn: BoxFuture<'static, Option<Bytes>> = match early {
+        Some(Err(error)) => return unanswered(&conversation, &error),
+        Some(outcome) => Box::pin(std::future::ready(last_events(&conversation, form, &outcome))),
+        None => Box::pin(async move { last_events(&conversation, form, &turn.await) }),
     };
     let mut answer = Response::new(Body::Stream(queue::body(first, read, turn, form, clock)));
     let headers = answer.headers_mut();
@@ -232,6 +338,11 @@ fn conversation(recipient: &str, caller: &Caller) -> String {
         Some(mark) => format!("rest@{mark}:{recipient}"),
         None => recipient.to_owned(),
     }
+}
+
+/// What metadata takes as JSON.
+fn size(metadata: &Map<String, Json>) -> usize {
+    if metadata.is_empty() { 0 } else { wire::line(metadata).len() }
 }
 
 fn recipient(arrival: &Arrival) -> Arc<str> {

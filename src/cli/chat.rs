@@ -10,15 +10,17 @@ use segue::{
     ids::ConversationId,
     limits,
     runtime::{Assistant, Incoming, Report},
+    server,
     store::{self, Location},
 };
 use tokio::sync::mpsc;
 
 use self::{lines::LineSink, screen::ScreenSink};
 use super::{
-    COULD_NOT_RUN, Done, FINDINGS, out,
+    COULD_NOT_RUN, Done, FINDINGS,
+    logging::log,
+    out,
     place::{Place, cannot_build},
-    serve::log,
 };
 
 #[derive(clap::Args)]
@@ -51,7 +53,7 @@ enum Show {
 }
 
 pub(super) async fn chat(args: Args) -> Done {
-    log("warn");
+    log("warn")?;
     let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
     opened.name_scripted_models();
     let location = Location::parse(&args.store)?;
@@ -60,7 +62,7 @@ pub(super) async fn chat(args: Args) -> Done {
     let id = args.conversation.unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string());
     if location != Location::Memory {
         // What an earlier process left of this conversation is finished before its next message; of the others nothing is
-        // touched: a server may be at work on them.
+        // touched: a server finishes them.
         out::note(&format!("conversation {id}; `--conversation {id}` goes on with it"));
     }
     let is_terminal = io::stdin().is_terminal();
@@ -71,7 +73,11 @@ pub(super) async fn chat(args: Args) -> Done {
     };
     let alone = location == Location::Memory;
     let mut talk = Talk { assistant, id: id.into(), show, alone, buttons: Vec::new() };
-    let done = talk.run(is_terminal).await;
+    let done = tokio::select! {
+        done = talk.run(is_terminal) => done,
+        // Without this the process would end at once and leave its tool servers behind.
+        () = server::end_asked() => Ok(0),
+    };
     talk.assistant.close(limits::CLOSE).await;
     done
 }
@@ -80,7 +86,7 @@ struct Talk {
     assistant: Assistant,
     id: ConversationId,
     show: Show,
-    /// Whether nobody else uses the store.
+    /// Whether there are no conversations of others in the store.
     alone: bool,
     /// Those under the newest replies; the user may type their numbers.
     buttons: Vec<Button>,
@@ -94,13 +100,13 @@ impl Talk {
             out::note("write something; an empty line with Ctrl-D, or Ctrl-C, ends the talk");
         }
         loop {
-            if is_terminal {
+            if self.show == Show::Screen {
                 screen::prompt()?;
             }
             let outlet = |_: &ConversationId, _: &str| self.sink();
             let line = tokio::select! {
                 line = input.recv() => line,
-                // Of a store that others use, a server fires the reminders.
+                // The reminders of other conversations are for a server to fire.
                 () = self.assistant.timers(&outlet), if self.alone => continue,
             };
             let Some(line) = line else { break };
@@ -114,7 +120,7 @@ impl Talk {
                 None => worst = COULD_NOT_RUN,
             }
         }
-        if is_terminal {
+        if self.show == Show::Screen {
             out::line("")?;
         }
         Ok(worst)

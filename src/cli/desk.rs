@@ -41,7 +41,7 @@ pub(super) fn opened(
     project: &Project,
     assistant: &Assistant,
     router: Router,
-    (by_flag, host): (bool, IpAddr),
+    (by_flag, host, insecure): (bool, IpAddr, bool),
     token: Option<&str>,
 ) -> Result<(Router, Option<Desk>), Refused> {
     let entry = project.credentials.get(NAME);
@@ -50,7 +50,7 @@ pub(super) fn opened(
     }
     let mut offer = Offer::from_settings(&entry.cloned().unwrap_or_default(), project).map_err(Refused::Setting)?;
     offer.door = offer.door.or_token(token.and_then(Bearer::new));
-    offer.local = host.is_loopback();
+    (offer.local, offer.insecure) = (host.is_loopback(), insecure);
     let desk = Desk::new(assistant, offer);
     let router = server::with_desk(router, &desk, assistant, host).map_err(Refused::Open)?;
     tracing::info!("offered as an MCP server under {PATH}");

@@ -33,6 +33,7 @@ pub(super) async fn import(args: Args) -> Done {
     let talks = import::read(&args.from)?;
     let store = store::open(&location)?;
     let report = import::bring(talks, &opened.project, &store).await?;
+    store.close().await?;
     match args.format {
         Format::Json => out::line(&serde_json::to_string(&report)?)?,
         Format::Text => out::raw(&told(&report))?,

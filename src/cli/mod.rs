@@ -3,16 +3,19 @@
 //! Entry: [`run`], one match. A command reads its arguments, calls the library and says what came of it; it holds nothing
 //! that a user of the library would miss. Standard output carries results alone, everything else goes to standard error.
 
+mod backup;
 mod chat;
 mod check;
 #[cfg(feature = "mcp")]
 mod demo;
 #[cfg(feature = "mcp")]
 mod desk;
+mod doctor;
 mod explain;
 mod graph;
 mod import;
 mod init;
+mod logging;
 #[cfg(feature = "mcp")]
 mod mcp;
 #[cfg(feature = "mcp")]
@@ -67,6 +70,10 @@ enum Command {
     Replay(replay::Args),
     /// Bring conversations over from another store
     Import(import::Args),
+    /// Show what is stuck in a store, and end it
+    Doctor(doctor::Args),
+    /// Copy a store while it is in use
+    Backup(backup::Args),
     /// The same as `check`: nothing has to be trained
     Train(rasa::Train),
     /// The same as `chat`
@@ -112,6 +119,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Replay(args) => wait(replay::replay(args)),
         Command::Explain(args) => explain::explain(&args),
         Command::Import(args) => wait(import::import(args)),
+        Command::Doctor(args) => wait(doctor::doctor(args)),
+        Command::Backup(args) => backup::backup(&args),
         Command::Train(args) => rasa::train(args),
         Command::Shell(args) => rasa::shell(args),
         Command::Inspect(args) => rasa::inspect(args),

@@ -11,9 +11,10 @@ use segue::{
 };
 
 use super::{
-    COULD_NOT_RUN, Done, FINDINGS, USAGE, out,
+    COULD_NOT_RUN, Done, FINDINGS, USAGE,
+    logging::log,
+    out,
     place::{Place, cannot_build},
-    serve::log,
 };
 
 #[derive(clap::Args)]
@@ -31,7 +32,7 @@ pub(super) struct Args {
 
 /// Nothing but the protocol goes to standard output.
 pub(super) async fn offer(args: Args) -> Done {
-    log("warn");
+    log("warn")?;
     let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
     opened.name_scripted_models();
     let settings = opened.project.credentials.get(mcp::NAME).cloned().unwrap_or_default();
@@ -55,7 +56,7 @@ pub(super) async fn offer(args: Args) -> Done {
     let served = {
         tokio::select! {
             served = desk.serve_stdio(server::end_asked()) => served,
-            // Of a store that others use, a server fires the reminders.
+            // The reminders of other conversations are for a server to fire.
             () = assistant.timers(&|_, _| Box::new(Outbox)), if location == Location::Memory => Ok(()),
             // Sources connect while the host is served already; a call that needs one waits for it.
             never = connected(&assistant) => match never {},

@@ -1,6 +1,6 @@
 //! `segue run`: the server.
 
-use std::{io, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
 use segue::{
     a2a,
@@ -17,12 +17,13 @@ use segue::{
     store,
     tools::SourceStatus,
 };
-use tracing_subscriber::EnvFilter;
 
 #[cfg(feature = "mcp")]
 use super::desk;
 use super::{
-    COULD_NOT_RUN, Done, FINDINGS, USAGE, out,
+    COULD_NOT_RUN, Done, FINDINGS, USAGE,
+    logging::log,
+    out,
     place::{Place, cannot_build},
     rasa,
 };
@@ -56,6 +57,9 @@ pub(super) struct Args {
     /// Open only this channel, whatever credentials.yml lists
     #[arg(long, value_name = "NAME")]
     connector: Option<String>,
+    /// Listen off loopback although a channel asks its callers for no token
+    #[arg(long)]
+    insecure: bool,
     /// Accepted for scripts: browsers ask from where they are served
     #[arg(long, value_name = "ORIGIN", num_args = 0..=1, hide = true)]
     cors: Option<Option<String>>,
@@ -64,7 +68,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn serve(args: Args) -> Done {
-    log("info");
+    log("info")?;
     if args.place.project.as_os_str() == "actions" && !args.place.project.join("config.yml").is_file() {
         return rasa::elsewhere(&["run".to_owned(), "actions".to_owned()]);
     }
@@ -85,8 +89,21 @@ pub(super) async fn serve(args: Args) -> Done {
             .endpoints
             .a2a_server
             .as_ref()
-            .is_some_and(|offer| offer.token.is_none() && offer.jwt.is_none()),
+            .is_some_and(|offer| offer.token.is_none() && offer.jwt.is_none() && !args.insecure),
     };
+    let Some((channels, troubles)) = opened_channels(&opened.project, args.connector.as_deref()) else {
+        return Ok(USAGE);
+    };
+    match server::guarded(&channels, args.host) {
+        Err(error) if !args.insecure => {
+            out::note(&format!("{error} [{}]", error.code()));
+            return Ok(USAGE);
+        }
+        Err(_) => {
+            tracing::warn!("`--insecure`: channels without a token are open to everybody who reaches {}", args.host)
+        }
+        Ok(()) => {}
+    }
     let listener = match listen(&settings).await {
         Ok(listener) => listener,
         Err(error) => {
@@ -103,24 +120,25 @@ pub(super) async fn serve(args: Args) -> Done {
     let location = args.place.location(args.store.as_deref(), &project)?;
     let store = store::open(&location)?;
     let assistant = opened.builder.store(store).build().map_err(cannot_build)?;
-    let Some((channels, troubles)) = opened_channels(&project, args.connector.as_deref()) else { return Ok(USAGE) };
     for trouble in troubles {
         tracing::warn!(code = channels::ChannelError::CODE, "{trouble}");
     }
-    let finished = assistant.recover().await?;
-    if finished > 0 {
-        tracing::info!(turns = finished, "turns that an earlier process left were finished");
-    }
     if args.strict {
         assistant.connect().await;
-        let down = |(_, status): &(String, SourceStatus)| matches!(status, SourceStatus::Down { .. });
-        if let Some((name, status)) = assistant.sources().into_iter().find(down) {
-            out::note(&format!("the tool server {name} does not answer: {status:?}"));
+        let down = |(name, status)| match status {
+            SourceStatus::Down { reason } => Some((name, reason)),
+            SourceStatus::Up | SourceStatus::Unknown => None,
+        };
+        if let Some((name, reason)) = assistant.sources().into_iter().find_map(down) {
+            out::note(&format!("the tool server {name} does not answer: {reason}"));
             return Ok(COULD_NOT_RUN);
         }
-        let lost = |(_, health): &(String, a2a::Health)| matches!(health, a2a::Health::Down { .. });
-        if let Some((name, health)) = assistant.remote_agents().into_iter().find(lost) {
-            out::note(&format!("the remote agent {name} does not answer: {health:?}"));
+        let lost = |(name, health)| match health {
+            a2a::Health::Down { reason } => Some((name, reason)),
+            a2a::Health::Up | a2a::Health::Unknown => None,
+        };
+        if let Some((name, reason)) = assistant.remote_agents().into_iter().find_map(lost) {
+            out::note(&format!("the remote agent {name} does not answer: {reason}"));
             return Ok(COULD_NOT_RUN);
         }
         if let Some(Health::Down { reason }) = assistant.action_server() {
@@ -145,22 +163,28 @@ pub(super) async fn serve(args: Args) -> Done {
         tracing::info!("offered to other agents at http://{address}/a2a");
     }
     #[cfg(feature = "mcp")]
-    let (router, desk) = match desk::opened(&project, &assistant, router, (args.mcp, args.host), token.as_deref()) {
-        Ok(opened) => opened,
-        Err(refused) => return Ok(refused.said()),
-    };
+    let (router, desk) =
+        match desk::opened(&project, &assistant, router, (args.mcp, args.host, args.insecure), token.as_deref()) {
+            Ok(opened) => opened,
+            Err(refused) => return Ok(refused.said()),
+        };
     tracing::info!(channels = names.join(","), "listening on http://{address}");
     #[cfg(not(feature = "mcp"))]
     let ended = server::end_asked();
     #[cfg(feature = "mcp")]
     let ended = desk::closing(desk);
+    let reach = |to: &segue::ids::ConversationId, channel: &str| {
+        channels.iter().find(|one| one.name() == channel).and_then(|one| one.sink(to))
+    };
     let serving = server::serve(listener, router, &assistant, ended);
     // Sources connect while the server already answers; whoever needs one waits for it.
     tokio::select! {
         served = serving => served?,
         () = background(&assistant, !args.strict) => {}
-        // Channels that reach a user at any time take what a reminder says from the outbox.
+        failed = recovery(&assistant) => failed?,
+        // What a reminder says goes to the outbox, and from there to its user by whatever channel can.
         () = assistant.timers(&|_, _| Box::new(Outbox)) => {}
+        () = assistant.deliveries(&reach) => {}
     }
     tracing::info!("stopped");
     Ok(0)
@@ -181,6 +205,15 @@ fn opened_channels(project: &Project, only: Option<&str>) -> Option<Channels> {
     Some((opened, troubles))
 }
 
+/// Finishes what an earlier process left, beside serving; ends only when the store cannot say what that is.
+async fn recovery(assistant: &segue::runtime::Assistant) -> Result<(), store::StoreError> {
+    let turns = assistant.recover().await?;
+    if turns > 0 {
+        tracing::info!(turns, "turns that an earlier process left were finished");
+    }
+    std::future::pending().await
+}
+
 /// What goes on beside serving; never ends.
 async fn background(assistant: &segue::runtime::Assistant, connect: bool) {
     if connect {
@@ -193,19 +226,6 @@ async fn background(assistant: &segue::runtime::Assistant, connect: bool) {
             tracing::warn!(code = error.code(), "what is past its retention could not be removed: {error}");
         }
     }
-}
-
-/// Log lines on standard error: `LOG_LEVEL`, or `RUST_LOG` for single parts, say how many.
-pub(super) fn log(usual: &str) {
-    let wanted = environment::variable("RUST_LOG").or_else(|| environment::variable("LOG_LEVEL"));
-    let wanted = wanted.filter(|wanted| !wanted.trim().is_empty()).unwrap_or_else(|| format!("warn,segue={usual}"));
-    // At `debug` this part of a library prints codes that could be exchanged for tokens.
-    let wanted = format!("{wanted},rmcp::transport::auth=warn");
-    let filter = EnvFilter::try_new(wanted.to_lowercase()).unwrap_or_else(|_| EnvFilter::new(usual));
-    let colours = io::IsTerminal::is_terminal(&io::stderr());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours);
-    // An error says that a log exists already.
-    let _ = log.with_target(false).try_init();
 }
 
 #[cfg(test)]

@@ -100,6 +100,15 @@ pub trait ReplySink: Send {
     /// Takes one piece. A whole message, or the end of one, that is [`Receipt::Delivered`] is never offered again, not even after
     /// a crash. *Cancellation*: a piece whose future is dropped may or may not have been shown.
     fn send<'a>(&'a mut self, piece: ReplyPiece, cx: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>>;
+    /// Whether replies of earlier turns that nobody could be given yet go out here before those of this turn: reminders on a channel that
+    /// cannot reach its users, or what was said after a client had left. A channel that takes them shows what the sink was sent, or
+    /// [`Report::earlier`](crate::runtime::Report::earlier) before the replies of the report.
+    fn takes_earlier(&self) -> bool {
+        false
+    }
+    /// The message is stored: it gets its turn, whatever happens to this process. Called once, before the first piece; not where the
+    /// message is refused.
+    fn accepted(&mut self) {}
     /// Fires when whoever asked wants no more of the turn: it then ends before its next model, agent or search, and what
     /// happened is kept (decisions.md 13.6). `None` where nobody can stop a turn.
     fn stop(&self) -> Option<CancellationToken> {

@@ -19,12 +19,11 @@ use segue_engine::{
     template::TemplateError,
 };
 use serde_json::{Map, Value as Json};
-use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::{
-    Around, Assistant, Inner, hash, hooks::HookSource, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts,
-    remotes,
+    Admission, Around, Assistant, Inner, admission::AdmissionControl, hash, hooks::HookSource, mailbox::Mailboxes,
+    models::Models, parts::Action, parts::Parts, remotes,
 };
 use crate::{
     actions::{self, ActionServer},
@@ -90,6 +89,7 @@ pub struct AssistantBuilder {
     seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
     offline: bool,
     around: Option<Around>,
+    admission: Option<Admission>,
 }
 
 impl Assistant {
@@ -153,7 +153,14 @@ impl AssistantBuilder {
             seeds: Arc::new(random_seeds()),
             offline: false,
             around: None,
+            admission: None,
         }
+    }
+    /// Takes on as much as this says, whatever `server` of endpoints.yml says.
+    #[must_use]
+    pub fn admission(mut self, admission: Admission) -> Self {
+        self.admission = Some(admission);
+        self
     }
     /// Keeps conversations here.
     #[must_use]
@@ -216,7 +223,7 @@ impl AssistantBuilder {
         self.sources.insert(ServerName::from(source.name()), source);
         self
     }
-    /// Draws seeds from here; tests pass a constant.
+    /// Draws seeds from here; tests pass a constant. Idempotency keys are made with them: with seeds that come again, so do keys.
     #[must_use]
     pub fn seeds(mut self, seeds: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.seeds = Arc::new(seeds);
@@ -249,6 +256,8 @@ impl AssistantBuilder {
         let wording = Wording::new(&self.project, prompts.clone(), self.outbound.clone()).map(Arc::new);
         let knowledge = self.knowledge(documents_by, prompts.clone())?;
         let turn_wall = self.wall();
+        let admission = self.admission.unwrap_or_else(|| Admission::of(&self.project.endpoints.server, turn_wall));
+        let admission = AdmissionControl::new(admission, self.clock.clone());
         let build = hash::number(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
         let hooks = self.hook_sources();
         let sources = self.sources();
@@ -284,11 +293,17 @@ impl AssistantBuilder {
             store,
             clock: self.clock,
             mailboxes: Mailboxes::default(),
-            permits: Arc::new(Semaphore::new(limits::TURNS_IN_FLIGHT)),
+            admission,
             tasks: TaskTracker::new(),
+            beside: TaskTracker::new(),
             build,
             turn_wall,
+            unsaved: Default::default(),
             timer_set: tokio::sync::Notify::new(),
+            recovering: Default::default(),
+            closing: Default::default(),
+            outbox: Default::default(),
+            timers_held: Default::default(),
             seeds: self.seeds,
             around: self.around,
         })))
@@ -312,7 +327,7 @@ impl AssistantBuilder {
         for (name, agent) in &self.project.agents {
             let module = agent.module.as_deref().unwrap_or_default();
             let source = if module.contains("://") {
-                match HookServer::new(module, agent, self.outbound.clone()) {
+                match HookServer::new(module, agent, self.outbound.clone(), &self.clock) {
                     Ok(server) => HookSource::Server(Arc::new(server)),
                     Err(error) => HookSource::Missing(error.to_string().into()),
                 }
@@ -541,7 +556,8 @@ impl Opened {
     }
 }
 
-/// Seeds of turns. The system is asked for chance once and not in every turn: they choose among equals, and guard nothing.
+/// Seeds of turns. The system is asked for chance once and not in every turn: they choose among equals, and tell turns apart in
+/// idempotency keys; they keep no secret.
 fn random_seeds() -> impl Fn() -> u64 {
     let (base, next) = (uuid::Uuid::new_v4().as_u64_pair().0, AtomicU64::new(0));
     move || hash::nth(base, next.fetch_add(1, Ordering::Relaxed))

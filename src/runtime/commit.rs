@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use segue_engine::{conversation::Conversation, ids::ConversationId, time::Timestamp};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Failure, Inner, ReceiveError, Report,
@@ -11,51 +12,161 @@ use super::{
     meter::Meter,
     recorded::{Door, RecordedClock},
     replies::TurnSink,
-    takeover,
-    turn::{self, Walked},
+    takeover::{self, After},
+    turn::{self, Inheritance, Walked},
 };
 use crate::{
     conversation::ReplySink,
-    cx::{Cx, StepKey},
+    cx::Cx,
     failpoint, limits,
-    store::{Batch, Inbound, Journal, JournalRecord, StoreError, TurnJournal, TurnNumber},
+    store::{Batch, Inbound, Journal, JournalRecord, StoreError, TurnJournal, TurnNumber, Unfinished},
 };
 
-/// Tries of one turn, when the store moved on under it or did not answer.
-const TRIES: usize = 3;
+/// Everything that the tries of one turn share.
+struct Work<'a> {
+    inner: &'a Inner,
+    number: TurnNumber,
+    inbound: &'a Inbound,
+    journal: Arc<TurnJournal>,
+    /// The same, or what somebody put around it.
+    outer: Arc<dyn Journal>,
+    /// Fires when whoever asked wants no more.
+    stop: Option<CancellationToken>,
+}
 
-/// Runs the turn of an accepted message until it is stored, then delivers.
+/// Runs the turn of a message that was accepted just now until it is stored, then delivers.
 pub(super) async fn run(
     inner: &Inner,
     state: &mut Option<Box<Cached>>,
     (number, inbound): (TurnNumber, &Inbound),
-    mut recorded: Vec<JournalRecord>,
     sink: &mut dyn ReplySink,
 ) -> Result<Report, ReceiveError> {
-    let id = &inbound.conversation;
-    let mut last = StoreError::Unavailable("not tried".into());
-    for _ in 0..TRIES {
-        let cached = match state.take() {
-            Some(cached) => cached,
-            None => load(inner, id).await?,
+    let work = Work::new(inner, (number, inbound), None, sink.stop());
+    let mut sink = TurnSink::new(sink, work.outer.clone());
+    work.tried(state, 0, None, &mut sink).await
+}
+
+/// Runs a turn that was found open, until it is stored or given up; then delivers.
+pub(super) async fn take_over(
+    inner: &Inner,
+    state: &mut Option<Box<Cached>>,
+    Unfinished { turn, inbound, journal }: Unfinished,
+    sink: &mut dyn ReplySink,
+) -> Result<Report, ReceiveError> {
+    let work = Work::new(inner, (turn, &inbound), Some(journal), sink.stop());
+    let made = TurnJournal::attempts(&work.journal.records());
+    let mut sink = TurnSink::new(sink, work.outer.clone());
+    work.tried(state, made, Some(After::Interruption), &mut sink).await
+}
+
+/// Ends an open turn with one honest message, without trying it again.
+pub(super) async fn give_up(
+    inner: &Inner,
+    state: &mut Option<Box<Cached>>,
+    Unfinished { turn, inbound, journal }: Unfinished,
+    sink: &mut dyn ReplySink,
+) -> Result<Report, ReceiveError> {
+    let work = Work::new(inner, (turn, &inbound), Some(journal), None);
+    let mut sink = TurnSink::new(sink, work.outer.clone());
+    let report = work.given_up(state, "an operator closed it", &mut sink).await;
+    work.leave(report)
+}
+
+impl<'a> Work<'a> {
+    /// `recorded` is what the store has of an open turn. What this process knows and could not store is more.
+    fn new(
+        inner: &'a Inner,
+        (number, inbound): (TurnNumber, &'a Inbound),
+        recorded: Option<Vec<JournalRecord>>,
+        stop: Option<CancellationToken>,
+    ) -> Self {
+        let id = &inbound.conversation;
+        let unsaved = recorded.as_ref().and_then(|_| inner.unsaved.take(id, number));
+        let journal = unsaved.unwrap_or_else(|| {
+            let recorded = recorded.unwrap_or_default();
+            let (store, clock) = (inner.store.clone(), inner.clock.clone());
+            Arc::new(TurnJournal::new(store, id.clone(), number, inner.build, clock, recorded))
+        });
+        let outer = match &inner.around {
+            Some(around) => around(journal.clone()),
+            None => journal.clone() as Arc<dyn Journal>,
         };
-        failpoint::hit("C07");
-        match attempt(inner, cached, (number, inbound), std::mem::take(&mut recorded), sink).await {
-            Ok((cached, report)) => {
-                *state = Some(cached);
+        Self { inner, number, inbound, journal, outer, stop }
+    }
+
+    /// Tries the turn until it is stored, at most [`limits::TURN_ATTEMPTS`] times, of which `made` are over.
+    async fn tried(
+        &self,
+        state: &mut Option<Box<Cached>>,
+        made: u32,
+        after: Option<After>,
+        sink: &mut TurnSink<'_>,
+    ) -> Result<Report, ReceiveError> {
+        let report = self.try_on(state, made, after, sink).await;
+        self.leave(report)
+    }
+
+    /// What could not be stored is kept for whoever takes the turn up again.
+    fn leave(&self, report: Result<Report, ReceiveError>) -> Result<Report, ReceiveError> {
+        let erased = matches!(report, Err(ReceiveError::Store(StoreError::NotAccepted { .. })));
+        if report.is_err() && !erased && !self.journal.pending().is_empty() {
+            self.inner.unsaved.keep(&self.inbound.conversation, self.number, self.journal.clone());
+        }
+        report
+    }
+
+    async fn try_on(
+        &self,
+        state: &mut Option<Box<Cached>>,
+        mut made: u32,
+        mut after: Option<After>,
+        sink: &mut TurnSink<'_>,
+    ) -> Result<Report, ReceiveError> {
+        let Self { inner, number, inbound, .. } = *self;
+        let id = &inbound.conversation;
+        loop {
+            if made >= limits::TURN_ATTEMPTS {
+                return Box::pin(self.given_up(state, "it was tried too often", sink)).await;
+            }
+            if made > 0 {
+                // Durable before the turn is tried again: it may be what ends the process.
+                self.journal.count(made + 1).await?;
+            }
+            made += 1;
+            let cached = match state.take() {
+                Some(cached) => cached,
+                None => load(inner, id).await?,
+            };
+            failpoint::hit("C07");
+            match self.attempt(cached, after, sink).await {
+                Ok((cached, report)) => {
+                    *state = Some(cached);
+                    return Ok(report);
+                }
+                Err(StoreError::RequestChanged { key, recorded, found }) => {
+                    tracing::warn!(
+                        conversation = %id, turn = number.0, step = %key, code = "S0201",
+                        "a turn that is walked again asks for something else than was recorded ({recorded} then, {found} now): \
+                         nothing is sent again, its outcomes are kept as they are recorded"
+                    );
+                    after = Some(After::Misfit);
+                    continue;
+                }
+                // The version is the law: somebody else appended, or nobody knows. What is stored says what to do.
+                Err(StoreError::Conflict { .. } | StoreError::Unavailable(_) | StoreError::AlreadyBegun { .. }) => {
+                    after = Some(After::Failure);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if let Some(replies) = inner.store.replies_of(id, number).await? {
+                let (earlier, failures) = (Vec::new(), Vec::new());
+                let report = Report { turn: number, earlier, replies, failures, session_ended: false, repeated: false };
+                let cx = Cx::new(inner.clock.clone(), inner.turn_wall);
+                deliver(inner, id, &report, sink, &cx).await;
                 return Ok(report);
             }
-            // The version is the law: somebody else appended, or nobody knows. What is stored says what to do.
-            Err(error @ (StoreError::Conflict { .. } | StoreError::Unavailable(_))) => last = error,
-            Err(error) => return Err(error.into()),
         }
-        if let Some(replies) = inner.store.answered(id, &inbound.message.message_id).await? {
-            return Ok(Report { turn: number, replies, failures: Vec::new(), session_ended: false, repeated: true });
-        }
-        let unfinished = inner.store.unfinished(id).await?;
-        recorded = unfinished.into_iter().find(|one| one.turn == number).map(|one| one.journal).unwrap_or_default();
     }
-    Err(last.into())
 }
 
 /// The conversation as it is stored.
@@ -63,52 +174,79 @@ pub(super) async fn load(inner: &Inner, id: &ConversationId) -> Result<Box<Cache
     let stored = inner.store.load(id).await?;
     let mut conversation = stored.snapshot.unwrap_or_else(|| Conversation::new(id.clone()));
     stored.tail.iter().for_each(|event| conversation.apply(event));
-    Ok(Box::new(Cached { conversation, version: stored.version, bodies: Default::default() }))
+    Ok(Box::new(Cached { conversation, version: stored.version, bodies: Default::default(), waits: true }))
 }
 
-async fn attempt(
-    inner: &Inner,
-    mut cached: Box<Cached>,
-    (number, inbound): (TurnNumber, &Inbound),
-    recorded: Vec<JournalRecord>,
-    sink: &mut dyn ReplySink,
-) -> Result<(Box<Cached>, Report), StoreError> {
-    let inherited = takeover::inherit(inner.build, &recorded);
-    let id = &inbound.conversation;
-    let real = inner.clock.clone();
-    // Of another version's record nothing is replayed: its outcomes are inherited as events.
-    let recorded = if inherited.upgraded.is_some() { Vec::new() } else { recorded };
-    let journal =
-        Arc::new(TurnJournal::new(inner.store.clone(), id.clone(), number, inner.build, real.clone(), recorded));
-    // A recording is read without this conversation's store: every text stands in it whole.
-    let known = if inner.around.is_some() { Default::default() } else { std::mem::take(&mut cached.bodies) };
-    let outer = match &inner.around {
-        Some(around) => around(journal.clone()),
-        None => journal.clone() as Arc<dyn Journal>,
-    };
-    let door = Door {
-        journal: outer.clone(),
-        clock: Arc::new(RecordedClock::new(real, inbound.at)),
-        meter: Arc::new(Meter::default()),
-        bodies: Arc::new(Bodies::new(inner.store.clone(), id.clone(), known)),
-    };
-    let mut cx = Cx::new(door.clock.clone(), inner.turn_wall);
-    cx.key = StepKey::new(number.0.to_string());
-    if let Some(stop) = sink.stop() {
-        cx.cancel = stop.into();
+impl Work<'_> {
+    async fn attempt(
+        &self,
+        mut cached: Box<Cached>,
+        after: Option<After>,
+        sink: &mut TurnSink<'_>,
+    ) -> Result<(Box<Cached>, Report), StoreError> {
+        let Self { inner, number, inbound, .. } = *self;
+        let id = &inbound.conversation;
+        let inherited = match after {
+            None => Inheritance::none(number),
+            Some(after) => takeover::inherit(inner.build, number, &self.journal.records(), sink.shows(), after),
+        };
+        let door = self.door(&mut cached);
+        let mut cx = Cx::new(door.clock.clone(), inner.turn_wall);
+        cx.key = inherited.root.clone();
+        if let Some(stop) = &self.stop {
+            cx.cancel = stop.clone().into();
+        }
+        let due = next_due(&cached.conversation);
+        let (parts, turn) = (&inner.parts, (number, inbound));
+        let walked = turn::walk(parts, &mut cached.conversation, turn, inherited, &door, sink, &cx).await;
+        if let Some(error) = door.meter.take_broken() {
+            return Err(error);
+        }
+        let delivered = walked.replies.iter().filter(|reply| sink.has(reply)).map(|reply| reply.id.clone()).collect();
+        let records = self.journal.pending();
+        let report = store(inner, &mut cached, (number, due), (walked, delivered), records, &door.bodies).await?;
+        cached.waits |= !deliver(inner, id, &report, sink, &cx).await;
+        Ok((cached, report))
     }
-    takeover::note(&inherited, &door, &cx).await;
-    let due = next_due(&cached.conversation);
-    let mut sink = TurnSink::new(sink, outer);
-    let walked =
-        turn::walk(&inner.parts, &mut cached.conversation, (number, inbound), inherited, &door, &mut sink, &cx).await;
-    if let Some(error) = door.meter.take_broken() {
-        return Err(error);
+
+    /// Ends the turn without walking it.
+    async fn given_up(
+        &self,
+        state: &mut Option<Box<Cached>>,
+        reason: &str,
+        sink: &mut TurnSink<'_>,
+    ) -> Result<Report, ReceiveError> {
+        let Self { inner, number, inbound, .. } = *self;
+        let id = &inbound.conversation;
+        let mut cached = match state.take() {
+            Some(cached) => cached,
+            None => load(inner, id).await?,
+        };
+        let door = self.door(&mut cached);
+        let left = takeover::given_up(&self.journal.records());
+        let record = takeover::record(number, &left, inner.clock.now(), inner.build);
+        let due = next_due(&cached.conversation);
+        let mut walked = turn::give_up(&inner.parts, &mut cached.conversation, (number, inbound), left);
+        walked.failures.push(("R0105".into(), format!("the turn was given up: {reason}")));
+        let records = self.journal.pending().into_iter().chain([record]).collect();
+        let report = store(inner, &mut cached, (number, due), (walked, Vec::new()), records, &door.bodies).await?;
+        tracing::error!(conversation = %id, turn = number.0, code = "R0105", "a turn was given up: {reason}");
+        cached.waits |= !deliver(inner, id, &report, sink, &Cx::new(door.clock.clone(), inner.turn_wall)).await;
+        *state = Some(cached);
+        Ok(report)
     }
-    let delivered = walked.replies.iter().filter(|reply| sink.has(&reply.id)).map(|reply| reply.id.clone()).collect();
-    let report = store(inner, &mut cached, (number, due), (walked, delivered), &journal, &door.bodies).await?;
-    deliver(inner, id, &report, &mut sink, &cx).await;
-    Ok((cached, report))
+
+    fn door(&self, cached: &mut Cached) -> Door {
+        let Self { inner, inbound, .. } = *self;
+        // A recording is read without this conversation's store: every text stands in it whole.
+        let known = if inner.around.is_some() { Default::default() } else { std::mem::take(&mut cached.bodies) };
+        Door {
+            journal: self.outer.clone(),
+            clock: Arc::new(RecordedClock::new(inner.clock.clone(), inbound.at)),
+            meter: Arc::new(Meter::default()),
+            bodies: Arc::new(Bodies::new(inner.store.clone(), inbound.conversation.clone(), known)),
+        }
+    }
 }
 
 async fn store(
@@ -116,7 +254,7 @@ async fn store(
     cached: &mut Cached,
     (number, before): (TurnNumber, Option<Timestamp>),
     (walked, delivered): (Walked, Vec<Arc<str>>),
-    journal: &TurnJournal,
+    journal: Vec<JournalRecord>,
     bodies: &Bodies,
 ) -> Result<Report, StoreError> {
     let Walked { events, replies, why, ended, failures } = walked;
@@ -129,7 +267,7 @@ async fn store(
         events,
         replies: replies.clone(),
         delivered,
-        journal: journal.take_pending(),
+        journal,
         bodies: bodies.fresh(),
         snapshot: due.then(|| cached.conversation.clone()),
         trace,
@@ -144,7 +282,7 @@ async fn store(
         inner.timer_set.notify_one();
     }
     let failures = failures.into_iter().map(|(code, reason)| Failure { code, reason }).collect();
-    Ok(Report { turn: number, replies, failures, session_ended: ended, repeated: false })
+    Ok(Report { turn: number, earlier: Vec::new(), replies, failures, session_ended: ended, repeated: false })
 }
 
 /// When the earliest reminder of a conversation is due.
@@ -157,12 +295,19 @@ fn trace(_: &[segue_engine::dialogue::Reason], failures: &[(String, String)]) ->
     (!failures.is_empty()).then(|| serde_json::to_string(failures).unwrap_or_default())
 }
 
-/// Hands the replies to the channel that it does not have yet. Delivery never fails a turn: what was not delivered stays in the outbox.
-async fn deliver(inner: &Inner, id: &ConversationId, report: &Report, sink: &mut TurnSink<'_>, cx: &Cx) {
+/// Hands the replies to the channel that it does not have yet; whether it has all of them. Delivery never fails a turn: what was not
+/// delivered stays in the outbox.
+async fn deliver(inner: &Inner, id: &ConversationId, report: &Report, sink: &mut TurnSink<'_>, cx: &Cx) -> bool {
     let mut done = Vec::with_capacity(report.replies.len());
+    let mut has_all = true;
     for reply in &report.replies {
-        if !sink.has(&reply.id) && sink.deliver_stored(reply, cx).await {
+        if sink.has(reply) {
+            continue;
+        }
+        if sink.deliver_stored(reply, cx).await {
             done.push(reply.id.clone());
+        } else {
+            has_all = false;
         }
     }
     failpoint::hit("C22");
@@ -171,4 +316,8 @@ async fn deliver(inner: &Inner, id: &ConversationId, report: &Report, sink: &mut
     {
         tracing::warn!(conversation = %id, turn = report.turn.0, code = "S0501", "receipts were not stored: {error}");
     }
+    if !has_all {
+        inner.outbox.add(id);
+    }
+    has_all
 }

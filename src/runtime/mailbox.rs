@@ -5,7 +5,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -22,6 +22,10 @@ pub(super) struct Cell {
     pub(super) turn: Arc<tokio::sync::Mutex<Option<Box<Cached>>>>,
     /// Places of the queue.
     pub(super) places: Arc<tokio::sync::Semaphore>,
+    /// Counts how often the conversation was erased: a message that was accepted before belongs to no conversation any more.
+    pub(super) epoch: AtomicU64,
+    /// A message may be stored of which this process knows nothing: what is cached counts no more.
+    pub(super) stale: AtomicBool,
     /// It was asked for again since it was last looked at as one that may go.
     again: AtomicBool,
 }
@@ -34,12 +38,19 @@ pub(super) struct Cached {
     pub(super) version: Version,
     /// Texts that are stored with it.
     pub(super) bodies: Known,
+    /// Whether replies may wait in the outbox.
+    pub(super) waits: bool,
 }
 
 impl Cached {
     /// A conversation of which nothing is stored.
     pub(super) fn new(id: ConversationId) -> Box<Self> {
-        Box::new(Self { conversation: Conversation::new(id), version: Version::default(), bodies: Known::default() })
+        Box::new(Self {
+            conversation: Conversation::new(id),
+            version: Version::default(),
+            bodies: Known::default(),
+            waits: false,
+        })
     }
 }
 
@@ -49,6 +60,8 @@ impl Default for Cell {
             door: tokio::sync::Mutex::default(),
             turn: Arc::default(),
             places: Arc::new(tokio::sync::Semaphore::new(limits::MAILBOX)),
+            epoch: AtomicU64::new(0),
+            stale: AtomicBool::new(false),
             again: AtomicBool::new(false),
         }
     }
@@ -86,15 +99,17 @@ impl Mailboxes {
 
 impl Held {
     fn evict(&mut self) {
-        // Each is looked at twice at most: the first look takes note that it spoke again.
-        let mut looks = 2 * self.order.len();
-        while self.order.len() > limits::CACHED_CONVERSATIONS && looks > 0 {
-            looks -= 1;
+        // One that spoke again is passed over once for each time it spoke. Of busy ones only a few are looked at, so that a new
+        // conversation costs the same however many are busy; those behind them are looked at when the next one comes.
+        let mut busy = limits::MAILBOX_LOOKS;
+        while self.order.len() > limits::CACHED_CONVERSATIONS && busy > 0 {
             let Some(id) = self.order.pop_front() else { return };
             match self.cells.get(&id) {
-                Some(cell) if Arc::strong_count(cell) > 1 || cell.again.swap(false, Ordering::Relaxed) => {
+                Some(cell) if Arc::strong_count(cell) > 1 => {
+                    busy -= 1;
                     self.order.push_back(id);
                 }
+                Some(cell) if cell.again.swap(false, Ordering::Relaxed) => self.order.push_back(id),
                 // Only the map holds it: nobody waits and nothing runs.
                 Some(_) => {
                     self.cells.remove(&id);
@@ -125,6 +140,25 @@ mod tests {
         assert!(held.cells.get("busy").is_some_and(|cell| Arc::ptr_eq(cell, &busy)));
         assert!(!held.cells.contains_key("c0"), "the oldest idle one went first");
         assert_eq!(friend.strong_count(), 1, "who speaks again and again stays");
+    }
+
+    #[test]
+    fn many_busy_conversations_cost_a_new_one_no_more_than_few() {
+        let mailboxes = Mailboxes::default();
+        let busy: Vec<_> = (0..2 * limits::CACHED_CONVERSATIONS)
+            .map(|n| mailboxes.cell(&format!("busy{n}").as_str().into()))
+            .collect();
+        let first = |mailboxes: &Mailboxes| mailboxes.lock().order.front().cloned();
+        let before = first(&mailboxes);
+        drop(mailboxes.cell(&"new".into()));
+        let looked = mailboxes.lock().order.iter().rev().position(|id| Some(id) == before.as_ref());
+        assert_eq!(looked, Some(limits::MAILBOX_LOOKS - 1), "so many were put behind the new one");
+        // Once they are idle, those that come let them go.
+        drop(busy);
+        for n in 0..2 * limits::CACHED_CONVERSATIONS {
+            drop(mailboxes.cell(&format!("c{n}").as_str().into()));
+        }
+        assert_eq!(mailboxes.lock().cells.len(), limits::CACHED_CONVERSATIONS);
     }
 
     #[test]

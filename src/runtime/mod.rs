@@ -6,6 +6,7 @@
 //! pieces, which are announced first.
 
 mod actions;
+mod admission;
 mod bodies;
 mod builder;
 mod catalogue;
@@ -20,6 +21,7 @@ mod mailbox;
 mod meter;
 mod models;
 mod news;
+mod outbox;
 mod parts;
 mod recorded;
 mod recovery;
@@ -30,27 +32,41 @@ mod stop;
 mod takeover;
 mod timers;
 mod turn;
+mod unsaved;
 mod wording;
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use segue_engine::{
     conversation::{Conversation, UserMessage},
     ids::ConversationId,
     project::Project,
 };
-use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 pub use self::{
+    admission::{Admission, Overload, OverloadLimit},
     builder::{AssistantBuilder, LoadError},
     meter::Seen,
     news::TraceNews,
+    outbox::Reach,
     parts::Action,
     replay::{Difference, ReplayError, TraceStep, TurnTrace},
     timers::{Outbox, Outlet},
 };
-use self::{mailbox::Mailboxes, parts::Parts};
+use self::{
+    admission::{AdmissionControl, CallerWatch, Place},
+    mailbox::Mailboxes,
+    parts::Parts,
+};
 use crate::{
     a2a,
     actions::Health,
@@ -71,15 +87,27 @@ struct Inner {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     mailboxes: Mailboxes,
-    /// Turns in flight.
-    permits: Arc<Semaphore>,
+    /// Which messages are taken, and how many turns run.
+    admission: Arc<AdmissionControl>,
     /// Every turn runs as a task of its own, so that neither a caller who goes away nor a panic takes others along.
     tasks: TaskTracker,
+    /// What goes on beside turns and may begin some, such as reports of a channel.
+    beside: TaskTracker,
     /// Hash of engine version and project; stands in every record.
     build: u64,
     turn_wall: Duration,
+    /// What turns came to that the store did not take.
+    unsaved: unsaved::Unsaved,
     /// Rings when a turn has changed when the next reminder is due.
     timer_set: tokio::sync::Notify,
+    /// Conversations that recovery has not finished with.
+    recovering: AtomicUsize,
+    /// It ends soon: load balancers are told, messages are still answered.
+    closing: AtomicBool,
+    /// Conversations with replies that may wait for a channel.
+    outbox: outbox::Waiting,
+    /// Conversations whose reminders could not be fired.
+    timers_held: timers::HeldBack,
     seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// Goes around the journal of every turn, where somebody records or plays back.
     around: Option<Around>,
@@ -120,6 +148,9 @@ impl Incoming {
 pub struct Report {
     /// Its turn.
     pub turn: TurnNumber,
+    /// Replies of earlier turns that the channel was given before those of this one, because nobody had been given them; only where
+    /// the sink takes them.
+    pub earlier: Vec<StoredReply>,
     /// What the user was told, in order.
     pub replies: Vec<StoredReply>,
     /// What went wrong on our side, for operators. The user heard the pattern's words, never these.
@@ -145,6 +176,9 @@ pub enum ReceiveError {
     /// Too many messages of this conversation wait already.
     #[error("the conversation is busy: {0}; try again later")]
     Busy(&'static str),
+    /// The assistant, or the caller, is at a limit.
+    #[error("the message was not accepted: {0}")]
+    Overloaded(Overload),
     /// The store failed. The message was accepted only if the error says so by another way.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -161,9 +195,19 @@ impl ReceiveError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Busy(_) => "R0101",
+            Self::Overloaded(_) => "R0106",
             Self::Store(error) => error.code(),
             Self::Broken => "R0102",
             Self::Closing => "R0103",
+        }
+    }
+
+    /// When it is worth sending the message again; `None` where it may have been accepted.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Busy(_) | Self::Closing => Some(Duration::from_secs(1)),
+            Self::Overloaded(overload) => Some(overload.retry_after),
+            Self::Store(_) | Self::Broken => None,
         }
     }
 }
@@ -173,28 +217,66 @@ impl Assistant {
     /// then known from the store alone.
     ///
     /// # Errors
-    /// [`ReceiveError`] when the message got no turn; with [`ReceiveError::Busy`] it was not accepted.
-    pub async fn receive(&self, mut incoming: Incoming, sink: Box<dyn ReplySink>) -> Result<Report, ReceiveError> {
-        incoming.message.input_channel = timers::outer_channel(incoming.message.input_channel);
-        self.take(incoming, sink).await
+    /// [`ReceiveError`] when the message got no turn; with [`ReceiveError::Busy`] and [`ReceiveError::Overloaded`] it was not accepted.
+    pub async fn receive(&self, incoming: Incoming, sink: Box<dyn ReplySink>) -> Result<Report, ReceiveError> {
+        self.receive_for(None, incoming, sink).await
     }
 
-    async fn take(&self, incoming: Incoming, sink: Box<dyn ReplySink>) -> Result<Report, ReceiveError> {
+    /// The same, from a caller who may speak in many conversations: all of them count for the limit of open turns that one caller has.
+    ///
+    /// # Errors
+    /// As [`Assistant::receive`].
+    pub async fn receive_for(
+        &self,
+        caller: Option<&str>,
+        mut incoming: Incoming,
+        sink: Box<dyn ReplySink>,
+    ) -> Result<Report, ReceiveError> {
+        incoming.message.input_channel = timers::outer_channel(incoming.message.input_channel);
+        self.take(incoming, sink, Origin::Caller(caller)).await
+    }
+
+    /// Whether a message of this caller would be accepted now. Nothing is set aside for it.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Overloaded`] or [`ReceiveError::Closing`], as [`Assistant::receive_for`].
+    pub fn admits(&self, caller: Option<&str>, conversation: &ConversationId) -> Result<(), ReceiveError> {
+        if self.0.tasks.is_closed() {
+            return Err(ReceiveError::Closing);
+        }
+        self.0.admission.admit(true)?.claim(caller.unwrap_or(conversation.as_str()), 0)
+    }
+
+    async fn take(
+        &self,
+        incoming: Incoming,
+        sink: Box<dyn ReplySink>,
+        origin: Origin<'_>,
+    ) -> Result<Report, ReceiveError> {
         if self.0.tasks.is_closed() {
             return Err(ReceiveError::Closing);
         }
         let this = self.clone();
+        // First of all: what is refused here leaves no trace, not even in the memory of conversations.
+        let place = self.0.admission.admit(matches!(origin, Origin::Caller(_)))?;
         let cell = self.0.mailboxes.cell(&incoming.conversation);
-        let place = cell.places.clone().try_acquire_owned().map_err(|_| ReceiveError::Busy("its mailbox is full"))?;
+        let before = limits::MAILBOX.saturating_sub(cell.places.available_permits());
+        let seat = cell.places.clone().try_acquire_owned().map_err(|_| ReceiveError::Busy("its mailbox is full"))?;
+        if let Origin::Caller(caller) = origin {
+            place.claim(caller.unwrap_or(incoming.conversation.as_str()), before)?;
+        }
+        let caller = CallerWatch::of(&place);
         // Message and future are boxed here, once: the future of a turn is large and holds both, and it would be moved several times
         // on its way to the runtime.
         let inbound = Box::new(self.0.inbound(incoming));
         let turn = self.0.tasks.spawn(Box::pin(async move {
-            let report = this.0.receive(&cell, &inbound, sink).await;
-            drop(place);
+            let report = this.0.receive(&cell, &inbound, sink, &place).await;
+            drop((seat, place));
             report
         }));
-        turn.await.unwrap_or(Err(ReceiveError::Broken))
+        let report = turn.await.unwrap_or(Err(ReceiveError::Broken));
+        caller.is_answered();
+        report
     }
 
     /// The project.
@@ -255,15 +337,75 @@ impl Assistant {
             tracing::warn!(code = "T0601", "the action server does not answer: {reason}");
         }
     }
-    /// Takes no more messages, waits for running turns at most `patience`, then closes tool sources and the action server.
+    /// How many conversations [`Assistant::recover`] has not finished with, for `/health`.
+    pub fn recovering(&self) -> usize {
+        self.0.recovering.load(Ordering::Relaxed)
+    }
+    /// Says that the assistant is about to be closed: [`Assistant::is_closing`] is true from now on, messages are still answered.
+    pub fn begin_closing(&self) {
+        self.0.closing.store(true, Ordering::Relaxed);
+    }
+    /// Whether the assistant is being shut down, for `/readyz`.
+    pub fn is_closing(&self) -> bool {
+        self.0.closing.load(Ordering::Relaxed) || self.0.tasks.is_closed()
+    }
+    /// Forgets a conversation, in the store and here, once the turns that wait are over. Messages that were accepted before and come
+    /// later are refused.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store does not erase it.
+    pub async fn erase(&self, id: &ConversationId) -> Result<(), StoreError> {
+        let cell = self.0.mailboxes.cell(id);
+        let mut state = cell.turn.clone().lock_owned().await;
+        // No message is accepted meanwhile: one that came before belongs to the old conversation, one that comes after to the new.
+        let door = cell.door.lock().await;
+        // Whatever comes of it: what is cached must not be used again.
+        *state = None;
+        let erased = self.0.store.erase(id).await;
+        cell.epoch.fetch_add(1, Ordering::SeqCst);
+        self.0.unsaved.forget(id);
+        drop(door);
+        erased
+    }
+
+    /// Ends an open turn with one honest message, without trying it again; the message waits in the outbox. A turn that is answered
+    /// already stays as it is.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Store`] when there is no such turn, or when the store fails.
+    pub async fn close_turn(&self, id: &ConversationId, turn: TurnNumber) -> Result<Report, ReceiveError> {
+        let cell = self.0.mailboxes.cell(id);
+        let mut state = cell.turn.clone().lock_owned().await;
+        if let Some(replies) = self.0.store.replies_of(id, turn).await? {
+            let (earlier, failures) = (Vec::new(), Vec::new());
+            return Ok(Report { turn, earlier, replies, failures, session_ended: false, repeated: true });
+        }
+        // Turns are stored in their order: what a turn says is no answer to a message before it.
+        match self.0.store.open_turns(id, turn..TurnNumber(turn.0.saturating_add(1))).await?.pop() {
+            Some(open) => commit::give_up(&self.0, &mut state, open, &mut Outbox).await,
+            None => Err(StoreError::NotAccepted { conversation: id.clone(), turn: turn.0 }.into()),
+        }
+    }
+
+    /// Where work of channels runs that nobody waits for: it ends before the assistant closes.
+    pub(crate) fn beside(&self) -> &TaskTracker {
+        &self.0.beside
+    }
+    /// Lets work of channels beside turns end, then takes no more messages and waits for running turns, both together at most
+    /// `patience`; then closes tool sources and the action server.
     pub async fn close(&self, patience: Duration) {
-        self.0.tasks.close();
         let cx = Cx::new(self.0.clock.clone(), patience);
+        self.0.beside.close();
+        let _ = cx.wait(self.0.beside.wait()).await;
+        self.0.tasks.close();
         let _ = cx.wait(self.0.tasks.wait()).await;
         let cx = Cx::new(self.0.clock.clone(), limits::CLOSE);
         let closing = self.0.parts.sources.values().map(|source| source.close(&cx));
         let serving = self.0.parts.action_server.iter().map(|server| server.close(&cx));
         let _ = cx.wait(futures::future::join_all(closing.chain(serving))).await;
+        if let Ok(Err(error)) = cx.wait(self.0.store.close()).await {
+            tracing::warn!(code = error.code(), "the store was not closed well: {error}");
+        }
     }
 }
 
@@ -273,6 +415,14 @@ impl fmt::Debug for Assistant {
     }
 }
 
+/// Where a message comes from.
+enum Origin<'a> {
+    /// A caller, which the limits hold back; where it has no name of its own, the conversation is the caller.
+    Caller(Option<&'a str>),
+    /// The assistant itself, such as a reminder: it is counted and never refused.
+    Own,
+}
+
 impl Inner {
     /// The turn of a message that has a place in the queue of its conversation.
     async fn receive(
@@ -280,6 +430,7 @@ impl Inner {
         cell: &mailbox::Cell,
         inbound: &Inbound,
         mut sink: Box<dyn ReplySink>,
+        place: &Place,
     ) -> Result<Report, ReceiveError> {
         let door = match cell.door.try_lock() {
             Ok(door) => door,
@@ -290,7 +441,22 @@ impl Inner {
             }
         };
         failpoint::hit("C03");
-        let accepted = self.store.accept(inbound.clone()).await?;
+        let accepted = match self.store.accept(inbound.clone()).await {
+            Ok(Accepted::Answered(turn, replies)) => {
+                // Nothing is left to do, so it waits for no turn.
+                drop(door);
+                sink.accepted();
+                return self.repeat(&inbound.conversation, turn, replies, &mut *sink).await;
+            }
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // It may be stored all the same: then its turn comes before those of later messages.
+                cell.stale.store(true, Ordering::SeqCst);
+                return Err(error.into());
+            }
+        };
+        sink.accepted();
+        let epoch = cell.epoch.load(Ordering::SeqCst);
         let mut queue = std::pin::pin!(cell.turn.clone().lock_owned());
         // One poll takes the place in the queue; only then may the next message be accepted.
         let first = futures::poll!(&mut queue);
@@ -300,16 +466,21 @@ impl Inner {
             // Bounded by the places of the queue and by the bounds of each turn. It is never given up: the message is accepted.
             std::task::Poll::Pending => queue.await,
         };
-        let number = match accepted {
-            Accepted::New(number) => number,
-            Accepted::Answered(turn, replies) => return self.repeat(turn, replies, &mut *sink).await,
-            Accepted::Running(turn) => turn,
-        };
+        let (Accepted::New(number) | Accepted::Running(number) | Accepted::Answered(number, _)) = accepted;
+        if epoch != cell.epoch.load(Ordering::SeqCst) {
+            // What its number names now is another turn.
+            let conversation = inbound.conversation.clone();
+            return Err(StoreError::NotAccepted { conversation, turn: number.0 }.into());
+        }
+        if cell.stale.swap(false, Ordering::SeqCst) {
+            *state = None;
+        }
         failpoint::hit("C05");
-        let _permit = self.permits.acquire().await.map_err(|_| ReceiveError::Closing)?;
+        place.begin().await?;
         if matches!(accepted, Accepted::New(TurnNumber::FIRST)) {
-            // Nothing is stored: there is nothing to look for. Should that be wrong, the append says so, and the turn loads.
-            state.get_or_insert_with(|| mailbox::Cached::new(inbound.conversation.clone()));
+            // Nothing is stored: there is nothing to look for, and what is cached was erased. Should that be wrong, the append says so,
+            // and the turn loads.
+            *state = Some(mailbox::Cached::new(inbound.conversation.clone()));
         } else if state.is_none() {
             // Boxed, as what follows a crash below: it has a whole turn in it, and few messages need it.
             Box::pin(self.finish_earlier(&mut state, &inbound.conversation, number)).await?;
@@ -317,7 +488,22 @@ impl Inner {
         if let Accepted::Running(turn) = accepted {
             return Box::pin(self.take_up(&mut state, turn, inbound, &mut *sink)).await;
         }
-        commit::run(self, &mut state, (number, inbound), Vec::new(), &mut *sink).await
+        let mut earlier = Vec::new();
+        if sink.takes_earlier() && state.as_ref().is_none_or(|cached| cached.waits) {
+            let (sent, has_all) = Box::pin(self.send_earlier(&inbound.conversation, &mut *sink)).await;
+            earlier = sent;
+            if let (true, Some(cached)) = (has_all, &mut *state) {
+                cached.waits = false;
+            }
+        }
+        let mut report = commit::run(self, &mut state, (number, inbound), &mut *sink).await?;
+        if !earlier.is_empty() {
+            if let (false, Some(cached)) = (self.has_sent_earlier(&inbound.conversation, &earlier).await, &mut *state) {
+                cached.waits = true;
+            }
+            report.earlier = earlier;
+        }
+        Ok(report)
     }
 
     /// A message that was accepted before: its turn ran while we waited, or a process died before its end.
@@ -328,12 +514,12 @@ impl Inner {
         inbound: &Inbound,
         sink: &mut dyn ReplySink,
     ) -> Result<Report, ReceiveError> {
-        if let Some(replies) = self.store.answered(&inbound.conversation, &inbound.message.message_id).await? {
-            return self.repeat(turn, replies, sink).await;
+        let id = &inbound.conversation;
+        if let Some(replies) = self.store.replies_of(id, turn).await? {
+            return self.repeat(id, turn, replies, sink).await;
         }
-        let unfinished = self.store.unfinished(&inbound.conversation).await?;
-        match unfinished.into_iter().find(|unfinished| unfinished.turn == turn) {
-            Some(unfinished) => commit::run(self, state, (turn, &unfinished.inbound), unfinished.journal, sink).await,
+        match self.store.open_turns(id, turn..TurnNumber(turn.0 + 1)).await?.pop() {
+            Some(unfinished) => commit::take_over(self, state, unfinished, sink).await,
             None => Err(ReceiveError::Broken),
         }
     }
@@ -351,17 +537,27 @@ impl Inner {
     /// Answers a repeated message with what it was answered before.
     async fn repeat(
         &self,
+        id: &ConversationId,
         turn: TurnNumber,
         replies: Vec<StoredReply>,
         sink: &mut dyn ReplySink,
     ) -> Result<Report, ReceiveError> {
         use crate::conversation::ReplyPiece;
         let cx = Cx::new(self.clock.clone(), limits::TURN_WALL);
+        let mut done = Vec::new();
         for reply in &replies {
             let piece =
                 ReplyPiece::Message { id: reply.id.clone(), message: Box::new(reply.reply.clone()), kind: reply.kind };
-            let _ = sink.send(piece, &cx).await;
+            if sink.send(piece, &cx).await.is_ok() {
+                done.push(reply.id.clone());
+            }
         }
-        Ok(Report { turn, replies, failures: Vec::new(), session_ended: false, repeated: true })
+        if !done.is_empty()
+            && let Err(error) = self.store.delivered(id, done).await
+        {
+            tracing::warn!(conversation = %id, turn = turn.0, code = "S0501", "receipts were not stored: {error}");
+        }
+        let earlier = Vec::new();
+        Ok(Report { turn, earlier, replies, failures: Vec::new(), session_ended: false, repeated: true })
     }
 }

@@ -1,6 +1,9 @@
-//! After a crash: turns that were accepted and not answered are walked again from their records; replies that were stored
-//! and not delivered are delivered.
+//! After a crash: turns that were accepted and not answered are walked again from their records, while the server takes messages
+//! already; replies that were stored and not delivered are delivered.
 
+use std::{pin::pin, sync::atomic::Ordering};
+
+use futures::StreamExt;
 use segue_engine::ids::ConversationId;
 
 use super::{Assistant, Inner, ReceiveError, commit, mailbox::Cached, timers::Outbox};
@@ -20,38 +23,79 @@ impl Inner {
         until: TurnNumber,
     ) -> Result<usize, ReceiveError> {
         let mut finished = 0;
-        for unfinished in self.store.unfinished(id).await? {
-            if unfinished.turn >= until {
-                break;
-            }
-            let turn = (unfinished.turn, &unfinished.inbound);
+        for unfinished in self.store.open_turns(id, TurnNumber(0)..until).await? {
             // Nobody waits here for the answer: it goes to the outbox.
-            commit::run(self, state, turn, unfinished.journal, &mut Outbox).await?;
+            commit::take_over(self, state, unfinished, &mut Outbox).await?;
             finished += 1;
         }
         Ok(finished)
     }
+
+    /// Finishes the open turns of a conversation that nobody runs.
+    async fn finish_left(&self, id: &ConversationId) -> Result<usize, ReceiveError> {
+        // Before the place in the queue of the conversation: while this waits, nobody waits for it.
+        let _permit = self.admission.in_background().await?;
+        let cell = self.mailboxes.cell(id);
+        let door = cell.door.lock().await;
+        // While no message can be accepted, the newest open turn is read and the place in the queue is taken. What is accepted later
+        // has a greater number and runs by itself; what was accepted before by this process runs before us.
+        let newest = self.store.unfinished(id).await?.last().map(|unfinished| unfinished.turn);
+        let Some(newest) = newest else {
+            drop(door);
+            // It is here for its replies.
+            if !self.unexpired(id).await?.is_empty() {
+                self.outbox.add(id);
+            }
+            return Ok(0);
+        };
+        let epoch = cell.epoch.load(Ordering::SeqCst);
+        let mut queue = pin!(cell.turn.clone().lock_owned());
+        let first = futures::poll!(&mut queue);
+        drop(door);
+        let mut state = match first {
+            std::task::Poll::Ready(state) => state,
+            std::task::Poll::Pending => queue.await,
+        };
+        if epoch != cell.epoch.load(Ordering::SeqCst) {
+            // It was erased meanwhile: the numbers name other turns now.
+            return Ok(0);
+        }
+        self.finish_earlier(&mut state, id, TurnNumber(newest.0.saturating_add(1))).await
+    }
 }
 
 impl Assistant {
-    /// Finishes what an earlier process left unfinished. Called once at start, before messages are taken. How many turns were
-    /// finished.
+    /// Finishes what an earlier process left unfinished: conversations that were active last come first, at most
+    /// [`limits::RECOVERY_AT_ONCE`] at a time. Messages may be taken meanwhile: one that finds open turns of its conversation has
+    /// them finished at once. How many turns were finished. *Cancellation*: turns that have begun go on; [`Assistant::close`] waits
+    /// for them.
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot say what is unfinished. A conversation that cannot be finished is logged and left.
     pub async fn recover(&self) -> Result<usize, StoreError> {
-        let mut finished = 0;
-        for id in self.0.store.waiting().await? {
-            let cell = self.0.mailboxes.cell(&id);
-            let mut state = cell.turn.clone().lock_owned().await;
-            match self.0.finish_earlier(&mut state, &id, TurnNumber(u64::MAX)).await {
-                Ok(turns) => finished += turns,
-                Err(error) => {
-                    tracing::error!(conversation = %id, code = "R0104", "a turn could not be finished: {error}")
-                }
-            }
+        let waiting = self.0.store.waiting().await?;
+        self.0.recovering.store(waiting.len(), Ordering::Relaxed);
+        let finished = futures::stream::iter(waiting).map(|id| async {
+            let finished = self.recover_one(id).await;
+            self.0.recovering.fetch_sub(1, Ordering::Relaxed);
+            finished
+        });
+        Ok(finished.buffer_unordered(limits::RECOVERY_AT_ONCE).fold(0, |sum, one| std::future::ready(sum + one)).await)
+    }
+
+    /// Finishes the open turns of one conversation in a task of its own; how many.
+    async fn recover_one(&self, id: ConversationId) -> usize {
+        if self.0.tasks.is_closed() {
+            return 0;
         }
-        Ok(finished)
+        let this = self.clone();
+        let task = self.0.tasks.spawn(Box::pin(async move {
+            this.0.finish_left(&id).await.unwrap_or_else(|error| {
+                tracing::error!(conversation = %id, code = "R0104", "a turn could not be finished: {error}");
+                0
+            })
+        }));
+        task.await.unwrap_or_default()
     }
 
     /// Removes what is past its retention: journals, and marks against duplicates. To be called once a day. How many rows went.

@@ -46,6 +46,7 @@ pub(super) fn open(project: &Project, clock: &Arc<dyn Clock>, http: &Outbound) -
                 CardSource::Address(address) => CardPlace::Address(address.to_string()),
             },
             credentials: credentials.unwrap_or(Credentials::None),
+            hosts: hosts(&definition.auth),
             timeout: definition.timeout.unwrap_or(limits::A2A_REQUEST),
             tries: definition.max_retries,
             streams: remote.use_streaming,
@@ -57,6 +58,12 @@ pub(super) fn open(project: &Project, clock: &Arc<dyn Clock>, http: &Outbound) -
         Some((definition.name.to_string(), Arc::new(Remote::new(access, around))))
     };
     project.agents.values().filter_map(|definition| remote(definition)).collect()
+}
+
+/// The hosts that an `auth` lists.
+fn hosts(auth: &serde_json::Map<String, serde_json::Value>) -> Vec<String> {
+    let list = auth.get("hosts").and_then(serde_json::Value::as_array).into_iter().flatten();
+    list.filter_map(|host| host.as_str().map(str::to_owned)).collect()
 }
 
 /// Looks whether they are there, all at once, each as its configuration says.
@@ -132,7 +139,7 @@ impl RecordedPeer {
 
     /// The id that we choose for a message: the same when the turn runs again, so that the other side can be asked for it.
     fn message_id(&self, cx: &Cx) -> String {
-        let key = invoke::idempotency_key(&self.conversation, self.number.0, &cx.key);
+        let key = invoke::idempotency_key(&self.conversation, self.number.0, cx);
         let mut bytes = [0; 16];
         for (byte, pair) in bytes.iter_mut().zip(key.as_bytes().chunks(2)) {
             let digits = std::str::from_utf8(pair).unwrap_or("0");
@@ -149,7 +156,7 @@ impl RecordedPeer {
         let mut live = None;
         let first: Result<First, Fault> = match self.door.begin(cx, "a2a", Effect::Write, &request).await {
             Ok(Some(recorded)) => return recorded_as(recorded),
-            Ok(None) => match self.inner()?.send(&outgoing, cx).await {
+            Ok(None) => match self.left(&outgoing, cx).await {
                 Ok(accepted) => {
                     live = accepted.live;
                     Ok(accepted.first)
@@ -159,7 +166,7 @@ impl RecordedPeer {
             // The process before this one may have sent it: the other side knows (reliability.md 1.2, C17).
             Err(Shut::Unknown) => match self.inner()?.who_heard(&outgoing.message, cx).await {
                 Ok(Some(task)) => Ok(First::Task(task)),
-                Ok(None) => match self.inner()?.send(&outgoing, cx).await {
+                Ok(None) => match self.left(&outgoing, cx).await {
                     Ok(accepted) => {
                         live = accepted.live;
                         Ok(accepted.first)
@@ -177,6 +184,36 @@ impl RecordedPeer {
         };
         self.door.finish(cx, &first).await.map_err(|shut| Fault::new(FaultKind::Shut, shut.to_string()))?;
         first.map(|first| Accepted { first, live })
+    }
+
+    /// Sends a message, a write: once it is under way, a turn that is stopped waits for its first answer, by which a task is
+    /// known and can be stopped. An agent that answers only at the end of its task is not waited for longer than
+    /// [`limits::A2A_SHELTER`].
+    async fn left(&self, outgoing: &Outgoing, cx: &Cx) -> Result<Accepted, Fault> {
+        let remote = self.inner()?;
+        // Nothing is under way yet: this may be stopped.
+        remote.card(cx).await?;
+        if cx.cancel.is_cancelled() {
+            return Err(Fault::new(FaultKind::Cancelled, "the turn was stopped before the message was sent"));
+        }
+        let sheltered = cx.sheltered();
+        let mut sending = std::pin::pin!(remote.send(outgoing, &sheltered));
+        tokio::select! {
+            biased;
+            sent = &mut sending => return sent,
+            () = cx.cancel.cancelled() => {}
+        }
+        match sheltered.within(limits::A2A_SHELTER).wait(sending).await {
+            Ok(sent) => sent,
+            Err(_) => match remote.who_heard(&outgoing.message, &sheltered.within(limits::A2A_CANCEL)).await {
+                Ok(Some(task)) => Ok(Accepted { first: First::Task(task), live: None }),
+                // Not yet is no answer: it may still be on its way.
+                Ok(None) | Err(_) => Err(Fault::new(
+                    FaultKind::Unknown,
+                    "the turn was stopped before the agent answered; whether it took the message is not known",
+                )),
+            },
+        }
     }
 
     async fn followed(&self, accepted: Accepted, listener: &mut dyn Listener, cx: &Cx) -> Result<Task, Fault> {

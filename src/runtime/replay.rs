@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
-    cx::{Cx, StepKey},
+    cx::Cx,
     limits,
     store::{Journal, ReplayJournal, StoreError, StoredTurn, TurnJournal},
 };
@@ -159,11 +159,15 @@ impl Assistant {
         let door =
             Door { journal: journal.clone(), clock: clock.clone(), meter: meter.clone(), bodies: Arc::new(bodies) };
         let mut cx = Cx::new(clock, limits::TURN_WALL_MOST);
-        cx.key = StepKey::new(turn.turn.0.to_string());
-        let inherited = takeover::inherited(&turn.journal);
-        takeover::note(&inherited, &door, &cx).await;
-        // What was said in pieces then is said in pieces again: of a text that broke off, only what was shown stayed.
-        let streams = inherited.interrupted.is_empty() && TurnJournal::spoken(&turn.journal).next().is_some();
+        if let Some(given_up) = takeover::was_given_up(&turn.journal) {
+            let turn = (turn.turn, &turn.inbound);
+            return (turn::give_up(&self.0.parts, conversation, turn, given_up), Vec::new());
+        }
+        let inherited = takeover::inherited(turn.turn, &turn.journal);
+        cx.key = inherited.root.clone();
+        // What was said in pieces then is said in pieces again: of a text that broke off, only what was shown stayed. Of a turn that
+        // was taken over, its record says it.
+        let streams = inherited.takeovers.is_empty() && TurnJournal::spoken(&turn.journal).next().is_some();
         let mut nowhere = Nowhere { streams };
         let mut sink = TurnSink::new(&mut nowhere, journal as Arc<dyn Journal>);
         let parts = self.offline();

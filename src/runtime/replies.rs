@@ -1,31 +1,46 @@
 //! The way out during a turn: pieces may leave before the turn is stored, marked provisional; each message is announced to
 //! the journal before its first piece, so that after a crash it is known what the user may have seen.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use futures::future::BoxFuture;
 
 use crate::{
-    conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
+    conversation::{DeliveryError, Receipt, Reply, ReplyPiece, ReplySink},
     cx::Cx,
     failpoint,
     store::{Journal, StoredReply},
 };
 
-/// The way out during a turn.
+/// The way out for one message, in every try of its turn.
 pub(super) struct TurnSink<'a> {
     inner: &'a mut dyn ReplySink,
     journal: Arc<dyn Journal>,
-    /// Messages whose last piece the channel has.
-    delivered: HashSet<Arc<str>>,
-    /// The message that is being streamed.
-    open: Option<Arc<str>>,
+    /// Whole messages that the channel has.
+    delivered: HashMap<Arc<str>, Box<Reply>>,
+    /// Messages that were announced to the journal.
+    announced: HashSet<Arc<str>>,
+    /// Whether whoever speaks makes pieces, where the record says it and not the channel.
+    as_recorded: Option<bool>,
 }
 
 impl<'a> TurnSink<'a> {
     /// Around the sink of a channel.
     pub(super) fn new(inner: &'a mut dyn ReplySink, journal: Arc<dyn Journal>) -> Self {
-        Self { inner, journal, delivered: HashSet::new(), open: None }
+        Self { inner, journal, delivered: HashMap::new(), announced: HashSet::new(), as_recorded: None }
+    }
+
+    /// Whether the channel shows pieces.
+    pub(super) fn shows(&self) -> bool {
+        self.inner.streams()
+    }
+
+    /// From here on whoever speaks does so as then, whatever this channel shows: what was recorded depends on it.
+    pub(super) fn speak_as_recorded(&mut self, as_recorded: Option<bool>) {
+        self.as_recorded = as_recorded;
     }
 
     /// Sends what was said so far, before something that may take long. Only where the channel shows pieces; elsewhere a
@@ -41,65 +56,96 @@ impl<'a> TurnSink<'a> {
 
     /// Sends one complete reply, unless the channel has it.
     pub(super) async fn deliver(&mut self, reply: &StoredReply, cx: &Cx) -> bool {
-        if self.delivered.contains(&reply.id) {
-            return true;
-        }
-        let piece =
-            ReplyPiece::Message { id: reply.id.clone(), message: Box::new(reply.reply.clone()), kind: reply.kind };
-        self.send(piece, cx).await.is_ok()
+        self.has(reply) || self.send(whole(reply), cx).await.is_ok()
     }
 
     /// Whether the channel has the whole of this reply.
-    pub(super) fn has(&self, id: &Arc<str>) -> bool {
-        self.delivered.contains(id)
+    pub(super) fn has(&self, reply: &StoredReply) -> bool {
+        self.delivered.get(&reply.id).is_some_and(|had| **had == reply.reply)
     }
 
     /// Sends one stored reply that the channel does not have; nothing needs to be announced any more.
     pub(super) async fn deliver_stored(&mut self, reply: &StoredReply, cx: &Cx) -> bool {
-        let piece =
-            ReplyPiece::Message { id: reply.id.clone(), message: Box::new(reply.reply.clone()), kind: reply.kind };
-        self.inner.send(piece, cx).await.is_ok()
+        self.inner.send(whole(reply), cx).await.is_ok()
     }
 
     async fn forward(&mut self, piece: ReplyPiece, cx: &Cx) -> Result<Receipt, DeliveryError> {
-        let (begins, ends) = match &piece {
-            ReplyPiece::Start { id, .. } => (Some(id.clone()), None),
-            ReplyPiece::Message { id, .. } => (Some(id.clone()), Some(id.clone())),
-            ReplyPiece::End { id, .. } => (None, Some(id.clone())),
-            ReplyPiece::Delta { .. } | ReplyPiece::Activity { .. } => (None, None),
-        };
         if !self.inner.streams() {
             return Ok(Receipt::Skipped);
         }
-        if let Some(id) = begins
-            && self.open.as_ref() != Some(&id)
-        {
-            // Stored before the first piece leaves (decisions.md 13.4); without the mark nothing may be shown.
-            if let Err(error) = self.journal.speaking(&id).await {
-                return Err(DeliveryError::Temporary(error.to_string()));
+        let piece = match self.left_to_send(piece) {
+            Some(piece) => piece,
+            None => return Ok(Receipt::Skipped),
+        };
+        let id = match &piece {
+            ReplyPiece::Start { id, .. } | ReplyPiece::Message { id, .. } if !self.announced.contains(id) => {
+                // Stored before the first piece leaves (decisions.md 13.4); without the mark nothing may be shown.
+                if let Err(error) = self.journal.speaking(id).await {
+                    return Err(DeliveryError::Temporary(error.to_string()));
+                }
+                self.announced.insert(id.clone());
+                id
             }
-            self.open = Some(id);
+            ReplyPiece::Start { id, .. }
+            | ReplyPiece::Delta { id, .. }
+            | ReplyPiece::End { id, .. }
+            | ReplyPiece::Message { id, .. } => id,
+            ReplyPiece::Activity { .. } => return self.inner.send(piece, cx).await,
+        };
+        if !self.announced.contains(id) {
+            // Its beginning was held back: it comes as a whole when its turn is stored.
+            return Ok(Receipt::Skipped);
         }
+        let ended = match &piece {
+            ReplyPiece::End { id, message, .. } | ReplyPiece::Message { id, message, .. } => {
+                Some((id.clone(), message.clone()))
+            }
+            _ => None,
+        };
         let receipt = self.inner.send(piece, cx).await?;
         failpoint::hit("C09");
-        if let Some(id) = ends {
-            self.open = None;
-            if receipt == Receipt::Delivered {
-                self.delivered.insert(id);
-            }
+        if let Some((id, message)) = ended
+            && receipt == Receipt::Delivered
+        {
+            self.delivered.insert(id, message);
         }
         Ok(receipt)
     }
+
+    /// What is left to send of a message that an earlier try has sent; where it came out another way, the new one follows as a whole.
+    fn left_to_send(&self, piece: ReplyPiece) -> Option<ReplyPiece> {
+        match piece {
+            ReplyPiece::Start { id, .. } | ReplyPiece::Delta { id, .. } if self.delivered.contains_key(&id) => None,
+            ReplyPiece::End { id, message, kind, .. } | ReplyPiece::Message { id, message, kind }
+                if self.delivered.contains_key(&id) =>
+            {
+                let same = self.delivered.get(&id).is_some_and(|had| *had == message);
+                (!same).then_some(ReplyPiece::Message { id, message, kind })
+            }
+            piece => Some(piece),
+        }
+    }
+}
+
+fn whole(reply: &StoredReply) -> ReplyPiece {
+    ReplyPiece::Message { id: reply.id.clone(), message: Box::new(reply.reply.clone()), kind: reply.kind }
 }
 
 impl ReplySink for TurnSink<'_> {
     fn streams(&self) -> bool {
-        self.inner.streams()
+        self.as_recorded.unwrap_or_else(|| self.inner.streams())
     }
     fn send<'a>(&'a mut self, piece: ReplyPiece, cx: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         // The many pieces of a text take the short way: only beginnings and ends concern the journal.
         match piece {
-            ReplyPiece::Delta { .. } if self.inner.streams() && !failpoint::is_set("C09") => self.inner.send(piece, cx),
+            ReplyPiece::Delta { ref id, .. }
+                if self.announced.contains(id)
+                    && !self.delivered.contains_key(id)
+                    && self.inner.streams()
+                    && !failpoint::is_set("C09") =>
+            {
+                self.inner.send(piece, cx)
+            }
             piece => Box::pin(self.forward(piece, cx)),
         }
     }

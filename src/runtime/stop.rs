@@ -86,7 +86,12 @@ pub(super) async fn carry_out(
     cut.agent.map(InputKind::Agent)
 }
 
-/// Whether an agent came to an end of its own before it was stopped.
+/// Whether an agent came to an end of its own before it was stopped. One of others that may have taken a message and did not say
+/// so has: it must not be told the same again.
 fn has_ended(status: &AgentStatus) -> bool {
-    matches!(status, AgentStatus::Finished | AgentStatus::AwaitingUser | AgentStatus::Yielded)
+    match status {
+        AgentStatus::Finished | AgentStatus::AwaitingUser | AgentStatus::Yielded => true,
+        AgentStatus::Failed { code, .. } => &**code == crate::agents::remote::UNKNOWN,
+        AgentStatus::Cancelled { .. } => false,
+    }
 }

@@ -1,78 +1,212 @@
-//! What a process inherits from one that died in the middle of a turn: replies that were half shown, and, when it was another
-//! version, what its effects had come to. Both are recorded in the turn that takes over, so that a replay tells the same.
+//! What a try of a turn inherits from one that broke off in the middle: replies that were half shown, and, when it was another version
+//! or asks for something else than was recorded, what its effects had come to.
+//!
+//! The part that is recorded is walked with exactly what the earlier try had: the same conversation, the same clock, the same way of
+//! speaking. What the interruption adds comes after it, and is recorded in the turn, so that a replay tells the same.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use segue_engine::{
     conversation::{ActionOutcome, EventKind, StepError, tracker},
     ids::{ActionName, ToolName},
+    time::Timestamp,
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 
 use super::{news::RecordedCall, recorded::Door, stop::Cut, turn::Inheritance};
 use crate::{
-    cx::Cx,
+    cx::{Cx, StepKey},
     effect::Effect,
-    store::{JournalRecord, TurnJournal},
+    store::{JournalRecord, SPEAKING, TurnJournal, TurnNumber},
     tools::ToolOutcome,
 };
 
-/// The step that records replies cut by a crash.
+/// The steps that record takeovers; each has a number of its own behind it.
+const TAKEOVER: &str = "takeover";
+/// The steps of what is walked after a takeover that decided nothing again; each has the number of its takeover behind it.
+const AGAIN: &str = "again";
+/// The step that records that the turn was given up.
+const GIVEN_UP: &str = "given_up";
+/// The step that recorded replies cut by a crash, in older records.
 const INTERRUPTED: &str = "interrupted";
-/// The step that records what another version's effects had come to.
+/// The step that recorded what another version's effects had come to, in older records.
 const UPGRADED: &str = "upgraded";
 /// The step that records where the turn was stopped.
 const CUT: &str = "cut";
 
-/// What the record of a dead process leaves to `build`.
-pub(super) fn inherit(build: u64, recorded: &[JournalRecord]) -> Inheritance {
-    // A turn that was taken over once already keeps what it inherited then.
-    let upgraded = remembered(recorded, UPGRADED);
-    let foreign = TurnJournal::is_foreign(build, recorded);
-    Inheritance {
-        interrupted: remembered(recorded, INTERRUPTED)
-            .unwrap_or_else(|| TurnJournal::spoken(recorded).cloned().collect()),
-        upgraded: upgraded.or_else(|| foreign.then(|| outcomes(recorded))),
-        cut: remembered(recorded, CUT).filter(|_| !foreign),
+/// One takeover of a turn.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Takeover {
+    /// The step under which it is recorded.
+    #[serde(skip)]
+    step: Arc<str>,
+    /// The first effect that the try before had not begun: what the takeover adds comes before it.
+    pub(super) before: u64,
+    /// Replies that had begun to be shown and are not known as a whole.
+    pub(super) interrupted: Vec<Arc<str>>,
+    /// Whether replies were shown in pieces until then.
+    pub(super) showed: bool,
+    /// Whether they are from then on.
+    pub(super) shows: bool,
+    /// What the effects had come to, where nothing is decided again (decisions.md 13.5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) upgraded: Option<Vec<EventKind>>,
+}
+
+/// What is left of a turn that is given up, and recorded with it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct GivenUp {
+    /// What its effects had come to, and the replies that were half shown.
+    pub(super) outcomes: Vec<EventKind>,
+    /// Whether something may have been done.
+    pub(super) acted: bool,
+}
+
+/// How a try of a turn comes to follow another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// Whoever asked for the other one is gone, and so may be its process.
+    Interruption,
+    /// The store did not take the other one; whoever asked still listens.
+    Failure,
+    /// The other one asked for something else than is recorded: nothing of the record is walked again.
+    Misfit,
+}
+
+/// What the records of earlier tries leave to one of `build`; `shows`: whether it shows replies in pieces.
+pub(super) fn inherit(
+    build: u64,
+    turn: TurnNumber,
+    recorded: &[JournalRecord],
+    shows: bool,
+    after: After,
+) -> Inheritance {
+    let mut takeovers = takeovers(recorded);
+    let root = root(turn, &takeovers);
+    let walked: Vec<&JournalRecord> = recorded.iter().filter(|record| effect_of(&root, record).is_some()).collect();
+    let told = |id: &Arc<str>| takeovers.iter().any(|takeover| takeover.interrupted.contains(id));
+    let spoken = recorded.iter().filter(|record| &*record.kind == SPEAKING && !told(&record.request));
+    let spoken: Vec<&JournalRecord> = spoken.collect();
+    let cut = recorded.iter().find(|record| &*record.kind == CUT && record.key == root.child(CUT));
+    let foreign = walked.iter().chain(&spoken).copied().chain(cut).any(|record| record.build != build);
+    let upgraded = (foreign || after == After::Misfit).then(|| outcomes(recorded));
+    // The words of an answer that is recorded are said again as they were.
+    let whole = |id: &str| walked.iter().any(|record| record.key.as_str() == id && record.outcome.is_some());
+    let last = walked.iter().filter_map(|record| effect_of(&root, record)).max();
+    let cut = cut.filter(|_| upgraded.is_none()).and_then(outcome);
+    let interrupted = spoken.iter().map(|record| record.request.clone());
+    let takeover = Takeover {
+        step: format!("{TAKEOVER}.{}", 1 + recorded.iter().filter(|record| &*record.kind == TAKEOVER).count()).into(),
+        before: last.filter(|_| upgraded.is_none()).map_or(0, |last| last + 1),
+        interrupted: interrupted.filter(|id| upgraded.is_some() || !whole(id)).collect(),
+        showed: takeovers.last().map_or(!spoken.is_empty(), |last| last.shows),
+        shows,
+        upgraded,
+    };
+    let began = !walked.is_empty() || !spoken.is_empty();
+    let adds = !takeover.interrupted.is_empty() || (began && takeover.showed != shows);
+    if takeover.upgraded.is_some() {
+        takeovers = vec![takeover];
+    } else if after == After::Interruption && adds {
+        takeovers.push(takeover);
     }
+    Inheritance { root: self::root(turn, &takeovers), takeovers, cut }
 }
 
 /// What a stored turn had inherited.
-pub(super) fn inherited(stored: &[JournalRecord]) -> Inheritance {
-    Inheritance {
-        interrupted: remembered(stored, INTERRUPTED).unwrap_or_default(),
-        upgraded: remembered(stored, UPGRADED),
-        cut: remembered(stored, CUT),
-    }
+pub(super) fn inherited(turn: TurnNumber, stored: &[JournalRecord]) -> Inheritance {
+    let takeovers = takeovers(stored);
+    let root = root(turn, &takeovers);
+    let cut = stored.iter().find(|record| &*record.kind == CUT && record.key == root.child(CUT));
+    Inheritance { cut: cut.and_then(outcome), root, takeovers }
+}
+
+/// What a try that is given up leaves, of all that the records tell.
+pub(super) fn given_up(recorded: &[JournalRecord]) -> GivenUp {
+    let outcomes = outcomes(recorded);
+    let failed = |event: &EventKind| match event {
+        EventKind::ToolExecuted { status, .. } => &**status == "failed",
+        EventKind::ActionFailed { error, .. } => !error.may_have_run,
+        EventKind::ActionExecutionRejected { .. } => true,
+        _ => false,
+    };
+    let acted = !outcomes.iter().all(failed);
+    let shown = TurnJournal::spoken(recorded).map(ToString::to_string);
+    let interrupted = shown.map(|reply_id| EventKind::ReplyInterrupted { reply_id });
+    GivenUp { acted, outcomes: interrupted.chain(outcomes).collect() }
+}
+
+/// What was recorded of a turn that was given up.
+pub(super) fn was_given_up(stored: &[JournalRecord]) -> Option<GivenUp> {
+    stored.iter().find(|record| &*record.kind == GIVEN_UP).and_then(outcome)
+}
+
+/// The record of a turn that is given up. It is stored with the turn and never before: a turn that was not given up after all has none.
+pub(super) fn record(turn: TurnNumber, given_up: &GivenUp, at: Timestamp, build: u64) -> JournalRecord {
+    let outcome = serde_json::to_string(given_up).unwrap_or_else(|_| "null".into());
+    let key = StepKey::new(turn.0.to_string()).child(GIVEN_UP);
+    JournalRecord { key, kind: GIVEN_UP.into(), request: "".into(), outcome: Some(outcome.into()), at, build }
 }
 
 /// Records where the turn is stopped.
 pub(super) async fn note_cut(cut: &Cut, door: &Door, cx: &Cx) {
-    keep(CUT, cut, door, &cx.sheltered()).await;
+    keep(&cx.key.child(CUT), CUT, cut, door, &cx.sheltered()).await;
 }
 
-/// Records what is inherited; only a turn that inherits anything has such steps. As when it was recorded, a replay moves the
-/// turn's clock to the time of the takeover here.
-pub(super) async fn note(inheritance: &Inheritance, door: &Door, cx: &Cx) {
-    // Boxed: hardly any turn is inherited.
-    if !inheritance.interrupted.is_empty() {
-        Box::pin(keep(INTERRUPTED, &inheritance.interrupted, door, cx)).await;
-    }
-    if let Some(outcomes) = &inheritance.upgraded {
-        Box::pin(keep(UPGRADED, outcomes, door, cx)).await;
+impl Takeover {
+    /// Records it; the turn's clock moves on to its time, in a replay too.
+    pub(super) async fn note(&self, turn: TurnNumber, door: &Door, cx: &Cx) {
+        let key = StepKey::new(turn.0.to_string()).child(&self.step);
+        keep(&key, TAKEOVER, self, door, cx).await;
     }
 }
 
-async fn keep<T: Serialize>(kind: &str, what: &T, door: &Door, cx: &Cx) {
-    let cx = cx.step(kind);
+async fn keep<T: Serialize>(key: &StepKey, kind: &str, what: &T, door: &Door, cx: &Cx) {
+    let cx = Cx { key: key.clone(), ..cx.clone() };
     if let Ok(None) = door.begin::<Json>(&cx, kind, Effect::Read, "").await {
         let _ = door.finish(&cx, what).await;
     }
 }
 
-fn remembered<T: DeserializeOwned>(records: &[JournalRecord], kind: &str) -> Option<T> {
-    let record = records.iter().find(|record| &*record.kind == kind)?;
+/// The takeovers that count, oldest first: after one that decided nothing again, those before it are over.
+fn takeovers(recorded: &[JournalRecord]) -> Vec<Takeover> {
+    let mut found: Vec<(u64, Takeover)> = Vec::new();
+    for record in recorded {
+        // Older records have one of each kind, at the beginning of the turn.
+        let takeover = match &*record.kind {
+            TAKEOVER => outcome::<Takeover>(record),
+            INTERRUPTED => outcome(record).map(|interrupted| Takeover { interrupted, ..Takeover::default() }),
+            UPGRADED => outcome(record).map(|outcomes| Takeover { upgraded: Some(outcomes), ..Takeover::default() }),
+            _ => None,
+        };
+        let step: Arc<str> = record.key.as_str().rsplit('/').next().unwrap_or_default().into();
+        let number = step.rsplit('.').next().and_then(|number| number.parse().ok()).unwrap_or(0);
+        found.extend(takeover.map(|takeover| (number, Takeover { step, ..takeover })));
+    }
+    // Of the older ones the replies came first.
+    found.sort_by_key(|(number, takeover)| (*number, takeover.upgraded.is_some()));
+    let last = found.iter().rposition(|(number, takeover)| *number > 0 && takeover.upgraded.is_some());
+    found.drain(..last.unwrap_or(0));
+    found.into_iter().map(|(_, takeover)| takeover).collect()
+}
+
+/// Where the keys of the turn's steps begin. What is walked after a takeover that decided nothing again has keys of its own, so that no
+/// record of before answers it.
+fn root(turn: TurnNumber, takeovers: &[Takeover]) -> StepKey {
+    let root = StepKey::new(turn.0.to_string());
+    let again = takeovers.first().filter(|takeover| takeover.upgraded.is_some());
+    let number = again.and_then(|takeover| takeover.step.strip_prefix(TAKEOVER)?.strip_prefix('.'));
+    number.map_or_else(|| root.clone(), |number| root.child(format_args!("{AGAIN}.{number}")))
+}
+
+/// The effect that a record belongs to; `None` for those that stand beside the walk, and for those of another beginning.
+fn effect_of(root: &StepKey, record: &JournalRecord) -> Option<u64> {
+    let key = record.key.as_str().strip_prefix(root.as_str())?.strip_prefix('/')?;
+    key.split('/').next()?.parse().ok()
+}
+
+fn outcome<T: DeserializeOwned>(record: &JournalRecord) -> Option<T> {
     serde_json::from_str(record.outcome.as_deref()?).ok()
 }
 

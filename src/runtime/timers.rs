@@ -5,7 +5,11 @@
 //! time of each conversation, written in the transaction of the turn that changed it. So reminders survive a restart, and of
 //! several processes on one store only one fires each.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use futures::future::{BoxFuture, join_all, ready};
 use segue_engine::{
@@ -16,7 +20,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-use super::{Assistant, Incoming, ReceiveError, Report};
+use super::{Assistant, Incoming, Origin, ReceiveError, Report};
 use crate::{
     conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
     cx::Cx,
@@ -72,6 +76,8 @@ impl Assistant {
         id: MessageId,
         sink: Box<dyn ReplySink>,
     ) -> Result<Report, ReceiveError> {
+        // A flow that somebody asks for is a message as any other.
+        let origin = if matches!(trigger.what, TriggerKind::Request(_)) { Origin::Caller(None) } else { Origin::Own };
         let text = match &trigger.what {
             TriggerKind::Intent(intent) => format!("EXTERNAL: {intent}"),
             TriggerKind::Flow(flow) | TriggerKind::Request(flow) => format!("EXTERNAL: start flow {flow}"),
@@ -81,7 +87,7 @@ impl Assistant {
         };
         let metadata = Map::from_iter([(KEY.to_owned(), serde_json::to_value(trigger).unwrap_or(Json::Null))]);
         let message = UserMessage { text: text.into(), message_id: id, input_channel: CHANNEL.into(), metadata };
-        self.take(Incoming { conversation, message, tenant: "".into(), account: "".into() }, sink).await
+        self.take(Incoming { conversation, message, tenant: "".into(), account: "".into() }, sink, origin).await
     }
 
     /// Whether somebody may ask for a flow as the conversation stands.
@@ -111,47 +117,97 @@ impl Assistant {
     /// Fires every reminder that is due, and tells when the next one is.
     ///
     /// # Errors
-    /// [`StoreError`] when the store cannot say what is due. A reminder that cannot be fired is logged and tried again later.
+    /// [`StoreError`] when the store cannot say what is due. A reminder that cannot be fired is logged and tried again after a pause
+    /// that doubles with each failure; those of other conversations do not wait for it.
     pub async fn fire_due(&self, outlet: &Outlet<'_>) -> Result<Option<Timestamp>, StoreError> {
         loop {
-            let waiting = self.store().timers(limits::TIMERS_AT_ONCE).await?;
+            let held = self.0.timers_held.at(self.clock().elapsed());
+            let waiting = self.store().timers(limits::TIMERS_AT_ONCE.saturating_add(held.len())).await?;
             let now = self.clock().now();
             let next = waiting.iter().map(|(_, due)| *due).find(|due| *due > now);
-            let due = waiting.into_iter().filter(|(_, due)| *due <= now);
-            let fired: usize = join_all(due.map(|(id, _)| self.fire(id, now, outlet))).await.into_iter().sum();
-            if fired == 0 {
+            let due = waiting.into_iter().filter(|(id, due)| *due <= now && !held.contains(id));
+            let fired =
+                join_all(due.take(limits::TIMERS_AT_ONCE).map(|(id, _)| self.fire_or_hold(id, now, outlet))).await;
+            if fired.into_iter().all(|moved| !moved) {
                 return Ok(next);
             }
         }
     }
 
+    /// Fires what is due in one conversation. Whether anything changed: a reminder was fired, or the conversation is held back.
+    async fn fire_or_hold(&self, id: ConversationId, now: Timestamp, outlet: &Outlet<'_>) -> bool {
+        match self.fire(&id, now, outlet).await {
+            Ok(fired) => {
+                self.0.timers_held.release(&id);
+                fired > 0
+            }
+            Err(problem) => {
+                let pause = self.0.timers_held.hold(&id, self.clock().elapsed());
+                let (code, pause) = (problem.code, pause.as_secs());
+                tracing::warn!(conversation = %id, code, "{}; it is tried again in {pause} s", problem.what);
+                true
+            }
+        }
+    }
+
     /// Fires what is due in one conversation; how many reminders.
-    async fn fire(&self, id: ConversationId, now: Timestamp, outlet: &Outlet<'_>) -> usize {
-        let (due, channel) = match self.conversation(&id).await {
-            Ok(conversation) => {
-                let due: Vec<Reminder> =
-                    conversation.reminders.iter().take_while(|one| one.due <= now).cloned().collect();
-                (due, conversation.latest_message.map_or_else(|| "".into(), |message| message.input_channel))
-            }
-            Err(error) => {
-                tracing::warn!(conversation = %id, code = error.code(), "a due reminder cannot be read: {error}");
-                return 0;
-            }
-        };
+    async fn fire(&self, id: &ConversationId, now: Timestamp, outlet: &Outlet<'_>) -> Result<usize, Problem> {
+        let conversation = self
+            .conversation(id)
+            .await
+            .map_err(|error| Problem { code: error.code(), what: format!("a due reminder cannot be read: {error}") })?;
+        let due: Vec<Reminder> = conversation.reminders.iter().take_while(|one| one.due <= now).cloned().collect();
+        let channel = conversation.latest_message.map_or_else(|| "".into(), |message| message.input_channel);
         let mut fired = 0;
         for reminder in due {
             // One setting of a reminder is one message: a second process, or a second try, finds it done.
             let key = MessageId::from(format!("reminder/{}", reminder.set));
-            let sink = outlet(&id, &channel);
-            match self.trigger(id.clone(), Trigger::of(&reminder), key, sink).await {
-                Ok(report) => fired += usize::from(!report.repeated),
-                Err(error) => {
-                    tracing::warn!(conversation = %id, code = error.code(), "reminder `{}` waits: {error}", reminder.name);
-                    break;
-                }
-            }
+            let sink = outlet(id, &channel);
+            let report = self.trigger(id.clone(), Trigger::of(&reminder), key, sink).await.map_err(|error| {
+                Problem { code: error.code(), what: format!("reminder `{}` waits: {error}", reminder.name) }
+            })?;
+            fired += usize::from(!report.repeated);
         }
-        fired
+        Ok(fired)
+    }
+}
+
+/// Why the reminders of a conversation could not be fired.
+struct Problem {
+    code: &'static str,
+    what: String,
+}
+
+/// Conversations for which something failed, such as firing a reminder: they are left alone for a while, so that others get their turn.
+#[derive(Default)]
+pub(super) struct HeldBack(Mutex<HashMap<ConversationId, Hold>>);
+
+#[derive(Clone, Copy)]
+struct Hold {
+    until: Duration,
+    pause: Duration,
+}
+
+impl HeldBack {
+    fn all(&self) -> MutexGuard<'_, HashMap<ConversationId, Hold>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Those that are held back at a time. One that was not tried again long after its pause has no reminder any more.
+    pub(super) fn at(&self, elapsed: Duration) -> HashSet<ConversationId> {
+        let mut all = self.all();
+        all.retain(|_, hold| hold.until.saturating_add(limits::TIMER_BACKOFF_MOST) > elapsed);
+        all.iter().filter(|(_, hold)| hold.until > elapsed).map(|(id, _)| id.clone()).collect()
+    }
+    /// Holds a conversation back once more; how long.
+    pub(super) fn hold(&self, id: &ConversationId, elapsed: Duration) -> Duration {
+        let mut all = self.all();
+        let earlier = all.get(id).map(|hold| hold.pause);
+        let pause = earlier.map_or(limits::TIMER_BACKOFF, |pause| (pause * 2).min(limits::TIMER_BACKOFF_MOST));
+        all.insert(id.clone(), Hold { until: elapsed.saturating_add(pause), pause });
+        pause
+    }
+    pub(super) fn release(&self, id: &ConversationId) {
+        self.all().remove(id);
     }
 }
 
@@ -159,4 +215,30 @@ impl Assistant {
 fn until(now: Timestamp, next: Option<Timestamp>) -> Duration {
     let micros = next.and_then(|next| u64::try_from(next.since(now)).ok());
     micros.map_or(limits::TIMER_PACE, Duration::from_micros).min(limits::TIMER_PACE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_after_a_failure_doubles_up_to_its_limit_and_begins_anew_after_a_success() {
+        let (held, id) = (HeldBack::default(), ConversationId::from("c"));
+        let mut now = Duration::ZERO;
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            let pause = held.hold(&id, now);
+            assert!(held.at(now).contains(&id));
+            now += pause;
+            assert!(held.at(now).is_empty());
+            pauses.push(pause);
+        }
+        assert_eq!(pauses.first(), Some(&limits::TIMER_BACKOFF));
+        assert_eq!(pauses.get(1), Some(&(limits::TIMER_BACKOFF * 2)));
+        assert_eq!(pauses.last(), Some(&limits::TIMER_BACKOFF_MOST));
+        held.release(&id);
+        assert_eq!(held.hold(&id, now), limits::TIMER_BACKOFF);
+        // One that is not tried any more is forgotten.
+        assert!(held.at(now + 2 * limits::TIMER_BACKOFF_MOST).is_empty() && held.all().is_empty());
+    }
 }

@@ -3,19 +3,31 @@
 //! Nothing here stores or loads: the caller brought the conversation and takes away what happened. Every effect goes through
 //! the recorded door, so running this again with the same record gives the same events (`replay.rs`).
 
-use std::sync::Arc;
-
 use segue_engine::{
     conversation::{Conversation, Event, EventKind, EventPlace},
     dialogue::{self, Advance, Input, InputKind, Next, Reason},
 };
 
-use super::{actions::Past, hash, parts::Parts, recorded::Door, replies::TurnSink, stop, timers, wording};
+use super::{
+    actions::Past,
+    hash,
+    parts::Parts,
+    recorded::Door,
+    replies::TurnSink,
+    stop,
+    takeover::{self, Takeover},
+    timers, wording,
+};
 use crate::{
-    cx::Cx,
+    cx::{Cx, StepKey},
     limits,
     store::{Inbound, StoredReply, TurnNumber},
 };
+
+/// What is said of a turn that is given up, where some of it may have been done.
+const GIVEN_UP: &str = "utter_turn_given_up";
+/// The same where nothing was.
+const FAILED: &str = "utter_internal_error_rasa";
 
 /// What one turn left behind.
 #[derive(Default)]
@@ -32,15 +44,21 @@ pub(super) struct Walked {
     pub(super) failures: Vec<(String, String)>,
 }
 
-/// What an earlier process left of a turn that is taken over.
-#[derive(Default)]
+/// What an earlier try left of a turn.
 pub(super) struct Inheritance {
-    /// Replies that it had begun to show.
-    pub(super) interrupted: Vec<Arc<str>>,
-    /// What its effects had come to, when it was another version: then nothing is decided again (decisions.md 13.5).
-    pub(super) upgraded: Option<Vec<EventKind>>,
+    /// Where the keys of its steps begin.
+    pub(super) root: StepKey,
+    /// What was added to it each time it was taken over, oldest first.
+    pub(super) takeovers: Vec<Takeover>,
     /// Where it was stopped, if it was.
     pub(super) cut: Option<Box<stop::Cut>>,
+}
+
+impl Inheritance {
+    /// That of a turn that nobody has tried.
+    pub(super) fn none(turn: TurnNumber) -> Self {
+        Self { root: StepKey::new(turn.0.to_string()), takeovers: Vec::new(), cut: None }
+    }
 }
 
 /// Walks one turn.
@@ -53,17 +71,23 @@ pub(super) async fn walk(
     sink: &mut TurnSink<'_>,
     cx: &Cx,
 ) -> Walked {
+    // Idempotency keys are made with it.
+    let cx = &Cx { seed: inbound.seed, ..cx.clone() };
     let mut walked = Walked::default();
-    for reply_id in inheritance.interrupted {
-        let kind = EventKind::ReplyInterrupted { reply_id: reply_id.to_string() };
-        let event = Event { at: inbound.at, kind, place: EventPlace::default() };
-        conversation.apply(&event);
-        walked.events.push(event);
-    }
+    let Inheritance { takeovers, cut, .. } = inheritance;
+    // As in the earlier try, up to where it came.
+    sink.speak_as_recorded(takeovers.first().map(|first| first.showed));
+    let mut takeovers = takeovers.into_iter().peekable();
+    let mut upgraded = None;
     let past = Past::default();
-    let (mut upgraded, cut) = (inheritance.upgraded, inheritance.cut);
     let mut kind = timers::first_input(inbound);
     for effect in 0.. {
+        while let Some(takeover) = takeovers.next_if(|takeover| takeover.before <= effect) {
+            // Boxed: hardly any turn is taken over.
+            Box::pin(walked.take_over(&takeover, conversation, (number, inbound), (effect, door), cx)).await;
+            sink.speak_as_recorded(Some(takeover.shows));
+            upgraded = takeover.upgraded.or(upgraded);
+        }
         let at = if effect == 0 { inbound.at } else { crate::clock::Clock::now(&*door.clock) };
         let input = Input { at, seed: hash::nth(inbound.seed, effect), kind };
         // Words are chosen before anybody hears them, so what happened is told again with the words that were chosen.
@@ -106,12 +130,31 @@ pub(super) async fn walk(
             }
         };
     }
+    // Those of a turn that ended where it was stopped, before they came.
+    for takeover in takeovers {
+        Box::pin(walked.take_over(&takeover, conversation, (number, inbound), (takeover.before, door), cx)).await;
+    }
     if let Some(used) = door.meter.used() {
         let at = crate::clock::Clock::now(&*door.clock);
         let event = Event { at, kind: EventKind::ModelsUsed(used), place: EventPlace::default() };
         conversation.apply(&event);
         walked.events.push(event);
     }
+    walked
+}
+
+/// Ends a turn that was tried too often: one message, and nothing is performed.
+pub(super) fn give_up(
+    parts: &Parts,
+    conversation: &mut Conversation,
+    (number, inbound): (TurnNumber, &Inbound),
+    given_up: takeover::GivenUp,
+) -> Walked {
+    let input = Input { at: inbound.at, seed: hash::nth(inbound.seed, 0), kind: timers::first_input(inbound) };
+    let response = if given_up.acted { GIVEN_UP } else { FAILED };
+    let advance = dialogue::give_up(&parts.project, conversation, input, given_up.outcomes, response);
+    let mut walked = Walked { why: advance.why, ..Walked::default() };
+    walked.take(number, advance.events);
     walked
 }
 
@@ -128,6 +171,29 @@ fn wants_words(event: &Event) -> bool {
 }
 
 impl Walked {
+    /// Adds what a takeover adds to the turn.
+    async fn take_over(
+        &mut self,
+        takeover: &Takeover,
+        conversation: &mut Conversation,
+        (number, inbound): (TurnNumber, &Inbound),
+        (effect, door): (u64, &Door),
+        cx: &Cx,
+    ) {
+        takeover.note(number, door, cx).await;
+        let at = if effect == 0 { inbound.at } else { crate::clock::Clock::now(&*door.clock) };
+        for reply_id in &takeover.interrupted {
+            // What was walked again has said it as a whole.
+            if self.replies.iter().any(|reply| reply.id == *reply_id) {
+                continue;
+            }
+            let kind = EventKind::ReplyInterrupted { reply_id: reply_id.to_string() };
+            let event = Event { at, kind, place: EventPlace::default() };
+            conversation.apply(&event);
+            self.events.push(event);
+        }
+    }
+
     /// Takes events, and the replies among them.
     fn take(&mut self, number: TurnNumber, mut events: Vec<Event>) {
         self.replies.extend(StoredReply::told(number, self.replies.len(), &events));

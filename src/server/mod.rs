@@ -1,22 +1,27 @@
 //! The porch: one HTTP server for all channels.
 //!
 //! Entry: [`router`] puts the routes together, for this server or for another one that embeds it; [`serve`] runs it until it
-//! is told to stop, and lets running turns end. Never: no route reads a body without a limit, no route is served off
-//! loopback that would need a token and has none.
+//! is told to stop, and lets running turns end. Never: no route reads a body without a limit, of a web page that no channel allows,
+//! or of a caller who lacks the proof that its channel asks for; no channel is served off loopback without such a proof, unless
+//! the operator insists ([`guarded`]).
 
 mod bridge;
+mod connections;
 mod health;
+mod requests;
 
 use std::{
-    future::{Future, IntoFuture},
+    future::Future,
     net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
-use axum::{Router, routing::get};
+use axum::Router;
 use tokio::net::TcpListener;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use self::bridge::{Bridge, Check, no_check};
+pub use self::connections::ConnectionLimits;
 #[cfg(feature = "mcp")]
 use crate::channels::mcp::{self, Desk};
 use crate::{
@@ -50,14 +55,24 @@ pub enum ServeError {
     Unguarded(IpAddr),
     /// The assistant would be an MCP server for everybody.
     #[error(
-        "the MCP server would be open to everybody who reaches {0}: set a token with `--auth-token`, or `mcp: {{auth_token: …}}` in credentials.yml, or leave `--host` away"
+        "the MCP server would be open to everybody who reaches {0}: set a token with `--auth-token`, or `mcp: {{auth_token: …}}` in credentials.yml, or leave `--host` away, or say `--insecure`"
     )]
     OpenDesk(IpAddr),
     /// The assistant would be an agent for everybody.
     #[error(
-        "`a2a_server` would let everybody who reaches {0} talk to the assistant: set `auth: {{token: ${{…}}}}` or `auth: {{jwt: …}}` there"
+        "`a2a_server` would let everybody who reaches {0} talk to the assistant: set `auth: {{token: ${{…}}}}` or `auth: {{jwt: …}}` there, or say `--insecure`"
     )]
     Open(IpAddr),
+    /// A channel would be open to everybody.
+    #[error(
+        "the channel `{channel}` would be open to everybody who reaches {host}: set `auth_token: ${{…}}` or `jwt: …` under `{channel}:` in credentials.yml, or leave `--host` away, or say `--insecure`"
+    )]
+    OpenChannel {
+        /// The channel.
+        channel: String,
+        /// Where it would listen.
+        host: IpAddr,
+    },
     /// The address cannot be had.
     #[error("cannot listen on {address}: {problem}; choose another port with `--port`")]
     Address {
@@ -76,17 +91,34 @@ impl ServeError {
             Self::Address { .. } => "V0102",
             Self::OpenDesk(_) => "V0104",
             Self::Open(_) => "V0103",
+            Self::OpenChannel { .. } => "V0105",
         }
     }
 }
 
-/// All routes: `/health`, and each channel below `/webhooks/<name>`.
+/// Looks whether channels ask their callers for something before the network reaches them.
+///
+/// # Errors
+/// [`ServeError::OpenChannel`]: one does not, and `host` is no address of this machine alone.
+pub fn guarded(channels: &[Arc<dyn Channel>], host: IpAddr) -> Result<(), ServeError> {
+    match channels.iter().find(|channel| !host.is_loopback() && !channel.is_guarded()) {
+        Some(open) => Err(ServeError::OpenChannel { channel: open.name().to_owned(), host }),
+        None => Ok(()),
+    }
+}
+
+/// All routes: `/livez`, `/readyz` and `/health`, and each channel below `/webhooks/<name>`.
 pub fn router(assistant: &Assistant, channels: &[Arc<dyn Channel>]) -> Router {
-    let mut router = Router::new().route("/health", get(health::answer)).with_state(assistant.clone());
+    let mut router = health::routes(assistant);
     for channel in channels {
         let name = channel.name();
         let service = channel.service(Inbox::new(assistant.clone(), name));
-        router = router.nest_service(&format!("/webhooks/{name}"), bridge::Bridge::new(service, assistant.clock()));
+        let (channel, clock) = (channel.clone(), assistant.clock().clone());
+        let check: Check = Arc::new(move |mut head| {
+            let (channel, clock) = (channel.clone(), clock.clone());
+            Box::pin(async move { channel.check(&mut head, &clock).await.map(|()| head) })
+        });
+        router = router.nest_service(&format!("/webhooks/{name}"), Bridge::new(service, check, assistant.clock()));
     }
     // A panic in a route is one failed request; turns are tasks of their own and do not reach this.
     router.layer(CatchPanicLayer::new())
@@ -98,16 +130,26 @@ pub fn router(assistant: &Assistant, channels: &[Arc<dyn Channel>]) -> Router {
 /// [`ServeError::OpenDesk`]: the network reaches it, and no token is asked for.
 #[cfg(feature = "mcp")]
 pub fn with_desk(router: Router, desk: &Desk, assistant: &Assistant, host: IpAddr) -> Result<Router, ServeError> {
-    if !host.is_loopback() && !desk.is_guarded() {
+    if !host.is_loopback() && !desk.is_guarded() && !desk.is_insecure() {
         return Err(ServeError::OpenDesk(host));
     }
-    let service = bridge::Bridge::new(desk.service(), assistant.clock());
+    let guard = desk.clone();
+    let check: Check = Arc::new(move |mut head| {
+        let guard = guard.clone();
+        Box::pin(async move { guard.check(&mut head).await.map(|()| head) })
+    });
+    let service = Bridge::new(desk.service(), check, assistant.clock());
     Ok(router.route_service(mcp::PATH, service).layer(CatchPanicLayer::new()))
 }
 
 /// Adds the routes of an assistant that is offered to other agents.
 pub fn offered(router: Router, agent: &A2aAgent, assistant: &Assistant) -> Router {
-    let service = bridge::Bridge::new(agent.service(), assistant.clock());
+    let guard = agent.clone();
+    let check: Check = Arc::new(move |mut head| {
+        let guard = guard.clone();
+        Box::pin(async move { guard.check(&mut head).await.map(|()| head) })
+    });
+    let service = Bridge::new(agent.service(), check, assistant.clock());
     let add = |router: Router, path: &&str| router.route_service(path, service.clone());
     channels::a2a::PATHS.iter().fold(router, add).layer(CatchPanicLayer::new())
 }
@@ -118,7 +160,7 @@ pub fn reports(router: Router, assistant: &Assistant) -> Router {
     if !reporters.into_iter().any(|remote| remote.push_notification_url.is_some()) {
         return router;
     }
-    let service = bridge::Bridge::new(channels::a2a::reports::service(assistant), assistant.clock());
+    let service = Bridge::new(channels::a2a::reports::service(assistant), no_check(), assistant.clock());
     router.route_service(&format!("{}/{{*rest}}", crate::a2a::REPORTS), service).layer(CatchPanicLayer::new())
 }
 
@@ -138,23 +180,35 @@ pub async fn listen(settings: &Settings) -> Result<TcpListener, ServeError> {
 }
 
 /// Serves until `stop` completes; then takes no more connections, lets requests and turns under way end within
-/// [`limits::DRAIN`], and closes the assistant.
+/// [`limits::DRAIN`], and closes the assistant. Requests of web pages that no channel allows, and those under names that are not
+/// ours, are refused on every route, before their bodies are read. Connections are limited as `server` of the project's
+/// endpoints.yml says.
 ///
 /// # Errors
-/// The listener broke.
+/// None today: what fails with one connection concerns that one alone, and a process without files takes the next connection when it
+/// has some again.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
     assistant: &Assistant,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
+    let router = requests::checked(router, assistant.project(), listener.local_addr()?.ip());
     let clock = assistant.clock().clone();
     let (stopped, mut told) = tokio::sync::watch::channel(false);
+    let closing = assistant.clone();
     let stop = async move {
         stop.await;
+        closing.begin_closing();
         let _ = stopped.send(true);
     };
-    let serving = axum::serve(listener, router).with_graceful_shutdown(stop).into_future();
+    let def = &assistant.project().endpoints.server;
+    let usual = ConnectionLimits::default();
+    let limits = ConnectionLimits {
+        total: def.connections.unwrap_or(usual.total),
+        per_address: def.connections_per_address.unwrap_or(usual.per_address),
+    };
+    let serving = connections::serve(listener, router, limits, clock.clone(), stop);
     let drained = async {
         // An error says that the server itself has ended: then `serving` is ready and wins.
         if told.wait_for(|stopped| *stopped).await.is_err() {
@@ -162,12 +216,12 @@ pub async fn serve(
         }
         clock.sleep(clock.deadline(limits::DRAIN)).await;
     };
-    let outcome = tokio::select! {
-        outcome = serving => outcome,
-        () = drained => Ok(()),
-    };
+    tokio::select! {
+        () = serving => {}
+        () = drained => {}
+    }
     assistant.close(limits::DRAIN).await;
-    outcome
+    Ok(())
 }
 
 /// Completes when the process is asked to end: Ctrl-C, and SIGTERM where there is one.

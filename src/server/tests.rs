@@ -23,6 +23,17 @@ async fn a_taken_port_is_named_with_its_cure() {
     assert!(error.to_string().contains("--port") && error.code() == "V0102", "{error}");
 }
 
+#[test]
+fn a_channel_that_asks_for_nothing_is_refused_off_loopback() {
+    let rest =
+        |settings| -> Vec<Arc<dyn Channel>> { vec![Arc::new(channels::Rest::from_settings(&settings).unwrap())] };
+    let (open, closed) = (rest(serde_json::json!({})), rest(serde_json::json!({"auth_token": "t"})));
+    let (far, near) = ("0.0.0.0".parse().unwrap(), "127.0.0.1".parse().unwrap());
+    let refused = guarded(&open, far).unwrap_err();
+    assert!(refused.code() == "V0105" && refused.to_string().contains("--insecure"), "{refused}");
+    assert!(guarded(&open, near).is_ok() && guarded(&closed, far).is_ok());
+}
+
 #[tokio::test]
 async fn an_agent_for_everybody_is_refused_off_loopback() {
     let open = |host: &str| Settings { open_agent: true, ..settings(host, false, false) };

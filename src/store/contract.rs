@@ -16,7 +16,8 @@ use segue_engine::{
 use serde_json::json;
 
 use super::{
-    Accepted, Batch, Body, Inbound, JournalRecord, Store, StoreError, StoredEvents, StoredReply, TurnNumber, Version,
+    Accepted, Batch, Body, Inbound, JournalRecord, OpenTurn, Store, StoreError, StoredEvents, StoredReply, Trouble,
+    TurnNumber, Version,
 };
 use crate::{cx::StepKey, limits};
 
@@ -31,6 +32,10 @@ pub async fn check(make: impl Fn() -> Arc<dyn Store>) {
     version_guard(&*make()).await;
     a_refused_batch_leaves_nothing(&*make()).await;
     journal_of_a_running_turn(&*make()).await;
+    an_intent_is_written_once(&*make()).await;
+    a_turn_is_stored_once(&*make()).await;
+    a_store_that_is_asked_whether_it_writes(&*make()).await;
+    one_turn_of_many(&*make()).await;
     sweep_at_start(&*make()).await;
     outbox(&*make()).await;
     what_the_channel_has_does_not_wait(&*make()).await;
@@ -41,7 +46,10 @@ pub async fn check(make: impl Fn() -> Arc<dyn Store>) {
     snapshots(&*make()).await;
     turns_and_lists(&*make()).await;
     erase(&*make()).await;
+    private(&*make()).await;
     expire(&*make()).await;
+    a_wrong_clock_does_not_stop_the_expiry(&*make()).await;
+    what_an_operator_has_to_look_at(&*make()).await;
     crowd(make()).await;
 }
 
@@ -147,14 +155,23 @@ async fn imported(store: &dyn Store) {
 }
 
 async fn forgotten_duplicates(store: &dyn Store) {
-    let week = i64::try_from(limits::DUPLICATE_MEMORY.as_secs()).unwrap();
-    talk(store, "c", "m", 10).await;
-    assert!(matches!(store.accept(message("c", "m", 10 + week)).await.unwrap(), Accepted::Answered(..)));
-    assert_eq!(store.accept(message("c", "m", 11 + week)).await.unwrap(), Accepted::New(TurnNumber(2)));
+    let long = i64::try_from(limits::DUPLICATE_MEMORY.as_secs()).unwrap();
+    talk(store, "d", "m", 10).await;
+    // Whoever asks without sending it again is told the same.
+    for (at, known) in [(10 + long, true), (12 + long, false)] {
+        store.expire(Timestamp::from_micros(at * 1_000_000)).await.unwrap();
+        assert_eq!(store.answered(&"d".into(), &"m".into()).await.unwrap().is_some(), known, "{at}");
+        let again = store.accept(message("d", "m", at)).await.unwrap();
+        assert_eq!(matches!(again, Accepted::Answered(..)), known, "{at}");
+    }
+    // The record may still be there.
+    talk(store, "e", "m", 10).await;
+    assert!(matches!(store.accept(message("e", "m", 10 + long)).await.unwrap(), Accepted::Answered(..)));
+    assert_eq!(store.accept(message("e", "m", 11 + long)).await.unwrap(), Accepted::New(TurnNumber(2)));
     // One that is not answered is never forgotten.
-    let late = message("c", "m", 20 + 3 * week);
+    let late = message("e", "m", 20 + 3 * long);
     assert_eq!(store.accept(late).await.unwrap(), Accepted::Running(TurnNumber(2)));
-    assert_eq!(store.turns(&"c".into()).await.unwrap()[0].inbound, message("c", "m", 10));
+    assert_eq!(store.turns(&"e".into()).await.unwrap()[0].inbound, message("e", "m", 10));
 }
 
 async fn version_guard(store: &dyn Store) {
@@ -211,15 +228,11 @@ async fn journal_of_a_running_turn(store: &dyn Store) {
     let turn = TurnNumber(1);
     store.journal(&id, turn, vec![record("b", Some("1")), record("a", None)]).await.unwrap();
     store.journal(&id, turn, vec![record("a", Some("2"))]).await.unwrap();
-    store.journal(&id, turn, vec![record("b", None), record("c", None)]).await.unwrap();
+    store.journal(&id, turn, vec![record("c", None)]).await.unwrap();
     let open = store.unfinished(&id).await.unwrap();
     let mut journal = open[0].journal.clone();
     journal.sort_by(|a, b| a.key.cmp(&b.key));
-    assert_eq!(
-        journal,
-        [record("a", Some("2")), record("b", Some("1")), record("c", None)],
-        "no intent over an outcome"
-    );
+    assert_eq!(journal, [record("a", Some("2")), record("b", Some("1")), record("c", None)]);
     let inbound = message("c", "m", 1);
     let last = Batch { journal: vec![record("c", Some("3")), record("d", Some("4"))], ..batch(&inbound, turn) };
     store.append(&id, Version(0), last).await.unwrap();
@@ -227,6 +240,81 @@ async fn journal_of_a_running_turn(store: &dyn Store) {
     journal.sort_by(|a, b| a.key.cmp(&b.key));
     let expected = [("a", "2"), ("b", "1"), ("c", "3"), ("d", "4")].map(|(key, outcome)| record(key, Some(outcome)));
     assert_eq!(journal, expected);
+}
+
+/// Whoever else runs the same turn must not perform the same step.
+async fn an_intent_is_written_once(store: &dyn Store) {
+    let id = ConversationId::from("c");
+    store.accept(message("c", "m", 1)).await.unwrap();
+    store.accept(message("d", "m", 1)).await.unwrap();
+    let turn = TurnNumber(1);
+    let mark = || JournalRecord { kind: "speaking".into(), ..record("speaking/r0", None) };
+    store.journal(&id, turn, vec![record("a", Some("1")), record("b", None)]).await.unwrap();
+    store.journal(&id, turn, vec![mark()]).await.unwrap();
+    for (again, key) in [(vec![record("b", None)], "b"), (vec![record("c", Some("1")), record("a", None)], "a")] {
+        let refused = store.journal(&id, turn, again).await.unwrap_err();
+        assert!(matches!(&refused, StoreError::AlreadyBegun { turn: 1, key: of } if of.as_str() == key), "{refused}");
+        assert_eq!(store.unfinished(&id).await.unwrap()[0].journal.len(), 3, "nothing of the call is stored");
+    }
+    store.journal(&id, turn, vec![record("b", Some("2")), mark()]).await.unwrap();
+    store.journal(&id, turn, vec![record("b", Some("2")), record("c", None)]).await.unwrap();
+    let other = JournalRecord { build: 1, ..record("b", None) };
+    store.journal(&id, turn, vec![other]).await.unwrap();
+    store.journal(&"d".into(), turn, vec![record("b", None)]).await.unwrap();
+    // A turn that is over begins nothing any more; what had begun may tell its outcome.
+    store.append(&id, Version(0), batch(&message("c", "m", 1), turn)).await.unwrap();
+    let refused = store.journal(&id, turn, vec![record("d", None)]).await.unwrap_err();
+    assert!(matches!(refused, StoreError::NotAccepted { turn: 1, .. }), "{refused}");
+    store.journal(&id, turn, vec![record("c", Some("3"))]).await.unwrap();
+    assert!(store.turns(&id).await.unwrap()[0].journal.contains(&record("c", Some("3"))));
+}
+
+async fn a_turn_is_stored_once(store: &dyn Store) {
+    let (id, inbound) = (ConversationId::from("c"), message("c", "m", 1));
+    store.accept(inbound.clone()).await.unwrap();
+    store.append(&id, Version(0), batch(&inbound, TurnNumber(1))).await.unwrap();
+    let refused = store.append(&id, Version(1), batch(&inbound, TurnNumber(1))).await.unwrap_err();
+    assert!(matches!(refused, StoreError::NotAccepted { turn: 1, .. }), "{refused}");
+    assert_eq!(store.load(&id).await.unwrap().version, Version(1));
+}
+
+async fn a_store_that_is_asked_whether_it_writes(store: &dyn Store) {
+    talk(store, "c", "m1", 1).await;
+    store.ping().await.unwrap();
+    store.ping().await.unwrap();
+    store.close().await.unwrap();
+    store.ping().await.unwrap();
+    talk(store, "c", "m2", 2).await;
+    assert_eq!(store.conversations(9).await.unwrap(), ["c"]);
+}
+
+async fn one_turn_of_many(store: &dyn Store) {
+    let id = ConversationId::from("c");
+    assert_eq!(store.replies_of(&id, TurnNumber(1)).await.unwrap(), None, "there is no such conversation");
+    // Two messages without an id, and two of one id on two channels: only the number tells them apart.
+    for (n, message_id, channel) in [(1, "", "rest"), (2, "", "rest"), (3, "m", "rest"), (4, "m", "other")] {
+        let mut inbound = message("c", message_id, n);
+        inbound.message.input_channel = channel.into();
+        assert_eq!(store.accept(inbound).await.unwrap(), Accepted::New(TurnNumber(n as u64)));
+    }
+    for (version, turn) in [(0, 1), (1, 3)] {
+        store.append(&id, Version(version), batch(&message("c", "", 1), TurnNumber(turn))).await.unwrap();
+    }
+    for (turn, reply) in [(1, Some("c-1")), (2, None), (3, Some("c-3")), (4, None), (5, None)] {
+        let replies = store.replies_of(&id, TurnNumber(turn)).await.unwrap();
+        assert_eq!(replies.as_deref().map(ids), reply.map(|id| vec![id]), "{turn}");
+    }
+    store.journal(&id, TurnNumber(2), vec![record("a", None)]).await.unwrap();
+    let open = async |from, to| {
+        let open = store.open_turns(&id, TurnNumber(from)..TurnNumber(to)).await.unwrap();
+        open.iter().map(|open| (open.turn.0, open.inbound.at, open.journal.len())).collect::<Vec<_>>()
+    };
+    let at = |second: i64| Timestamp::from_micros(second * 1_000_000);
+    assert_eq!(open(0, u64::MAX).await, [(2, at(2), 1), (4, at(4), 0)], "oldest first");
+    assert_eq!((open(0, 4).await, open(4, 5).await), (vec![(2, at(2), 1)], vec![(4, at(4), 0)]));
+    assert_eq!((open(1, 2).await, open(3, 4).await), (vec![], vec![]));
+    let all = store.unfinished(&id).await.unwrap();
+    assert_eq!(all, store.open_turns(&id, TurnNumber(0)..TurnNumber(u64::MAX)).await.unwrap());
 }
 
 async fn sweep_at_start(store: &dyn Store) {
@@ -245,10 +333,8 @@ async fn sweep_at_start(store: &dyn Store) {
     assert_eq!(store.unfinished(&"a".into()).await.unwrap(), []);
     assert_eq!(store.unfinished(&"nobody".into()).await.unwrap(), []);
     // A reply that never left is a reason too.
-    talk(store, "c", "m2", 2).await;
-    let mut waiting = store.waiting().await.unwrap();
-    waiting.sort();
-    assert_eq!(waiting, ["b", "c"]);
+    talk(store, "c", "m2", 4).await;
+    assert_eq!(store.waiting().await.unwrap(), ["c", "b"], "those that were active last come first");
 }
 
 async fn outbox(store: &dyn Store) {
@@ -330,6 +416,7 @@ async fn coalesced(store: &dyn Store) {
             panic!("{text}")
         };
         assert_eq!((number, ids(&replies)), (TurnNumber(turn), vec!["c-2"]));
+        assert_eq!(store.replies_of(&id, number).await.unwrap(), Some(replies));
     }
     assert_eq!(store.unfinished(&id).await.unwrap().len(), 1);
 }
@@ -425,6 +512,32 @@ async fn erase(store: &dyn Store) {
     assert_eq!(store.unfinished(&id).await.unwrap()[0].journal, []);
 }
 
+async fn private(store: &dyn Store) {
+    let (id, at) = (ConversationId::from("c"), |second: i64| Timestamp::from_micros(second * 1_000_000));
+    let of = async |name: &str| store.private(&id, name).await.unwrap();
+    talk(store, "c", "m1", 1).await;
+    talk(store, "d", "m1", 1).await;
+    assert_eq!(of("a").await, None);
+    for text in ["first", "second"] {
+        store.keep_private(&id, "a", Some(text.to_owned()), at(1)).await.unwrap();
+        store.keep_private(&id, "b", Some(text.to_owned()), at(1)).await.unwrap();
+    }
+    assert_eq!((of("a").await.as_deref(), of("b").await.as_deref()), (Some("second"), Some("second")));
+    assert_eq!(store.private(&"d".into(), "a").await.unwrap(), None, "each conversation has its own");
+    store.keep_private(&id, "a", None, at(2)).await.unwrap();
+    assert_eq!((of("a").await, of("b").await.as_deref()), (None, Some("second")));
+    let month = i64::try_from(limits::JOURNAL_RETENTION.as_secs()).unwrap();
+    store.keep_private(&id, "a", Some("new".to_owned()), at(month)).await.unwrap();
+    store.expire(at(month + 50)).await.unwrap();
+    assert_eq!((of("a").await.as_deref(), of("b").await), (Some("new"), None));
+    store.erase(&id).await.unwrap();
+    talk(store, "c", "m1", 1).await;
+    assert_eq!(of("a").await, None, "it went with its conversation");
+    // Of a conversation that is not there nothing is kept.
+    store.keep_private(&"nobody".into(), "a", Some("x".to_owned()), at(1)).await.unwrap();
+    assert!(!store.conversations(9).await.unwrap().contains(&"nobody".into()));
+}
+
 async fn timers(store: &dyn Store) {
     let at = |second: i64| Timestamp::from_micros(second * 1_000_000);
     let set = async |id: &str, version: u64, timer: Option<Option<Timestamp>>| {
@@ -475,6 +588,40 @@ async fn expire(store: &dyn Store) {
     assert_eq!(store.unfinished(&id).await.unwrap()[0].journal.len(), 1, "what is not finished never expires");
     assert_eq!(store.accept(message("c", "m1", 0)).await.unwrap(), Accepted::New(TurnNumber(4)));
     assert_eq!(store.expire(now).await.unwrap(), 0);
+}
+
+async fn a_wrong_clock_does_not_stop_the_expiry(store: &dyn Store) {
+    let month = i64::try_from(limits::JOURNAL_RETENTION.as_secs()).unwrap();
+    let id = ConversationId::from("c");
+    for (n, at) in [(1, 0), (2, 100 * month), (3, 10), (4, month)] {
+        let inbound = message("c", &format!("m{n}"), at);
+        store.accept(inbound.clone()).await.unwrap();
+        let traced = Batch { trace: Some("{}".to_owned()), ..batch(&inbound, TurnNumber(n)) };
+        store.append(&id, Version(n - 1), traced).await.unwrap();
+    }
+    store.expire(Timestamp::from_micros((month + 50) * 1_000_000)).await.unwrap();
+    let turns = store.turns(&id).await.unwrap();
+    let traced = [0, 2, 3].map(|turn: usize| turns[turn].trace.is_some());
+    assert_eq!(traced, [false, false, true], "what was written after a time in the future goes too");
+}
+
+async fn what_an_operator_has_to_look_at(store: &dyn Store) {
+    talk(store, "fine", "m1", 1).await;
+    store.delivered(&"fine".into(), vec!["fine-1".into()]).await.unwrap();
+    assert_eq!(store.troubles().await.unwrap(), []);
+    talk(store, "b", "m1", 1).await;
+    store.accept(message("b", "m2", 2)).await.unwrap();
+    store.accept(message("a", "m1", 3)).await.unwrap();
+    let tried = JournalRecord { kind: "attempts".into(), ..record("2/attempts", Some("3")) };
+    store.journal(&"b".into(), TurnNumber(2), vec![tried]).await.unwrap();
+    let open = |turn, second: i64, attempts| OpenTurn {
+        turn: TurnNumber(turn),
+        at: Timestamp::from_micros(second * 1_000_000),
+        attempts,
+    };
+    let trouble = |id: &str, open, undelivered| Trouble { conversation: id.into(), open, undelivered, damage: None };
+    let expected = [trouble("a", vec![open(1, 3, 1)], 0), trouble("b", vec![open(2, 2, 3)], 1)];
+    assert_eq!(store.troubles().await.unwrap(), expected);
 }
 
 async fn crowd(store: Arc<dyn Store>) {

@@ -9,6 +9,8 @@
 //! * What has a recorded outcome never leaves again. A `write` whose intent has no outcome never leaves again either: it is
 //!   [`Begun::Unknown`]. An `idempotent` one leaves again, with the same key.
 //! * A request that changed is an error, never a silent second run.
+//! * All tries of a turn in one process share one journal: an outcome that could not be stored is known to the next one, and is
+//!   stored before anything else.
 
 use std::{
     collections::HashMap,
@@ -71,6 +73,13 @@ pub trait Journal: Send + Sync {
         Standing::Open
     }
 
+    /// What is recorded of the step at `key`, whatever it asked for: its outcome, or the intent of a step that may have happened.
+    /// Whoever would need a server to know what to ask for looks here first: after a crash the server may be away.
+    fn recorded(&self, key: &StepKey) -> Option<JournalRecord> {
+        let _ = key;
+        None
+    }
+
     /// Records the outcome, JSON text, of an effect that began. *Cancellation*: the outcome may be lost; the step is then as
     /// after a crash.
     ///
@@ -91,13 +100,16 @@ pub trait Journal: Send + Sync {
 }
 
 /// The kind of the mark that [`Journal::speaking`] leaves.
-pub(super) const SPEAKING: &str = "speaking";
+pub(crate) const SPEAKING: &str = "speaking";
 
 /// The mark of a reply.
 pub(super) fn speaking(reply_id: &str, at: Timestamp, build: u64) -> JournalRecord {
     let key = StepKey::root().child(SPEAKING).child(reply_id);
     JournalRecord { key, kind: SPEAKING.into(), request: reply_id.into(), outcome: None, at, build }
 }
+
+/// The kind of the record that counts how often a turn was tried.
+pub(super) const ATTEMPTS: &str = "attempts";
 
 /// The kind of a list of tools that a model is offered. It matters once an answer to the offer is recorded, and travels with that.
 pub(crate) const OFFERED: &str = "tools";
@@ -121,6 +133,8 @@ struct State {
     /// Outcomes that are not durable yet, in order. They leave the list when a write that carried them has succeeded, so that
     /// two writes under way at once both carry them, whichever arrives first.
     pending: Vec<JournalRecord>,
+    /// Why the present try cannot go on: nothing more begins in it.
+    halted: Option<StoreError>,
 }
 
 struct Known {
@@ -141,12 +155,14 @@ impl TurnJournal {
         recorded: Vec<JournalRecord>,
     ) -> Self {
         let known = recorded.into_iter().map(|record| (record.key.clone(), Known { record, effect: None })).collect();
-        Self { store, conversation, turn, build, clock, state: Mutex::new(State { known, pending: Vec::new() }) }
+        let state = State { known, ..State::default() };
+        Self { store, conversation, turn, build, clock, state: Mutex::new(state) }
     }
 
-    /// Whether any of `recorded` comes from another build, so that the turn must not be replayed (decisions.md 13.5).
-    pub fn is_foreign(build: u64, recorded: &[JournalRecord]) -> bool {
-        recorded.iter().any(|record| record.build != build)
+    /// How often the turn of `recorded` was tried, as far as that tells: one that is found open was tried once at least.
+    pub fn attempts(recorded: &[JournalRecord]) -> u32 {
+        let count = recorded.iter().find(|record| &*record.kind == ATTEMPTS);
+        count.and_then(|record| record.outcome.as_deref()?.parse().ok()).unwrap_or(1)
     }
 
     /// The replies of `recorded` that had begun to be shown.
@@ -154,9 +170,37 @@ impl TurnJournal {
         recorded.iter().filter(|record| &*record.kind == SPEAKING).map(|record| &record.request)
     }
 
-    /// Takes the outcomes that are not durable yet, for the batch of the turn. Call it once nothing is under way.
-    pub fn take_pending(&self) -> Vec<JournalRecord> {
-        std::mem::take(&mut self.lock().pending)
+    /// The outcomes that are not durable yet, for the batch of the turn. They stay, for the batch may fail. Call it once nothing is
+    /// under way.
+    pub fn pending(&self) -> Vec<JournalRecord> {
+        self.lock().pending.clone()
+    }
+
+    /// The latest record of each step, stored or not, in the order of their keys.
+    pub fn records(&self) -> Vec<JournalRecord> {
+        let mut records: Vec<_> = self.lock().known.values().map(|known| known.record.clone()).collect();
+        records.sort_by(|one, other| one.key.cmp(&other.key));
+        records
+    }
+
+    /// Counts that the turn is tried for the `number`th time, from 1, together with the outcomes that are not durable yet; durable
+    /// when it returns. The first time needs no count.
+    ///
+    /// # Errors
+    /// Those of [`Store::journal`]: then the turn must not be tried.
+    pub async fn count(&self, number: u32) -> Result<(), StoreError> {
+        let key = StepKey::new(self.turn.0.to_string()).child(ATTEMPTS);
+        let mut record = self.record(&key, ATTEMPTS, "");
+        record.outcome = Some(number.to_string().into());
+        self.flush(Some(record.clone())).await?;
+        self.lock().known.insert(key, Known { record, effect: None });
+        self.begin_again();
+        Ok(())
+    }
+
+    /// Another try begins: what halted the one before does not concern it.
+    pub fn begin_again(&self) {
+        self.lock().halted = None;
     }
 
     fn record(&self, key: &StepKey, kind: &str, request: &str) -> JournalRecord {
@@ -186,7 +230,21 @@ impl TurnJournal {
         Ok(())
     }
 
+    /// After an error of the store, or a record that does not fit, nothing more begins in this try: what would come of it is not
+    /// what the turn does when it is tried again. What is under way still finishes.
+    fn halt<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(error) = &done {
+            self.lock().halted.get_or_insert_with(|| error.clone());
+        }
+        done
+    }
+
+    fn may_begin(&self) -> Result<(), StoreError> {
+        self.lock().halted.clone().map_or(Ok(()), Err)
+    }
+
     async fn begin_step(&self, key: &StepKey, kind: &str, effect: Effect, request: &str) -> Result<Begun, StoreError> {
+        self.may_begin()?;
         let record = self.record(key, kind, request);
         let again = match self.recall(&record, effect)? {
             Recalled::Answer(begun) => return Ok(begun),
@@ -198,7 +256,7 @@ impl TurnJournal {
         }
         // The intent of a step that is done again is durable already; what led to it may not be.
         if let Err(error) = self.flush((!again).then_some(record)).await {
-            if !again {
+            if !again && !matches!(error, StoreError::AlreadyBegun { .. }) {
                 // Whoever asked may ask again: the intent must not count as written.
                 self.lock().known.remove(key);
             }
@@ -252,6 +310,7 @@ impl TurnJournal {
     }
 
     async fn mark(&self, reply_id: &str) -> Result<(), StoreError> {
+        self.may_begin()?;
         let record = speaking(reply_id, self.clock.now(), self.build);
         if self.lock().known.contains_key(&record.key) {
             return Ok(());
@@ -301,7 +360,7 @@ impl Journal for TurnJournal {
         effect: Effect,
         request: &'a str,
     ) -> BoxFuture<'a, Result<Begun, StoreError>> {
-        Box::pin(self.begin_step(key, kind, effect, request))
+        Box::pin(async move { self.halt(self.begin_step(key, kind, effect, request).await) })
     }
 
     fn standing(&self, key: &StepKey, _: &str, _: &str) -> Standing {
@@ -310,13 +369,21 @@ impl Journal for TurnJournal {
         if done { Standing::Done } else { Standing::Open }
     }
 
+    fn recorded(&self, key: &StepKey) -> Option<JournalRecord> {
+        let state = self.lock();
+        let known = state.known.get(key)?;
+        // What began in this process and may be repeated is no more in doubt than its caller says.
+        let may_have_happened = matches!(known.effect, None | Some(Effect::Write));
+        (known.record.outcome.is_some() || may_have_happened).then(|| known.record.clone())
+    }
+
     fn finish<'a>(
         &'a self,
         key: &'a StepKey,
         outcome: Arc<str>,
         at: Timestamp,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.finish_step(key, outcome, at))
+        Box::pin(async move { self.halt(self.finish_step(key, outcome, at).await) })
     }
 
     fn speaking<'a>(&'a self, reply_id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {

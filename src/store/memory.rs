@@ -9,6 +9,7 @@ mod talk;
 use std::{
     collections::{HashMap, VecDeque},
     hash::{BuildHasher, RandomState},
+    ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -96,8 +97,12 @@ impl MemoryStore {
         records: Vec<JournalRecord>,
     ) -> Result<(), StoreError> {
         let mut shard = self.shard(id);
-        let talk = shard.get_mut(id).filter(|talk| turn.0 <= talk.turns);
+        let intends = records.iter().any(JournalRecord::is_intent);
+        let talk = shard.get_mut(id).filter(|talk| turn.0 <= talk.turns && (!intends || talk.is_open(turn)));
         let talk = talk.ok_or_else(|| not_accepted(id, turn))?;
+        if let Some(again) = records.iter().find(|record| record.is_intent() && talk.has_begun(turn, record)) {
+            return Err(StoreError::AlreadyBegun { turn: turn.0, key: again.key.clone() });
+        }
         talk.record(turn, records);
         drop(shard);
         self.forget_oldest(id, turn);
@@ -184,7 +189,21 @@ impl Store for MemoryStore {
         now(self.append_now(id, after, batch))
     }
     fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
-        now(self.read(id, |talk| talk.unfinished(id)))
+        now(self.read(id, |talk| talk.open_turns(id, &(TurnNumber(0)..TurnNumber(u64::MAX)))))
+    }
+    fn open_turns<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turns: Range<TurnNumber>,
+    ) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
+        now(self.read(id, |talk| talk.open_turns(id, &turns)))
+    }
+    fn replies_of<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turn: TurnNumber,
+    ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
+        now(self.read(id, |talk| talk.replies_of(id, turn)))
     }
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
         now(Ok(self.list(Talk::is_waiting).into_iter().map(|(_, id)| id).collect()))
@@ -263,6 +282,28 @@ impl Store for MemoryStore {
         hash: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<str>>, StoreError>> {
         now(self.read(id, |talk| Ok(talk.body(hash))))
+    }
+    fn keep_private<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        name: &'a str,
+        text: Option<String>,
+        at: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        if let Some(talk) = self.shard(id).get_mut(id) {
+            talk.keep_private(name, text, at);
+        }
+        now(Ok(()))
+    }
+    fn private<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, StoreError>> {
+        now(self.read(id, |talk| Ok(talk.private(name))))
+    }
+    fn ping(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        now(Ok(()))
     }
 }
 

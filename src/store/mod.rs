@@ -14,7 +14,7 @@ mod replay;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use futures::future::BoxFuture;
 use segue_engine::{
@@ -24,12 +24,12 @@ use segue_engine::{
 };
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::journal::OFFERED;
+pub(crate) use self::journal::{OFFERED, SPEAKING};
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
 pub use self::{
     journal::{Begun, Journal, Standing, TurnJournal},
-    location::{Location, open},
+    location::{Location, backup, open, view},
     memory::MemoryStore,
     replay::ReplayJournal,
 };
@@ -170,7 +170,7 @@ pub struct Body {
 pub struct JournalRecord {
     /// The step.
     pub key: StepKey,
-    /// What it does: `llm`, `tools`, `tool`, `action`, `speaking`, `input`.
+    /// What it does: `llm`, `tools`, `tool`, `action`, `speaking`, `input`, `takeover`, `attempts`.
     pub kind: Arc<str>,
     /// Hash of the request; a replay with another one is an error.
     pub request: Arc<str>,
@@ -180,6 +180,13 @@ pub struct JournalRecord {
     pub at: Timestamp,
     /// Hash of engine version and project; a turn is replayed only by the build that began it.
     pub build: u64,
+}
+
+impl JournalRecord {
+    /// Whether it says that an effect is about to leave: it has no outcome, and is no mark of a reply.
+    pub(crate) fn is_intent(&self) -> bool {
+        self.outcome.is_none() && *self.kind != *journal::SPEAKING
+    }
 }
 
 /// Adds records to those of the same turn: the latest of each step, but an intent never replaces an outcome.
@@ -211,6 +218,37 @@ pub struct Unfinished {
     pub journal: Vec<JournalRecord>,
 }
 
+/// A conversation that an operator may have to look at.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Trouble {
+    /// Whose.
+    pub conversation: ConversationId,
+    /// Its turns whose messages were accepted and are not answered, oldest first.
+    pub open: Vec<OpenTurn>,
+    /// Replies that were stored and not delivered.
+    pub undelivered: usize,
+    /// Why its record cannot be read.
+    pub damage: Option<String>,
+}
+
+/// A turn that is not finished.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OpenTurn {
+    /// Its number.
+    pub turn: TurnNumber,
+    /// When its message was accepted.
+    pub at: Timestamp,
+    /// How often it was tried, as [`Unfinished::attempts`] says.
+    pub attempts: u32,
+}
+
+impl Unfinished {
+    /// How often it was tried, as far as is known; at most [`limits::TURN_ATTEMPTS`](crate::limits::TURN_ATTEMPTS).
+    pub fn attempts(&self) -> u32 {
+        TurnJournal::attempts(&self.journal)
+    }
+}
+
 /// A turn as stored, for traces and replays.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredTurn {
@@ -239,6 +277,12 @@ pub struct StoredEvents {
     pub events: Vec<Event>,
 }
 
+/// A conversation's name as a message may show it: callers choose it, and it must neither move a cursor nor begin a line.
+fn plain(id: &ConversationId) -> String {
+    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    id.as_str().chars().map(shown).collect()
+}
+
 /// Why the store did not do it.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
@@ -251,7 +295,7 @@ pub enum StoreError {
         found: Version,
     },
     /// A record of this conversation cannot be read; others are not affected.
-    #[error("the record of conversation {conversation} is damaged: {reason}")]
+    #[error("the record of conversation {} is damaged: {reason}", plain(conversation))]
     Damaged {
         /// Whose.
         conversation: ConversationId,
@@ -269,13 +313,35 @@ pub enum StoreError {
         /// What we know.
         known: u32,
     },
-    /// The turn is not known: its message was never accepted, or the conversation was erased meanwhile.
-    #[error("turn {turn} of conversation {conversation} was never accepted, or the conversation was erased meanwhile")]
+    /// The turn is not open: its message was never accepted, or is answered already, or the conversation was erased meanwhile.
+    #[error(
+        "turn {turn} of conversation {} is not open: it was answered already, or never accepted, or the conversation was erased meanwhile",
+        plain(conversation)
+    )]
     NotAccepted {
         /// Whose.
         conversation: ConversationId,
         /// Which.
         turn: u64,
+    },
+    /// Another process writes to the store.
+    #[error(
+        "the store {path} is in use by another process{}: stop that process, or name another file",
+        pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
+    )]
+    InUse {
+        /// The file.
+        path: String,
+        /// The process that has it, where it could be read.
+        pid: Option<u32>,
+    },
+    /// The intent of a step is stored already: another run of the same turn may be performing it.
+    #[error("step `{key}` of turn {turn} has begun already: it is not performed a second time")]
+    AlreadyBegun {
+        /// The turn.
+        turn: u64,
+        /// The step.
+        key: StepKey,
     },
     /// A step asks for something else than its record says: the turn must not go on.
     #[error("step `{key}` asks for something else than what was recorded for it: {recorded} then, {found} now")]
@@ -317,9 +383,16 @@ impl StoreError {
             Self::TooNew { .. } => "S0104",
             Self::NotAccepted { .. } => "S0105",
             Self::Unsupported { .. } => "S0106",
+            Self::InUse { .. } => "S0107",
+            Self::AlreadyBegun { .. } => "S0108",
             Self::RequestChanged { .. } => "S0201",
             Self::NotRecorded { .. } => "S0202",
         }
+    }
+
+    /// Whether the same may succeed later without anything being changed.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::Conflict { .. } | Self::AlreadyBegun { .. })
     }
 
     /// A record that cannot be read.
@@ -335,8 +408,9 @@ pub trait Store: Send + Sync {
     fn accept(&self, inbound: Inbound) -> BoxFuture<'_, Result<Accepted, StoreError>>;
     /// The conversation; empty when nothing is known of it.
     fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Stored, StoreError>>;
-    /// Writes records of a running turn. Durable when it returns. The latest record of a step replaces the earlier, but
-    /// an intent never replaces an outcome.
+    /// Writes records of a running turn. Durable when it returns. The latest record of a step replaces the earlier. An intent
+    /// (a record without an outcome, but for the marks of replies) is written once for each step and build, and only while the turn is
+    /// open: otherwise nothing of the call is stored, and the answer is [`StoreError::AlreadyBegun`] or [`StoreError::NotAccepted`].
     fn journal<'a>(
         &'a self,
         id: &'a ConversationId,
@@ -344,7 +418,8 @@ pub trait Store: Send + Sync {
         records: Vec<JournalRecord>,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
     /// Writes a turn: events, replies, journal, snapshot, and the mark that its message is answered; all or nothing, and only
-    /// if the version is still `after`. Replies wait in the outbox, but for those of [`Batch::delivered`], of which no receipt comes.
+    /// if the version is still `after` and the turn is open. Replies wait in the outbox, but for those of [`Batch::delivered`], of
+    /// which no receipt comes.
     /// *Cancellation*: the write goes on; read the version to know.
     fn append<'a>(
         &'a self,
@@ -354,7 +429,30 @@ pub trait Store: Send + Sync {
     ) -> BoxFuture<'a, Result<Version, StoreError>>;
     /// Messages accepted and not answered, oldest first.
     fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>>;
-    /// Conversations that have unfinished messages or undelivered replies, for the sweep at start.
+    /// The same for the turns with these numbers alone; where there are none, its cost does not grow with the conversation.
+    fn open_turns<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turns: Range<TurnNumber>,
+    ) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
+        Box::pin(async move {
+            let mut open = self.unfinished(id).await?;
+            open.retain(|one| turns.contains(&one.turn));
+            Ok(open)
+        })
+    }
+    /// The replies of a turn; `None` while it is open, and where there is no such turn.
+    fn replies_of<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turn: TurnNumber,
+    ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
+        Box::pin(async move {
+            let turns = self.turns(id).await?;
+            Ok(turns.into_iter().find(|stored| stored.turn == turn).map(|stored| stored.replies))
+        })
+    }
+    /// Conversations that have unfinished messages or undelivered replies, those that were active last first; for the sweep at start.
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>>;
     /// Conversations whose earliest reminder is due first, with that time; at most `limit`, the earliest first.
     fn timers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<(ConversationId, Timestamp)>, StoreError>>;
@@ -411,7 +509,66 @@ pub trait Store: Send + Sync {
         id: &'a ConversationId,
         message: &'a MessageId,
     ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>>;
+    /// Conversations that an operator may have to look at, by name. Reads every conversation; a store that lists only so many looks at those.
+    fn troubles(&self) -> BoxFuture<'_, Result<Vec<Trouble>, StoreError>> {
+        Box::pin(async move {
+            let mut ids = self.waiting().await?;
+            ids.extend(self.conversations(usize::MAX).await?);
+            ids.sort_unstable();
+            ids.dedup();
+            let mut found = Vec::new();
+            for conversation in ids {
+                let read = async {
+                    self.load(&conversation).await?;
+                    let open = self.unfinished(&conversation).await?.into_iter();
+                    let open =
+                        open.map(|open| OpenTurn { turn: open.turn, at: open.inbound.at, attempts: open.attempts() });
+                    let open: Vec<OpenTurn> = open.collect();
+                    Ok((open, self.undelivered(&conversation).await?.len()))
+                };
+                let (open, undelivered, damage) = match read.await {
+                    Ok((open, undelivered)) => (open, undelivered, None),
+                    Err(StoreError::Damaged { reason, .. }) => (Vec::new(), 0, Some(reason)),
+                    Err(error) => return Err(error),
+                };
+                if !open.is_empty() || undelivered > 0 || damage.is_some() {
+                    found.push(Trouble { conversation, open, undelivered, damage });
+                }
+            }
+            Ok(found)
+        })
+    }
+    /// Whether messages can be stored, found out by one small write that goes the way of all others; for checks of readiness.
+    /// A store that keeps what it has in files also looks whether they are still there. Unless a store says more, it reads.
+    fn ping(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async { self.conversations(1).await.map(drop) })
+    }
+    /// Stores what waits for company and brings side files into one, for a clean end of the process. Writing stays possible.
+    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
     /// A text that some batch stored under this hash.
     fn body<'a>(&'a self, id: &'a ConversationId, hash: &'a str)
     -> BoxFuture<'a, Result<Option<Arc<str>>, StoreError>>;
+    /// Keeps a text beside a conversation under a name, or removes it: what must stand in no event, snapshot or trace, such as the
+    /// credentials of a caller. It goes with its conversation, and [`expire`](Self::expire) removes what was kept a retention ago.
+    /// A store that keeps no such texts says so by an error: then they are lost when the process ends.
+    fn keep_private<'a>(
+        &'a self,
+        _id: &'a ConversationId,
+        _name: &'a str,
+        _text: Option<String>,
+        _at: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let refused = StoreError::Unavailable("this store keeps no private texts".to_owned());
+        Box::pin(std::future::ready(Err(refused)))
+    }
+    /// The private text of a name, where there is one.
+    fn private<'a>(
+        &'a self,
+        _id: &'a ConversationId,
+        _name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, StoreError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 }

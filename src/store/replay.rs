@@ -10,7 +10,7 @@ use segue_engine::time::Timestamp;
 
 use super::{
     Begun, Journal, JournalRecord, Standing, StoreError,
-    journal::{SPEAKING, answer},
+    journal::{ATTEMPTS, SPEAKING, answer},
 };
 use crate::{cx::StepKey, effect::Effect};
 
@@ -34,7 +34,7 @@ impl ReplayJournal {
         let mut unused: Vec<StepKey> = self
             .records
             .values()
-            .filter(|record| &*record.kind != SPEAKING && !asked.contains(&record.key))
+            .filter(|record| !matches!(&*record.kind, SPEAKING | ATTEMPTS) && !asked.contains(&record.key))
             .map(|record| record.key.clone())
             .collect();
         unused.sort();

@@ -1,21 +1,25 @@
 //! A store in one SQLite file.
 //!
 //! One thread writes for all conversations: it takes everything that waits, commits it in one transaction and only then answers
-//! everybody. Reading goes through connections of its own and never waits for the writer. Several processes may open one
-//! file; each writer then waits for the other's transaction.
+//! everybody. Reading goes through connections of its own and never waits for the writer. One store writes to a file at a
+//! time ([`owner`]); others may read it meanwhile.
 //!
 //! Texts are encoded by whoever calls, not by the writer, which is the one thing that all share.
 
+mod backup;
 mod crowd;
 mod heads;
 mod maintain;
 mod marks;
+mod owner;
 mod packed;
 mod read;
 mod schema;
 mod writer;
 
 use std::{
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -39,17 +43,18 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::{
     marks::Marks,
+    owner::Owner,
     writer::{Appended, Done, Job, Seen, Work},
 };
 use super::{
-    Accepted, Batch, Inbound, JournalRecord, Store, StoreError, Stored, StoredEvents, StoredReply, StoredTurn,
-    TurnNumber, Unfinished, Version, inbox,
+    Accepted, Batch, Inbound, JournalRecord, Store, StoreError, Stored, StoredEvents, StoredReply, StoredTurn, Trouble,
+    TurnNumber, Unfinished, Version, inbox, journal::SPEAKING,
 };
 use crate::{failpoint, limits};
 
 /// A store in one SQLite file. Dropping it ends the writer after what waits is committed.
 pub struct SqliteStore {
-    /// `None` only while it is dropped.
+    /// `None` while it is dropped, and where the store is for reading only.
     jobs: Option<mpsc::Sender<Job>>,
     writer: Option<JoinHandle<()>>,
     readers: Arc<Readers>,
@@ -58,6 +63,8 @@ pub struct SqliteStore {
     marks: Option<Marks>,
     /// The file of marks, of this process and of earlier ones.
     marked: Arc<Path>,
+    /// The right to write; given back when the writer has ended. None where the store is for reading only.
+    owner: Option<Owner>,
 }
 
 /// Deliveries that are not stored yet. They ride with the next transaction, or with one of their own after
@@ -96,39 +103,102 @@ impl Receipts {
     }
 }
 
+/// Whether a file is a database of another program.
+pub(super) fn is_foreign(path: &Path) -> bool {
+    schema::is_foreign(path)
+}
+
 /// Connections for reading.
 struct Readers {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
-    /// Bounds how many read at once.
-    places: Semaphore,
+    /// Bounds how many read at once, and with that how many are idle.
+    places: Arc<Semaphore>,
 }
 
 impl SqliteStore {
-    /// Opens a file, and makes it and the folders above it where they are missing. `full` forces every commit to the disk. Blocks
-    /// on the file system.
+    /// Opens a file, and makes it and the folders above it where they are missing. `full` forces every commit to the disk. The file
+    /// belongs to this store until it is dropped. Blocks on the file system.
     ///
     /// # Errors
+    /// [`StoreError::InUse`] for a file that another store writes to, in this process or in another one;
     /// [`StoreError::TooNew`] for a file of a later version, [`StoreError::Unsupported`] for a file of another program,
     /// [`StoreError::Unavailable`] when it cannot be opened or written.
     pub fn open(path: &Path, full: bool) -> Result<Self, StoreError> {
+        let unavailable = |of: &Path, e: std::io::Error| StoreError::Unavailable(format!("{}: {e}", of.display()));
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder)
-                .map_err(|e| StoreError::Unavailable(format!("{}: {e}", folder.display())))?;
+            std::fs::create_dir_all(folder).map_err(|e| unavailable(folder, e))?;
         }
+        // Before SQLite makes it, which would let others read it.
+        owner::make(path).map_err(|e| unavailable(path, e))?;
+        let owner = Owner::take(path)?;
+        Self::opened(path, full, Some(owner))
+    }
+
+    fn opened(path: &Path, full: bool, mut owner: Option<Owner>) -> Result<Self, StoreError> {
         let connection = schema::open_writer(path, full)?;
-        let (jobs, waiting) = mpsc::channel(limits::STORE_QUEUE);
+        let (jobs, mut waiting) = mpsc::channel(limits::STORE_QUEUE);
         let receipts = Arc::<Receipts>::default();
         let taken = receipts.clone();
+        let writing = move || {
+            // What breaks one write down must not end all writing for the life of the process.
+            while catch_unwind(AssertUnwindSafe(|| writer::run(&connection, &mut waiting, &taken))).is_err() {
+                tracing::error!(code = "S0103", "the writer of the store broke down; it starts again");
+            }
+            maintain::purge_log(&connection);
+        };
         let writer = std::thread::Builder::new()
             .name("segue-store".to_owned())
-            .spawn(move || writer::run(&connection, waiting, &taken))
+            .spawn(writing)
             .map_err(|e| StoreError::Unavailable(format!("the writer cannot start: {e}")))?;
-        let idle = Mutex::new(vec![schema::open_reader(path)?]);
-        let readers = Readers { path: path.to_owned(), idle, places: Semaphore::new(limits::STORE_READERS) };
+        let readers = Readers::new(path)?;
         let marked = Arc::<Path>::from(marks::path(path));
         let marks = if full { marks::existing(&marked, false).map(|_| None) } else { Marks::open(&marked, path) }?;
-        Ok(Self { jobs: Some(jobs), writer: Some(writer), readers: Arc::new(readers), receipts, marks, marked })
+        if let Some(owner) = &mut owner {
+            for file in
+                [path.to_owned(), owner::beside(path, "-wal"), owner::beside(path, "-shm"), marked.to_path_buf()]
+            {
+                owner::keep_private(&file);
+            }
+            owner.watch(path);
+        }
+        Ok(Self { jobs: Some(jobs), writer: Some(writer), readers: Arc::new(readers), receipts, marks, marked, owner })
+    }
+
+    /// Opens a file that is there for reading only, beside the store that writes to it, if any. A file of an earlier version is
+    /// brought up to date first.
+    ///
+    /// # Errors
+    /// As [`SqliteStore::open`]; [`StoreError::InUse`] only for a file of an earlier version.
+    pub fn view(path: &Path) -> Result<Self, StoreError> {
+        Self::bring_up_to_date(path)?;
+        Ok(Self {
+            jobs: None,
+            writer: None,
+            readers: Arc::new(Readers::new(path)?),
+            receipts: Arc::default(),
+            marks: None,
+            marked: marks::path(path).into(),
+            owner: None,
+        })
+    }
+
+    /// Copies the file in `from` to `to`, beside the store that writes to it, if any. The copy is one file that opens by itself.
+    /// Nothing is overwritten. Blocks on the file system, for as long as the copying takes.
+    ///
+    /// # Errors
+    /// As [`SqliteStore::view`]; [`StoreError::Unsupported`] where there is a file of that name already;
+    /// [`StoreError::Unavailable`] when the copy cannot be written: nothing is left of it.
+    pub fn backup(from: &Path, to: &Path) -> Result<(), StoreError> {
+        Self::bring_up_to_date(from)?;
+        backup::copy(from, to)
+    }
+
+    fn bring_up_to_date(path: &Path) -> Result<(), StoreError> {
+        if schema::is_newest(&schema::open_reader(path)?, path)? {
+            return Ok(());
+        }
+        Self::open(path, false).map(drop)
     }
 
     /// Hands work to the writer and waits for its commit. Once the work is handed over it is done, whether anybody waits or
@@ -136,7 +206,13 @@ impl SqliteStore {
     async fn write(&self, work: Work) -> Result<Done, StoreError> {
         let gone = || StoreError::Unavailable("the writer has ended".to_owned());
         let (answer, answered) = oneshot::channel();
-        let jobs = self.jobs.as_ref().ok_or_else(gone)?;
+        let Some(jobs) = &self.jobs else {
+            return Err(StoreError::Unsupported {
+                given: self.readers.path.display().to_string(),
+                reason: "this store is open for reading only".to_owned(),
+                cure: "open it for writing".to_owned(),
+            });
+        };
         jobs.send(Job { work, answer }).await.map_err(|_| gone())?;
         let (outcome, _spent) = answered.await.map_err(|_| gone())?;
         outcome
@@ -148,12 +224,14 @@ impl SqliteStore {
         look: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let unavailable = |e: &dyn std::fmt::Display| StoreError::Unavailable(e.to_string());
-        let _place = self.readers.places.acquire().await.map_err(|e| unavailable(&e))?;
         let readers = self.readers.clone();
+        let place = readers.places.clone().acquire_owned().await.map_err(|e| unavailable(&e))?;
         let read = tokio::task::spawn_blocking(move || {
+            // Until the read is done, whether anybody still waits for it or not.
+            let _place = place;
             let connection = readers.take()?;
             let found = look(&connection);
-            readers.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+            readers.lock().push(connection);
             found
         });
         read.await.map_err(|e| unavailable(&e))?
@@ -209,6 +287,14 @@ impl SqliteStore {
             });
         }
         Ok(())
+    }
+
+    /// Whether a write is stored, in files that are still there.
+    async fn try_writing(&self) -> Result<(), StoreError> {
+        let files = self.owner.as_ref().map(Owner::files).unwrap_or_default();
+        let looked = tokio::task::spawn_blocking(move || owner::are_there(&files)).await;
+        looked.map_err(|e| StoreError::Unavailable(e.to_string()))??;
+        self.write(Work::Ping).await.map(drop)
     }
 
     /// Stores the receipts that wait, if any: before anybody looks at what is not delivered.
@@ -295,15 +381,24 @@ fn encode(id: &ConversationId, after: Version, batch: Batch) -> Result<Box<Appen
 }
 
 impl Readers {
+    fn new(path: &Path) -> Result<Self, StoreError> {
+        let idle = Mutex::new(vec![schema::open_reader(path)?]);
+        Ok(Self { path: path.to_owned(), idle, places: Arc::new(Semaphore::new(limits::STORE_READERS)) })
+    }
     fn take(&self) -> Result<Connection, StoreError> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = self.lock().pop();
         idle.map_or_else(|| schema::open_reader(&self.path), Ok)
+    }
+    fn lock(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.jobs = None;
+        // The last connection brings the log into the file, and only one that may write can.
+        self.readers.lock().clear();
         if let Some(writer) = self.writer.take() {
             // A writer that panicked has told everybody by leaving them without an answer.
             let _ = writer.join();
@@ -330,8 +425,10 @@ impl Store for SqliteStore {
         if self.marks.as_ref().is_some_and(|marks| marks.write(id, turn, &records)) {
             return Box::pin(std::future::ready(Ok(())));
         }
+        let steps = records.iter().filter(|record| *record.kind != *SPEAKING);
+        let steps = steps.map(|record| (record.key.clone(), record.build, record.is_intent())).collect();
         let records = packed::pack(id, turn.0, &records).map_err(|e| StoreError::damaged(id, e));
-        let work = records.map(|records| Work::Journal { id: id.clone(), turn, records });
+        let work = records.map(|records| Work::Journal { id: id.clone(), turn, records, steps });
         Box::pin(async { self.write(work?).await.map(drop) })
     }
     fn append<'a>(
@@ -348,8 +445,23 @@ impl Store for SqliteStore {
         Box::pin(self.append_batch(encode(id, after, batch)))
     }
     fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
+        self.open_turns(id, TurnNumber(0)..TurnNumber(u64::MAX))
+    }
+    fn open_turns<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turns: Range<TurnNumber>,
+    ) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
         let (id, marks) = (id.clone(), self.marked.clone());
-        Box::pin(self.read(move |connection| read::unfinished(connection, &id, &marks)))
+        Box::pin(self.read(move |connection| read::open_turns(connection, &id, &turns, &marks)))
+    }
+    fn replies_of<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        turn: TurnNumber,
+    ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
+        let id = id.clone();
+        Box::pin(self.read(move |connection| read::replies_of(connection, &id, turn)))
     }
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
         Box::pin(async {
@@ -420,6 +532,36 @@ impl Store for SqliteStore {
         let (id, hash) = (id.clone(), hash.to_owned());
         Box::pin(self.read(move |connection| read::body(connection, &id, &hash)))
     }
+    fn keep_private<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        name: &'a str,
+        text: Option<String>,
+        at: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let work = Work::Private { id: id.clone(), name: name.to_owned(), text, at };
+        Box::pin(async move { self.write(work).await.map(drop) })
+    }
+    fn private<'a>(
+        &'a self,
+        id: &'a ConversationId,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, StoreError>> {
+        let (id, name) = (id.clone(), name.to_owned());
+        Box::pin(self.read(move |connection| read::private(connection, &id, &name)))
+    }
+    fn troubles(&self) -> BoxFuture<'_, Result<Vec<Trouble>, StoreError>> {
+        Box::pin(async {
+            self.store_receipts().await?;
+            self.read(read::troubles).await
+        })
+    }
+    fn ping(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(self.try_writing())
+    }
+    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async { if self.jobs.is_none() { Ok(()) } else { self.write(Work::Close).await.map(drop) } })
+    }
 }
 
 /// An unsigned number as SQLite keeps it, which knows signed ones only: the bits stay the same.
@@ -440,6 +582,10 @@ impl FromSql for Unsigned {
 
 /// What an error of the driver means: nothing is known of the write, or nothing could be read.
 fn driver(error: rusqlite::Error) -> StoreError {
+    failed(&error)
+}
+
+fn failed(error: &rusqlite::Error) -> StoreError {
     StoreError::Unavailable(error.to_string())
 }
 

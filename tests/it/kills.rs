@@ -61,6 +61,10 @@ impl Ground {
     }
     /// Starts a server; `None` when it died before it listened.
     pub(crate) fn server(&self, point: Option<&str>) -> Option<Server> {
+        self.server_ahead(point, 0)
+    }
+    /// The same with a wall clock so many seconds ahead of this machine's.
+    fn server_ahead(&self, point: Option<&str>, seconds: u32) -> Option<Server> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
         command
             .args(["run", "--port", "0", "--store"])
@@ -68,6 +72,7 @@ impl Ground {
             .arg(self.folder.path())
             .env("SEGUE_TEST_BOOKINGS", self.path("bookings.json"))
             .env("SEGUE_FAILPOINT_PROOF", self.path("proof"))
+            .env("SEGUE_TEST_CLOCK_AHEAD", seconds.to_string())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         if let Some(point) = point {
@@ -268,6 +273,75 @@ async fn a_changed_project_takes_a_turn_over_without_deciding_it_again() {
     let (code, trace) = ground.segue(&["trace", "anna", "--format", "json"]);
     assert_eq!(code, 0);
     assert!(trace.contains("tool_executed") && trace.contains("unknown"), "{trace}");
+    let (code, difference) = ground.segue(&["replay", "anna"]);
+    assert_eq!(code, 0, "{difference}");
+}
+
+/// What the user is told of a turn that was tried too often, when some of it may have happened.
+const GIVEN_UP: &str = "may have been done";
+
+/// The agent has said a line that streamed, and its tool is under way; the next process comes minutes later.
+async fn kill_a_streamed_turn_at(point: &str, after: After) {
+    let ground = Ground::new();
+    let first = ground.server(Some(point)).expect("the first server listens");
+    assert_eq!(post_to(&first, ("book with the agent", "m1"), "?stream=deltas").await, None, "{point}");
+    assert_eq!(ground.proof().as_deref(), Some(point));
+    drop(first);
+
+    let second = ground.server_ahead(None, 150).expect("the second server listens");
+    let other = post_as(&second, "/what_is_this", "m2").await.expect("the second server answers");
+    assert!(!other.is_empty(), "{point}: the next message is answered");
+    let replies = post(&second, "book with the agent").await.expect("the second server answers");
+    drop(second);
+    let told = replies.join(" | ");
+    match after {
+        After::Booked => assert!(ground.bookings() == 1 && told.contains("Booked as NW-"), "{point}: {told}"),
+        After::Unknown => assert!(ground.bookings() <= 1 && told.contains("I cannot tell"), "{point}: {told}"),
+    }
+
+    let third = ground.server_ahead(None, 300).expect("the third server listens");
+    assert!(!post_as(&third, "/what_is_this", "m3").await.expect("an answer").is_empty(), "{point}");
+    drop(third);
+    let (code, difference) = ground.segue(&["replay", "anna"]);
+    assert_eq!(code, 0, "{point}: {difference}");
+}
+
+macro_rules! streamed_kills {
+    ($($name:ident: $point:literal => $after:ident;)*) => {
+        $(#[tokio::test(flavor = "multi_thread")]
+        async fn $name() {
+            kill_a_streamed_turn_at($point, After::$after).await;
+        })*
+    };
+}
+
+streamed_kills! {
+    a_streamed_turn_cut_before_its_tool_is_finished_minutes_later: "C11" => Unknown;
+    a_streamed_turn_cut_in_its_tool_is_finished_minutes_later: "C13" => Unknown;
+    a_streamed_turn_cut_after_its_tool_is_finished_minutes_later: "C15" => Booked;
+}
+
+/// Every process that walks the turn dies in it: the fourth does not try again, and the conversation goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_kills_three_processes_is_given_up() {
+    let ground = Ground::new();
+    let first = ground.server(Some("C19")).expect("the first server listens");
+    assert_eq!(post(&first, "book directly").await, None);
+    drop(first);
+    for _ in 0..2 {
+        fs::remove_file(ground.path("proof")).unwrap();
+        // It may listen before it takes the turn over, or not.
+        if let Some(mut next) = ground.server(Some("C19")) {
+            next.ends();
+        }
+        assert_eq!(ground.proof().as_deref(), Some("C19"));
+    }
+    let last = ground.server(None).expect("the fourth server listens");
+    let told = post(&last, "book directly").await.expect("it answers").join(" | ");
+    assert!(told.contains(GIVEN_UP) && !told.contains("Booked as"), "{told}");
+    assert_eq!(ground.bookings(), 1);
+    assert!(!post_as(&last, "/what_is_this", "m2").await.expect("an answer").is_empty());
+    drop(last);
     let (code, difference) = ground.segue(&["replay", "anna"]);
     assert_eq!(code, 0, "{difference}");
 }

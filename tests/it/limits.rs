@@ -1,6 +1,9 @@
 //! The limits of a running assistant, each reached, and what is said then; and the table of all limits, `docs/limits.md`.
 
+mod admission;
+mod connections;
 mod held;
+mod recovery;
 pub(crate) mod table;
 mod turns;
 
@@ -47,6 +50,12 @@ const ENDPOINTS: &str = "mcp_servers: [{name: depot, type: http, url: 'http://12
 
 /// A project of flows that work, and of an agent with this configuration.
 fn builder(agent: &str) -> AssistantBuilder {
+    builder_with(agent, "")
+}
+
+/// The same with more in its endpoints.yml.
+fn builder_with(agent: &str, endpoints: &str) -> AssistantBuilder {
+    let endpoints = format!("{ENDPOINTS}\n{endpoints}");
     let agent = format!(
         "agent: {{name: clerk, protocol: RASA, description: looks things up}}\n\
          configuration: {{{agent}}}\nconnections: {{mcp_servers: [{{name: depot}}]}}\n"
@@ -55,7 +64,7 @@ fn builder(agent: &str) -> AssistantBuilder {
         ("config.yml", CONFIG),
         ("domain.yml", DOMAIN),
         ("flows/flows.yml", FLOWS),
-        ("endpoints.yml", ENDPOINTS),
+        ("endpoints.yml", &endpoints),
         ("sub_agents/clerk/config.yml", &agent),
     ];
     let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));

@@ -11,6 +11,7 @@ mod confirm_kills;
 mod conversations;
 mod cuts;
 mod e2e;
+mod far_agents;
 mod faults;
 mod generations;
 mod kills;
@@ -18,11 +19,14 @@ mod knowledge;
 mod limits;
 mod mcp;
 mod outbox;
+mod owner;
 mod program;
 mod rasa;
 mod reminders;
 mod rest;
+mod retries;
 mod run;
+mod tool_recovery;
 mod trials;
 
 /// A project of `tests/projects`.

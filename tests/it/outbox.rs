@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 use futures::future::{BoxFuture, ready};
 use segue::{
     Assistant, Incoming,
-    conversation::{Conversation, DeliveryError, Receipt, ReplyPiece, ReplySink},
+    conversation::{Conversation, DeliveryError, Receipt, ReplyPiece, ReplySink, Trigger, TriggerKind},
     cx::Cx,
-    runtime::Action,
+    limits,
+    runtime::{Action, Outbox, Report},
     store::{Inbound, MemoryStore, Store},
-    testing::{CollectingSink, ScriptedLlm},
+    testing::{CollectingSink, ManualClock, ScriptedLlm},
 };
 use segue_engine::conversation::{ActionOutcome, UserMessage};
 
@@ -90,4 +91,138 @@ async fn what_is_said_in_a_turn_that_is_finished_after_a_crash_waits_for_its_cha
     assert_eq!(assistant.flush(&"u".into(), &mut sink).await.unwrap(), 1);
     assert_eq!(sink.collected().texts(), ["Hi."]);
     assert_eq!(assistant.flush(&"u".into(), &mut sink).await.unwrap(), 0);
+}
+
+/// A channel whose answers carry what waited: the texts that it was sent, unless it breaks.
+#[derive(Clone, Default)]
+struct Carries {
+    sent: Arc<Mutex<Vec<String>>>,
+    breaks: bool,
+}
+
+impl ReplySink for Carries {
+    fn streams(&self) -> bool {
+        false
+    }
+    fn takes_earlier(&self) -> bool {
+        true
+    }
+    fn send<'a>(&'a mut self, piece: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        let taken = match piece {
+            _ if self.breaks => Err(DeliveryError::Temporary("the line is cut".into())),
+            ReplyPiece::Message { message, .. } => {
+                self.sent.lock().unwrap().push(message.text.as_deref().unwrap_or_default().to_owned());
+                Ok(Receipt::Delivered)
+            }
+            _ => Ok(Receipt::Skipped),
+        };
+        Box::pin(ready(taken))
+    }
+}
+
+const REMINDER: &str = "flows:
+  hello: {description: greets, run_pattern_completed: false, steps: [{action: utter_hi}]}
+  remind: {description: reminds, run_pattern_completed: false, steps: [{action: utter_water}]}
+";
+
+/// An assistant whose flow `remind` a program starts, and its time.
+fn reminding() -> (Assistant, ManualClock) {
+    let clock = ManualClock::new();
+    let files = [
+        FILES[0],
+        ("domain.yml", "responses:\n  utter_hi: [{text: Hi.}]\n  utter_water: [{text: Water it.}]\n"),
+        ("flows/all.yml", REMINDER),
+    ];
+    let model = Arc::new(ScriptedLlm::strict(vec!["start flow hello"; 4]));
+    let builder = Assistant::builder_from_texts(files).unwrap().model(model).clock(Arc::new(clock.clone()));
+    (builder.build().unwrap(), clock)
+}
+
+async fn remind(assistant: &Assistant) {
+    let trigger = Trigger { what: TriggerKind::Flow("remind".into()), values: Default::default(), reminder: None };
+    assistant.trigger("u".into(), trigger, "".into(), Box::new(Outbox)).await.unwrap();
+}
+
+async fn waiting(assistant: &Assistant) -> usize {
+    assistant.store().undelivered(&"u".into()).await.unwrap().len()
+}
+
+async fn hello(assistant: &Assistant, sink: &Carries) -> Report {
+    assistant.receive(Incoming::text("u", "hello", "test"), Box::new(sink.clone())).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_waits_goes_out_before_the_next_answer_and_once() {
+    let (assistant, _) = reminding();
+    let sink = Carries::default();
+    hello(&assistant, &sink).await;
+    remind(&assistant).await;
+    assert_eq!(waiting(&assistant).await, 1);
+    let report = hello(&assistant, &sink).await;
+    assert_eq!(*sink.sent.lock().unwrap(), ["Hi.", "Water it.", "Hi."]);
+    let texts = |replies: &[segue::store::StoredReply]| {
+        replies.iter().map(|reply| reply.reply.text.as_deref().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((texts(&report.earlier), texts(&report.replies)), (vec!["Water it.".into()], vec!["Hi.".into()]));
+    assert_eq!(waiting(&assistant).await, 0);
+    assert!(hello(&assistant, &sink).await.earlier.is_empty());
+}
+
+#[tokio::test]
+async fn what_waits_is_kept_where_the_channel_breaks_or_takes_no_earlier_replies() {
+    let (assistant, _) = reminding();
+    remind(&assistant).await;
+    hello(&assistant, &Carries { breaks: true, ..Carries::default() }).await;
+    assert_eq!(waiting(&assistant).await, 2, "its own reply waits too");
+    let plain = CollectingSink::whole();
+    let collected = plain.collected();
+    assistant.receive(Incoming::text("u", "hello", "test"), Box::new(plain)).await.unwrap();
+    assert_eq!((collected.texts(), waiting(&assistant).await), (vec!["Hi.".to_owned()], 2));
+    let sink = Carries::default();
+    hello(&assistant, &sink).await;
+    assert_eq!(*sink.sent.lock().unwrap(), ["Water it.", "Hi.", "Hi."]);
+}
+
+#[tokio::test]
+async fn replies_that_nobody_asks_for_are_given_up() {
+    for (age, expected) in [(limits::OUTBOX_AGE / 2, vec!["Water it.", "Hi."]), (limits::OUTBOX_AGE, vec!["Hi."])] {
+        let (assistant, clock) = reminding();
+        remind(&assistant).await;
+        clock.advance(age);
+        let sink = Carries::default();
+        hello(&assistant, &sink).await;
+        assert_eq!(*sink.sent.lock().unwrap(), expected);
+        assert_eq!(waiting(&assistant).await, 0);
+        // The sweep at the start gives them up as well.
+        remind(&assistant).await;
+        clock.advance(age);
+        assistant.recover().await.unwrap();
+        assert_eq!(waiting(&assistant).await, usize::from(age < limits::OUTBOX_AGE));
+    }
+}
+
+#[tokio::test]
+async fn a_channel_that_reaches_its_users_is_given_what_waits_at_once() {
+    let (assistant, clock) = reminding();
+    let sink = Carries::default();
+    assistant.receive(Incoming::text("u", "hello", "push"), Box::new(CollectingSink::whole())).await.unwrap();
+    let broken = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let reach = |_: &segue::ids::ConversationId, channel: &str| -> Option<Box<dyn ReplySink>> {
+        // The channel of a trigger is none that anybody reads.
+        assert!(matches!(channel, "push" | "(trigger)"), "{channel}");
+        let breaks = broken.load(std::sync::atomic::Ordering::SeqCst);
+        Some(Box::new(Carries { breaks, ..sink.clone() }))
+    };
+    let mut deliveries = std::pin::pin!(assistant.deliveries(&reach));
+    assert!(futures::poll!(&mut deliveries).is_pending());
+    remind(&assistant).await;
+    assert!(futures::poll!(&mut deliveries).is_pending());
+    assert_eq!(waiting(&assistant).await, 1, "the channel does not take it now");
+    broken.store(false, std::sync::atomic::Ordering::SeqCst);
+    clock.advance(limits::TIMER_PACE);
+    assert!(futures::poll!(&mut deliveries).is_pending());
+    assert_eq!((sink.sent.lock().unwrap().clone(), waiting(&assistant).await), (vec!["Water it.".to_owned()], 0));
+    remind(&assistant).await;
+    assert!(futures::poll!(&mut deliveries).is_pending());
+    assert_eq!(waiting(&assistant).await, 0);
 }

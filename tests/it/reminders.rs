@@ -220,3 +220,35 @@ async fn a_program_starts_a_flow_once_for_each_id_and_nobody_writes_to_its_chann
     };
     assert_eq!(turns.iter().map(triggered).collect::<Vec<_>>(), [true, false]);
 }
+
+#[tokio::test]
+async fn reminders_that_cannot_be_fired_do_not_keep_others_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("talks.db");
+    let store = Arc::new(SqliteStore::open(&path, false).unwrap());
+    let clock = ManualClock::new();
+    let model = Arc::new(ScriptedLlm::strict(vec!["start flow remind"; limits::TIMERS_AT_ONCE + 2]));
+    let builder = Assistant::builder_from_texts(FILES).unwrap().model(model).clock(Arc::new(clock.clone()));
+    let builder = builder.action("action_remind", Arc::new(Reminds(vec![reminder("a", 1, "fern")])));
+    let assistant = builder.store(store.clone()).build().unwrap();
+    for n in 0..=limits::TIMERS_AT_ONCE {
+        say(&assistant, &format!("damaged{n}")).await;
+    }
+    clock.advance(Duration::from_millis(1));
+    say(&assistant, "sound").await;
+    let other = rusqlite::Connection::open(&path).unwrap();
+    let ours = "WHERE conversation IN (SELECT number FROM conversations WHERE id LIKE 'damaged%')";
+    let damaged = other.execute(&format!("UPDATE batches SET events = X'00' || events {ours}"), []).unwrap();
+    assert_eq!(damaged, limits::TIMERS_AT_ONCE + 1);
+    clock.advance(Duration::from_secs(1));
+    assistant.fire_due(&nowhere).await.unwrap();
+    assert_eq!(said(&assistant, "sound").await, ["Water the fern."]);
+    // What is repaired is fired when the pause after the failure is over, and not before.
+    other.execute(&format!("UPDATE batches SET events = substr(events, 2) {ours}"), []).unwrap();
+    assistant.fire_due(&nowhere).await.unwrap();
+    assert_eq!(said(&assistant, "damaged0").await, [""; 0]);
+    clock.advance(limits::TIMER_BACKOFF);
+    assistant.fire_due(&nowhere).await.unwrap();
+    assert_eq!(said(&assistant, "damaged0").await, ["Water the fern."]);
+    assert_eq!(assistant.store().timers(1).await.unwrap(), []);
+}

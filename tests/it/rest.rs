@@ -243,3 +243,40 @@ async fn a_failed_turn_answers_200_and_names_its_code_and_never_its_cause() {
     let body = streamed.text().await.unwrap();
     assert!(body.contains("\"type\":\"error\",\"code\":\"A0501\"") && !body.contains("secret"), "{body}");
 }
+
+#[tokio::test]
+async fn a_message_that_is_not_accepted_is_told_by_its_status_and_when_to_send_it_again() {
+    let one = segue::runtime::Admission { open_turns: 1, ..Default::default() };
+    let served = Served::start_with(&json!({}), |builder| builder.admission(one)).await;
+    let busy = tokio::spawn(served.post("", &message("depot")).send());
+    while served.tool.calls.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let late = json!({"sender": "late", "message": "track it"});
+    for query in ["", "?stream=true", "?stream=sse", "?stream=deltas"] {
+        let refused = served.post(query, &late).send().await.unwrap();
+        assert_eq!(refused.status(), 503, "{query}");
+        let header = |name: &str| refused.headers().get(name).unwrap().to_str().unwrap().to_owned();
+        assert_eq!((header("retry-after"), header("x-turn-error")), ("1".into(), "R0106".into()), "{query}");
+    }
+    assert!(served.assistant.store().unfinished(&"late".into()).await.unwrap().is_empty());
+    served.tool.go.notify_one();
+    assert_eq!(busy.await.unwrap().unwrap().status(), 200);
+    assert_eq!(served.answer(&late).await[0]["text"], "Which parcel?");
+}
+
+#[tokio::test]
+async fn what_was_said_while_nobody_asked_comes_with_the_next_answer() {
+    use segue::conversation::{Trigger, TriggerKind};
+    let served = Served::start(&json!({})).await;
+    for query in ["", "?stream=sse"] {
+        let what = TriggerKind::Flow("offer_speed".into());
+        let trigger = Trigger { what, values: Default::default(), reminder: None };
+        let sink = Box::new(segue::runtime::Outbox);
+        served.assistant.trigger("u1".into(), trigger, "".into(), sink).await.unwrap();
+        let answer = served.post(query, &message("track it")).send().await.unwrap().text().await.unwrap();
+        let (earlier, own) = (answer.find("How fast?").unwrap(), answer.find("Which parcel?").unwrap());
+        assert!(earlier < own, "{answer}");
+        assert_eq!(served.assistant.store().undelivered(&"u1".into()).await.unwrap(), []);
+    }
+}

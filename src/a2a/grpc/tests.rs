@@ -160,6 +160,7 @@ where
     let access = Access {
         card: CardPlace::File(card),
         credentials: Credentials::None,
+        hosts: Vec::new(),
         timeout: limits::A2A_REQUEST,
         tries: 1,
         streams: true,

@@ -12,6 +12,8 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, Later, OutputChange, ToolBatch, wire};
 use crate::{
+    auth::Credentials,
+    clock::Clock,
     cx::{Cx, Stopped},
     http::{Outbound, destination},
     limits, llm,
@@ -26,7 +28,7 @@ const VERSION: u32 = 1;
 pub struct HookServer {
     url: reqwest::Url,
     http: Outbound,
-    headers: Vec<(String, Secret)>,
+    credentials: Result<Credentials, String>,
     forward: Vec<Arc<str>>,
     agent: Arc<str>,
 }
@@ -130,12 +132,14 @@ impl HookServer {
     ///
     /// # Errors
     /// [`HookError`] when the address is none that may be asked.
-    pub fn new(url: &str, definition: &AgentDef, http: Outbound) -> Result<Self, HookError> {
+    pub fn new(url: &str, definition: &AgentDef, http: Outbound, clock: &Arc<dyn Clock>) -> Result<Self, HookError> {
         let url = destination(url).map_err(HookError)?;
+        let auth = if definition.remote.is_some() { &definition.hook_auth } else { &definition.auth };
+        let credentials = Credentials::read(auth, clock, &http);
         Ok(Self {
             url,
             http,
-            headers: headers(if definition.remote.is_some() { &definition.hook_auth } else { &definition.auth }),
+            credentials,
             forward: definition.rules.forward_metadata.clone(),
             agent: definition.name.as_str().into(),
         })
@@ -184,15 +188,32 @@ impl HookServer {
             body.extend(payload);
         }
         let client = self.http.client().map_err(|error| error.to_string())?;
-        let mut request = client.post(self.url.clone());
-        request = request.header("content-type", "application/json").header("idempotency-key", id);
-        for (name, value) in &self.headers {
-            request = request.header(name, value.expose());
-        }
+        let body = body.to_string();
         let lost = |error: reqwest::Error| {
             if error.is_connect() { "the hook server cannot be reached" } else { "the connection broke" }.to_owned()
         };
-        let mut response = request.body(body.to_string()).send().await.map_err(lost)?;
+        let credentials = self.credentials.as_ref().map_err(Clone::clone)?;
+        let mut refused: Option<Secret> = None;
+        let mut response = loop {
+            let header = credentials.header(refused.as_ref()).await.map_err(|why| why.to_string())?;
+            let mut request = client.post(self.url.clone()).body(body.clone());
+            request = request.header("content-type", "application/json").header("idempotency-key", id);
+            if let Some((name, value)) = &header {
+                request = request.header(name, value.expose());
+            }
+            let response = request.send().await.map_err(lost)?;
+            // A token that ran out is asked for anew, once: nothing was done with the one before.
+            match header {
+                Some((_, value))
+                    if matches!(response.status().as_u16(), 401 | 403)
+                        && refused.is_none()
+                        && credentials.may_change() =>
+                {
+                    refused = Some(value);
+                }
+                _ => break response,
+            }
+        };
         if response.status().as_u16() != 200 {
             return Err(format!("it answers with the status {}", response.status().as_u16()));
         }
@@ -205,16 +226,6 @@ impl HookServer {
         }
         Ok(bytes)
     }
-}
-
-fn headers(auth: &Map<String, Json>) -> Vec<(String, Secret)> {
-    let text = |key: &str| auth.get(key).and_then(Json::as_str);
-    if let Some(key) = text("api_key") {
-        let value = text("header_format").unwrap_or("Bearer {key}").replace("{key}", key);
-        return vec![(text("header_name").unwrap_or("Authorization").to_owned(), Secret::new(value))];
-    }
-    let token = text("token").map(|token| ("Authorization".to_owned(), Secret::new(format!("Bearer {token}"))));
-    token.into_iter().collect()
 }
 
 /// Hooks behind an address.
@@ -402,25 +413,26 @@ impl Tool for HookTool {
                 "conversation": &*cx.caller.conversation,
                 "metadata": self.server.allowed(&cx.metadata),
             });
+            let effect = cx.effect(&self.spec);
             // The deadline is the tool's; whoever called has set it.
             let sent = self.server.post("tool", payload, &cx.idempotency_key);
             match cx.cx.wait(sent).await {
-                Ok(Ok(bytes)) => answer(&bytes),
-                Ok(Err(reason)) => ToolOutcome::lost(self.spec.effect, FailureKind::Unavailable, reason),
+                Ok(Ok(bytes)) => answer(&bytes, effect),
+                Ok(Err(reason)) => ToolOutcome::lost(effect, FailureKind::Unavailable, reason),
                 Err(Stopped::DeadlinePassed) => {
-                    ToolOutcome::lost(self.spec.effect, FailureKind::Timeout, "it did not answer in time")
+                    ToolOutcome::lost(effect, FailureKind::Timeout, "it did not answer in time")
                 }
                 Err(Stopped::Cancelled) => {
-                    ToolOutcome::lost(self.spec.effect, FailureKind::Cancelled, "nobody waits for it any more")
+                    ToolOutcome::lost(effect, FailureKind::Cancelled, "nobody waits for it any more")
                 }
             }
         })
     }
 }
 
-fn answer(bytes: &[u8]) -> ToolOutcome {
+fn answer(bytes: &[u8], effect: Effect) -> ToolOutcome {
     let Ok(answer) = serde_json::from_slice::<ToolAnswer>(bytes) else {
-        return ToolOutcome::failed(FailureKind::BadResult, "the tool gave no JSON as agreed");
+        return ToolOutcome::unusable(effect, "the tool gave no JSON as agreed");
     };
     match (answer.error, answer.result) {
         (Some(message), _) => {
@@ -432,7 +444,7 @@ fn answer(bytes: &[u8]) -> ToolOutcome {
             ToolOutcome::Done(ToolOutput { content, ..ToolOutput::default() })
         }
         (None, Some(result)) => ToolOutcome::Done(ToolOutput::structured(result)),
-        (None, None) => ToolOutcome::failed(FailureKind::BadResult, "the tool gave neither `result` nor `error`"),
+        (None, None) => ToolOutcome::unusable(effect, "the tool gave neither `result` nor `error`"),
     }
 }
 

@@ -45,7 +45,7 @@ const FAILED: &str = "A0513";
 /// It did not end in time.
 const LATE: &str = "A0514";
 /// Whether it took the message is not known.
-const UNKNOWN: &str = "A0515";
+pub(crate) const UNKNOWN: &str = "A0515";
 /// It asks without end.
 const EXCHANGES: &str = "A0516";
 
@@ -63,6 +63,10 @@ pub async fn run(
     let mut told = Told { agent: task.call.agent.as_str().into(), out, cx: cx.step("said"), texts: Vec::new() };
     if memory.exchanges >= limits::A2A_EXCHANGES {
         let reason = format!("{} messages were exchanged about one task, and it is not done", memory.exchanges);
+        if let Some(id) = memory.task_id.clone() {
+            stop(peer, &id, cx).await;
+        }
+        memory.forget_task();
         return told.closed(task, Ending::failed(EXCHANGES, reason), memory, remote, cx).await;
     }
     // The message that brought the user back is no answer to what the agent had asked before: it is asked again.
@@ -87,7 +91,9 @@ pub async fn run(
             }
             Err(fault) => {
                 let again = fault.may_be_repeated();
-                (Err(fault), again)
+                // The task that the message belongs to is stopped: what it did is no longer in doubt.
+                let is_stopped = memory.task_id.is_some() && fault.kind == FaultKind::Late;
+                (Err(if is_stopped { fault } else { fault.of_sending() }), again)
             }
         };
         if again && attempt + 1 < limits::A2A_TRIES && !cx.cancel.is_cancelled() {
@@ -202,17 +208,21 @@ async fn ended(
             Ending { status: AgentStatus::Yielded, ..Ending::asks(String::new()) }
         }
         Err(fault) => {
-            if let (FaultKind::Late | FaultKind::Cancelled, Some(id)) = (&fault.kind, &memory.task_id) {
-                // Nobody will hear what comes of it; its cost need not go on.
-                let beyond = Cx { deadline: cx.clock.deadline(limits::A2A_CANCEL), ..cx.step("cancel") };
-                let beyond = Cx { cancel: Arc::new(tokio_util::sync::CancellationToken::new()), ..beyond };
-                if let Err(fault) = peer.cancel(id, &beyond).await {
-                    tracing::debug!(task = id, "the remote task could not be stopped: {fault}");
-                }
+            if let Some(id) = memory.task_id.as_ref().filter(|_| fault.kind != FaultKind::Shut) {
+                stop(peer, id, cx).await;
             }
             memory.forget_task();
             broken(&fault)
         }
+    }
+}
+
+/// Asks that a task be stopped: nobody will hear what comes of it, and its cost need not go on.
+async fn stop(peer: &dyn Peer, task: &str, cx: &Cx) {
+    let beyond = Cx { deadline: cx.clock.deadline(limits::A2A_CANCEL), ..cx.step("cancel") };
+    let beyond = Cx { cancel: Arc::new(tokio_util::sync::CancellationToken::new()), ..beyond };
+    if let Err(fault) = peer.cancel(task, &beyond).await {
+        tracing::debug!(task, "the remote task could not be stopped: {fault}");
     }
 }
 
@@ -274,10 +284,13 @@ impl Told<'_> {
             let id: Arc<str> = cx.step("last").key.as_str().into();
             (id, Arc::<str>::from(ending.text.trim()))
         });
-        if let Some((id, text)) = &last {
-            self.show(id, text, kind).await;
+        let texts = std::mem::take(&mut self.texts);
+        let outcome = outcome::close(task, ending, memory, remote, (texts, last.clone().map(|last| (last, kind))), cx);
+        // Its last words are heard once it is known that its results can be used: a failure is told in other words.
+        if let Some((id, text)) = last.filter(|_| !matches!(outcome.status, AgentStatus::Failed { .. })) {
+            self.show(&id, &text, kind).await;
         }
-        outcome::close(task, ending, memory, remote, (self.texts, last.map(|last| (last, kind))), cx)
+        outcome
     }
 }
 

@@ -311,11 +311,13 @@ async fn faults_have_codes_and_only_safe_ones_are_tried_again() {
         (FaultKind::Identity, "A0511", 1),
         (FaultKind::Protocol(codes::INTERNAL), "A0512", 3),
         (FaultKind::Protocol(codes::PARAMS), "A0512", 1),
-        (FaultKind::Broken, "A0512", 1),
+        (FaultKind::Broken, "A0515", 1),
         (FaultKind::Unreadable, "A0512", 1),
-        (FaultKind::Status(503), "A0512", 3),
-        (FaultKind::Status(500), "A0512", 1),
-        (FaultKind::Late, "A0514", 1),
+        (FaultKind::Status(429), "A0512", 3),
+        (FaultKind::Status(404), "A0512", 1),
+        (FaultKind::Status(503), "A0515", 1),
+        (FaultKind::Status(500), "A0515", 1),
+        (FaultKind::Late, "A0515", 1),
         (FaultKind::Unknown, "A0515", 1),
     ] {
         let peer = Given::firsts((0..3).map(|_| Err(fault(kind.clone()))));
@@ -334,6 +336,7 @@ async fn a_task_that_was_taken_is_not_begun_anew_because_asking_for_it_failed() 
         let outcome = World::new("").run(&peer).await;
         let wanted = if kind == FaultKind::Unreachable { "A0511" } else { "A0512" };
         assert_eq!((code(&outcome), peer.sent().len()), (wanted, 1), "{kind:?}");
+        assert_eq!(*peer.stopped.lock().unwrap(), ["t"], "nobody hears what comes of it: {kind:?}");
     }
 }
 
@@ -402,6 +405,7 @@ async fn a_task_that_only_asks_is_given_up() {
         assert_eq!(world.run(&peer).await.status, AgentStatus::AwaitingUser);
     }
     assert_eq!(code(&world.run(&peer).await), "A0516");
+    assert_eq!(*peer.stopped.lock().unwrap(), ["t"], "it does not wait for ever");
 }
 
 #[test]
@@ -535,4 +539,13 @@ async fn a_hook_that_fails_lets_nothing_leave_for_a_remote_agent() {
     let peer = Given::firsts([]);
     let outcome = world.run_with(&peer, Some(Arc::new(Fails)), &cx).await;
     assert_eq!((code(&outcome), peer.sent().len()), ("A0521", 0));
+}
+
+#[tokio::test]
+async fn last_words_are_not_heard_when_the_results_cannot_be_used() {
+    let mut world = World::new("  output_mapping: [{slot: price, value: result.text - 1}]\n");
+    let outcome = world.run(&Given::firsts([told("completed", "Booked.")])).await;
+    assert_eq!(code(&outcome), "A0512");
+    assert!(!outcome.events.iter().any(|event| matches!(event.kind, EventKind::Bot(_))), "{:?}", outcome.events);
+    assert!(world.sink.pieces.is_empty(), "{:?}", world.sink.pieces);
 }

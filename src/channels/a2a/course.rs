@@ -24,6 +24,8 @@ pub(super) struct Courses(Mutex<IndexMap<String, Arc<Course>>>);
 pub(super) struct Course {
     /// Tells cursors of this course from others.
     name: String,
+    /// Conversation and id of the message that began it; empty where none did.
+    message: String,
     told: Mutex<Told>,
     /// Rings when something was told.
     bell: watch::Sender<usize>,
@@ -39,14 +41,19 @@ impl Courses {
     fn all(&self) -> MutexGuard<'_, IndexMap<String, Arc<Course>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// A new course of a task; the one before it is forgotten.
-    pub(super) fn begin(&self, task: &str) -> Arc<Course> {
+    /// A new course of a task; the one before it is forgotten. A message begins one course: while that runs, it is the error.
+    pub(super) fn begin(&self, task: &str, message: &str, updates: Vec<Update>) -> Result<Arc<Course>, Arc<Course>> {
         let course = Arc::new(Course {
             name: uuid::Uuid::new_v4().simple().to_string(),
-            told: Mutex::default(),
+            message: message.to_owned(),
+            told: Mutex::new(Told { updates, end: None }),
             bell: watch::Sender::new(0),
         });
         let mut all = self.all();
+        let is_its = |running: &&Arc<Course>| running.message == message && !running.has_ended();
+        if let Some(running) = all.values().find(is_its).filter(|_| !message.is_empty()) {
+            return Err(running.clone());
+        }
         all.shift_remove(task);
         all.insert(task.to_owned(), course.clone());
         let surplus = all.len().saturating_sub(limits::A2A_COURSES);
@@ -55,7 +62,7 @@ impl Courses {
         for id in ended {
             all.shift_remove(&id);
         }
-        course
+        Ok(course)
     }
     /// Whether a task runs here now.
     pub(super) fn runs(&self, task: &str) -> bool {
@@ -95,6 +102,13 @@ impl Course {
         told.end = Some(task);
         drop(told);
         self.bell.send_modify(|count| *count += 1);
+    }
+    /// The task as it was told first.
+    pub(super) fn task(&self) -> Option<Task> {
+        match self.told().updates.first() {
+            Some(Update::Task(task)) => Some(task.clone()),
+            _ => None,
+        }
     }
     /// Waits for the end. *Cancellation*: the course goes on.
     pub(super) async fn ended(&self) -> Result<Task, Refusal> {

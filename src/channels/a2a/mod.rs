@@ -16,19 +16,21 @@ mod stream;
 mod tasks;
 mod work;
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use axum::http::{self, HeaderMap, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
+use axum::http::{
+    self, HeaderMap, Method, Request, Response, StatusCode,
+    header::{CONTENT_TYPE, RETRY_AFTER},
+};
 use bytes::Bytes;
 use segue_engine::{ids::ConversationId, project::A2aServerDef};
 use serde_json::{Value as Json, json};
-use tokio_util::task::TaskTracker;
 
 use self::{course::Courses, push::Pushes};
 use super::{Bearer, Body, Caller, Door, Inbox, Service};
 use crate::{
     a2a::{WELL_KNOWN, codes},
-    runtime::Assistant,
+    runtime::{Assistant, ReceiveError},
 };
 
 /// The name of the channel, and the beginning of the ids of its conversations.
@@ -59,8 +61,6 @@ struct Inner {
     task_timeout: Option<std::time::Duration>,
     courses: Courses,
     pushes: Option<Pushes>,
-    /// Turns and reports that go on while nobody waits for them.
-    tasks: TaskTracker,
 }
 
 impl A2aAgent {
@@ -78,8 +78,7 @@ impl A2aAgent {
             task_timeout: def.task_timeout,
             courses: Courses::default(),
             pushes,
-            tasks: TaskTracker::new(),
-            inbox: Inbox::new(assistant.clone(), NAME),
+            inbox: Inbox::new(assistant.clone(), NAME).taking_payloads(def.payloads),
             assistant: assistant.clone(),
         });
         Ok(Self(inner, Caller::default()))
@@ -109,6 +108,18 @@ impl A2aAgent {
         format!("{}{task}", self.prefix())
     }
 
+    /// Looks at the head of a request before its body is read: whoever has no proof cannot make the server read.
+    ///
+    /// # Errors
+    /// The answer that refuses the request.
+    pub async fn check(&self, head: &mut http::request::Parts) -> Result<(), Response<Body>> {
+        if !WELL_KNOWN.contains(&head.uri.path()) {
+            let caller = self.0.door.caller(&head.headers, self.0.assistant.clock()).await;
+            head.extensions.insert(caller.map_err(|refused| refused.answer("this agent"))?);
+        }
+        Ok(())
+    }
+
     /// Answers requests for [`PATHS`]; the path of a request is the whole one.
     pub fn service(&self) -> Service {
         let this = self.clone();
@@ -119,7 +130,8 @@ impl A2aAgent {
     }
 
     async fn answer(&self, request: Request<Bytes>) -> Response<Body> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        let checked = head.extensions.remove::<Caller>();
         let path = head.uri.path();
         if WELL_KNOWN.contains(&path) {
             return match head.method {
@@ -127,7 +139,11 @@ impl A2aAgent {
                 _ => refusal(StatusCode::METHOD_NOT_ALLOWED, "the card is read with GET"),
             };
         }
-        let this = match self.0.door.caller(&head.headers, self.0.assistant.clock()).await {
+        let caller = match checked {
+            Some(caller) => Ok(caller),
+            None => self.0.door.caller(&head.headers, self.0.assistant.clock()).await,
+        };
+        let this = match caller {
             Ok(caller) => Self(self.0.clone(), caller),
             Err(refused) => return refused.answer("this agent"),
         };
@@ -150,11 +166,25 @@ impl std::fmt::Debug for A2aAgent {
 struct Refusal {
     code: i64,
     message: String,
+    /// For a message that was not accepted: how HTTP says so, and when to send it again.
+    later: Option<(StatusCode, Duration)>,
 }
 
 impl Refusal {
     fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), later: None }
+    }
+    fn overloaded(error: &ReceiveError) -> Self {
+        let message = format!("{error} [{}]", error.code());
+        Self { later: super::refused(error), ..Self::new(codes::INTERNAL, message) }
+    }
+    /// The answer that tells it.
+    fn told(&self, mut answer: Response<Body>) -> Response<Body> {
+        if let Some((status, after)) = self.later {
+            *answer.status_mut() = status;
+            answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from(after.as_secs()));
+        }
+        answer
     }
     fn no_task(id: &str) -> Self {
         Self::new(codes::NO_TASK, format!("there is no task `{id}`"))

@@ -17,6 +17,9 @@ use crate::{
     limits,
 };
 
+/// What the names of private texts begin with that say where a task is reported.
+const PRIVATE: &str = "a2a push ";
+
 /// Where and how a task is reported.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Config {
@@ -62,10 +65,6 @@ impl Config {
     /// Reads one as it was stored.
     pub(super) fn kept(json: &Json) -> Option<Self> {
         serde_json::from_value(json.clone()).ok()
-    }
-    /// For the store.
-    pub(super) fn stored(&self) -> Json {
-        serde_json::to_value(self).unwrap_or_default()
     }
     /// The mark of one that was taken away.
     pub(super) fn gone(id: &str) -> Self {
@@ -158,7 +157,11 @@ impl A2aAgent {
         match known {
             Some(configs) => Ok(configs),
             None => {
-                let configs = self.found(task).await?.pushes;
+                let configs = match self.kept_pushes(task).await? {
+                    Some(kept) => kept,
+                    // Before there were private texts they stood among the events.
+                    None => self.found(task).await?.pushes,
+                };
                 pushes.set(&self.name_of(task), configs.clone());
                 Ok(configs)
             }
@@ -176,9 +179,36 @@ impl A2aAgent {
         }
         self.found(task).await?;
         self.pushes_of(task).await?;
-        pushes.add(&self.name_of(task), config.clone());
-        self.keep_push(task, &config).await;
+        pushes.add(&self.name_of(task), config);
+        self.keep_pushes(task).await;
         Ok(())
+    }
+
+    /// Where a task is reported, as it was written down: beside the conversation, since addresses and credentials of callers belong
+    /// in no event.
+    async fn kept_pushes(&self, task: &str) -> Result<Option<Vec<Config>>, Refusal> {
+        let context = context_of(task).ok_or_else(|| Refusal::no_task(task))?;
+        let (id, name) = (self.conversation_of(context), format!("{PRIVATE}{task}"));
+        let kept = self.0.assistant.store().private(&id, &name).await;
+        let kept = kept.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?;
+        Ok(kept.and_then(|json| serde_json::from_str(&json).ok()))
+    }
+
+    /// Writes down where changes of a task are reported.
+    pub(super) async fn keep_pushes(&self, task: &str) {
+        let known = self.0.pushes.as_ref().and_then(|pushes| pushes.known().get(&self.name_of(task)).cloned());
+        let Some(configs) = known else { return };
+        self.write_pushes(task, serde_json::to_string(&configs).ok()).await;
+    }
+
+    async fn write_pushes(&self, task: &str, configs: Option<String>) {
+        let Some(context) = context_of(task) else { return };
+        let (id, name) = (self.conversation_of(context), format!("{PRIVATE}{task}"));
+        let at = self.0.assistant.clock().now();
+        if let Err(error) = self.0.assistant.store().keep_private(&id, &name, configs, at).await {
+            let code = error.code();
+            tracing::warn!(code, "where changes of a task are reported is lost when this process ends: {error}");
+        }
     }
 
     /// Reports a task as it stands to everybody who wants to know.
@@ -188,6 +218,10 @@ impl A2aAgent {
             if let Err(reason) = self.report_to(&config, task).await {
                 tracing::warn!(code = "C0201", "a change of a task could not be reported: {reason}");
             }
+        }
+        if task.status.state.is_over() {
+            // Nothing more is reported.
+            self.write_pushes(&task.id, None).await;
         }
     }
 

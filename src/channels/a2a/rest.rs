@@ -28,7 +28,7 @@ pub(super) async fn answer(agent: &A2aAgent, head: &Parts, path: &str, body: &[u
         Ok((Reply::Stream(show), dialect)) => stream::answer(show, Wrap::Rest, dialect, agent.0.assistant.clock()),
         Err(refusal) => {
             let (status, json) = error(&refusal);
-            json_answer(status, &json)
+            refusal.told(json_answer(status, &json))
         }
     }
 }

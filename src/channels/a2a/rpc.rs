@@ -34,7 +34,7 @@ pub(super) async fn answer(agent: &A2aAgent, body: &[u8], headers: &HeaderMap) -
     let id = request.get("id").filter(|id| id.is_string() || id.is_i64() || id.is_u64()).cloned().unwrap_or(Json::Null);
     match answered(agent, request, &id, headers).await {
         Ok(response) => response,
-        Err(refusal) => json_answer(StatusCode::OK, &error(&id, &refusal)),
+        Err(refusal) => refusal.told(json_answer(StatusCode::OK, &error(&id, &refusal))),
     }
 }
 
@@ -184,6 +184,9 @@ impl A2aAgent {
     async fn list(&self, params: &Json) -> Result<Reply, Refusal> {
         let text = |key: &str| params.get(key).and_then(Json::as_str).filter(|text| !text.is_empty());
         let size = params.get("pageSize").and_then(number).unwrap_or(limits::A2A_LISTED).clamp(1, limits::A2A_LISTED);
+        // How many were listed before.
+        let from = text("pageToken").map_or(Ok(0), str::parse::<usize>);
+        let from = from.map_err(|_| Refusal::params("`pageToken` is none that was given here"))?;
         let contexts: Vec<String> = match text("contextId") {
             Some(context) => vec![context.to_owned()],
             None => {
@@ -192,7 +195,7 @@ impl A2aAgent {
                 let ids = ids.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?;
                 let prefix = self.prefix();
                 let own = ids.iter().filter_map(|id| id.as_str().strip_prefix(&prefix).map(str::to_owned));
-                own.take(size).collect()
+                own.take(limits::A2A_LISTED).collect()
             }
         };
         let mut tasks = Vec::new();
@@ -203,7 +206,10 @@ impl A2aAgent {
             tasks.retain(|task| Dialect::New.state(task.status.state) == state);
         }
         let total = tasks.len();
+        tasks.drain(..from.min(total));
         tasks.truncate(size);
+        let next = from.saturating_add(size);
+        let next = if next < total { next.to_string() } else { String::new() };
         let artifacts = params.get("includeArtifacts").and_then(Json::as_bool).unwrap_or_default();
         let wanted = history(params).or(Some(0));
         let shown: Vec<Json> = tasks
@@ -216,7 +222,7 @@ impl A2aAgent {
                 writing::task(&task, Dialect::New)
             })
             .collect();
-        Ok(Reply::Json(json!({"tasks": shown, "pageSize": size, "totalSize": total, "nextPageToken": ""})))
+        Ok(Reply::Json(json!({"tasks": shown, "pageSize": size, "totalSize": total, "nextPageToken": next})))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tasks as the store knows them. A task's id holds its conversation, so that nothing has to be remembered to find it; a turn
 //! belongs to the task that its message, or whatever else began it, names.
 
+use indexmap::IndexMap;
 use segue_engine::{
     conversation::{Conversation, Event, EventKind, UserMessage},
     ids::MessageId,
@@ -143,16 +144,30 @@ impl A2aAgent {
         Ok((turns.last().map(|turn| turn.version) == Some(version)).then_some(conversation))
     }
 
-    /// The tasks of a context, the newest first.
+    /// The tasks of a context, the newest first. The turns are folded once, for all of them.
     pub(super) async fn of_context(&self, context: &str) -> Result<Vec<Found>, Refusal> {
         let turns = self.turns(context).await?;
-        let mut ids: Vec<String> = Vec::new();
-        for id in turns.iter().filter_map(task_of) {
-            if !ids.iter().any(|known| known == id) {
-                ids.push(id.to_owned());
+        // The latest turn of each, in the order of their first.
+        let mut latest: IndexMap<&str, usize> = IndexMap::new();
+        for (at, turn) in turns.iter().enumerate() {
+            if let Some(id) = task_of(turn) {
+                let known = latest.entry(id).or_insert(at);
+                *known = if is_work(turn) { at } else { *known };
             }
         }
-        Ok(ids.iter().rev().filter_map(|id| self.in_turns(&turns, id, context, None)).collect())
+        let mut folded = Conversation::new(self.conversation_of(context));
+        let mut found = Vec::with_capacity(latest.len());
+        for (at, turn) in turns.iter().enumerate() {
+            turn.events.iter().for_each(|event| folded.apply(event));
+            let Some((order, id, _)) =
+                task_of(turn).and_then(|id| latest.get_full(id)).filter(|(.., last)| **last == at)
+            else {
+                continue;
+            };
+            found.extend(self.in_turns(&turns, id, context, Some(folded.clone())).map(|task| (order, task)));
+        }
+        found.sort_unstable_by_key(|(order, _)| std::cmp::Reverse(*order));
+        Ok(found.into_iter().map(|(_, task)| task).collect())
     }
 
     /// A task in turns of its context. `now` is the conversation after its latest one; without it, these are all turns.

@@ -40,6 +40,7 @@ fn def() -> A2aServerDef {
         token: None,
         jwt: None,
         push: true,
+        payloads: true,
         place: Place { file: "endpoints.yml".into(), line: 1, column: 1, width: 1 },
     }
 }
@@ -86,6 +87,14 @@ async fn call(agent: &A2aAgent, method: &str, params: Json) -> Json {
 
 fn message(id: &str, text: &str) -> Json {
     json!({"message": {"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]}})
+}
+
+fn message_in(id: &str, text: &str, context: Option<&str>) -> Json {
+    let mut params = message(id, text);
+    if let Some(context) = context {
+        params["message"]["contextId"] = json!(context);
+    }
+    params
 }
 
 async fn send(agent: &A2aAgent, id: &str, text: &str) -> Json {
@@ -161,6 +170,79 @@ async fn a_caller_who_does_not_wait_asks_later() {
     agent.0.courses.of(&agent.name_of(id)).unwrap().ended().await.unwrap();
     let task = call(&agent, "GetTask", json!({"id": id})).await["result"].clone();
     assert_eq!(task["status"]["state"], "TASK_STATE_INPUT_REQUIRED");
+}
+
+const LONG: &str = "0b8e2a34-6c1f-4a55-9d4f-6f1b5d1c9a01";
+
+#[tokio::test]
+async fn a_message_that_comes_again_while_it_runs_is_heard_with_the_task_that_it_began() {
+    for context in [Some("c"), None] {
+        // The model is asked once: two turns would miss a line.
+        let agent = agent(&["start flow greet"]);
+        let mut params = message(LONG, "hi");
+        params["configuration"] = json!({"returnImmediately": true});
+        if let Some(context) = context {
+            params["message"]["contextId"] = json!(context);
+        }
+        let (first, again) =
+            tokio::join!(call(&agent, "SendMessage", params.clone()), call(&agent, "SendMessage", params.clone()));
+        let (first, again) = (&first["result"]["task"], &again["result"]["task"]);
+        assert_eq!(
+            (&first["status"]["state"], &again["status"]["state"]),
+            (&json!("TASK_STATE_WORKING"), &first["status"]["state"])
+        );
+        assert_eq!((&first["id"], &first["contextId"]), (&again["id"], &again["contextId"]), "one message, one task");
+        let id = first["id"].as_str().unwrap();
+        agent.0.courses.of(&agent.name_of(id)).unwrap().ended().await.unwrap();
+        // Long after: as before, and by the waiting caller as well.
+        let later = call(&agent, "SendMessage", message_in(LONG, "hi", context)).await["result"]["task"].clone();
+        assert_eq!((&later["id"], &later["status"]["state"]), (&json!(id), &json!("TASK_STATE_INPUT_REQUIRED")));
+        let list = call(&agent, "ListTasks", json!({})).await["result"]["tasks"].clone();
+        assert_eq!(list.as_array().map(Vec::len), Some(1), "no other task was ever there: {list}");
+    }
+    // Ids that anybody may happen to use belong to messages of their own.
+    let agent = agent(&["start flow greet", "start flow greet"]);
+    assert_ne!(send(&agent, "1", "hi").await["contextId"], send(&agent, "1", "hi").await["contextId"]);
+}
+
+#[tokio::test]
+async fn a_message_that_comes_again_after_a_restart_is_heard_with_its_task() {
+    let store: Arc<dyn crate::store::Store> = Arc::new(crate::store::MemoryStore::new());
+    let process = |lines: &[&'static str]| {
+        let model = Arc::new(ScriptedLlm::strict(lines.iter().copied()));
+        let builder = Assistant::builder_from_texts(FILES).unwrap().model(model).store(store.clone());
+        agent_of(&builder.clock(Arc::new(ManualClock::new())).build().unwrap())
+    };
+    // What the process before left: an accepted message whose turn never ended.
+    let before = process(&[]);
+    let id = tasks::new_id("c");
+    let own = crate::a2a::model::Message::text(crate::a2a::model::Role::User, LONG, "hi");
+    let inbound = crate::store::Inbound {
+        tenant: "".into(),
+        account: "".into(),
+        conversation: before.conversation_of("c"),
+        message: segue_engine::conversation::UserMessage {
+            text: "hi".into(),
+            message_id: LONG.into(),
+            input_channel: NAME.into(),
+            metadata: tasks::marked(&id, &own),
+        },
+        at: before.0.assistant.clock().now(),
+        seed: 1,
+    };
+    store.accept(inbound).await.unwrap();
+    let after = process(&["start flow greet"]);
+    let task = call(&after, "SendMessage", message_in(LONG, "hi", Some("c"))).await["result"]["task"].clone();
+    assert_eq!((&task["id"], &task["status"]["state"]), (&json!(id), &json!("TASK_STATE_INPUT_REQUIRED")), "{task}");
+}
+
+#[tokio::test]
+async fn a_message_with_too_much_beside_it_is_refused() {
+    let agent = agent(&["start flow greet"]);
+    let mut params = message("m1", "hi");
+    params["message"]["metadata"] = json!({"k": "x".repeat(limits::METADATA)});
+    let refused = call(&agent, "SendMessage", params).await;
+    assert_eq!(refused["error"]["code"], codes::PARAMS, "{refused}");
 }
 
 #[tokio::test]
@@ -271,6 +353,64 @@ async fn where_to_report_is_looked_at() {
 }
 
 #[tokio::test]
+async fn credentials_of_a_caller_stand_in_no_event_and_go_with_the_task() {
+    let store: Arc<dyn crate::store::Store> = Arc::new(crate::store::MemoryStore::new());
+    let clock = ManualClock::new();
+    let process = |lines: &[&'static str]| {
+        let model = Arc::new(ScriptedLlm::strict(lines.iter().copied()));
+        let builder = Assistant::builder_from_texts(FILES).unwrap().model(model).store(store.clone());
+        agent_of(&builder.clock(Arc::new(clock.clone())).build().unwrap())
+    };
+    // Nobody takes the reports: they are given up after a while.
+    let closed = async |agent: &A2aAgent| {
+        let passing = async {
+            loop {
+                tokio::task::yield_now().await;
+                clock.advance(Duration::from_secs(1));
+            }
+        };
+        tokio::select! {
+            () = agent.0.assistant.close(Duration::from_secs(3600)) => {}
+            () = passing => {}
+        }
+    };
+    let config = json!({
+        "url": "http://127.0.0.1:1/x?key=s3cret", "token": "s3cret",
+        "authentication": {"scheme": "Bearer", "credentials": "s3cret"},
+    });
+    let before = process(&["start flow greet"]);
+    let mut params = message("m1", "hi");
+    params["configuration"] = json!({"taskPushNotificationConfig": config});
+    let task = call(&before, "SendMessage", params).await["result"]["task"].clone();
+    let id = task["id"].as_str().unwrap();
+    call(
+        &before,
+        "CreateTaskPushNotificationConfig",
+        json!({"taskId": id, "id": "two", "url": "http://127.0.0.1:1/y", "token": "s3cret"}),
+    )
+    .await;
+    closed(&before).await;
+
+    let conversation = before.conversation_of(task["contextId"].as_str().unwrap());
+    let events = store.turns(&conversation).await.unwrap();
+    let stored = store.load(&conversation).await.unwrap();
+    for text in [format!("{events:?}"), format!("{:?} {:?}", stored.snapshot, stored.tail)] {
+        assert!(text.contains(id) && !text.contains("s3cret") && !text.contains("127.0.0.1"), "{text}");
+    }
+    let after = process(&["set slot name Ada"]);
+    let listed = after.pushes_of(id).await.unwrap();
+    assert_eq!(listed.len(), 2, "a restart forgets none");
+    let shown = call(&after, "GetTaskPushNotificationConfig", json!({"taskId": id, "id": "two"})).await;
+    assert_eq!(shown["result"]["token"], "s3cret", "its owner may see it");
+    let name = json!({"message": {"messageId": "m2", "taskId": id, "role": "ROLE_USER", "parts": [{"text": "Ada"}]}});
+    let done = call(&after, "SendMessage", name).await["result"]["task"].clone();
+    assert_eq!(done["status"]["state"], "TASK_STATE_COMPLETED");
+    closed(&after).await;
+    let kept = store.private(&conversation, &format!("a2a push {id}")).await.unwrap();
+    assert_eq!(kept, None, "they go with the task");
+}
+
+#[tokio::test]
 async fn a_report_that_fails_is_tried_a_few_times() {
     let clock = ManualClock::jumping();
     let model = Arc::new(ScriptedLlm::strict(["start flow greet"]));
@@ -291,7 +431,7 @@ async fn a_report_that_fails_is_tried_a_few_times() {
 #[tokio::test]
 async fn what_runs_and_what_is_told_is_bounded() {
     let agent = agent(&[]);
-    let course = agent.0.courses.begin("t");
+    let course = agent.0.courses.begin("t", "", Vec::new()).unwrap_or_else(|_| panic!());
     for _ in 0..limits::A2A_UPDATES + 10 {
         course.tell(course::working("t", "c", None));
     }
@@ -305,7 +445,7 @@ async fn what_runs_and_what_is_told_is_bounded() {
     let far = format!("{}{}", course.cursor(0).trim_end_matches('0'), usize::MAX);
     assert!(course.listen(Some(&far)).next().await.is_none(), "a cursor that nobody was given");
     for at in 0..limits::A2A_COURSES {
-        agent.0.courses.begin(&format!("t{at}"));
+        assert!(agent.0.courses.begin(&format!("t{at}"), "", Vec::new()).is_ok());
     }
     assert_eq!(agent.0.courses.running(), limits::A2A_COURSES);
     assert!(agent.0.courses.of("t").is_none(), "one that ended made room");
@@ -340,6 +480,73 @@ async fn a_list_is_bounded_and_a_turn_is_read_from_the_newest_events() {
     assert!(events.unwrap().is_empty());
     let stored = agent.turns(task["contextId"].as_str().unwrap()).await.unwrap();
     assert!(stored[0].events.len() < limits::A2A_EVENTS);
+}
+
+#[tokio::test]
+async fn a_list_comes_in_pages_and_shows_each_task_as_it_stands() {
+    let lines = ["start flow greet", "set slot name Ada", "start flow greet", "start flow greet", "start flow greet"];
+    let agent = agent(&lines);
+    let in_c = async |id: &str, task: Option<&Json>| {
+        let mut params = message_in(id, "hi", Some("c"));
+        if let Some(task) = task {
+            params["message"]["taskId"] = task["id"].clone();
+        }
+        call(&agent, "SendMessage", params).await["result"]["task"].clone()
+    };
+    let done = in_c("m1", None).await;
+    in_c("m2", Some(&done)).await;
+    in_c("m3", None).await;
+    in_c("m4", None).await;
+    send(&agent, "m5", "hi").await;
+    let mut listed = Vec::new();
+    let mut token = json!("");
+    loop {
+        let page =
+            call(&agent, "ListTasks", json!({"pageSize": 2, "pageToken": token, "historyLength": 9})).await["result"]
+                .clone();
+        assert_eq!((&page["totalSize"], &page["pageSize"]), (&json!(4), &json!(2)));
+        listed.extend(page["tasks"].as_array().unwrap().clone());
+        token = page["nextPageToken"].clone();
+        if token == "" {
+            break;
+        }
+    }
+    assert_eq!(listed.len(), 4, "each once");
+    let states: Vec<&str> = listed[1..].iter().map(|task| task["status"]["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["TASK_STATE_INPUT_REQUIRED", "TASK_STATE_CANCELED", "TASK_STATE_COMPLETED"]);
+    for task in &listed {
+        let alone = call(&agent, "GetTask", json!({"id": task["id"]})).await["result"].clone();
+        assert_eq!((&task["status"], &task["history"]), (&alone["status"], &alone["history"]));
+    }
+    let wrong = call(&agent, "ListTasks", json!({"pageToken": "x"})).await;
+    assert_eq!(wrong["error"]["code"], codes::PARAMS);
+}
+
+#[tokio::test]
+async fn what_a_task_owes_is_done_before_the_assistant_closes() {
+    let reports = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", reports.local_addr().unwrap());
+    let model = Arc::new(ScriptedLlm::strict(["start flow greet"]));
+    let builder = Assistant::builder_from_texts(FILES).unwrap().model(model);
+    let assistant = builder.clock(Arc::new(ManualClock::new())).build().unwrap();
+    let agent = agent_of(&assistant);
+    let mut params = message("m1", "hi");
+    params["configuration"] = json!({"returnImmediately": true, "taskPushNotificationConfig": {"url": url}});
+    let task = call(&agent, "SendMessage", params).await["result"]["task"].clone();
+    assert_eq!(task["status"]["state"], "TASK_STATE_WORKING");
+    let reported = async {
+        let (mut socket, _) = reports.accept().await.unwrap();
+        let mut heard = vec![0; 65536];
+        let read = tokio::io::AsyncReadExt::read(&mut socket, &mut heard).await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut socket, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            .await
+            .unwrap();
+        read
+    };
+    let ((), heard) = tokio::join!(assistant.close(limits::DRAIN), reported);
+    assert!(heard > 0);
+    let elsewhere = agent_of(&assistant);
+    assert_eq!(elsewhere.pushes_of(task["id"].as_str().unwrap()).await.unwrap().len(), 1, "and it is written down");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use segue_engine::{
     ids::{ConversationId, MessageId},
 };
 use serde_json::{Map, Value as Json, json};
+use sha2::{Digest, Sha256};
 
 use super::{
     A2aAgent, Refusal,
@@ -17,13 +18,13 @@ use super::{
 use crate::{
     a2a::{
         codes,
-        model::{ArtifactChange, Message, Part, Role, StatusChange, Task, TaskState, Update},
+        model::{ArtifactChange, Message, Part, Role, Status, StatusChange, Task, TaskState, Update},
     },
     channels::Arrival,
     conversation::NoSink,
     cx::Cx,
     limits,
-    runtime::{ReceiveError, Report},
+    runtime::Report,
 };
 
 /// A message, and how its answer is wanted.
@@ -69,10 +70,20 @@ impl A2aAgent {
         } else if push.is_some() {
             return Err(Refusal::new(codes::NO_PUSH, "changes are not reported by this agent"));
         }
-        let names = self.names(&message).await?;
+        let metadata = serde_json::to_string(&message.metadata).map_or(0, |json| json.len());
+        if metadata > limits::METADATA {
+            return Err(Refusal::params(format!("`metadata` has {metadata} bytes; {} are taken", limits::METADATA)));
+        }
+        let mut names = self.names(&message).await?;
         if let Some(course) = self.repeated(&names, message.task_id.is_some()).await? {
             return Ok(course);
         }
+        if let Some(task) = self.accepted(&names).await? {
+            // Another process, or this one before it was started anew, works on it: its task is shown, and no other.
+            names.task = task;
+        }
+        let inbox = self.0.inbox.for_caller(self.1.mark.as_ref());
+        inbox.admits(&names.conversation).map_err(|error| Refusal::overloaded(&error))?;
         let mut task = Task::named(&names.task, &names.context);
         task.status.timestamp = Some(iso(self.0.assistant.clock().now()));
         let heard = Message {
@@ -81,19 +92,45 @@ impl A2aAgent {
             ..Message::text(Role::User, names.message.as_str(), text.as_str())
         };
         task.history.push(heard);
+        let key = format!("{}\n{}", names.conversation, names.message);
+        let first = vec![Update::Task(task.clone()), working(&names.task, &names.context, None)];
+        let course = match self.0.courses.begin(&self.name_of(&names.task), &key, first) {
+            Ok(course) => course,
+            Err(running) => return self.joined(running, push),
+        };
         if let (Some(config), Some(pushes)) = (&push, &self.0.pushes) {
             pushes.add(&self.name_of(&names.task), config.clone());
         } else if let Some(pushes) = self.0.pushes.as_ref().filter(|_| message.task_id.is_none()) {
             pushes.nothing_stored(&self.name_of(&names.task));
         }
-        let course = self.0.courses.begin(&self.name_of(&names.task));
-        course.tell(Update::Task(task.clone()));
-        course.tell(working(&names.task, &names.context, None));
         let (this, own) = (self.clone(), course.clone());
         let metadata = marked(&names.task, &message);
-        self.0.tasks.spawn(async move { this.walk(names, text, metadata, push, &own).await });
+        let has_push = push.is_some();
+        self.0.assistant.beside().spawn(async move { this.walk(names, text, metadata, has_push, &own).await });
         task.status.state = TaskState::Working;
         Ok(Begun { task, course })
+    }
+
+    /// A message that comes again while its task runs: the caller hears that task.
+    fn joined(&self, course: Arc<Course>, push: Option<Config>) -> Result<Begun, Refusal> {
+        // It is the first that a course tells.
+        let task = course.task().ok_or_else(|| Refusal::new(codes::INTERNAL, "send the message again later"))?;
+        let task = Task { status: Status { state: TaskState::Working, ..task.status.clone() }, ..task };
+        if let (Some(config), Some(pushes)) = (push, &self.0.pushes) {
+            pushes.add(&self.name_of(&task.id), config);
+            let (this, id) = (self.clone(), task.id.clone());
+            self.0.assistant.beside().spawn(async move { this.keep_pushes(&id).await });
+        }
+        Ok(Begun { task, course })
+    }
+
+    /// The task of a message that was accepted and is not answered yet.
+    async fn accepted(&self, names: &Names) -> Result<Option<String>, Refusal> {
+        let open = self.0.assistant.store().unfinished(&names.conversation).await;
+        let open = open.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?;
+        let own =
+            open.iter().map(|open| &open.inbound.message).find(|message| message.message_id.as_str() == names.message);
+        Ok(own.and_then(|message| Some(tasks::marks(message)?.get("task_id")?.as_str()?.to_owned())))
     }
 
     /// The names that a message gives, or new ones. A task must be open to take a message.
@@ -104,7 +141,7 @@ impl A2aAgent {
         let (task, context) = match &message.task_id {
             None => {
                 let context = message.context_id.clone().filter(|id| !id.trim().is_empty());
-                let context = context.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
+                let context = context.unwrap_or_else(|| self.context_for(&message.id));
                 (tasks::new_id(&context), context)
             }
             Some(id) => {
@@ -119,6 +156,17 @@ impl A2aAgent {
         Ok(Names { task, context, message: message.id.clone(), conversation })
     }
 
+    /// A new context. Where the message has an id that nobody happens to use again, it is made of that: a message that is sent once
+    /// more finds the context that it began.
+    fn context_for(&self, message: &str) -> String {
+        if message.len() < limits::A2A_MESSAGE_KEY {
+            return uuid::Uuid::new_v4().to_string();
+        }
+        let hash = Sha256::digest(format!("{}\n{message}", self.prefix()));
+        let bytes = hash.first_chunk().copied().unwrap_or_default();
+        uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+    }
+
     /// A message that came before is answered as before; one for a task that takes none is refused.
     async fn repeated(&self, names: &Names, is_named: bool) -> Result<Option<Begun>, Refusal> {
         let store = self.0.assistant.store();
@@ -130,7 +178,7 @@ impl A2aAgent {
             let of = turns.iter().find_map(|turn| tasks::named_by(turn, &id));
             let task = self.found(of.unwrap_or(&names.task)).await?.task;
             let course = self.0.courses.of(&self.name_of(&task.id)).unwrap_or_else(|| {
-                let course = self.0.courses.begin(&self.name_of(&task.id));
+                let (Ok(course) | Err(course)) = self.0.courses.begin(&self.name_of(&task.id), "", Vec::new());
                 course.end(vec![Update::Task(task.clone())], Ok(task.clone()));
                 course
             });
@@ -160,7 +208,7 @@ impl A2aAgent {
         names: Names,
         text: String,
         metadata: Map<String, Json>,
-        push: Option<Config>,
+        has_push: bool,
         course: &Arc<Course>,
     ) {
         let arrival = Arrival {
@@ -171,24 +219,20 @@ impl A2aAgent {
             metadata,
         };
         let teller = Teller { course: course.clone(), task: names.task.clone(), context: names.context.clone() };
-        let received = self.0.inbox.receive(arrival, Box::new(teller)).await;
+        let received = self.0.inbox.for_caller(self.1.mark.as_ref()).receive(arrival, Box::new(teller)).await;
         let came = match received {
             Ok(report) => self.came(&names, &report).await,
+            Err(error) if error.retry_after().is_some() => Err(Refusal::overloaded(&error)),
             Err(error) => {
                 let code = error.code();
                 tracing::error!(conversation = %names.conversation, channel = super::NAME, code, "{error}");
-                let words = match error {
-                    ReceiveError::Busy(_) => "too many messages of this context wait; send it again later",
-                    ReceiveError::Closing => "the agent is being shut down; send it again later",
-                    ReceiveError::Store(_) | ReceiveError::Broken => "something went wrong; send it again",
-                };
-                Err(Refusal::new(codes::INTERNAL, format!("{words} [{code}]")))
+                Err(Refusal::new(codes::INTERNAL, format!("something went wrong; send it again [{code}]")))
             }
         };
         let last = came.as_ref().map(last_updates).unwrap_or_default();
         course.end(last, came.clone());
-        if let Some(config) = push {
-            self.keep_push(&names.task, &config).await;
+        if has_push {
+            self.keep_pushes(&names.task).await;
         }
         if let Ok(task) = &came {
             self.report(task).await;
@@ -251,22 +295,6 @@ impl A2aAgent {
         }
         self.report(&task).await;
         Ok(task)
-    }
-
-    /// Writes down where changes of a task are reported.
-    pub(super) async fn keep_push(&self, task: &str, config: &Config) {
-        let Some(context) = context_of(task) else { return };
-        let values = Map::from_iter([(tasks::KEY.to_owned(), json!({"task_id": task, "push": config.stored()}))]);
-        let what = TriggerKind::Note { about: "where changes of the task are reported".to_owned() };
-        let trigger = Trigger { what, values, reminder: None };
-        let kept = self
-            .0
-            .assistant
-            .trigger(self.conversation_of(context), trigger, MessageId::from(""), Box::new(NoSink))
-            .await;
-        if let Err(error) = kept {
-            tracing::warn!(code = error.code(), "where changes are reported could not be kept: {error}");
-        }
     }
 }
 

@@ -25,7 +25,8 @@ pub(super) struct Heard {
 
 impl From<Report> for Heard {
     fn from(report: Report) -> Self {
-        let Report { replies, failures, session_ended, repeated, .. } = report;
+        let Report { earlier, replies, failures, session_ended, repeated, .. } = report;
+        let replies = [earlier, replies].concat();
         Self { replies, has_failures: !failures.is_empty(), ended: session_ended, repeated }
     }
 }

@@ -100,10 +100,13 @@ fn config(shared: &Shared) -> StreamableHttpServerConfig {
 
 impl Gate {
     async fn answer(&self, mut request: Request<Bytes>) -> Response<Body> {
-        let clock = self.shared.assistant.clock();
-        let caller = match self.shared.offer.door.caller(request.headers(), clock).await {
-            Ok(caller) => caller,
-            Err(refused) => return refused.answer("this server"),
+        // Found out when the head was checked, where the server does that.
+        let caller = match request.extensions_mut().remove::<Caller>() {
+            Some(caller) => caller,
+            None => match caller(&self.shared, request.headers()).await {
+                Ok(caller) => caller,
+                Err(refused) => return refused,
+            },
         };
         if let Some(session) = session(request.headers())
             && !self.admits(session, &caller).await
@@ -144,6 +147,12 @@ impl Gate {
             Body::Stream(pieces.filter_map(|piece| std::future::ready(piece.ok())).boxed())
         })
     }
+}
+
+/// Whose request it is, or the answer that refuses it.
+pub(super) async fn caller(shared: &Shared, headers: &HeaderMap) -> Result<Caller, Response<Body>> {
+    let caller = shared.offer.door.caller(headers, shared.assistant.clock()).await;
+    caller.map_err(|refused| refused.answer("this server"))
 }
 
 /// Whether a request begins a session, read as the protocol's own server reads it: what both may read differently would be a way

@@ -54,11 +54,15 @@ pub struct Offer {
     pub hosts: Vec<String>,
     /// HTTP: whether only this machine reaches the server; then pages of this machine may call too.
     pub local: bool,
+    /// HTTP: whether the operator wants it open to everybody who reaches it.
+    pub insecure: bool,
+    /// Whether messages such as `/SetSlots(…)` count as words.
+    pub refuses_payloads: bool,
 }
 
 impl Offer {
-    /// With the settings of `credentials.yml`: `auth_token`, `jwt`, `elicitation`, `allowed_origins`, `allowed_hosts`, `prompts`
-    /// and `resources`.
+    /// With the settings of `credentials.yml`: `auth_token`, `jwt`, `elicitation`, `payloads`, `allowed_origins`, `allowed_hosts`,
+    /// `prompts` and `resources`.
     ///
     /// # Errors
     /// What is wrong with a setting, and the cure.
@@ -68,15 +72,16 @@ impl Offer {
             match (key.as_str(), value) {
                 (_, Json::Null) => {}
                 ("elicitation", Json::Bool(elicits)) => offer.elicits = *elicits,
+                ("payloads", Json::Bool(takes)) => offer.refuses_payloads = !takes,
                 ("auth_token" | "jwt", _) => {}
                 ("allowed_origins", list) => offer.origins = texts(key, list)?,
                 ("allowed_hosts", list) => offer.hosts = texts(key, list)?,
                 ("prompts", list) => offer.prompts = entries(key, list)?,
                 ("resources", list) => offer.resources = entries(key, list)?,
-                ("elicitation", _) => return Err("`elicitation` must be true or false".to_owned()),
+                ("elicitation" | "payloads", _) => return Err(format!("`{key}` must be true or false")),
                 (other, _) => {
                     return Err(format!(
-                        "there is no setting `{other}`; there are `auth_token`, `jwt`, `elicitation`, `prompts`, `resources`, `allowed_origins` and `allowed_hosts`"
+                        "there is no setting `{other}`; there are `auth_token`, `jwt`, `elicitation`, `payloads`, `prompts`, `resources`, `allowed_origins` and `allowed_hosts`"
                     ));
                 }
             }
@@ -134,6 +139,11 @@ impl Desk {
         self.0.offer.door.is_guarded()
     }
 
+    /// Whether the operator wants it open to everybody who reaches it.
+    pub fn is_insecure(&self) -> bool {
+        self.0.offer.insecure
+    }
+
     /// The names of the tools, in order.
     pub fn tools(&self) -> impl Iterator<Item = &str> {
         self.0.offers.tools.iter().map(|tool| &*tool.name)
@@ -167,6 +177,16 @@ impl Desk {
             ended = running.waiting() => ended.map(drop).map_err(|error| format!("the MCP server ended badly: {error}")),
             () = stop => Ok(()),
         }
+    }
+
+    /// Looks at the head of a request before its body is read: whoever has no proof cannot make the server read.
+    ///
+    /// # Errors
+    /// The answer that refuses the request.
+    pub async fn check(&self, head: &mut axum::http::request::Parts) -> Result<(), axum::http::Response<super::Body>> {
+        let caller = http::caller(&self.0, &head.headers).await?;
+        head.extensions.insert(caller);
+        Ok(())
     }
 
     /// The same for many hosts over streamable HTTP, below one path.

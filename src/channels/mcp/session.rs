@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::{
-    super::Caller,
+    super::{Caller, inbox::words},
     NAME, Shared,
     exchange::{self, Answers},
     http,
@@ -125,6 +125,7 @@ impl Session {
             tracing::error!(channel = NAME, code = error.code(), "{error}");
             let reason = match error {
                 ReceiveError::Busy(why) => format!("the talk is busy: {why}"),
+                ReceiveError::Overloaded(overload) => overload.to_string(),
                 _ => "something went wrong on our side".to_owned(),
             };
             refusal(say("no_turn", &[("reason", &reason)])).into()
@@ -149,7 +150,10 @@ impl Session {
         let id = self.talk(given.as_ref().and_then(Json::as_str), &key, context).await?;
         let wish = match &offered.flow {
             Some(flow) => Wish::Begin(flow.clone(), arguments),
-            None => Wish::Say(arguments.get("message").and_then(Json::as_str).unwrap_or_default().to_owned()),
+            None => {
+                let text = arguments.get("message").and_then(Json::as_str).unwrap_or_default();
+                Wish::Say(if self.shared.offer.refuses_payloads { words(text) } else { text }.to_owned())
+            }
         };
         Ok((id, key, wish))
     }
@@ -220,7 +224,8 @@ impl Session {
                     metadata: Map::new(),
                 };
                 let (tenant, account) = ("".into(), "".into());
-                assistant.receive(Incoming { conversation: call.id.clone(), message, tenant, account }, sink).await
+                let incoming = Incoming { conversation: call.id.clone(), message, tenant, account };
+                assistant.receive_for(caller(call.context), incoming, sink).await
             }
             Wish::Begin(flow, values) => {
                 let trigger = Trigger { what: TriggerKind::Request(flow), values, reminder: None };
@@ -238,12 +243,17 @@ impl Drop for Session {
     }
 }
 
+/// The mark of the caller of a request, where callers can be told apart.
+fn caller(context: &RequestContext<RoleServer>) -> Option<&str> {
+    let head = context.extensions.get::<axum::http::request::Parts>()?;
+    head.extensions.get::<Caller>().and_then(|caller| caller.mark.as_deref())
+}
+
 /// The mark of the caller of a request that belongs to no session, empty where callers cannot be told apart: nothing but the
 /// request itself says who calls.
 fn alone(context: &RequestContext<RoleServer>) -> Option<&str> {
     let head = context.extensions.get::<axum::http::request::Parts>()?;
-    let mark = head.extensions.get::<Caller>().and_then(|caller| caller.mark.as_deref());
-    http::session(&head.headers).is_none().then(|| mark.unwrap_or_default())
+    http::session(&head.headers).is_none().then(|| caller(context).unwrap_or_default())
 }
 
 /// Whether the host speaks a revision that asks a person in another way than we do.

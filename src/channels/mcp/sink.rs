@@ -20,6 +20,7 @@ pub(super) struct ProgressSink {
     told: Option<(ProgressToken, Peer<RoleServer>)>,
     /// How many pieces were told: progress must grow.
     count: f64,
+    silent: bool,
     stop: CancellationToken,
 }
 
@@ -28,7 +29,7 @@ impl ProgressSink {
     pub(super) fn new(context: &RequestContext<RoleServer>, silent: bool) -> Self {
         let token = context.meta.get_progress_token().filter(|_| !silent);
         let told = token.map(|token| (token, context.peer.clone()));
-        Self { told, count: 0.0, stop: context.ct.clone() }
+        Self { told, count: 0.0, silent, stop: context.ct.clone() }
     }
 
     async fn tell(&mut self, words: String, cx: &Cx) {
@@ -46,6 +47,9 @@ impl ProgressSink {
 impl ReplySink for ProgressSink {
     fn streams(&self) -> bool {
         self.told.is_some()
+    }
+    fn takes_earlier(&self) -> bool {
+        !self.silent
     }
     fn send<'a>(&'a mut self, piece: ReplyPiece, cx: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(async move {

@@ -110,10 +110,94 @@ async fn a_conversation_is_nobodys_but_the_callers_who_began_it() {
     }
 }
 
+/// What a channel with these settings answers to a message, shown with `token`.
+async fn answered(settings: &Json, token: &str, sender: &str, text: &str) -> (StatusCode, String) {
+    answered_with(settings, token, json!({"sender": sender, "message": text})).await
+}
+
+async fn answered_with(settings: &Json, token: &str, body: Json) -> (StatusCode, String) {
+    let files = [
+        (
+            "config.yml",
+            "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n",
+        ),
+        ("domain.yml", "responses: {utter_hello: [{text: Hello!}]}\n"),
+        ("flows/greet.yml", "flows: {greet: {description: greets, steps: [{action: utter_hello}]}}\n"),
+    ];
+    let model = Arc::new(ScriptedLlm::strict(["start flow greet"]));
+    let assistant = Assistant::builder_from_texts(files).unwrap().model(model).build().unwrap();
+    let service = Rest::from_settings(settings).unwrap().service(Inbox::new(assistant.clone(), "rest"));
+    let body = body.to_string();
+    let request = Request::post("/webhook").header("authorization", format!("Bearer {token}")).body(body.into());
+    let answer = service.oneshot(request.unwrap()).await.unwrap();
+    let status = answer.status();
+    let Body::Whole(bytes) = answer.into_body() else { panic!("a stream") };
+    (status, String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn a_token_speaks_for_its_senders_alone() {
+    let bound = json!({"token": "s3cret", "senders": ["u1", "shop-*"]});
+    for (sender, wanted) in [
+        ("u1", StatusCode::OK),
+        ("shop-7", StatusCode::OK),
+        ("u2", StatusCode::FORBIDDEN),
+        ("u1x", StatusCode::FORBIDDEN),
+        ("my-shop-7", StatusCode::FORBIDDEN),
+        ("", StatusCode::FORBIDDEN),
+    ] {
+        assert_eq!(answered(&bound, "s3cret", sender, "hi").await.0, wanted, "{sender}");
+    }
+    assert_eq!(answered(&bound, "wrong", "u1", "hi").await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(answered(&json!({"auth_token": "s3cret"}), "s3cret", "anybody", "hi").await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn payloads_that_are_switched_off_are_words() {
+    // The model is asked: it is words. As a payload the message has no model and ends in an unknown intent.
+    for text in ["/greet", " /greet", "//greet", "/SetSlots(name=Ada)", "/ /SetSlots(name=Ada)"] {
+        let (_, said) = answered(&json!({"payloads": false}), "", "u", text).await;
+        assert!(said.contains("Hello!"), "{text}: {said}");
+        let (_, said) = answered(&json!({}), "", "u", "/SetSlots(name=Ada)").await;
+        assert!(!said.contains("Hello!"), "{text}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn metadata_has_a_limit() {
+    for (settings, most) in [(json!({}), limits::METADATA), (json!({"metadata_bytes": 100}), 100)] {
+        // `{"k":""}` and so many letters.
+        for (size, wanted) in [(most, StatusCode::OK), (most + 1, StatusCode::PAYLOAD_TOO_LARGE)] {
+            let body = json!({"message": "hi", "metadata": {"k": "x".repeat(size - 8)}});
+            let (status, text) = answered_with(&settings, "", body).await;
+            assert_eq!(status, wanted, "{size}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_setting_that_makes_no_sense_keeps_the_channel_closed() {
+    for (settings, named) in [
+        (json!({"auth_tokn": "x"}), "`auth_tokn`"),
+        (json!({"token": "x", "auth_token": "y"}), "one setting"),
+        (json!({"token": 7}), "`auth_token`"),
+        (json!({"senders": ["u1"]}), "`auth_token`"),
+        (json!({"auth_token": "x", "senders": []}), "`senders`"),
+        (json!({"auth_token": "x", "senders": [7]}), "`senders`"),
+        (json!({"payloads": "no"}), "`payloads`"),
+        (json!({"metadata_bytes": -1}), "`metadata_bytes`"),
+        (json!({"allowed_origins": ["shop.example"]}), "`allowed_origins`"),
+    ] {
+        let problem = Rest::from_settings(&settings).unwrap_err();
+        assert!(problem.contains(named), "{settings}: {problem}");
+    }
+}
+
 #[test]
 fn the_end_of_a_stream_tells_codes_and_no_causes() {
     let report = Report {
         turn: crate::store::TurnNumber(9),
+        earlier: Vec::new(),
         replies: Vec::new(),
         failures: vec![crate::runtime::Failure { code: "A0509".into(), reason: "secret host".into() }],
         session_ended: true,
@@ -128,4 +212,48 @@ fn the_end_of_a_stream_tells_codes_and_no_causes() {
     assert_eq!(last_events("u", Form::Lines, &Ok(report)), None);
     let broken = last_events("u", Form::Sse, &Err(ReceiveError::Broken)).unwrap();
     assert!(broken.starts_with(b"event: error\ndata: {"));
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn a_store_that_fails_is_told_before_anything_is_half_done() {
+    let files = [
+        (
+            "config.yml",
+            "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n",
+        ),
+        ("domain.yml", "responses: {utter_hello: [{text: Hello!}]}\n"),
+        ("flows/greet.yml", "flows: {greet: {description: greets, steps: [{action: utter_hello}]}}\n"),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("talks.db");
+    let store = Arc::new(crate::store::SqliteStore::open(&path, false).unwrap());
+    let model = Arc::new(ScriptedLlm::strict(["start flow greet"; 12]));
+    let builder = Assistant::builder_from_texts(files).unwrap().model(model).store(store);
+    let service = Rest::default().service(Inbox::new(builder.build().unwrap(), "rest"));
+    let spoil = |sql: &str| rusqlite::Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+    let say = async |query: &str, id: &str| {
+        let body = json!({"sender": "u1", "message": "hi", "message_id": id}).to_string();
+        let request = Request::post(format!("/webhook{query}")).body(body.into());
+        service.clone().oneshot(request.unwrap()).await.unwrap()
+    };
+    spoil("ALTER TABLE inbox RENAME TO away");
+    for query in ["", "?stream=true", "?stream=sse"] {
+        let answer = say(query, "m1").await;
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{query}");
+        let headers = answer.headers();
+        assert!(headers[RETRY_AFTER] == "1" && headers[TURN_ERROR] == "S0103", "{query}: {headers:?}");
+    }
+    spoil("ALTER TABLE away RENAME TO inbox");
+    assert_eq!(say("", "m1").await.status(), StatusCode::OK);
+    // The same where the message is accepted and its turn cannot be stored: a repetition is answered once.
+    spoil("ALTER TABLE batches RENAME TO away");
+    let answer = say("", "m2").await;
+    assert!(answer.status() == StatusCode::SERVICE_UNAVAILABLE && answer.headers()[RETRY_AFTER] == "1");
+    spoil("ALTER TABLE away RENAME TO batches");
+    let answer = say("", "m2").await;
+    assert_eq!(answer.status(), StatusCode::OK);
+    let Body::Whole(bytes) = answer.into_body() else { panic!("a stream") };
+    let said: Json = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(said.as_array().unwrap().len(), 1, "{said}");
 }

@@ -18,6 +18,9 @@ impl ReplySink for LineSink {
     fn streams(&self) -> bool {
         true
     }
+    fn takes_earlier(&self) -> bool {
+        true
+    }
     fn send<'a>(&'a mut self, piece: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         let done = match &piece {
             ReplyPiece::Message { message, kind, .. } | ReplyPiece::End { message, kind, .. } => {

@@ -36,6 +36,9 @@ impl ReplySink for ScreenSink {
     fn streams(&self) -> bool {
         true
     }
+    fn takes_earlier(&self) -> bool {
+        true
+    }
     fn send<'a>(&'a mut self, piece: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         let text = self.text(&piece);
         let done = if text.is_empty() { Ok(Receipt::Delivered) } else { out::raw(&text).map(|()| Receipt::Delivered) };

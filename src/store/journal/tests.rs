@@ -82,7 +82,7 @@ async fn a_read_waits_for_the_next_commit() {
     assert_eq!(world.stored().await, expected, "the answer is stored before what it decided");
     journal.finish(&key("tool.0"), "2".into(), at()).await.unwrap();
     assert!(world.stored().await[1].1, "the outcome of a write is durable at once");
-    assert_eq!(journal.take_pending(), []);
+    assert_eq!(journal.pending(), []);
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn what_is_pending_goes_with_the_batch() {
     let journal = world.journal(BUILD).await;
     journal.begin(&key("llm.0"), "llm", Effect::Read, "h").await.unwrap();
     journal.finish(&key("llm.0"), "1".into(), at()).await.unwrap();
-    let pending = journal.take_pending();
+    let pending = journal.pending();
     assert_eq!((pending.len(), pending[0].outcome.as_deref(), pending[0].build), (1, Some("1"), BUILD));
     let batch = Batch { turn: TurnNumber(1), journal: pending.clone(), ..Batch::default() };
     world.store.append(&world.id, Version(0), batch).await.unwrap();
@@ -111,7 +111,6 @@ async fn after_a_crash_each_class_has_its_rule() {
     drop(first);
 
     let second = world.journal(BUILD).await;
-    assert!(!TurnJournal::is_foreign(BUILD, &world.recorded().await));
     assert_eq!(second.begin(&key("read"), "tool", Effect::Read, "h").await.unwrap(), Begun::Fresh);
     assert_eq!(second.begin(&key("same"), "tool", Effect::Idempotent, "h").await.unwrap(), Begun::Fresh);
     assert_eq!(second.begin(&key("once"), "tool", Effect::Write, "h").await.unwrap(), Begun::Unknown);
@@ -140,7 +139,6 @@ async fn another_build_replays_nothing() {
     journal.begin(&key("a"), "tool", Effect::Write, "h").await.unwrap();
     journal.finish(&key("a"), "1".into(), at()).await.unwrap();
     let other = world.journal(BUILD + 1).await;
-    assert!(TurnJournal::is_foreign(BUILD + 1, &world.recorded().await));
     assert_eq!(other.begin(&key("a"), "tool", Effect::Write, "h").await.unwrap(), Begun::OtherBuild);
     assert_eq!(other.begin(&key("b"), "tool", Effect::Write, "h").await.unwrap(), Begun::Fresh);
 }
@@ -186,9 +184,53 @@ async fn a_failed_write_lets_nothing_leave() {
         let refused = journal.begin(&key("a"), "tool", Effect::Write, "h").await;
         assert!(matches!(refused, Err(StoreError::NotAccepted { .. })), "{refused:?}");
     }
-    assert_eq!(journal.take_pending().len(), 1, "nothing is lost");
+    assert_eq!(journal.pending().len(), 1, "nothing is lost");
     let error = journal.finish(&key("never"), "1".into(), at()).await.unwrap_err();
     assert_eq!(error.code(), "S0202", "{error}");
+}
+
+#[tokio::test]
+async fn what_another_run_of_the_turn_has_begun_is_not_performed() {
+    let world = World::new().await;
+    let (one, two) = (world.journal(BUILD).await, world.journal(BUILD).await);
+    assert_eq!(one.begin(&key("a"), "tool", Effect::Write, "h").await.unwrap(), Begun::Fresh);
+    let refused = two.begin(&key("a"), "tool", Effect::Write, "h").await;
+    assert!(matches!(refused, Err(StoreError::AlreadyBegun { .. })), "{refused:?}");
+    two.count(2).await.unwrap();
+    assert_eq!(two.begin(&key("a"), "tool", Effect::Write, "h").await.unwrap(), Begun::Unknown);
+}
+
+#[tokio::test]
+async fn the_tries_of_a_turn_are_counted_with_what_was_not_stored() {
+    let world = World::new().await;
+    let journal = world.journal(BUILD).await;
+    journal.begin(&key("llm.0"), "llm", Effect::Read, "h").await.unwrap();
+    journal.finish(&key("llm.0"), "1".into(), at()).await.unwrap();
+    let open = async || world.store.unfinished(&world.id).await.unwrap().remove(0);
+    assert_eq!(open().await.attempts(), 1, "whoever finds a turn open cannot know that it was never tried");
+    for number in [2, 3] {
+        journal.count(number).await.unwrap();
+        assert_eq!(open().await.attempts(), number);
+    }
+    assert_eq!(world.stored().await, [("1/attempts".to_owned(), true), ("llm.0".to_owned(), true)]);
+    let next = world.journal(BUILD).await.records();
+    assert_eq!(TurnJournal::attempts(&next), 3, "the next process counts on");
+}
+
+#[tokio::test]
+async fn a_try_that_cannot_go_on_begins_nothing_more() {
+    let world = World::new().await;
+    let journal = world.journal(BUILD).await;
+    journal.begin(&key("a"), "tool", Effect::Write, "h").await.unwrap();
+    journal.begin(&key("a"), "tool", Effect::Write, "other").await.unwrap_err();
+    let refused = journal.begin(&key("b"), "llm", Effect::Read, "h").await;
+    assert!(matches!(refused, Err(StoreError::RequestChanged { .. })), "{refused:?}");
+    journal.speaking("r1").await.unwrap_err();
+    // What is under way finishes; the next try begins with it.
+    journal.finish(&key("a"), "1".into(), at()).await.unwrap();
+    journal.count(2).await.unwrap();
+    assert_eq!(journal.begin(&key("a"), "tool", Effect::Write, "h").await.unwrap(), done("1"));
+    assert_eq!(journal.begin(&key("b"), "llm", Effect::Read, "h").await.unwrap(), Begun::Fresh);
 }
 
 #[tokio::test]

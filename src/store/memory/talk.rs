@@ -1,6 +1,6 @@
 //! One conversation in memory.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use segue_engine::{
     conversation::codec,
@@ -36,6 +36,8 @@ pub(super) struct Talk {
     bodies: Vec<Body>,
     /// When its earliest reminder is due.
     pub(super) due: Option<Timestamp>,
+    /// Private texts by name, each with the time it was kept.
+    private: BTreeMap<Box<str>, (Timestamp, String)>,
 }
 
 /// An accepted message.
@@ -163,6 +165,9 @@ impl Talk {
         if after.0 != self.version() {
             return Err(StoreError::Conflict { expected: after, found: Version(self.version()) });
         }
+        if batch.turn.0 > 0 && !self.is_open(batch.turn) {
+            return Err(StoreError::NotAccepted { conversation: id.clone(), turn: batch.turn.0 });
+        }
         let number = after.0 + 1;
         let damaged = |e| StoreError::damaged(id, e);
         // Everything that can fail comes first: all or nothing.
@@ -204,6 +209,17 @@ impl Talk {
         Ok(Version(number))
     }
 
+    /// Whether a turn was accepted and not answered.
+    pub(super) fn is_open(&self, turn: TurnNumber) -> bool {
+        self.inbox.iter().any(|entry| entry.turn == turn.0 && entry.batch == 0)
+    }
+
+    /// Whether the step of a record stands in the journal of an open turn already, written by the same build.
+    pub(super) fn has_begun(&self, turn: TurnNumber, record: &JournalRecord) -> bool {
+        let same = |known: &JournalRecord| known.key == record.key && known.build == record.build;
+        self.journal_of(turn.0).is_some_and(|records| records.journal.iter().any(same))
+    }
+
     /// Adds records of a turn.
     pub(super) fn record(&mut self, turn: TurnNumber, journal: Vec<JournalRecord>) {
         match self.records.iter_mut().find(|records| records.turn == turn.0) {
@@ -218,7 +234,7 @@ impl Talk {
 
     /// Takes journal and trace of a turn away, unless it is still open.
     pub(super) fn forget(&mut self, turn: TurnNumber) {
-        if self.inbox.iter().any(|entry| entry.turn == turn.0 && entry.batch == 0) {
+        if self.is_open(turn) {
             return;
         }
         self.records.retain(|records| records.turn != turn.0);
@@ -229,8 +245,12 @@ impl Talk {
         }
     }
 
-    pub(super) fn unfinished(&self, id: &ConversationId) -> Result<Vec<Unfinished>, StoreError> {
-        let open = self.inbox.iter().filter(|entry| entry.batch == 0);
+    pub(super) fn open_turns(
+        &self,
+        id: &ConversationId,
+        turns: &Range<TurnNumber>,
+    ) -> Result<Vec<Unfinished>, StoreError> {
+        let open = self.inbox.iter().filter(|entry| entry.batch == 0 && turns.contains(&TurnNumber(entry.turn)));
         open.map(|entry| {
             Ok(Unfinished {
                 turn: TurnNumber(entry.turn),
@@ -331,6 +351,7 @@ impl Talk {
             }
             !gone
         });
+        self.private.retain(|_, (at, _)| !inbox::is_expired(*at, now));
         self.records.retain(|records| !old.contains(&records.turn));
         if self.records.is_empty() {
             self.bodies = Vec::new();
@@ -349,6 +370,27 @@ impl Talk {
             }
         }
         Ok(None)
+    }
+
+    pub(super) fn keep_private(&mut self, name: &str, text: Option<String>, at: Timestamp) {
+        match text {
+            Some(text) => _ = self.private.insert(name.into(), (at, text)),
+            None => _ = self.private.remove(name),
+        }
+    }
+
+    pub(super) fn private(&self, name: &str) -> Option<String> {
+        self.private.get(name).map(|(_, text)| text.clone())
+    }
+
+    /// The newest entries first: whoever asks has just had the turn.
+    pub(super) fn replies_of(
+        &self,
+        id: &ConversationId,
+        turn: TurnNumber,
+    ) -> Result<Option<Vec<StoredReply>>, StoreError> {
+        let entry = self.inbox.iter().rev().find(|entry| entry.turn == turn.0);
+        entry.filter(|entry| entry.batch > 0).map(|entry| self.replies(id, entry.batch)).transpose()
     }
 
     pub(super) fn body(&self, hash: &str) -> Option<Arc<str>> {

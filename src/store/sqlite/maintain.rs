@@ -10,6 +10,8 @@ use crate::limits;
 
 /// Rows looked at in one transaction of the expiry, so that turns need not wait long.
 const PART: i64 = 500;
+/// Batches in a row with a time that has not come yet after which the expiry waits for that time.
+const DOUBTFUL: usize = 10_000;
 /// How long the purge of the log waits for readers before it leaves the rest to the next checkpoint.
 const PURGE_WAIT: Duration = Duration::from_millis(100);
 /// The name under which the expiry remembers the last batch it dealt with.
@@ -21,13 +23,37 @@ pub(super) fn erase(connection: &Connection, id: &ConversationId) -> rusqlite::R
     let number = "SELECT number FROM conversations WHERE id = ?1";
     let mut deleted = Ok(0);
     // The head goes last: it tells the number.
-    for table in ["inbox", "batches", "snapshots", "journal", "bodies", "timers"] {
+    for table in ["inbox", "batches", "snapshots", "journal", "bodies", "timers", "private"] {
         let sql = format!("DELETE FROM {table} WHERE conversation = ({number})");
         deleted = deleted.and_then(|_| connection.execute(&sql, [id.as_str()]));
     }
     deleted = deleted.and_then(|_| connection.execute("DELETE FROM conversations WHERE id = ?1", [id.as_str()]));
     connection.execute_batch("PRAGMA secure_delete = OFF")?;
     deleted.map(drop)
+}
+
+/// Keeps a private text, or removes it and overwrites what it held.
+pub(super) fn keep_private(
+    connection: &Connection,
+    id: &ConversationId,
+    name: &str,
+    text: Option<&str>,
+    at: Timestamp,
+) -> rusqlite::Result<()> {
+    connection.execute_batch("PRAGMA secure_delete = ON")?;
+    let kept = match text {
+        Some(text) => connection.execute(
+            "INSERT OR REPLACE INTO private (conversation, name, at, text)
+             SELECT number, ?2, ?3, ?4 FROM conversations WHERE id = ?1",
+            params![id.as_str(), name, at.as_micros(), text],
+        ),
+        None => connection.execute(
+            "DELETE FROM private WHERE conversation = (SELECT number FROM conversations WHERE id = ?1) AND name = ?2",
+            params![id.as_str(), name],
+        ),
+    };
+    connection.execute_batch("PRAGMA secure_delete = OFF")?;
+    kept.map(drop)
 }
 
 /// Moves the log into the file and cuts it off, so that nothing erased is left in it. Call it outside a transaction. A reader that
@@ -40,30 +66,41 @@ pub(super) fn purge_log(connection: &Connection) {
 
 /// Removes one part of what is past its retention: how many rows went, and whether there may be more.
 ///
-/// Batches are numbered in the order of their writing, so the old ones are those after the last that was dealt with.
+/// Batches are numbered in the order of their writing, so the old ones are those after the last that was dealt with, up to the first
+/// that is not old. One with a time that has not come yet was written while the clock was wrong: it is as old as the next one
+/// that can be believed.
 pub(super) fn expire(connection: &Connection, now: Timestamp) -> rusqlite::Result<(u64, bool)> {
     let retention = i64::try_from(limits::JOURNAL_RETENTION.as_micros()).unwrap_or(i64::MAX);
     let limit = now.as_micros().saturating_sub(retention);
     let get = "SELECT value FROM progress WHERE name = ?1";
+    let private = connection.execute("DELETE FROM private WHERE at < ?1", [limit])?;
     let done: i64 = connection.query_row(get, [EXPIRED], |row| row.get(0)).optional()?.unwrap_or(0);
-    let (mut last, mut seen, mut gone) = (done, 0, 0);
+    let (mut last, mut old, mut gone, mut doubtful) = (done, 0, private, Vec::new());
     let mut touched = BTreeSet::new();
     {
-        let sql = "SELECT id, conversation, turn, at FROM batches WHERE id > ?1 ORDER BY id LIMIT ?2";
+        let sql = "SELECT id, conversation, turn, at FROM batches WHERE id > ?1 ORDER BY id";
         let mut batches = connection.prepare_cached(sql)?;
         let clear = "UPDATE batches SET journal = NULL, trace = NULL
                      WHERE id = ?1 AND (journal IS NOT NULL OR trace IS NOT NULL)";
         let mut clear = connection.prepare_cached(clear)?;
         let mut journal = connection.prepare_cached("DELETE FROM journal WHERE conversation = ?1 AND turn = ?2")?;
-        let mut rows = batches.query(params![done, PART])?;
-        while let Some(row) = rows.next()? {
-            let (id, conversation, turn): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            if row.get::<_, i64>(3)? >= limit {
+        let mut rows = batches.query([done])?;
+        while old < PART && doubtful.len() < DOUBTFUL {
+            let Some(row) = rows.next()? else { break };
+            let batch: (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let at: i64 = row.get(3)?;
+            if at > now.as_micros() {
+                doubtful.push(batch);
+                continue;
+            }
+            if at >= limit {
                 break;
             }
-            gone += clear.execute([id])? + journal.execute(params![conversation, turn])?;
-            touched.insert(conversation);
-            (last, seen) = (id, seen + 1);
+            for (id, conversation, turn) in doubtful.drain(..).chain([batch]) {
+                gone += clear.execute([id])? + journal.execute(params![conversation, turn])?;
+                touched.insert(conversation);
+                (last, old) = (id, old + 1);
+            }
         }
     }
     for conversation in touched {
@@ -74,7 +111,7 @@ pub(super) fn expire(connection: &Connection, now: Timestamp) -> rusqlite::Resul
     if last > done {
         connection.execute("INSERT OR REPLACE INTO progress (name, value) VALUES (?1, ?2)", params![EXPIRED, last])?;
     }
-    Ok((gone as u64, seen == PART))
+    Ok((gone as u64, old >= PART))
 }
 
 /// Removes the answered messages of a conversation that are past their retention.

@@ -21,6 +21,7 @@ use std::{
 
 use segue_engine::{conversation::codec, ids::ConversationId, time::Timestamp};
 
+use super::owner;
 use crate::{
     limits,
     store::{
@@ -34,11 +35,9 @@ const PLACE: usize = 128;
 /// Where the ids begin.
 const IDS: usize = 32;
 
-/// Where the marks of the database in `path` are: beside the file itself, as its log is, and not beside a link to it.
+/// Where the marks of the database in `path` are.
 pub(super) fn path(path: &Path) -> PathBuf {
-    let mut name = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).into_os_string();
-    name.push("-speaking");
-    name.into()
+    owner::beside(path, "-speaking")
 }
 
 /// The marks that this process leaves.

@@ -1,8 +1,9 @@
 //! Reading. Each function sees one state of the file, however long it takes.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     fs::File,
+    ops::Range,
     path::Path,
     sync::Arc,
 };
@@ -22,8 +23,8 @@ use crate::{
     cx::StepKey,
     limits,
     store::{
-        Inbound, JournalRecord, StoreError, Stored, StoredEvents, StoredReply, StoredTurn, TurnNumber, Unfinished,
-        Version, inbox, merge_journal, newest,
+        Inbound, JournalRecord, OpenTurn, StoreError, Stored, StoredEvents, StoredReply, StoredTurn, Trouble,
+        TurnJournal, TurnNumber, Unfinished, Version, inbox, journal::SPEAKING, merge_journal, newest,
     },
 };
 
@@ -189,13 +190,27 @@ fn replies(
 /// The replies of the batch that answered a turn.
 pub(super) fn replies_to(connection: &Connection, id: &ConversationId, turn: TurnNumber) -> Read<Vec<StoredReply>> {
     let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };
+    // The newest first: whoever asks has mostly just had the turn.
     let sql = "SELECT version, turn, replies, events FROM batches
-               WHERE conversation = ?1 AND (turn = ?2 OR ?2 IN (SELECT value FROM json_each(coalesce(also, '[]'))))";
+               WHERE conversation = ?1 AND (turn = ?2 OR ?2 IN (SELECT value FROM json_each(coalesce(also, '[]'))))
+               ORDER BY version DESC LIMIT 1";
     let found = rows(connection, id, sql, params![head.number, Unsigned(turn.0)], |row| {
         let (Unsigned(number), Unsigned(turn)) = (row.get(0)?, row.get(1)?);
         Ok(replies(id, (number, turn), row.get_ref(2)?.as_blob_or_null()?, row.get_ref(3)?.as_blob()?))
     })?;
     Ok(found.into_iter().next().unwrap_or_default())
+}
+
+/// The same, unless the turn is open or there is none.
+pub(super) fn replies_of(
+    connection: &Connection,
+    id: &ConversationId,
+    turn: TurnNumber,
+) -> Read<Option<Vec<StoredReply>>> {
+    at_once(connection, || {
+        let head = head(connection, id)?.filter(|head| turn.0 <= head.turns && !head.is_open(turn.0));
+        head.map(|_| replies_to(connection, id, turn)).transpose()
+    })
 }
 
 /// The records of a row of the journal. Where the outcome is a blob it holds all of them, as [`packed`] says; in rows of earlier
@@ -217,12 +232,28 @@ fn records(id: &ConversationId, turn: u64, row: &Row<'_>) -> rusqlite::Result<Re
 }
 
 fn journal(connection: &Connection, id: &ConversationId, conversation: i64, turn: u64) -> Read<Vec<JournalRecord>> {
+    let mut merged = Vec::new();
+    merge_journal(&mut merged, written(connection, id, conversation, turn)?);
+    Ok(merged)
+}
+
+/// What was written to the journal of a turn, in its order.
+fn written(connection: &Connection, id: &ConversationId, conversation: i64, turn: u64) -> Read<Vec<JournalRecord>> {
     let sql = "SELECT step, kind, request, outcome, at, build FROM journal
                WHERE conversation = ?1 AND turn = ?2 ORDER BY id";
     let parts = rows(connection, id, sql, params![conversation, Unsigned(turn)], |row| records(id, turn, row))?;
-    let mut merged = Vec::new();
-    merge_journal(&mut merged, parts.into_iter().flatten().collect());
-    Ok(merged)
+    Ok(parts.into_iter().flatten().collect())
+}
+
+/// The steps in the journal of a turn, each with the build that wrote it; without the marks of replies.
+pub(super) fn steps(
+    connection: &Connection,
+    id: &ConversationId,
+    conversation: i64,
+    turn: u64,
+) -> Read<HashSet<(StepKey, u64)>> {
+    let written = written(connection, id, conversation, turn)?.into_iter();
+    Ok(written.filter(|record| *record.kind != *SPEAKING).map(|record| (record.key, record.build)).collect())
 }
 
 /// The messages of a conversation by turn.
@@ -235,15 +266,29 @@ fn messages(connection: &Connection, id: &ConversationId, conversation: i64) -> 
     Ok(found.into_iter().collect())
 }
 
+/// The message of one turn; those of others are not read.
+fn message(connection: &Connection, id: &ConversationId, conversation: i64, turn: u64) -> Read<Option<Inbound>> {
+    let sql = "SELECT packed FROM inbox WHERE conversation = ?1 AND turn = ?2";
+    let found = rows(connection, id, sql, params![conversation, Unsigned(turn)], |row| {
+        Ok(inbox::unpack(id, row.get_ref(0)?.as_blob()?))
+    })?;
+    Ok(found.into_iter().next())
+}
+
 /// `marked` is the file of marks, which may be missing.
-pub(super) fn unfinished(connection: &Connection, id: &ConversationId, marked: &Path) -> Read<Vec<Unfinished>> {
+pub(super) fn open_turns(
+    connection: &Connection,
+    id: &ConversationId,
+    turns: &Range<TurnNumber>,
+    marked: &Path,
+) -> Read<Vec<Unfinished>> {
     at_once(connection, || {
-        let Some(head) = head(connection, id)?.filter(|head| !head.open.is_empty()) else { return Ok(Vec::new()) };
-        let mut messages = messages(connection, id, head.number)?;
+        let Some(mut head) = head(connection, id)? else { return Ok(Vec::new()) };
+        head.open.retain(|(turn, _)| turns.contains(&TurnNumber(*turn)));
         let mut found = Vec::new();
-        let marked = marks::existing(marked, false)?;
+        let marked = if head.open.is_empty() { None } else { marks::existing(marked, false)? };
         for (turn, accepted) in head.open {
-            let inbound = messages.remove(&turn);
+            let inbound = message(connection, id, head.number, turn)?;
             let inbound =
                 inbound.ok_or_else(|| StoreError::damaged(id, format!("the message of turn {turn} is missing")))?;
             let mut journal = journal(connection, id, head.number, turn)?;
@@ -266,7 +311,7 @@ pub(super) fn place_of_marks(connection: &Connection, id: &ConversationId, marke
 }
 
 pub(super) fn waiting(connection: &Connection) -> Read<Vec<ConversationId>> {
-    let sql = "SELECT id FROM conversations WHERE open <> '' OR pending <> ''";
+    let sql = "SELECT id FROM conversations WHERE open <> '' OR pending <> '' ORDER BY touched DESC, id";
     ids(connection, sql, [])
 }
 
@@ -334,6 +379,42 @@ pub(super) fn turns(connection: &Connection, id: &ConversationId) -> Read<Vec<St
     })
 }
 
+/// What is damaged, where something is. Other errors concern all that is read.
+fn damage<T>(read: Read<T>) -> Read<Option<String>> {
+    match read {
+        Ok(_) => Ok(None),
+        Err(StoreError::Damaged { reason, .. }) => Ok(Some(reason)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The conversations that have open turns or undelivered replies, or that cannot be read, by name. Reads all of them.
+pub(super) fn troubles(connection: &Connection) -> Read<Vec<Trouble>> {
+    let sql = "SELECT version, turns, open, pending, touched, number, id FROM conversations ORDER BY id";
+    let mut statement = connection.prepare(sql).map_err(driver)?;
+    let mut rows = statement.query([]).map_err(driver)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(driver)? {
+        let id = row.get::<_, String>(6).map(ConversationId::from);
+        let Ok(id) = id else { continue };
+        let (head, mut damage) = match Head::read(row).map_err(driver)? {
+            Ok(head) => (head, damage(load(connection, &id))?),
+            Err(reason) => (Head::default(), Some(reason)),
+        };
+        let mut open = Vec::new();
+        for (turn, at) in head.open {
+            let journal = journal(connection, &id, head.number, turn);
+            let attempts = journal.as_ref().map_or(1, |journal| TurnJournal::attempts(journal));
+            damage = damage.or(self::damage(journal)?);
+            open.push(OpenTurn { turn: TurnNumber(turn), at: Timestamp::from_micros(at), attempts });
+        }
+        if !open.is_empty() || !head.pending.is_empty() || damage.is_some() {
+            found.push(Trouble { open, undelivered: head.pending.len(), damage, conversation: id });
+        }
+    }
+    Ok(found)
+}
+
 pub(super) fn conversations(connection: &Connection, limit: usize) -> Read<Vec<ConversationId>> {
     let sql = "SELECT id FROM conversations ORDER BY touched DESC, id LIMIT ?1";
     let limit = limit.min(limits::CONVERSATIONS_LISTED) as u64;
@@ -354,6 +435,13 @@ pub(super) fn answered(
             .find(|(turn, inbound)| inbound.message.message_id == *message && !head.is_open(**turn));
         turn.map(|(turn, _)| replies_to(connection, id, TurnNumber(*turn))).transpose()
     })
+}
+
+pub(super) fn private(connection: &Connection, id: &ConversationId, name: &str) -> Read<Option<String>> {
+    let sql = "SELECT text FROM private
+               WHERE conversation = (SELECT number FROM conversations WHERE id = ?1) AND name = ?2";
+    let found = rows(connection, id, sql, [id.as_str(), name], |row| Ok(Ok(row.get::<_, String>(0)?)))?;
+    Ok(found.into_iter().next())
 }
 
 pub(super) fn body(connection: &Connection, id: &ConversationId, hash: &str) -> Read<Option<Arc<str>>> {

@@ -14,7 +14,7 @@ use crate::{limits, store::StoreError};
 const APPLICATION: i32 = 0x5365_6775;
 
 /// Entry `n` takes a file from version `n` to `n + 1`.
-const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7];
+const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, V7, V8];
 /// The newest version.
 const KNOWN: u32 = MIGRATIONS.len() as u32;
 
@@ -102,6 +102,14 @@ const V6: &str = "";
 /// knows only the tables before would take such a row for damage.
 const V7: &str = "";
 
+/// * `private`: texts beside a conversation that stand in no event, such as the credentials of callers.
+const V8: &str = "
+CREATE TABLE IF NOT EXISTS private (
+    conversation INTEGER NOT NULL, name TEXT NOT NULL, at INTEGER NOT NULL, text TEXT NOT NULL,
+    PRIMARY KEY (conversation, name)
+) WITHOUT ROWID;
+";
+
 /// Opens the file for writing, and brings its tables to the newest version.
 pub(super) fn open_writer(path: &Path, full: bool) -> Result<Connection, StoreError> {
     let failed = |e: rusqlite::Error| StoreError::Unavailable(format!("{}: {e}", path.display()));
@@ -109,7 +117,7 @@ pub(super) fn open_writer(path: &Path, full: bool) -> Result<Connection, StoreEr
     connection.busy_timeout(limits::STORE_BUSY).map_err(failed)?;
     plan_once(&connection).map_err(failed)?;
     // Before anything is changed: the file may belong to somebody else.
-    check_owner(&connection, path)?;
+    check_program(&connection, path)?;
     connection
         .execute_batch(if full { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" })
         .and_then(|()| connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())))
@@ -131,13 +139,29 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
+/// Whether a file is a database of another program; false where that cannot be told.
+pub(super) fn is_foreign(path: &Path) -> bool {
+    let look = |file: Connection| {
+        let number = |sql: &str| file.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(driver);
+        Ok((number("PRAGMA application_id")?, number("SELECT count(*) FROM sqlite_schema")?))
+    };
+    let looked = open_reader(path).and_then(look);
+    looked.is_ok_and(|(application, tables)| tables > 0 && application != i64::from(APPLICATION))
+}
+
 /// Plans of statements hold whatever is bound to them. Without this, SQLite prepares a statement anew at every binding when one of
 /// its indexes has a condition.
 fn plan_once(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
-fn check_owner(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+/// Whether a file has the newest tables.
+pub(super) fn is_newest(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
+    check_program(connection, path).map(|version| version == KNOWN)
+}
+
+/// The version of the tables of a file that belongs to this program.
+fn check_program(connection: &Connection, path: &Path) -> Result<u32, StoreError> {
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let failed = |e: rusqlite::Error| StoreError::Unavailable(format!("{}: {e}", path.display()));
     let found = number("PRAGMA user_version").map_err(failed)?;
@@ -151,7 +175,7 @@ fn check_owner(connection: &Connection, path: &Path) -> Result<(), StoreError> {
         });
     }
     let (found, known) = (u32::try_from(found).unwrap_or(u32::MAX), KNOWN);
-    if found > known { Err(StoreError::TooNew { found, known }) } else { Ok(()) }
+    if found > known { Err(StoreError::TooNew { found, known }) } else { Ok(found) }
 }
 
 fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {

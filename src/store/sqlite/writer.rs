@@ -1,9 +1,13 @@
 //! The one thread that writes: takes all that waits, commits it in one transaction, then answers everybody.
 //!
 //! Nobody is answered before the commit. A group that fails as a whole is tried again one by one, so that what is wrong
-//! with one does not hurt the others.
+//! with one does not hurt the others; but not where the file itself is at fault, which would make each of them wait as
+//! long as the first.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet, hash_map::Entry},
+    sync::Arc,
+};
 
 use rusqlite::{Connection, Statement, ffi::ErrorCode, params};
 use segue_engine::{ids::ConversationId, time::Timestamp};
@@ -12,14 +16,36 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     Receipt, Receipts, Unsigned,
     crowd::Crowd,
-    driver,
+    failed,
     heads::{Head, Heads},
-    maintain,
+    maintain, read,
 };
 use crate::{
+    cx::StepKey,
     failpoint, limits,
     store::{Body, StoreError, TurnNumber, Version, inbox},
 };
+
+/// Whether an error concerns the file, and with it whatever is written now; the others concern one job.
+fn is_of_the_file(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    code.is_some_and(|code| {
+        matches!(
+            code,
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::DiskFull
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::ReadOnly
+                | ErrorCode::DatabaseCorrupt
+                | ErrorCode::NotADatabase
+                | ErrorCode::CannotOpen
+                | ErrorCode::PermissionDenied
+                | ErrorCode::OutOfMemory
+                | ErrorCode::FileLockingProtocolFailed
+        )
+    })
+}
 
 /// Work, and where its answer goes.
 pub(super) struct Job {
@@ -42,16 +68,31 @@ pub(super) enum Work {
         id: ConversationId,
         turn: TurnNumber,
         records: Vec<u8>,
+        /// Step and build of each record, and whether it is an intent; without the marks of replies.
+        steps: Vec<(StepKey, u64, bool)>,
     },
     Append(Box<Appended>),
     /// Nothing but the receipts that wait.
     Receipts,
+    /// A small write, to see whether writing works.
+    Ping,
+    /// The receipts that wait; then the log goes into the file.
+    Close,
     Erase {
         id: ConversationId,
     },
     Expire {
         now: Timestamp,
     },
+    Private {
+        id: ConversationId,
+        name: String,
+        text: Option<String>,
+        at: Timestamp,
+    },
+    /// Something that nobody thought of.
+    #[cfg(test)]
+    Break,
 }
 
 /// A batch, encoded.
@@ -104,12 +145,16 @@ enum Found {
 type Outcome = rusqlite::Result<Result<Done, StoreError>>;
 
 /// Writes until nobody can send work any more and none is left.
-pub(super) fn run(connection: &Connection, mut jobs: mpsc::Receiver<Job>, receipts: &Receipts) {
+pub(super) fn run(connection: &Connection, jobs: &mut mpsc::Receiver<Job>, receipts: &Receipts) {
     let mut group = Vec::with_capacity(limits::STORE_GROUP);
+    if !connection.is_autocommit() {
+        // A writer before this one broke down in the middle.
+        let _ = connection.execute_batch("ROLLBACK");
+    }
     let mut writer = match Writer::new(connection, receipts) {
         Ok(writer) => writer,
         Err(error) => {
-            let error = driver(error);
+            let error = failed(&error);
             while let Some(Job { work, answer }) = jobs.blocking_recv() {
                 let _ = answer.send((Err(error.clone()), work));
             }
@@ -118,8 +163,14 @@ pub(super) fn run(connection: &Connection, mut jobs: mpsc::Receiver<Job>, receip
     };
     let mut crowd = Crowd::default();
     while jobs.blocking_recv_many(&mut group, limits::STORE_GROUP) > 0 {
-        crowd.gather(&mut group, &mut jobs);
-        writer.commit_group(&mut group);
+        crowd.gather(&mut group, jobs);
+        if let Err(error) = writer.commit_group(&mut group) {
+            // Those that came meanwhile have waited as long already, and the file is no better for them.
+            for _ in 0..limits::STORE_QUEUE {
+                let Ok(Job { work, answer }) = jobs.try_recv() else { break };
+                let _ = answer.send((Err(error.clone()), work));
+            }
+        }
     }
     if !receipts.is_empty() {
         let _ = writer.transact(&[]);
@@ -130,6 +181,8 @@ struct Writer<'c> {
     connection: &'c Connection,
     receipts: &'c Receipts,
     heads: Heads<'c>,
+    /// What stands in the journals of open turns, by number of the conversation and turn: step and build.
+    begun: HashMap<(i64, u64), HashSet<(StepKey, u64)>>,
     /// SQLite's own number for "somebody else has written".
     data_version: i64,
     begin: Statement<'c>,
@@ -149,6 +202,7 @@ impl<'c> Writer<'c> {
             connection,
             receipts,
             heads: Heads::new(connection)?,
+            begun: HashMap::new(),
             data_version: 0,
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
@@ -177,15 +231,23 @@ impl<'c> Writer<'c> {
         })
     }
 
-    /// Commits all of it, or each alone where that fails, and answers everybody.
-    fn commit_group(&mut self, group: &mut Vec<Job>) {
-        let erases = group.iter().any(|job| matches!(job.work, Work::Erase { .. }));
+    /// Commits all of it, or each alone where one of them is at fault, and answers everybody. The error says that the file is.
+    fn commit_group(&mut self, group: &mut Vec<Job>) -> Result<(), StoreError> {
+        let purges = group.iter().any(|job| matches!(job.work, Work::Erase { .. } | Work::Close));
+        let mut broken = Ok(());
         let outcomes = match self.transact(group) {
             Ok(outcomes) => outcomes,
-            Err(_) if group.len() > 1 => group.iter().map(|job| self.transact_one(job)).collect(),
-            Err(error) => vec![Err(driver(error))],
+            Err(error) if !is_of_the_file(&error) && group.len() > 1 => {
+                group.iter().map(|job| self.transact_one(job, &mut broken)).collect()
+            }
+            Err(error) => {
+                if is_of_the_file(&error) {
+                    broken = Err(failed(&error));
+                }
+                group.iter().map(|_| Err(failed(&error))).collect()
+            }
         };
-        if erases {
+        if purges {
             maintain::purge_log(self.connection);
         }
         for (Job { work, answer }, outcome) in group.drain(..).zip(outcomes) {
@@ -197,11 +259,21 @@ impl<'c> Writer<'c> {
             // Whoever does not wait any more can read what became of it.
             let _ = answer.send((outcome, work));
         }
+        broken
     }
 
-    fn transact_one(&mut self, job: &Job) -> Result<Done, StoreError> {
-        let outcomes = self.transact(std::slice::from_ref(job)).map_err(driver)?;
-        outcomes.into_iter().next().unwrap_or(Ok(Done::Nothing))
+    /// Commits one alone, unless the file was at fault before.
+    fn transact_one(&mut self, job: &Job, broken: &mut Result<(), StoreError>) -> Result<Done, StoreError> {
+        broken.clone()?;
+        match self.transact(std::slice::from_ref(job)) {
+            Ok(outcomes) => outcomes.into_iter().next().unwrap_or(Ok(Done::Nothing)),
+            Err(error) => {
+                if is_of_the_file(&error) {
+                    *broken = Err(failed(&error));
+                }
+                Err(failed(&error))
+            }
+        }
     }
 
     /// One transaction over all of it: an error means that nothing of it is stored.
@@ -217,18 +289,24 @@ impl<'c> Writer<'c> {
         });
         if outcomes.is_err() {
             self.receipts.put_back(receipts);
-            self.heads.clear();
+            self.forget();
             // Some errors have rolled back already; then there is nothing left to do.
             let _ = self.connection.execute_batch("ROLLBACK");
         }
         outcomes
     }
 
+    /// Forgets what it knows of the file.
+    fn forget(&mut self) {
+        self.heads.clear();
+        self.begun.clear();
+    }
+
     fn perform_all(&mut self, receipts: &[Receipt], group: &[Job]) -> rusqlite::Result<Vec<Result<Done, StoreError>>> {
         let version = self.others.query_row([], |row| row.get(0))?;
         if version != self.data_version {
             self.data_version = version;
-            self.heads.clear();
+            self.forget();
         }
         for (id, replies) in receipts {
             if let Err(error) = self.delivered(id, replies)? {
@@ -246,12 +324,22 @@ impl<'c> Writer<'c> {
     fn perform(&mut self, work: &Work) -> Outcome {
         match work {
             Work::Accept { id, key, at, packed } => self.accept(id, key.as_deref(), *at, packed),
-            Work::Journal { id, turn, records } => self.journal(id, *turn, records),
+            Work::Journal { id, turn, records, steps } => self.journal(id, *turn, records, steps),
             Work::Append(batch) => self.append(batch),
-            Work::Receipts => Ok(Ok(Done::Nothing)),
+            Work::Receipts | Work::Close => Ok(Ok(Done::Nothing)),
+            Work::Ping => {
+                let sql = "INSERT INTO progress (name, value) VALUES ('pings', 1)
+                           ON CONFLICT (name) DO UPDATE SET value = value + 1";
+                self.connection.prepare_cached(sql)?.execute([])?;
+                Ok(Ok(Done::Nothing))
+            }
+            #[cfg(test)]
+            #[allow(clippy::panic)]
+            Work::Break => panic!("asked to"),
             Work::Erase { id } => {
                 self.heads.flush()?;
                 self.heads.remove(id);
+                self.begun.clear();
                 maintain::erase(self.connection, id)?;
                 Ok(Ok(Done::Nothing))
             }
@@ -259,6 +347,12 @@ impl<'c> Writer<'c> {
                 self.heads.flush()?;
                 let (rows, more) = maintain::expire(self.connection, *now)?;
                 Ok(Ok(Done::Expired { rows, more }))
+            }
+            Work::Private { id, name, text, at } => {
+                // The conversation may be new in this transaction.
+                self.heads.flush()?;
+                maintain::keep_private(self.connection, id, name, text.as_deref(), *at)?;
+                Ok(Ok(Done::Nothing))
             }
         }
     }
@@ -319,13 +413,54 @@ impl<'c> Writer<'c> {
         Ok(Ok(Found::Forgotten))
     }
 
-    fn journal(&mut self, id: &ConversationId, turn: TurnNumber, records: &[u8]) -> Outcome {
-        let number = match self.accepted(id, turn)? {
-            Ok(head) => head.number,
+    fn journal(
+        &mut self,
+        id: &ConversationId,
+        turn: TurnNumber,
+        records: &[u8],
+        steps: &[(StepKey, u64, bool)],
+    ) -> Outcome {
+        let (number, is_open) = match self.accepted(id, turn)? {
+            Ok(head) => (head.number, head.is_open(turn.0)),
             Err(error) => return Ok(Err(error)),
         };
+        let intends = steps.iter().any(|(_, _, is_intent)| *is_intent);
+        if intends && !is_open {
+            // Another run of the turn has ended it: nothing may leave any more.
+            return Ok(Err(StoreError::NotAccepted { conversation: id.clone(), turn: turn.0 }));
+        }
+        if intends && let Err(error) = self.check_intents(id, number, turn, steps)? {
+            return Ok(Err(error));
+        }
         self.journal_put.execute(params![number, Unsigned(turn.0), records])?;
+        if let Some(begun) = self.begun.get_mut(&(number, turn.0)) {
+            begun.extend(steps.iter().map(|(step, build, _)| (step.clone(), *build)));
+        }
         Ok(Ok(Done::Nothing))
+    }
+
+    /// Refuses intents of steps that are in the journal already. What stands there is read once for each turn.
+    fn check_intents(
+        &mut self,
+        id: &ConversationId,
+        number: i64,
+        turn: TurnNumber,
+        steps: &[(StepKey, u64, bool)],
+    ) -> rusqlite::Result<Result<(), StoreError>> {
+        if self.begun.len() >= limits::STORE_HEADS {
+            self.begun.clear();
+        }
+        let begun = match self.begun.entry((number, turn.0)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => match read::steps(self.connection, id, number, turn.0) {
+                Ok(steps) => free.insert(steps),
+                Err(error) => return Ok(Err(error)),
+            },
+        };
+        let mut intents = steps.iter().filter(|(_, _, is_intent)| *is_intent);
+        let again = intents.find(|(step, build, _)| begun.contains(&(step.clone(), *build)));
+        let refused = |(key, _, _): &(StepKey, u64, bool)| StoreError::AlreadyBegun { turn: turn.0, key: key.clone() };
+        Ok(again.map_or(Ok(()), |again| Err(refused(again))))
     }
 
     /// The head of a conversation in which this turn was accepted.
@@ -342,6 +477,9 @@ impl<'c> Writer<'c> {
         let (conversation, at) = match self.accepted(id, *turn)? {
             Ok(head) if head.version != after.0 => {
                 return Ok(Err(StoreError::Conflict { expected: *after, found: Version(head.version) }));
+            }
+            Ok(head) if turn.0 > 0 && !head.is_open(turn.0) => {
+                return Ok(Err(StoreError::NotAccepted { conversation: id.clone(), turn: turn.0 }));
             }
             Ok(head) => {
                 let open = head.open.iter().find(|(open, _)| *open == turn.0);
@@ -380,6 +518,9 @@ impl<'c> Writer<'c> {
         }
         if let Some(due) = batch.timer {
             self.set_timer(conversation, due)?;
+        }
+        for turn in std::iter::once(turn).chain(&batch.also) {
+            self.begun.remove(&(conversation, turn.0));
         }
         self.heads.change(id, |head| {
             head.version = number;

@@ -109,7 +109,9 @@ async fn a_message_waits_only_so_long_to_be_accepted() {
 }
 
 /// A server on a socket of this machine, and what tells it to stop.
-async fn served(assistant: &Assistant) -> (String, tokio::task::JoinHandle<std::io::Result<()>>, watch::Sender<bool>) {
+pub(super) async fn served(
+    assistant: &Assistant,
+) -> (String, tokio::task::JoinHandle<std::io::Result<()>>, watch::Sender<bool>) {
     let (channels, _) = segue::channels::open(&[("rest".to_owned(), json!({}))].into_iter().collect());
     let settings = server::Settings {
         host: "127.0.0.1".parse().unwrap(),
@@ -120,7 +122,26 @@ async fn served(assistant: &Assistant) -> (String, tokio::task::JoinHandle<std::
     };
     let listener = server::listen(&settings).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let (router, assistant) = (server::router(assistant, &channels), assistant.clone());
+    serving(listener, server::router(assistant, &channels), assistant, address)
+}
+
+/// The same with these routes.
+pub(super) async fn served_routes(
+    router: axum::Router,
+    assistant: &Assistant,
+) -> (String, tokio::task::JoinHandle<std::io::Result<()>>, watch::Sender<bool>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    serving(listener, router, assistant, address)
+}
+
+fn serving(
+    listener: tokio::net::TcpListener,
+    router: axum::Router,
+    assistant: &Assistant,
+    address: String,
+) -> (String, tokio::task::JoinHandle<std::io::Result<()>>, watch::Sender<bool>) {
+    let assistant = assistant.clone();
     let (stop, mut told) = watch::channel(false);
     let stopped = async move {
         let _ = told.wait_for(|stop| *stop).await;
@@ -141,9 +162,29 @@ async fn a_store_that_does_not_answer_is_not_healthy() {
     assert_eq!(answer.status(), 503);
     let body: Json = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
     assert_eq!((&body["status"], &body["store"]), (&json!("down"), &json!("down")));
+    // The process is alive all the same: nobody should restart it for its store.
+    let answer = crate::run::client().get(format!("http://{address}/livez")).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
     store.through.add_permits(1);
     let answer = crate::run::client().get(format!("http://{address}/health")).send().await.unwrap();
     assert_eq!(answer.status(), 200);
+}
+
+#[tokio::test]
+async fn a_good_answer_of_the_store_is_kept_for_a_while() {
+    let (store, clock) = (Stuck::new(3), ManualClock::new());
+    let assistant = builder("").store(store.clone()).clock(Arc::new(clock.clone())).build().unwrap();
+    let (address, _serving, _stop) = served(&assistant).await;
+    let ready = async || crate::run::client().get(format!("http://{address}/readyz")).send().await.unwrap().status();
+    for expected in [1, 1, 2] {
+        assert_eq!(ready().await, 200);
+        assert_eq!(store.asked.load(Ordering::SeqCst), expected);
+        clock.advance(limits::READY_KEPT / 2);
+    }
+    assistant.begin_closing();
+    let answer = crate::run::client().get(format!("http://{address}/readyz")).send().await.unwrap();
+    assert_eq!(answer.status(), 503, "a server that ends says so");
+    assert!(answer.headers().contains_key("retry-after"));
 }
 
 #[tokio::test]

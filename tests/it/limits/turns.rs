@@ -105,7 +105,9 @@ async fn a_full_mailbox_takes_no_more() {
 #[tokio::test]
 async fn only_so_many_turns_run_at_once() {
     let work = Work::new(0);
-    let (assistant, _) = still(&work);
+    let clock = Arc::new(ManualClock::new());
+    let builder = builder_with("", "server: {open_turns: 1000}").action("action_work", work.clone()).clock(clock);
+    let assistant = builder.build().unwrap();
     let more = 10;
     let turns: Vec<_> =
         (0..limits::TURNS_IN_FLIGHT + more).map(|n| tokio::spawn(say(&assistant, &format!("c{n}"), "work"))).collect();

@@ -36,6 +36,7 @@ mod slots;
 mod structured;
 mod tool_call;
 mod turn;
+mod walked;
 mod why;
 
 use serde::{Deserialize, Serialize};
@@ -154,6 +155,25 @@ pub fn advance(project: &Project, conversation: &mut Conversation, input: Input)
         "the conversation changed by something else than its events"
     );
     advance
+}
+
+/// Ends a turn that was tried too often, without walking anything: the message or trigger and `outcomes` are recorded, what was under way
+/// is taken down, and `response` is said. Other inputs than those that begin a turn are left out.
+pub fn give_up(
+    project: &Project,
+    conversation: &mut Conversation,
+    input: Input,
+    outcomes: Vec<EventKind>,
+    response: &str,
+) -> Advance {
+    let mut turn = Turn::begin(project, conversation, input.at, input.seed);
+    match input.kind {
+        InputKind::Message(message) => turn.emit(EventKind::User(message)),
+        InputKind::Trigger(trigger) => turn.emit(EventKind::External { trigger }),
+        _ => {}
+    }
+    let next = ending::given_up(&mut turn, outcomes, response);
+    turn.finish(next)
 }
 
 /// Whether somebody may ask for a flow as the conversation stands: one of the author's, whose guard holds.

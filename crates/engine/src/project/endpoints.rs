@@ -28,10 +28,29 @@ pub struct Endpoints {
     pub qdrant: Option<super::QdrantDef>,
     /// `lock_store`, as written.
     pub lock_store: Option<Map<String, Json>>,
+    /// `server`: how much the server takes on at once.
+    pub server: ServerDef,
     /// `a2a_server`: the assistant as an agent for others.
     pub a2a_server: Option<A2aServerDef>,
     /// Sections that are read by later rooms or only accepted, as written.
     pub other: IndexMap<String, Json>,
+}
+
+/// `server`: how much the server takes on at once; what is not set has its default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerDef {
+    /// Turns that may be open.
+    pub open_turns: Option<usize>,
+    /// Turns that run at once.
+    pub running_turns: Option<usize>,
+    /// Open turns of one caller.
+    pub turns_per_caller: Option<usize>,
+    /// The longest time to an answer that may be expected.
+    pub expected_wait: Option<Duration>,
+    /// Connections that are open at once.
+    pub connections: Option<usize>,
+    /// The same from one address; 0 is no limit.
+    pub connections_per_address: Option<usize>,
 }
 
 /// `a2a_server`: the assistant as an agent for others (agents.md 9.7).
@@ -52,6 +71,8 @@ pub struct A2aServerDef {
     pub jwt: Option<JwtDef>,
     /// Whether changes are reported to addresses that callers name.
     pub push: bool,
+    /// Whether messages such as `/SetSlots(…)` are read as payloads; else they are words.
+    pub payloads: bool,
     /// Where it stands.
     pub place: Place,
 }

@@ -38,7 +38,8 @@ pub use self::{
         Validation, Variation,
     },
     endpoints::{
-        A2aServerDef, ActionEndpointDef, Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup, TrackerEvents,
+        A2aServerDef, ActionEndpointDef, Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup, ServerDef,
+        TrackerEvents,
     },
     flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Step, StepKind, Target},
     folders::{Folders, named_files},

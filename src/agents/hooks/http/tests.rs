@@ -6,10 +6,14 @@ use super::*;
 use crate::llm::testing::{ManualClock, answering};
 
 fn definition() -> AgentDef {
+    with_auth("{api_key: \"${KEY}\", header_name: X-Key, header_format: \"k {key}\"}")
+}
+
+fn with_auth(auth: &str) -> AgentDef {
     let file = |path: &str, text: &str| segue_engine::project::SourceFile { path: path.into(), text: text.into() };
-    let agent = "agent: {name: a, description: d}\nconfiguration: {module: \"http://x/\", auth: {api_key: \"${KEY}\", header_name: X-Key, header_format: \"k {key}\"}}\n";
+    let agent = format!("agent: {{name: a, description: d}}\nconfiguration: {{module: \"http://x/\", auth: {auth}}}\n");
     let mut sources = segue_engine::project::Sources::default();
-    sources.agents.push(file("sub_agents/a/config.yml", agent));
+    sources.agents.push(file("sub_agents/a/config.yml", &agent));
     sources.environment.insert("KEY".into(), "s3cret".into());
     let loaded = segue_engine::project::Project::load(&sources);
     let project = loaded.project.unwrap_or_else(|| panic!("{:#?}", loaded.findings));
@@ -18,7 +22,8 @@ fn definition() -> AgentDef {
 
 async fn described(answer: (u16, String)) -> Result<Description, HookError> {
     let (address, heard) = answering(vec![answer]).await;
-    let server = HookServer::new(&format!("{address}/hooks"), &definition(), Outbound::new())?;
+    let clock: Arc<dyn Clock> = ManualClock::new();
+    let server = HookServer::new(&format!("{address}/hooks"), &definition(), Outbound::new(), &clock)?;
     let result = server.describe(&ManualClock::new().cx(Duration::from_secs(60))).await;
     let asked = heard.take();
     assert!(asked[0].head.to_lowercase().contains("x-key: k s3cret"), "{}", asked[0].head);
@@ -54,8 +59,9 @@ async fn a_hook_server_that_breaks_the_contract_is_told_apart() {
 async fn a_hook_server_that_says_nothing_is_given_up_in_time() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/", listener.local_addr().unwrap());
-    let server = HookServer::new(&address, &definition(), Outbound::new()).unwrap();
     let clock = ManualClock::new();
+    let shared: Arc<dyn Clock> = clock.clone();
+    let server = HookServer::new(&address, &definition(), Outbound::new(), &shared).unwrap();
     let cx = clock.cx(Duration::from_secs(60));
     let passing = async {
         while clock.slept.lock().unwrap().is_empty() {
@@ -69,8 +75,31 @@ async fn a_hook_server_that_says_nothing_is_given_up_in_time() {
     assert_eq!(clock.slept.lock().unwrap()[0], limits::HOOK_DEADLINE);
 }
 
+#[tokio::test]
+async fn a_hook_server_is_shown_a_token_of_an_authorization_server() {
+    let token = |token: &str| http(200, &json!({"access_token": token, "token_type": "Bearer"}).to_string());
+    let (tokens, granted) = answering(vec![token("t1"), token("t2")]).await;
+    let (address, heard) = answering(vec![http(401, "{}"), http(200, "{}"), http(200, "{}")]).await;
+    let auth = format!("{{oauth: {{client_id: me, client_secret: \"${{KEY}}\", token_url: \"{tokens}/token\"}}}}");
+    let clock = ManualClock::new();
+    let shared: Arc<dyn Clock> = clock.clone();
+    let server = HookServer::new(&address, &with_auth(&auth), Outbound::new(), &shared).unwrap();
+    let cx = clock.cx(Duration::from_secs(60));
+    server.describe(&cx).await.unwrap();
+    server.describe(&cx).await.unwrap();
+    let shown: Vec<bool> = heard
+        .take()
+        .iter()
+        .zip(["t1", "t2", "t2"])
+        .map(|(asked, token)| asked.head.contains(&format!("Bearer {token}\r\n")))
+        .collect();
+    assert_eq!(shown, [true, true, true]);
+    assert_eq!(granted.take().len(), 2, "one that was refused is asked for anew, once");
+}
+
 #[test]
 fn answers_of_tools() {
+    let answer = |bytes: &[u8]| answer(bytes, Effect::Read);
     assert!(matches!(answer(br#"{"result": "text"}"#), ToolOutcome::Done(_)));
     assert!(matches!(answer(br#"{"result": {"a": 1}}"#), ToolOutcome::Done(output) if output.structured.is_some()));
     assert!(matches!(answer(br#"{"error": "no", "fatal": true}"#), ToolOutcome::Failed(failure) if failure.fatal));

@@ -33,6 +33,10 @@ impl World {
     fn open(&self) -> SqliteStore {
         SqliteStore::open(&self.database(), false).unwrap()
     }
+    /// A second store that writes to the same file, as if the lock did not hold.
+    fn open_unlocked(&self) -> SqliteStore {
+        SqliteStore::opened(&self.database(), false, None).unwrap()
+    }
     /// One whose first turn is open and has marked its first reply.
     async fn speaking() -> (Self, SqliteStore) {
         let world = Self::new();
@@ -134,7 +138,7 @@ async fn a_stored_turn_tells_what_it_marked() {
 #[tokio::test]
 async fn no_turn_takes_the_place_of_another() {
     let world = World::new();
-    let (here, there) = (world.open(), world.open());
+    let (here, there) = (world.open(), world.open_unlocked());
     for turn in 1..=3 {
         here.accept(message("c", &format!("m{turn}"), turn)).await.unwrap();
     }
@@ -168,27 +172,15 @@ async fn marks_that_cannot_be_read_are_not_taken_for_none() {
     std::fs::create_dir(path(&world.database())).unwrap();
     let error = store.unfinished(&world.id).await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+    drop(store);
     let error = SqliteStore::open(&world.database(), false).err().unwrap();
     assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("talks.db-speaking")), "{error}");
-}
-
-#[cfg(unix)]
-#[tokio::test]
-async fn whoever_may_write_the_database_may_write_its_marks() {
-    use std::os::unix::fs::PermissionsExt;
-    let world = World::new();
-    drop(world.open());
-    let marks = path(&world.database());
-    std::fs::remove_file(&marks).unwrap();
-    std::fs::set_permissions(world.database(), std::fs::Permissions::from_mode(0o664)).unwrap();
-    drop(world.open());
-    assert_eq!(std::fs::metadata(marks).unwrap().permissions().mode() & 0o777, 0o664);
 }
 
 #[tokio::test]
 async fn a_number_that_was_given_away_keeps_its_new_marks() {
     let world = World::new();
-    let (here, there) = (world.open(), world.open());
+    let (here, there) = (world.open(), world.open_unlocked());
     here.accept(message("c", "m1", 1)).await.unwrap();
     there.erase(&world.id).await.unwrap();
     there.accept(message("d", "m1", 2)).await.unwrap();
@@ -201,10 +193,13 @@ async fn a_number_that_was_given_away_keeps_its_new_marks() {
 #[cfg(unix)]
 #[tokio::test]
 async fn marks_lie_beside_the_file_and_not_beside_a_link_to_it() {
-    let (world, _store) = World::speaking().await;
+    let (world, store) = World::speaking().await;
     let folder = tempfile::tempdir().unwrap();
     let link = folder.path().join("link.db");
     std::os::unix::fs::symlink(world.database(), &link).unwrap();
+    let refused = SqliteStore::open(&link, false).err().unwrap();
+    assert!(matches!(refused, StoreError::InUse { .. }), "it is the same file: {refused}");
+    drop(store);
     let linked = SqliteStore::open(&link, false).unwrap();
     assert_eq!(world.spoken(&linked).await, [(1, "1/r0".to_owned())]);
 }

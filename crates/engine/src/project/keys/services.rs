@@ -34,10 +34,10 @@ pub(crate) static TRACKER_STORE: Shape = Shape {
     name: "`tracker_store` section",
     file: FILE,
     keys: &[
-        key("type", Takes::Text, "`SQL` with `dialect: sqlite`, `segue`, or `in_memory`."),
+        key("type", Takes::Text, "`SQL` with `dialect: sqlite`, `sqlite`, `segue`, or `in_memory`."),
         key("dialect", Takes::Text, "`sqlite`."),
-        key("db", Takes::Any, "The file; `rasa.db` unless set."),
-        key("path", Takes::Text, "`segue`: the file."),
+        key("db", Takes::Any, "The file; unless set `rasa.db` for `SQL`, `.segue/segue.db` for `sqlite` and `segue`."),
+        key("path", Takes::Text, "`sqlite` and `segue`: the same as `db`."),
         key("synchronous", Takes::OneOf(&["normal", "full"]), "`full` also survives a loss of power."),
         key("url", Takes::Text, "Other databases: the host.").quiet(),
         key("port", Takes::Any, "Other databases: the port.").quiet(),
@@ -119,6 +119,33 @@ pub(crate) static METRICS: Shape = Shape {
     unknown: Unknown::Kept,
 };
 
+/// `server`.
+pub(crate) static SERVER: Shape = Shape {
+    name: "`server` section",
+    file: FILE,
+    keys: &[
+        key("open_turns", Takes::Whole, "Messages that may be accepted and not yet answered; 256 unless set."),
+        key("running_turns", Takes::Whole, "Turns that run at once, while other open ones wait; 256 unless set."),
+        key(
+            "turns_per_caller",
+            Takes::Whole,
+            "Open turns of one caller: a token's subject, else a sender; 8 unless set.",
+        ),
+        key(
+            "expected_wait",
+            Takes::Seconds,
+            "The longest time to an answer that may be expected when a message is accepted; 30 unless set, or half of what a turn may take.",
+        ),
+        key("connections", Takes::Whole, "Connections that are open at once; 4096 unless set."),
+        key(
+            "connections_per_address",
+            Takes::Whole,
+            "The same from one address; 512 unless set, 0 for no limit. Addresses of this machine have none.",
+        ),
+    ],
+    unknown: Unknown::Warned,
+};
+
 /// `a2a_server`.
 pub(crate) static A2A_SERVER: Shape = Shape {
     name: "`a2a_server` section",
@@ -136,7 +163,7 @@ pub(crate) static A2A_SERVER: Shape = Shape {
         key(
             "a2a_message_cache_ttl_seconds",
             Takes::Number,
-            "How long a repeated message is recognised; seven days, always.",
+            "How long a repeated message is recognised; thirty days, always.",
         )
         .quiet(),
         key("max_contexts", Takes::Number, "Most conversations in memory; they are kept in the store.").quiet(),
@@ -145,6 +172,11 @@ pub(crate) static A2A_SERVER: Shape = Shape {
             "push_notifications",
             Takes::Bool,
             "Whether changes are reported to addresses that callers name; `true` unless set.",
+        ),
+        key(
+            "payloads",
+            Takes::Bool,
+            "Whether messages such as `/SetSlots(…)` are read as payloads; `true` unless set, else they are words.",
         ),
     ],
     unknown: Unknown::Warned,

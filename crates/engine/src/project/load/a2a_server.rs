@@ -41,6 +41,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<A2aServerDef>
         token: auth.and_then(|auth| auth.text("token").map(str::to_owned)),
         jwt,
         push: fields.bool("push_notifications").unwrap_or(true),
+        payloads: fields.bool("payloads").unwrap_or(true),
         place: reader.place(node),
     })
 }

@@ -7,10 +7,10 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     super::{
-        Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup,
+        Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup, ServerDef,
         keys::{
             ENDPOINTS, INTERACTION, LOCK_STORE, MCP_META, MCP_META_KEY, MCP_META_SLOT, MCP_SERVER, METRICS, MODEL,
-            MODEL_GROUP, PRIVACY, ROUTER, Shape, TRACING, TRACKER_STORE,
+            MODEL_GROUP, PRIVACY, ROUTER, SERVER, Shape, TRACING, TRACKER_STORE,
         },
         reader::{Fields, Reader, said},
         uses::Used,
@@ -74,6 +74,7 @@ fn sections(reader: &mut Reader<'_>, fields: &Fields<'_>, endpoints: &mut Endpoi
         }
     }
     endpoints.action_endpoint = fields.node("action_endpoint").and_then(|node| action_endpoint::read(reader, node));
+    endpoints.server = fields.node("server").and_then(|node| server(reader, node)).unwrap_or_default();
     endpoints.a2a_server = fields.node("a2a_server").and_then(|node| a2a_server::read(reader, node));
     endpoints.nlg = fields.node("nlg").and_then(|node| nlg::nlg(reader, node));
     endpoints.tracker_store = fields.json_map("tracker_store");
@@ -87,6 +88,7 @@ fn sections(reader: &mut Reader<'_>, fields: &Fields<'_>, endpoints: &mut Endpoi
         "tracker_store",
         "lock_store",
         "vector_store",
+        "server",
         "a2a_server",
     ];
     for entry in fields.node.map().unwrap_or_default() {
@@ -105,6 +107,27 @@ static SECTIONS: [(&str, &Shape); 6] = [
     ("tracing", &TRACING),
     ("metrics", &METRICS),
 ];
+
+/// How much the server takes on at once. A limit of 0 would take nothing on.
+fn server(reader: &mut Reader<'_>, node: &Node) -> Option<ServerDef> {
+    let fields = reader.fields(node, &SERVER)?;
+    let count = |reader: &mut Reader<'_>, key: &str, least: u64| {
+        let count = fields.whole(key)?;
+        if count < least {
+            let message = format!("with `{key}: {count}` the server would take no message");
+            reader.error("F0108", fields.at(key), message, "Write a whole number above 0, or leave the key away.");
+        }
+        usize::try_from(count).ok()
+    };
+    Some(ServerDef {
+        open_turns: count(reader, "open_turns", 1),
+        running_turns: count(reader, "running_turns", 1),
+        turns_per_caller: count(reader, "turns_per_caller", 1),
+        expected_wait: fields.seconds("expected_wait"),
+        connections: count(reader, "connections", 1),
+        connections_per_address: count(reader, "connections_per_address", 0),
+    })
+}
 
 /// Says of a store that is not supported what to do; `segue run` refuses it, everything else works.
 fn tracker_store(reader: &mut Reader<'_>, store: &Node) {

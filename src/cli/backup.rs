@@ -1,0 +1,27 @@
+//! `segue backup`: a copy of the store while it is in use.
+
+use std::path::PathBuf;
+
+use segue::store;
+
+use super::{Done, FINDINGS, out, place::Place};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Where the copy goes; a file that is not there yet
+    file: PathBuf,
+    #[command(flatten)]
+    place: Place,
+    /// What is copied, as in `sqlite:talks.db`; the project's store unless set
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+}
+
+/// One state of the store, whatever is written meanwhile.
+pub(super) fn backup(args: &Args) -> Done {
+    let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
+    let location = args.place.existing_location(args.store.as_deref(), &opened.project)?;
+    store::backup(&location, &args.file)?;
+    out::line(&format!("copied to {}; `--store sqlite:{0}` opens it", args.file.display()))?;
+    Ok(0)
+}

@@ -1,0 +1,212 @@
+//! `segue doctor`: what is stuck in a store, and ending it.
+
+use std::fmt::Write as _;
+
+use segue::{
+    ConversationId, Timestamp,
+    clock::{Clock, SystemClock},
+    limits,
+    runtime::Assistant,
+    store::{self, OpenTurn, StoreError, Trouble},
+};
+use serde_json::json;
+
+use super::{
+    COULD_NOT_RUN, Done, FINDINGS, USAGE,
+    check::Format,
+    out,
+    place::{Place, cannot_build},
+};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Show conversations with open turns, undelivered replies or damage; works beside a server
+    List(List),
+    /// End the open turns of a conversation with one message to the user, without trying them again
+    Close(Close),
+    /// Remove everything that is stored of a conversation, for ever
+    Erase(Erase),
+}
+
+#[derive(clap::Args)]
+struct List {
+    #[command(flatten)]
+    place: Place,
+    /// Where the conversations are, as in `sqlite:talks.db`; the project's store unless set
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// How it is shown
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+#[derive(clap::Args)]
+struct Close {
+    /// The conversation
+    id: String,
+    #[command(flatten)]
+    place: Place,
+    /// Only this turn
+    #[arg(long, value_name = "N")]
+    turn: Option<u64>,
+    /// Where it is kept, as in `sqlite:talks.db`; the project's store unless set
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+}
+
+#[derive(clap::Args)]
+struct Erase {
+    /// The conversation
+    id: String,
+    #[command(flatten)]
+    place: Place,
+    /// Where it is kept, as in `sqlite:talks.db`; the project's store unless set
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+}
+
+pub(super) async fn doctor(args: Args) -> Done {
+    match args.what {
+        What::List(args) => list(args).await,
+        What::Close(args) => close(args).await,
+        What::Erase(args) => erase(args).await,
+    }
+}
+
+/// An assistant that lets nothing out, on a store that nobody else writes to. `None`: the project has errors, and they were shown.
+fn opened(place: &Place, store: Option<&str>) -> anyhow::Result<Option<Assistant>> {
+    let Some(opened) = place.open()? else { return Ok(None) };
+    let store = store::open(&place.existing_location(store, &opened.project)?)?;
+    Ok(Some(opened.builder.store(store).offline().build().map_err(cannot_build)?))
+}
+
+async fn close(args: Close) -> Done {
+    let Some(assistant) = opened(&args.place, args.store.as_deref())? else { return Ok(FINDINGS) };
+    let id = ConversationId::from(args.id.as_str());
+    let mut open = assistant.store().unfinished(&id).await?;
+    open.retain(|open| args.turn.is_none_or(|turn| open.turn.0 == turn));
+    let mut code = 0;
+    if open.is_empty() {
+        let which = args.turn.map_or("no open turn".to_owned(), |turn| format!("no open turn {turn}"));
+        out::note(&format!("the conversation {} has {which}; `segue doctor list` shows what is open", line(&args.id)));
+        code = USAGE;
+    }
+    for open in open {
+        match assistant.close_turn(&id, open.turn).await {
+            Ok(report) => {
+                let said = report.replies.iter().filter_map(|reply| reply.reply.text.as_deref());
+                let said: Vec<_> = said.map(line).collect();
+                out::line(&format!("turn {} is closed; the user is told: {}", open.turn.0, said.join(" ")))?;
+            }
+            Err(error) => {
+                out::note(&format!("turn {} could not be closed: {error} [{}]", open.turn.0, error.code()));
+                code = COULD_NOT_RUN;
+                break;
+            }
+        }
+    }
+    assistant.close(limits::CLOSE).await;
+    Ok(code)
+}
+
+async fn erase(args: Erase) -> Done {
+    let Some(assistant) = opened(&args.place, args.store.as_deref())? else { return Ok(FINDINGS) };
+    let id = ConversationId::from(args.id.as_str());
+    let store = assistant.store();
+    // One that cannot be read is there.
+    let is_there = match (store.load(&id).await, store.unfinished(&id).await) {
+        (Err(StoreError::Damaged { .. }), _) | (_, Err(StoreError::Damaged { .. })) => true,
+        (loaded, open) => loaded?.version.0 > 0 || !open?.is_empty(),
+    };
+    if is_there {
+        assistant.erase(&id).await?;
+        out::line(&format!("the conversation {} is erased", line(&args.id)))?;
+    } else {
+        out::note(&format!("there is no conversation {}", line(&args.id)));
+    }
+    assistant.close(limits::CLOSE).await;
+    Ok(if is_there { 0 } else { USAGE })
+}
+
+async fn list(args: List) -> Done {
+    let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
+    let store = args.place.existing_store(args.store.as_deref(), &opened.project)?;
+    let troubles = store.troubles().await?;
+    let now = SystemClock.now();
+    match args.format {
+        Format::Json => {
+            let all: Vec<_> = troubles.iter().map(|trouble| told(trouble, now)).collect();
+            out::line(&json!({"conversations": all}).to_string())?;
+        }
+        Format::Text if troubles.is_empty() => {
+            out::line("no conversation has open turns, undelivered replies or damage")?;
+        }
+        Format::Text => out::raw(&troubles.iter().map(|trouble| text(trouble, now)).collect::<String>())?,
+    }
+    Ok(0)
+}
+
+/// Seconds since a turn was accepted.
+fn age(open: &OpenTurn, now: Timestamp) -> i64 {
+    now.since(open.at).max(0) / 1_000_000
+}
+
+fn told(trouble: &Trouble, now: Timestamp) -> serde_json::Value {
+    let open = trouble.open.iter();
+    let open: Vec<_> = open.map(|turn| {
+        json!({"turn": turn.turn, "accepted": turn.at, "age_seconds": age(turn, now), "attempts": turn.attempts})
+    }).collect();
+    json!({
+        "conversation": trouble.conversation,
+        "open": open,
+        "undelivered": trouble.undelivered,
+        "damage": trouble.damage,
+    })
+}
+
+fn text(trouble: &Trouble, now: Timestamp) -> String {
+    let mut text = format!("{}\n", line(trouble.conversation.as_str()));
+    for open in &trouble.open {
+        let since = open.at.to_utc().format("%Y-%m-%d %H:%M:%S");
+        let _ = writeln!(
+            text,
+            "  turn {}: open since {since} UTC ({}){}",
+            open.turn.0,
+            span(age(open, now)),
+            tries(open.attempts)
+        );
+    }
+    if trouble.undelivered > 0 {
+        let _ = writeln!(text, "  {} replies are not delivered", trouble.undelivered);
+    }
+    if let Some(damage) = &trouble.damage {
+        let _ = writeln!(text, "  cannot be read: {}", line(damage));
+    }
+    text
+}
+
+/// How often a turn was tried, where that says something.
+fn tries(attempts: u32) -> String {
+    if attempts > 1 { format!(", tried {attempts} times") } else { String::new() }
+}
+
+/// Text of others on one line.
+fn line(text: &str) -> String {
+    out::plain(text).replace(['\n', '\t'], " ")
+}
+
+/// A span of time as people say it.
+fn span(seconds: i64) -> String {
+    match seconds {
+        ..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
