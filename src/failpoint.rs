@@ -5,6 +5,8 @@
 //! point to the file named by `SEGUE_FAILPOINT_PROOF` and forces it to the disk, so that a test can tell a hit from
 //! another end. No destructor runs and no buffer is flushed: what is not durable is lost, as in a real crash.
 //!
+//! `SEGUE_FAILPOINT=defect:NAME` takes one protection back, so that the fault harness (`tests/outside/`) can show that it notices.
+//!
 //! `SEGUE_TEST_CLOCK_AHEAD=120` moves the wall clock of the process two minutes on, so that a test can take a turn over later
 //! without waiting.
 

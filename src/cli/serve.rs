@@ -9,7 +9,7 @@ use segue::{
         self,
         a2a::{A2aAgent, Offer},
     },
-    environment, limits,
+    environment, failpoint, limits,
     project::Project,
     runtime::Outbox,
     server,
@@ -168,6 +168,9 @@ pub(super) async fn serve(args: Args) -> Done {
             Ok(opened) => opened,
             Err(refused) => return Ok(refused.said()),
         };
+    if failpoint::is_set("defect:recover-first") {
+        assistant.recover().await?;
+    }
     tracing::info!(channels = names.join(","), "listening on http://{address}");
     #[cfg(not(feature = "mcp"))]
     let ended = server::end_asked();

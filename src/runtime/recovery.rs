@@ -10,7 +10,7 @@ use super::{Assistant, Inner, ReceiveError, commit, mailbox::Cached, timers::Out
 use crate::{
     conversation::{ReplyPiece, ReplySink},
     cx::Cx,
-    limits,
+    failpoint, limits,
     store::{StoreError, TurnNumber},
 };
 
@@ -80,7 +80,8 @@ impl Assistant {
             self.0.recovering.fetch_sub(1, Ordering::Relaxed);
             finished
         });
-        Ok(finished.buffer_unordered(limits::RECOVERY_AT_ONCE).fold(0, |sum, one| std::future::ready(sum + one)).await)
+        let at_once = if failpoint::is_set("defect:recover-first") { 1 } else { limits::RECOVERY_AT_ONCE };
+        Ok(finished.buffer_unordered(at_once).fold(0, |sum, one| std::future::ready(sum + one)).await)
     }
 
     /// Finishes the open turns of one conversation in a task of its own; how many.

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     cx::{Cx, StepKey},
-    limits,
+    failpoint, limits,
     store::{Inbound, StoredReply, TurnNumber},
 };
 
@@ -82,7 +82,8 @@ pub(super) async fn walk(
     let past = Past::default();
     let mut kind = timers::first_input(inbound);
     for effect in 0.. {
-        while let Some(takeover) = takeovers.next_if(|takeover| takeover.before <= effect) {
+        let early = failpoint::is_set("defect:interrupted-first");
+        while let Some(takeover) = takeovers.next_if(|takeover| takeover.before <= effect || early) {
             // Boxed: hardly any turn is taken over.
             Box::pin(walked.take_over(&takeover, conversation, (number, inbound), (effect, door), cx)).await;
             sink.speak_as_recorded(Some(takeover.shows));

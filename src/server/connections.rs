@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::bridge::Bodies;
-use crate::{clock::Clock, limits};
+use crate::{clock::Clock, failpoint, limits};
 
 /// How many connections a server takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,12 +120,15 @@ impl State {
     /// Whether its time is over.
     fn is_overdue(&self, now: Duration, closing: Option<Duration>) -> bool {
         let past = |since: Duration, most: Duration| now.saturating_sub(since) >= most;
+        let waits = failpoint::is_set("defect:slow-stop");
         let phase = match self.phase {
             Phase::Idle => past(self.since, limits::CONNECTION_IDLE),
+            Phase::Head if failpoint::is_set("defect:no-head-timeout") || waits => false,
             Phase::Head => past(self.since, limits::HEAD_READ),
             Phase::Request => false,
         };
         let ends = self.phase != Phase::Request && closing.is_some_and(|since| past(since, limits::CLOSING_GRACE));
+        let ends = ends && !waits;
         phase || ends || self.stalled.is_some_and(|since| past(since, limits::WRITE_STALLED))
     }
 }
@@ -187,7 +190,8 @@ impl Connections {
                     ) => {}
                 Err(error) => {
                     // The process has no file left, as a rule. A connection that waits for nothing gives its own back.
-                    let closed = (0..limits::FILES_FREED).take_while(|_| self.close_longest_waiting()).count();
+                    let frees = !failpoint::is_set("defect:no-head-timeout");
+                    let closed = (0..limits::FILES_FREED).take_while(|_| frees && self.close_longest_waiting()).count();
                     if self.tells() {
                         tracing::error!(
                             code = "V0201",

@@ -347,6 +347,7 @@ pub(super) fn answer(record: &JournalRecord, effect: Effect, request: &str) -> R
     }
     Ok(match (&record.outcome, effect) {
         (Some(outcome), _) => Begun::Done { outcome: outcome.clone(), at: record.at },
+        (None, Effect::Write) if failpoint::is_set("defect:write-again") => Begun::Fresh,
         (None, Effect::Write) => Begun::Unknown,
         (None, Effect::Read | Effect::Idempotent) => Begun::Fresh,
     })

@@ -9,7 +9,7 @@ use super::{
     Effect, FailureKind, ToolFailure, ToolOutcome, ToolOutput,
     words::{Word, say},
 };
-use crate::limits;
+use crate::{failpoint, limits};
 
 impl ToolOutput {
     /// An answer of text alone.
@@ -70,6 +70,7 @@ impl ToolOutcome {
     pub fn lost(effect: Effect, kind: FailureKind, message: impl Into<String>) -> Self {
         let failure = ToolFailure::new(kind, message);
         match effect {
+            Effect::Write if failpoint::is_set("defect:unknown-is-failed") => Self::Failed(failure),
             Effect::Write => Self::Unknown(failure),
             Effect::Read | Effect::Idempotent => Self::Failed(failure),
         }

@@ -15,9 +15,6 @@ use serde_json::{Value as Json, json};
 
 use crate::random::Random;
 
-/// How long a person tries to get an answer to one message before the conversation counts as stuck.
-const PATIENCE: Duration = Duration::from_secs(100);
-
 /// A message that was answered.
 #[derive(Clone, Debug)]
 pub(crate) struct Answered {
@@ -32,6 +29,8 @@ pub(crate) struct Crowd {
     /// Where messages go.
     pub(crate) url: String,
     pub(crate) seed: u64,
+    /// How long a person tries to get an answer to one message before the conversation counts as stuck.
+    pub(crate) patience: Duration,
     /// Nobody begins another message.
     pub(crate) enough: AtomicBool,
     /// How many messages may be begun in all.
@@ -135,7 +134,7 @@ async fn say(
     let mut style = style;
     let mut leave = random.chance(10).then(|| random.millis(1, 300));
     let mut last = String::new();
-    while began.elapsed() < PATIENCE {
+    while began.elapsed() < crowd.patience {
         let attempt = one_try(crowd, client, (conversation, reference), style);
         let outcome = match leave.take() {
             Some(after) => tokio::time::timeout(after, attempt).await.unwrap_or(Try::Gone),
@@ -156,7 +155,7 @@ async fn say(
             }
         }
     }
-    crowd.wrong(format!("{conversation} is stuck at {reference}: no answer within {PATIENCE:?} ({last})"));
+    crowd.wrong(format!("{conversation} is stuck at {reference}: no answer within {:?} ({last})", crowd.patience));
     None
 }
 
@@ -168,7 +167,7 @@ async fn one_try(crowd: &Crowd, client: &Client, (sender, reference): (&str, &st
         Style::Deltas => format!("{}?stream=deltas", crowd.url),
         Style::Sse => format!("{}?stream=sse", crowd.url),
     };
-    let request = client.post(url).json(&body).timeout(PATIENCE);
+    let request = client.post(url).json(&body).timeout(crowd.patience);
     let Ok(response) = request.send().await else { return Try::Gone };
     let status = response.status();
     if status == StatusCode::SERVICE_UNAVAILABLE || status == StatusCode::TOO_MANY_REQUESTS {

@@ -50,9 +50,8 @@ fn number(name: &str) -> Option<u64> {
 }
 
 fn seed() -> u64 {
-    number("SEGUE_OUTSIDE_SEED").unwrap_or_else(|| {
-        u64::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos())
-    })
+    number("SEGUE_OUTSIDE_SEED")
+        .unwrap_or_else(|| u64::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos()))
 }
 
 /// Runs a plan; what must never happen and did.
@@ -60,13 +59,15 @@ async fn run(plan: Plan) -> Vec<String> {
     segue::http::install_tls();
     let began = Instant::now();
     let (model, payments) = (Arc::new(model::Model::default()), Arc::new(payments::Payments::default()));
-    let (model_address, payments_address) = (model::start(model.clone()).await, payments::start(payments.clone()).await);
+    let (model_address, payments_address) =
+        (model::start(model.clone()).await, payments::start(payments.clone()).await);
     let environment = plan.defect.map(|defect| ("SEGUE_FAILPOINT".to_owned(), defect.to_owned()));
     let ground = Arc::new(Ground::new(&model_address, &payments_address, environment.into_iter().collect()));
     let base = format!("http://{}", ground.address);
     let crowd = Arc::new(Crowd {
         url: format!("{base}/webhooks/rest/webhook"),
         seed: plan.seed,
+        patience: Duration::from_secs(if plan.defect.is_some() { 45 } else { 100 }),
         enough: AtomicBool::new(false),
         most: u64::MAX,
         begun: AtomicU64::new(0),
@@ -107,7 +108,7 @@ async fn run(plan: Plan) -> Vec<String> {
     }
     let _ = asking.await;
     if let Some(server) = server.filter(|_| !stopped) {
-        match server.terminate(Duration::from_secs(45)).await {
+        match server.terminate(trouble::STOP).await {
             Some(status) if status.success() => {}
             other => crowd.wrong(format!("the last stop ended with {other:?}")),
         }
@@ -148,4 +149,46 @@ async fn nothing_is_lost_and_nothing_is_done_twice() {
     println!("seed {}", plan.seed);
     let wrong = run(plan).await;
     assert!(wrong.is_empty(), "{} things went wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The defects that the harness must notice, by the names of their fail points.
+const DEFECTS: [&str; 11] = [
+    "defect:interrupted-first",
+    "defect:clock-first",
+    "defect:no-owner",
+    "defect:recover-first",
+    "defect:no-head-timeout",
+    "defect:slow-stop",
+    "defect:store-failure-is-ok",
+    "defect:unknown-is-failed",
+    "defect:no-key",
+    "defect:any-origin",
+    "defect:write-again",
+];
+
+/// Each planted defect is noticed. Minutes for each of them: only with `SEGUE_FULL=1`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn planted_defects_are_noticed() {
+    if std::env::var("SEGUE_FULL").is_err() {
+        return;
+    }
+    let wanted = std::env::var("SEGUE_OUTSIDE_DEFECT").ok();
+    let mut missed = Vec::new();
+    for defect in DEFECTS.into_iter().filter(|defect| wanted.as_deref().is_none_or(|wanted| defect.ends_with(wanted))) {
+        let plan = Plan {
+            seed: seed(),
+            people: 80,
+            time: Duration::from_secs(number("SEGUE_OUTSIDE_SECONDS").unwrap_or(120)),
+            kills: 0,
+            messages: 0,
+            replays: usize::MAX,
+            defect: Some(defect),
+        };
+        let wrong = run(plan).await;
+        println!("{defect}: {}", wrong.first().map_or("NOT NOTICED", String::as_str));
+        if wrong.is_empty() {
+            missed.push(defect);
+        }
+    }
+    assert!(missed.is_empty(), "not noticed: {missed:?}");
 }

@@ -20,6 +20,9 @@ const HALF: &[u8] = b"POST /webhooks/rest/webhook HTTP/1.1\r\nhost: localhost\r\
 /// Connections that send half a request at once; more than a server has files.
 const HALVES: usize = 600;
 
+/// How long a server may take to end cleanly, whoever is connected.
+pub(crate) const STOP: Duration = Duration::from_secs(20);
+
 /// Counts of what was done.
 pub(crate) type Done = BTreeMap<&'static str, u64>;
 
@@ -75,9 +78,11 @@ impl Trouble {
                 }
                 68..74 => {
                     let began = Instant::now();
-                    match server.terminate(Duration::from_secs(45)).await {
+                    match server.terminate(STOP).await {
                         Some(status) if status.success() => {}
-                        other => self.crowd.wrong(format!("a clean stop ended with {other:?} after {:?}", began.elapsed())),
+                        other => {
+                            self.crowd.wrong(format!("a clean stop ended with {other:?} after {:?}", began.elapsed()))
+                        }
                     }
                     self.count("clean stops");
                     server = self.start().await?;
@@ -157,13 +162,13 @@ impl Trouble {
             let store = format!("sqlite:{}", ground.database().display());
             let copy = ground.path(&format!("copy-{number}.db")).display().to_string();
             let folder = ground.path("").display().to_string();
-            let runs = [
-                vec!["doctor", "list", "--store", &store, &folder],
-                vec!["backup", &copy, "--store", &store, &folder],
-            ];
+            let runs =
+                [vec!["doctor", "list", "--store", &store, &folder], vec!["backup", &copy, "--store", &store, &folder]];
             let results = runs.map(|arguments| ground.run(&arguments, Duration::from_secs(30)));
             let _ = std::fs::remove_file(&copy);
-            results.into_iter().find(|result| !result.as_ref().is_some_and(|(status, _)| status.code().is_some_and(|code| code < 2)))
+            results
+                .into_iter()
+                .find(|result| !result.as_ref().is_some_and(|(status, _)| status.code().is_some_and(|code| code < 2)))
         });
         if let Some(failed) = failed.await.unwrap() {
             self.crowd.wrong(format!("an operator's command failed beside the server: {failed:?}"));

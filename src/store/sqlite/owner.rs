@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::store::StoreError;
+use crate::{failpoint, store::StoreError};
 
 /// How often the lock is tried again when its file was removed between opening and locking it.
 const TRIES: usize = 5;
@@ -38,6 +38,7 @@ impl Owner {
                 .map_err(|error| unavailable(&path, &error))?;
             match lock.try_lock() {
                 Ok(()) => {}
+                Err(TryLockError::WouldBlock) if failpoint::is_set("defect:no-owner") => {}
                 Err(TryLockError::WouldBlock) => {
                     return Err(StoreError::InUse { path: database.display().to_string(), pid: pid(&mut lock) });
                 }

@@ -157,7 +157,7 @@ impl McpTool {
     fn meta(&self, cx: &ToolCx) -> Map<String, Json> {
         let mut meta = self.shared.meta.clone();
         meta.extend(cx.meta.iter().map(|(key, value)| (key.clone(), value.clone())));
-        if cx.effect(&self.spec) != Effect::Read {
+        if cx.effect(&self.spec) != Effect::Read && !failpoint::is_set("defect:no-key") {
             meta.insert(IDEMPOTENCY_KEY.to_owned(), Json::from(&*cx.idempotency_key));
         }
         meta
