@@ -140,7 +140,7 @@ impl<'a> Work<'a> {
                 None => load(inner, id).await?,
             };
             failpoint::hit("C07");
-            match self.attempt(cached, after, sink).await {
+            let error = match self.attempt(cached, after, sink).await {
                 Ok((cached, report)) => {
                     *state = Some(cached);
                     return Ok(report);
@@ -154,11 +154,11 @@ impl<'a> Work<'a> {
                     after = Some(After::Misfit);
                     continue;
                 }
-                // The version is the law: somebody else appended, or nobody knows. What is stored says what to do.
-                Err(StoreError::Conflict { .. } | StoreError::Unavailable(_) | StoreError::AlreadyBegun { .. }) => {
-                    after = Some(After::Failure);
-                }
-                Err(error) => return Err(error.into()),
+                Err(error) => error,
+            };
+            // The version is the law: somebody else appended or answered, or nobody knows. What is stored says what to do.
+            if !error.may_pass() && !matches!(error, StoreError::NotAccepted { .. }) {
+                return Err(error.into());
             }
             if let Some(replies) = inner.store.replies_of(id, number).await? {
                 let (earlier, failures) = (Vec::new(), Vec::new());
@@ -167,6 +167,10 @@ impl<'a> Work<'a> {
                 deliver(inner, id, &report, sink, &cx).await;
                 return Ok(report);
             }
+            if !error.may_pass() {
+                return Err(error.into());
+            }
+            after = Some(After::Failure);
         }
     }
 }

@@ -289,10 +289,11 @@ async fn a_store_that_is_asked_whether_it_writes(store: &dyn Store) {
 }
 
 async fn one_turn_of_many(store: &dyn Store) {
+    const STRANGE: &str = "m \"1\" \\ \u{f6}\n";
     let id = ConversationId::from("c");
     assert_eq!(store.replies_of(&id, TurnNumber(1)).await.unwrap(), None, "there is no such conversation");
     // Two messages without an id, and two of one id on two channels: only the number tells them apart.
-    for (n, message_id, channel) in [(1, "", "rest"), (2, "", "rest"), (3, "m", "rest"), (4, "m", "other")] {
+    for (n, message_id, channel) in [(1, "", "rest"), (2, "", "rest"), (3, STRANGE, "rest"), (4, STRANGE, "other")] {
         let mut inbound = message("c", message_id, n);
         inbound.message.input_channel = channel.into();
         assert_eq!(store.accept(inbound).await.unwrap(), Accepted::New(TurnNumber(n as u64)));
@@ -304,6 +305,9 @@ async fn one_turn_of_many(store: &dyn Store) {
         let replies = store.replies_of(&id, TurnNumber(turn)).await.unwrap();
         assert_eq!(replies.as_deref().map(ids), reply.map(|id| vec![id]), "{turn}");
     }
+    let answered = async |message: &str| store.answered(&id, &message.into()).await.unwrap();
+    assert_eq!(answered(STRANGE).await.as_deref().map(ids), Some(vec!["c-3"]), "the other one is open");
+    assert_eq!((answered("m").await, answered("1").await), (None, None));
     store.journal(&id, TurnNumber(2), vec![record("a", None)]).await.unwrap();
     let open = async |from, to| {
         let open = store.open_turns(&id, TurnNumber(from)..TurnNumber(to)).await.unwrap();

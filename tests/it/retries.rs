@@ -340,6 +340,26 @@ async fn a_turn_cut_in_its_tool_is_walked_with_what_the_first_process_had() {
     running.abort();
 }
 
+/// The first process was only slow: it finds its turn answered, and tells its client what is stored.
+#[tokio::test]
+async fn a_turn_that_another_process_answered_is_answered_with_what_is_stored() {
+    let (store, clock) = world();
+    let boats = Boats::hanging();
+    let first = Arc::new(Process::with(&store, &clock, booking(), boats.clone(), &FILES));
+    let running = tokio::spawn(async move { first.say("book it", "m1").await });
+    boats.begun.notified().await;
+    let second =
+        Process::new(&store, &clock, vec![calls("task_completed", "I cannot tell whether the booking was made.")]);
+    assert_eq!(second.assistant.recover().await.unwrap(), 1);
+    boats.goes_on.notify_one();
+    let (report, seen) = running.await.unwrap().unwrap();
+    let stored = ["I am booking it.", "I cannot tell whether the booking was made."];
+    assert_eq!((texts(&report), report.turn), (stored.to_vec(), TurnNumber(1)));
+    assert_eq!(seen.texts().last().map(String::as_str), Some(stored[1]), "the last word is what counts");
+    assert_eq!(store.turns(&"u".into()).await.unwrap().len(), 1);
+    second.replays().await;
+}
+
 /// What the second process would ask is not what the first one asked: nothing is asked again, and the outcomes are kept.
 #[tokio::test]
 async fn a_turn_that_asks_for_something_else_when_it_is_walked_again_keeps_its_outcomes() {

@@ -428,11 +428,16 @@ pub(super) fn answered(
 ) -> Read<Option<Vec<StoredReply>>> {
     at_once(connection, || {
         let Some(head) = head(connection, id)? else { return Ok(None) };
-        let messages = messages(connection, id, head.number)?;
-        let turn = messages
-            .iter()
-            .rev()
-            .find(|(turn, inbound)| inbound.message.message_id == *message && !head.is_open(**turn));
+        // Only messages in which the id stands are unpacked: a conversation may be long.
+        let written = serde_json::to_string(message.as_str()).map_err(|e| StoreError::damaged(id, e))?;
+        let sql = "SELECT turn, packed FROM inbox WHERE conversation = ?1 AND instr(packed, CAST(?2 AS BLOB)) > 0
+                   ORDER BY id DESC";
+        let messages = rows(connection, id, sql, params![head.number, written], |row| {
+            let Unsigned(turn) = row.get(0)?;
+            Ok(inbox::unpack(id, row.get_ref(1)?.as_blob()?).map(|inbound| (turn, inbound)))
+        })?;
+        let turn =
+            messages.iter().find(|(turn, inbound)| inbound.message.message_id == *message && !head.is_open(*turn));
         turn.map(|(turn, _)| replies_to(connection, id, TurnNumber(*turn))).transpose()
     })
 }
