@@ -147,7 +147,11 @@ async fn list(args: List) -> Done {
         Format::Text if troubles.is_empty() => {
             out::line("no conversation has open turns, undelivered replies or damage")?;
         }
-        Format::Text => out::raw(&troubles.iter().map(|trouble| text(trouble, now)).collect::<String>())?,
+        Format::Text => {
+            out::raw(&troubles.iter().map(|trouble| text(trouble, now)).collect::<String>())?;
+            let (count, open) = (troubles.len(), troubles.iter().map(|trouble| trouble.open.len()).sum::<usize>());
+            out::note(&format!("{count} conversations, with {open} open turns"));
+        }
     }
     Ok(0)
 }
