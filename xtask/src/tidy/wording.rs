@@ -41,7 +41,9 @@ fn open_end(line: &str, mark: &str, prose: bool) -> bool {
 
 pub fn check_tests(tree: &Tree) -> Vec<Breach> {
     let mut breaches = Breaches::new("tests");
-    for (path, scan) in &tree.rust {
+    // The fault harness lets real time pass: a process is killed and started again while people write.
+    let harness = |path: &str| path.starts_with("tests/outside/");
+    for (path, scan) in tree.rust.iter().filter(|(path, _)| !harness(path)) {
         for (index, line) in scan.code.lines().enumerate().filter(|(index, _)| scan.in_test(index + 1)) {
             for what in REAL_TIME.iter().filter(|what| line.contains(**what)) {
                 let what = what.trim_end_matches('(');
