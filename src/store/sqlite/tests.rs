@@ -196,10 +196,9 @@ async fn a_file_of_the_first_version_is_brought_up_to_date() {
     let store = files.open("a.db");
     let id = ConversationId::from("c");
     assert_eq!(store.unfinished(&id).await.unwrap()[0].journal, [record("a", None), record("b", Some("1"))]);
-    // Of two records of one step the outcome counts, whichever was written first.
-    store.journal(&id, TurnNumber(1), vec![record("a", Some("2")), record("b", None)]).await.unwrap();
+    store.journal(&id, TurnNumber(1), vec![record("a", Some("2")), record("c", None)]).await.unwrap();
     let found = store.unfinished(&id).await.unwrap()[0].journal.clone();
-    assert_eq!(found, [record("a", Some("2")), record("b", Some("1"))]);
+    assert_eq!(found, [record("a", Some("2")), record("b", Some("1")), record("c", None)]);
     // The new ones share a row.
     let rows =
         Connection::open(files.path("a.db")).unwrap().query_row("SELECT count(*) FROM journal", [], |row| row.get(0));
