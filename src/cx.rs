@@ -19,7 +19,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 use crate::clock::{Clock, Deadline};
 
 /// The address of one effect within its turn, such as `booking/2/tool.0`. The same turn, run again from its record, gives
-/// the same keys; the idempotency key sent to others is made of the conversation, the turn and this.
+/// the same keys; the idempotency key sent to others is made of the conversation, the turn, its seed and this.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct StepKey(Arc<str>);
@@ -71,6 +71,9 @@ pub struct Cx {
     pub cancel: Arc<CancellationToken>,
     /// The address of this step within its turn.
     pub key: StepKey,
+    /// The seed of the turn: drawn when its message was accepted and stored with it, so that it is the same whenever the turn
+    /// runs again, and no other turn has it. 0 outside of turns.
+    pub seed: u64,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
     /// How long the callee may be silent, where its signs of life count: the wait then ends before the deadline.
@@ -113,7 +116,14 @@ pub enum Stopped {
 impl Cx {
     /// A context that ends `limit` from now.
     pub fn new(clock: Arc<dyn Clock>, limit: Duration) -> Self {
-        Self { deadline: clock.deadline(limit), cancel: Arc::default(), key: StepKey::root(), clock, patience: None }
+        Self {
+            deadline: clock.deadline(limit),
+            cancel: Arc::default(),
+            key: StepKey::root(),
+            seed: 0,
+            clock,
+            patience: None,
+        }
     }
     /// The same context for the step `part` below this one.
     pub fn step(&self, part: impl fmt::Display) -> Self {

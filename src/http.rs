@@ -177,15 +177,25 @@ fn settings() -> reqwest::ClientBuilder {
 /// What is wrong with it, in words that end a sentence about the key.
 pub fn destination(text: &str) -> Result<reqwest::Url, String> {
     let url = reqwest::Url::parse(text)
-        .map_err(|error| format!("`{text}` is no address ({error}); expected `https://host/path`"))?;
+        .map_err(|error| format!("`{}` is no address ({error}); expected `https://host/path`", shown(text)))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(format!("`{text}` is neither `http` nor `https`"));
+        return Err(format!("`{}` is neither `http` nor `https`", shown(text)));
     }
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     if METADATA.contains(&host) {
         return Err(format!("`{host}` is a cloud's metadata service, which is never asked"));
     }
     Ok(url)
+}
+
+/// An address as it may be printed: a user, a password, a query and a fragment may be secret and are left out.
+pub fn shown(text: &str) -> String {
+    let (before, mark) =
+        text.find(['?', '#']).and_then(|at| text.get(..at)).map_or((text, ""), |before| (before, "?…"));
+    let Some((scheme, rest)) = before.split_once("://") else { return format!("{before}{mark}") };
+    let (host, path) = rest.find('/').and_then(|at| rest.split_at_checked(at)).unwrap_or((rest, ""));
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    format!("{scheme}://{host}{path}{mark}")
 }
 
 const METADATA: &[&str] =

@@ -45,6 +45,8 @@ pub const MODEL_FAILS_WITHIN: Duration = Duration::from_secs(30);
 pub const MODEL_COOLDOWN: Duration = Duration::from_secs(30);
 /// Model: the same for a member whose account has no quota left.
 pub const MODEL_COOLDOWN_QUOTA: Duration = Duration::from_secs(600);
+/// Model: the longest wait that a vendor's `Retry-After` is believed.
+pub const MODEL_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 /// Model: how soon the end of a call is expected that tries whether a member answers again.
 pub const MODEL_PROBE_NEAR: Duration = Duration::from_secs(1);
 /// Model: how long the quickness of a member is remembered.
@@ -101,12 +103,14 @@ pub const AGENT_ITERATIONS: u32 = 10;
 pub const AGENT_PROMPTS: usize = 64;
 /// Agent: utterances of the conversation shown.
 pub const AGENT_HISTORY: usize = 10;
-/// Agent: failed tool calls in a row that a run may have; one more ends it.
+/// Agent: answers in a row whose tool calls all failed that a run may have; one more ends it.
 pub const AGENT_FAILURES: u32 = 3;
 /// Agent: texts that are said while the calls of one answer work.
 pub const FILLERS: usize = 3;
 /// Agent: times that one run is asked to take back a claim that nothing proves.
 pub const AGENT_REPAIRS: u32 = 1;
+/// Agent: arguments of one call that are looked for in what was said and read; of further ones the event names no origin.
+pub const AGENT_ORIGINS: usize = 64;
 /// Hooks: texts that one call of a hook may say.
 pub const HOOK_SPEECH: usize = 8;
 /// Hooks: one call of a hook server.
@@ -119,8 +123,11 @@ pub const HOOK_TOOLS: usize = 32;
 pub const PIN_FILE: u64 = 4 * 1024 * 1024;
 /// Agent: exchanges of earlier turns that one agent keeps as it has read them, for all conversations together.
 pub const AGENT_EXCHANGES_READ: usize = 256;
-/// Agent: bytes of tool exchanges kept between the user's turns of one task.
+/// Agent: bytes of tool exchanges that one run keeps for the user's next turns of one task; calls of tools that change something
+/// are kept beyond it.
 pub const AGENT_EXCHANGES: usize = 64 * 1024;
+/// Agent: bytes to which a text of a tool exchange is cut at most, where the exchanges of a run are too long.
+pub const AGENT_EXCHANGE_LEAST: usize = 1024;
 /// Commands: utterances of the conversation shown to the command generator (dialogue.md 4.2).
 pub const COMMAND_HISTORY: usize = 20;
 /// Commands: characters of one earlier utterance that are shown.
@@ -278,6 +285,9 @@ pub const MCP_BACKOFF: [Duration; MCP_RECONNECTS] = [
 pub const MCP_BACKOFF_WAIT: Duration = Duration::from_secs(1);
 /// MCP: a connection that lived this long was a good one: the pauses begin anew.
 pub const MCP_STABLE: Duration = Duration::from_secs(60);
+/// MCP over HTTP: requests in a row that fail although the server answers pings; then the session is replaced, if it is older than
+/// [`MCP_STABLE`].
+pub const MCP_LOST: usize = 20;
 /// MCP: bytes of the answer of a token server.
 pub const MCP_TOKEN: usize = 64 * 1024;
 /// MCP: questions that a server may ask during one call.

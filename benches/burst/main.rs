@@ -97,9 +97,10 @@ impl Server {
             "recipe: default.v1\nlanguage: en\npipeline: [{name: CompactLLMCommandGenerator, llm: {model_group: main}}]\n\
              policies: [{name: FlowPolicy}]\n",
         );
+        std::fs::create_dir_all(folder.join("flows")).unwrap();
         write("domain.yml", "responses: {utter_hello: [{text: Hello!}]}\n");
         write(
-            "flows.yml",
+            "flows/all.yml",
             "flows: {greet: {description: greets, run_pattern_completed: false, steps: [{action: utter_hello}]}}\n",
         );
         write(

@@ -209,6 +209,7 @@ impl Remote {
         for place in places {
             match self.json_at(&place, cx).await {
                 Ok(json) => {
+                    let place = http::shown(&place);
                     let card = Card::read(&json).map_err(|why| format!("the card at {place} {why}"))?;
                     return within(card, &base).map_err(|why| format!("the card at {place} {why}"));
                 }
@@ -221,7 +222,8 @@ impl Remote {
 
     /// What stands at an address. Cards are public by custom, so who we are is said only where that is asked for.
     async fn json_at(&self, place: &str, cx: &Cx) -> Result<Json, (u16, String)> {
-        let failed = |words: String| (0, format!("the card at {place}: {words}"));
+        let shown = http::shown(place);
+        let failed = |words: String| (0, format!("the card at {shown}: {words}"));
         let client = self.around.http.client().map_err(|error| failed(error.to_string()))?;
         let cx = cx.within(self.access.timeout);
         let mut header = None;
@@ -246,7 +248,7 @@ impl Remote {
                 }
             }
             if !response.status().is_success() {
-                return Err((status, format!("the card at {place}: status {status}")));
+                return Err((status, format!("the card at {shown}: status {status}")));
             }
             let body = cx.wait(whole(response)).await.map_err(|stopped| failed(stopped.to_string()))?;
             let body = body.map_err(|fault| failed(fault.message))?;

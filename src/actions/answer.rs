@@ -36,10 +36,12 @@ pub(super) fn read(name: &str, status: u16, body: &[u8], compressed: bool) -> An
         404 => failed("not_found", "there is no action server at this address: `url` ends with `/webhook` as a rule"),
         449 => return Answer::WantsDomain,
         // When an action raises, the library wants to repeat the request in its answer and cannot read a compressed one.
-        400 if compressed => in_doubt("server_error", format!("it failed ({status}): {}", words())),
+        400 if compressed => reported("server_error", format!("it failed ({status}): {}", words())),
         400 | 413 | 415 | 422 => failed("bad_request", format!("it refused the request ({status}): {}", words())),
         401 | 403 => failed("refused", format!("it does not let us in ({status}): {}", words())),
-        500.. => in_doubt("server_error", format!("it failed ({status}): {}", words())),
+        500 => reported("server_error", format!("it failed ({status}): {}", words())),
+        // Of a server in between: what stands behind it may still be at work.
+        501.. => in_doubt("server_error", format!("it failed ({status}): {}", words())),
         _ => in_doubt("bad_answer", format!("it answered with the status {status}: {}", words())),
     })
 }
@@ -52,6 +54,10 @@ pub(super) fn of(map: Map<String, Json>) -> Answer {
 
 fn failed(code: &str, message: impl Into<String>) -> ActionOutcome {
     ActionOutcome::Failed(StepError::new(code, message))
+}
+
+fn reported(code: &str, message: impl Into<String>) -> ActionOutcome {
+    ActionOutcome::Failed(StepError::reported(code, message))
 }
 
 fn in_doubt(code: &str, message: impl Into<String>) -> ActionOutcome {

@@ -233,7 +233,7 @@ impl Wire {
                 StepError::in_doubt("lost", format!("the connection broke before the answer: {why}"))
             }
             Trouble::Refused { code, message, .. } => {
-                StepError::in_doubt("server_error", format!("it failed ({code:?}): {message}"))
+                StepError::reported("server_error", format!("it failed ({code:?}): {message}"))
             }
         }
     }

@@ -33,8 +33,10 @@ impl Run<'_> {
         let outcome = match self.task.call.confirmed {
             Some(true) => {
                 let cx = cx.step("held");
+                // The calls of earlier turns of the task stand in the same request, and no vendor takes an id twice.
+                let turn = self.task.conversation.turns;
                 let call = |(at, held): (usize, &HeldCall)| ToolCall {
-                    id: format!("held_{at}").into(),
+                    id: format!("held_{turn}_{at}").into(),
                     name: held.tool.clone(),
                     arguments: Arguments::json(held.arguments.clone()),
                 };

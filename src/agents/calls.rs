@@ -33,7 +33,7 @@ use super::{
 use crate::{
     conversation::ReplySink,
     cx::Cx,
-    llm::{Arguments, ToolCall},
+    llm::{Arguments, ToolCall, ToolList},
     prompts::PromptSet,
     tools::{Caller, Effect, FailureKind, ToolCx, ToolOutcome, invoke},
 };
@@ -68,6 +68,8 @@ pub(super) struct Setting<'a> {
     pub(super) task: &'a AgentTask<'a>,
     pub(super) profile: &'a Profile,
     pub(super) prompts: &'a PromptSet,
+    /// The tools that the model was offered: no other is there for it.
+    pub(super) offered: &'a ToolList,
 }
 
 /// What the calls of a run change.
@@ -97,10 +99,10 @@ pub(super) async fn run(
     scene: &mut Scene<'_, '_>,
     cx: &Cx,
 ) -> Tally {
-    let Setting { task, profile, prompts } = setting;
+    let Setting { task, prompts, .. } = setting;
     let mut tally = Tally::default();
     let ordinary: Vec<(usize, &ToolCall)> =
-        calls.iter().enumerate().filter(|(_, call)| !is_control(call, profile)).collect();
+        calls.iter().enumerate().filter(|(_, call)| !is_control(call, setting)).collect();
     // A call that changes something never runs beside another: the order the model wrote is the order of effects.
     let together = if ordinary.iter().all(|(_, call)| harmless(call, task)) { TOGETHER } else { 1 };
     // How far one of several is says nothing of the whole.
@@ -108,7 +110,8 @@ pub(super) async fn run(
     let mut waiting: Vec<BoxFuture<'_, Came>> = Vec::with_capacity(ordinary.len());
     for (at, call) in &ordinary {
         let verdict = match (task.tools.get(&call.name), &call.arguments) {
-            (Some(entry), Arguments::Json(_)) => {
+            // Arguments first: what reaches no tool is not counted, and nobody is asked about a call that cannot run.
+            (Some(entry), Arguments::Json(arguments)) if entry.check.problems(arguments).is_empty() => {
                 scene.gate.judge(call, entry.spec.effect, manner.confirmed, scene.slots, prompts)
             }
             _ => Verdict::Pass,
@@ -131,7 +134,7 @@ pub(super) async fn run(
         results.push((*at, taken(call, came, setting, scene, &mut tally, cx).into()));
     }
     tally.held = scene.gate.holds();
-    for (at, call) in calls.iter().enumerate().filter(|(_, call)| is_control(call, profile)) {
+    for (at, call) in calls.iter().enumerate().filter(|(_, call)| is_control(call, setting)) {
         let text = if &*call.name != TASK_COMPLETED {
             let before = tally.done;
             let text = set_slot(call, task, scene.slots, prompts, &mut tally);
@@ -142,6 +145,9 @@ pub(super) async fn run(
             text
         } else if tally.held {
             words(prompts, "behind")
+        } else if tally.failed + tally.refused > 0 {
+            // The model wrote this before it knew: it has to see first what did not work.
+            result_words(prompts, "not_completed", context! { outcome => "not_completed" })
         } else {
             tally.completed = true;
             result_words(prompts, "completed", context! { outcome => "completed" })
@@ -174,7 +180,7 @@ fn taken(
     tally: &mut Tally,
     cx: &Cx,
 ) -> String {
-    let Setting { task, profile, prompts } = setting;
+    let Setting { task, offered, prompts, .. } = setting;
     let (mut outcome, text) = match came {
         Came::Held(text) => return text,
         Came::Refused(text) => {
@@ -183,7 +189,7 @@ fn taken(
             return text;
         }
         Came::Back(outcome) => {
-            let text = told(call, &outcome, task, profile, prompts);
+            let text = told(call, &outcome, offered, prompts);
             (outcome, text)
         }
     };
@@ -210,7 +216,10 @@ fn taken(
     text
 }
 
-fn is_control(call: &ToolCall, profile: &Profile) -> bool {
+fn is_control(call: &ToolCall, Setting { profile, offered, .. }: Setting<'_>) -> bool {
+    if !offered.iter().any(|tool| tool.name == call.name) {
+        return false;
+    }
     match profile.kind {
         AgentKind::Open => &*call.name == TASK_COMPLETED,
         AgentKind::Task => slot_of(call).is_some_and(|slot| profile.exit_slots.iter().any(|name| **name == *slot)),
@@ -237,7 +246,7 @@ async fn one(at: usize, call: &ToolCall, setting: Setting<'_>, news: Option<News
     let cx = cx.step(format!("tool.{at}"));
     let meta = task.meta.get(&*entry.spec.source).and_then(Json::as_object).cloned().unwrap_or_default();
     let tool_cx = ToolCx {
-        idempotency_key: invoke::idempotency_key(task.conversation.id.as_str(), task.conversation.turns, &cx.key),
+        idempotency_key: invoke::idempotency_key(task.conversation.id.as_str(), task.conversation.turns, &cx),
         cx,
         metadata: task.metadata.clone(),
         caller: Caller {
@@ -248,27 +257,20 @@ async fn one(at: usize, call: &ToolCall, setting: Setting<'_>, news: Option<News
         meta: Arc::new(meta),
         progress: news.map(|news| news.listen(entry.spec.source.clone())),
         inquired: None,
+        effect: Some(entry.spec.effect),
     };
     invoke::invoke(&task.tools, &call.name, arguments.as_ref().clone(), &tool_cx, profile.tool_timeout).await
 }
 
 /// What the model is told of a call.
-fn told(
-    call: &ToolCall,
-    outcome: &ToolOutcome,
-    task: &AgentTask<'_>,
-    profile: &Profile,
-    prompts: &PromptSet,
-) -> String {
+fn told(call: &ToolCall, outcome: &ToolOutcome, offered: &ToolList, prompts: &PromptSet) -> String {
     match (outcome, &call.arguments) {
         (_, Arguments::Malformed { error, .. }) => result_words(
             prompts,
             "arguments_not_json",
             context! { outcome => "arguments_not_json", reason => &**error },
         ),
-        (ToolOutcome::Failed(failure), _) if failure.kind == FailureKind::UnknownTool => {
-            unknown_tool(task, profile, prompts)
-        }
+        (ToolOutcome::Failed(failure), _) if failure.kind == FailureKind::UnknownTool => unknown_tool(offered, prompts),
         _ => outcome.for_model(),
     }
 }
@@ -377,11 +379,7 @@ fn result_words(prompts: &PromptSet, outcome: &str, variables: minijinja::Value)
         .map_or_else(|_| format!("error: {outcome}"), |t| t.trim().to_owned())
 }
 
-fn unknown_tool(task: &AgentTask<'_>, profile: &Profile, prompts: &PromptSet) -> String {
-    let mut names: Vec<String> = task.tools.specs().map(|spec| spec.name.to_string()).collect();
-    match profile.kind {
-        AgentKind::Open => names.push(TASK_COMPLETED.into()),
-        AgentKind::Task => names.extend(profile.exit_slots.iter().map(|name| format!("{}{name}", slot_tools::PREFIX))),
-    }
+fn unknown_tool(offered: &ToolList, prompts: &PromptSet) -> String {
+    let names: Vec<String> = offered.iter().map(|tool| tool.name.to_string()).collect();
     result_words(prompts, "unknown_tool", context! { outcome => "unknown_tool", names })
 }

@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use super::slot_tools;
 use segue_engine::{
     pattern::{Flags, Pattern},
     project::{AgentRules, ClaimRule, GroundedRule},
@@ -15,6 +16,9 @@ use segue_engine::{
 const DONE: &str = "booked|rebooked|reserved|ordered|purchased|bought|paid|refunded|transferred|sent|submitted|cancelled|\
     canceled|changed|updated|deleted|removed|created|added|scheduled|rescheduled|registered|confirmed|arranged|filed|\
     blocked|activated|deactivated|placed|issued|emailed|e-mailed|processed|completed|saved|set up|signed up";
+
+/// Of these, what recording a value may be called: tools that record the values of slots prove this, and nothing else.
+const RECORDED: [&str; 6] = ["added", "changed", "removed", "saved", "set up", "updated"];
 
 /// Whose claims are looked at, and how.
 #[derive(Clone, Copy)]
@@ -48,11 +52,13 @@ impl<'a> Claims<'a> {
     pub(super) fn holds(self, sentence: &str, effects: &[Arc<str>]) -> bool {
         let own: Vec<&ClaimRule> =
             self.rules.claims.iter().filter(|claim| claim.says.is_match(sentence).is_match()).collect();
+        // A value that was recorded is a thing that was done, but nothing beyond the conversation.
+        let real = effects.iter().any(|tool| !tool.starts_with(slot_tools::PREFIX));
         if own.is_empty() {
-            return !effects.is_empty() || !is_claim(sentence);
+            return real || !(if effects.is_empty() { is_claim(sentence) } else { claims_more(sentence) });
         }
         own.iter().all(|claim| match claim.needs.as_slice() {
-            [] => !effects.is_empty(),
+            [] => real,
             needs => needs.iter().any(|tool| effects.contains(tool)),
         })
     }
@@ -77,12 +83,12 @@ pub(super) fn sentence_end(text: &str) -> Option<usize> {
     None
 }
 
-/// How a claim is said; `{done}` is one of [`DONE`], `{adverb}` what may stand before it.
+/// How a claim is said; `{done}` is one of [`DONE`], `{beside}` the plain word for it, `{adverb}` what may stand before it.
 const SAYS: [&str; 5] = [
     r"\b(?:i|we)(?:['’]ve| have)? {adverb}(?:{done})\b",
     r"\byour\b[^.?!]{0,60}\b(?:has been|have been|is|are|was|were) {adverb}(?:{done})\b",
     r"\bsuccessfully (?:{done})\b",
-    r"^\W*(?:it(?:['’]s| is)|all) {adverb}(?:done|{done})\b",
+    r"^\W*(?:it(?:['’]s| is)|all) {adverb}(?:{beside}{done})\b",
     r"^\W*(?:done|all done|booked|confirmed|cancelled|canceled)\b",
 ];
 /// What lies ahead, what is denied, and what is only supposed.
@@ -90,16 +96,30 @@ const NOT: &str = r"\?\s*$|\b(?:if|once|when|whether|after|before|until|unless|n
 
 /// Whether a sentence says of something that it has been done.
 pub(super) fn is_claim(sentence: &str) -> bool {
-    static FOUND: OnceLock<[Vec<Pattern>; 3]> = OnceLock::new();
-    let [words, says, not] = FOUND.get_or_init(|| {
-        let flags = Flags { ignore_case: true, ..Flags::default() };
-        let words = format!("done|{DONE}");
-        let adverb = "(?:(?:now|just|already|successfully|also|both) )*";
-        let says = SAYS.map(|text| text.replace("{adverb}", adverb).replace("{done}", DONE));
-        let compiled = says.iter().filter_map(|text| Pattern::new(text, flags).ok());
-        let one = |text: &str| Pattern::new(text, flags).into_iter().collect();
-        [one(&words), compiled.collect(), one(NOT)]
-    });
+    static FOUND: OnceLock<Found> = OnceLock::new();
+    found(FOUND.get_or_init(|| compiled(DONE, "done|")), sentence)
+}
+
+/// Whether a sentence says of something that it has been done which is more than recording a value.
+fn claims_more(sentence: &str) -> bool {
+    static FOUND: OnceLock<Found> = OnceLock::new();
+    let more = || DONE.split('|').filter(|word| !RECORDED.contains(word)).collect::<Vec<_>>().join("|");
+    found(FOUND.get_or_init(|| compiled(&more(), "")), sentence)
+}
+
+/// The words that a claim needs, how it is said, and what makes it none.
+type Found = [Vec<Pattern>; 3];
+
+fn compiled(done: &str, beside: &str) -> Found {
+    let flags = Flags { ignore_case: true, ..Flags::default() };
+    let adverb = "(?:(?:now|just|already|successfully|also|both) )*";
+    let says = SAYS.map(|text| text.replace("{adverb}", adverb).replace("{beside}", beside).replace("{done}", done));
+    let compiled = says.iter().filter_map(|text| Pattern::new(text, flags).ok());
+    let one = |text: &str| Pattern::new(text, flags).into_iter().collect();
+    [one(&format!("{beside}{done}")), compiled.collect(), one(NOT)]
+}
+
+fn found([words, says, not]: &Found, sentence: &str) -> bool {
     let any = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.is_match(sentence).is_match());
     // Most sentences have no such word: they are looked at once.
     any(words) && any(says) && !any(not)

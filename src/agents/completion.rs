@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::{
     AgentTask, lasting::Lasting, profile::Profile, session::Session, slot_tools, slots::RunSlots, speech::Spoken,
 };
-use crate::{cx::Cx, llm::ToolSpec, prompts::PromptSet};
+use crate::{cx::Cx, effect::Effect, llm::ToolSpec, prompts::PromptSet};
 
 /// The name of the finishing tool. The loop knows it by this name alone.
 pub(super) const TASK_COMPLETED: &str = "task_completed";
@@ -111,10 +111,13 @@ impl<'a> Ledger<'a> {
         last: Option<(&Spoken, BotKind)>,
         cx: &Cx,
     ) -> AgentOutcome {
-        let exchanges = session.exchanges();
+        let effect = |tool: &str| self.task.tools.get(tool).map(|entry| entry.spec.effect);
+        let exchanges = session.exchanges(|tool| effect(tool).is_some_and(|effect| effect != Effect::Read));
         // One that is stopped may be asked to go on.
         let goes_on = matches!(status, AgentStatus::AwaitingUser | AgentStatus::Cancelled { .. });
-        if goes_on && !exchanges.is_empty() {
+        // A hook may keep a finished one open.
+        let may_go_on = goes_on || self.task.hooks.is_some() && status == AgentStatus::Finished;
+        if may_go_on && !exchanges.is_empty() {
             let agent_id = self.task.call.agent.clone();
             self.event(EventKind::AgentExchanges { agent_id, exchanges: Arc::new(exchanges) }, cx);
         }

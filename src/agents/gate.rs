@@ -14,7 +14,7 @@ use segue_engine::{
 use serde_json::{Map, Value as Json, json};
 
 use super::{AgentTask, slots::RunSlots};
-use crate::{llm::ToolCall, prompts::PromptSet, tools::Effect};
+use crate::{limits, llm::ToolCall, prompts::PromptSet, tools::Effect};
 
 /// The key of the frame's metadata for counted calls.
 const CALLS: &str = "tool_calls";
@@ -130,25 +130,29 @@ pub(super) fn words(prompts: &PromptSet, variables: minijinja::Value) -> String 
 }
 
 /// Where the values of a call come from, by path: `user`, `shown` (a text the user saw), `tool` (what a tool or a document
-/// said), or `model`. The most doubtful place counts where a value stands in several.
+/// said), or `model`. The most doubtful place counts where a value stands in several. Of more than [`limits::AGENT_ORIGINS`]
+/// values the rest are not looked for.
 pub(super) fn origins<'m>(
     arguments: &Json,
-    messages: impl Iterator<Item = &'m crate::llm::ChatMessage> + Clone,
+    messages: impl Iterator<Item = &'m crate::llm::ChatMessage>,
 ) -> BTreeMap<String, String> {
+    let messages: Vec<_> = messages.map(|message| (message, message.text().to_lowercase())).collect();
     let mut origins = BTreeMap::new();
     leaves(arguments, String::new(), &mut |path, text| {
-        let origin = origin(&text, messages.clone());
-        origins.insert(path, origin.to_owned());
+        if origins.len() < limits::AGENT_ORIGINS {
+            origins.insert(path, origin(&text, &messages).to_owned());
+        }
     });
     origins
 }
 
-fn origin<'m>(text: &str, messages: impl Iterator<Item = &'m crate::llm::ChatMessage>) -> &'static str {
+/// `messages` come with their texts in lower case.
+fn origin(text: &str, messages: &[(&crate::llm::ChatMessage, String)]) -> &'static str {
     use crate::llm::ChatMessage;
     let needle = text.trim().to_lowercase();
     let mut found = "model";
-    for message in messages {
-        if needle.is_empty() || !message.text().to_lowercase().contains(&needle) {
+    for (message, lower) in messages {
+        if needle.is_empty() || !lower.contains(&needle) {
             continue;
         }
         match message {

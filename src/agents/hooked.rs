@@ -131,10 +131,21 @@ pub(super) async fn close(
         };
         match heard(work, &mut asked.speech, &mut ledger, out, &asked.cx).await {
             Ok(change) => apply(change, ledger, task, &mut outcome, out, &asked.cx).await,
-            Err(error) => return failed(outcome, &error, &asked.cx),
+            Err(error) => {
+                forget(&mut outcome);
+                return failed(outcome, &error, &asked.cx);
+            }
         }
     }
+    if outcome.status == AgentStatus::Finished {
+        forget(&mut outcome);
+    }
     outcome
+}
+
+/// Drops the exchanges of a task that is over: they were kept in case that a hook keeps it open.
+fn forget(outcome: &mut AgentOutcome) {
+    outcome.events.retain(|event| !matches!(event.kind, EventKind::AgentExchanges { .. }));
 }
 
 async fn apply(
@@ -219,11 +230,14 @@ fn output(task: &AgentTask<'_>, outcome: &AgentOutcome) -> AgentOutput {
         _ => None,
     });
     let json = |event: &Event| serde_json::to_value(event).unwrap_or_default();
+    // The exchanges of a finished task are kept for one that stays open only.
+    let over = outcome.status == AgentStatus::Finished;
+    let told = |event: &&Event| !(over && matches!(event.kind, EventKind::AgentExchanges { .. }));
     AgentOutput {
         agent: task.call.agent.as_str().into(),
         status: status.into(),
         message: message.map(|text| text.to_string().into()),
-        events: outcome.events.iter().map(json).collect(),
+        events: outcome.events.iter().filter(told).map(json).collect(),
         structured_results: outcome.data.clone(),
         metadata: outcome
             .metadata
@@ -246,7 +260,7 @@ impl Asked {
         let cx = cx.step(name);
         let conversation = task.conversation;
         let channel = conversation.latest_message.as_ref().map_or("", |message| &*message.input_channel);
-        let id = invoke::idempotency_key(conversation.id.as_str(), conversation.turns, &cx.key);
+        let id = invoke::idempotency_key(conversation.id.as_str(), conversation.turns, &cx);
         let (given, speech) = HookCx::new(cx.clone(), task.call.agent.as_str().into(), channel.into(), id);
         Self { given, speech, cx }
     }

@@ -28,7 +28,7 @@ pub(super) struct Profile {
     pub(super) iterations: u32,
     /// Time for one tool call, where the author set one.
     pub(super) tool_timeout: Option<Duration>,
-    /// Failed calls in a row that end the run.
+    /// Answers in a row of which no call works; one more ends the run.
     pub(super) failures: u32,
 }
 

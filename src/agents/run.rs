@@ -128,7 +128,9 @@ impl<'a> Run<'a> {
     /// Runs the calls of an answer.
     async fn act(&mut self, answer: &Answer, spoken: Spoken, out: &mut dyn ReplySink, cx: &Cx) -> Option<End> {
         let kind = if self.profile.fillers { BotKind::Filler } else { BotKind::Intermediate };
+        let offered = self.offered.iter().any(|tool| &*tool.name == completion::TASK_COMPLETED);
         let ends = answer.tool_calls.iter().any(|call| &*call.name == completion::TASK_COMPLETED)
+            && offered
             && self.profile.kind == AgentKind::Open
             && !spoken.text.is_empty()
             && spoken.unproven.is_none();
@@ -145,6 +147,11 @@ impl<'a> Run<'a> {
         if spoken.unproven.is_none() {
             self.watch(&spoken.text);
         }
+        if ends && spoken.has_begun() && !matches!(after, After::Finish(AgentStatus::Finished)) {
+            // The closing line came too early: a call waits for the user's yes, or did not work.
+            spoken.end(kind, out, cx).await;
+            self.ledger.said(&spoken, kind, true, cx);
+        }
         match after {
             After::GoOn => None,
             After::AskClosing => {
@@ -152,16 +159,8 @@ impl<'a> Run<'a> {
                 step::ask_closing(&mut self.session, self.prompts, hooks);
                 None
             }
-            After::Ask if ends => {
-                // The closing line came too early: nothing is done before the user said yes.
-                if spoken.has_begun() {
-                    spoken.end(kind, out, cx).await;
-                    self.ledger.said(&spoken, kind, true, cx);
-                }
-                Some(AgentStatus::AwaitingUser.into())
-            }
             After::Ask => Some(AgentStatus::AwaitingUser.into()),
-            After::Finish(status) if ends => {
+            After::Finish(status @ AgentStatus::Finished) if ends => {
                 spoken.end(BotKind::FinalResponse, out, cx).await;
                 Some(End { status, last: Some((spoken, BotKind::FinalResponse)) })
             }
@@ -178,7 +177,7 @@ impl<'a> Run<'a> {
         out: &mut dyn ReplySink,
         cx: &Cx,
     ) -> Result<After, HookError> {
-        let setting = Setting { task: self.task, profile: self.profile, prompts: self.prompts };
+        let setting = Setting { task: self.task, profile: self.profile, prompts: self.prompts, offered: &self.offered };
         let mut scene = Scene {
             slots: &mut self.slots,
             session: &mut self.session,

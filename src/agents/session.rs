@@ -6,15 +6,16 @@ use minijinja::context;
 use segue_engine::{
     conversation::{AgentKind, BotKind, HistoryItem},
     template::ZonedTime,
+    text::{CUT_MARK, Keep, truncate},
 };
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::{
     AgentTask, exchanges::Exchanges, lasting::Lasting, own_prompt::own_prompt, profile::Profile, slots::RunSlots,
 };
 use crate::{
     limits,
-    llm::{ChatMessage, ToolCall},
+    llm::{Arguments, ChatMessage, ToolCall},
     prompts::PromptSet,
 };
 
@@ -90,21 +91,27 @@ impl Session {
     pub(super) fn answer(&mut self, call: &ToolCall, text: impl Into<Arc<str>>) {
         self.exchanges.push(ChatMessage::tool(call, text));
     }
-    /// What this run added, for the next turns of the same task: whole exchanges, newest kept, within
-    /// [`limits::AGENT_EXCHANGES`].
-    pub(super) fn exchanges(&self) -> Vec<Json> {
-        let mut kept: Vec<Vec<Json>> = Vec::new();
-        let mut size = 0;
-        for group in self.groups().into_iter().rev() {
-            let kept_of = |message: &Arc<ChatMessage>| serde_json::to_value(message.without_thoughts()).ok();
-            let group: Vec<Json> = group.iter().filter_map(kept_of).collect();
-            size += group.iter().map(length).sum::<usize>();
-            if size > limits::AGENT_EXCHANGES {
-                break;
-            }
-            kept.push(group);
+    /// What this run added, for the next turns of the same task: whole exchanges, within [`limits::AGENT_EXCHANGES`].
+    ///
+    /// Where that is too little, long texts are cut first, and then the oldest exchanges are left out. The newest stays, and
+    /// so does every call of a tool that `changes` something: a model that forgets it would do it again.
+    pub(super) fn exchanges(&self, changes: impl Fn(&str) -> bool) -> Vec<Json> {
+        let groups = self.groups();
+        let mut most = limits::TOOL_RESULT;
+        let (mut kept, mut size) = cut_to(&groups, most);
+        while size > limits::AGENT_EXCHANGES && most > limits::AGENT_EXCHANGE_LEAST {
+            most = (most / 2).max(limits::AGENT_EXCHANGE_LEAST);
+            (kept, size) = cut_to(&groups, most);
         }
-        kept.into_iter().rev().flatten().collect()
+        let newest = groups.len().saturating_sub(1);
+        for (at, (group, kept)) in groups.iter().zip(&mut kept).enumerate() {
+            let stays = at == newest
+                || group.iter().any(|message| matches!(&**message, ChatMessage::Tool { name, .. } if changes(name)));
+            if size > limits::AGENT_EXCHANGES && !stays {
+                size -= std::mem::take(kept).iter().map(length).sum::<usize>();
+            }
+        }
+        kept.into_iter().flatten().collect()
     }
 
     /// Answers with calls, each with its results; anything else is not kept.
@@ -122,6 +129,33 @@ impl Session {
         }
         groups
     }
+}
+
+/// Exchanges as they are kept, with texts of at most so many bytes, and their length altogether.
+fn cut_to(groups: &[&[Arc<ChatMessage>]], most: usize) -> (Vec<Vec<Json>>, usize) {
+    let text = |text: &Arc<str>| match text.len() > most {
+        true => truncate(text, Keep::Bytes(most), CUT_MARK).into(),
+        false => text.clone(),
+    };
+    let cut = |message: &Arc<ChatMessage>| match message.without_thoughts() {
+        ChatMessage::Tool { call_id, name, text: result } => ChatMessage::Tool { call_id, name, text: text(&result) },
+        ChatMessage::Assistant { text: said, mut tool_calls, thoughts } => {
+            for call in &mut tool_calls {
+                let written: Arc<str> = call.arguments.to_string().into();
+                if written.len() > most {
+                    call.arguments = Arguments::json(json!({"cut": text(&written)}));
+                }
+            }
+            ChatMessage::Assistant { text: text(&said), tool_calls, thoughts }
+        }
+        other => other,
+    };
+    let kept = |group: &&[Arc<ChatMessage>]| {
+        group.iter().filter_map(|message| serde_json::to_value(cut(message)).ok()).collect::<Vec<Json>>()
+    };
+    let groups: Vec<Vec<Json>> = groups.iter().map(kept).collect();
+    let size = groups.iter().flatten().map(length).sum();
+    (groups, size)
 }
 
 /// The length of a value as JSON text.

@@ -42,7 +42,7 @@ pub(super) const UNPROVEN: &str = "A0522";
 
 /// Empty answers that are tried again, and the waits before that (agents.md 3.10).
 const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
-/// The limit an answer gets that was cut off inside a call, when none was set.
+/// The least limit that an answer gets which was cut off inside a call.
 const MORE_TOKENS: u32 = 4_096;
 
 /// What the loop must do after an answer.
@@ -117,7 +117,7 @@ impl Step {
         if !answer.lost_calls.is_empty() && !self.lengthened && spoken.text.is_empty() {
             // Cut inside a call: once more with room. Nothing of the call may run (reliability.md L10, L19).
             self.lengthened = true;
-            self.max_tokens = Some(MORE_TOKENS);
+            self.max_tokens = Some(more_room(&answer));
             return Decision::Again { wait: None };
         }
         if !answer.tool_calls.is_empty() && !self.closing {
@@ -190,9 +190,15 @@ impl Step {
             self.closing = true;
             return After::AskClosing;
         }
-        self.failures = if tally.done > 0 { 0 } else { self.failures + tally.failed + tally.refused };
+        // Answers count, not calls: a model that slips in each of several calls has slipped once, and has seen none of the results.
+        if tally.done > 0 {
+            self.failures = 0;
+        } else if tally.failed + tally.refused > 0 {
+            self.failures += 1;
+        }
         if self.failures > profile.failures {
-            return After::Finish(failed(TOOLS, format!("{} tool calls failed in a row", self.failures)));
+            let reason = format!("of {} answers in a row every tool call failed", self.failures);
+            return After::Finish(failed(TOOLS, reason));
         }
         After::GoOn
     }
@@ -238,6 +244,11 @@ pub(super) fn ask_proof(session: &mut Session, prompts: &PromptSet, sentence: &s
 pub(super) fn nudge(session: &mut Session, prompts: &PromptSet) {
     let text = prompts.render(&prompts.agent_retry_empty, context! {}).unwrap_or_default();
     session.push(ChatMessage::system(text.trim()));
+}
+
+/// Twice the limit that cut this answer: what the answer used is what the limit was, whoever set it.
+fn more_room(answer: &Answer) -> u32 {
+    u32::try_from(answer.usage.output.saturating_mul(2)).unwrap_or(u32::MAX).max(MORE_TOKENS)
 }
 
 fn describe(error: &crate::llm::LlmError) -> String {

@@ -10,15 +10,17 @@ use segue::{
     ids::ConversationId,
     limits,
     runtime::{Assistant, Incoming, Report},
+    server,
     store::{self, Location},
 };
 use tokio::sync::mpsc;
 
 use self::{lines::LineSink, screen::ScreenSink};
 use super::{
-    COULD_NOT_RUN, Done, FINDINGS, out,
+    COULD_NOT_RUN, Done, FINDINGS,
+    logging::log,
+    out,
     place::{Place, cannot_build},
-    serve::log,
 };
 
 #[derive(clap::Args)]
@@ -51,7 +53,7 @@ enum Show {
 }
 
 pub(super) async fn chat(args: Args) -> Done {
-    log("warn");
+    log("warn")?;
     let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
     opened.name_scripted_models();
     let location = Location::parse(&args.store)?;
@@ -71,7 +73,11 @@ pub(super) async fn chat(args: Args) -> Done {
     };
     let alone = location == Location::Memory;
     let mut talk = Talk { assistant, id: id.into(), show, alone, buttons: Vec::new() };
-    let done = talk.run(is_terminal).await;
+    let done = tokio::select! {
+        done = talk.run(is_terminal) => done,
+        // Without this the process would end at once and leave its tool servers behind.
+        () = server::end_asked() => Ok(0),
+    };
     talk.assistant.close(limits::CLOSE).await;
     done
 }
@@ -94,7 +100,7 @@ impl Talk {
             out::note("write something; an empty line with Ctrl-D, or Ctrl-C, ends the talk");
         }
         loop {
-            if is_terminal {
+            if self.show == Show::Screen {
                 screen::prompt()?;
             }
             let outlet = |_: &ConversationId, _: &str| self.sink();
@@ -114,7 +120,7 @@ impl Talk {
                 None => worst = COULD_NOT_RUN,
             }
         }
-        if is_terminal {
+        if self.show == Show::Screen {
             out::line("")?;
         }
         Ok(worst)

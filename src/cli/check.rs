@@ -14,7 +14,7 @@ use segue::{
 
 use super::{
     Done, FINDINGS, out,
-    place::{CANNOT_OPEN, Place},
+    place::{CANNOT_OPEN, Place, brought_over, kept_beside},
     wait,
 };
 
@@ -47,6 +47,13 @@ pub(super) fn check(args: &Args) -> Done {
     let loaded = args.place.read()?;
     let mut findings = loaded.findings;
     if let Some(project) = loaded.project {
+        findings.extend(args.place.beside(&project).map(|(theirs, ours)| Finding {
+            code: "S0106",
+            severity: Severity::Note,
+            place: At { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 },
+            message: kept_beside(&theirs, &ours),
+            help: format!("{}.", brought_over(&theirs)),
+        }));
         let builder = AssistantBuilder::new(project.into(), args.place.project.clone());
         findings.extend(builder.unregistered());
         match builder.build() {

@@ -16,6 +16,10 @@ struct Flows;
 #[folder = "sub_agents/"]
 struct Agents;
 
+#[derive(RustEmbed)]
+#[folder = "tests/e2e/"]
+struct Cases;
+
 /// The files of the starter that stand beside other things in the repository.
 const SINGLE: [(&str, &str); 4] = [
     ("config.yml", include_str!("../../config.yml")),
@@ -79,6 +83,7 @@ fn files() -> Vec<(String, Cow<'static, [u8]>)> {
     let flows = Flows::iter().filter(|path| path.starts_with("ferries"));
     files.extend(flows.filter_map(|path| Some((format!("flows/{path}"), Flows::get(&path)?.data))));
     files.extend(Agents::iter().filter_map(|path| Some((format!("sub_agents/{path}"), Agents::get(&path)?.data))));
+    files.extend(Cases::iter().filter_map(|path| Some((format!("tests/e2e/{path}"), Cases::get(&path)?.data))));
     files.push((".gitignore".to_owned(), Cow::Borrowed(b".segue/\n")));
     files.sort();
     files

@@ -15,6 +15,7 @@ mod explain;
 mod graph;
 mod import;
 mod init;
+mod logging;
 #[cfg(feature = "mcp")]
 mod mcp;
 #[cfg(feature = "mcp")]

@@ -11,9 +11,10 @@ use segue::{
 };
 
 use super::{
-    COULD_NOT_RUN, Done, FINDINGS, USAGE, out,
+    COULD_NOT_RUN, Done, FINDINGS, USAGE,
+    logging::log,
+    out,
     place::{Place, cannot_build},
-    serve::log,
 };
 
 #[derive(clap::Args)]
@@ -31,7 +32,7 @@ pub(super) struct Args {
 
 /// Nothing but the protocol goes to standard output.
 pub(super) async fn offer(args: Args) -> Done {
-    log("warn");
+    log("warn")?;
     let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
     opened.name_scripted_models();
     let settings = opened.project.credentials.get(mcp::NAME).cloned().unwrap_or_default();

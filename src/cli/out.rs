@@ -22,7 +22,7 @@ pub(crate) fn line(text: &str) -> io::Result<()> {
 
 /// Says something about the work, on standard error. Lost when nobody listens.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "segue: {text}");
+    let _ = writeln!(io::stderr().lock(), "segue: {}", plain(text));
 }
 
 /// Writes text as it is to standard error. Lost when nobody listens.

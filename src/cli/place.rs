@@ -1,24 +1,71 @@
 //! Which project, and where its parts and its conversations are.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::anyhow;
+use clap::{ArgMatches, Args as _, FromArgMatches};
 use segue::{
-    project::{self, LoadedProject, Places, Project, Severity, render},
+    project::{self, Finding, LoadedProject, Places, Project, Severity, Texts, render},
     runtime::{AssistantBuilder, LoadError},
-    store::{self, Location, Store},
+    store::{self, Location, Store, StoreError},
 };
 
 use super::out;
 
 /// The project of a command.
-#[derive(clap::Args)]
 pub(super) struct Place {
+    /// The project's folder.
+    pub(super) project: PathBuf,
+    pub(super) parts: Parts,
+}
+
+/// The same as it is written on the command line.
+#[derive(clap::Args)]
+struct Written {
     /// The project's folder
     #[arg(default_value = ".")]
-    pub(super) project: PathBuf,
+    project: PathBuf,
     #[command(flatten)]
-    pub(super) parts: Parts,
+    parts: Parts,
+}
+
+impl From<Written> for Place {
+    fn from(Written { mut project, mut parts }: Written) -> Self {
+        // `--data flows mine`: an option that takes several values takes the project's folder too.
+        for given in [&mut parts.data, &mut parts.domain] {
+            if project.as_os_str() == "." && given.len() > 1 && given.last().is_some_and(|last| is_project(last)) {
+                project = given.pop().unwrap_or(project);
+            }
+        }
+        Self { project, parts }
+    }
+}
+
+impl FromArgMatches for Place {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Written::from_arg_matches(matches).map(Self::from)
+    }
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for Place {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        Written::augment_args(command)
+    }
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Written::augment_args_for_update(command)
+    }
+}
+
+/// Whether a folder is a project's.
+pub(super) fn is_project(folder: &Path) -> bool {
+    folder.join("config.yml").is_file()
 }
 
 /// Other places than the usual ones.
@@ -70,13 +117,23 @@ impl Place {
 
     /// The project, ready to be given parts. `None`: it has errors, and they were shown.
     pub(super) fn open(&self) -> anyhow::Result<Option<Opened>> {
+        Ok(match self.opened()? {
+            Ok(opened) => Some(opened),
+            Err((errors, texts)) => {
+                out::aside(&render::all(&errors, &texts));
+                out::note("the project has errors; `segue explain CODE` says more about each");
+                None
+            }
+        })
+    }
+
+    /// The same, with the errors for whoever asks.
+    pub(super) fn opened(&self) -> anyhow::Result<Result<Opened, (Vec<Finding>, Texts)>> {
         let loaded = self.read()?;
         let findings = &loaded.findings;
         let errors: Vec<_> = findings.iter().filter(|f| f.severity == Severity::Error).cloned().collect();
         let Some(project) = loaded.project.filter(|_| errors.is_empty()) else {
-            out::aside(&render::all(&errors, &loaded.texts));
-            out::note("the project has errors; `segue explain CODE` says more about each");
-            return Ok(None);
+            return Ok(Err((errors, loaded.texts)));
         };
         let warnings = findings.iter().filter(|f| f.severity == Severity::Warning).count();
         if warnings > 0 {
@@ -84,20 +141,20 @@ impl Place {
         }
         let project = Arc::new(project);
         let builder = AssistantBuilder::new(project.clone(), self.project.clone());
-        Ok(Some(Opened { project, builder }))
+        Ok(Ok(Opened { project, builder }))
     }
 
-    /// Where the conversations are: what was asked for, else what `endpoints.yml` says, else the usual file.
+    /// Where the conversations are: what was asked for, else what `endpoints.yml` says, else the usual file. Where
+    /// `endpoints.yml` names the database of another program, a file beside it.
     pub(super) fn location(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<Location> {
-        let in_project = |location| match location {
-            Location::Sqlite { path, full } => Location::Sqlite { path: self.project.join(path), full },
-            Location::Memory => Location::Memory,
-        };
-        Ok(match (asked, &project.endpoints.tracker_store) {
-            (Some(asked), _) => Location::parse(asked)?,
-            (None, Some(configured)) => in_project(Location::from_tracker_store(configured)?),
-            (None, None) => in_project(Location::parse(Location::DEFAULT)?),
-        })
+        if let Some(asked) = asked {
+            return Ok(Location::parse(asked)?);
+        }
+        if let Some((theirs, ours)) = self.beside(project) {
+            out::note(&format!("{}; {}", kept_beside(&theirs, &ours), brought_over(&theirs)));
+            return Ok(ours);
+        }
+        Ok(self.configured(project)?)
     }
 
     /// Where a store is that must be there already.
@@ -154,4 +211,47 @@ pub(super) fn cannot_build(error: LoadError) -> anyhow::Error {
         LoadError::Prompt(_) => anyhow!("{error} [{CANNOT_OPEN}]"),
         other => other.into(),
     }
+}
+
+impl Place {
+    fn configured(&self, project: &Project) -> Result<Location, StoreError> {
+        let location = match &project.endpoints.tracker_store {
+            Some(configured) => Location::from_tracker_store(configured)?,
+            None => Location::parse(Location::DEFAULT)?,
+        };
+        Ok(match location {
+            Location::Sqlite { path, full } => Location::Sqlite { path: self.project.join(path), full },
+            Location::Memory => Location::Memory,
+        })
+    }
+
+    /// The database of another program that `endpoints.yml` names, and what is used in its place. Projects of the CALM format
+    /// name the file of their tracker.
+    pub(super) fn beside(&self, project: &Project) -> Option<(PathBuf, Location)> {
+        let location = self.configured(project).ok()?;
+        match &location {
+            Location::Sqlite { path, full } if location.is_of_another_program() => {
+                let ours = Location::Sqlite { path: path.with_extension("segue.db"), full: *full };
+                Some((path.clone(), ours))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Says where conversations are kept in place of the database of another program.
+pub(super) fn kept_beside(theirs: &Path, ours: &Location) -> String {
+    let ours = match ours {
+        Location::Sqlite { path, .. } => path.display().to_string(),
+        Location::Memory => "memory".to_owned(),
+    };
+    format!(
+        "{} is a database of another program and is left as it is; conversations are kept in {ours}",
+        theirs.display()
+    )
+}
+
+/// Says how the conversations of another program come over.
+pub(super) fn brought_over(theirs: &Path) -> String {
+    format!("`segue import --from sqlite:///{}` brings its conversations over", theirs.display())
 }

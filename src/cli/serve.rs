@@ -1,6 +1,6 @@
 //! `segue run`: the server.
 
-use std::{io, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
 use segue::{
     a2a,
@@ -17,12 +17,13 @@ use segue::{
     store,
     tools::SourceStatus,
 };
-use tracing_subscriber::EnvFilter;
 
 #[cfg(feature = "mcp")]
 use super::desk;
 use super::{
-    COULD_NOT_RUN, Done, FINDINGS, USAGE, out,
+    COULD_NOT_RUN, Done, FINDINGS, USAGE,
+    logging::log,
+    out,
     place::{Place, cannot_build},
     rasa,
 };
@@ -67,7 +68,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn serve(args: Args) -> Done {
-    log("info");
+    log("info")?;
     if args.place.project.as_os_str() == "actions" && !args.place.project.join("config.yml").is_file() {
         return rasa::elsewhere(&["run".to_owned(), "actions".to_owned()]);
     }
@@ -124,14 +125,20 @@ pub(super) async fn serve(args: Args) -> Done {
     }
     if args.strict {
         assistant.connect().await;
-        let down = |(_, status): &(String, SourceStatus)| matches!(status, SourceStatus::Down { .. });
-        if let Some((name, status)) = assistant.sources().into_iter().find(down) {
-            out::note(&format!("the tool server {name} does not answer: {status:?}"));
+        let down = |(name, status)| match status {
+            SourceStatus::Down { reason } => Some((name, reason)),
+            SourceStatus::Up | SourceStatus::Unknown => None,
+        };
+        if let Some((name, reason)) = assistant.sources().into_iter().find_map(down) {
+            out::note(&format!("the tool server {name} does not answer: {reason}"));
             return Ok(COULD_NOT_RUN);
         }
-        let lost = |(_, health): &(String, a2a::Health)| matches!(health, a2a::Health::Down { .. });
-        if let Some((name, health)) = assistant.remote_agents().into_iter().find(lost) {
-            out::note(&format!("the remote agent {name} does not answer: {health:?}"));
+        let lost = |(name, health)| match health {
+            a2a::Health::Down { reason } => Some((name, reason)),
+            a2a::Health::Up | a2a::Health::Unknown => None,
+        };
+        if let Some((name, reason)) = assistant.remote_agents().into_iter().find_map(lost) {
+            out::note(&format!("the remote agent {name} does not answer: {reason}"));
             return Ok(COULD_NOT_RUN);
         }
         if let Some(Health::Down { reason }) = assistant.action_server() {
@@ -219,19 +226,6 @@ async fn background(assistant: &segue::runtime::Assistant, connect: bool) {
             tracing::warn!(code = error.code(), "what is past its retention could not be removed: {error}");
         }
     }
-}
-
-/// Log lines on standard error: `LOG_LEVEL`, or `RUST_LOG` for single parts, say how many.
-pub(super) fn log(usual: &str) {
-    let wanted = environment::variable("RUST_LOG").or_else(|| environment::variable("LOG_LEVEL"));
-    let wanted = wanted.filter(|wanted| !wanted.trim().is_empty()).unwrap_or_else(|| format!("warn,segue={usual}"));
-    // At `debug` this part of a library prints codes that could be exchanged for tokens.
-    let wanted = format!("{wanted},rmcp::transport::auth=warn");
-    let filter = EnvFilter::try_new(wanted.to_lowercase()).unwrap_or_else(|_| EnvFilter::new(usual));
-    let colours = io::IsTerminal::is_terminal(&io::stderr());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours);
-    // An error says that a log exists already.
-    let _ = log.with_target(false).try_init();
 }
 
 #[cfg(test)]

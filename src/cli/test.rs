@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use segue::{
     clock::{Clock, SystemClock},
     e2e::{self, Options, Outcome, Results, RunError, Runner, Selection, TapeMode, report},
@@ -16,10 +16,13 @@ use segue::{
 use super::{
     COULD_NOT_RUN, Done, FINDINGS, USAGE,
     check::Format,
+    logging::log,
     out,
-    place::{Parts, Place},
-    serve::log,
+    place::{Parts, Place, is_project},
 };
+
+/// The file of results, where none is named.
+const RESULTS: &str = "e2e_results.yml";
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -55,11 +58,11 @@ pub(super) struct Args {
     /// Write the results as JUnit's XML
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     junit: Option<PathBuf>,
-    /// Write the results of all cases as YAML
-    #[arg(short = 'o', long, value_name = "PATH", num_args = 0..=1, default_missing_value = "e2e_results.yml", help_heading = "Results")]
+    /// Write the results of all cases as YAML; the file, where one is named, follows after `=`
+    #[arg(short = 'o', long, value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = RESULTS, help_heading = "Results")]
     e2e_results: Option<PathBuf>,
-    /// Write the cases that failed as files that can be run
-    #[arg(short = 'f', long, value_name = "PATH", num_args = 0..=1, default_missing_value = ".", help_heading = "Results")]
+    /// Write the cases that failed as files that can be run; the file or folder, where one is named, follows after `=`
+    #[arg(short = 'f', long, value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = ".", help_heading = "Results")]
     e2e_failed_tests: Option<PathBuf>,
     /// Show which steps of the flows were walked
     #[arg(long, alias = "coverage-report", help_heading = "Results")]
@@ -80,12 +83,27 @@ pub(super) struct Args {
 
 /// Runs the cases. 1 when one failed or a file of cases has errors, 3 when one could not run.
 pub(super) async fn test(mut args: Args) -> Done {
-    log(if args.debug { "debug" } else { "error" });
+    log(if args.debug { "debug" } else { "error" })?;
     if let Some(code) = older_words(&mut args) {
         return Ok(code);
     }
+    // A test's path is never a project's folder, so one that is names the project, as with all other commands.
+    if args.project.as_os_str() == "."
+        && let Some(at) = args.paths.iter().position(|path| is_project(Path::new(path)))
+    {
+        args.project = args.paths.remove(at).into();
+    }
+    for path in [results_path(&args), args.e2e_failed_tests.as_deref().map(|path| failed_path(path, 0))] {
+        path.as_deref().map_or(Ok(()), spared)?;
+    }
     let place = Place { project: args.project.clone(), parts: args.parts.clone() };
-    let Some(opened) = place.open()? else { return Ok(FINDINGS) };
+    let opened = match place.opened()? {
+        Ok(opened) => opened,
+        Err((errors, texts)) => {
+            show_findings(&errors, &texts, &args)?;
+            return Ok(FINDINGS);
+        }
+    };
     let selection = Selection::read(&place.project, &args.paths, opened.project.config.folders.tests.as_deref());
     let mut runner = Runner::new(opened.project.clone(), place.project.clone(), place.places());
     let (mut findings, texts) = (selection.findings().0.to_vec(), selection.findings().1);
@@ -96,7 +114,7 @@ pub(super) async fn test(mut args: Args) -> Done {
             planned
         }
         Err(RunError::Findings(errors, texts)) => {
-            out::aside(&render::all(&errors, &texts));
+            show_findings(&errors, &texts, &args)?;
             out::note("the project has errors with the endpoints that these cases name");
             return Ok(FINDINGS);
         }
@@ -104,10 +122,18 @@ pub(super) async fn test(mut args: Args) -> Done {
     };
     if findings.iter().any(|finding| finding.severity == Severity::Error) {
         show_findings(&findings, texts, &args)?;
+        let has_no_file = args.e2e_results.as_deref() == Some(Path::new(RESULTS))
+            || args.e2e_failed_tests.as_deref() == Some(Path::new("."));
+        if has_no_file && args.paths.iter().any(|path| !path.contains("::") && !Path::new(path).exists()) {
+            out::note("the file of an option of results follows after `=`: `-o=FILE`, `-f=FILE`; paths are tests");
+        }
         return Ok(FINDINGS);
     }
     if planned.is_empty() {
         out::note("no case was found; name files or folders, or set `tests` in config.yml");
+        if args.format == Format::Json {
+            out::line(&report::json(&Results::default(), &findings, None).to_string())?;
+        }
         return Ok(USAGE);
     }
     if args.format == Format::Text && !findings.is_empty() {
@@ -203,14 +229,16 @@ fn write(args: &Args, results: &Results, coverage: Option<&e2e::Coverage>) -> an
     if let Some(path) = &args.junit {
         put(path, &report::junit(results))?;
     }
-    if let Some(path) = &args.e2e_results {
-        let path = if path.is_dir() { path.join("e2e_results.yml") } else { path.clone() };
+    if let Some(path) = results_path(args) {
+        spared(&path)?;
         put(&path, &report::result_file(results))?;
     }
     if let Some(path) = &args.e2e_failed_tests {
         let files = report::failed_files(results);
         for (number, text) in files.iter().enumerate() {
-            put(&failed_path(path, number), text)?;
+            let path = failed_path(path, number);
+            spared(&path)?;
+            put(&path, &format!("{WRITTEN}\n{text}"))?;
         }
     }
     if let (Some(folder), Some(coverage)) = (&args.coverage_output_path, coverage) {
@@ -218,6 +246,25 @@ fn write(args: &Args, results: &Results, coverage: Option<&e2e::Coverage>) -> an
         put(&folder.join("coverage.json"), &format!("{}\n", serde_json::to_string_pretty(coverage)?))?;
     }
     Ok(())
+}
+
+/// The first line of a file of failed cases: only such a file of cases may be written over.
+const WRITTEN: &str = "# Written by `segue test`: the cases that failed.";
+
+/// Refuses to write over cases that somebody wrote.
+fn spared(path: &Path) -> anyhow::Result<()> {
+    // What cannot be read will not be written either, and the reason is told then.
+    let there = fs::read_to_string(path).unwrap_or_default();
+    let has_cases = there.lines().any(|line| line.starts_with("test_cases:"));
+    if has_cases && there.lines().next() != Some(WRITTEN) {
+        bail!("{} holds test cases and is not written over; name another file for the results", path.display());
+    }
+    Ok(())
+}
+
+fn results_path(args: &Args) -> Option<PathBuf> {
+    let path = args.e2e_results.as_ref()?;
+    Some(if path.is_dir() { path.join(RESULTS) } else { path.clone() })
 }
 
 /// The file for the `number`th text: the one that was named, or one with a name of its own in the folder that was named.

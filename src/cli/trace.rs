@@ -93,6 +93,10 @@ fn effect(seen: &Seen) -> String {
             text
         }
         Seen::Heard { key, answer } => format!("heard   {key}: {answer}"),
+        Seen::Read { key, notes } => {
+            let notes: Vec<String> = notes.iter().map(|note| format!("\n          left out: {note}")).collect();
+            format!("read    {key}:{}", notes.concat())
+        }
         Seen::Chose { key, by_meaning, flows_from_semantic_search, flows_in_prompt, trouble } => {
             let mut text = format!("chose   {key}: {}", nearest(flows_from_semantic_search, *by_meaning));
             let _ = write!(text, "\n          in the prompt: {}", flows_in_prompt.join(", "));
@@ -118,4 +122,16 @@ fn nearest(found: &[(String, f32)], by_meaning: bool) -> String {
     let by = if by_meaning { "by meaning and words" } else { "by words" };
     let found: Vec<String> = found.iter().map(|(name, near)| format!("{name} {near:.2}")).collect();
     format!("{by}: {}", if found.is_empty() { "nothing".to_owned() } else { found.join(", ") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_of_an_answer_stands_below_its_step() {
+        let notes = vec!["line 1, column 12: \"start flow heist\": there is no such flow to start".to_owned()];
+        let shown = effect(&Seen::Read { key: "1/0/understand".to_owned(), notes: notes.clone() });
+        assert_eq!(shown, format!("read    1/0/understand:\n          left out: {}", notes.concat()));
+    }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::{Map, Value as Json};
 
-use crate::limits;
+use crate::{http, limits};
 
 /// One event as it was kept elsewhere.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,8 +57,8 @@ pub enum ImportError {
     TooMuch(usize),
 }
 
-/// Reads a source: `sqlite:///relative.db`, `sqlite:////absolute.db`, or the path of a `.db`, `.sqlite` or `.jsonl` file. Blocks
-/// on the file system.
+/// Reads a source: `sqlite:///relative.db`, `sqlite:////absolute.db`, `file:///absolute.jsonl`, or the path of a `.db`,
+/// `.sqlite` or `.jsonl` file. Blocks on the file system.
 ///
 /// # Errors
 /// [`ImportError`]; a row that cannot be read is no error and stands in [`Talks::left_out`].
@@ -66,14 +66,13 @@ pub fn read(from: &str) -> Result<Talks, ImportError> {
     let mut talks = Gathering::default();
     if let Some((scheme, rest)) = from.split_once("://") {
         if !matches!(scheme, "sqlite" | "file") {
-            return Err(ImportError::Strange(from.to_owned()));
+            return Err(ImportError::Strange(http::shown(from)));
         }
-        // As in the addresses of SQLAlchemy, the third slash ends the (empty) host and the path begins behind it.
-        let path = PathBuf::from(rest.strip_prefix('/').unwrap_or(rest));
         if scheme == "sqlite" {
-            table(&path, &mut talks)?
+            // As in the addresses of SQLAlchemy, the third slash ends the (empty) host and the path begins behind it.
+            table(&PathBuf::from(rest.strip_prefix('/').unwrap_or(rest)), &mut talks)?
         } else {
-            lines(&path, &mut talks)?
+            lines(&file(from, rest)?, &mut talks)?
         }
         return Ok(talks.done());
     }
@@ -85,6 +84,16 @@ pub fn read(from: &str) -> Result<Talks, ImportError> {
         _ => return Err(ImportError::Strange(from.to_owned())),
     }
     Ok(talks.done())
+}
+
+/// The path of an address `file://`: as its standard (RFC 8089) has it, where that gives one, else as it is written, so that
+/// `file://relative.jsonl` is understood too.
+fn file(from: &str, rest: &str) -> Result<PathBuf, ImportError> {
+    if !rest.starts_with('/') && !rest.starts_with("localhost/") {
+        return Ok(PathBuf::from(rest));
+    }
+    let url = reqwest::Url::parse(from).ok();
+    url.and_then(|url| url.to_file_path().ok()).ok_or_else(|| ImportError::Strange(http::shown(from)))
 }
 
 #[derive(Default)]

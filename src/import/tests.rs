@@ -163,6 +163,16 @@ async fn a_tracker_in_sqlite_is_read_in_its_order() {
     assert!(matches!(read("sqlite:///nowhere.db"), Err(ImportError::Unreadable { .. })));
 }
 
+#[test]
+fn addresses_of_files_are_read_by_their_standard() {
+    let (_folder, path) = written(&[json!({"event": "user", "text": "hi", "sender_id": "u"})]);
+    for from in [format!("file://{path}"), format!("file://localhost{path}"), path.clone()] {
+        assert_eq!(read(&from).unwrap().by_sender.len(), 1, "{from}");
+    }
+    let Err(ImportError::Unreadable { path, .. }) = read("file://nowhere/here.jsonl") else { panic!() };
+    assert_eq!(path, "nowhere/here.jsonl");
+}
+
 #[tokio::test]
 async fn rows_of_a_table_and_lines_that_are_no_events() {
     let row = json!({"id": 1, "sender_id": "u", "type_name": "user", "timestamp": 5.0, "data": "{\"event\": \"user\", \"text\": \"x\"}"});

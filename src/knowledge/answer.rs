@@ -199,7 +199,7 @@ fn request(prompts: &PromptSet, task: &AnswerTask<'_>, looked: &Looked) -> Resul
     }
     if !is_set(task, &["max_tokens", "max_completion_tokens"]) {
         // Hidden thoughts count as tokens of the answer.
-        let thinks = !task.llm.profile().efforts.is_empty();
+        let thinks = task.llm.profile().thinks_with(settings(task));
         request.max_tokens = Some(if thinks { limits::COMMAND_TOKENS_THINKING } else { limits::KNOWLEDGE_TOKENS });
     }
     Ok(request)
@@ -207,16 +207,19 @@ fn request(prompts: &PromptSet, task: &AnswerTask<'_>, looked: &Looked) -> Resul
 
 /// Whether the author set one of these keys for the model, in place or in its group: then it stays as it is.
 fn is_set(task: &AnswerTask<'_>, keys: &[&str]) -> bool {
+    keys.iter().any(|key| settings(task).any(|settings| settings.contains_key(*key)))
+}
+
+/// What the author set for the model: in place, and in the entries of its group.
+fn settings<'a>(task: &AnswerTask<'a>) -> impl Iterator<Item = &'a Map<String, Json>> {
     let (choice, groups) = (&task.config.llm, &task.project.endpoints.model_groups);
     let group = match &choice.group {
         Some(id) => groups.get(id),
         None if choice.own.is_empty() => groups.values().next(),
         None => None,
     };
-    keys.iter().any(|key| {
-        choice.own.contains_key(*key)
-            || group.is_some_and(|group| group.models.iter().any(|model| model.settings.contains_key(*key)))
-    })
+    std::iter::once(&choice.own)
+        .chain(group.into_iter().flat_map(|group| group.models.iter().map(|model| &model.settings)))
 }
 
 /// A passage as our prompt shows it: one line of JSON, so that nothing in it reads as a rule.

@@ -22,7 +22,7 @@ impl Question {
     pub(super) fn of(conversation: &Conversation, messages: usize) -> Self {
         let mut room = limits::KNOWLEDGE_QUERY;
         let mut parts = Vec::new();
-        for (_, text) in utterances(conversation).take(messages.max(1)) {
+        for (_, text, _) in utterances(conversation).filter(|(.., is_filler)| !is_filler).take(messages.max(1)) {
             let line = one_line(text);
             let part = truncate(&line, Keep::Chars(room), "").into_owned();
             room = room.saturating_sub(part.chars().count());
@@ -57,7 +57,7 @@ impl Question {
 pub(super) fn transcript(conversation: &Conversation, most: usize) -> String {
     let mut lines: Vec<String> = utterances(conversation)
         .take(most)
-        .map(|(who, text)| {
+        .map(|(who, text, _)| {
             let text = truncate(text, Keep::Chars(limits::COMMAND_UTTERANCE), CUT_MARK);
             format!("{who}: {}", one_line(&text))
         })
@@ -66,12 +66,12 @@ pub(super) fn transcript(conversation: &Conversation, most: usize) -> String {
     lines.join("\n")
 }
 
-/// Newest first.
-fn utterances(conversation: &Conversation) -> impl Iterator<Item = (&'static str, &str)> {
+/// Newest first, with whether it is what an agent said while it worked: part of the conversation, but of no question.
+fn utterances(conversation: &Conversation) -> impl Iterator<Item = (&'static str, &str, bool)> {
     conversation.history.iter().rev().filter_map(|item| match item {
-        HistoryItem::User { text, .. } => Some(("USER", &**text)),
-        HistoryItem::Bot { text, kind, .. } if !matches!(kind, BotKind::Intermediate | BotKind::Filler) => {
-            Some(("AI", &**text))
+        HistoryItem::User { text, .. } => Some(("USER", &**text, false)),
+        HistoryItem::Bot { text, kind, .. } if *kind != BotKind::Intermediate => {
+            Some(("AI", &**text, *kind == BotKind::Filler))
         }
         _ => None,
     })

@@ -30,6 +30,7 @@ pub(super) struct Shelf {
     quiet_until: Mutex<Duration>,
 }
 
+#[derive(Clone)]
 struct Kept {
     stamp: Stamp,
     hash: [u8; 32],
@@ -155,7 +156,8 @@ fn read(folder: &Folder, before: Option<Arc<Kept>>) -> Result<Arc<Kept>, Knowled
     }
     let reading = folder.read(&stamp);
     if let Some(same) = before.filter(|before| before.hash == reading.hash) {
-        return Ok(same);
+        // Files were touched and nothing else: the next question need not read them again.
+        return Ok(Arc::new(Kept { stamp, ..(*same).clone() }));
     }
     let searched: Vec<Arc<str>> = reading.passages.iter().map(|passage| passage.searched().into()).collect();
     let index = Index::new(searched.iter().map(|text| &**text));

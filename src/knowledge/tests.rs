@@ -4,7 +4,7 @@
 use std::{fs, time::Duration};
 
 use segue_engine::{
-    conversation::{BotMessage, Event, EventKind, FilledBy, Reply, UserMessage},
+    conversation::{BotKind, BotMessage, Event, EventKind, FilledBy, Reply, UserMessage},
     project::{Project, SourceFile, Sources},
 };
 use serde_json::{Value as Json, json};
@@ -273,6 +273,25 @@ async fn changed_documents_are_found_and_only_they_are_embedded_again() {
     assert_eq!(sources(&scene.looks().await.unwrap())[0], "docs/pets.md");
 }
 
+/// Seen from outside: behind a stamp that is the same, a changed text is not noticed.
+#[tokio::test]
+async fn documents_that_were_only_touched_are_read_once_more_and_not_at_every_question() {
+    let scene = Scene::new("").asks("dogs");
+    let path = scene.root.path().join("docs/pets.md");
+    let touch = |at: u64| {
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(at)).unwrap();
+    };
+    scene.looks().await.unwrap();
+    touch(1_000);
+    scene.looks().await.unwrap();
+    fs::write(&path, PETS.replace("Dogs and cats", "Dogs and rats")).unwrap();
+    touch(1_000);
+    assert!(scene.looks().await.unwrap().found[0].passage.text.starts_with("Dogs and cats"), "nothing was read");
+    touch(2_000);
+    assert!(scene.looks().await.unwrap().found[0].passage.text.starts_with("Dogs and rats"));
+}
+
 #[tokio::test]
 async fn without_the_embedding_service_words_decide() {
     let embedder = Arc::new(ScriptedEmbedder::failing(LlmErrorKind::Unreachable));
@@ -299,6 +318,17 @@ async fn a_question_is_the_latest_utterances_and_no_more() {
     assert!(question.chars().count() <= limits::KNOWLEDGE_QUERY, "{}", question.chars().count());
     let many = Scene::with("", "", &[("docs/a.md", &"# dog\nA dog.\n".repeat(40))]).asks("dog");
     assert_eq!(many.looks().await.unwrap().found.len(), limits::KNOWLEDGE_SHOWN);
+}
+
+#[tokio::test]
+async fn what_an_agent_said_while_it_worked_is_shown_and_not_looked_for() {
+    let mut scene = Scene::new("").asks("tell me about dogs").says("They travel free.");
+    let filler = BotMessage { reply: Reply::text("One moment."), kind: BotKind::Filler, ..BotMessage::default() };
+    scene.apply(EventKind::bot(filler));
+    let scene = scene.asks("what does a bicycle cost?");
+    assert_eq!(scene.looks().await.unwrap().question, "They travel free.\nwhat does a bicycle cost?");
+    let (_, requests) = scene.answers(vec!["5 crowns.".into()], &mut NoSink).await;
+    assert!(requests[0].messages[1].text().contains("AI: One moment.\nUSER: what does"), "{requests:?}");
 }
 
 #[tokio::test]

@@ -136,8 +136,11 @@ impl Assembler {
         };
         let names_it = !piece.name.is_empty() && !call.name.is_empty();
         let begins = match piece.index {
-            Some(_) => names_it && !piece.id.is_empty() && !call.id.is_empty() && piece.id != call.id,
-            None => names_it && (piece.name != call.name || is_json(&call.arguments)),
+            Some(_) if piece.id.is_empty() != call.id.is_empty() => names_it && piece.name != call.name,
+            Some(_) if !piece.id.is_empty() => names_it && piece.id != call.id,
+            // Some servers give every call the place 0 and no id.
+            Some(_) if piece.arguments.is_empty() => names_it && piece.name != call.name,
+            _ => names_it && (piece.name != call.name || is_json(&call.arguments)),
         };
         (!begins).then_some(at)
     }

@@ -48,8 +48,10 @@ pub enum LlmErrorKind {
     FirstTokenTimeout,
     /// The answer paused for too long.
     Idle,
-    /// The whole call took too long.
+    /// The caller's own time is over: its deadline, or the budget of its turn. Nobody else is asked.
     Total,
+    /// The whole call took longer than the model's entry allows (`timeout`); the caller has time left.
+    CallTimeout,
     /// The stream ended before the model's terminal mark. Nothing of it may be acted on.
     CutShort,
     /// The answer breaks the wire's rules.
@@ -109,7 +111,7 @@ impl LlmError {
                 matches!(fault, Fault::NotAnAnswer | Fault::NotJson | Fault::Empty | Fault::NamelessCall)
             }
             // Silence: the next model is the better bet than the same one (reliability.md L7, L8).
-            K::FirstTokenTimeout | K::Idle => false,
+            K::FirstTokenTimeout | K::Idle | K::CallTimeout => false,
             K::Quota | K::TooLong | K::BadRequest | K::Unauthorised | K::NotFound => false,
             K::Total | K::ContentFilter | K::Cancelled | K::Unscripted => false,
         }
@@ -146,6 +148,7 @@ impl LlmError {
             K::FirstTokenTimeout => "first_token_timeout",
             K::Idle => "idle",
             K::Total => "total",
+            K::CallTimeout => "call_timeout",
             K::CutShort => "cut_short",
             K::BadAnswer(_) => "bad_answer",
             K::ContentFilter => "content_filter",
@@ -168,7 +171,8 @@ impl fmt::Display for LlmErrorKind {
             Self::Unreachable => "no connection to the model's provider; check `api_base` and the network",
             Self::FirstTokenTimeout => "the model sent nothing in time",
             Self::Idle => "the model paused for too long within its answer",
-            Self::Total => "the model call took too long",
+            Self::Total => "there was no time left for the model call",
+            Self::CallTimeout => "the model call took longer than its entry allows; see `timeout` of the model",
             Self::CutShort => "the model's answer ended before its terminal mark",
             Self::BadAnswer(fault) => return write!(f, "the model's answer breaks the wire's rules: {fault}"),
             Self::ContentFilter => "the provider's content filter stopped the call",

@@ -14,11 +14,10 @@ use reqwest::{
 use super::{
     ChatStream, Delta, LlmError, LlmErrorKind,
     oddity::{Acquaintance, announced},
-    pump::{Decode, Waits, pump},
+    pump::{Decode, Due, Waits, pump},
     response,
 };
 use crate::{
-    clock::Deadline,
     cx::{Cx, Stopped},
     http::{Lost, Outbound, Reply, Target},
     limits,
@@ -53,7 +52,8 @@ impl Frame {
         Self { model: model.into(), url, target, key, outbound, waits, known: Arc::default() }
     }
 
-    /// Sends `body`; what comes back is read by what `decoder` makes. `cx` ends with the call.
+    /// Sends `body`; what comes back is read by what `decoder` makes. `cx` is the caller's: the call ends with it, or earlier
+    /// by the waits of this model.
     pub(super) async fn ask<D>(
         &self,
         body: Vec<u8>,
@@ -63,11 +63,11 @@ impl Frame {
     where
         D: Decode + Unpin + 'static,
     {
-        let first = cx.clock.deadline(self.waits.first);
-        let answer = self.sent(body, first, &cx).await.map_err(|error| masked(error, self.key.as_ref()))?;
+        let due = Due { first: cx.clock.deadline(self.waits.first), total: cx.clock.deadline(self.waits.total) };
+        let answer = self.sent(body, due, &cx).await.map_err(|error| masked(error, self.key.as_ref()))?;
         let announced = announced(answer.headers());
         let (key, model, known) = (self.key.clone(), self.model.clone(), self.known.clone());
-        let deltas = pump(answer.read(broken), decoder(), self.waits, first, cx);
+        let deltas = pump(answer.read(broken), decoder(), self.waits, due, cx);
         Ok(ChatStream::new(deltas.map(move |item| match item {
             Ok(Delta::Done(answer)) => Ok(Delta::Done(known.judge(&model, announced.as_ref(), answer))),
             Ok(delta) => Ok(delta),
@@ -75,12 +75,12 @@ impl Frame {
         })))
     }
 
-    async fn sent(&self, body: Vec<u8>, first: Deadline, cx: &Cx) -> Result<Reply, LlmError> {
+    async fn sent(&self, body: Vec<u8>, due: Due, cx: &Cx) -> Result<Reply, LlmError> {
         let client = self.outbound.calls().map_err(|e| LlmError::new(LlmErrorKind::Unreachable).because(e))?;
-        let waiting = Cx { deadline: cx.deadline.min(first), ..cx.clone() };
+        let waiting = Cx { deadline: cx.deadline.min(due.first).min(due.total), ..cx.clone() };
         let tried = self.outbound.next_address(&self.url);
         let post = client.post(&self.target, body);
-        let sent = waiting.wait(post).await.map_err(|stopped| overdue(stopped, first, cx))?;
+        let sent = waiting.wait(post).await.map_err(|stopped| overdue(stopped, due, cx))?;
         let answer = sent.map_err(|lost| {
             self.outbound.try_next_address(&self.url, tried);
             unreachable(lost)
@@ -100,11 +100,10 @@ fn masked(error: LlmError, key: Option<&Secret>) -> LlmError {
     response::without_key(error, key.map(Secret::expose))
 }
 
-fn overdue(stopped: Stopped, first: Deadline, cx: &Cx) -> LlmError {
+fn overdue(stopped: Stopped, due: Due, cx: &Cx) -> LlmError {
     match stopped {
         Stopped::Cancelled => LlmErrorKind::Cancelled.into(),
-        Stopped::DeadlinePassed if cx.deadline <= first => LlmErrorKind::Total.into(),
-        Stopped::DeadlinePassed => LlmErrorKind::FirstTokenTimeout.into(),
+        Stopped::DeadlinePassed => due.passed(due.first, true, cx).into(),
     }
 }
 

@@ -9,6 +9,10 @@ pub use segue_engine::conversation::Usage;
 
 use super::oddity::Oddity;
 
+/// What a wire is told where it wants the user's side and nobody said anything. Many models refuse to go on with an answer of
+/// their own, so every wire ends with the user's side or the results of tools.
+pub(super) const SILENCE: &str = include_str!("../../prompts/wire_silence.txt");
+
 /// One message of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]

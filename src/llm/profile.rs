@@ -3,6 +3,7 @@
 //! Sources: the vendors' model pages and parameter references as of November 2025; `spec/agents.md` 10.1.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
 
 /// Facts about a model that change what may be sent to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,6 +131,12 @@ impl ModelProfile {
     pub fn thinks(&self, effort: Option<Effort>) -> bool {
         effort.is_some_and(|effort| effort > Effort::Minimal)
     }
+
+    /// The same with the effort that settings of entries ask for; the greatest, where several do.
+    pub fn thinks_with<'a>(&self, settings: impl Iterator<Item = &'a Map<String, Json>>) -> bool {
+        let asked = settings.filter_map(|settings| Effort::deserialize(settings.get("reasoning_effort")?).ok()).max();
+        self.thinks(self.effort(asked))
+    }
 }
 
 #[cfg(test)]
@@ -165,6 +172,22 @@ mod tests {
             assert_eq!(ModelProfile::of("openai", model).effort(None), lowest, "{model}");
         }
         assert_eq!(ModelProfile::of("openai", "gpt-4.1").effort(Some(Effort::High)), None);
+    }
+
+    #[test]
+    fn who_thinks_is_decided_by_the_effort_and_not_by_what_the_model_could_do() {
+        for (provider, model, effort, thinks) in [
+            ("openai", "gpt-5.1", None, false),
+            ("openai", "gpt-5.1", Some("high"), true),
+            ("openai", "gpt-5-mini", None, false),
+            ("openai", "o4-mini", None, true),
+            ("self-hosted", "gpt-oss-20b", None, true),
+            ("openai", "gpt-4o", Some("high"), false),
+        ] {
+            let settings = effort.map(|effort| Map::from_iter([("reasoning_effort".to_owned(), Json::from(effort))]));
+            let profile = ModelProfile::of(provider, model);
+            assert_eq!(profile.thinks_with(settings.iter()), thinks, "{model} {effort:?}");
+        }
     }
 
     #[test]

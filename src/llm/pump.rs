@@ -62,17 +62,44 @@ impl Default for Waits {
     }
 }
 
+/// Until when the waits of one call last, beside the caller's own deadline.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    /// The first event.
+    pub(crate) first: Deadline,
+    /// The whole call, by the model's entry.
+    pub(crate) total: Deadline,
+}
+
+impl Due {
+    /// Which wait ended when the next event was due at `event`. Only the end of the caller's own time is final: what the
+    /// entry allows says nothing of another model.
+    pub(crate) fn passed(self, event: Deadline, is_first: bool, cx: &Cx) -> LlmErrorKind {
+        if cx.deadline <= event.min(self.total) {
+            LlmErrorKind::Total
+        } else if is_first {
+            LlmErrorKind::FirstTokenTimeout
+        } else if event < self.total {
+            LlmErrorKind::Idle
+        } else {
+            LlmErrorKind::CallTimeout
+        }
+    }
+}
+
 /// The bytes of an answer, with transport failures already named.
 pub(crate) type Body = BoxStream<'static, Result<Bytes, LlmError>>;
 
-/// Reads `body` into the deltas of a [`ChatStream`](super::ChatStream). `cx` ends with the call; `first` is when the first event is due.
-pub(crate) fn pump<D: Decode + Unpin>(body: Body, decoder: D, waits: Waits, first: Deadline, cx: Cx) -> Pump<D> {
+/// Reads `body` into the deltas of a [`ChatStream`](super::ChatStream). `cx` is the caller's; `ends` is when the first event and
+/// the end of the call are due.
+pub(crate) fn pump<D: Decode + Unpin>(body: Body, decoder: D, waits: Waits, ends: Due, cx: Cx) -> Pump<D> {
     Pump {
         body: Some(body),
         decoder,
         failure: None,
         ended: false,
-        due: first,
+        due: ends.first,
+        ends,
         seen: 0,
         delivered: false,
         waits,
@@ -92,6 +119,7 @@ pub(crate) struct Pump<D> {
     ended: bool,
     /// When the next event is due.
     due: Deadline,
+    ends: Due,
     seen: u64,
     /// A delta was handed out since the last read: the time its reader took is not the model's silence.
     delivered: bool,
@@ -199,14 +227,14 @@ impl<D: Decode> Pump<D> {
         if self.cx.cancel.is_cancelled() {
             return Poll::Ready(Err(Stopped::Cancelled));
         }
-        if self.cx.clock.elapsed() >= self.cx.deadline.0 {
+        if self.cx.clock.elapsed() >= self.cx.deadline.min(self.ends.total).0 {
             return Poll::Ready(Err(Stopped::DeadlinePassed));
         }
         // Bytes that are here already cost no timer.
         if let Poll::Ready(item) = body.poll_next_unpin(task) {
             return Poll::Ready(Ok(item));
         }
-        let (until, cx) = (self.cx.deadline.min(self.due), &self.cx);
+        let (until, cx) = (self.cx.deadline.min(self.ends.total).min(self.due), &self.cx);
         let watch = self.watch.get_or_insert_with(|| Watch::new(cx, until));
         if watch.cancelled.poll_unpin(task).is_ready() {
             return Poll::Ready(Err(Stopped::Cancelled));
@@ -215,13 +243,7 @@ impl<D: Decode> Pump<D> {
     }
 
     fn overdue(&self) -> LlmErrorKind {
-        if self.cx.deadline <= self.due {
-            LlmErrorKind::Total
-        } else if self.seen == 0 {
-            LlmErrorKind::FirstTokenTimeout
-        } else {
-            LlmErrorKind::Idle
-        }
+        self.ends.passed(self.due, self.seen == 0, &self.cx)
     }
 }
 
@@ -268,6 +290,11 @@ mod tests {
     const TEXT: &[u8] = b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n";
     const STOP: &[u8] = b"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
 
+    fn due(cx: &Cx) -> Due {
+        let Waits { first, total, .. } = Waits::default();
+        Due { first: cx.clock.deadline(first), total: cx.clock.deadline(total) }
+    }
+
     /// Reads pieces that come `apart` from each other, the last one for ever, and gives the texts told and the end.
     async fn read(pieces: &[&'static [u8]], apart: Duration) -> (usize, Result<Answer, LlmErrorKind>) {
         let clock = ManualClock::new();
@@ -277,9 +304,8 @@ mod tests {
             ticking.advance(apart);
             Ok(Bytes::from_static(piece))
         });
-        let cx = clock.cx(Duration::from_secs(45));
-        let first = cx.clock.deadline(Waits::default().first);
-        let mut deltas = pump(bytes.boxed(), ChunkDecoder::new(1, 0), Waits::default(), first, cx);
+        let cx = clock.cx(Duration::from_secs(60));
+        let mut deltas = pump(bytes.boxed(), ChunkDecoder::new(1, 0), Waits::default(), due(&cx), cx);
         let mut told = 0;
         loop {
             match deltas.next().await.unwrap() {
@@ -298,8 +324,7 @@ mod tests {
         let clock = ManualClock::new();
         let cx = clock.cx(Duration::from_secs(45));
         let burst = stream::iter([Ok(Bytes::from([TEXT, TEXT, STOP].concat()))]).chain(stream::pending());
-        let first = cx.clock.deadline(Waits::default().first);
-        let mut deltas = pump(burst.boxed(), ChunkDecoder::new(1, 0), Waits::default(), first, cx.clone());
+        let mut deltas = pump(burst.boxed(), ChunkDecoder::new(1, 0), Waits::default(), due(&cx), cx.clone());
         assert_eq!(deltas.next().await, Some(Ok(Delta::Text("a".into()))));
         cx.cancel.cancel();
         assert_eq!(deltas.next().await.unwrap().unwrap_err().kind, LlmErrorKind::Cancelled);
@@ -323,7 +348,29 @@ mod tests {
     #[tokio::test]
     async fn events_are_life_until_the_whole_call_ends() {
         let (told, end) = read(&[ROLE, ROLE, ROLE, TEXT], Duration::from_secs(2)).await;
-        assert_eq!((told, end), (20, Err(LlmErrorKind::Total)));
+        assert_eq!((told, end), (20, Err(LlmErrorKind::CallTimeout)));
+    }
+
+    /// What the entry allows ends the call to this model; only the caller's own time is over for all.
+    #[tokio::test]
+    async fn the_callers_time_is_told_apart_from_that_of_the_entry() {
+        let clock = ManualClock::new();
+        for (caller, told) in [(7, LlmErrorKind::Total), (60, LlmErrorKind::CallTimeout)] {
+            let cx = clock.cx(Duration::from_secs(caller));
+            let ticking = clock.clone();
+            let bytes = stream::repeat(TEXT).map(move |piece| {
+                ticking.advance(Duration::from_secs(2));
+                Ok(Bytes::from_static(piece))
+            });
+            let due = Due { total: cx.clock.deadline(Duration::from_secs(20)), ..due(&cx) };
+            let mut deltas = pump(bytes.boxed(), ChunkDecoder::new(1, 0), Waits::default(), due, cx);
+            let end = loop {
+                if let Err(error) = deltas.next().await.unwrap() {
+                    break error.kind;
+                }
+            };
+            assert_eq!(end, told, "the caller has {caller} s");
+        }
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::{
     clock::Timestamp,
+    limits,
     llm::error::{LlmError, LlmErrorKind},
 };
 
@@ -110,8 +111,13 @@ impl Said {
     }
 }
 
-/// How long the vendor asks to wait: `retry-after-ms`, or `Retry-After` in seconds or as a date (RFC 9110, 10.2.3).
+/// How long the vendor asks to wait, up to [`limits::MODEL_RETRY_AFTER`]: `retry-after-ms`, or `Retry-After` in seconds or as a
+/// date (RFC 9110, 10.2.3).
 pub(super) fn retry_after(millis: Option<&str>, after: Option<&str>, now: Timestamp) -> Option<Duration> {
+    asked_wait(millis, after, now).map(|wait| wait.min(limits::MODEL_RETRY_AFTER))
+}
+
+fn asked_wait(millis: Option<&str>, after: Option<&str>, now: Timestamp) -> Option<Duration> {
     if let Some(millis) = millis.and_then(|text| text.trim().parse::<f64>().ok()) {
         return Duration::try_from_secs_f64(millis / 1e3).ok();
     }
@@ -170,8 +176,17 @@ pub(super) fn without_key(error: LlmError, key: Option<&str>) -> LlmError {
     let mut clean = detail.to_owned();
     if let Some(key) = key.filter(|key| key.len() >= 4) {
         clean = clean.replace(key, "…");
+        // A vendor's words are cut to a length; what the cut left of a key is masked as well.
+        let mut parts = (4..key.len()).rev().filter_map(|length| key.get(..length));
+        if let Some(rest) = parts.find_map(|part| clean.strip_suffix(part)) {
+            clean = format!("{rest}…");
+        }
     }
-    let words = clean.split_inclusive(char::is_whitespace).map(|word| match word.find("sk-") {
+    let begins = |word: &str| {
+        let mut found = word.match_indices("sk-").map(|(at, _)| at);
+        found.find(|at| !word.get(..*at).unwrap_or_default().ends_with(char::is_alphanumeric))
+    };
+    let words = clean.split_inclusive(char::is_whitespace).map(|word| match begins(word) {
         // Vendors quote wrong keys half masked, as `sk-ab***yz`.
         Some(at) => format!("{}sk-… ", word.get(..at).unwrap_or_default()),
         None => word.to_owned(),
@@ -249,6 +264,9 @@ mod tests {
         for bad in ["-1", "NaN", "soon", "1e300"] {
             assert_eq!(retry_after(None, Some(bad), now), None, "{bad}");
         }
+        for absurd in ["18446744073709549568", "Sun, 06 Nov 9994 08:49:47 GMT"] {
+            assert_eq!(retry_after(None, Some(absurd), now), Some(limits::MODEL_RETRY_AFTER), "{absurd}");
+        }
     }
 
     #[test]
@@ -263,5 +281,21 @@ mod tests {
     fn keys_never_show() {
         let error = LlmError::new(LlmErrorKind::Unauthorised).because("wrong key: sk-proj-abc, hunter22 given");
         assert_eq!(without_key(error, Some("hunter22")).detail.as_deref(), Some("wrong key: sk-… … given"));
+    }
+
+    #[test]
+    fn a_key_that_the_cut_of_a_long_detail_goes_through_does_not_show() {
+        let key = "hunter22-and-a-long-tail";
+        for before in 470..500 {
+            let body = format!(r#"{{"error":{{"message":"{} {key}"}}}}"#, "x".repeat(before));
+            let error = without_key(failure(401, None, body.as_bytes()), Some(key));
+            assert!(!error.detail.as_deref().unwrap().contains("hunt"), "{before}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn words_that_only_hold_the_beginning_of_a_key_stay() {
+        let error = LlmError::new(LlmErrorKind::BadRequest).because("task-7 failed: disk-full, key=sk-ab***yz");
+        assert_eq!(without_key(error, None).detail.as_deref(), Some("task-7 failed: disk-full, key=sk-…"));
     }
 }

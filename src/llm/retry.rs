@@ -105,6 +105,7 @@ mod tests {
             (K::Quota, Verdict::Fail, Verdict::Next),
             (K::NotFound, Verdict::Fail, Verdict::Next),
             (K::FirstTokenTimeout, Verdict::Fail, Verdict::Next),
+            (K::CallTimeout, Verdict::Fail, Verdict::Next),
             (K::BadRequest, Verdict::Fail, Verdict::Fail),
             (K::Cancelled, Verdict::Fail, Verdict::Fail),
             (K::Total, Verdict::Fail, Verdict::Fail),

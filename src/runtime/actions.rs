@@ -1,7 +1,7 @@
 //! Custom actions: which class of effect they are, who runs them, and how much of the conversation they see.
 
 use segue_engine::{
-    conversation::{ActionCall, ActionOutcome, Conversation, Event, EventKind, StepError, tracker},
+    conversation::{ActionCall, ActionOutcome, Conversation, ErrorKind, Event, EventKind, StepError, tracker},
     project::TrackerEvents,
 };
 
@@ -34,7 +34,7 @@ pub(super) async fn act(call: ActionCall, scene: &Scene<'_>, failures: &mut Fail
     let cx = cx.step("action");
     let name = call.name.as_str();
     let effect = effect_of(parts, name);
-    let outcome = match door.begin::<ActionOutcome>(&cx, "action", effect, name).await {
+    let mut outcome = match door.begin::<ActionOutcome>(&cx, "action", effect, name).await {
         Ok(Some(outcome)) => outcome,
         Ok(None) => {
             // A running write is never cancelled: it ends by itself or by its deadline.
@@ -49,7 +49,11 @@ pub(super) async fn act(call: ActionCall, scene: &Scene<'_>, failures: &mut Fail
         }
         Err(shut) => ActionOutcome::failed(shut.to_string()),
     };
-    if let ActionOutcome::Failed(error) = &outcome {
+    if let ActionOutcome::Failed(error) = &mut outcome {
+        if effect == Effect::Read {
+            // It changes nothing, so there is nothing that could have happened.
+            error.kind = ErrorKind::Failed;
+        }
         failures.push(("R0501".into(), format!("{name}: {}: {}", error.code, error.message)));
     }
     outcome
@@ -87,7 +91,7 @@ async fn perform(call: &ActionCall, scene: &Scene<'_>, cx: &Cx) -> ActionOutcome
     };
     let state = tracker::state(&parts.project, conversation, events.iter().copied());
     drop(events);
-    let key = idempotency_key(conversation.id.as_str(), number.0, &cx.key);
+    let key = idempotency_key(conversation.id.as_str(), number.0, cx);
     let request =
         ActionRequest { action: &call.name, conversation: &conversation.id, tracker: &state, idempotency_key: &key };
     served(&**server, request, cx).await

@@ -324,7 +324,8 @@ mod tests {
         let before = control.counts().turn_time;
         drop(control.admit(true).unwrap());
         assert_eq!(control.counts().turn_time, before);
-        assert_eq!((control.counts().open, control.counts().callers.len()), (0, 0));
+        let counts = control.counts();
+        assert_eq!((counts.open, counts.callers.len()), (0, 0));
     }
 
     #[tokio::test]

@@ -223,7 +223,7 @@ impl AssistantBuilder {
         self.sources.insert(ServerName::from(source.name()), source);
         self
     }
-    /// Draws seeds from here; tests pass a constant.
+    /// Draws seeds from here; tests pass a constant. Idempotency keys are made with them: with seeds that come again, so do keys.
     #[must_use]
     pub fn seeds(mut self, seeds: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.seeds = Arc::new(seeds);
@@ -556,7 +556,8 @@ impl Opened {
     }
 }
 
-/// Seeds of turns. The system is asked for chance once and not in every turn: they choose among equals, and guard nothing.
+/// Seeds of turns. The system is asked for chance once and not in every turn: they choose among equals, and tell turns apart in
+/// idempotency keys; they keep no secret.
 fn random_seeds() -> impl Fn() -> u64 {
     let (base, next) = (uuid::Uuid::new_v4().as_u64_pair().0, AtomicU64::new(0));
     move || hash::nth(base, next.fetch_add(1, Ordering::Relaxed))

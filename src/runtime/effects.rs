@@ -16,8 +16,9 @@ use super::{
     hash, hooks,
     inquiry::{self, Inquiries},
     knowledge,
+    news::RecordedCall,
     parts::Parts,
-    recorded::{RecordedLlm, RecordedTool, Shut},
+    recorded::{Door, RecordedLlm, RecordedTool, Shut},
     remotes,
     replies::TurnSink,
     stop::Scene,
@@ -78,6 +79,7 @@ async fn understand(scene: &Scene<'_>, failures: &mut Failures, cx: &Cx) -> Inpu
     let step = cx.step("understand");
     let understanding =
         parts.understander.understand_among(choice.as_ref(), &parts.project, conversation, at, &llm, &step).await;
+    door.meter.read(&step.key, &understanding.notes);
     for trouble in understanding.failures {
         failures.push(("U0501".into(), trouble));
     }
@@ -110,7 +112,7 @@ async fn call_tool(call: ToolCallStep, scene: &Scene<'_>, failures: &mut Failure
     let record = cx.step("result");
     let cx = cx.step("tool");
     let tool_cx = ToolCx {
-        idempotency_key: invoke::idempotency_key(conversation.id.as_str(), number.0, &cx.key),
+        idempotency_key: invoke::idempotency_key(conversation.id.as_str(), number.0, &cx),
         cx,
         metadata: parts.metadata(conversation),
         caller: Caller {
@@ -121,6 +123,7 @@ async fn call_tool(call: ToolCallStep, scene: &Scene<'_>, failures: &mut Failure
         meta: Arc::new(meta.unwrap_or_default()),
         progress: None,
         inquired: None,
+        effect: None,
     };
     let inquiries = Inquiries::of(scene, &parts.generator);
     let wrap = |tool: Arc<dyn Tool>| {
@@ -136,7 +139,18 @@ async fn call_tool(call: ToolCallStep, scene: &Scene<'_>, failures: &mut Failure
             result
         }
         Ok(None) => {
-            let result = direct::call_step(&**source, &call, &tool_cx, None, &wrap).await;
+            // The record of the call itself goes before the server, which may be away, or list something else by now.
+            let result = match earlier(&call, door, &tool_cx.cx).await {
+                Some(result) => {
+                    inquiry::settled(&call.server, scene, &tool_cx.cx).await;
+                    result
+                }
+                None => direct::call_step(&**source, &call, &tool_cx, None, &wrap).await,
+            };
+            let result = match result {
+                ToolResult::Failed { reason } if is_in_doubt(door, &tool_cx.cx) => ToolResult::Unknown { reason },
+                other => other,
+            };
             let result = inquiry::slots(result, &call.server, parts);
             match door.finish(&record, &result).await {
                 Ok(()) => result,
@@ -145,10 +159,36 @@ async fn call_tool(call: ToolCallStep, scene: &Scene<'_>, failures: &mut Failure
         }
         Err(shut) => ToolResult::Failed { reason: shut.to_string() },
     };
-    if let ToolResult::Failed { reason } | ToolResult::Unknown { reason } = &result {
-        failures.push(("T0502".into(), format!("{}.{}: {reason}", call.server, call.tool)));
+    match &result {
+        ToolResult::Failed { reason } | ToolResult::Unknown { reason } => {
+            failures.push(("T0502".into(), format!("{}.{}: {reason}", call.server, call.tool)));
+        }
+        ToolResult::Done { result } => {
+            if let Some(why) = result.get("unusable").and_then(Json::as_str) {
+                let reason =
+                    format!("{}.{}: it was carried out, but its answer fills no slot: {why}", call.server, call.tool);
+                failures.push(("T0502".into(), reason));
+            }
+        }
+        ToolResult::Wants { .. } => {}
     }
     result
+}
+
+/// What an earlier life of this turn recorded of the call itself.
+async fn earlier(call: &ToolCallStep, door: &Door, cx: &Cx) -> Option<ToolResult> {
+    let record = door.journal.recorded(&cx.key).filter(|record| record.outcome.is_some())?;
+    // The request names the tool, then its arguments as the server's schema wants them.
+    record.request.strip_prefix(call.tool.as_str())?.strip_prefix(':')?;
+    match door.begin::<RecordedCall>(cx, "tool", Effect::Write, &record.request).await {
+        Ok(Some(recorded)) => Some(direct::result_of(recorded.outcome)),
+        _ => None,
+    }
+}
+
+/// Whether an earlier life of this turn was about to make the call, and nothing tells what came of it.
+fn is_in_doubt(door: &Door, cx: &Cx) -> bool {
+    door.journal.recorded(&cx.key).is_some_and(|record| record.outcome.is_none())
 }
 
 async fn run_agent(

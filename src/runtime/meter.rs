@@ -41,6 +41,13 @@ pub enum Seen {
         /// Text, calls, usage; or the error.
         answer: Json,
     },
+    /// Commands were read out of its answer, and parts of the answer were left out.
+    Read {
+        /// The step.
+        key: String,
+        /// What was left out, and why; with line and column where it stands in the answer.
+        notes: Vec<String>,
+    },
     /// Flows were chosen for the prompt, since there are more than it may show.
     Chose {
         /// The step.
@@ -144,6 +151,12 @@ impl Meter {
     pub(super) fn used(&self) -> Option<ModelsUsed> {
         let used = *lock(&self.used);
         (!used.is_nothing()).then_some(used)
+    }
+    /// Notes what was left out of answers when commands were read.
+    pub(super) fn read(&self, key: &StepKey, notes: &[String]) {
+        if !notes.is_empty() {
+            self.note(|| Seen::Read { key: key.to_string(), notes: notes.to_vec() });
+        }
     }
     /// Notes which flows the prompt showed.
     pub(super) fn chose(&self, key: &StepKey, choice: &Choice, shown: impl FnOnce() -> Vec<FlowId>) {

@@ -139,7 +139,7 @@ impl RecordedPeer {
 
     /// The id that we choose for a message: the same when the turn runs again, so that the other side can be asked for it.
     fn message_id(&self, cx: &Cx) -> String {
-        let key = invoke::idempotency_key(&self.conversation, self.number.0, &cx.key);
+        let key = invoke::idempotency_key(&self.conversation, self.number.0, cx);
         let mut bytes = [0; 16];
         for (byte, pair) in bytes.iter_mut().zip(key.as_bytes().chunks(2)) {
             let digits = std::str::from_utf8(pair).unwrap_or("0");

@@ -71,6 +71,8 @@ pub(super) async fn walk(
     sink: &mut TurnSink<'_>,
     cx: &Cx,
 ) -> Walked {
+    // Idempotency keys are made with it.
+    let cx = &Cx { seed: inbound.seed, ..cx.clone() };
     let mut walked = Walked::default();
     let Inheritance { takeovers, cut, .. } = inheritance;
     // As in the earlier try, up to where it came.

@@ -58,32 +58,38 @@ impl Passage {
     }
 }
 
-/// Cuts a document: lists of questions and answers (`Q: …`, `A: …`) at their questions, everything else at headings and
-/// paragraphs. No passage is longer than [`limits::KNOWLEDGE_PASSAGE`] characters, but for an answer of a list, which stays whole up to
-/// four times that.
+/// Cuts a document: questions with their answers (lines `Q: …` and `A: …`) become a passage each, everything else is cut at
+/// headings and paragraphs. No passage is longer than [`limits::KNOWLEDGE_PASSAGE`] characters, but for an answer of a list,
+/// which stays whole up to four times that.
 pub fn passages(source: &str, text: &str) -> Vec<Passage> {
-    let pairs = questions(text);
-    if !pairs.is_empty() {
-        return pairs.into_iter().map(|(question, answer)| faq(source, &question, &answer)).collect();
-    }
     let mut found = Vec::new();
     let mut titles: Vec<(usize, String)> = Vec::new();
     let mut open = String::new();
-    for block in blocks(text) {
-        if let Some((level, title)) = heading(block) {
-            close(source, &titles, &mut open, &mut found);
-            titles.retain(|(above, _)| *above < level);
-            titles.push((level, title.to_owned()));
-            continue;
-        }
-        for piece in pieces(block) {
-            if !open.is_empty() && open.chars().count() + piece.chars().count() + 1 > limits::KNOWLEDGE_PASSAGE {
+    for part in parts(text) {
+        let text = match part {
+            Part::Text(text) => text,
+            Part::Pair(question, answer) => {
                 close(source, &titles, &mut open, &mut found);
+                found.push(faq(source, &question, &answer));
+                continue;
             }
-            if !open.is_empty() {
-                open.push('\n');
+        };
+        for block in blocks(text) {
+            if let Some((level, title)) = heading(block) {
+                close(source, &titles, &mut open, &mut found);
+                titles.retain(|(above, _)| *above < level);
+                titles.push((level, title.to_owned()));
+                continue;
             }
-            open.push_str(piece);
+            for piece in pieces(block) {
+                if !open.is_empty() && open.chars().count() + piece.chars().count() + 1 > limits::KNOWLEDGE_PASSAGE {
+                    close(source, &titles, &mut open, &mut found);
+                }
+                if !open.is_empty() {
+                    open.push('\n');
+                }
+                open.push_str(piece);
+            }
         }
     }
     close(source, &titles, &mut open, &mut found);
@@ -154,28 +160,61 @@ fn pieces(block: &str) -> Vec<&str> {
     pieces
 }
 
-/// Questions with their answers, where a document is a list of them.
-fn questions(text: &str) -> Vec<(String, String)> {
-    let mut pairs: Vec<(String, Option<String>)> = Vec::new();
-    for line in text.lines() {
+/// A part of a document.
+enum Part<'t> {
+    /// Text that belongs to no question.
+    Text(&'t str),
+    /// A question and its answer.
+    Pair(String, String),
+}
+
+/// A question whose end was not reached yet.
+struct Pair {
+    begins: usize,
+    question: String,
+    answer: Option<String>,
+}
+
+/// Splits a document at its questions. An answer ends at the next question or heading; a question without a line `A:` is text.
+fn parts(text: &str) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let mut open: Option<Pair> = None;
+    let (mut from, mut at) = (0, 0);
+    for line in text.split_inclusive('\n') {
         let trimmed = line.trim();
-        let begins = |mark: &str| trimmed.strip_prefix(mark).map(str::trim);
+        let begins = |mark: &str| trimmed.strip_prefix(mark).map(|rest| rest.trim().to_owned());
         if let Some(question) = begins("Q:") {
-            pairs.push((question.to_owned(), None));
-        } else if let Some((answer, (_, open))) = begins("A:").zip(pairs.last_mut().filter(|(_, open)| open.is_none()))
-        {
-            *open = Some(answer.to_owned());
-        } else if let Some((question, open)) = pairs.last_mut() {
-            let target = open.as_mut().unwrap_or(question);
-            target.push('\n');
-            target.push_str(trimmed);
+            from = end(text, open.take(), (from, at), &mut parts);
+            open = Some(Pair { begins: at, question, answer: None });
+        } else if heading(line).is_some() {
+            from = end(text, open.take(), (from, at), &mut parts);
+        } else if let Some(pair) = &mut open {
+            match (begins("A:"), &mut pair.answer) {
+                (Some(answer), none @ None) => *none = Some(answer),
+                (_, answer) => {
+                    let target = answer.as_mut().unwrap_or(&mut pair.question);
+                    target.push('\n');
+                    target.push_str(trimmed);
+                }
+            }
         }
+        at += line.len();
     }
-    let whole = |(question, answer): (String, Option<String>)| {
-        let (question, answer) = (question.trim().to_owned(), answer?.trim().to_owned());
-        (!question.is_empty() && !answer.is_empty()).then_some((question, answer))
-    };
-    pairs.into_iter().filter_map(whole).collect()
+    from = end(text, open, (from, at), &mut parts);
+    parts.extend(text.get(from..).map(Part::Text));
+    parts
+}
+
+/// Ends a question at `at`: the text before it since `from` becomes a part, and so does the question if it has an answer. Where
+/// text goes on that belongs to no question.
+fn end<'t>(text: &'t str, pair: Option<Pair>, (from, at): (usize, usize), parts: &mut Vec<Part<'t>>) -> usize {
+    let Some(Pair { begins, question, answer: Some(answer) }) = pair else { return from };
+    parts.extend(text.get(from..begins).map(Part::Text));
+    let (question, answer) = (question.trim(), answer.trim());
+    if !question.is_empty() && !answer.is_empty() {
+        parts.push(Part::Pair(question.to_owned(), answer.to_owned()));
+    }
+    at
 }
 
 #[cfg(test)]
@@ -218,8 +257,22 @@ mod tests {
     fn questions_with_answers_stay_together() {
         let text = "Our list\nQ: May I bring a dog?\nA: Yes,\non a lead.\n\nQ: And a horse?\nA:\nQ: A cat?\nA: Yes.";
         let found = passages("faq.txt", text);
-        assert_eq!(found.len(), 2, "a question without an answer is none: {found:?}");
-        assert_eq!(found[0].answer(), Some("Yes,\non a lead."));
-        assert_eq!(&*found[1].text, "A cat?\nYes.");
+        assert_eq!(found.len(), 3, "a question without an answer is none: {found:?}");
+        assert_eq!((&*found[0].text, found[0].answer()), ("Our list", None));
+        assert_eq!(found[1].answer(), Some("Yes,\non a lead."));
+        assert_eq!(&*found[2].text, "A cat?\nYes.");
+    }
+
+    #[test]
+    fn what_stands_around_questions_and_answers_is_found_too() {
+        let text = "# Luggage\n\nTwo bags are free.\n\n# FAQ\nQ: A cat?\nA: Yes.\n\n# Pets\nDogs travel free.\n\nQ: So what?\n";
+        let found = passages("d.md", text);
+        let seen: Vec<(String, Option<&str>)> = found.iter().map(|one| (one.searched(), one.answer())).collect();
+        let expected = [
+            ("Luggage\nTwo bags are free.", None),
+            ("A cat?\nYes.", Some("Yes.")),
+            ("Pets\nDogs travel free.\nQ: So what?", None),
+        ];
+        assert_eq!(seen, expected.map(|(text, answer)| (text.to_owned(), answer)));
     }
 }

@@ -66,7 +66,7 @@ impl Qdrant {
         let mut collection = http::destination(&def.url).map_err(QdrantError::Wrong)?;
         match collection.path_segments_mut() {
             Ok(mut path) => drop(path.pop_if_empty().push("collections").push(&def.collection).push("points")),
-            Err(()) => return Err(QdrantError::Wrong(format!("`{}` has no path", def.url))),
+            Err(()) => return Err(QdrantError::Wrong(format!("`{}` has no path", http::shown(&def.url)))),
         }
         Ok(Self {
             collection,

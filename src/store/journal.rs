@@ -73,6 +73,13 @@ pub trait Journal: Send + Sync {
         Standing::Open
     }
 
+    /// What is recorded of the step at `key`, whatever it asked for: its outcome, or the intent of a step that may have happened.
+    /// Whoever would need a server to know what to ask for looks here first: after a crash the server may be away.
+    fn recorded(&self, key: &StepKey) -> Option<JournalRecord> {
+        let _ = key;
+        None
+    }
+
     /// Records the outcome, JSON text, of an effect that began. *Cancellation*: the outcome may be lost; the step is then as
     /// after a crash.
     ///
@@ -360,6 +367,14 @@ impl Journal for TurnJournal {
         let state = self.lock();
         let done = state.known.get(key).is_some_and(|known| known.record.outcome.is_some());
         if done { Standing::Done } else { Standing::Open }
+    }
+
+    fn recorded(&self, key: &StepKey) -> Option<JournalRecord> {
+        let state = self.lock();
+        let known = state.known.get(key)?;
+        // What began in this process and may be repeated is no more in doubt than its caller says.
+        let may_have_happened = matches!(known.effect, None | Some(Effect::Write));
+        (known.record.outcome.is_some() || may_have_happened).then(|| known.record.clone())
     }
 
     fn finish<'a>(

@@ -8,6 +8,7 @@ use std::{
 use serde_json::{Map, Value as Json};
 
 use super::{MemoryStore, Store, StoreError};
+use crate::http;
 
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +45,9 @@ impl Location {
         let rest = if text.starts_with("sqlite:///") { rest.trim_start_matches("///") } else { rest };
         let rest = if text.starts_with("sqlite:////") { text.trim_start_matches("sqlite:///") } else { rest };
         if rest.contains("://") {
-            return unsupported("this database is not supported", "use `memory` or `sqlite:PATH`");
+            let given = http::shown(text);
+            let (reason, cure) = ("this database is not supported".into(), "use `memory` or `sqlite:PATH`".into());
+            return Err(StoreError::Unsupported { given, reason, cure });
         }
         let (path, options) = rest.split_once('?').map_or((rest, None), |(path, options)| (path, Some(options)));
         if path.is_empty() {
@@ -77,13 +80,30 @@ impl Location {
                 }
             }
             ("sqlite" | "segue", _) => {
-                Self::parse(Some(text("path")).filter(|p| !p.is_empty()).unwrap_or(Self::DEFAULT))
+                let path = [text("path"), text("db")].into_iter().find(|path| !path.is_empty());
+                match Self::parse(path.unwrap_or(Self::DEFAULT))? {
+                    Self::Sqlite { path, full } => {
+                        Ok(Self::Sqlite { full: full || text("synchronous") == "full", path })
+                    }
+                    Self::Memory => Ok(Self::Memory),
+                }
             }
             _ => Err(StoreError::Unsupported {
                 given: format!("tracker_store: type {kind:?}, dialect {dialect:?}"),
                 reason: "this store is not supported".to_owned(),
                 cure: "use `type: SQL` with `dialect: sqlite`, or `type: InMemory`".to_owned(),
             }),
+        }
+    }
+}
+
+impl Location {
+    /// Whether the file is there and is the database of another program. Looks at the file and changes nothing.
+    pub fn is_of_another_program(&self) -> bool {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite { path, .. } => path.is_file() && super::sqlite::is_foreign(path),
+            _ => false,
         }
     }
 }
@@ -175,6 +195,10 @@ mod tests {
             (json!({"type": "InMemory"}), Some(Location::Memory)),
             (json!({"type": "SQL", "dialect": "postgresql", "db": "x"}), None),
             (json!({"type": "mongod"}), None),
+            (json!({"type": "sqlite", "db": "x.db"}), sqlite("x.db", false)),
+            (json!({"type": "sqlite", "db": "x.db", "synchronous": "full"}), sqlite("x.db", true)),
+            (json!({"type": "segue", "path": "x.db"}), sqlite("x.db", false)),
+            (json!({"type": "segue"}), sqlite(Location::DEFAULT, false)),
         ] {
             let found = Location::from_tracker_store(store.as_object().unwrap());
             assert_eq!(found.ok(), expected, "{store}");

@@ -103,6 +103,11 @@ impl Receipts {
     }
 }
 
+/// Whether a file is a database of another program.
+pub(super) fn is_foreign(path: &Path) -> bool {
+    schema::is_foreign(path)
+}
+
 /// Connections for reading.
 struct Readers {
     path: PathBuf,

@@ -57,7 +57,7 @@ fn absent(excluded: &[(String, String)], step: &ToolCallStep) -> String {
 }
 
 /// The outcome as output mappings see it.
-fn result_of(outcome: ToolOutcome) -> ToolResult {
+pub fn result_of(outcome: ToolOutcome) -> ToolResult {
     let told = |failure: super::ToolFailure| format!("{}: {}", failure.kind.as_str(), failure.message);
     match outcome {
         ToolOutcome::Done(output) => ToolResult::Done { result: result_map(output) },
@@ -74,16 +74,20 @@ fn result_of(outcome: ToolOutcome) -> ToolResult {
     }
 }
 
-/// The map `{content, structuredContent, isError, meta, text}`.
+/// The map `{content, structuredContent, isError, meta, text}`; with an answer that cannot be used, `unusable` says why.
 pub fn result_map(output: ToolOutput) -> Json {
-    let text = output.joined_text();
-    json!({
+    let text = output.unusable.clone().unwrap_or_else(|| output.joined_text());
+    let mut map = json!({
         "content": output.content,
         "structuredContent": output.structured,
         "isError": false,
         "meta": output.meta,
         "text": text,
-    })
+    });
+    if let (Some(why), Some(map)) = (output.unusable, map.as_object_mut()) {
+        map.insert("unusable".to_owned(), Json::from(why));
+    }
+    map
 }
 
 /// The arguments as the schema wants them, where that is obvious; the check afterwards judges the rest.

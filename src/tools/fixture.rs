@@ -43,5 +43,6 @@ pub(super) fn context() -> ToolCx {
         progress: None,
         inquired: None,
         idempotency_key: "k".into(),
+        effect: None,
     }
 }

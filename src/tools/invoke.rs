@@ -14,7 +14,7 @@ use super::{
     words::{Word, say},
 };
 use crate::{
-    cx::{Cx, StepKey, Stopped},
+    cx::{Cx, Stopped},
     limits,
 };
 
@@ -29,7 +29,9 @@ pub async fn invoke(tools: &ToolSet, name: &str, arguments: Json, cx: &ToolCx, l
     let Some(entry) = tools.get(name) else {
         return unknown_tool(tools, name);
     };
-    invoke_tool(&*tools.tool(entry), &entry.check, arguments, cx, limit).await
+    // The class that this run gives the tool: its source may know another.
+    let cx = ToolCx { effect: Some(entry.spec.effect), ..cx.clone() };
+    invoke_tool(&*tools.tool(entry), &entry.check, arguments, &cx, limit).await
 }
 
 /// Calls one tool: as [`invoke`], for those who have found it already.
@@ -59,9 +61,9 @@ pub(super) async fn bounded(
     (limit, most): (Duration, Duration),
     grace: Duration,
 ) -> ToolOutcome {
-    let effect = tool.spec().effect;
+    let effect = cx.effect(tool.spec());
     let inner = sheltered(&cx.cx.patient(limit, most), effect);
-    let inner = ToolCx { progress: Some(listening(&inner, cx)), cx: inner, ..cx.clone() };
+    let inner = ToolCx { progress: Some(listening(&inner, cx)), cx: inner, effect: Some(effect), ..cx.clone() };
     if cx.cx.cancel.is_cancelled() {
         return ToolOutcome::failed(FailureKind::Cancelled, say(Word::StoppedBefore, &[]));
     }
@@ -71,7 +73,7 @@ pub(super) async fn bounded(
     }
     let began = inner.cx.clock.elapsed();
     match inner.cx.wait_beyond(grace, tool.call(arguments, &inner)).await {
-        Ok(outcome) => within_size(outcome),
+        Ok(outcome) => within_size(outcome, effect),
         Err(Stopped::DeadlinePassed) => late(effect, waited(&inner.cx, began.saturating_add(grace), left)),
         Err(Stopped::Cancelled) => ToolOutcome::lost(effect, FailureKind::Cancelled, say(Word::Stopped, &[])),
     }
@@ -113,14 +115,14 @@ pub(super) fn late(effect: Effect, limit: Duration) -> ToolOutcome {
     ToolOutcome::lost(effect, FailureKind::Timeout, say(Word::Late, &[("seconds", &seconds)]))
 }
 
-fn within_size(outcome: ToolOutcome) -> ToolOutcome {
+fn within_size(outcome: ToolOutcome, effect: Effect) -> ToolOutcome {
     let ToolOutcome::Done(output) = &outcome else { return outcome };
     let bytes = output.bytes();
     if bytes <= limits::TOOL_RAW_RESULT {
         return outcome;
     }
     let message = say(Word::TooLarge, &[("bytes", &bytes), ("limit", &limits::TOOL_RAW_RESULT)]);
-    ToolOutcome::failed(FailureKind::BadResult, message)
+    ToolOutcome::unusable(effect, message)
 }
 
 fn unknown_tool(tools: &ToolSet, name: &str) -> ToolOutcome {
@@ -134,11 +136,13 @@ fn unknown_tool(tools: &ToolSet, name: &str) -> ToolOutcome {
     ToolOutcome::failed(FailureKind::UnknownTool, message)
 }
 
-/// The key that is the same whenever the same step is tried again: of the conversation, the number of its turn, and the
-/// step. It tells nothing of the conversation to whom it is sent.
-pub fn idempotency_key(conversation: &str, turn: u64, step: &StepKey) -> Arc<str> {
+/// The key that is the same whenever the same step is tried again, and comes at no other time: of the conversation, the number
+/// of its turn, the step, and the seed that was drawn when the turn's message was accepted. Numbers of turns come again, with a
+/// store in memory after a restart, after an erasure, or from an older copy of the store; the seed does not. The key tells
+/// nothing of the conversation to whom it is sent.
+pub fn idempotency_key(conversation: &str, turn: u64, cx: &Cx) -> Arc<str> {
     let mut hash = Sha256::new();
-    for part in [conversation, &turn.to_string(), step.as_str()] {
+    for part in [conversation, &turn.to_string(), &cx.seed.to_string(), cx.key.as_str()] {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }

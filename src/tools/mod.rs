@@ -66,6 +66,16 @@ pub struct ToolCx {
     pub idempotency_key: Arc<str>,
     /// Who answers what the tool asks back; nobody, unless its server may ask.
     pub inquired: Option<Arc<dyn Inquired>>,
+    /// The effect class of this call, where somebody has a say above the tool's source: the author of an agent. `None`: that
+    /// of the tool's own [`spec`](Tool::spec). A tool repeats nothing and reports nothing by any other class.
+    pub effect: Option<Effect>,
+}
+
+impl ToolCx {
+    /// The effect class of this call of a tool with this spec.
+    pub fn effect(&self, spec: &ToolSpec) -> Effect {
+        self.effect.unwrap_or(spec.effect)
+    }
 }
 
 /// A form that a tool wants filled in the middle of a call.
@@ -163,6 +173,10 @@ pub struct ToolOutput {
     /// Content parts as they came: `{type: text, text}` and others.
     #[serde(default)]
     pub content: Vec<Json>,
+    /// Why the answer of a call that changed something cannot be used, in words for the model. It was done all the same, so
+    /// there is nothing else in such an output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unusable: Option<String>,
     /// `_meta` of the answer.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub meta: Map<String, Json>,
@@ -197,7 +211,8 @@ pub enum FailureKind {
     UnknownTool,
     /// The arguments do not fit its schema.
     BadArguments,
-    /// Its answer is no answer: empty, too large, or against its own schema.
+    /// Its answer is no answer: empty, too large, or against its own schema. Only of a call that changes nothing: what changed
+    /// something and said so is done, with an [`unusable`](ToolOutput::unusable) answer.
     BadResult,
     /// Somebody stopped it.
     Cancelled,

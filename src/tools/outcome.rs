@@ -75,6 +75,17 @@ impl ToolOutcome {
         }
     }
 
+    /// What becomes of a call whose tool answered that it succeeded, but in no form that can be used: what changes something
+    /// has happened, so it is done; anything else failed, and may be tried again.
+    pub fn unusable(effect: Effect, message: impl Into<String>) -> Self {
+        match effect {
+            Effect::Read => Self::failed(FailureKind::BadResult, message),
+            Effect::Write | Effect::Idempotent => {
+                Self::Done(ToolOutput { unusable: Some(message.into()), ..ToolOutput::default() })
+            }
+        }
+    }
+
     /// Whether it counts as a failed call of an agent's run.
     pub fn is_failure(&self) -> bool {
         matches!(self, Self::Failed(_) | Self::Unknown(_))
@@ -115,6 +126,9 @@ fn failure_words(word: Word, failure: &ToolFailure) -> String {
 }
 
 fn answer(output: &ToolOutput) -> String {
+    if let Some(message) = &output.unusable {
+        return say(Word::Unusable, &[("message", message)]);
+    }
     let mut parts = Vec::new();
     match &output.structured {
         // Servers repeat structured content as text for old clients: the structure alone is enough.
@@ -185,7 +199,7 @@ mod tests {
 
     fn done(structured: Option<Json>, content: Json) -> String {
         let content = content.as_array().unwrap().clone();
-        ToolOutcome::Done(ToolOutput { structured, content, meta: Map::new() }).for_model()
+        ToolOutcome::Done(ToolOutput { structured, content, ..ToolOutput::default() }).for_model()
     }
 
     #[test]

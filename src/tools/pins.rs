@@ -14,6 +14,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
@@ -67,7 +68,7 @@ impl PinFile {
         let pins = self.0.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let known = pins.as_ref().map_err(Clone::clone)?.0.get(server);
         let stands = |spec: &ToolSpec| match known.and_then(|known| known.get(&*spec.name)) {
-            Some(pinned) if *pinned == hash(spec) => Standing::Same,
+            Some(pinned) if is_pinned(pinned, spec) => Standing::Same,
             Some(_) => Standing::Changed,
             None => Standing::New,
         };
@@ -119,7 +120,7 @@ impl PinFile {
         }
         let known = pins.0.get(server).cloned().unwrap_or_default();
         catalog.leave_out(|spec| match known.get(&*spec.name) {
-            Some(pinned) if *pinned == hash(spec) => None,
+            Some(pinned) if is_pinned(pinned, spec) => None,
             Some(_) => Some(format!("it is not what it was when it was pinned: look at its description and arguments, then take `{server}` out of {FILE} or run `segue mcp pins --write`")),
             None => Some(format!("it is new, and the server is pinned: look at it, then take `{server}` out of {FILE} or run `segue mcp pins --write`")),
         });
@@ -158,7 +159,8 @@ fn read(path: &Path) -> Result<Pins, String> {
 
 fn write(path: &Path, pins: &Pins) -> io::Result<()> {
     let text = serde_json::to_string_pretty(pins).map_err(io::Error::other)?;
-    let beside = path.with_extension("json.new");
+    // A name of its own: another process may be writing too.
+    let beside = path.with_extension(format!("json.{}.new", std::process::id()));
     fs::write(&beside, text + "\n")?;
     fs::rename(&beside, path)
 }
@@ -167,10 +169,32 @@ fn hashes(catalog: &Catalog) -> BTreeMap<String, String> {
     catalog.tools.iter().map(|tool| (tool.spec().name.to_string(), hash(tool.spec()))).collect()
 }
 
-/// What a tool is, for whoever reads it: a change of any of it is a change of the tool.
+/// Whether a tool is what was pinned. Older pins were made of the schema as the server wrote it.
+fn is_pinned(pinned: &str, spec: &ToolSpec) -> bool {
+    pinned == hash(spec) || pinned == hash_of(spec, &spec.parameters)
+}
+
+/// What a tool is, to those who read it: a change of any of it is a change of the tool. The order of keys says nothing: some
+/// servers write them as a hash map gives them.
 fn hash(spec: &ToolSpec) -> String {
+    hash_of(spec, &sorted(&spec.parameters))
+}
+
+/// A value with the keys of all its objects in order.
+fn sorted(value: &Json) -> Json {
+    match value {
+        Json::Object(map) => {
+            let map: BTreeMap<&String, Json> = map.iter().map(|(key, value)| (key, sorted(value))).collect();
+            Json::Object(map.into_iter().map(|(key, value)| (key.clone(), value)).collect())
+        }
+        Json::Array(items) => Json::Array(items.iter().map(sorted).collect()),
+        other => other.clone(),
+    }
+}
+
+fn hash_of(spec: &ToolSpec, parameters: &Json) -> String {
     let mut hash = Sha256::new();
-    for part in [&*spec.name, &*spec.description, &spec.parameters.to_string()] {
+    for part in [&*spec.name, &*spec.description, &parameters.to_string()] {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }

@@ -27,6 +27,7 @@ words! {
     Unknown = "unknown",
     Pending = "pending",
     Empty = "empty",
+    Unusable = "unusable",
     Cut = "cut",
     Image = "image",
     Audio = "audio",

@@ -240,6 +240,7 @@ impl Talk {
             reach: 0,
             ran: Vec::new(),
             error: None,
+            aside: Vec::new(),
         });
         self
     }

@@ -12,6 +12,7 @@ use segue_engine::{
     text::{CUT_MARK, Keep, truncate},
     time::Timestamp,
 };
+use serde_json::{Map, Value as Json};
 
 use super::{own, state, view::View};
 use crate::{
@@ -68,7 +69,7 @@ impl Generator {
         }
         if !is_set(view, config, &["max_tokens", "max_completion_tokens"]) {
             // Hidden thoughts count as tokens of the answer: the small limit would leave none for the commands.
-            let thinks = !profile.efforts.is_empty();
+            let thinks = profile.thinks_with(settings(view, config));
             request.max_tokens = Some(if thinks { limits::COMMAND_TOKENS_THINKING } else { limits::COMMAND_TOKENS });
         }
         Ok(request)
@@ -132,16 +133,19 @@ impl Generator {
 
 /// Whether the author set one of these keys for the model, in place or in its group: then it stays as it is.
 fn is_set(view: &View<'_>, config: &GeneratorConfig, keys: &[&str]) -> bool {
+    keys.iter().any(|key| settings(view, config).any(|settings| settings.contains_key(*key)))
+}
+
+/// What the author set for the model: in place, and in the entries of its group.
+fn settings<'a>(view: &View<'a>, config: &'a GeneratorConfig) -> impl Iterator<Item = &'a Map<String, Json>> {
     let groups = &view.project.endpoints.model_groups;
     let group = match &config.model_group {
         Some(id) => groups.get(id),
         None if config.llm.is_empty() => groups.values().next(),
         None => None,
     };
-    keys.iter().any(|key| {
-        config.llm.contains_key(*key)
-            || group.is_some_and(|group| group.models.iter().any(|model| model.settings.contains_key(*key)))
-    })
+    std::iter::once(&config.llm)
+        .chain(group.into_iter().flat_map(|group| group.models.iter().map(|model| &model.settings)))
 }
 
 #[cfg(test)]

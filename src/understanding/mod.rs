@@ -191,9 +191,10 @@ impl Understander {
             };
             let reading = repair::read(&answer, &grammar);
             result.notes.extend(reading.dropped.iter().map(ToString::to_string));
-            // An agent that waits takes every message in which no command is found: asking again only costs time.
-            let may_help = reading.is_blank || !reading.mistakes.is_empty();
-            let is_done = !may_help || view.active_agent().is_some();
+            // An agent that waits takes every message in which no command is found: asking again only costs time. An empty
+            // answer is none.
+            let may_help = reading.is_blank || (!reading.mistakes.is_empty() && view.active_agent().is_none());
+            let is_done = !may_help;
             if is_done || round == limits::COMMAND_REPAIRS {
                 if !is_done {
                     result.notes.push("the second answer cannot be used either".to_owned());

@@ -32,5 +32,12 @@ pub(super) fn sift(view: &View<'_>, commands: Vec<Command>, notes: &mut Vec<Stri
             command => kept.push(command),
         }
     }
+    let begins = |command: &Command| matches!(command, Command::StartFlow { .. });
+    if kept.contains(&Command::ContinueAgent) && kept.iter().any(begins) {
+        notes.push(
+            "continue agent: a flow that starts with it goes first; the agent hears the message when it goes on"
+                .to_owned(),
+        );
+    }
     kept
 }

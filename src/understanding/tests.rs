@@ -210,10 +210,19 @@ async fn an_empty_answer_is_asked_for_once_more() {
 #[tokio::test]
 async fn an_agent_that_waits_gets_what_is_no_command() {
     let waiting = || Talk::new().bot("Where to?").agent_waits().user("to Bergen");
-    for useless in ["", "Bergen is lovely!", "start flow unknown", "<think>hm"] {
+    for useless in ["Bergen is lovely!", "start flow unknown"] {
         let done = answered(waiting(), &[useless]).await;
         assert_eq!((done.commands, done.model_calls), (vec![], 1), "{useless}");
     }
+    // An empty answer is asked for once more: the person may have wished for something else.
+    for empty in ["", "<think>hm"] {
+        let done = answered(waiting(), &[empty, empty]).await;
+        assert_eq!((done.commands, done.model_calls), (vec![], 2), "{empty}");
+        assert_eq!(answered(waiting(), &[empty, "cancel flow"]).await.commands, [Command::CancelFlow]);
+    }
+    let both = answered(waiting(), &["continue agent\nstart flow check-balance"]).await;
+    assert_eq!(both.commands, [Command::ContinueAgent, start("check-balance")]);
+    assert!(both.notes.iter().any(|note| note.starts_with("continue agent: a flow")), "{:?}", both.notes);
     assert_eq!(answered(waiting(), &["cancel flow"]).await.commands, [Command::CancelFlow]);
     let done = answered(waiting().agent_completed("trip_planner"), &["restart agent trip_planner"]).await;
     assert_eq!(done.commands, [Command::RestartAgent { agent_id: "trip_planner".into() }]);
@@ -298,6 +307,17 @@ fn calls_are_followed_for_slots_only_so_deep() {
     let view = super::view::View::new(&project, &talk.0);
     let found = view.collects(project.flow("f0").unwrap(), |_| true);
     assert_eq!(found.len(), limits::COMMAND_CALL_DEPTH);
+}
+
+#[test]
+fn a_flow_may_call_more_flows_than_calls_are_followed_deep() {
+    let many = 2 * limits::COMMAND_CALL_DEPTH;
+    let called = |n: usize| flow(&format!("f{n}"), "asks", vec![asks(&format!("s{n}"), "")]);
+    let calls = (0..many).map(|n| StepKind::Call(Call::Flow(format!("f{n}").into())));
+    let flows = [flow("all", "calls them all", calls.collect())].into_iter().chain((0..many).map(called));
+    let (project, talk) = (project_of(flows.collect(), vec![], vec![]), Talk::new().user("hi"));
+    let view = super::view::View::new(&project, &talk.0);
+    assert_eq!(view.collects(project.flow("all").unwrap(), |_| true).len(), many);
 }
 
 proptest! {

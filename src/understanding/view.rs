@@ -110,7 +110,7 @@ impl<'a> View<'a> {
     /// The collect steps of a flow and of those it calls that `wanted` picks, one for each slot, in order.
     pub(super) fn collects(&self, flow: &'a Flow, wanted: impl Fn(&Collect) -> bool) -> Vec<&'a Collect> {
         let mut found: Vec<&Collect> = Vec::new();
-        walk(self.project, flow, &mut Vec::new(), &mut |step| {
+        walk(self.project, flow, 0, &mut Vec::new(), &mut |step| {
             if let StepKind::Collect(collect) = step
                 && wanted(collect)
                 && !found.iter().any(|known| known.slot == collect.slot)
@@ -124,7 +124,7 @@ impl<'a> View<'a> {
     /// The agents that a flow and those it calls hand over to.
     pub(super) fn agents_of(&self, flow: &'a Flow) -> Vec<&'a AgentName> {
         let mut found: Vec<&AgentName> = Vec::new();
-        walk(self.project, flow, &mut Vec::new(), &mut |step| {
+        walk(self.project, flow, 0, &mut Vec::new(), &mut |step| {
             if let StepKind::Call(Call::Agent { agent, .. }) = step
                 && !found.contains(&agent)
             {
@@ -183,7 +183,7 @@ fn mask_of(project: &Project, flows: &[&Flow]) -> Vec<u64> {
 /// The collect steps of a flow and of those it calls, one for each slot.
 pub(super) fn collects_of<'a>(project: &'a Project, flow: &'a Flow) -> Vec<&'a Collect> {
     let mut found: Vec<&Collect> = Vec::new();
-    walk(project, flow, &mut Vec::new(), &mut |step| {
+    walk(project, flow, 0, &mut Vec::new(), &mut |step| {
         if let StepKind::Collect(collect) = step
             && !found.iter().any(|known| known.slot == collect.slot)
         {
@@ -207,9 +207,16 @@ pub(super) fn allowed_values(kind: &SlotType) -> Option<Vec<Json>> {
     }
 }
 
-/// Visits the steps of a flow and of those it calls; a flow that calls itself is visited once.
-fn walk<'a>(project: &'a Project, flow: &'a Flow, seen: &mut Vec<&'a FlowId>, visit: &mut dyn FnMut(&'a StepKind)) {
-    if seen.len() >= limits::COMMAND_CALL_DEPTH || seen.contains(&&flow.id) {
+/// Visits the steps of a flow and of those it calls, down to [`limits::COMMAND_CALL_DEPTH`]; a flow that calls itself is visited
+/// once.
+fn walk<'a>(
+    project: &'a Project,
+    flow: &'a Flow,
+    depth: usize,
+    seen: &mut Vec<&'a FlowId>,
+    visit: &mut dyn FnMut(&'a StepKind),
+) {
+    if depth >= limits::COMMAND_CALL_DEPTH || seen.contains(&&flow.id) {
         return;
     }
     seen.push(&flow.id);
@@ -218,7 +225,7 @@ fn walk<'a>(project: &'a Project, flow: &'a Flow, seen: &mut Vec<&'a FlowId>, vi
         if let StepKind::Call(Call::Flow(child)) = &step.kind
             && let Some(child) = project.flow(child.as_str())
         {
-            walk(project, child, seen, visit);
+            walk(project, child, depth + 1, seen, visit);
         }
     }
 }

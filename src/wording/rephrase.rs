@@ -8,6 +8,7 @@ use segue_engine::{
     project::{Nlg, Rephraser},
     template::from_json,
 };
+use serde_json::{Map, Value as Json};
 
 use super::{Moment, view};
 use crate::{
@@ -73,7 +74,7 @@ fn request(
         request.temperature = Some(limits::REPHRASE_TEMPERATURE);
     }
     if !is_set(rephraser, moment, &["max_tokens", "max_completion_tokens"]) {
-        let thinks = !profile.efforts.is_empty();
+        let thinks = profile.thinks_with(settings(rephraser, moment));
         request.max_tokens = Some(if thinks { limits::COMMAND_TOKENS_THINKING } else { limits::REPHRASE_TOKENS });
     }
     Ok(request)
@@ -81,16 +82,19 @@ fn request(
 
 /// Whether the author set one of these keys for the model, in place or in its group.
 fn is_set(rephraser: &Rephraser, moment: &Moment<'_>, keys: &[&str]) -> bool {
+    keys.iter().any(|key| settings(rephraser, moment).any(|settings| settings.contains_key(*key)))
+}
+
+/// What the author set for the model: in place, and in the entries of its group.
+fn settings<'a>(rephraser: &'a Rephraser, moment: &Moment<'a>) -> impl Iterator<Item = &'a Map<String, Json>> {
     let groups = &moment.project.endpoints.model_groups;
     let group = match &rephraser.model_group {
         Some(id) => groups.get(id),
         None if rephraser.llm.is_empty() => groups.values().next(),
         None => None,
     };
-    keys.iter().any(|key| {
-        rephraser.llm.contains_key(*key)
-            || group.is_some_and(|group| group.models.iter().any(|model| model.settings.contains_key(*key)))
-    })
+    std::iter::once(&rephraser.llm)
+        .chain(group.into_iter().flat_map(|group| group.models.iter().map(|model| &model.settings)))
 }
 
 /// An answer on its way to the channel.

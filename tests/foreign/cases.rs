@@ -81,7 +81,7 @@ fn the_cases_recorded_against_a_foreign_model_server_hold_again_when_it_is_gone(
     fs::write(at("endpoints.yml"), written.lines().map(line).collect::<Vec<_>>().join("\n")).unwrap();
     let shown = |name: &str| at(name).display().to_string();
 
-    let live = test(&at("endpoints.yml"), &["--record", &shown("tape"), "-o", &shown("live.yml")]);
+    let live = test(&at("endpoints.yml"), &["--record", &shown("tape"), &format!("-o={}", shown("live.yml"))]);
     let told = String::from_utf8_lossy(&live.stdout).into_owned() + &String::from_utf8_lossy(&live.stderr);
     let journal = asked(port);
     assert_eq!(live.status.code(), Some(0), "{told}\n{journal:#?}");
@@ -91,7 +91,7 @@ fn the_cases_recorded_against_a_foreign_model_server_hold_again_when_it_is_gone(
 
     // The server is gone, and its port with it.
     drop(mock);
-    let again = test(&at("endpoints.yml"), &["--replay", &shown("tape"), "-o", &shown("again.yml")]);
+    let again = test(&at("endpoints.yml"), &["--replay", &shown("tape"), &format!("-o={}", shown("again.yml"))]);
     let told = String::from_utf8_lossy(&again.stdout).into_owned() + &String::from_utf8_lossy(&again.stderr);
     assert_eq!(again.status.code(), Some(0), "{told}");
     assert_eq!(again.stdout, live.stdout, "{told}");

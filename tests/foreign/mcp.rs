@@ -99,6 +99,7 @@ pub(crate) fn context() -> ToolCx {
         meta: Arc::new(Map::new()),
         progress: None,
         idempotency_key: "k".into(),
+        effect: None,
         inquired: None,
     }
 }

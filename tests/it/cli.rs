@@ -174,6 +174,8 @@ fn a_new_project_runs_at_once_and_is_never_overwritten() {
     let talked = run_in(folder.path(), &["chat", "mine"], "hello\n");
     assert_eq!(talked.code, 0, "{}", talked.err);
     assert!(talked.out.starts_with("bot: "), "{}", talked.out);
+    let tested = run_in(&folder.path().join("mine"), &["test"], "");
+    assert!(tested.code == 0 && tested.out.contains(" passed, 0 failed"), "{}{}", tested.out, tested.err);
 
     let config = folder.path().join("mine/config.yml");
     std::fs::write(&config, "# mine").unwrap();
@@ -195,7 +197,7 @@ fn exit_codes_tell_usage_from_missing_things() {
     assert!(missing.err.contains("no/such/folder") && missing.err.contains("segue init"), "{}", missing.err);
 }
 
-fn copy_folder(from: &std::path::Path, to: &std::path::Path) {
+pub(crate) fn copy_folder(from: &std::path::Path, to: &std::path::Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -206,6 +208,134 @@ fn copy_folder(from: &std::path::Path, to: &std::path::Path) {
             std::fs::copy(entry.path(), target).unwrap();
         }
     }
+}
+
+#[test]
+fn a_project_behind_an_option_of_several_values_is_the_project() {
+    let folder = tempfile::tempdir().unwrap();
+    copy_folder(project("courier").as_ref(), &folder.path().join("mine"));
+    for arguments in [&["check", "--data", "flows", "mine"] as &[&str], &["check", "-d", "domain.yml", "mine"]] {
+        let ran = run_in(folder.path(), arguments, "");
+        assert_eq!(ran.lines().last().copied(), Some("0 errors, 0 warnings"), "{arguments:?}: {}{}", ran.out, ran.err);
+    }
+}
+
+#[test]
+fn levels_of_the_log_have_the_names_of_python_too_and_others_are_refused() {
+    let log = |level: &str, arguments: &[&str]| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = crate::program::command();
+        let command = command.env("LOG_LEVEL", level).current_dir(folder.path()).args(arguments);
+        let done = command.stdin(std::process::Stdio::null()).output().unwrap();
+        (done.status.code().unwrap(), String::from_utf8(done.stderr).unwrap())
+    };
+    let broken_channel = tempfile::tempdir().unwrap();
+    copy_folder(project("courier").as_ref(), broken_channel.path());
+    std::fs::write(broken_channel.path().join("credentials.yml"), "rest:\nslack:\n").unwrap();
+    let endpoints = broken_channel.path().join("endpoints.yml");
+    let text = std::fs::read_to_string(&endpoints).unwrap();
+    std::fs::write(&endpoints, text.replace("command: segue", "command: no-such-program")).unwrap();
+    let run = ["run", broken_channel.path().to_str().unwrap(), "--port", "0", "--strict", "--store", "memory"];
+    for (level, is_logged) in [("WARNING", true), ("warn", true), ("INFO", true), ("CRITICAL", false)] {
+        let (code, said) = log(level, &run);
+        assert_eq!((code, said.contains("WARN")), (3, is_logged), "{level}: {said}");
+        // What ends the program is told in words.
+        assert!(said.contains("the tool server depot does not answer") && !said.contains("Down {"), "{said}");
+    }
+    let (code, said) = log("verbose", &["chat", &project("courier")]);
+    assert!(code == 3 && said.contains("`verbose` is no level") && said.contains("warning"), "{said}");
+}
+
+#[test]
+fn what_stands_in_the_query_of_an_address_is_not_printed() {
+    let secret = "sk-live-1";
+    let address = format!("postgresql://ada:{secret}@db.test/talks?password={secret}");
+    let store = run(&["chat", &project("courier"), "--store", &address], "");
+    assert!(store.code == 3 && store.err.contains("postgresql://db.test/talks"), "{}", store.err);
+    let import = run(&["import", &project("courier"), "--from", &address, "--store", "a.db"], "");
+    assert!(import.code == 3 && import.err.contains("postgresql://db.test/talks"), "{}", import.err);
+
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("config.yml", "recipe: default.v1\npipeline: []\npolicies: [{name: FlowPolicy}]\n");
+    write(
+        "endpoints.yml",
+        "action_endpoint: {url: 'http://127.0.0.1:1/webhook?token=${KEY}'}\nnlg: {url: 'http://127.0.0.1:1/nlg?token=${KEY}'}\n",
+    );
+    write("domain.yml", "actions: [action_x]\nslots: {x: {type: text, mappings: [{type: controlled}]}}\n");
+    write("data/flows.yml", "flows: {ask: {description: asks, steps: [{call: other}, {action: action_x}]}}\n");
+    write(
+        "sub_agents/other/config.yml",
+        "agent: {name: other, description: helps, protocol: A2A}\nconfiguration: {agent_card: 'http://127.0.0.1:1/card?key=${KEY}', max_retries: 1}\n",
+    );
+    let outputs =
+        [["check", "--online"].as_slice(), &["run", "--port", "0", "--strict", "--store", "memory"]].map(|line| {
+            let mut command = crate::program::command();
+            let done =
+                command.env("KEY", secret).env("LOG_LEVEL", "debug").current_dir(folder.path()).args(line).output();
+            let done = done.unwrap();
+            format!("{}{}", String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap())
+        });
+    assert!(outputs[0].contains("the card at http://127.0.0.1:1/card?…"), "{}", outputs[0]);
+    assert!(outputs[1].contains("does not answer"), "{}", outputs[1]);
+    for text in outputs.iter().chain([&store.err, &import.err]) {
+        assert!(!text.contains(secret), "{text}");
+    }
+}
+
+/// Whether a process is there and has not ended.
+#[cfg(target_os = "linux")]
+fn is_alive(process: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    status.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_talk_that_is_interrupted_leaves_no_server_behind() {
+    use std::io::{BufRead as _, Write as _};
+    let folder = tempfile::tempdir().unwrap();
+    copy_folder(project("courier").as_ref(), folder.path());
+    let endpoints = folder.path().join("endpoints.yml");
+    // The server ends with its input, the shell around it does not.
+    let shell = format!("echo $$ > pid; {} demo ferries; exec sleep 600", env!("CARGO_BIN_EXE_segue"));
+    let text = std::fs::read_to_string(&endpoints).unwrap().replace("command: segue", "command: sh");
+    std::fs::write(&endpoints, text.replace("[demo, ferries]", &format!("[\"-c\", \"{shell}\"]"))).unwrap();
+    let mut command = crate::program::command();
+    let (stdin, stdout) = (std::process::Stdio::piped(), std::process::Stdio::piped());
+    let command = command.current_dir(folder.path()).arg("chat").stdin(stdin).stdout(stdout);
+    let mut talk = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    talk.stdin.as_mut().unwrap().write_all(b"what is in the depot?\n").unwrap();
+    let lines = std::io::BufReader::new(talk.stdout.as_mut().unwrap()).lines();
+    let answer = lines.map(Result::unwrap).find(|line| line.starts_with("bot: "));
+    let server = std::fs::read_to_string(folder.path().join("pid")).unwrap();
+    assert!(answer.is_some() && is_alive(server.trim()), "{answer:?}");
+    let signal = |what: &str, process: &str| std::process::Command::new("kill").args([what, process]).output().unwrap();
+    assert!(signal("-INT", &talk.id().to_string()).status.success());
+    let code = talk.wait().unwrap().code();
+    let is_left = is_alive(server.trim());
+    if is_left {
+        signal("-KILL", server.trim());
+    }
+    assert_eq!((code, is_left), (Some(0), false));
+}
+
+#[test]
+fn events_on_a_terminal_are_json_lines_too() {
+    // `script` gives the program a terminal; where it is missing there is nothing to see.
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!("{} chat {} --events", env!("CARGO_BIN_EXE_segue"), project("courier"));
+    let mut command = std::process::Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).current_dir(folder.path());
+    let (stdin, stdout) = (std::process::Stdio::piped(), std::process::Stdio::piped());
+    let Ok(mut child) = command.stdin(stdin).stdout(stdout).spawn() else { return };
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"track it\n\x04").unwrap();
+    let out = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+    assert!(out.contains("{\"timestamp\"") && !out.contains("you> "), "{out}");
 }
 
 /// A project with the demonstration's server, pinned, and an agent whose hooks nobody registered.

@@ -42,7 +42,7 @@ fn the_cases_of_the_starter_hold_and_hold_again_from_their_recording() {
     let scratch = tempfile::tempdir().unwrap();
     let at = |name: &str| scratch.path().join(name).display().to_string();
     let (tape, live, again) = (at("tape"), at("live.yml"), at("again.yml"));
-    let ran = test(Path::new(ROOT), &["--record", &tape, "-o", &live, "--coverage"]);
+    let ran = test(Path::new(ROOT), &["--record", &tape, &format!("-o={live}"), "--coverage"]);
     assert_eq!(ran.code, 0, "{}\n{}", ran.out, ran.err);
     let cases = ran.out.lines().filter(|line| line.starts_with("ok    tests/e2e/")).count();
     assert!(cases >= 12, "{}", ran.out);
@@ -60,7 +60,7 @@ fn the_cases_of_the_starter_hold_and_hold_again_from_their_recording() {
     assert!(ran.out.lines().any(|line| line.starts_with("find_a_crossing ") && line.contains("100.0%")), "{}", ran.out);
 
     // Nobody is asked: the script of the model and the program of the tool server are out of reach.
-    let ran = run(Path::new(ROOT), &["--replay", &tape, "-o", &again], |command| {
+    let ran = run(Path::new(ROOT), &["--replay", &tape, &format!("-o={again}")], |command| {
         command.env("PATH", "/nowhere").env("http_proxy", "http://127.0.0.1:9");
     });
     assert_eq!(ran.code, 0, "{}\n{}", ran.out, ran.err);
@@ -121,8 +121,7 @@ fn results_are_written_for_programs_and_for_the_next_run() {
         "json",
         "--junit",
         &shown(&junit),
-        "-f",
-        &shown(&failed),
+        &format!("-f={}", shown(&failed)),
         "--coverage-output-path",
         &shown(&coverage),
     ];
@@ -153,6 +152,62 @@ fn results_are_written_for_programs_and_for_the_next_run() {
     for case in 0..4 {
         assert_eq!(seen(&again, case), seen(&json, case + 2));
     }
+}
+
+#[test]
+fn a_path_behind_an_option_of_results_is_a_test_and_cases_are_never_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    crate::cli::copy_folder(&project(), folder.path());
+    let cases = folder.path().join("tests/who.yml");
+    let before = text(&cases);
+    for arguments in [
+        &["-o", "tests/who.yml"] as &[&str],
+        &["-f", "tests/who.yml"],
+        &["-o=tests/who.yml", "tests/who.yml"],
+        &["-f=tests/who.yml", "failing"],
+        &["--e2e-results=tests/who.yml"],
+    ] {
+        let ran = test(folder.path(), arguments);
+        let is_named = arguments[0].contains('=');
+        assert_eq!(ran.code, if is_named { 3 } else { 0 }, "{arguments:?}: {}{}", ran.out, ran.err);
+        assert_eq!(is_named, ran.err.contains("is not written over"), "{arguments:?}: {}", ran.err);
+        assert!(is_named == ran.out.is_empty(), "nothing runs whose results have no place: {}", ran.out);
+        assert_eq!(text(&cases), before, "{arguments:?}");
+    }
+    assert!(folder.path().join("e2e_results.yml").is_file());
+    // `-f` alone does not take the path that follows: what fails there is what is told.
+    let ran = test(folder.path(), &["-f", "failing/cases.yml"]);
+    assert!(ran.code == 1 && ran.out.contains("failing/cases.yml"), "{}{}", ran.out, ran.err);
+    // A file of failed cases may be written again, a file that was meant and is not there is explained.
+    for _ in 0..2 {
+        assert_eq!(test(folder.path(), &["-f=failed.yml", "failing"]).code, 1);
+    }
+    let ran = test(folder.path(), &["-o", "results.yml"]);
+    assert!(ran.code == 1 && ran.err.contains("-o=FILE"), "{}", ran.err);
+}
+
+#[test]
+fn the_json_form_has_an_answer_to_everything() {
+    let json = |folder: &Path, arguments: &[&str]| -> (i32, Json) {
+        let ran = test(folder, arguments);
+        let json = serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}{}", ran.out, ran.err));
+        (ran.code, json)
+    };
+    let (code, broken) = json(&Path::new(ROOT).join("tests/projects/broken"), &["--format", "json"]);
+    assert_eq!((code, &broken["summary"]["passed"]), (1, &Json::from(0)));
+    assert!(broken["findings"].as_array().unwrap().iter().any(|finding| finding["severity"] == "error"), "{broken}");
+    let (code, none) = json(&project(), &["-k", "no case has this name", "--format", "json"]);
+    assert_eq!((code, &none["cases"]), (2, &Json::Array(Vec::new())));
+}
+
+#[test]
+fn a_folder_that_is_a_project_names_the_project() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    crate::cli::copy_folder(&project(), &elsewhere.path().join("mine"));
+    let ran = test(elsewhere.path(), &["mine"]);
+    assert!(ran.code == 0 && ran.out.contains("6 passed, 0 failed"), "{}{}", ran.out, ran.err);
+    let ran = test(elsewhere.path(), &["mine", "mine/tests/deep/who.yml"]);
+    assert!(ran.code == 0 && ran.out.contains("2 passed"), "{}{}", ran.out, ran.err);
 }
 
 #[test]

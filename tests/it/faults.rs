@@ -246,10 +246,10 @@ async fn l04_a_request_that_is_too_long_is_asked_with_less_and_then_given_up() {
     let row = Row::new(vec![vec![
         "start flow ask".into(),
         "Which one?".into(),
-        "".into(),
+        "continue agent".into(),
         K::TooLong.into(),
         "Hello.".into(),
-        "".into(),
+        "continue agent".into(),
         K::TooLong.into(),
         K::TooLong.into(),
     ]]);
@@ -284,12 +284,12 @@ async fn l06_no_connection_is_tried_again_and_then_elsewhere() {
 
 #[tokio::test]
 async fn l07_l08_silence_goes_to_the_next_model_at_once() {
-    for kind in [K::FirstTokenTimeout, K::Idle] {
+    for kind in [K::FirstTokenTimeout, K::Idle, K::CallTimeout] {
         told(&agent(vec![vec![kind.clone().into()], vec!["Hello.".into()]]).await, &["Hello."], &[], &[2, 1]);
         told(&agent(vec![vec![kind.clone().into()]]).await, BROKEN, &["A0503"], &[2]);
         told(&understanding(vec![vec![kind.into()]]).await, BROKEN, &["U0501"], &[1]);
     }
-    // The whole call took too long: there is no time for another.
+    // The time of the turn is over: there is none for another.
     told(&agent(vec![vec![K::Total.into()], vec![]]).await, BROKEN, &["A0505"], &[2, 0]);
 }
 
@@ -346,6 +346,14 @@ async fn l10_l19_half_of_a_call_never_runs() {
     let turn = agent(vec![vec![lost(Finish::Length).into(), again, "Paid.".into()]]).await;
     told(&turn, &["Paid."], &[], &[4]);
     assert_eq!(turn.paid, 1, "only the call that came whole");
+    // With more room than there was, whoever set the limit.
+    let long = Answer { usage: Usage { output: 8_192, ..Usage::default() }, ..lost(Finish::Length) };
+    let doubled = |request: &segue::ChatRequest| match request.max_tokens {
+        Some(16_384) => Ok(()),
+        other => Err(format!("it is asked again with {other:?}")),
+    };
+    let again = Step::from(paying(3)).expecting(doubled);
+    told(&agent(vec![vec![long.into(), again, "Paid.".into()]]).await, &["Paid."], &[], &[4]);
     let turn = agent(vec![vec![lost(Finish::Length).into(), lost(Finish::Length).into(), "Hello.".into()]]).await;
     assert_eq!((turn.told.len(), turn.paid), (1, 0), "{turn:?}");
     // Text that the limit cut is shown as it is and marked, and the agent waits for what the user says.
@@ -449,10 +457,20 @@ async fn l16_no_commands_at_all_are_asked_for_once_more_with_a_nudge() {
     for (blank, still) in blanks().into_iter().zip(blanks()) {
         told(&understanding(vec![vec![blank, still]]).await, &["Pardon?"], &[], &[2]);
     }
-    // In the middle of an agent's task a message without a command is for the agent.
-    let row = Row::new(vec![vec!["start flow ask".into(), "Which one?".into(), "".into(), "Hello.".into()]]);
+    // In the middle of an agent's task too: the wish may be another one. Only then the message is for the agent.
+    let row = Row::new(vec![vec![
+        "start flow ask".into(),
+        "Which one?".into(),
+        "".into(),
+        Step::from("cancel flow").expecting(nudged),
+    ]]);
     row.say("please ask the clerk").await;
-    told(&row.say("the second").await, &["Hello."], &[], &[4]);
+    assert!(row.say("forget it").await.told.iter().all(|text| text != "Hello."));
+    row.verify().await;
+    let answers = ["start flow ask", "Which one?", "", "", "Hello."];
+    let row = Row::new(vec![answers.into_iter().map(Step::from).collect()]);
+    row.say("please ask the clerk").await;
+    told(&row.say("the second").await, &["Hello."], &[], &[5]);
     row.verify().await;
 }
 
@@ -510,7 +528,7 @@ async fn l24_what_a_turn_used_is_stored_and_shown() {
         used("start flow ask"),
         OVERLOADED.into(),
         Answer { usage: guessed, ..Answer::text("Which one?") }.into(),
-        used(""),
+        used("continue agent"),
         used("Hello."),
     ]]);
     row.say("please ask the clerk").await;
@@ -546,4 +564,14 @@ async fn l25_the_model_that_answered_stands_in_the_record() {
 async fn l26_commands_that_name_what_is_not_there_do_nothing() {
     let turn = understanding(vec![vec!["start flow heist".into(), "start flow heist".into()]]).await;
     assert_eq!((turn.told.len(), turn.paid), (1, 0), "{turn:?}");
+}
+
+#[tokio::test]
+async fn l26_what_is_left_out_of_an_answer_stands_in_the_trace_with_its_place() {
+    let row = Row::new(vec![vec!["start flow ask\nset slot loot 5".into(), "Which one?".into()]]);
+    row.say("please ask the clerk").await;
+    let trace = serde_json::to_value(row.world.assistant.trace(&"u".into(), None).await.unwrap()).unwrap();
+    let read = trace[0]["seen"].as_array().unwrap().iter().find(|seen| seen["effect"] == "read").unwrap();
+    assert_eq!(read["notes"], json!(["line 2, column 10: \"set slot loot 5\": there is no such slot"]));
+    row.verify().await;
 }

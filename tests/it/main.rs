@@ -26,6 +26,7 @@ mod reminders;
 mod rest;
 mod retries;
 mod run;
+mod tool_recovery;
 mod trials;
 
 /// A project of `tests/projects`.

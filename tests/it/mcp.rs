@@ -39,6 +39,7 @@ slots:
 responses:
   utter_said: [{text: 'It said {said}.'}]
   utter_internal_error_rasa: [{text: Broken.}]
+  utter_outcome_unknown: [{text: 'It may have happened.'}]
   utter_ask_mail: [{text: 'Which address?'}]
   utter_ask_seats: [{text: 'How many seats?'}]
 ";
@@ -193,8 +194,15 @@ impl Talk {
     }
     /// The user hears one message that owns up, and the operator hears these words.
     async fn breaks(&self, text: &str, why: &str) {
+        self.ends(text, "Broken.", why).await;
+    }
+    /// The user hears once that it may have happened, and the operator hears these words.
+    async fn is_in_doubt(&self, text: &str, why: &str) {
+        self.ends(text, "It may have happened.", why).await;
+    }
+    async fn ends(&self, text: &str, said: &str, why: &str) {
         let (replies, told) = self.say(text).await;
-        assert_eq!(replies, ["Broken."], "one honest message: {told}");
+        assert_eq!(replies, [said], "one honest message: {told}");
         assert!(told.starts_with("T0502: far.") && told.contains(why), "`{why}` is not in: {told}");
     }
     /// The tool answers.

@@ -56,6 +56,38 @@ fn a_connector_that_is_not_spoken_and_commands_of_others_are_answered() {
     }
 }
 
+#[cfg(feature = "sqlite")]
+#[test]
+fn the_database_of_another_program_is_left_as_it_is_and_a_file_beside_it_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    crate::cli::copy_folder(project("courier").as_ref(), folder.path());
+    let endpoints = folder.path().join("endpoints.yml");
+    let text = std::fs::read_to_string(&endpoints).unwrap();
+    std::fs::write(&endpoints, text + "\ntracker_store: {type: SQL, dialect: sqlite, db: rasa.db}\n").unwrap();
+    let theirs = folder.path().join("rasa.db");
+    let connection = rusqlite::Connection::open(&theirs).unwrap();
+    let table =
+        "CREATE TABLE events (id INTEGER PRIMARY KEY, sender_id TEXT, type_name TEXT, timestamp FLOAT, data TEXT);
+        INSERT INTO events VALUES (1, 'ada', 'user', 1.0, '{\"event\": \"user\", \"text\": \"hi\"}');";
+    connection.execute_batch(table).unwrap();
+    drop(connection);
+    let before = std::fs::read(&theirs).unwrap();
+    let check = run_in(folder.path(), &["check"], "");
+    assert_eq!(check.code, 0, "{}", check.out);
+    assert!(check.out.contains("note[S0106]") && check.out.contains("rasa.segue.db"), "{}", check.out);
+    // The store is opened before the servers are asked, so this ends with the one that is missing.
+    let text = std::fs::read_to_string(&endpoints).unwrap().replace("command: segue", "command: no-such-program");
+    std::fs::write(&endpoints, text).unwrap();
+    let ran = run_in(folder.path(), &["run", "--port", "0", "--strict"], "");
+    assert!(ran.code == 3 && ran.err.contains("tool server depot"), "{}", ran.err);
+    assert!(ran.err.contains("rasa.segue.db") && ran.err.contains("segue import"), "{}", ran.err);
+    let import = run_in(folder.path(), &["import", "--from", "sqlite:///rasa.db"], "");
+    assert_eq!(import.code, 0, "{}", import.err);
+    let trace = run_in(folder.path(), &["replay", "ada"], "");
+    assert!(!trace.err.contains("R0201"), "it is there: {}", trace.err);
+    assert_eq!(std::fs::read(&theirs).unwrap(), before);
+}
+
 #[test]
 fn conversations_come_over_and_go_on() {
     let folder = tempfile::tempdir().unwrap();

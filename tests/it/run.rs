@@ -172,7 +172,8 @@ async fn it_serves_while_it_finishes_what_an_earlier_process_left() {
          policies: [{name: FlowPolicy}]\n",
     );
     write("domain.yml", "responses: {utter_hello: [{text: Hello!}]}\n");
-    write("flows.yml", "flows: {greet: {description: greets, steps: [{action: utter_hello}]}}\n");
+    std::fs::create_dir(folder.path().join("flows")).unwrap();
+    write("flows/all.yml", "flows: {greet: {description: greets, steps: [{action: utter_hello}]}}\n");
     let model = silent_model();
     write(
         "endpoints.yml",

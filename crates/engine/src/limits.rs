@@ -2,10 +2,15 @@
 
 /// Conversation: entries of the history that the fold keeps for prompts.
 pub const HISTORY_ITEMS: usize = 48;
+/// Conversation: replies to one message that are kept whole, for saying them again; the oldest are forgotten first.
+pub const SAID_REPLIES: usize = 16;
 /// Turn: steps that flows may walk before the assistant must listen; the same number as in the CALM format (dialogue.md 5.3).
 pub const FLOW_STEPS: usize = 250;
-/// Turn: frames on the stack.
+/// Turn: frames on the stack, up to which a flow may come onto it.
 pub const STACK_FRAMES: usize = 64;
+/// Turn: frames on the stack beyond those, for questions, patterns and agents: what is asked or said about the flow on top always
+/// has a place.
+pub const STACK_HEADROOM: usize = 32;
 /// Turn: actions, tool calls of steps and agent tasks; a flow that runs in circles through them ends here.
 pub const TURN_ACTS: u32 = 250;
 /// Turn: changes of slots that can be taken back; more than any turn makes that does not run in circles.

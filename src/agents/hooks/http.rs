@@ -413,25 +413,26 @@ impl Tool for HookTool {
                 "conversation": &*cx.caller.conversation,
                 "metadata": self.server.allowed(&cx.metadata),
             });
+            let effect = cx.effect(&self.spec);
             // The deadline is the tool's; whoever called has set it.
             let sent = self.server.post("tool", payload, &cx.idempotency_key);
             match cx.cx.wait(sent).await {
-                Ok(Ok(bytes)) => answer(&bytes),
-                Ok(Err(reason)) => ToolOutcome::lost(self.spec.effect, FailureKind::Unavailable, reason),
+                Ok(Ok(bytes)) => answer(&bytes, effect),
+                Ok(Err(reason)) => ToolOutcome::lost(effect, FailureKind::Unavailable, reason),
                 Err(Stopped::DeadlinePassed) => {
-                    ToolOutcome::lost(self.spec.effect, FailureKind::Timeout, "it did not answer in time")
+                    ToolOutcome::lost(effect, FailureKind::Timeout, "it did not answer in time")
                 }
                 Err(Stopped::Cancelled) => {
-                    ToolOutcome::lost(self.spec.effect, FailureKind::Cancelled, "nobody waits for it any more")
+                    ToolOutcome::lost(effect, FailureKind::Cancelled, "nobody waits for it any more")
                 }
             }
         })
     }
 }
 
-fn answer(bytes: &[u8]) -> ToolOutcome {
+fn answer(bytes: &[u8], effect: Effect) -> ToolOutcome {
     let Ok(answer) = serde_json::from_slice::<ToolAnswer>(bytes) else {
-        return ToolOutcome::failed(FailureKind::BadResult, "the tool gave no JSON as agreed");
+        return ToolOutcome::unusable(effect, "the tool gave no JSON as agreed");
     };
     match (answer.error, answer.result) {
         (Some(message), _) => {
@@ -443,7 +444,7 @@ fn answer(bytes: &[u8]) -> ToolOutcome {
             ToolOutcome::Done(ToolOutput { content, ..ToolOutput::default() })
         }
         (None, Some(result)) => ToolOutcome::Done(ToolOutput::structured(result)),
-        (None, None) => ToolOutcome::failed(FailureKind::BadResult, "the tool gave neither `result` nor `error`"),
+        (None, None) => ToolOutcome::unusable(effect, "the tool gave neither `result` nor `error`"),
     }
 }
 

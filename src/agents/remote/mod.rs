@@ -284,10 +284,13 @@ impl Told<'_> {
             let id: Arc<str> = cx.step("last").key.as_str().into();
             (id, Arc::<str>::from(ending.text.trim()))
         });
-        if let Some((id, text)) = &last {
-            self.show(id, text, kind).await;
+        let texts = std::mem::take(&mut self.texts);
+        let outcome = outcome::close(task, ending, memory, remote, (texts, last.clone().map(|last| (last, kind))), cx);
+        // Its last words are heard once it is known that its results can be used: a failure is told in other words.
+        if let Some((id, text)) = last.filter(|_| !matches!(outcome.status, AgentStatus::Failed { .. })) {
+            self.show(&id, &text, kind).await;
         }
-        outcome::close(task, ending, memory, remote, (self.texts, last.map(|last| (last, kind))), cx)
+        outcome
     }
 }
 

@@ -263,7 +263,8 @@ pub(super) fn close(
             Err(reason) => status = AgentStatus::Failed { code: super::ANSWER.into(), reason },
         }
     }
-    events.extend(last.map(|(said, kind)| bot(&said, kind)));
+    let is_heard = !matches!(status, AgentStatus::Failed { .. });
+    events.extend(last.filter(|_| is_heard).map(|(said, kind)| bot(&said, kind)));
     AgentOutcome { status, events, data: ending.results.listed(agent), metadata: memory.keep() }
 }
 

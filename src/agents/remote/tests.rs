@@ -540,3 +540,12 @@ async fn a_hook_that_fails_lets_nothing_leave_for_a_remote_agent() {
     let outcome = world.run_with(&peer, Some(Arc::new(Fails)), &cx).await;
     assert_eq!((code(&outcome), peer.sent().len()), ("A0521", 0));
 }
+
+#[tokio::test]
+async fn last_words_are_not_heard_when_the_results_cannot_be_used() {
+    let mut world = World::new("  output_mapping: [{slot: price, value: result.text - 1}]\n");
+    let outcome = world.run(&Given::firsts([told("completed", "Booked.")])).await;
+    assert_eq!(code(&outcome), "A0512");
+    assert!(!outcome.events.iter().any(|event| matches!(event.kind, EventKind::Bot(_))), "{:?}", outcome.events);
+    assert!(world.sink.pieces.is_empty(), "{:?}", world.sink.pieces);
+}

@@ -225,3 +225,17 @@ async fn l17_l19_a_closing_line_that_was_cut_is_not_called_whole() {
         assert_eq!((outcome.status.clone(), cuts(&outcome)), (AgentStatus::Finished, seen), "{whole} {finish:?}");
     }
 }
+
+#[tokio::test]
+async fn a_recorded_value_proves_that_it_was_recorded_and_nothing_else() {
+    let set = || calls("", &[("set_slot_crossing", json!({"slot_value": "NW-1"}))]);
+    let steps = vec![set(), text("I've booked NW-1 for you."), text("For how many?")];
+    let mut world = World::new("book", "configuration:\n  grounded: repair\n", "NW-1", steps);
+    let outcome = world.run().await;
+    assert_eq!(said(&outcome), [(BotKind::InputRequired, "For how many?".into())]);
+
+    let steps = vec![set(), text("I've saved NW-1. For how many?")];
+    let mut world = World::new("book", "configuration:\n  grounded: repair\n", "NW-1", steps);
+    let outcome = world.run().await;
+    assert_eq!(said(&outcome), [(BotKind::InputRequired, "I've saved NW-1. For how many?".into())]);
+}

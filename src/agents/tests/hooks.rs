@@ -301,3 +301,56 @@ async fn hooks_that_wait_change_prompt_messages_and_tools_as_well() {
     let fillers = said(&outcome).iter().filter(|(kind, _)| *kind == BotKind::Filler).count();
     assert_eq!(fillers, 2, "what is said meanwhile is heard: {:?}", said(&outcome));
 }
+
+/// Keeps a finished run open, or not, and leaves the finishing tool out, or not.
+struct Keeps {
+    open: bool,
+    without: &'static str,
+}
+
+impl AgentHooks for Keeps {
+    fn process_output<'a>(
+        &'a self,
+        output: &'a AgentOutput,
+        _: &'a HookCx,
+    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
+        let kept = output.events.iter().any(|event| event["event"] == "agent_exchanges");
+        assert!(&*output.status != "completed" || !kept, "they are no business of a hook");
+        let status = (self.open && &*output.status == "completed").then(|| "input_required".to_owned());
+        Box::pin(ready(Ok(OutputChange { status: status.map(Into::into), ..OutputChange::default() })))
+    }
+    fn tools(&self, usual: Vec<ToolSpec>, _: &AgentInput) -> Vec<ToolSpec> {
+        usual.into_iter().filter(|tool| &*tool.name != self.without).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_finished_run_that_a_hook_keeps_open_keeps_its_exchanges() {
+    for open in [true, false] {
+        let steps = vec![calls("", &[("find", json!({}))]), calls("Here.", &[("task_completed", json!({}))])];
+        let mut world = World::new("search", "", "hi", steps);
+        world.hooks = Some(Arc::new(Keeps { open, without: "" }));
+        let outcome = world.run().await;
+        let kept = outcome.events.iter().filter(|event| matches!(event.kind, EventKind::AgentExchanges { .. })).count();
+        let expected = if open { (AgentStatus::AwaitingUser, 1) } else { (AgentStatus::Finished, 0) };
+        assert_eq!((outcome.status, kept), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_tool_of_the_profile_that_is_not_offered_cannot_be_called() {
+    let steps = vec![calls("Done.", &[("task_completed", json!({}))]), text("What else?")];
+    let mut world = World::new("search", "", "hi", steps);
+    world.hooks = Some(Arc::new(Keeps { open: false, without: "task_completed" }));
+    let outcome = world.run().await;
+    assert_eq!(outcome.status, AgentStatus::AwaitingUser);
+    let told = world.request(1).last().unwrap().1.clone();
+    assert!(told.starts_with("error: unknown_tool") && !told.contains("task_completed"), "{told}");
+
+    let steps = vec![calls("", &[("set_slot_passengers", json!({"slot_value": 2}))]), text("For how many?")];
+    let mut world = World::new("book", "", "hi", steps);
+    world.hooks = Some(Arc::new(Keeps { open: false, without: "set_slot_passengers" }));
+    let outcome = world.run().await;
+    assert!(slots(&outcome).is_empty(), "{:?}", slots(&outcome));
+    assert!(world.request(1).last().unwrap().1.starts_with("error: unknown_tool"));
+}

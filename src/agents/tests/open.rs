@@ -163,3 +163,38 @@ async fn a_channel_that_shows_no_pieces_gets_whole_messages() {
     assert!(world.sink.pieces.iter().all(|piece| matches!(piece, ReplyPiece::Message { .. })));
     assert_eq!(world.sink.pieces.len(), 2);
 }
+
+#[tokio::test]
+async fn nothing_is_completed_beside_a_call_that_did_not_work_and_the_model_sees_why() {
+    let refused = "configuration:\n  tools:\n    find: { requires: slots.vehicle }\n";
+    for (rules, tool, lost, told) in [
+        ("", "fail", false, "error[tool_error]: no such port"),
+        ("", "nothing_such", false, "error: unknown_tool"),
+        ("", "fail", true, "unknown[unavailable]"),
+        (refused, "find", false, "error: refused"),
+    ] {
+        for whole in [true, false] {
+            let both = calls("All booked!", &[("task_completed", json!({})), (tool, json!({"lost": lost}))]);
+            let mut world = World::new("search", rules, "book it", vec![both, text("That did not work. Again?")]);
+            world.sink.whole = whole;
+            let outcome = world.run().await;
+            assert_eq!(outcome.status, AgentStatus::AwaitingUser, "{tool}");
+            let heard = said(&outcome);
+            assert_eq!(heard.last().unwrap(), &(BotKind::InputRequired, "That did not work. Again?".into()), "{tool}");
+            assert!(!heard.iter().any(|(kind, _)| *kind == BotKind::FinalResponse), "{tool}: {heard:?}");
+            assert!(!whole || heard.len() == 1, "what nobody saw yet is not said: {heard:?}");
+            let seen = world.request(1);
+            assert!(seen.iter().any(|(role, text)| role == "tool" && text.starts_with(told)), "{tool}: {seen:?}");
+            assert!(seen.iter().any(|(_, text)| text.contains("the task is not completed")), "{tool}: {seen:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_whose_calls_all_fail_counts_once_however_many_they_are() {
+    let four = || calls("", &[("fail", json!({})), ("fail", json!({})), ("fail", json!({})), ("fail", json!({}))]);
+    let mut world = World::new("search", "", "hi", vec![four(), four(), four(), text("It does not work.")]);
+    assert_eq!(world.run().await.status, AgentStatus::AwaitingUser);
+    let mut world = World::new("search", "", "hi", (0..=limits::AGENT_FAILURES).map(|_| four()).collect());
+    assert_eq!(code(&world.run().await), step::TOOLS);
+}

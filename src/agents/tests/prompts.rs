@@ -1,7 +1,7 @@
 //! What the model is shown: vector 29, restart and resume, and the order that lets providers cache.
 
 use segue_engine::conversation::{BotKind, BotMessage, EventKind, Reply};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::world::{World, calls, text};
 use crate::limits;
@@ -110,8 +110,46 @@ async fn the_latest_utterances_are_shown_and_no_more() {
     assert_eq!((said[0].as_str(), said.last().unwrap().as_str()), ("message 20", "message 29"));
 }
 
+/// What this agent is shown of its earlier turns: the tools' results.
+async fn results_in_the_next_turn(configuration: &str, asks: &[Vec<(&str, Json)>]) -> Vec<String> {
+    let mut steps: Vec<_> = asks.iter().map(|ask| calls("", ask)).collect();
+    let before = steps.len() + 1;
+    steps.extend([text("Which one?"), text("Well.")]);
+    let mut world = World::new("search", configuration, "hi", steps);
+    world.run_more().await;
+    world.user("the second");
+    world.run().await;
+    world.request(before).into_iter().filter(|(role, _)| role == "tool").map(|(_, text)| text).collect()
+}
+
 #[tokio::test]
-async fn of_long_exchanges_only_the_newest_are_kept() {
+async fn one_long_result_takes_nothing_from_the_memory_of_a_task() {
+    let list = json!({"lines": limits::TOOL_RESULT / 6});
+    let asks = [("other", json!({})), ("find", list), ("find", json!({}))].map(|ask| vec![ask]);
+    let results = results_in_the_next_turn("", &asks).await;
+    let [first, long, last] = results.as_slice() else { panic!("{results:?}") };
+    assert_eq!(
+        (first.as_str(), last.as_str()),
+        (r#"{"ok":true}"#, r#"{"crossings":["NW-1"]}"#),
+        "short ones stay whole"
+    );
+    assert!(long.starts_with(r#"{"lines":"a line"#) && long.ends_with('…') && long.len() < limits::AGENT_EXCHANGES);
+}
+
+#[tokio::test]
+async fn a_call_that_changed_something_is_remembered_whatever_was_read_after_it() {
+    let rules = "configuration:\n  max_iterations: 12\n  tools:\n    other: { effect: write }\n";
+    let lists = vec![("find", json!({"lines": limits::AGENT_EXCHANGE_LEAST})); 10];
+    let mut asks = vec![vec![("other", json!({}))], vec![("find", json!({"port": "oldest"}))]];
+    asks.extend(vec![lists; 9]);
+    let results = results_in_the_next_turn(rules, &asks).await;
+    assert_eq!(results.first().unwrap(), r#"{"ok":true}"#);
+    assert!(!results.iter().any(|text| text.contains("NW-1")), "the oldest that only read went first");
+    assert!(results.last().unwrap().starts_with(r#"{"lines""#));
+}
+
+#[tokio::test]
+async fn of_long_exchanges_the_texts_are_cut_and_the_calls_stay() {
     let asks = |mark: &str| calls("", &[("find", json!({"port": mark.repeat(limits::AGENT_EXCHANGES * 2 / 3)}))]);
     let mut world = World::new("search", "", "hi", vec![asks("a"), asks("b"), text("There is NW-1.")]);
     let outcome = world.run().await;
@@ -120,6 +158,8 @@ async fn of_long_exchanges_only_the_newest_are_kept() {
         _ => None,
     });
     let kept = kept.unwrap();
-    assert_eq!(kept.len(), 2, "the second call and its result");
-    assert!(kept[0].to_string().contains("bbb") && kept[0].to_string().len() < limits::AGENT_EXCHANGES);
+    assert_eq!(kept.len(), 4, "both calls and their results");
+    assert!(kept[0].to_string().contains("aaa") && kept[2].to_string().contains("bbb"));
+    let size: usize = kept.iter().map(|message| message.to_string().len()).sum();
+    assert!(size <= limits::AGENT_EXCHANGES, "{size}");
 }

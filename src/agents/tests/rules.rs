@@ -4,6 +4,7 @@ use segue_engine::conversation::{AgentOutcome, AgentStatus, BotKind, Event, Even
 use serde_json::{Value as Json, json};
 
 use super::world::{World, calls, said, text};
+use crate::llm::ChatMessage;
 
 const CONFIRM: &str = "configuration:\n  confirm: writes\n  tools:\n    find: { effect: write }\n";
 
@@ -43,6 +44,34 @@ async fn a_call_that_changes_something_waits_for_a_yes_and_then_runs_as_it_was_s
     assert_eq!(seen.last().unwrap(), &("tool".into(), r#"{"crossings":["NW-1"]}"#.into()));
     assert!(seen.iter().any(|(role, text)| role == "tool" && text.contains("Nothing has happened so far")), "{seen:?}");
     world.model.verify().unwrap();
+}
+
+/// Vendors refuse a request in which an id stands twice.
+#[tokio::test]
+async fn calls_that_were_confirmed_in_different_turns_have_different_ids() {
+    let steps = vec![
+        calls("", &[("find", json!({"port": "A"}))]),
+        calls("", &[("find", json!({"port": "B"}))]),
+        text("Both are booked."),
+    ];
+    let mut world = World::new("search", CONFIRM, "book A and B", steps);
+    let outcome = world.run_more().await;
+    let outcome = next(&mut world, &outcome, "yes", Some(true)).await;
+    next(&mut world, &outcome, "yes", Some(true)).await;
+    assert_eq!(world.called.lock().unwrap().len(), 2);
+    let request = world.model.requests()[2].clone();
+    let ids: Vec<&str> = request
+        .messages
+        .iter()
+        .filter_map(|message| match &**message {
+            ChatMessage::Assistant { tool_calls, .. } => Some(tool_calls),
+            _ => None,
+        })
+        .flatten()
+        .map(|call| &*call.id)
+        .filter(|id| id.starts_with("held"))
+        .collect();
+    assert!(ids.len() == 2 && ids[0] != ids[1], "{ids:?}");
 }
 
 #[tokio::test]
@@ -165,4 +194,34 @@ async fn an_event_says_where_the_arguments_of_an_effect_come_from() {
     assert_eq!(origins[0], json!({}), "what only reads is not looked at");
     assert_eq!(origins[1], json!({"id": "tool", "list.0.port": "user", "made_up": "model", "port": "user"}),);
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "Well.".into())]);
+}
+
+#[tokio::test]
+async fn a_call_that_does_not_fit_is_shown_to_nobody_and_counts_for_nothing() {
+    let wrong = || calls("", &[("find", json!({"port": 3}))]);
+    let mut world = World::new("search", CONFIRM, "book it", vec![wrong(), text("To which port?")]);
+    let outcome = world.run().await;
+    assert!(HeldCall::of(&outcome.metadata).is_empty());
+    assert_eq!(executed(&outcome), [("find".into(), "failed".into())]);
+    assert!(world.request(1).last().unwrap().1.starts_with("error[bad_arguments]"), "{:?}", world.request(1).last());
+
+    let once = "configuration:\n  tools:\n    find: { max_calls: 1 }\n";
+    let steps = vec![wrong(), calls("", &[("find", json!({"port": "A"}))]), text("There.")];
+    let mut world = World::new("search", once, "go", steps);
+    let outcome = world.run().await;
+    assert_eq!(executed(&outcome), [("find".into(), "failed".into()), ("find".into(), "done".into())]);
+    assert_eq!(outcome.metadata["tool_calls"], json!({"find": 1}));
+}
+
+#[tokio::test]
+async fn of_a_call_with_many_arguments_only_some_are_looked_for() {
+    let rules = "configuration:\n  tools:\n    other: { effect: write }\n";
+    let numbers: Vec<u32> = (0..10_000).collect();
+    let steps = vec![calls("", &[("other", json!({ "n": numbers }))]), text("Well.")];
+    let outcome = World::new("search", rules, "go", steps).run().await;
+    let origins = outcome.events.iter().find_map(|event| match &event.kind {
+        EventKind::ToolExecuted { origins, .. } => Some(origins.len()),
+        _ => None,
+    });
+    assert_eq!(origins, Some(crate::limits::AGENT_ORIGINS));
 }

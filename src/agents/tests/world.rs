@@ -275,9 +275,14 @@ fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>, slow: bool, project: &Project
         };
         let called = called.clone();
         let run = move |arguments: Json, _: ToolCx| {
+            // A list as long as the model asks for.
+            let lines = arguments["lines"].as_u64().map(|lines| json!({"lines": "a line\n".repeat(lines as usize)}));
             called.lock().unwrap().push((name.to_owned(), arguments));
-            let outcome = match &answer {
+            let outcome = match lines.as_ref().or(answer.as_ref()) {
                 Some(answer) => ToolOutcome::Done(ToolOutput::structured(answer.clone())),
+                None if called.lock().unwrap().last().is_some_and(|(_, given)| given["lost"] == json!(true)) => {
+                    ToolOutcome::lost(Effect::Write, crate::tools::FailureKind::Unavailable, "It went away.")
+                }
                 None => ToolOutcome::failed(crate::tools::FailureKind::ToolError, "no such port"),
             };
             std::future::ready(outcome)

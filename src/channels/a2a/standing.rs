@@ -61,7 +61,7 @@ fn state(project: &Project, conversation: &Conversation, events: &[Event], inclu
     match () {
         () if conversation.session.ended => TaskState::Completed,
         () if waits_for_flow => TaskState::InputRequired,
-        () if begun("pattern_internal_error") => TaskState::Failed,
+        () if begun("pattern_internal_error") || begun("pattern_outcome_unknown") => TaskState::Failed,
         () if cancelled && !completed => TaskState::Canceled,
         () if !frames.is_empty() && nothing && include_repair => TaskState::InputRequired,
         () if begun("pattern_cannot_handle") && nothing => {

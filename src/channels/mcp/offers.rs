@@ -100,7 +100,7 @@ fn converse() -> Tool {
 
 fn tool_of(project: &Project, flow: &Flow, name: String) -> (Tool, String) {
     let mut survey = Survey { project, asked: Vec::new(), acts: false };
-    survey.walk(flow, &mut Vec::new());
+    survey.walk(flow, 0, &mut Vec::new());
     let mut properties = Map::new();
     for collect in &survey.asked {
         if let Some(slot) = project.slot(collect.slot.as_str()) {
@@ -133,8 +133,8 @@ struct Survey<'a> {
 }
 
 impl<'a> Survey<'a> {
-    fn walk(&mut self, flow: &'a Flow, seen: &mut Vec<&'a FlowId>) {
-        if seen.len() >= limits::COMMAND_CALL_DEPTH || seen.contains(&&flow.id) {
+    fn walk(&mut self, flow: &'a Flow, depth: usize, seen: &mut Vec<&'a FlowId>) {
+        if depth >= limits::COMMAND_CALL_DEPTH || seen.contains(&&flow.id) {
             return;
         }
         seen.push(&flow.id);
@@ -142,7 +142,7 @@ impl<'a> Survey<'a> {
             match &step.kind {
                 StepKind::Collect(collect) => self.question(collect),
                 StepKind::Call(Call::Flow(child)) => match self.project.flow(child.as_str()) {
-                    Some(child) => self.walk(child, seen),
+                    Some(child) => self.walk(child, depth + 1, seen),
                     None => self.acts = true,
                 },
                 StepKind::Call(_) | StepKind::Link(_) | StepKind::Action(NameText::Template(_)) => self.acts = true,

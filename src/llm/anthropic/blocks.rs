@@ -5,10 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value, json};
 
-use crate::llm::message::{ChatMessage, Thoughts, ToolCall};
-
-/// What the wire is told where it wants the user's side and nobody said anything.
-const SILENCE: &str = include_str!("../../../prompts/wire_silence.txt");
+use crate::llm::message::{ChatMessage, SILENCE, Thoughts, ToolCall};
 
 /// One block of a message.
 pub(super) enum Block<'a> {

@@ -27,7 +27,7 @@ use serde_json::Value;
 use self::{request::Settled, stream::EventDecoder};
 use super::{
     ChatRequest, ChatStream, Llm, LlmError, LlmErrorKind, ModelConfig, ModelProfile, OpenError, Surroundings,
-    frame::Frame, profile::Effort, pump::Waits,
+    frame::Frame, pump::Waits,
 };
 use crate::{cx::Cx, http, limits, secret::Secret};
 
@@ -62,7 +62,7 @@ impl Anthropic {
             return Err(OpenError::new(config, "api_key", cure));
         }
         let effort = settled.family.effort(config.reasoning_effort);
-        let thinks = effort.is_some_and(|effort| effort > Effort::Minimal);
+        let thinks = settled.thinks(effort);
         let total = config.timeout.unwrap_or(limits::MODEL_TOTAL);
         // The first sign of a whole answer is its end; thoughts may be kept back for as long as they last.
         let first = if thinks || !request::streams(config) { total } else { limits::MODEL_FIRST_TOKEN.min(total) };
@@ -91,7 +91,7 @@ impl Llm for Anthropic {
     }
 
     fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(self.ask(request, cx.within(self.frame.waits.total)))
+        Box::pin(self.ask(request, cx.clone()))
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -63,6 +63,11 @@ pub(super) struct Settled {
 }
 
 impl Settled {
+    /// Whether the model thinks unseen when a request names no effort of its own.
+    pub(super) fn thinks(&self, effort: Option<Effort>) -> bool {
+        thoughts(self.extra.get("thinking"), self.extra.get("output_config"), effort).0
+    }
+
     /// Reads the entry once.
     ///
     /// # Errors
@@ -140,7 +145,7 @@ pub(super) fn body(
     let effort = family.effort(request.reasoning_effort.or(config.reasoning_effort));
     let mut extra = settled.extra.clone();
     let (thinking, output_config) = thinking(family, effort, &mut extra);
-    let thinks = effort.is_some_and(|effort| effort > Effort::Minimal);
+    let (thinks, room) = thoughts(thinking.as_ref(), output_config.as_ref(), effort);
     let limit = request.max_tokens.or(config.max_tokens).unwrap_or(limits::MODEL_TOKENS);
     let temperature = request.temperature.or(config.temperature).filter(|_| family.samples && !thinks);
     let parallel = request.parallel_tool_calls.or(config.parallel_tool_calls);
@@ -161,7 +166,7 @@ pub(super) fn body(
     let size = request.messages.iter().map(|message| message.text().len() + 64).sum::<usize>() + 1024;
     let mut bytes = Vec::with_capacity(size);
     let choice = choice(request, parallel, tools.is_empty(), thinks);
-    let max_tokens = limit.saturating_add(family::allowance(effort));
+    let max_tokens = limit.saturating_add(room);
     let stream = streams(config);
     let body = Body {
         model: &config.model,
@@ -192,6 +197,19 @@ fn thinking(family: &Family, effort: Option<Effort>, extra: &mut Map<String, Val
         config.insert("effort".into(), json!(effort));
     }
     (thinking, (!config.is_empty()).then_some(Value::Object(config)))
+}
+
+/// Whether a model thinks that is told so, and the tokens that its thoughts may take beside those of the answer.
+pub(super) fn thoughts(thinking: Option<&Value>, config: Option<&Value>, effort: Option<Effort>) -> (bool, u32) {
+    let ours = effort.filter(|effort| *effort > Effort::Minimal);
+    let Some(thinking) = thinking else { return (ours.is_some(), family::allowance(ours)) };
+    if matches!(thinking.get("type").and_then(Value::as_str), Some("disabled" | "between_tools")) {
+        return (false, 0);
+    }
+    let budget = thinking.get("budget_tokens").and_then(Value::as_u64).map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+    let asked = config.and_then(|config| Effort::deserialize(config.get("effort")?).ok());
+    // Where nobody names an effort, the vendor's own is `high`.
+    (true, budget.unwrap_or_else(|| family::allowance(asked.or(ours).or(Some(Effort::High)))))
 }
 
 /// The tools on offer. When there are none but the history holds calls, the wire still wants their definitions: then the names

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::llm::{
-    ChatMessage, Delta, Fault, Purpose,
+    ChatMessage, Delta, Effort, Fault, Purpose,
     pump::Decode,
     testing::{ManualClock, answering},
 };

@@ -23,7 +23,7 @@ fn told(answer: &Answer) -> Vec<(String, String, String)> {
 
 #[test]
 fn vendors_ways_to_send_calls() {
-    let cases: [(&str, &[Piece<'_>], &[Told<'_>]); 10] = [
+    let cases: [(&str, &[Piece<'_>], &[Told<'_>]); 13] = [
         (
             "in pieces",
             &[(Some(0), "a", "f", ""), (Some(0), "", "", "{\"x\""), (Some(0), "", "", ":1}")],
@@ -50,6 +50,26 @@ fn vendors_ways_to_send_calls() {
             "every index 0",
             &[(Some(0), "a", "f", "{"), (Some(0), "", "", "}"), (Some(0), "b", "f", "{}")],
             &[("a", "f", "{}"), ("b", "f", "{}")],
+        ),
+        (
+            "every index 0 and no id",
+            &[
+                (Some(0), "", "f", "{}"),
+                (Some(0), "", "g", "{"),
+                (Some(0), "", "", "}"),
+                (Some(0), "", "g", "{\"x\":1}"),
+            ],
+            &[("call_3_0", "f", "{}"), ("call_3_1", "g", "{}"), ("call_3_2", "g", r#"{"x":1}"#)],
+        ),
+        (
+            "every index 0 and one id",
+            &[(Some(0), "a", "f", "{}"), (Some(0), "", "g", "{}")],
+            &[("a", "f", "{}"), ("call_3_1", "g", "{}")],
+        ),
+        (
+            "names repeated without ids",
+            &[(Some(0), "", "f", ""), (Some(0), "", "f", "{"), (Some(0), "", "f", "}"), (Some(0), "", "f", "")],
+            &[("call_3_0", "f", "{}")],
         ),
         ("a new id in every piece", &[(Some(0), "a", "f", "{"), (Some(0), "b", "", "}")], &[("a", "f", "{}")]),
         (

@@ -98,7 +98,13 @@ impl Embedder for OpenAiEmbedder {
 
     fn embed<'a>(&'a self, texts: &'a [Arc<str>], cx: &'a Cx) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
         Box::pin(async move {
-            let answer = self.ask(texts, cx.within(self.total)).await;
+            let own = cx.within(self.total);
+            let ends_first = own.deadline < cx.deadline;
+            let answer = self.ask(texts, own).await.map_err(|error| match error.kind {
+                // What this model's entry allows says nothing of another.
+                LlmErrorKind::Total if ends_first => LlmErrorKind::CallTimeout.into(),
+                _ => error,
+            });
             answer.map_err(|error| response::without_key(error, self.key.as_ref().map(Secret::expose)))
         })
     }

@@ -53,12 +53,12 @@ impl OpenAi {
         }
         let total = config.timeout.unwrap_or(limits::MODEL_TOTAL);
         let thinks = profile.thinks(profile.effort(config.reasoning_effort));
-        // The first sign of a whole answer is its end.
+        // The first sign of a whole answer is its end; a model that thinks may be silent for as long as its thoughts last.
         let waits_long = thinks || !request::streams(config);
         let first = if waits_long { total } else { limits::MODEL_FIRST_TOKEN.min(total) };
         let waits = Waits {
             first: config.first_token_timeout.unwrap_or(first),
-            idle: config.idle_timeout.unwrap_or(limits::MODEL_IDLE),
+            idle: config.idle_timeout.unwrap_or(if thinks { total } else { limits::MODEL_IDLE }),
             total,
         };
         let extra = request::extras(config);
@@ -81,7 +81,7 @@ impl Llm for OpenAi {
     }
 
     fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
-        Box::pin(self.ask(request, cx.within(self.frame.waits.total)))
+        Box::pin(self.ask(request, cx.clone()))
     }
 }
 

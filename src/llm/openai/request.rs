@@ -4,10 +4,11 @@ use std::{borrow::Cow, sync::Arc};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::llm::{
     ModelConfig, json,
-    message::{ChatMessage, ToolCall},
+    message::{ChatMessage, SILENCE, ToolCall},
     price::LOCAL_KEYS,
     profile::{Effort, ModelProfile, TokenLimit},
     request::{ChatRequest, ToolChoice, ToolSpec},
@@ -113,7 +114,8 @@ pub(super) fn body(
     let mut bytes = Vec::with_capacity(request.messages.iter().map(room).sum::<usize>() + offered.len() + 512);
     json::field("{\"model\":", &config.model, &mut bytes);
     bytes.extend_from_slice(b",\"messages\":[");
-    messages(&request.messages, profile.system_anywhere, &mut bytes)?;
+    let wire = Wire { system_anywhere: profile.system_anywhere, short_ids: wants_short_ids(config) };
+    messages(&request.messages, wire, &mut bytes)?;
     bytes.push(b']');
     bytes.extend_from_slice(offered);
     let rest = bytes.len();
@@ -163,9 +165,31 @@ fn room(message: &Arc<ChatMessage>) -> usize {
     message.text().len() * 5 / 4 + 64 + 256 * calls
 }
 
-fn messages(messages: &[Arc<ChatMessage>], system_anywhere: bool, out: &mut Vec<u8>) -> serde_json::Result<()> {
+/// How this server wants its messages.
+#[derive(Clone, Copy)]
+struct Wire {
+    system_anywhere: bool,
+    short_ids: bool,
+}
+
+/// Mistral takes nothing but nine letters or digits as the id of a call.
+fn wants_short_ids(config: &ModelConfig) -> bool {
+    let model = config.model.to_ascii_lowercase();
+    config.provider == "mistral" || ["mistral", "mixtral", "magistral"].iter().any(|name| model.contains(name))
+}
+
+/// An id as this server takes it; the same for the same id, so that a result finds its call.
+fn id(id: &str, wire: Wire) -> Cow<'_, str> {
+    if !wire.short_ids || (id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric())) {
+        return id.into();
+    }
+    let letter = |byte: &u8| char::from_digit(u32::from(byte % 36), 36);
+    Sha256::digest(id.as_bytes()).iter().filter_map(letter).take(9).collect()
+}
+
+fn messages(messages: &[Arc<ChatMessage>], wire: Wire, out: &mut Vec<u8>) -> serde_json::Result<()> {
     let mut rest = messages;
-    if !system_anywhere {
+    if !wire.system_anywhere {
         // Many chat templates take one system message, at the start.
         let leading = messages.iter().take_while(|message| matches!(***message, ChatMessage::System { .. })).count();
         let (system, others) = messages.split_at(leading);
@@ -180,12 +204,17 @@ fn messages(messages: &[Arc<ChatMessage>], system_anywhere: bool, out: &mut Vec<
         }
         rest = others;
     }
-    json::list(rest, out, |message, out| write(message, system_anywhere, out))
+    json::list(rest, out, |message, out| write(message, wire, out))?;
+    if matches!(messages.last().map(|last| &**last), Some(ChatMessage::Assistant { .. })) {
+        json::field(",{\"role\":\"user\",\"content\":", SILENCE.trim_ascii_end(), out);
+        out.push(b'}');
+    }
+    Ok(())
 }
 
-fn write(message: &ChatMessage, system_anywhere: bool, out: &mut Vec<u8>) -> serde_json::Result<()> {
+fn write(message: &ChatMessage, wire: Wire, out: &mut Vec<u8>) -> serde_json::Result<()> {
     match message {
-        ChatMessage::System { text } if system_anywhere => {
+        ChatMessage::System { text } if wire.system_anywhere => {
             json::field("{\"role\":\"system\",\"content\":", text, out);
         }
         ChatMessage::System { text } | ChatMessage::User { text } => {
@@ -200,7 +229,7 @@ fn write(message: &ChatMessage, system_anywhere: bool, out: &mut Vec<u8>) -> ser
             if !tool_calls.is_empty() {
                 out.extend_from_slice(b",\"tool_calls\":[");
                 json::list(tool_calls, out, |call, out| {
-                    json::field("{\"id\":", &call.id, out);
+                    json::field("{\"id\":", &id(&call.id, wire), out);
                     json::field(",\"type\":\"function\",\"function\":{\"name\":", &call.name, out);
                     json::field(",\"arguments\":", &arguments(call), out);
                     out.extend_from_slice(b"}}");
@@ -211,7 +240,7 @@ fn write(message: &ChatMessage, system_anywhere: bool, out: &mut Vec<u8>) -> ser
         }
         ChatMessage::Tool { call_id, text, .. } => {
             json::field("{\"role\":\"tool\",\"content\":", text, out);
-            json::field(",\"tool_call_id\":", call_id, out);
+            json::field(",\"tool_call_id\":", &id(call_id, wire), out);
         }
     }
     out.push(b'}');

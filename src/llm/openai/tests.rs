@@ -8,14 +8,33 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::stream::ChunkDecoder;
-use crate::llm::{
-    error::LlmError,
-    message::{Answer, Finish},
-    pump::Decode,
-    retry::random,
-    stream::Delta,
+use super::{OpenAi, stream::ChunkDecoder};
+use crate::{
+    limits,
+    llm::{
+        ModelConfig, Surroundings,
+        error::LlmError,
+        message::{Answer, Finish},
+        pump::Decode,
+        retry::random,
+        stream::Delta,
+    },
 };
+
+/// As on the messages wire: a model that thinks may be silent for as long as the call lasts, between two events too.
+#[test]
+fn who_thinks_may_take_its_time() {
+    for (model, waits) in [
+        ("gpt-oss-20b", (limits::MODEL_TOTAL, limits::MODEL_TOTAL)),
+        ("llama3", (limits::MODEL_FIRST_TOKEN, limits::MODEL_IDLE)),
+    ] {
+        let base = Some("http://127.0.0.1:9/v1".into());
+        let config = ModelConfig { model: model.into(), api_base: base, ..ModelConfig::default() };
+        let config = ModelConfig { provider: "self-hosted".into(), ..config };
+        let frame = OpenAi::new(&config, &Surroundings::default()).unwrap().frame;
+        assert_eq!((frame.waits.first, frame.waits.idle), waits, "{model}");
+    }
+}
 
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]

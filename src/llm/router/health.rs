@@ -55,6 +55,8 @@ struct State {
     fails: VecDeque<Duration>,
     /// Left alone until then.
     shut: Option<(Duration, Why)>,
+    /// Since when.
+    shut_since: Duration,
     /// A call tries whether it answers again.
     probed: bool,
     busy: u32,
@@ -65,6 +67,11 @@ struct State {
 }
 
 impl State {
+    /// Whether it may be asked now.
+    fn is_open(&self, now: Duration) -> bool {
+        self.shut.is_none_or(|(until, _)| now >= until && !self.probed)
+    }
+
     fn in_minute(&mut self, now: Duration) -> &mut Self {
         let minute = now.as_secs() / 60;
         if self.minute != minute {
@@ -106,19 +113,14 @@ impl Health {
 
     /// Whether a member may be asked now.
     pub(super) fn may_ask(&self, member: usize, now: Duration) -> bool {
-        self.lock().get(member).is_some_and(|state| match state.shut {
-            Some((until, _)) => now >= until && !state.probed,
-            None => true,
-        })
+        self.lock().get(member).is_some_and(|state| state.is_open(now))
     }
 
     /// Lets a call through to a member, or not.
     pub(super) fn enter(self: &Arc<Self>, member: usize, now: Duration) -> Option<Visit> {
-        if !self.may_ask(member, now) {
-            return None;
-        }
+        // Looked at and taken under one lock: of two calls that come together, one tries the member.
         let mut members = self.lock();
-        let state = members.get_mut(member)?.in_minute(now);
+        let state = members.get_mut(member).filter(|state| state.is_open(now))?.in_minute(now);
         state.busy += 1;
         state.requests += 1;
         let probes = state.shut.is_some();
@@ -163,12 +165,16 @@ impl Visit {
         }
     }
 
-    /// The answer is whole: whatever was held against the member is forgotten.
+    /// The answer is whole: whatever was held against the member is forgotten. What began before the member was left alone
+    /// says nothing of how it is now.
     pub(super) fn answered(mut self, usage: &Usage, now: Duration) {
+        let (probes, began) = (self.probes, self.began);
         self.leave(|state| {
             state.in_minute(now).tokens += usage.input.saturating_add(usage.output);
-            state.fails.clear();
-            state.shut = None;
+            if state.shut.is_none() || (probes && began >= state.shut_since) {
+                state.fails.clear();
+                state.shut = None;
+            }
         });
     }
 
@@ -179,7 +185,7 @@ impl Visit {
         self.leave(|state| {
             let shut = match held_against(&error.kind, cooldown) {
                 Held::Nothing => return,
-                Held::For(time, why) => Some((now + time, why)),
+                Held::For(time, why) => Some((now.saturating_add(time), why)),
                 Held::OneFailure => {
                     state.fails.push_back(now);
                     while state.fails.len() > allowed
@@ -188,11 +194,16 @@ impl Visit {
                         state.fails.pop_front();
                     }
                     let too_often = probes || state.fails.len() >= allowed;
-                    too_often.then_some((now + cooldown, Why::Failing))
+                    too_often.then_some((now.saturating_add(cooldown), Why::Failing))
                 }
             };
             shuts = shut.is_some();
-            state.shut = shut.or(state.shut);
+            if let Some((until, why)) = shut {
+                // A shorter wait takes nothing from a longer one.
+                let longer = state.shut.filter(|(known, _)| *known > until);
+                state.shut = Some(longer.unwrap_or((until, why)));
+                state.shut_since = now;
+            }
         });
         shuts
     }
@@ -237,6 +248,7 @@ fn held_against(kind: &LlmErrorKind, cooldown: Duration) -> Held {
         | K::Unreachable
         | K::FirstTokenTimeout
         | K::Idle
+        | K::CallTimeout
         | K::CutShort
         | K::BadAnswer(_) => Held::OneFailure,
         K::TooLong | K::BadRequest | K::Total | K::ContentFilter | K::Cancelled | K::Unscripted => Held::Nothing,
@@ -266,6 +278,37 @@ mod tests {
         probe.answered(&Usage::default(), now);
         assert!(health.enter(0, now).is_some());
         assert_eq!(health.next_opening(now), None);
+    }
+
+    #[test]
+    fn a_shorter_wait_takes_nothing_from_a_longer_one() {
+        let health = alone();
+        let (slow, quick) = (health.enter(0, Duration::ZERO).unwrap(), health.enter(0, Duration::ZERO).unwrap());
+        slow.failed(&LlmErrorKind::Quota.into(), SECOND);
+        quick.failed(&LlmErrorKind::RateLimited { after: Some(SECOND) }.into(), SECOND);
+        assert_eq!(health.next_opening(SECOND), Some((SECOND + limits::MODEL_COOLDOWN_QUOTA, Why::Failing)));
+    }
+
+    #[test]
+    fn of_calls_that_come_together_one_tries_a_member_that_failed() {
+        for _ in 0..50 {
+            let health = alone();
+            health.enter(0, Duration::ZERO).unwrap().failed(&LlmErrorKind::Unreachable.into(), Duration::ZERO);
+            let visits: Vec<Option<Visit>> = std::thread::scope(|scope| {
+                let enter = || health.enter(0, limits::MODEL_COOLDOWN);
+                let all: Vec<_> = (0..8).map(|_| scope.spawn(enter)).collect();
+                all.into_iter().map(|one| one.join().unwrap()).collect()
+            });
+            assert_eq!(visits.iter().flatten().count(), 1);
+        }
+    }
+
+    #[test]
+    fn an_absurd_wait_ends_some_day_and_panics_nowhere() {
+        let health = alone();
+        let kind = LlmErrorKind::RateLimited { after: Some(Duration::MAX) };
+        health.enter(0, 3_000 * SECOND).unwrap().failed(&kind.into(), 3_000 * SECOND);
+        assert!(health.enter(0, 4_000 * SECOND).is_none());
     }
 
     #[test]

@@ -239,6 +239,38 @@ async fn a_limit_holds_for_all_calls_of_the_group() {
 }
 
 #[tokio::test]
+async fn an_answer_that_began_earlier_does_not_end_the_wait_that_a_vendor_asked_for() {
+    let limited = LlmErrorKind::RateLimited { after: Some(Duration::from_secs(20)) };
+    let models = [strict(vec!["early".into(), limited.clone().into()])];
+    let router = with(&models, GroupConfig::default());
+    let clock = ManualClock::jumping();
+    let early = router.chat(hello(), &clock.cx(Duration::from_secs(60))).await.unwrap();
+    clock.advance(Duration::from_secs(1));
+    assert!(once(&router, &clock).await.is_err());
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(&*early.finish().await.unwrap().text, "early");
+    let after = Some(Duration::from_secs(19));
+    assert_eq!(once(&router, &clock).await.unwrap_err().kind, LlmErrorKind::RateLimited { after });
+    models[0].verify().unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_began_earlier_does_not_close_what_failures_opened() {
+    let fails = std::iter::once("early".into()).chain(steps(&FAILING, limits::MODEL_FAILS));
+    let models = [strict(fails.collect()), strict(vec!["2"; 4].into_iter().map(Step::from).collect())];
+    let router = with(&models, GroupConfig::default());
+    let clock = ManualClock::jumping();
+    let early = router.chat(hello(), &clock.cx(Duration::from_secs(600))).await.unwrap();
+    clock.advance(Duration::from_millis(1));
+    for _ in 0..3 {
+        assert_eq!(&*once(&router, &clock).await.unwrap().text, "2");
+    }
+    assert_eq!(&*early.finish().await.unwrap().text, "early");
+    assert_eq!(&*once(&router, &clock).await.unwrap().text, "2");
+    models.iter().for_each(|model| model.verify().unwrap());
+}
+
+#[tokio::test]
 async fn a_limit_that_is_too_long_to_wait_for_is_told() {
     let limited = LlmErrorKind::RateLimited { after: Some(Duration::from_secs(40)) };
     let models = [strict(vec![limited.into()])];

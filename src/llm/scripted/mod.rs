@@ -43,7 +43,7 @@ use super::{
     ChatRequest, ChatStream, Llm, LlmError, ModelConfig, ModelProfile, OpenError, Source, Surroundings,
     openai::stream::ChunkDecoder,
     profile::Effort,
-    pump::{Waits, pump},
+    pump::{Due, Waits, pump},
 };
 use crate::{cx::Cx, limits};
 
@@ -96,10 +96,9 @@ impl ScriptedLlm {
         }
         let split = mischief.split.then_some(self.seed ^ call);
         let body = wire::body(&reply, request, split, cx);
-        let cx = cx.within(self.waits.total);
-        let first = cx.clock.deadline(self.waits.first);
+        let ends = Due { first: cx.clock.deadline(self.waits.first), total: cx.clock.deadline(self.waits.total) };
         let size = request.messages.iter().map(|message| message.text().len()).sum();
-        Ok(ChatStream::new(pump(body, ChunkDecoder::new(request.messages.len(), size), self.waits, first, cx)))
+        Ok(ChatStream::new(pump(body, ChunkDecoder::new(request.messages.len(), size), self.waits, ends, cx.clone())))
     }
 }
 

@@ -139,6 +139,16 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
+/// Whether a file is a database of another program; false where that cannot be told.
+pub(super) fn is_foreign(path: &Path) -> bool {
+    let look = |file: Connection| {
+        let number = |sql: &str| file.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(driver);
+        Ok((number("PRAGMA application_id")?, number("SELECT count(*) FROM sqlite_schema")?))
+    };
+    let looked = open_reader(path).and_then(look);
+    looked.is_ok_and(|(application, tables)| tables > 0 && application != i64::from(APPLICATION))
+}
+
 /// Plans of statements hold whatever is bound to them. Without this, SQLite prepares a statement anew at every binding when one of
 /// its indexes has a condition.
 fn plan_once(connection: &Connection) -> rusqlite::Result<()> {

@@ -121,6 +121,7 @@ fn the_result_map_has_the_five_keys_of_output_mappings() {
         structured: Some(json!({"confirmed": true})),
         content: vec![json!({"type": "text", "text": "a"}), json!({"type": "text", "text": "b"})],
         meta: Map::from_iter([("m".to_owned(), json!(1))]),
+        ..ToolOutput::default()
     };
     assert_eq!(
         result_map(output),

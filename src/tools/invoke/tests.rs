@@ -170,15 +170,28 @@ async fn answers_beyond_the_cap_are_no_answers() {
         one(Effect::Read, |_, _| async { ToolOutcome::Done(ToolOutput::text("x".repeat(limits::TOOL_RAW_RESULT))) });
     let outcome = invoke(&set, "it", json!({}), &context(), LIMIT).await;
     assert_eq!(kind(&outcome), ("failed", FailureKind::BadResult));
+    let set =
+        one(Effect::Write, |_, _| async { ToolOutcome::Done(ToolOutput::text("x".repeat(limits::TOOL_RAW_RESULT))) });
+    let outcome = invoke(&set, "it", json!({}), &context(), LIMIT).await;
+    let ToolOutcome::Done(output) = outcome else { panic!("what changed something is done: {outcome:?}") };
+    assert!(output.unusable.is_some() && output.content.is_empty());
 }
 
 #[test]
 fn the_key_depends_on_each_part_and_on_nothing_else() {
-    let step = StepKey::new("booking/2/tool.0");
-    let key = idempotency_key("c", 3, &step);
-    assert_eq!(key, idempotency_key("c", 3, &step));
+    let of = |step: &str, seed: u64| crate::cx::Cx { key: crate::cx::StepKey::new(step), seed, ..context().cx };
+    let cx = of("booking/2/tool.0", 5);
+    let key = idempotency_key("c", 3, &cx);
+    assert_eq!(key, idempotency_key("c", 3, &of("booking/2/tool.0", 5)));
     assert_eq!(key.len(), 32);
-    for other in [idempotency_key("c", 4, &step), idempotency_key("d", 3, &step), idempotency_key("c3", 3, &step)] {
+    let others = [
+        idempotency_key("c", 4, &cx),
+        idempotency_key("d", 3, &cx),
+        idempotency_key("c3", 3, &cx),
+        idempotency_key("c", 3, &of("booking/2/tool.1", 5)),
+        idempotency_key("c", 3, &of("booking/2/tool.0", 6)),
+    ];
+    for other in others {
         assert_ne!(key, other);
     }
 }

@@ -40,7 +40,7 @@ use crate::{
     },
 };
 
-/// Where the key of an `idempotent` call stands in its `_meta`.
+/// Where the key of a call that changes something stands in its `_meta`.
 const IDEMPOTENCY_KEY: &str = "segue/idempotencyKey";
 
 /// A call on its way to the owner.
@@ -108,20 +108,20 @@ impl McpTool {
     }
 
     async fn run(&self, arguments: Map<String, Json>, cx: &ToolCx) -> ToolOutcome {
-        let (began, limit) = (cx.cx.clock.elapsed(), cx.cx.remaining());
+        let (began, limit, effect) = (cx.cx.clock.elapsed(), cx.cx.remaining(), cx.effect(&self.spec));
         let asked = cx.inquired.clone().map(|who| Asked::new(who, cx.cx.clone()));
         let mut end = match self.once(arguments.clone(), cx, &asked).await {
-            Ok(raw) => return self.judged(raw, &asked),
+            Ok(raw) => return self.judged(raw, &asked, effect),
             Err(end) => end,
         };
-        if end.may_be_repeated(self.spec.effect) && !cx.cx.remaining().is_zero() {
+        if end.may_be_repeated(effect) && !cx.cx.remaining().is_zero() {
             end = match self.once(arguments, cx, &asked).await {
-                Ok(raw) => return self.judged(raw, &asked),
+                Ok(raw) => return self.judged(raw, &asked, effect),
                 Err(end) => end,
             };
         }
         tracing::warn!(server = %self.shared.name, tool = %self.spec.name, ?end, "a tool gave no answer");
-        end.outcome(self.spec.effect, waited(&cx.cx, began, limit))
+        end.outcome(effect, waited(&cx.cx, began, limit))
     }
 
     async fn once(&self, arguments: Map<String, Json>, cx: &ToolCx, asked: &Option<Asked>) -> Result<Json, CallEnd> {
@@ -152,20 +152,23 @@ impl McpTool {
         }
     }
 
-    /// `_meta`: what the entry of the server states, then what the caller gives.
+    /// `_meta`: what the entry of the server states, then what the caller gives, then the key: every call that changes something
+    /// has one, and the same when it is sent again.
     fn meta(&self, cx: &ToolCx) -> Map<String, Json> {
         let mut meta = self.shared.meta.clone();
         meta.extend(cx.meta.iter().map(|(key, value)| (key.clone(), value.clone())));
-        if self.spec.effect == Effect::Idempotent {
+        if cx.effect(&self.spec) != Effect::Read {
             meta.insert(IDEMPOTENCY_KEY.to_owned(), Json::from(&*cx.idempotency_key));
         }
         meta
     }
 
-    /// The outcome that a result means.
-    fn judged(&self, raw: Json, asked: &Option<Asked>) -> ToolOutcome {
-        let bad = |word, values: &[(&str, &dyn std::fmt::Display)]| {
-            ToolOutcome::failed(FailureKind::BadResult, say(word, values))
+    /// The outcome that a result means. A result is an answer of success unless it says otherwise, whatever its form.
+    fn judged(&self, raw: Json, asked: &Option<Asked>, effect: Effect) -> ToolOutcome {
+        let is_error = raw.get("isError").and_then(Json::as_bool) == Some(true);
+        let bad = |word, values: &[(&str, &dyn std::fmt::Display)]| match is_error {
+            true => ToolOutcome::failed(FailureKind::ToolError, say(word, values)),
+            false => ToolOutcome::unusable(effect, say(word, values)),
         };
         let Json::Object(mut raw) = raw else { return bad(Word::NoAnswer, &[]) };
         match raw.get("resultType").and_then(Json::as_str) {
@@ -191,8 +194,8 @@ impl McpTool {
             _ => Map::new(),
         };
         let structured = raw.remove("structuredContent").filter(|value| !value.is_null());
-        let output = ToolOutput { structured, content, meta };
-        if raw.get("isError").and_then(Json::as_bool) == Some(true) {
+        let output = ToolOutput { structured, content, meta, unusable: None };
+        if is_error {
             // The question could not be answered, and the tool gave up for it.
             if asked.as_ref().is_some_and(|asked| !asked.missing().is_empty()) {
                 return wanting(asked, &output.joined_text());
@@ -304,7 +307,8 @@ impl CallEnd {
 
     fn fate(&self) -> Fate {
         match self {
-            Self::NotSent(_) | Self::Forgotten | Self::Lost(_) => Fate::Broken,
+            Self::Forgotten => Fate::Broken,
+            Self::NotSent(_) | Self::Lost(_) => Fate::Lost,
             Self::Late => Fate::Doubtful,
             _ => Fate::Good,
         }

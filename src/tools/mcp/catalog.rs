@@ -31,11 +31,15 @@ pub(super) async fn read(shared: &Arc<Shared>, line: &Line) -> (Result<Catalog, 
     match cx.wait(pages(shared, line, &mut listed)).await {
         Ok(Ok(())) => {}
         Ok(Err(Unanswered::Failed(error))) => {
-            let fate = if matches!(error, rmcp::ServiceError::McpError(_)) { Fate::Good } else { Fate::Broken };
+            let fate = match &error {
+                rmcp::ServiceError::McpError(_) => Fate::Good,
+                error if connection::is_forgotten(error) => Fate::Broken,
+                _ => Fate::Lost,
+            };
             return (Err(format!("it does not list its tools: {}", connection::why(&error))), fate);
         }
-        Ok(Err(Unanswered::NotSent(reason))) => return (Err(reason), Fate::Broken),
-        Ok(Err(Unanswered::Gone)) => return (Err("it went away while it listed its tools".to_owned()), Fate::Broken),
+        Ok(Err(Unanswered::NotSent(reason))) => return (Err(reason), Fate::Lost),
+        Ok(Err(Unanswered::Gone)) => return (Err("it went away while it listed its tools".to_owned()), Fate::Lost),
         Err(stopped) => return (Err(format!("it did not list its tools in time: {stopped}")), Fate::Doubtful),
     }
     let offered = offers::tools(shared, |name| listed.names.contains(name));

@@ -18,7 +18,10 @@ use rmcp::{
     },
 };
 use tokio::time::timeout;
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{AbortOnDropHandle, TaskTracker},
+};
 
 use super::{
     child::{self, Child, Tail},
@@ -37,6 +40,8 @@ pub(super) struct Line {
     pub(super) peer: Peer<RoleClient>,
     /// Fires when nothing will be heard any more.
     pub(super) gone: CancellationToken,
+    /// The requests under way in this session.
+    pub(super) requests: TaskTracker,
 }
 
 /// A session, with what has to be closed at its end.
@@ -148,6 +153,13 @@ where
     })
 }
 
+/// Whether a request failed because the server no longer knows the session.
+pub(super) fn is_forgotten(error: &ServiceError) -> bool {
+    let ServiceError::TransportSend(error) = error else { return false };
+    let error = error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>();
+    matches!(error, Some(StreamableHttpError::SessionExpired))
+}
+
 /// Why a request failed, for operators.
 pub(super) fn why(error: &ServiceError) -> String {
     match error {
@@ -189,7 +201,7 @@ fn said(errors: &Tail) -> String {
 
 impl Link {
     fn of(shared: &Shared, service: Service, gone: CancellationToken, child: Option<Child>, errors: Tail) -> Self {
-        let line = Line { peer: service.peer().clone(), gone };
+        let line = Line { peer: service.peer().clone(), gone, requests: TaskTracker::new() };
         let stop = service.cancellation_token();
         let asks = line.peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
         let _listening =
@@ -206,6 +218,16 @@ impl Link {
     pub(super) fn reason(&self) -> String {
         let over = if self.line.is_alive() { "it no longer answers" } else { "it went away" };
         format!("{over}{}", said(&self.errors))
+    }
+
+    /// Closes the session when the requests under way in it have ended, each by its own bounds, or when `closing` fires.
+    pub(super) async fn retire(self, closing: CancellationToken) {
+        self.line.requests.close();
+        tokio::select! {
+            () = self.line.requests.wait() => {}
+            () = closing.cancelled() => {}
+        }
+        self.close().await;
     }
 
     /// Closes the session and ends the child; bounded by a few times [`limits::MCP_CLOSE`].

@@ -66,8 +66,11 @@ impl Asked {
             Reply::Decline => Some(declined),
             Reply::Missing(fields) => {
                 let mut missing = lock(&self.missing);
-                missing.extend(fields);
-                missing.dedup();
+                for field in fields {
+                    if !missing.contains(&field) {
+                        missing.push(field);
+                    }
+                }
                 None
             }
         }
@@ -144,6 +147,10 @@ pub(super) async fn responses(
     asks: &Map<String, Json>,
     asked: &Asked,
 ) -> Option<InputResponses> {
+    // A result that asks nothing and is not complete either is a question all the same: else it could come without end.
+    if asks.is_empty() && !asked.one_more() {
+        return None;
+    }
     let mut responses = InputResponses::new();
     let mut whole = true;
     for (key, ask) in asks {

@@ -82,7 +82,7 @@ impl Offer {
         }
         let content = match self {
             Self::Resources | Self::Prompts => {
-                return ToolOutput { structured: Some(Json::Object(raw)), content: Vec::new(), meta };
+                return ToolOutput { structured: Some(Json::Object(raw)), meta, ..ToolOutput::default() };
             }
             Self::Resource => {
                 let contents = raw.get("contents").and_then(Json::as_array).into_iter().flatten();
@@ -93,7 +93,7 @@ impl Offer {
                 messages.filter_map(|message| message.get("content").cloned()).collect()
             }
         };
-        ToolOutput { structured: None, content, meta }
+        ToolOutput { content, meta, ..ToolOutput::default() }
     }
 }
 

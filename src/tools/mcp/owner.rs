@@ -3,6 +3,11 @@
 //! Order: a command is taken, a live session is made sure of, the request runs beside the others, and its aftermath says
 //! whether the session is still good. A session is given up once, however many requests saw it break: aftermaths carry
 //! the number of their session, and those of an older one change nothing.
+//!
+//! What a failed request says of its session depends on the transport. A process that ends takes all requests with it. Over
+//! HTTP each request stands alone: one that failed says nothing of the others, whose writes the server may be carrying out.
+//! There a session is given up when the server has forgotten it, when it answers no ping, or when request after request fails;
+//! what is under way in it is left to finish.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -12,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     call::{self, CallEnd},
     catalog,
-    client::{Command, Shared},
+    client::{Command, Reach, Shared},
     connection::{self, Line, Link},
 };
 use crate::{clock::Deadline, cx::Cx, limits, tools::SourceStatus};
@@ -24,12 +29,16 @@ pub(super) enum Fate {
     Good,
     /// A request was too late: ask whether anybody is there.
     Doubtful,
-    /// It is gone, or forgotten by the server.
+    /// A request failed on its way: a pipe is broken then, an HTTP session need not be.
+    Lost,
+    /// It is forgotten by the server, or nobody answers.
     Broken,
 }
 
 struct Aftermath {
     session: u64,
+    /// Whether it is that of a ping, which says nothing of how requests fare.
+    is_ping: bool,
     fate: Fate,
 }
 
@@ -38,6 +47,10 @@ pub(super) struct Owner {
     link: Option<Link>,
     /// The number of the newest session.
     session: u64,
+    /// Requests of it that failed on their way, in a row.
+    lost: usize,
+    /// Whether it is being asked whether anybody is there.
+    asking: bool,
     /// When connections were tried lately.
     tries: VecDeque<Duration>,
     /// Failures in a row: connections that failed or broke soon.
@@ -55,6 +68,8 @@ impl Owner {
             shared,
             link: None,
             session: 0,
+            lost: 0,
+            asking: false,
             tries: VecDeque::new(),
             failures: 0,
             failed: None,
@@ -112,18 +127,20 @@ impl Owner {
                 let _ = request.reply.send(Err(CallEnd::Away(reason)));
             }
             (Command::List { reply }, Ok(line)) => {
-                let shared = self.shared.clone();
+                let (shared, under_way) = (self.shared.clone(), line.requests.token());
                 self.running.spawn(async move {
                     let (result, fate) = catalog::read(&shared, &line).await;
                     let _ = reply.send(result.map_err(|reason| shared.error(reason)));
-                    Aftermath { session: number, fate }
+                    drop(under_way);
+                    Aftermath { session: number, is_ping: false, fate }
                 });
             }
             (Command::Call(request), Ok(line)) => {
-                let listener = self.shared.listener.clone();
+                let (listener, under_way) = (self.shared.listener.clone(), line.requests.token());
                 self.running.spawn(async move {
                     let fate = call::perform(&line, *request, &listener).await;
-                    Aftermath { session: number, fate }
+                    drop(under_way);
+                    Aftermath { session: number, is_ping: false, fate }
                 });
             }
         }
@@ -133,21 +150,49 @@ impl Owner {
         if aftermath.session != self.session {
             return;
         }
-        match (aftermath.fate, &self.link) {
-            (Fate::Broken, Some(_)) => self.give_up(),
-            (Fate::Doubtful, Some(link)) => {
-                let (line, session) = (link.line.clone(), self.session);
-                let cx = Cx::new(self.shared.around.clock.clone(), limits::MCP_PING);
-                self.running.spawn(async move {
-                    let fate = if line.answers(&cx).await { Fate::Good } else { Fate::Broken };
-                    Aftermath { session, fate }
-                });
+        let Some(link) = &self.link else { return };
+        if aftermath.is_ping {
+            self.asking = false;
+        }
+        match aftermath.fate {
+            Fate::Good if aftermath.is_ping => {}
+            Fate::Good => self.lost = 0,
+            Fate::Broken => self.give_up(),
+            Fate::Lost if !self.is_http() || !link.line.is_alive() => self.give_up(),
+            Fate::Lost => {
+                self.lost += 1;
+                // Not sooner: who provokes failures must not make us begin sessions without end.
+                let age = self.shared.around.clock.elapsed().saturating_sub(link.since);
+                if self.lost >= limits::MCP_LOST && age >= limits::MCP_STABLE { self.replace() } else { self.ask() }
             }
-            _ => {}
+            Fate::Doubtful => self.ask(),
         }
     }
 
-    /// Lets the session go. It is closed beside the other work; what was in flight in it fails at once.
+    /// Asks the session whether anybody is there. Over HTTP a ping may fail as alone as any request: it is sent twice.
+    fn ask(&mut self) {
+        let Some(link) = self.link.as_ref().filter(|_| !self.asking) else { return };
+        self.asking = true;
+        let (line, session, clock) = (link.line.clone(), self.session, self.shared.around.clock.clone());
+        let tries = if self.is_http() { 2 } else { 1 };
+        self.running.spawn(async move {
+            for attempt in 0..tries {
+                if attempt > 0 {
+                    clock.sleep(clock.deadline(limits::MCP_BACKOFF_WAIT)).await;
+                }
+                if line.answers(&Cx::new(clock.clone(), limits::MCP_PING)).await {
+                    return Aftermath { session, is_ping: true, fate: Fate::Good };
+                }
+            }
+            Aftermath { session, is_ping: true, fate: Fate::Broken }
+        });
+    }
+
+    fn is_http(&self) -> bool {
+        matches!(self.shared.reach, Reach::Http { .. })
+    }
+
+    /// Lets the session go, because it is over.
     fn give_up(&mut self) {
         let Some(link) = self.link.take() else { return };
         let now = self.shared.around.clock.elapsed();
@@ -158,8 +203,25 @@ impl Owner {
         let reason = link.reason();
         tracing::warn!(server = %self.shared.name, reason, "the MCP session is over");
         self.fail(now, reason);
-        link.line.gone.cancel();
-        self.leaving.spawn(link.close());
+        self.leave(link);
+    }
+
+    /// Lets a session go in which request after request fails, though somebody is there. Nothing is wrong with the server as
+    /// far as we know, so the next one begins at once.
+    fn replace(&mut self) {
+        let Some(link) = self.link.take() else { return };
+        tracing::warn!(server = %self.shared.name, failed = self.lost, "request after request fails: the MCP session is replaced");
+        self.leave(link);
+    }
+
+    /// Closes a session beside the other work. Over HTTP what is under way in it is left to finish; elsewhere it fails at once.
+    fn leave(&mut self, link: Link) {
+        if self.is_http() {
+            self.leaving.spawn(link.retire(self.shared.closing.clone()));
+        } else {
+            link.line.gone.cancel();
+            self.leaving.spawn(link.close());
+        }
     }
 
     fn fail(&mut self, now: Duration, reason: String) {
@@ -187,6 +249,7 @@ impl Owner {
         match result {
             Ok(link) => {
                 self.session += 1;
+                (self.lost, self.asking) = (0, false);
                 self.shared.set_status(SourceStatus::Up);
                 // The list of a new session may be another one.
                 self.shared.listener.changed();

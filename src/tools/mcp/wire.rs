@@ -1,8 +1,9 @@
-//! The HTTP side of a session: the pooled client, with two corrections.
+//! The HTTP side of a session: the pooled client, with three corrections.
 //!
 //! An error without an id cannot be matched to its request, so the caller would wait for ever: some servers answer a
 //! session that they forgot this way. Here such an answer counts as an expired session. And a session that expired is
-//! not opened anew by the library, which would repeat calls without knowing their effect class.
+//! not opened anew by the library, which would repeat calls without knowing their effect class. And errors leave here without
+//! the address, which may hold a key.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -105,6 +106,14 @@ fn refusal(error: &Failure) -> Option<Refusal> {
     }
 }
 
+/// The error without the address that was asked: errors are logged, stored and shown, and addresses may hold keys.
+fn without_url(error: Failure) -> Failure {
+    match error {
+        StreamableHttpError::Client(cause) => StreamableHttpError::Client(cause.without_url()),
+        other => other,
+    }
+}
+
 impl Wire {
     /// Sends a request with a token, where this server wants one. A token may be taken back before it runs out, or lack a
     /// right: a request that was refused for it was not read, and goes once more with another.
@@ -112,14 +121,14 @@ impl Wire {
     where
         F: Future<Output = Result<T, Failure>>,
     {
-        let Some(tokens) = &self.tokens else { return send(given).await };
+        let Some(tokens) = &self.tokens else { return send(given).await.map_err(without_url) };
         let none = |error: NoToken| StreamableHttpError::AuthRequired(AuthRequiredError::new(error.to_string()));
         let mut token = tokens.token().await.map_err(none)?.or(given);
         let mut seen: Vec<std::mem::Discriminant<Refusal>> = Vec::new();
         loop {
             let error = match send(token.clone()).await {
                 Ok(answer) => return Ok(answer),
-                Err(error) => error,
+                Err(error) => without_url(error),
             };
             // Once for each reason: a server that is never content must not keep us asking.
             let Some(why) = refusal(&error).filter(|why| !seen.contains(&std::mem::discriminant(why))) else {

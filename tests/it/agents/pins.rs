@@ -156,3 +156,16 @@ async fn what_differs_is_told_by_tool_and_pinning_it_accepts_it() {
         "what is broken stays to be mended"
     );
 }
+
+#[tokio::test]
+async fn the_order_of_keys_in_a_schema_is_no_change() {
+    let schema = |text: &str| serde_json::from_str::<Json>(text).unwrap();
+    let one = schema(r#"{"type": "object", "properties": {"to": {"type": "string"}, "amount": {"type": "number"}}}"#);
+    let other = schema(r#"{"properties": {"amount": {"type": "number"}, "to": {"type": "string"}}, "type": "object"}"#);
+    let folder = tempfile::tempdir().unwrap();
+    let source = Fickle(Arc::new(Mutex::new(vec![("pay", "Pays somebody.", one)])));
+    assert_eq!(listed(&source, folder.path()).await.0, ["pay"]);
+    *source.0.lock().unwrap() = vec![("pay", "Pays somebody.", other)];
+    let (names, why) = listed(&source, folder.path()).await;
+    assert_eq!((names, why), (vec!["pay".to_owned()], vec![]));
+}

@@ -302,7 +302,10 @@ async fn case(goal: Goal, place: Place, task: Task) -> Result<u32, String> {
                 break;
             }
             // The run was given up: whoever still wants something says so again.
-            _ if said.iter().any(|text| text.contains("Something went wrong")) => {
+            _ if said
+                .iter()
+                .any(|text| text.contains("Something went wrong") || text.contains("It may have happened")) =>
+            {
                 tasks += 1;
                 format!("{wish} me please")
             }

@@ -36,7 +36,7 @@ async fn closed(client: &mut TcpStream, clock: &ManualClock) -> (Duration, Strin
     (passed, String::from_utf8_lossy(&said).into_owned())
 }
 
-const ALIVE: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
+const ALIVE: &str = "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 async fn answer(client: &mut TcpStream) -> String {
     let mut answer = vec![0; 4096];
@@ -76,7 +76,8 @@ async fn a_request_may_take_longer_than_a_connection_may_wait() {
     let (assistant, clock) = still(&work);
     let (address, _serving, _stop) = served(&assistant).await;
     let body = json!({"sender": "u", "message": "work"}).to_string();
-    let head = format!("POST /webhooks/rest/webhook HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head =
+        format!("POST /webhooks/rest/webhook HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", body.len());
     let mut client = connected(&address, &format!("{head}{body}")).await;
     work.until(1).await;
     for _ in 0..30 {
@@ -95,7 +96,7 @@ async fn a_client_that_leaves_its_answer_unread_is_given_up() {
     };
     let router = axum::Router::new().route("/endless", axum::routing::get(endless));
     let (address, _serving, _stop) = served_routes(router, &assistant).await;
-    let mut client = connected(&address, "GET /endless HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let mut client = connected(&address, "GET /endless HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     client.readable().await.unwrap();
     let mut passed = Duration::ZERO;
     while passed < limits::WRITE_STALLED + 5 * limits::CONNECTION_LOOK {
@@ -152,7 +153,10 @@ async fn a_new_connection_takes_the_place_of_the_one_that_waited_longest() {
     let busy = json!({"sender": "u", "message": "work"}).to_string();
     let post = |sender: &str| {
         let body = busy.replace("\"u\"", &format!("\"{sender}\""));
-        format!("POST /webhooks/rest/webhook HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+        format!(
+            "POST /webhooks/rest/webhook HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
     };
     kept.write_all(post("a").as_bytes()).await.unwrap();
     new.write_all(post("b").as_bytes()).await.unwrap();
@@ -170,7 +174,7 @@ async fn who_has_no_token_is_refused_before_the_body_is_read() {
     let credentials = [("rest".to_owned(), json!({"auth_token": "t0k"}))].into_iter().collect();
     let (channels, _) = segue::channels::open(&credentials);
     let (address, _serving, _stop) = served_routes(segue::server::router(&assistant, &channels), &assistant).await;
-    let head = "POST /webhooks/rest/webhook HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n";
+    let head = "POST /webhooks/rest/webhook HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n";
     let mut client = connected(&address, &format!("{head}\r\n")).await;
     let refused = answer(&mut client).await;
     assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");

@@ -192,7 +192,8 @@ async fn a_body_that_does_not_come_is_waited_for_only_so_long() {
     let (assistant, clock) = still(&Work::new(0));
     let (address, _serving, _stop) = served(&assistant).await;
     let mut client = TcpStream::connect(&address).await.unwrap();
-    let head = "POST /webhooks/rest/webhook HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{";
+    let head =
+        "POST /webhooks/rest/webhook HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{";
     client.write_all(head.as_bytes()).await.unwrap();
     until(|| waits(&clock, limits::BODY_READ) == 1).await;
     clock.advance(limits::BODY_READ);

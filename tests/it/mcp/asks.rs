@@ -245,3 +245,15 @@ async fn what_a_server_has_our_model_read_is_bounded() {
     talk.works("/work", "a request holds 1 to 32768 bytes of text").await;
     assert!(talk.clerk.0.lock().unwrap().is_empty());
 }
+
+/// A server that is never done and asks nothing is not called as fast as it answers until the deadline.
+#[tokio::test]
+async fn a_server_that_is_never_done_and_asks_nothing_is_called_only_so_often() {
+    let far = Far::new(|message, out, far| match message["method"].as_str() {
+        Some("tools/call") => out.answer(message, json!({"resultType": "input_required", "requestState": "s"})),
+        _ => far.usual(message, out),
+    });
+    let talk = Talk::with(&far, "elicitation: {mail: home}");
+    talk.breaks("/work", "refused: It wants to ask something, which is not allowed here").await;
+    assert_eq!(far.of("tools/call").len(), 1 + segue::limits::MCP_QUESTIONS);
+}

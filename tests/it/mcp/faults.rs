@@ -44,7 +44,7 @@ async fn m3_a_server_of_another_time_is_refused_with_its_reason() {
 async fn m4_death_in_mid_call_is_told_at_once_and_the_next_call_finds_a_new_session() {
     let far = Far::calls(|message, out, n| if n == 0 { out.die() } else { out.text(message, "yes") });
     let talk = Talk::with(&far, "");
-    talk.breaks("/work", "unavailable: The connection to it was lost before it answered").await;
+    talk.is_in_doubt("/work", "unavailable: The connection to it was lost before it answered").await;
     assert_eq!(far.of("tools/call").len(), 1, "what writes is never sent twice");
     talk.works("/work", "yes").await;
     assert_eq!(far.sessions(), 2);
@@ -63,7 +63,7 @@ async fn m5_a_call_that_hangs_is_called_off_at_its_deadline() {
     });
     let talk = Talk::with(&far, "tool_timeout: 3");
     // What writes may have happened: the message says so.
-    talk.breaks("/work", "timeout: It did not answer within 3 s").await;
+    talk.is_in_doubt("/work", "timeout: It did not answer within 3 s").await;
     assert_eq!(far.of("tools/call").len(), 1, "not repeated");
     assert_eq!(far.of("notifications/cancelled").len(), 1, "called off, once");
     talk.works("/work", "yes").await;
@@ -85,7 +85,7 @@ async fn m21_an_answer_after_the_deadline_reaches_nobody() {
         _ => far.usual(message, out),
     });
     let talk = Talk::with(&far, "tool_timeout: 3");
-    talk.breaks("/work", "timeout: It did not answer within 3 s").await;
+    talk.is_in_doubt("/work", "timeout: It did not answer within 3 s").await;
     talk.works("/work", "in time").await;
     let heard = serde_json::to_string(&talk.assistant.trace(&"u".into(), None).await.unwrap()).unwrap();
     assert!(!heard.contains("late"), "it stands in no turn");
@@ -105,7 +105,7 @@ async fn m7_noise_is_dropped_and_too_much_of_it_ends_the_session() {
     };
     Talk::with(&noise(limits::MCP_NOISE - 2), "").works("/work", "yes").await;
     let talk = Talk::with(&noise(limits::MCP_NOISE + 1), "");
-    talk.breaks("/work", "unavailable: The connection to it was lost").await;
+    talk.is_in_doubt("/work", "unavailable: The connection to it was lost").await;
     talk.works("/work", "yes").await;
 }
 
@@ -116,7 +116,7 @@ async fn m8_a_line_without_end_ends_the_session() {
         _ => out.text(message, "yes"),
     });
     let talk = Talk::with(&far, "");
-    talk.breaks("/work", "unavailable: The connection to it was lost").await;
+    talk.is_in_doubt("/work", "unavailable: The connection to it was lost").await;
     talk.works("/work", "yes").await;
 }
 
@@ -229,7 +229,14 @@ async fn m14_a_description_reaches_the_model_cleaned_and_cut() {
 #[tokio::test]
 async fn m15_a_huge_answer_is_no_answer_and_a_large_one_is_cut_for_the_model() {
     let huge = Far::calls(|message, out, _| out.text(message, &"x".repeat(limits::TOOL_RAW_RESULT + 1)));
-    Talk::with(&huge, "").breaks("/work", "bad_result: Its answer of").await;
+    Talk::with(&huge, "").breaks("/look", "bad_result: Its answer of").await;
+    // What changes something has been carried out: nothing failed, and nothing is filled.
+    let (replies, told) = Talk::with(&huge, "").say("/work").await;
+    assert_eq!(replies, ["It said None."]);
+    assert!(
+        told.starts_with("T0502: far.work: it was carried out, but its answer fills no slot: Its answer of"),
+        "{told}"
+    );
     let large = Far::calls(|message, out, _| out.text(message, &"x".repeat(limits::TOOL_RESULT * 2)));
     let talk = Talk::with(&large, "");
     talk.say("/ask").await;
@@ -241,14 +248,21 @@ async fn m15_a_huge_answer_is_no_answer_and_a_large_one_is_cut_for_the_model() {
 async fn m16_an_answer_against_its_own_schema_fills_no_slot() {
     let far =
         Far::calls(|message, out, _| out.answer(message, json!({"content": [], "structuredContent": {"n": "no"}})));
-    let mut tool = listed("work", json!({}));
-    tool["outputSchema"] = json!({"type": "object", "properties": {"n": {"type": "number"}}});
-    *far.tools.lock().unwrap() = json!([tool]);
+    let tool = |name: &str, hints| {
+        let mut tool = listed(name, hints);
+        tool["outputSchema"] = json!({"type": "object", "properties": {"n": {"type": "number"}}});
+        tool
+    };
+    *far.tools.lock().unwrap() = json!([tool("work", json!({})), tool("look", json!({"readOnlyHint": true}))]);
     let talk = Talk::with(&far, "");
-    talk.breaks("/work", "bad_result: Its answer breaks its own output schema").await;
+    talk.breaks("/look", "bad_result: Its answer breaks its own output schema").await;
+    let (replies, told) = talk.say("/work").await;
+    assert_eq!(replies, ["It said None."]);
+    assert!(told.contains("it was carried out, but its answer fills no slot: Its answer breaks"), "{told}");
     let (replies, told) = talk.say("/ask").await;
     assert_eq!((replies.len(), told.as_str()), (1, ""));
-    assert!(talk.clerk.told()[0].starts_with("error[bad_result]: Its answer breaks its own output schema"));
+    let told = talk.clerk.told();
+    assert!(told[0].starts_with("done: It was carried out") && told[0].contains("breaks its own output"), "{told:?}");
 }
 
 #[tokio::test]

@@ -158,3 +158,76 @@ async fn m22_a_session_that_is_on_another_node_counts_as_forgotten() {
     talk.breaks("/work", "unavailable: The connection had to be made anew; the call was not carried out").await;
     assert_eq!(site.calls.load(Ordering::SeqCst), 1);
 }
+
+/// One request that fails over HTTP is one failed call: what others have under way is carried out, in the same session.
+#[tokio::test]
+async fn m23_one_failed_request_over_http_is_one_failed_call() {
+    let (go, wait) = tokio::sync::oneshot::channel::<()>();
+    let wait = Mutex::new(Some(wait));
+    let (talk, site) = site("", move |request, n| match wait.lock().unwrap().take() {
+        Some(wait) => {
+            let result = json!({"content": [{"type": "text", "text": "yes"}]});
+            let body = json!({"jsonrpc": "2.0", "id": request["id"], "result": result}).to_string();
+            let body = async move {
+                wait.await.ok();
+                Ok::<_, std::io::Error>(body)
+            };
+            let response = Response::builder().status(200).header("content-type", "application/json");
+            response.body(Body::from_stream(futures::stream::once(body))).unwrap()
+        }
+        None if n < 4 => respond(500, &[], &json!({})),
+        None => yes(request),
+    })
+    .await;
+    let ada = talk.assistant.receive(Incoming::text("ada", "/work", "world"), Box::new(NoSink));
+    let others = async {
+        while site.calls.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..3 {
+            talk.is_in_doubt("/work", "unavailable: The connection to it was lost before it answered").await;
+        }
+        talk.works("/work", "yes").await;
+        go.send(()).unwrap();
+    };
+    let (report, ()) = futures::join!(ada, others);
+    let replies: Vec<_> = report.unwrap().replies.into_iter().filter_map(|reply| reply.reply.text).collect();
+    assert_eq!(replies.iter().map(|text| &**text).collect::<Vec<_>>(), ["It said yes."]);
+    assert_eq!(site.sessions.load(Ordering::SeqCst), 1);
+}
+
+/// The address of a hosted server often holds its key.
+#[tokio::test]
+async fn an_address_with_a_key_is_told_to_nobody() {
+    let entry = "type: http, url: 'http://127.0.0.1:9/mcp?apiKey=${FAR_SECRET}'";
+    let talk = Talk::of(builder(entry).clock(Arc::new(SystemClock)));
+    let (_, told) = talk.say("/work").await;
+    assert!(told.starts_with("T0502: far.work:") && !told.contains("s3cret") && !told.contains("http://"), "{told}");
+    let trace = serde_json::to_string(&talk.assistant.trace(&"u".into(), None).await.unwrap()).unwrap();
+    assert!(!trace.contains("s3cret"), "{trace}");
+}
+
+/// The author's word on what a tool does stands over that of its server, also when the call is lost.
+#[tokio::test]
+async fn what_the_author_calls_a_write_is_sent_once_whatever_the_server_says() {
+    for (class, calls, told) in [("write", 1, "unknown[unavailable]"), ("idempotent", 2, "yes")] {
+        let keys: Arc<Mutex<Vec<Json>>> = Arc::default();
+        let heard = keys.clone();
+        let (_, site) = site("", move |request, n| {
+            heard.lock().unwrap().push(request["params"]["_meta"]["segue/idempotencyKey"].clone());
+            if n == 0 { respond(500, &[], &json!({})) } else { yes(request) }
+        })
+        .await;
+        let rules = format!("tools: {{work: {{effect: {class}}}}}");
+        // The server's own word is the opposite of the author's.
+        let own = if class == "write" { "effects: {work: idempotent}" } else { "effects: {work: write}" };
+        let project = project_with(&format!("type: http, url: '{}/mcp', {own}", site.home), &rules);
+        let builder = AssistantBuilder::new(Arc::new(project), ".".into()).clock(Arc::new(SystemClock));
+        let talk = Talk::of(builder);
+        talk.say("/ask").await;
+        assert!(talk.clerk.told()[0].starts_with(told), "{class}: {:?}", talk.clerk.told());
+        assert_eq!(site.calls.load(Ordering::SeqCst), calls, "{class}");
+        let keys = keys.lock().unwrap();
+        assert!(keys.iter().all(|key| key.is_string() && *key == keys[0]), "{class}: {keys:?}");
+    }
+}

@@ -137,22 +137,22 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "corrected-step-skipped",
         "src/dialogue/patterns/correction.rs",
-        "            frame.at = Position::Before(step);\n",
-        "            frame.at = Position::At(step);\n",
+        "        frame.at = Position::Before(step);\n",
+        "        frame.at = Position::At(step);\n",
         "a corrected answer is not looked at by its question",
     ),
     mutant(
         "answer-unchecked",
         "src/dialogue/commands/correct_slots.rs",
-        ".chain(answered)",
-        "",
+        "first_concerned(turn, base, changed, answered)",
+        "first_concerned(turn, base, changed, answered.filter(|_| false))",
         "answer and correction in one message: the answer is not checked (fixed elsewhere only in 3.16.2)",
     ),
     mutant(
         "back-to-the-latest",
-        "src/dialogue/patterns/correction.rs",
-        "frame.trail.iter().find(|step|",
-        "frame.trail.iter().rev().find(|step|",
+        "src/dialogue/walked.rs",
+        "        for id in &frame.trail {",
+        "        for id in frame.trail.iter().rev() {",
         "of two corrected answers only the later one is looked at again",
     ),
     mutant(
@@ -179,8 +179,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "trail-not-cut",
         "src/dialogue/patterns/correction.rs",
-        "                frame.trail.truncate(visited);\n",
-        "                let _ = visited;\n",
+        "            frame.trail.truncate(visited);\n",
+        "            let _ = visited;\n",
         "the trail still holds questions that the flow went back before",
     ),
     // ---- cancel ----
@@ -317,7 +317,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "called-slots-stay",
         "src/dialogue/ending.rs",
-        "            each_step(project, child, seen, visit);\n",
+        "            each_whole_step(project, child, seen, visit);\n",
         "            let _ = child;\n",
         "answers that a called flow took outlive the flow that called it",
     ),
@@ -368,8 +368,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "session-keeps-agents",
         "src/conversation/mod.rs",
-        "                self.history.clear();\n                self.agents.clear();\n",
-        "                self.history.clear();\n",
+        "                self.said = Said::default();\n                self.agents.clear();\n",
+        "                self.said = Said::default();\n",
         "a new session remembers what agents did in the last one",
     ),
     mutant(
@@ -404,8 +404,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "resumed-untold",
         "src/dialogue/agent_frame.rs",
-        "            turn.emit_here(EventKind::AgentResumed { flow_id, agent_id });\n",
-        "            let _ = (flow_id, agent_id);\n",
+        "        turn.emit_here(EventKind::AgentResumed { flow_id, agent_id });\n",
+        "        let _ = (flow_id, agent_id);\n",
         "an agent goes on and no event says so",
     ),
     mutant(
@@ -439,9 +439,9 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "restart-in-the-wrong-flow",
         "src/dialogue/agent_frame.rs",
-        "        turn.stack.insert(chain.end, frame);\n",
-        "        turn.stack.push(frame);\n",
-        "an agent begins anew on top of a flow that does not call it",
+        "    interrupt::chain(&turn.stack, base).rev().find_map(|at| {",
+        "    (0..turn.stack.len()).rev().find_map(|at| {",
+        "an agent begins anew in another flow than the one that the user spoke of",
     ),
     mutant(
         "agent-interrupted-twice",

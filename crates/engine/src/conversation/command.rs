@@ -31,6 +31,9 @@ pub enum Command {
     CorrectSlots {
         /// The new values.
         corrected_slots: Vec<(SlotName, Json)>,
+        /// Who says so.
+        #[serde(default = "model")]
+        extractor: FilledBy,
     },
     /// Stop the flow under way.
     #[serde(rename = "cancel flow")]
@@ -92,4 +95,8 @@ pub enum Command {
     /// Nothing to do.
     #[serde(rename = "noop")]
     Noop,
+}
+
+fn model() -> FilledBy {
+    FilledBy::Llm
 }

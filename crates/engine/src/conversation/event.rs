@@ -14,7 +14,8 @@ use crate::{
 /// One thing that happened.
 ///
 /// As JSON it is one flat object: `event`, `timestamp`, the fields of its kind, and `metadata` with the place. A `user`
-/// event's `metadata` is its message's, as in the CALM format; its own place, if it has one, stands under `place`.
+/// event's `metadata` is its message's, as in the CALM format; its own place, if it has one, stands under `place`. An event of
+/// an unknown kind keeps all its fields, so its place is under `_place`, a key that its fields may not use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// When; the time of the input that caused it.
@@ -24,6 +25,10 @@ pub struct Event {
     /// Where in the flows it happened.
     pub place: EventPlace,
 }
+
+/// The key for the place of an event of an unknown kind. Such events come from other programs with fields of any name; this one
+/// and `timestamp` are reserved and dropped from their fields.
+const PLACE: &str = "_place";
 
 /// How an event is written; borrowed, so that writing copies nothing.
 #[derive(Serialize)]
@@ -40,9 +45,26 @@ struct Line<'a> {
 impl Serialize for Event {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let place = (!self.place.is_empty()).then_some(&self.place);
-        let (metadata, place) = if self.kind.owns_metadata() { (None, place) } else { (place, None) };
-        Line { timestamp: self.at, kind: &self.kind, metadata, place }.serialize(s)
+        let line = Line { timestamp: self.at, kind: &self.kind, metadata: None, place: None };
+        match &self.kind {
+            EventKind::User(_) => Line { place, ..line }.serialize(s),
+            EventKind::Unknown(fields) => {
+                let mut fields = fields.clone();
+                fields.retain(|key, _| !is_reserved(key));
+                // A field `place` would be taken for the place of the event, as older records have it, if that stood nowhere.
+                if place.is_some() || fields.contains_key("place") {
+                    let place = serde_json::to_value(&self.place).map_err(serde::ser::Error::custom)?;
+                    fields.insert(PLACE.to_owned(), place);
+                }
+                Line { kind: &EventKind::Unknown(fields), ..line }.serialize(s)
+            }
+            _ => Line { metadata: place, ..line }.serialize(s),
+        }
     }
+}
+
+fn is_reserved(key: &str) -> bool {
+    matches!(key, "timestamp" | PLACE)
 }
 
 impl<'de> Deserialize<'de> for Event {
@@ -63,7 +85,12 @@ impl Event {
     /// The text is no JSON object with a `timestamp`.
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
         // Twice over the text is faster than once through a tree of values.
-        Ok(serde_json::from_str::<Around>(text)?.with(serde_json::from_str(text)?))
+        match serde_json::from_str::<Around>(text) {
+            Ok(around) => Ok(around.with(serde_json::from_str(text)?)),
+            // Older versions could write an unknown event with `place` twice: its own field, then the place of the event. Of a
+            // key that stands twice, a tree of values keeps the last.
+            Err(_) => Self::deserialize(serde_json::from_str::<Json>(text)?),
+        }
     }
 }
 
@@ -75,12 +102,19 @@ struct Around {
     metadata: Lenient,
     #[serde(default)]
     place: Lenient,
+    #[serde(default, rename = "_place")]
+    reserved: Option<Lenient>,
 }
 
 impl Around {
     fn with(self, mut kind: EventKind) -> Event {
-        let place = match &mut kind {
-            EventKind::Unknown(fields) => {
+        let place = match (&mut kind, self.reserved) {
+            (EventKind::Unknown(fields), Some(reserved)) => {
+                fields.retain(|key, _| !is_reserved(key));
+                reserved.0
+            }
+            // As older versions wrote it: the place of the event is under `place`.
+            (EventKind::Unknown(fields), None) => {
                 // `shift_remove` keeps the order of the others: what is not known is written again as it came.
                 fields.shift_remove("timestamp");
                 if self.place.0 != EventPlace::default() {
@@ -88,7 +122,7 @@ impl Around {
                 }
                 self.place.0
             }
-            EventKind::User(_) => self.place.0,
+            (EventKind::User(_), _) => self.place.0,
             _ => self.metadata.0,
         };
         Event { at: self.timestamp, kind, place }
@@ -112,9 +146,11 @@ impl EventKind {
         Self::Bot(Box::new(message))
     }
 
-    /// Whether `metadata` of the written event belongs to the kind and not to the place.
-    fn owns_metadata(&self) -> bool {
-        matches!(self, Self::User(_) | Self::Unknown(_))
+    /// An event of a kind that this version does not know, as another program wrote it. The keys under which the store keeps
+    /// time and place are dropped from its fields.
+    pub fn unknown(mut fields: Map<String, Json>) -> Self {
+        fields.retain(|key, _| !is_reserved(key));
+        Self::Unknown(fields)
     }
 }
 

@@ -10,6 +10,7 @@ mod history;
 mod message;
 mod outcome;
 mod reminder;
+mod said;
 mod slots;
 mod stack;
 pub mod tracker;
@@ -27,10 +28,11 @@ pub use self::{
     history::{History, HistoryItem},
     message::{Button, Reply, UserMessage},
     outcome::{
-        ActionAnswer, ActionCall, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus, HELD, HeldCall,
-        SearchCall, SearchOutcome, StepError, ToolCallStep, ToolResult,
+        ActionAnswer, ActionCall, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus, ErrorKind, HELD,
+        HeldCall, SearchCall, SearchOutcome, StepError, ToolCallStep, ToolResult,
     },
     reminder::{Reminder, Reminders, Trigger, TriggerKind},
+    said::Said,
     slots::{SlotState, Slots},
     stack::{AgentFrame, AgentState, FlowFrameType, Frame, FrameKind, PatternFrame, Position, RanStep, Stack},
     undo::Undo,
@@ -52,6 +54,9 @@ pub struct Conversation {
     pub stack: Stack,
     /// The latest utterances, bounded.
     pub history: History,
+    /// What was said last, whole: for saying it again, and for the buttons that the user can press.
+    #[serde(default, skip_serializing_if = "Said::is_empty")]
+    pub said: Said,
     /// The present session.
     pub session: Session,
     /// The newest user message; gone after a restart.
@@ -98,6 +103,9 @@ pub struct TurnState {
     pub understood: bool,
     /// Whether the assistant said anything.
     pub spoke: bool,
+    /// Whether its message is the first of the session; a session that begins in the middle of the turn changes nothing here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub first: bool,
 }
 
 /// The present session of a conversation.
@@ -125,6 +133,9 @@ pub struct AgentRecord {
     pub started: u32,
     /// How many tasks it completed.
     pub completed: u32,
+    /// The flows in which it completed one.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub completed_in: BTreeSet<FlowId>,
     /// How many tasks of it ended otherwise.
     #[serde(default)]
     pub cancelled: u32,
@@ -135,6 +146,14 @@ pub struct AgentRecord {
     pub context_id: Option<String>,
 }
 
+impl AgentRecord {
+    /// Whether it completed a task for this flow. A record of an older program counts tasks without the flow of each.
+    pub fn has_completed_in(&self, flow: &FlowId) -> bool {
+        self.completed_in.contains(flow)
+            || self.completed_in.is_empty() && self.completed > 0 && self.flow_id.as_ref() == Some(flow)
+    }
+}
+
 impl Conversation {
     /// A conversation in which nothing has happened.
     pub fn new(id: ConversationId) -> Self {
@@ -143,6 +162,7 @@ impl Conversation {
             slots: Slots::default(),
             stack: Stack::default(),
             history: History::default(),
+            said: Said::default(),
             session: Session::default(),
             latest_message: None,
             agents: BTreeMap::new(),
@@ -179,6 +199,7 @@ impl Conversation {
                     self.agents.entry(agent.clone()).or_default().last_text = bot.reply.text.as_deref().map(Into::into);
                 }
                 self.turn.spoke = true;
+                self.said.bot(bot);
                 let said = usize::from(self.history.bot(bot, event.at));
                 self.undo.said(said);
             }
@@ -201,6 +222,7 @@ impl Conversation {
                 self.session = Session { started: true, started_at: event.at, ..Session::default() };
                 self.stack = Stack::default();
                 self.history.clear();
+                self.said = Said::default();
                 self.agents.clear();
                 self.started_flows.clear();
                 self.flow_hashes.clear();
@@ -238,12 +260,16 @@ impl Conversation {
                 if let (Some("user"), Some(text)) = (tracker::text(reported, "event"), tracker::text(reported, "text"))
                 {
                     self.history.user(&text.into(), event.at);
+                    self.undo.said(1);
                 }
             }
             EventKind::Action { name } => {
                 self.turn.acts += 1;
                 // What a turn did is taken back while it runs; at rest nothing is kept for it.
-                if name.as_str() == "action_listen" { self.undo = Undo::default() } else { self.undo.action() }
+                match name.as_str() {
+                    "action_listen" | "action_agent_request_user_input" => self.undo = Undo::default(),
+                    _ => self.undo.action(),
+                }
             }
             EventKind::ToolExecuted { agent_id: None, .. } => self.turn.acts += 1,
             EventKind::Reminder { name, intent, entities, date_time, kill_on_user_msg } => {
@@ -278,21 +304,30 @@ impl Conversation {
                 record.started += 1;
                 record.flow_id = Some(flow_id.clone());
                 self.history.mark(agent_id, true);
+                self.undo.said(1);
             }
-            EventKind::AgentCompleted { agent_id, context_id, .. } => {
+            EventKind::AgentCompleted { flow_id, agent_id, context_id, .. } => {
                 let record = self.agents.entry(agent_id.clone()).or_default();
                 record.completed += 1;
+                record.completed_in.insert(flow_id.clone());
                 if context_id.is_some() {
                     record.context_id.clone_from(context_id);
                 }
                 self.history.mark(agent_id, false);
+                self.undo.said(1);
             }
             EventKind::AgentCancelled { agent_id, .. } => {
                 self.agents.entry(agent_id.clone()).or_default().cancelled += 1;
             }
-            EventKind::ReplyInterrupted { .. } => self.history.interrupted(),
+            EventKind::ReplyInterrupted { .. } => {
+                self.history.interrupted();
+                self.undo.said(1);
+            }
             EventKind::ModelsUsed(used) => self.models += *used,
-            EventKind::AgentExchanges { agent_id, exchanges } => self.history.exchanges(agent_id, exchanges),
+            EventKind::AgentExchanges { agent_id, exchanges } => {
+                self.history.exchanges(agent_id, exchanges);
+                self.undo.said(1);
+            }
             EventKind::FlowCompleted { .. }
             | EventKind::FlowCancelled { .. }
             | EventKind::FlowInterrupted { .. }
@@ -307,10 +342,11 @@ impl Conversation {
 
     fn user(&mut self, message: &UserMessage, at: Timestamp) {
         self.turns += 1;
-        self.turn = TurnState::default();
         self.session.turns += 1;
+        self.turn = TurnState { first: self.session.turns == 1, ..TurnState::default() };
         self.session.last_user_at = at;
         self.history.user(&message.text, at);
+        self.said.user();
         self.reminders.keep(|one| !one.kill_on_user_msg);
         let before = self.latest_message.replace(message.clone());
         self.undo = Undo { message: before.map(Box::new), said: 1, open: true, ..Undo::default() };

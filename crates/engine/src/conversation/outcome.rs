@@ -65,16 +65,34 @@ pub struct StepError {
     /// Whether what the step asks for may have happened nevertheless.
     #[serde(default)]
     pub may_have_run: bool,
+    /// Whether it is known that it failed.
+    #[serde(default)]
+    pub kind: ErrorKind,
+}
+
+/// What is known of a step that failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// It failed: whoever was asked says so, or was never reached.
+    #[default]
+    Failed,
+    /// Nobody knows what came of it: to try it again may do it twice.
+    Unknown,
 }
 
 impl StepError {
     /// An error after which it is certain that nothing happened.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into(), may_have_run: false }
+        Self { code: code.into(), message: message.into(), may_have_run: false, kind: ErrorKind::Failed }
     }
     /// An error after which it is not known whether anything happened.
     pub fn in_doubt(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into(), may_have_run: true }
+        Self { code: code.into(), message: message.into(), may_have_run: true, kind: ErrorKind::Unknown }
+    }
+    /// An error that whoever was asked reported; what had been done by then is done.
+    pub fn reported(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Failed, ..Self::in_doubt(code, message) }
     }
 }
 

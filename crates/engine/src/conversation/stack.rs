@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use super::StepError;
+use super::{FilledBy, StepError};
 use crate::ids::{ActionName, AgentName, FlowId, FrameId, ResponseName, SlotName, StepId};
 
 /// The frames of a conversation, bottom first.
@@ -31,8 +31,8 @@ pub struct Frame {
     /// What it is.
     #[serde(flatten)]
     pub kind: FrameKind,
-    /// Steps of the flow that were visited and ask for slots, themselves or through the flow they call, in the order of the
-    /// first visit: the candidates a correction may go back to.
+    /// The way from the flow's beginning to here: the steps that ask, call, act or branch. A value that changes leads back to
+    /// the first of them that has used it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trail: Vec<StepId>,
     /// What the flow could still do from here when the frame came to this place ([`crate::project::Step::reach`]); 0 = not
@@ -46,6 +46,10 @@ pub struct Frame {
     /// Why the latest step of it that failed did so, for conditions and texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Box<StepError>>,
+    /// Since another flow came in between: the slots that the steps of the trail have used, each with a hash of its value
+    /// then. What is different when this flow goes on leads back as a correction does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aside: Vec<(SlotName, u32)>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // the form that serde asks for
@@ -151,6 +155,9 @@ pub enum PatternFrame {
         reset_step_id: Option<StepId>,
         /// The new values, for texts.
         new_slot_values: Vec<Json>,
+        /// Who gave them; a frame of an older program does not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        filled_by: Option<FilledBy>,
     },
     /// A flow is being stopped.
     CancelFlow {
@@ -302,6 +309,7 @@ mod tests {
             reach: 0,
             ran: Vec::new(),
             error: None,
+            aside: Vec::new(),
         }
     }
 

@@ -69,7 +69,10 @@ pub fn read(mut fields: Map<String, Json>, by: &ActionName) -> Option<EventKind>
         "followup" => EventKind::Followup { name: given("name").map(ActionName::from) },
         // `form` is the older name.
         "active_loop" | "form" => EventKind::ActiveLoop { name: given("name") },
-        _ => serde_json::from_value(Json::Object(fields.clone())).unwrap_or(EventKind::Unknown(fields)),
+        _ => match serde_json::from_value(Json::Object(fields.clone())) {
+            Ok(EventKind::Unknown(_)) | Err(_) => EventKind::unknown(fields),
+            Ok(kind) => kind,
+        },
     })
 }
 

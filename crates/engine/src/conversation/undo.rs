@@ -15,7 +15,7 @@ pub struct Undo {
     /// Slots as they were before each change, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) slots: Vec<(SlotName, Option<SlotState>)>,
-    /// Entries that the history got.
+    /// Entries that the history got, of every kind.
     #[serde(default)]
     pub(super) said: usize,
     /// How many of the above there were before the newest action.
@@ -61,6 +61,7 @@ impl Conversation {
         }
         undo.slots.into_iter().rev().for_each(|(name, state)| self.slots.restore(name, state));
         self.history.forget(undo.said);
+        self.said.rewind();
         self.latest_message = undo.message.map(|message| *message);
         self.followup = None;
     }

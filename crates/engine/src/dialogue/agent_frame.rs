@@ -7,14 +7,17 @@
 //! | continuing | is invoked with the message | waiting, or gone |
 //! | interrupted | goes on by itself, since nothing is above it any more | resuming |
 //! | resuming | is invoked: `agent_resumed` | waiting, or gone |
-//! | restarting | is invoked: `agent_started`, exit slots emptied | waiting, or gone |
+//! | restarting | is a frame of an older program: the flow goes back to the step that calls it | none |
+//!
+//! An agent that begins anew is called by its step again, with the slots of `exit_if` emptied: the flow goes back to that step as
+//! after a correction, so that whatever looks at the agent's values comes after it.
 //!
 //! A message that comes while an agent still runs finds it waiting. `agent_started` comes once per task, not once per message.
 
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, actions, confirm, interrupt,
+    Next, actions, confirm, interrupt, patterns,
     turn::{Turn, Walk, step_of},
 };
 use crate::{
@@ -43,8 +46,7 @@ pub(super) fn call(turn: &mut Turn<'_>, flow: &Flow, step: &Step, agent: &AgentN
     if turn.floor.is_some() {
         return turn.fail("no agent is called any more: the turn's budget is spent");
     }
-    let record = turn.conversation().agents.get(agent);
-    let restarted = record.is_some_and(|record| record.completed > 0 && record.flow_id.as_ref() == Some(&flow.id));
+    let restarted = turn.conversation().agents.get(agent).is_some_and(|record| record.has_completed_in(&flow.id));
     begin(turn, &flow.id, agent, exit_if, restarted);
     let metadata = known_as(turn, agent).map(|id| (CONTEXT.to_owned(), Json::from(id))).into_iter().collect();
     Walk::Stop(invoke(turn, &flow.id, &step.id, agent, Invocation { restarted, metadata, ..Invocation::default() }))
@@ -127,11 +129,11 @@ pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
         Position::At(step) | Position::Before(step) => step.clone(),
         Position::Start | Position::End => return turn.end(),
     };
-    let Some((_, exit_if)) = step_call(turn, &flow, &step) else {
+    if step_call(turn, &flow, &step).is_none() {
         // The project changed under the agent: its task cannot be named any more.
         turn.note(format!("`{flow}` calls no agent at `{step}` any more"));
         return turn.end();
-    };
+    }
     if frame.state == AgentState::WaitingForInput {
         ask_again(turn, &frame);
         return Walk::Stop(turn.listen());
@@ -139,15 +141,13 @@ pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
     if turn.floor.is_some() {
         return Walk::Stop(turn.listen());
     }
+    if frame.state == AgentState::Restarting {
+        return from_its_step(turn, &flow, step);
+    }
     let resumed = matches!(frame.state, AgentState::Interrupted | AgentState::Resuming);
-    let restarted = frame.state == AgentState::Restarting;
-    match frame.state {
-        AgentState::Restarting => begin(turn, &flow, &frame.agent_id, exit_if, true),
-        AgentState::Interrupted | AgentState::Resuming => {
-            let (flow_id, agent_id) = (flow.clone(), frame.agent_id.clone());
-            turn.emit_here(EventKind::AgentResumed { flow_id, agent_id });
-        }
-        _ => {}
+    if resumed {
+        let (flow_id, agent_id) = (flow.clone(), frame.agent_id.clone());
+        turn.emit_here(EventKind::AgentResumed { flow_id, agent_id });
     }
     // A yes to going on is no yes to a call: what waits for one is shown again, whatever was said meanwhile.
     if resumed && (confirm::waits(&frame) || repeats(turn, &frame.agent_id)) {
@@ -155,16 +155,23 @@ pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
         say_again(turn, &frame);
         return Walk::Stop(turn.listen());
     }
-    let confirmed = (!resumed && !restarted).then(|| confirm::answer(turn, &frame)).flatten();
+    let confirmed = (!resumed).then(|| confirm::answer(turn, &frame)).flatten();
     set_state(turn, AgentState::Continuing);
-    let mut metadata = frame.metadata;
-    if restarted {
-        metadata.extend(known_as(turn, &frame.agent_id).map(|id| (CONTEXT.to_owned(), Json::from(id))));
-    }
+    let metadata = frame.metadata;
     // What was answered is answered: should this run be cut, a second yes finds nothing to run again.
     confirm::forget(turn);
-    let how = Invocation { resumed, restarted, metadata, confirmed };
+    let how = Invocation { resumed, metadata, confirmed, ..Invocation::default() };
     Walk::Stop(invoke(turn, &flow, &step, &frame.agent_id, how))
+}
+
+/// A frame of an older program says that its agent begins anew: the flow goes back to the step that called it.
+fn from_its_step(turn: &mut Turn<'_>, flow: &FlowId, step: StepId) -> Walk {
+    let walks = |frame: &Frame| frame.flow_id == *flow && matches!(frame.kind, FrameKind::Flow { .. });
+    match turn.stack.iter().rposition(walks) {
+        Some(at) => patterns::back_to(turn, at, step, "an agent of an earlier step begins anew"),
+        None => _ = turn.stack.pop(),
+    }
+    Walk::On
 }
 
 /// What lay above an agent that waits has ended without a word: the user hears what they are waited for.
@@ -186,7 +193,11 @@ fn last_text(turn: &Turn<'_>, agent: &AgentName) -> Option<String> {
 
 /// Says what an agent waits for: the calls that it wants a yes to, else its last words.
 fn say_again(turn: &mut Turn<'_>, frame: &AgentFrame) {
-    if confirm::ask(turn, &frame.agent_id, &frame.metadata) {
+    let mut metadata = frame.metadata.clone();
+    if confirm::ask(turn, &frame.agent_id, &mut metadata) {
+        if let Some(Frame { kind: FrameKind::Agent(frame), .. }) = turn.stack.last_mut() {
+            frame.metadata = metadata;
+        }
         return;
     }
     let Some(text) = last_text(turn, &frame.agent_id) else { return };
@@ -263,45 +274,27 @@ pub(super) fn go_on(turn: &mut Turn<'_>) {
     }
 }
 
-/// Where the chain on that base calls this agent.
-pub(super) fn restart_point(turn: &Turn<'_>, base: usize, agent: &AgentName) -> Option<(FlowId, StepId)> {
+/// Where the chain on that base has called this agent last: the frame's place on the stack, and the step.
+pub(super) fn restart_point(turn: &Turn<'_>, base: usize, agent: &AgentName) -> Option<(usize, StepId)> {
     let project = turn.project;
-    let frames = turn
-        .stack
-        .get(interrupt::chain(&turn.stack, base))?
-        .iter()
-        .filter(|frame| matches!(frame.kind, FrameKind::Flow { .. }));
-    frames.rev().find_map(|frame| {
+    interrupt::chain(&turn.stack, base).rev().find_map(|at| {
+        let frame = turn.stack.get(at).filter(|frame| matches!(frame.kind, FrameKind::Flow { .. }))?;
         let flow = project.flow(frame.flow_id.as_str())?;
-        let step = flow
-            .steps
-            .iter()
-            .find(|step| matches!(&step.kind, StepKind::Call(Call::Agent { agent: called, .. }) if called == agent))?;
-        Some((flow.id.clone(), step.id.clone()))
+        let calls = |id: &&StepId| {
+            let kind = flow.step(id.as_str()).map(|step| &step.kind);
+            matches!(kind, Some(StepKind::Call(Call::Agent { agent: called, .. })) if called == agent)
+        };
+        Some((at, frame.trail.iter().rev().find(calls)?.clone()))
     })
 }
 
-/// `restart agent`: a frame that begins the task anew, above all that the flow on that base has on the stack. Another agent
-/// that waits is interrupted. What the same message started above stays above.
+/// `restart agent`: the flow on that base goes back to the step that called it, as after a correction, and walks on from there
+/// when the agent is done. What the same message started above stays above.
 pub(super) fn restart(turn: &mut Turn<'_>, base: usize, agent: &AgentName) {
-    let Some((flow, step)) = restart_point(turn, base, agent) else {
-        return turn.note(format!("no flow under way calls `{agent}`, so it does not begin anew"));
+    let Some((at, step)) = restart_point(turn, base, agent) else {
+        return turn.note(format!("no flow under way has called `{agent}`, so it does not begin anew"));
     };
-    let chain = interrupt::chain(&turn.stack, base);
-    interrupt::interrupt_agents(turn, chain.clone());
-    let kind = FrameKind::Agent(AgentFrame {
-        agent_id: agent.clone(),
-        state: AgentState::Restarting,
-        is_restart: true,
-        metadata: Map::new(),
-    });
-    let mut frame = turn.frame(&flow, kind);
-    frame.at = Position::At(step);
-    if turn.push(frame)
-        && let Some(frame) = turn.stack.pop()
-    {
-        turn.stack.insert(chain.end, frame);
-    }
+    patterns::back_to(turn, at, step, "an agent of an earlier step begins anew");
 }
 
 /// The agent under way: its frame on top, or the step that called it.
@@ -317,11 +310,12 @@ fn running(turn: &Turn<'_>) -> Option<(FlowId, StepId, AgentName)> {
 }
 
 /// An agent came back from one invocation.
-pub(super) fn came_back(turn: &mut Turn<'_>, outcome: AgentOutcome) -> Next {
+pub(super) fn came_back(turn: &mut Turn<'_>, mut outcome: AgentOutcome) -> Next {
     let Some((flow, step, agent)) = running(turn) else {
         turn.note("an agent came back that nobody called");
         return Next::Listen;
     };
+    let in_doubt = outcome.events.iter().any(|event| super::failure::is_in_doubt(&event.kind));
     for mut event in outcome.events {
         // An agent's value is typed by the slot, as its tool for it is.
         if let EventKind::Slot { name, value, .. } = &mut event.kind
@@ -336,7 +330,7 @@ pub(super) fn came_back(turn: &mut Turn<'_>, outcome: AgentOutcome) -> Next {
     }
     match outcome.status {
         AgentStatus::AwaitingUser | AgentStatus::Yielded => {
-            confirm::ask(turn, &agent, &outcome.metadata);
+            confirm::ask(turn, &agent, &mut outcome.metadata);
             wait(turn, &flow, step, &agent, outcome.metadata);
             let name = ActionName::from("action_agent_request_user_input");
             turn.emit_here(EventKind::Action { name });
@@ -352,7 +346,7 @@ pub(super) fn came_back(turn: &mut Turn<'_>, outcome: AgentOutcome) -> Next {
             turn.walk()
         }
         AgentStatus::Failed { code, reason } => {
-            failed(turn, (&flow, &step, &agent), &code, &reason);
+            failed(turn, (&flow, &step, &agent), (&code, &reason), in_doubt || code == SENT_IN_DOUBT);
             turn.walk()
         }
         AgentStatus::Cancelled { reason } => {
@@ -376,8 +370,16 @@ fn wait(turn: &mut Turn<'_>, flow: &FlowId, step: StepId, agent: &AgentName, met
     turn.push(frame);
 }
 
+/// The code of an agent of which nobody knows whether it took the message.
+const SENT_IN_DOUBT: &str = "A0515";
+
 /// The flow ends with every agent in it, and the user hears of it once (agents.md 5.6).
-fn failed(turn: &mut Turn<'_>, (flow, step, agent): (&FlowId, &StepId, &AgentName), code: &str, reason: &str) {
+fn failed(
+    turn: &mut Turn<'_>,
+    (flow, step, agent): (&FlowId, &StepId, &AgentName),
+    (code, reason): (&str, &str),
+    in_doubt: bool,
+) {
     if !matches!(turn.stack.last().map(|frame| &frame.kind), Some(FrameKind::Agent(_))) {
         let (flow_id, agent_id) = (flow.clone(), agent.clone());
         turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason: Some(reason.to_owned()) });
@@ -391,7 +393,7 @@ fn failed(turn: &mut Turn<'_>, (flow, step, agent): (&FlowId, &StepId, &AgentNam
         ("error_message", Json::from(reason)),
     ];
     let info = info.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    let error = StepError::in_doubt(code, reason);
+    let error = if in_doubt { StepError::in_doubt(code, reason) } else { StepError::reported(code, reason) };
     turn.step_failed(&format!("agent `{agent}` failed ({code}): {reason}"), error, info);
 }
 

@@ -1,12 +1,15 @@
 //! Cleaning: which commands survive, and why the others do not (dialogue.md 4.6). Every drop and every replacement is a line
 //! in `why`.
 
+use serde_json::Value as Json;
+
 use super::{
     Reason, code_change, collect, commands,
     commands::{Source, Verdict},
     ending::each_step,
-    interrupt,
+    interrupt, slots,
     turn::Turn,
+    walked,
 };
 use crate::{
     conversation::{Command, FilledBy, FrameKind, PatternFrame},
@@ -112,7 +115,31 @@ pub(super) fn clean(turn: &mut Turn<'_>, scene: &Scene, commands: Vec<Command>, 
     if kept.contains(&Command::CancelFlow) {
         forget_answers(turn, scene, &mut kept);
     }
+    not_yet_shown(turn, scene, &mut kept);
     in_order(scene, kept)
+}
+
+/// A yes is a yes to what was shown: a message that changes it, or lets an agent look anew, does not answer the question as well.
+fn not_yet_shown(turn: &mut Turn<'_>, scene: &Scene, kept: &mut Vec<Command>) {
+    let Some(asked) = &scene.asked else { return };
+    let answers = |command: &Command| matches!(command, Command::SetSlot { name, .. } if name == asked);
+    if kept.len() < 2 || !kept.iter().any(answers) {
+        return;
+    }
+    let mut changed: Vec<SlotName> = Vec::new();
+    for command in kept.iter().filter(|command| !answers(command)) {
+        match command {
+            Command::SetSlot { name, value, .. } if !has_already(turn, name, value) => changed.push(name.clone()),
+            Command::CorrectSlots { corrected_slots, .. } => {
+                changed.extend(corrected_slots.iter().map(|(name, _)| name.clone()));
+            }
+            _ => {}
+        }
+    }
+    let begins_anew = kept.iter().any(|command| matches!(command, Command::RestartAgent { .. }));
+    if begins_anew && walked::asks_now_for_a_yes(turn) || walked::is_confirmed_now(turn, &changed) {
+        drop_where(turn, kept, "the message changes what the question shows, so it does not answer it", answers);
+    }
 }
 
 /// While a question takes nothing but its answer, everything else is dropped.
@@ -136,14 +163,14 @@ fn forced(turn: &mut Turn<'_>, commands: Vec<Command>, source: Source) -> Vec<Co
 /// Corrections become one command; a second of its kind is dropped, as is a second "cannot handle".
 fn merge(kept: &mut Vec<Command>, command: Command) {
     match command {
-        Command::CorrectSlots { corrected_slots: more } => {
+        Command::CorrectSlots { corrected_slots: more, extractor } => {
             let first = kept.iter_mut().find_map(|command| match command {
-                Command::CorrectSlots { corrected_slots } => Some(corrected_slots),
+                Command::CorrectSlots { corrected_slots, .. } => Some(corrected_slots),
                 _ => None,
             });
             match first {
                 Some(corrected) => corrected.extend(more),
-                None => kept.push(Command::CorrectSlots { corrected_slots: more }),
+                None => kept.push(Command::CorrectSlots { corrected_slots: more, extractor }),
             }
         }
         Command::CannotHandle { .. } if kept.iter().any(|one| matches!(one, Command::CannotHandle { .. })) => {}
@@ -219,6 +246,11 @@ fn forget_answers(turn: &mut Turn<'_>, scene: &Scene, kept: &mut Vec<Command>) {
     });
 }
 
+fn has_already(turn: &Turn<'_>, name: &SlotName, value: &Json) -> bool {
+    let value = turn.project.slot(name.as_str()).map(|slot| slots::coerced(&slot.kind, value.clone()));
+    value.is_some_and(|value| slots::same(&value, turn.slot(name.as_str())))
+}
+
 fn drop_where(turn: &mut Turn<'_>, kept: &mut Vec<Command>, rule: &str, goes: impl Fn(&Command) -> bool) {
     let all = std::mem::take(kept);
     for command in all {
@@ -259,5 +291,5 @@ pub(super) fn may_fill(turn: &Turn<'_>, scene: &Scene, slot: &SlotName, by: Fill
         _ => None,
     });
     let active: Vec<&str> = scene.active_names().into_iter().chain(starts).collect();
-    turn.project.slot(slot.as_str()).is_some_and(|slot| super::slots::may_fill(slot, by, &active))
+    turn.project.slot(slot.as_str()).is_some_and(|slot| slots::may_fill(slot, by, &active))
 }

@@ -53,7 +53,8 @@ fn silence(turn: &mut Turn<'_>, collect: &Collect) {
     }
 }
 
-fn can_ask(turn: &Turn<'_>, collect: &Collect) -> bool {
+/// Whether there is anything to ask with.
+pub(super) fn can_ask(turn: &Turn<'_>, collect: &Collect) -> bool {
     turn.project.response(collect.utter.as_str()).is_some()
         || turn.project.lists_action(collect.action.as_str())
         || turn.project.slot(collect.slot.as_str()).is_some_and(|slot| !slot.initial.is_null())

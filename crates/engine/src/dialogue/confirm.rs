@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{reply, shortcuts, turn::Turn};
+use super::{Reason, reply, shortcuts, turn::Turn};
 use crate::{
     conversation::{AgentFrame, BotKind, EventKind, Frame, FrameKind, HELD, HeldCall},
     ids::AgentName,
@@ -49,16 +49,24 @@ const POLITE: &[&str] = &[
 ];
 /// Those of them that belong to a no.
 const NEGATIVE: &[&str] = &["don't", "not", "stop", "cancel"];
+/// Words for yes that are also verbs: "correct it" asks for a change. They count at the end of a message only.
+const ALSO_VERBS: &[&str] = &["correct", "right"];
+/// What may follow even those.
+const THANKS: &[&str] = &["thanks", "thank", "you"];
 
-/// Whether calls of this agent wait for a yes.
+/// The key of an agent's metadata that says that its calls could not be shown: no yes counts for them.
+const UNSHOWN: &str = "held_calls_unshown";
+
+/// Whether calls of this agent wait for a yes: the user has seen them.
 pub(super) fn waits(frame: &AgentFrame) -> bool {
-    !HeldCall::of(&frame.metadata).is_empty()
+    !frame.metadata.contains_key(UNSHOWN) && !HeldCall::of(&frame.metadata).is_empty()
 }
 
 /// Takes the calls that wait out of the frame on top.
 pub(super) fn forget(turn: &mut Turn<'_>) {
     if let Some(Frame { kind: FrameKind::Agent(frame), .. }) = turn.stack.last_mut() {
         frame.metadata.shift_remove(HELD);
+        frame.metadata.shift_remove(UNSHOWN);
     }
 }
 
@@ -84,10 +92,16 @@ fn consent(language: &str, text: &str) -> Option<bool> {
         return Some(answer);
     }
     let lower = plain.to_lowercase().replace('\u{2019}', "'");
-    let mut words =
-        lower.split(|c: char| c.is_whitespace() || matches!(c, ',' | '.' | '!' | ';' | '-')).filter(|w| !w.is_empty());
-    let answer = shortcuts::yes_or_no(language, words.next()?)?;
-    let rest: Vec<&str> = words.collect();
+    let words: Vec<&str> = lower
+        .split(|c: char| c.is_whitespace() || matches!(c, ',' | '.' | '!' | ';' | '-'))
+        .filter(|word| !word.is_empty())
+        .collect();
+    let (first, rest) = words.split_first()?;
+    let answer = shortcuts::yes_or_no(language, first)?;
+    let end = words.iter().rposition(|word| !THANKS.contains(word)).unwrap_or_default();
+    if answer && words.iter().take(end).any(|word| ALSO_VERBS.contains(word)) {
+        return None;
+    }
     let fits = rest.iter().all(|word| {
         let own = shortcuts::yes_or_no(language, word) == Some(answer);
         own || (POLITE.contains(word) && (!answer || !NEGATIVE.contains(word)))
@@ -95,8 +109,10 @@ fn consent(language: &str, text: &str) -> Option<bool> {
     fits.then_some(answer)
 }
 
-/// Asks for a yes to the calls in this metadata; whether there are any.
-pub(super) fn ask(turn: &mut Turn<'_>, agent: &AgentName, metadata: &Map<String, Json>) -> bool {
+/// Asks for a yes to the calls in this metadata; whether there are any. Where they cannot be shown, the metadata says so from now on
+/// and the user hears that something is wrong: what was not shown is not done.
+pub(super) fn ask(turn: &mut Turn<'_>, agent: &AgentName, metadata: &mut Map<String, Json>) -> bool {
+    metadata.shift_remove(UNSHOWN);
     let held = HeldCall::of(metadata);
     if held.is_empty() {
         return false;
@@ -114,10 +130,14 @@ pub(super) fn ask(turn: &mut Turn<'_>, agent: &AgentName, metadata: &Map<String,
     let mut notes = Vec::new();
     let name = own.as_deref().unwrap_or(QUESTION);
     let lot = turn.lot();
-    let message = reply::compose(&turn.view(), name, &arguments, lot, &mut notes);
+    let message = reply::compose_itself(&turn.view(), name, &arguments, lot, &mut notes);
     notes.into_iter().for_each(|note| turn.note(note));
-    let Some(mut message) = message.filter(|message| !message.reply.is_empty()) else {
-        turn.note(format!("`{name}` says nothing, so nobody is asked"));
+    let Some(mut message) = message.filter(|message| message.reply.text.is_some()) else {
+        let because = format!("`{name}` says nothing here, so nobody is asked and nothing is done");
+        let flow = turn.stack.last().map(|top| top.flow_id.to_string()).unwrap_or_default();
+        turn.because(Reason::Failed { flow, because });
+        metadata.insert(UNSHOWN.to_owned(), json!(true));
+        turn.say(reply::INTERNAL_ERROR, &Map::new());
         return true;
     };
     // What is shown is what will be done: nobody words it anew.
@@ -165,7 +185,18 @@ mod tests {
 
     #[test]
     fn a_yes_says_nothing_else() {
-        for yes in ["yes", "Yes!", "yes please", "ok, do it", "Yes, go ahead.", "sure, that's right", "yes yes"] {
+        for yes in [
+            "yes",
+            "Yes!",
+            "yes please",
+            "ok, do it",
+            "Yes, go ahead.",
+            "sure, that's right",
+            "yes yes",
+            "correct",
+            "Right, thank you",
+            "yes, correct",
+        ] {
             assert_eq!(consent("en", yes), Some(true), "{yes}");
         }
         for no in ["no", "No, thanks", "no, stop", "no don't", "nope, cancel it"] {
@@ -181,6 +212,11 @@ mod tests {
             "",
             "what?",
             "yes no",
+            "correct it",
+            "correct it, please",
+            "Correct this.",
+            "yes, correct it please",
+            "ok, right that",
         ] {
             assert_eq!(consent("en", other), None, "{other}");
         }

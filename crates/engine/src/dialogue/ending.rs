@@ -3,15 +3,15 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, Reason, agent_frame, interrupt, patterns,
-    reply::INTERNAL_ERROR,
+    Next, Reason, agent_frame, failure, interrupt, patterns,
+    reply::{INTERNAL_ERROR, OUTCOME_UNKNOWN},
     rerun, search,
     turn::{Turn, Walk, step_or_end},
 };
 use crate::{
     conversation::{AgentState, EventKind, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
     ids::SlotName,
-    project::{Call, Flow, Project, StepKind},
+    project::{Call, Flow, Project, Step, StepKind},
 };
 
 impl Turn<'_> {
@@ -58,7 +58,16 @@ impl Turn<'_> {
     }
 
     /// The same, with facts for the pattern.
-    pub(super) fn fail_with(&mut self, because: &str, mut info: Map<String, Json>) {
+    pub(super) fn fail_with(&mut self, because: &str, info: Map<String, Json>) {
+        self.fail_as((patterns::INTERNAL_ERROR, INTERNAL_ERROR), because, info);
+    }
+
+    /// The same, and says that it may have happened.
+    pub(super) fn fail_in_doubt(&mut self, because: &str, info: Map<String, Json>) {
+        self.fail_as((patterns::OUTCOME_UNKNOWN, OUTCOME_UNKNOWN), because, info);
+    }
+
+    fn fail_as(&mut self, (pattern, words): (&str, &str), because: &str, mut info: Map<String, Json>) {
         let flow = self.stack.iter().rev().find(|frame| matches!(frame.kind, FrameKind::Flow { .. }));
         let flow = flow.map(|frame| frame.flow_id.to_string()).unwrap_or_default();
         self.because(Reason::Failed { flow: flow.clone(), because: because.to_owned() });
@@ -68,8 +77,8 @@ impl Turn<'_> {
         let untold = interrupt::take_untold(self);
         interrupt::remove_chain(self, because);
         let error_type = "rasa_internal_error_default".to_owned();
-        if !self.push_pattern(patterns::INTERNAL_ERROR, PatternFrame::InternalError { error_type, info }) {
-            self.say(INTERNAL_ERROR, &Map::new());
+        if !self.push_pattern(pattern, PatternFrame::InternalError { error_type, info }) {
+            self.say(words, &Map::new());
         }
         self.stack.extend(untold);
     }
@@ -95,12 +104,17 @@ impl Turn<'_> {
 /// A turn that another version had begun (decisions.md 13.5): what its effects came to is kept, and the user is told that
 /// things changed.
 pub(super) fn upgraded(turn: &mut Turn<'_>, outcomes: Vec<EventKind>) -> Next {
+    let in_doubt = outcomes.iter().any(failure::is_in_doubt);
     for outcome in outcomes {
         turn.emit(outcome);
     }
     turn.note("the turn was begun by another version of the program or the project");
     agent_frame::give_up(turn, "another version took the turn over");
     turn.push_pattern(patterns::CODE_CHANGE, PatternFrame::Plain);
+    if in_doubt {
+        let error_type = "rasa_internal_error_default".to_owned();
+        turn.push_pattern(patterns::OUTCOME_UNKNOWN, PatternFrame::InternalError { error_type, info: Map::new() });
+    }
     turn.walk()
 }
 
@@ -169,23 +183,33 @@ fn reset_slot(turn: &mut Turn<'_>, frame: &Frame, name: SlotName) {
     }
 }
 
-/// Visits the steps of a flow and of the flows it calls, each flow once.
+/// Visits what the steps of a flow and of the flows it calls do, each flow once.
 pub(super) fn each_step<'p>(
     project: &'p Project,
     flow: &'p Flow,
     seen: &mut Vec<&'p str>,
     visit: &mut dyn FnMut(&'p StepKind),
 ) {
+    each_whole_step(project, flow, seen, &mut |step| visit(&step.kind));
+}
+
+/// The same for the steps themselves.
+pub(super) fn each_whole_step<'p>(
+    project: &'p Project,
+    flow: &'p Flow,
+    seen: &mut Vec<&'p str>,
+    visit: &mut dyn FnMut(&'p Step),
+) {
     if seen.contains(&flow.id.as_str()) {
         return;
     }
     seen.push(flow.id.as_str());
     for step in &flow.steps {
-        visit(&step.kind);
+        visit(step);
         if let StepKind::Call(Call::Flow(child)) = &step.kind
             && let Some(child) = project.flow(child.as_str())
         {
-            each_step(project, child, seen, visit);
+            each_whole_step(project, child, seen, visit);
         }
     }
 }

@@ -4,19 +4,32 @@ use serde_json::{Map, Value as Json};
 
 use super::{Reason, interrupt, rejections, turn::Turn};
 use crate::{
-    conversation::{FrameKind, Position, StepError},
+    conversation::{ErrorKind, EventKind, FrameKind, Position, StepError},
     project::{Flow, Step, Target},
 };
 
+/// Whether an event tells of something of which nobody knows whether it was carried out.
+pub(super) fn is_in_doubt(kind: &EventKind) -> bool {
+    match kind {
+        EventKind::ToolExecuted { status, .. } => status == "unknown",
+        EventKind::ActionFailed { error, .. } => error.kind == ErrorKind::Unknown,
+        _ => false,
+    }
+}
+
 impl<'a> Turn<'a> {
-    /// The step on top failed: the nearest `on_error` of the chain decides, else the flow ends with `info` for the pattern.
+    /// The step on top failed: the nearest `on_error` of the chain decides, else the flow ends with `info` for the pattern. What
+    /// may have happened is told by a pattern of its own: who hears of a failure tries again.
     pub(super) fn step_failed(&mut self, because: &str, error: StepError, mut info: Map<String, Json>) {
         if self.caught(&error) {
             return;
         }
         info.entry("error_code").or_insert_with(|| error.code.into());
         info.entry("may_have_run").or_insert_with(|| error.may_have_run.into());
-        self.fail_with(because, info);
+        match error.kind {
+            ErrorKind::Failed => self.fail_with(because, info),
+            ErrorKind::Unknown => self.fail_in_doubt(because, info),
+        }
     }
 
     /// Whether a step of the chain on top says what follows an error; then it does: what stands above that step is taken

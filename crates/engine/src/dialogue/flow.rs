@@ -5,6 +5,7 @@ use serde_json::Value as Json;
 use super::{
     Next, Reason, actions, agent_frame, collect, interrupt, rerun, search, slots, tool_call,
     turn::{Turn, Walk, step_of},
+    walked,
 };
 use crate::{
     conversation::{EventKind, FilledBy, FlowFrameType, FrameKind, PatternFrame, Position},
@@ -62,6 +63,10 @@ impl Turn<'_> {
         if top.at == Position::End {
             return self.end();
         }
+        if walked::comes_back(self) {
+            return Walk::On;
+        }
+        let Some(top) = self.stack.last() else { return Walk::On };
         if matches!(top.kind, FrameKind::Agent(_)) {
             return agent_frame::on_top(self);
         }
@@ -76,6 +81,9 @@ impl Turn<'_> {
                     if matches!(top.kind, FrameKind::Flow { .. }) {
                         top.reach = step.reach;
                     }
+                }
+                if walked::matters(step) {
+                    self.remember_step();
                 }
                 if begins {
                     self.flow_started(flow);
@@ -165,7 +173,6 @@ impl Turn<'_> {
     }
 
     fn call(&mut self, child: &FlowId) -> Walk {
-        self.remember_step();
         let mut frame = self.frame(child, FrameKind::Flow { frame_type: FlowFrameType::Call });
         rerun::hand_down(self.stack.last_mut(), &mut frame);
         if self.push(frame) { Walk::On } else { self.fail("the flows call one another too deeply") }
@@ -198,13 +205,17 @@ impl Turn<'_> {
         if self.stack.len() > limits::STACK_FRAMES { self.fail("too many flows are under way") } else { Walk::On }
     }
 
-    /// Remembers the step on top as one that asks, for corrections.
+    /// Remembers the step on top as the last of the way here. Where the flow has come round by its own way, the trail ends there.
     pub(super) fn remember_step(&mut self) {
-        let Some(top) = self.stack.last_mut() else { return };
-        if let Position::At(step) = &top.at
-            && !top.trail.contains(step)
-        {
-            top.trail.push(step.clone());
+        let Some(top) = self.stack.last_mut().filter(|top| matches!(top.kind, FrameKind::Flow { .. })) else { return };
+        let Position::At(step) = &top.at else { return };
+        match top.trail.iter().position(|one| one == step) {
+            Some(at) if at + 1 < top.trail.len() => {
+                top.trail.truncate(at + 1);
+                rerun::came_round(top);
+            }
+            Some(_) => {}
+            None => top.trail.push(step.clone()),
         }
     }
 

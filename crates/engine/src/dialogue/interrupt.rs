@@ -8,10 +8,12 @@ use std::ops::Range;
 use super::{
     patterns, rejections,
     turn::{Turn, step_or_end},
+    walked,
 };
 use crate::{
     conversation::{AgentState, EventKind, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
     ids::FlowId,
+    limits,
 };
 
 /// Whether a frame is the base of a chain.
@@ -57,6 +59,12 @@ fn start_below(turn: &mut Turn<'_>, flow: &FlowId, interrupts: bool) {
         } else {
             turn.note(format!("`{flow}` is on top already"));
         }
+        return;
+    }
+    if turn.stack.len() >= limits::STACK_FRAMES {
+        turn.note(format!("the stack holds {} frames already, so `{flow}` does not begin", turn.stack.len()));
+        let reason = "cannot_handle_not_supported".to_owned();
+        turn.push_pattern(patterns::CANNOT_HANDLE, PatternFrame::CannotHandle { reason });
         return;
     }
     if interrupts {
@@ -107,6 +115,7 @@ pub(super) fn step_aside(turn: &mut Turn<'_>) {
     if !matches!(frame.at, Position::Start | Position::End) {
         let (flow_id, step_id) = (frame.flow_id.clone(), step_or_end(frame));
         turn.emit(EventKind::FlowInterrupted { flow_id, step_id });
+        walked::set_aside(turn, base);
     }
     let range = chain(&turn.stack, base);
     interrupt_agents(turn, range);

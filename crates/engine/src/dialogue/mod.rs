@@ -36,6 +36,7 @@ mod slots;
 mod structured;
 mod tool_call;
 mod turn;
+mod walked;
 mod why;
 
 use serde::{Deserialize, Serialize};

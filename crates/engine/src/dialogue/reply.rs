@@ -17,6 +17,8 @@ use crate::{
 
 /// What is said when a response has no variation for the moment, or something failed.
 pub(super) const INTERNAL_ERROR: &str = "utter_internal_error_rasa";
+/// Said where the pattern for what nobody knows cannot run.
+pub(super) const OUTCOME_UNKNOWN: &str = "utter_outcome_unknown";
 
 impl Turn<'_> {
     /// Says a response: the action, then the message. A name that is no response is noted and nothing is said.
@@ -52,6 +54,29 @@ pub(super) fn compose(
         notes.push(format!("no variation of `{name}` may be used now"));
         view.project.response(INTERNAL_ERROR).and_then(|error| error.variations.first())
     })?;
+    Some(message(view, response, chosen, arguments, notes))
+}
+
+/// The same for a response that nothing may stand in for; `None` also when no variation of it may be used now.
+pub(super) fn compose_itself(
+    view: &View<'_>,
+    name: &str,
+    arguments: &Map<String, Json>,
+    lot: u64,
+    notes: &mut Vec<String>,
+) -> Option<BotMessage> {
+    let response = view.project.response(name)?;
+    let chosen = choose(view, response, lot, notes)?;
+    Some(message(view, response, chosen, arguments, notes))
+}
+
+fn message(
+    view: &View<'_>,
+    response: &ResponseDef,
+    chosen: &Variation,
+    arguments: &Map<String, Json>,
+    notes: &mut Vec<String>,
+) -> BotMessage {
     let wording = wording(view, response, chosen, arguments);
     let text = Texts { view, arguments };
     let reply = Reply {
@@ -65,8 +90,8 @@ pub(super) fn compose(
         quick_replies: chosen.quick_replies.iter().map(|value| text.json(value, notes)).collect(),
     };
     let wording = wording.filter(|_| reply.text.as_deref().is_some_and(|text| !text.trim().is_empty()));
-    let utter_action = Some(Arc::from(name));
-    Some(BotMessage { reply, utter_action, kind: BotKind::Response, wording, ..BotMessage::default() })
+    let utter_action = Some(Arc::from(response.name.as_str()));
+    BotMessage { reply, utter_action, kind: BotKind::Response, wording, ..BotMessage::default() }
 }
 
 /// What must be known to word the response anew, where the project wants that.

@@ -1,6 +1,6 @@
 //! Actions and tool calls that need not run again after a correction.
 //!
-//! A correction goes back to an earlier question and walks from there. What ran on the way has been done: it is passed over,
+//! A correction goes back to an earlier step and walks from there. What ran on the way has been done: it is passed over,
 //! and what it set stands, unless something it may read has changed. What an action may read:
 //!
 //! * a tool call: the slots of its `mapping.input`;
@@ -55,6 +55,13 @@ pub(super) fn remember(turn: &mut Turn<'_>) {
     top.ran.push(RanStep { flow, step, inputs, after, passed: false });
 }
 
+/// A flow has come by its own way to a step of its trail again, and only so many steps of it are left: what ran behind them runs
+/// again.
+pub(super) fn came_round(frame: &mut Frame) {
+    let left = u32::try_from(frame.trail.len()).unwrap_or(u32::MAX);
+    frame.ran.retain(|ran| ran.after <= left);
+}
+
 /// A flow went back to the step of its trail at `visited`; `above` was taken down. What ran since is passed once.
 pub(super) fn went_back(frame: &mut Frame, visited: usize, above: &[Frame]) {
     let after = u32::try_from(frame.trail.len()).unwrap_or(u32::MAX);
@@ -104,7 +111,7 @@ fn here(turn: &Turn<'_>) -> Option<(FlowId, StepId)> {
 fn inputs(turn: &Turn<'_>, flow: &FlowId, step: &StepId) -> u32 {
     let project = turn.project;
     let kind = project.flow(flow.as_str()).and_then(|flow| flow.step(step.as_str())).map(|step| &step.kind);
-    let mut hash = 0x811c_9dc5;
+    let mut hash = SEED;
     let mut add = |slot: &SlotName| hash = folded(hash, turn.slot(slot.as_str()));
     match kind {
         Some(StepKind::Call(Call::Tool { input, .. })) => input.iter().for_each(|(_, slot)| add(slot)),
@@ -133,7 +140,15 @@ fn of_chain(turn: &Turn<'_>, add: &mut dyn FnMut(&SlotName)) {
     });
 }
 
-/// One round of the 32-bit FNV-1a hash over a value and a mark.
+/// A hash of one value.
+pub(super) fn hash(value: &Json) -> u32 {
+    folded(SEED, value)
+}
+
+/// Where the 32-bit FNV-1a hash begins.
+const SEED: u32 = 0x811c_9dc5;
+
+/// One round of it over a value and a mark.
 fn folded(hash: u32, value: &Json) -> u32 {
     let text = value.to_string();
     text.bytes().chain([0xff]).fold(hash, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))

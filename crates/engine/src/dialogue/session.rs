@@ -79,7 +79,7 @@ pub(super) fn early_action(turn: &Turn<'_>) -> Option<ActionName> {
     let mut names: Vec<&str> = Vec::new();
     let by_message = turn.conversation().latest_message.as_ref().map(|message| structured::intent_name(&message.text));
     // The pattern of `/session_start` runs it itself.
-    if turn.conversation().session.turns == 1 && by_message != Some(Some("session_start")) {
+    if turn.conversation().turn.first && by_message != Some(Some("session_start")) {
         names.push(SESSION_START);
     }
     for name in every_turn {

@@ -1,19 +1,17 @@
 //! Texts that need no model: the title of an offered button, yes and no, a number, a declared value. Only while the slot that
 //! they answer is being asked for, and only whole messages.
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 
 use super::{
     Reason, collect,
     commands::Source,
-    confirm,
-    reply::Texts,
-    slots,
+    confirm, slots,
     structured::{self, Parsed},
     turn::Turn,
 };
 use crate::{
-    conversation::{Command, FilledBy, FrameKind, PatternFrame},
+    conversation::{Command, FilledBy},
     ids::SlotName,
     project::{SlotDef, SlotType},
 };
@@ -94,25 +92,15 @@ pub(super) fn yes_or_no(language: &str, text: &str) -> Option<bool> {
     })
 }
 
-/// The payload of the offered button with exactly that title. A payload in free words is left to the model.
+/// The payload of the button with exactly that title, under what was said last. A payload in free words is left to the model.
 fn titled(turn: &mut Turn<'_>, asked: &SlotName, text: &str) -> Option<Vec<Command>> {
-    let question = match &turn.stack.last()?.kind {
-        FrameKind::Pattern { context: PatternFrame::CollectInformation { utter, .. } } => utter,
-        FrameKind::Pattern { context: PatternFrame::ValidateSlot { refill_utter, .. } } => refill_utter,
-        _ => return None,
-    };
-    let response = turn.project.response(question.as_str())?;
-    let (view, wanted) = (turn.view(), text.trim());
-    let texts = Texts { view: &view, arguments: &Map::new() };
-    let mut notes = Vec::new();
-    let payload =
-        response.variations.iter().flat_map(|variation| &variation.buttons).find_map(|(title, payload, _)| {
-            let is_it = texts.text(title, &mut notes).trim().eq_ignore_ascii_case(wanted);
-            is_it.then(|| texts.text(payload, &mut notes))
-        })?;
+    let wanted = text.trim().to_lowercase();
+    let shown = turn.conversation().said.before().iter().rev().find(|reply| !reply.buttons.is_empty())?;
+    let pressed = shown.buttons.iter().find(|button| button.title.trim().to_lowercase() == wanted)?;
+    let payload = pressed.payload.clone();
     match structured::parse(turn, &payload) {
         Parsed::Commands(commands, _) => {
-            let value = Json::from(payload);
+            let value = Json::from(&*payload);
             turn.because(Reason::Shortcut { slot: asked.clone(), value, rule: "title".to_owned() });
             Some(commands)
         }

@@ -111,9 +111,10 @@ pub(super) fn called(turn: &mut Turn<'_>, result: ToolResult) -> Next {
             ("tool_name".to_owned(), Json::from(tool.as_str())),
         ]);
         let (code, message) = coded(&reason);
-        let in_doubt = status == "unknown";
-        let code = if in_doubt { "unknown" } else { code };
-        let error = StepError { code: code.to_owned(), message: message.to_owned(), may_have_run: in_doubt };
+        let error = match status {
+            "unknown" => StepError::in_doubt("unknown", message),
+            _ => StepError::new(code, message),
+        };
         turn.step_failed(&format!("tool `{tool}` of `{server}`: {reason}"), error, info);
     }
     turn.walk()

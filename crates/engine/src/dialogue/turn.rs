@@ -176,12 +176,15 @@ impl<'a> Turn<'a> {
             reach: 0,
             ran: Vec::new(),
             error: None,
+            aside: Vec::new(),
         }
     }
 
-    /// Puts a frame on top; false when the stack is full.
+    /// Puts a frame on top; false when the stack is full. A flow leaves room for what is asked and said about it.
     pub(super) fn push(&mut self, frame: Frame) -> bool {
-        let fits = self.stack.len() < limits::STACK_FRAMES;
+        let is_flow = matches!(frame.kind, FrameKind::Flow { .. });
+        let room = if is_flow { 0 } else { limits::STACK_HEADROOM };
+        let fits = self.stack.len() < limits::STACK_FRAMES + room;
         if fits {
             self.stack.push(frame);
         } else {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value as Json};
 
-use super::{Actions, Responses, SlotDefs};
+use super::{Actions, Responses, SlotDefs, load::placeholders};
 use crate::{
     condition::Condition,
     finding::Place,
@@ -251,4 +251,39 @@ pub enum ResponseText {
     Braces(Arc<str>),
     /// With Jinja.
     Jinja(Template),
+}
+
+impl ResponseDef {
+    /// Whether some variation shows the slot, or is chosen by it. A name in a Jinja text counts wherever it stands.
+    pub fn shows(&self, slot: &str) -> bool {
+        self.variations.iter().any(|variation| variation.shows(slot))
+    }
+}
+
+impl Variation {
+    fn shows(&self, slot: &str) -> bool {
+        let texts = self.text.iter().chain(self.translations.iter().map(|(_, text)| text)).chain(&self.image);
+        let buttons = self.buttons.iter().flat_map(|(title, payload, _)| [title, payload]);
+        let json = self.attachment.iter().chain(&self.custom).chain(&self.elements).chain(&self.quick_replies);
+        texts.chain(buttons).any(|text| text.shows(slot))
+            || json.into_iter().any(|value| holds(&value.to_string(), slot))
+            || self.condition.as_ref().is_some_and(|condition| condition.slots().any(|name| name == slot))
+            || self.slot_conditions.iter().any(|(name, _)| *name == *slot)
+    }
+}
+
+impl ResponseText {
+    fn shows(&self, slot: &str) -> bool {
+        match self {
+            Self::Braces(text) => holds(text, slot),
+            Self::Jinja(template) => {
+                let is_name = |c: char| c.is_alphanumeric() || c == '_';
+                template.source().text().split(|c: char| !is_name(c)).any(|word| word == slot)
+            }
+        }
+    }
+}
+
+fn holds(text: &str, slot: &str) -> bool {
+    placeholders(text).iter().any(|(_, name)| *name == slot)
 }

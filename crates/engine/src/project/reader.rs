@@ -153,12 +153,17 @@ impl<'a> Reader<'a> {
     }
 
     fn typed(&mut self, node: &Node, key: &Key) -> bool {
+        if node.unset {
+            // The variable that is missing was reported; what it will hold is not known.
+            return false;
+        }
         let right = match key.takes {
             Takes::Text => node.text().is_some(),
             Takes::Bool => node.bool().is_some(),
             Takes::Condition => node.text().is_some(),
             Takes::Number => node.number().is_some(),
             Takes::Whole => node.number().is_some_and(|n| n.is_u64()),
+            Takes::Positive => node.number().and_then(|n| n.as_u64()).is_some_and(|n| n > 0),
             Takes::Seconds => {
                 node.number().and_then(|n| n.as_f64()).is_some_and(|n| n.is_finite() && n > 0.0 && n < 1e9)
             }
@@ -395,7 +400,9 @@ impl<'n> Fields<'n> {
     /// All pairs of the right type as JSON; numbers and booleans that came out of the environment become what the key takes.
     pub(crate) fn json_all(&self, shape: &Shape) -> Map<String, Json> {
         let value = |entry: &Entry| match shape.key(&entry.key).map(|key| key.takes) {
-            Some(Takes::Number | Takes::Whole | Takes::Seconds) => entry.node.number().map_or(Json::Null, Json::Number),
+            Some(Takes::Number | Takes::Whole | Takes::Positive | Takes::Seconds) => {
+                entry.node.number().map_or(Json::Null, Json::Number)
+            }
             Some(Takes::Bool) => entry.node.bool().map_or(Json::Null, Json::Bool),
             Some(Takes::Text) => entry.node.text().map_or(Json::Null, Json::from),
             _ => entry.node.json(),

@@ -5,12 +5,14 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::{SourceFile, Sources};
-use crate::finding::{Finding, Severity};
+use crate::finding::{Finding, Place, Severity};
 
 /// Columns of a source line that are shown; longer lines are cut around the caret.
 const SHOWN: usize = 160;
-/// The code of a secret in a file: its line is shown up to the secret only.
+/// The code of a secret in a file: its line is shown up to the secret only, whatever the finding is about.
 const SECRET: &str = "F0601";
+/// What the name of a key holds whose value may be a secret, also where it is a slip of the pen that no loader knows.
+const SECRET_KEYS: [&str; 5] = ["apikey", "secret", "password", "authorization", "token"];
 
 /// One finding with its line:
 ///
@@ -21,6 +23,15 @@ const SECRET: &str = "F0601";
 ///      = help: Did you mean `done`?
 /// ```
 pub fn text(finding: &Finding, sources: &Sources) -> String {
+    one(finding, &secrets(std::slice::from_ref(finding)), sources)
+}
+
+/// Where secrets stand, by these findings.
+fn secrets(findings: &[Finding]) -> Vec<&Place> {
+    findings.iter().filter(|finding| finding.code == SECRET).map(|finding| &finding.place).collect()
+}
+
+fn one(finding: &Finding, secrets: &[&Place], sources: &Sources) -> String {
     let place = &finding.place;
     let mut out = place.file.to_string();
     if place.line > 0 {
@@ -29,11 +40,14 @@ pub fn text(finding: &Finding, sources: &Sources) -> String {
     let _ = writeln!(out, ": {}[{}]: {}", finding.severity, finding.code, plain(&finding.message));
     let line = sources.file(&place.file).and_then(|text| text.lines().nth(place.line.checked_sub(1)? as usize));
     if let Some(line) = line {
-        let (mut line, column) = cut(line, place.column as usize);
-        if finding.code == SECRET {
-            // What stands there must not reach a log.
-            line = line.chars().take(column).chain("…".chars()).collect();
-        }
+        // What stands there must not reach a log.
+        let secret =
+            secrets.iter().filter(|at| at.file == place.file && at.line == place.line).map(|at| at.column).min();
+        let named = sources.has_secrets(&place.file).then(|| secret_of(line)).flatten();
+        let before = secret.map(|column| column.saturating_sub(1) as usize).into_iter().chain(named).min();
+        let public = before.map(|chars| line.chars().take(chars).chain("…".chars()).collect::<String>());
+        let column = before.map_or(place.column as usize, |chars| chars.saturating_add(1).min(place.column as usize));
+        let (line, column) = cut(public.as_deref().unwrap_or(line), column);
         let width = (place.width as usize).clamp(1, line.chars().count().saturating_sub(column).max(1));
         let number = place.line.to_string();
         let gutter = number.len().max(4);
@@ -49,8 +63,9 @@ pub fn text(finding: &Finding, sources: &Sources) -> String {
 /// All findings, a blank line between them, and the sum at the end.
 pub fn all(findings: &[Finding], sources: &Sources) -> String {
     let mut out = String::new();
+    let secrets = secrets(findings);
     for finding in findings {
-        out.push_str(&text(finding, sources));
+        out.push_str(&one(finding, &secrets, sources));
         out.push('\n');
     }
     let Summary { errors, warnings } = summary(findings);
@@ -111,6 +126,27 @@ impl Sources {
             .map(|file| &*file.text)
             .or_else(|| self.texts.get(path).map(|t| &**t))
     }
+
+    /// Whether it is a file in which keys and tokens are named.
+    fn has_secrets(&self, path: &str) -> bool {
+        let single = [&self.config, &self.endpoints, &self.credentials];
+        single.into_iter().flatten().chain(&self.agents).any(|file| &*file.path == path)
+    }
+}
+
+/// How many characters stand before the first value of the line that looks like a secret and is not from the environment.
+fn secret_of(line: &str) -> Option<usize> {
+    let query = line.find("://").and_then(|at| Some(at + line.get(at..)?.find('?')? + 1));
+    let query = query.and_then(|at| line.split_at_checked(at)).filter(|(_, after)| !after.contains("${"));
+    let value = line.match_indices(':').find_map(|(colon, _)| {
+        let (before, after) = (line.get(..colon)?, line.get(colon + 1..)?);
+        let key = before.rsplit(['{', ',', ' ']).next()?.to_lowercase().replace(['_', '-', '"', '\''], "");
+        let value = after.split(',').next().unwrap_or_default().trim();
+        let is_secret =
+            SECRET_KEYS.iter().any(|name| key.ends_with(name)) && !value.is_empty() && !value.contains("${");
+        is_secret.then(|| before.chars().count() + 1 + usize::from(after.starts_with(' ')))
+    });
+    query.map(|(before, _)| before.chars().count()).into_iter().chain(value).min()
 }
 
 /// The line made safe for a terminal, and how many columns stand before the caret. Control characters and tabs become blanks.
@@ -130,7 +166,6 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::finding::Place;
 
     fn finding(line: u32, column: u32, width: u32) -> Finding {
         Finding {
@@ -168,6 +203,30 @@ mod tests {
     fn a_secret_is_not_shown() {
         let secret = Finding { code: SECRET, ..finding(1, 8, 6) };
         assert_eq!(text(&secret, &sources("key: { sk-123 }")).lines().nth(1), Some("   1 | key: { …"));
+    }
+
+    #[test]
+    fn no_other_finding_shows_a_secret_of_its_line() {
+        let line = "  - {provider: openai, model: m, api_key: sk-live-123456, temperatur: 1}\n";
+        let secret = Finding { code: SECRET, ..finding(1, 45, 1) };
+        let shown = all(&[finding(1, 61, 10), secret, finding(1, 6, 8)], &sources(line));
+        assert!(!shown.contains("sk-live") && shown.matches("api_key: …").count() == 3, "{shown}");
+        // Keys that no loader knows make no finding of that kind.
+        for key in ["apikey", "openai-api-key", "\"Authorization\"", "password", "auth_token"] {
+            let file = SourceFile { path: "data/pay.yml".into(), text: format!("a: {{{key}: sk-1, b: 2}}").into() };
+            let shown = text(&finding(1, 5, 3), &Sources { endpoints: Some(file), ..Sources::default() });
+            assert!(!shown.contains("sk-1") && shown.contains(&format!("{key}: …")), "{shown}");
+        }
+        let file = SourceFile { path: "data/pay.yml".into(), text: "url: http://h/mcp?k=sk-1".into() };
+        let shown = text(&finding(1, 1, 3), &Sources { endpoints: Some(file), ..Sources::default() });
+        assert!(shown.contains("http://h/mcp?…") && !shown.contains("sk-1"), "{shown}");
+        for harmless in
+            ["max_tokens: 5x", "api_key: ${KEY}, b: 2", "token_url: http://a", "keys: [a]", "url: http://h?a=${KEY}"]
+        {
+            let file = SourceFile { path: "data/pay.yml".into(), text: harmless.into() };
+            let shown = text(&finding(1, 1, 3), &Sources { endpoints: Some(file), ..Sources::default() });
+            assert!(shown.contains(harmless), "{shown}");
+        }
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(crate) struct Node {
     pub(crate) style: Style,
     /// Whether its text came out of `${NAME}`.
     pub(crate) expanded: bool,
+    /// Whether a variable of its text is not set, so that nothing can be said about the value.
+    pub(crate) unset: bool,
     /// The text of a plain scalar that is no text: `010`, `True`, `~`.
     raw: Option<Box<str>>,
 }
@@ -189,7 +191,7 @@ impl Node {
     }
 
     pub(super) fn at(value: Value, (line, column, width): (u32, u32, u32), style: Style) -> Self {
-        Self { value, line, column, width, style, expanded: false, raw: None }
+        Self { value, line, column, width, style, expanded: false, unset: false, raw: None }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Python methods on values: those of the compatibility crate, and some it lacks.
 
+use std::sync::LazyLock;
+
 use minijinja::{
     Error, ErrorKind, State, Value,
     value::{Tuple, ValueKind, from_args},
@@ -48,7 +50,7 @@ fn of_text(text: &str, method: &str, args: &[Value]) -> Option<Result<Value, Err
         "partition" => from_args(args).and_then(|(at,): (&str,)| partition(text, at, text.split_once(at), false)),
         "rpartition" => from_args(args).and_then(|(at,): (&str,)| partition(text, at, text.rsplit_once(at), true)),
         "rsplit" => from_args(args).map(|(at, most): (Option<&str>, Option<usize>)| rsplit(text, at, most)),
-        "isdecimal" => from_args(args).map(|()| Value::from(!text.is_empty() && text.chars().all(char::is_numeric))),
+        "isdecimal" => from_args(args).map(|()| Value::from(is_decimal(text))),
         _ => return None,
     })
 }
@@ -120,8 +122,28 @@ fn rsplit(text: &str, at: Option<&str>, most: Option<usize>) -> Value {
     let pieces = most.map_or(usize::MAX, |most| most.saturating_add(1));
     let mut parts: Vec<&str> = match at {
         Some(at) => text.rsplitn(pieces, at).collect(),
-        None => text.trim().rsplitn(pieces, char::is_whitespace).map(str::trim).filter(|p| !p.is_empty()).collect(),
+        None => rsplit_at_blanks(text, most.unwrap_or(usize::MAX)),
     };
     parts.reverse();
     parts.into_iter().collect()
+}
+
+/// The words of a text from its end. A run of blanks is one separator; what is left when `most` were found keeps its own.
+fn rsplit_at_blanks(text: &str, most: usize) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut rest = text.trim_end();
+    while parts.len() < most
+        && let Some((before, last)) = rest.rsplit_once(char::is_whitespace)
+    {
+        parts.push(last);
+        rest = before.trim_end();
+    }
+    parts.extend(Some(rest).filter(|rest| !rest.is_empty()));
+    parts
+}
+
+/// Whether a text has decimal digits only, of any script: neither fractions nor superscripts.
+fn is_decimal(text: &str) -> bool {
+    static DIGITS: LazyLock<Option<regex::Regex>> = LazyLock::new(|| regex::Regex::new(r"^\p{Nd}+$").ok());
+    DIGITS.as_ref().is_some_and(|digits| digits.is_match(text))
 }

@@ -6,9 +6,9 @@
 //! * `trigger` in place of `user`: `intent` or `flow`, `values`, `reminder`;
 //! * `user`: what is written; `channel`, `metadata`, `wait` (minutes before it);
 //! * `do`: what the runtime answers to each thing asked for, in order: `commands: […]`, `act: name` with `slots`, `says`,
-//!   `followup`, `events` as JSON, `fails` (and `code`), `rejects`, `answers` (as an action server does); `tool: name` with `result`, `fails`, `unknown`, and `arguments` to compare; `agent: name` with
-//!   `status`, `says`, `slots` and `call` to compare; `search: answered` with `text`, `search: none`, `search: failed` with what was
-//!   `said` of it; `exhausted: what`; `upgraded: true`;
+//!   `followup`, `events` as JSON, `fails` (and `code`, `in_doubt: true`), `rejects`, `answers` (as an action server does); `tool: name` with `result`, `fails`, `unknown`, and `arguments` to compare; `agent: name` with
+//!   `status` (and `code`), `says`, `slots`, `in_doubt` (a tool) and `call` to compare; `search: answered` with `text`, `search: none`, `search: failed` with what was
+//!   `said` of it; `exhausted: what`; `upgraded: true` (and `in_doubt`);
 //! * `cut: true` when the next message comes before the turn is over; `becomes` (files by name) when the project changes first;
 //! * then what must have come of it: `says` (response names, or texts), `texts`, `slots`, `stack`, `events` (in this order,
 //!   others between them), `all_events` (these and no others), `no_events`, `why` (parts of its JSON), `reminders` (names of those that wait), `ends` when the session is over.
@@ -133,10 +133,24 @@ fn play(driver: &mut Driver, turn: &Json) {
     expect(driver, turn);
 }
 
+/// A call of which nobody knows whether it was carried out.
+fn unknown(tool: &str, agent: Option<&str>) -> EventKind {
+    EventKind::ToolExecuted {
+        server: None,
+        tool_name: tool.into(),
+        agent_id: agent.map(Into::into),
+        arguments: Json::Null,
+        status: "unknown".to_owned(),
+        summary: None,
+        origins: Default::default(),
+    }
+}
+
 /// Hands in one answer of the world.
 pub(crate) fn give(driver: &mut Driver, answer: &Json) {
     if answer["upgraded"] == true {
-        driver.input(InputKind::Upgraded { outcomes: Vec::new() });
+        let outcomes = answer["in_doubt"].as_str().map(|tool| unknown(tool, None)).into_iter().collect();
+        driver.input(InputKind::Upgraded { outcomes });
     } else if let Some(budget) = answer["exhausted"].as_str() {
         driver.input(InputKind::Exhausted { budget: budget.to_owned() });
     } else if let Some(commands) = answer["commands"].as_array() {
@@ -148,6 +162,7 @@ pub(crate) fn give(driver: &mut Driver, answer: &Json) {
         assert_eq!(call.name, *name);
         driver.input(InputKind::Acted(match answer["fails"].as_str() {
             Some(reason) => ActionOutcome::Failed(match answer["code"].as_str() {
+                Some(code) if answer["in_doubt"] == true => StepError::in_doubt(code, reason),
                 Some(code) => StepError::new(code, reason),
                 None => StepError::new("failed", reason),
             }),
@@ -187,7 +202,9 @@ pub(crate) fn give(driver: &mut Driver, answer: &Json) {
             "awaiting_user" => AgentStatus::AwaitingUser,
             "finished" => AgentStatus::Finished,
             "yielded" => AgentStatus::Yielded,
-            "failed" => AgentStatus::Failed { code: "A0001".to_owned(), reason: reason() },
+            "failed" => {
+                AgentStatus::Failed { code: answer["code"].as_str().unwrap_or("A0001").to_owned(), reason: reason() }
+            }
             "cancelled" => AgentStatus::Cancelled { reason: reason() },
             other => panic!("no status: {other}"),
         };
@@ -224,6 +241,9 @@ fn events_of(answer: &Json, agent: Option<AgentName>) -> Vec<Event> {
     for (name, value) in answer["slots"].as_object().unwrap_or(&Map::new()) {
         let (name, value) = (SlotName::from(name.as_str()), value.clone());
         kinds.push(EventKind::Slot { name, value, filled_by: None, reset: false });
+    }
+    if let (Some(tool), Some(agent)) = (answer["in_doubt"].as_str(), &agent) {
+        kinds.push(unknown(tool, Some(agent.as_str())));
     }
     if let Some(name) = answer["followup"].as_str() {
         kinds.push(EventKind::Followup { name: Some(ActionName::from(name)) });

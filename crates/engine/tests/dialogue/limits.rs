@@ -82,6 +82,45 @@ fn flows_that_call_one_another_too_deeply_end_with_one_message() {
 }
 
 #[test]
+fn with_a_full_stack_the_user_can_still_stop() {
+    let mut flows = String::from("flows:\n");
+    for n in 0..limits::STACK_FRAMES {
+        writeln!(
+            flows,
+            "  f{n}: {{name: f{n}, description: asks {n}, steps: [{{collect: a, ask_before_filling: true}}]}}"
+        )
+        .unwrap();
+    }
+    let domain = "slots: {a: {type: text}}\nresponses: {utter_ask_a: [{text: A?}]}\n";
+    let config = "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n";
+    let project = project::of_files([("config.yml", config), ("domain.yml", domain), ("flows.yml", flows.as_str())]);
+    let mut driver = Driver::new(project);
+    let mut begun = 0;
+    for n in 0..limits::STACK_FRAMES {
+        driver.user("go");
+        driver.understood(&[&format!("start flow f{n}")]);
+        begun += usize::from(driver.said() == ["utter_ask_a"]);
+    }
+    assert_eq!(begun, limits::STACK_FRAMES / 2, "each flow takes two frames");
+    assert_eq!(
+        driver.said(),
+        ["utter_cannot_handle", "utter_ask_a"],
+        "a further one does not begin, and the user is told"
+    );
+    driver.user("stop");
+    driver.understood(&["cancel flow"]);
+    assert_eq!(driver.said()[0], "utter_flow_cancelled_rasa");
+    assert!(driver.conversation.stack.frames().len() <= limits::STACK_FRAMES + limits::STACK_HEADROOM);
+}
+
+/// Applies events one after the other.
+pub(crate) fn apply_all(conversation: &mut Conversation, kinds: impl IntoIterator<Item = EventKind>) {
+    for kind in kinds {
+        conversation.apply(&Event { at: Timestamp::default(), kind, place: EventPlace::default() });
+    }
+}
+
+#[test]
 fn the_event_about_a_tool_keeps_the_beginning_of_its_answer() {
     let mut driver = Driver::new(project::load("desk"));
     driver.user("book it");

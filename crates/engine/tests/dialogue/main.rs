@@ -15,3 +15,5 @@ mod properties;
 mod rows;
 mod sound;
 mod storm;
+mod turns;
+mod writes;

@@ -6,8 +6,8 @@ use std::{fmt::Write as _, sync::Arc};
 use proptest::{prelude::*, strategy::ValueTree as _};
 use segue_engine::{
     conversation::{
-        ActionOutcome, AgentOutcome, AgentStatus, BotMessage, Command, Conversation, Event, EventKind, FrameKind,
-        PatternFrame, Position, Reply, SearchOutcome, ToolResult,
+        ActionOutcome, AgentOutcome, AgentStatus, BotMessage, Command, Conversation, Event, EventKind, FilledBy,
+        FrameKind, PatternFrame, Position, Reply, SearchOutcome, ToolResult,
     },
     dialogue::{InputKind, Next},
     ids::{ActionName, ConversationId, SlotName},
@@ -397,7 +397,7 @@ fn a_command_that_only_cleaning_makes_is_refused() {
     let mut driver = Driver::new(project_of(&plans));
     driver.user("hello");
     driver.input(InputKind::Understood(vec![
-        Command::CorrectSlots { corrected_slots: vec![(SlotName::from("a"), json!("x"))] },
+        Command::CorrectSlots { corrected_slots: vec![(SlotName::from("a"), json!("x"))], extractor: FilledBy::Llm },
         Command::CodeChange,
         Command::StartPattern { flow: "pattern_nowhere".into() },
     ]));

@@ -99,6 +99,7 @@ async fn a_hook_server_is_shown_a_token_of_an_authorization_server() {
 
 #[test]
 fn answers_of_tools() {
+    let answer = |bytes: &[u8]| answer(bytes, Effect::Read);
     assert!(matches!(answer(br#"{"result": "text"}"#), ToolOutcome::Done(_)));
     assert!(matches!(answer(br#"{"result": {"a": 1}}"#), ToolOutcome::Done(output) if output.structured.is_some()));
     assert!(matches!(answer(br#"{"error": "no", "fatal": true}"#), ToolOutcome::Failed(failure) if failure.fatal));

@@ -72,6 +72,26 @@ fn settings_bow_to_the_family() {
     assert_eq!((&body["thinking"], &body["output_config"]), (&json!({"type": "adaptive"}), &json!({"effort": "low"})));
 }
 
+/// The vendor refuses a temperature beside thoughts, and a limit that is not above their budget.
+#[test]
+fn thinking_that_the_entry_switches_on_counts_as_thinking() {
+    let mut request = hello();
+    (request.temperature, request.max_tokens) = (Some(0.0), Some(256));
+    for (model, thinking, room) in [
+        ("claude-sonnet-4-5", json!({"type": "enabled", "budget_tokens": 8000}), 8000),
+        ("claude-opus-4-6", json!({"type": "adaptive"}), 16_384),
+    ] {
+        let entry = config(model, json!({"thinking": thinking}));
+        let body = sent(&entry, &request);
+        assert_eq!((&body["thinking"], body.get("temperature")), (&thinking, None), "{model}");
+        assert_eq!(body["max_tokens"], json!(256 + room), "{model}");
+        assert!(Settled::of(&entry).unwrap().thinks(None), "its first word may take long");
+    }
+    let off = config("claude-opus-5", json!({"thinking": {"type": "disabled"}}));
+    request.reasoning_effort = Some(Effort::High);
+    assert_eq!(sent(&off, &request)["max_tokens"], json!(256));
+}
+
 #[test]
 fn what_the_entry_says_about_thinking_wins() {
     let extra =

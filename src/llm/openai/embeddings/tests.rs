@@ -118,5 +118,5 @@ async fn a_service_that_says_nothing_is_given_up_in_time() {
         tokio::task::yield_now().await;
     }
     clock.advance(limits::EMBED_WAIT);
-    assert_eq!(call.await.unwrap().unwrap_err().kind, LlmErrorKind::Total);
+    assert_eq!(call.await.unwrap().unwrap_err().kind, LlmErrorKind::CallTimeout);
 }

@@ -96,6 +96,45 @@ fn rounds_of_tools_keep_the_protocol() {
     assert_eq!(sent("openai", "gpt-4o", &request, ModelConfig::default())["messages"][5]["role"], json!("system"));
 }
 
+/// As on the messages wire: many models refuse to go on with an answer of their own.
+#[test]
+fn a_request_never_ends_with_the_assistants_side() {
+    let spoken = ChatRequest::new(
+        Purpose::AGENT,
+        vec![ChatMessage::system("s"), ChatMessage::user("u"), ChatMessage::assistant("Welcome.")],
+    );
+    for (provider, model) in [("openai", "gpt-4o"), ("self-hosted", "m")] {
+        let messages = sent(provider, model, &spoken, ModelConfig::default())["messages"].clone();
+        let last = messages.as_array().unwrap().last().unwrap();
+        assert_eq!((messages.as_array().unwrap().len(), &last["role"]), (4, &json!("user")), "{messages}");
+        assert_eq!(last["content"], json!("(Nothing was said.)"));
+    }
+}
+
+/// After a fallback the history holds ids of another vendor.
+#[test]
+fn ids_of_calls_are_made_short_where_the_model_takes_no_others() {
+    let (foreign, own) = ("call_8f2KqPz0Z1xYbQ", "aB3dE6gH9");
+    let calls =
+        [foreign, own].map(|id| ToolCall { id: id.into(), name: "find".into(), arguments: Arguments::json(json!({})) });
+    let asked = Arc::new(ChatMessage::Assistant { text: "".into(), tool_calls: calls.to_vec(), thoughts: None });
+    let [first, second] = &calls;
+    let request = ChatRequest::new(
+        Purpose::AGENT,
+        vec![ChatMessage::user("u"), asked, ChatMessage::tool(first, "a"), ChatMessage::tool(second, "b")],
+    );
+    let body = sent("mistral", "mistral-large-latest", &request, ModelConfig::default());
+    let id = |at: usize| body["messages"][1]["tool_calls"][at]["id"].as_str().unwrap();
+    assert!(id(0).len() == 9 && id(0).bytes().all(|byte| byte.is_ascii_alphanumeric()), "{}", id(0));
+    assert_eq!(id(1), own);
+    assert_eq!(
+        (&body["messages"][2]["tool_call_id"], &body["messages"][3]["tool_call_id"]),
+        (&json!(id(0)), &json!(own))
+    );
+    let body = sent("openai", "gpt-4o", &request, ModelConfig::default());
+    assert_eq!(body["messages"][1]["tool_calls"][0]["id"], json!(foreign));
+}
+
 #[test]
 fn leading_system_messages_become_one_where_the_template_wants_one() {
     let request = ChatRequest::new(

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -12,8 +13,8 @@ use crate::{
     cx::Cx,
     http::Outbound,
     llm::{
-        ChatMessage, ChatRequest, Delta, Llm, LlmError, LlmErrorKind, ModelConfig, Oddity, Purpose, Surroundings,
-        openai::OpenAi, testing::ManualClock,
+        ChatMessage, ChatRequest, Delta, GroupConfig, Llm, LlmError, LlmErrorKind, ModelConfig, Oddity, Purpose,
+        Source, Surroundings, open_group, openai::OpenAi, testing::ManualClock,
     },
     secret::Secret,
 };
@@ -161,6 +162,34 @@ async fn a_whole_answer_may_take_longer_than_a_first_token() {
     assert_eq!(&*answer.text, "whole");
 }
 
+/// Its `timeout` ends the call to this model; the group has time left.
+#[tokio::test]
+async fn a_silent_model_hands_over_when_the_time_of_its_entry_is_over() {
+    let whole = json!({"stream": false}).as_object().cloned().unwrap();
+    let seconds = Duration::from_secs;
+    for (change, wait) in [
+        (ModelConfig { timeout: Some(seconds(10)), ..ModelConfig::default() }, 10),
+        (ModelConfig { timeout: Some(seconds(20)), extra: whole, ..ModelConfig::default() }, 20),
+        (ModelConfig { timeout: Some(seconds(20)), model: "gpt-oss-20b".into(), ..ModelConfig::default() }, 20),
+    ] {
+        let (base, _orders, _requests) = server().await;
+        let (clock, cx) = setting();
+        let first = ModelConfig { timeout: change.timeout, extra: change.extra, ..entry(&base) };
+        let first = if change.model.is_empty() { first } else { ModelConfig { model: change.model, ..first } };
+        let source = Source::Text { name: "s.yml".into(), text: "rules: [{say: second}]".into() };
+        let second = ModelConfig { provider: "scripted".into(), source: Some(source), ..ModelConfig::default() };
+        let group = open_group(&[first, second], &GroupConfig::default(), &Surroundings::default()).unwrap();
+        let call = async { group.chat(hello(), &cx).await?.finish().await.map(|answer| answer.text.to_string()) };
+        let time = async {
+            settle(&clock, 1).await;
+            clock.advance(seconds(wait));
+        };
+        let (end, ()) = tokio::join!(call, time);
+        assert_eq!(end, Ok("second".to_owned()), "after {wait} s");
+        assert_eq!(cx.remaining(), seconds(60 - wait));
+    }
+}
+
 #[tokio::test]
 async fn silence_after_the_head() {
     // The first sleeper waits for the head, the second for the first event.
@@ -203,7 +232,7 @@ async fn the_whole_call_has_an_end() {
             }
         }
     }
-    assert_eq!(end.unwrap().kind, LlmErrorKind::Total);
+    assert_eq!(end.unwrap().kind, LlmErrorKind::CallTimeout);
 }
 
 #[tokio::test]
@@ -308,7 +337,7 @@ async fn a_call_without_a_timeout_of_its_own_ends_all_the_same() {
             Err(error) => break error,
         }
     };
-    assert_eq!(end.kind, LlmErrorKind::Total);
+    assert_eq!(end.kind, LlmErrorKind::CallTimeout);
     let took = began - cx.remaining();
     assert!(took >= crate::limits::MODEL_TOTAL && took < crate::limits::MODEL_TOTAL + pace, "{took:?}");
 }

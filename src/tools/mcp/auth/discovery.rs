@@ -21,18 +21,24 @@ pub(super) async fn challenge(http: &reqwest::Client, url: &str) -> Option<Strin
     });
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}});
     let mut session = None;
+    let mut challenge = None;
     for message in [greeting, list] {
         let mut asked = http.post(url).header(ACCEPT, "application/json, text/event-stream").json(&message);
-        if let Some(session) = session.take() {
+        if let Some(session) = &session {
             asked = asked.header(SESSION, session);
         }
-        let response = asked.send().await.ok()?;
+        let Ok(response) = asked.send().await else { break };
         if response.status() == reqwest::StatusCode::UNAUTHORIZED {
-            return response.headers().get(WWW_AUTHENTICATE)?.to_str().ok().map(str::to_owned);
+            challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|text| text.to_str().ok()).map(str::to_owned);
+            break;
         }
-        session = response.headers().get(SESSION).cloned();
+        session = response.headers().get(SESSION).cloned().or(session);
     }
-    None
+    if let Some(session) = session {
+        // It was opened for this alone. Whether the server lets it end is its own matter.
+        let _ = http.delete(url).header(SESSION, session).send().await;
+    }
+    challenge
 }
 
 /// Asks the metadata of the server at `url`, beginning where its challenge points.

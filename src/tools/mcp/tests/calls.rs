@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Map, Value as Json, json};
 
 use super::fake::{Heard, Out, listed, server_with, tool, with_tools};
-use crate::tools::{FailureKind, Progress, ToolCx, ToolOutcome, ToolOutput, fixture::context, mcp::McpServer};
+use crate::tools::{Effect, FailureKind, Progress, ToolCx, ToolOutcome, ToolOutput, fixture::context, mcp::McpServer};
 
 /// A server with the tools `w` (a write), `i` (idempotent) and `r` (a read).
 fn three(on_call: impl Fn(&Json, &Out) + Send + Sync + 'static) -> (McpServer, Heard) {
@@ -45,9 +45,36 @@ async fn arguments_and_meta_arrive_as_given() {
             params
         })
         .collect();
-    let meta = json!({"tenant": "north", "user": "u-1", "nested": {"a": [1]}});
+    let meta = json!({"tenant": "north", "user": "u-1", "nested": {"a": [1]}, "segue/idempotencyKey": "key-1"});
     assert_eq!(calls[0], json!({"name": "w", "arguments": {"n": 1, "s": "ü"}, "_meta": meta}));
     assert_eq!(calls[1]["_meta"]["segue/idempotencyKey"], "key-1");
+    // What only reads can be asked as often as one likes.
+    let cx = ToolCx { effect: Some(Effect::Read), ..cx };
+    tool(&server, "w", &cx).await.call(json!({}), &cx).await;
+    assert_eq!(heard.of("tools/call")[2]["_meta"].get("segue/idempotencyKey"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_succeeded_with_an_answer_nobody_can_use_is_done() {
+    let huge = json!({"content": 7});
+    for (effect, result) in [(Effect::Write, huge.clone()), (Effect::Idempotent, json!([])), (Effect::Read, huge)] {
+        let (server, _) = three(move |message, out| out.answer(message, result.clone()));
+        let cx = ToolCx { effect: Some(effect), ..context() };
+        let outcome = tool(&server, "w", &cx).await.call(json!({}), &cx).await;
+        match (effect, &outcome) {
+            (Effect::Read, ToolOutcome::Failed(failure)) => assert_eq!(failure.kind, FailureKind::BadResult),
+            (_, ToolOutcome::Done(output)) => {
+                assert!(output.unusable.is_some());
+                assert!(outcome.for_model().starts_with("done: It was carried out"), "{}", outcome.for_model());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // An error in a form that nobody knows is an error all the same.
+    let result = json!({"isError": true, "content": 7});
+    let (server, _) = three(move |message, out| out.answer(message, result.clone()));
+    let outcome = tool(&server, "w", &context()).await.call(json!({}), &context()).await;
+    assert_eq!(failure(&outcome).0, FailureKind::ToolError);
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,6 +88,7 @@ async fn results_are_kept_as_they_came() {
         structured: Some(result["structuredContent"].clone()),
         content: result["content"].as_array().unwrap().clone(),
         meta: result["_meta"].as_object().unwrap().clone(),
+        ..ToolOutput::default()
     };
     assert_eq!(outcome(result).await, ToolOutcome::Done(expected));
     assert_eq!(outcome(json!({"content": []})).await, ToolOutcome::Done(ToolOutput::default()));

@@ -14,17 +14,20 @@ use axum::{
 };
 use segue_engine::project::{McpServerDef, McpTransport};
 use serde_json::{Value as Json, json};
+use tokio::sync::oneshot;
 
 use super::fake::{around, entry, listed, tool};
 use crate::{
     auth::NoToken,
-    clock::SystemClock,
+    clock::{Clock, SystemClock},
     cx::Cx,
     limits,
     tools::{
-        FailureKind, SourceStatus, ToolCx, ToolOutcome, ToolOutput, ToolSource,
+        Effect, FailureKind, SourceStatus, ToolCx, ToolOutcome, ToolOutput, ToolSource,
         fixture::context,
+        invoke::invoke,
         mcp::{McpServer, auth::Tokens},
+        registry::ToolSet,
     },
 };
 
@@ -41,6 +44,12 @@ struct Site {
     forms: Arc<Mutex<Vec<String>>>,
     /// The token that is taken; none: everybody is let in.
     token: Arc<Mutex<Option<String>>>,
+    /// The status of answers to pings, where it is not 200.
+    pings: Arc<Mutex<Option<u16>>>,
+    /// Pings that came.
+    pinged: Arc<AtomicUsize>,
+    /// Sessions that were ended.
+    ended: Arc<AtomicUsize>,
 }
 
 fn respond(status: u16, body: &Json) -> Response {
@@ -59,6 +68,10 @@ fn bare(status: u16) -> Response {
 async fn handle(State(site): State<Site>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     site.heads.lock().unwrap().push(head.headers.clone());
+    if head.method == Method::DELETE {
+        site.ended.fetch_add(1, Ordering::SeqCst);
+        return bare(200);
+    }
     if head.method != Method::POST {
         return bare(405);
     }
@@ -91,13 +104,26 @@ async fn handle(State(site): State<Site>, request: Request) -> Response {
         }
         Some("tools/list") => result(&message, json!({"tools": [listed("w"), listed("r")]})),
         Some("tools/call") => (site.on_call)(&message, site.calls.fetch_add(1, Ordering::SeqCst)),
-        Some("ping") => result(&message, json!({})),
+        Some("ping") => {
+            site.pinged.fetch_add(1, Ordering::SeqCst);
+            let status = *site.pings.lock().unwrap();
+            status.map_or_else(|| result(&message, json!({})), bare)
+        }
         _ => bare(202),
     }
 }
 
 /// Starts a site and a client of it.
 async fn site(
+    change: impl FnOnce(&mut McpServerDef),
+    on_call: impl Fn(&Json, usize) -> Response + Send + Sync + 'static,
+) -> (McpServer, Site) {
+    site_on(Arc::new(SystemClock), change, on_call).await
+}
+
+/// The same on a clock of the test's.
+async fn site_on(
+    clock: Arc<dyn Clock>,
     change: impl FnOnce(&mut McpServerDef),
     on_call: impl Fn(&Json, usize) -> Response + Send + Sync + 'static,
 ) -> (McpServer, Site) {
@@ -108,6 +134,9 @@ async fn site(
         heads: Arc::default(),
         forms: Arc::default(),
         token: Arc::default(),
+        pings: Arc::default(),
+        pinged: Arc::default(),
+        ended: Arc::default(),
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -116,7 +145,7 @@ async fn site(
     let mut def = entry(McpTransport::Http { url });
     def.effects.insert("r".into(), "read".into());
     change(&mut def);
-    (McpServer::new(&def, around(Arc::new(SystemClock))), site)
+    (McpServer::new(&def, around(clock)), site)
 }
 
 /// A context on the machine's clock: waiting for a socket must not look like standing still.
@@ -300,4 +329,203 @@ async fn an_answer_in_a_stream_is_an_answer_and_its_end_without_one_is_a_loss() 
     .await;
     assert_eq!(call(&server, "w").await, ToolOutcome::Done(ToolOutput::structured(json!({"n": 0}))));
     assert_eq!(ended(&call(&server, "w").await), ("unknown", FailureKind::Unavailable));
+}
+
+/// A response whose body comes when the test lets it.
+fn held(request: &Json, go: oneshot::Receiver<()>) -> Response {
+    let body = json!({"jsonrpc": "2.0", "id": request["id"], "result": {"content": [{"type": "text", "text": "ok"}]}});
+    let body = async move {
+        go.await.ok();
+        Ok::<_, std::io::Error>(body.to_string())
+    };
+    let response = Response::builder().status(200).header("content-type", "application/json");
+    response.body(Body::from_stream(futures::stream::once(body))).unwrap()
+}
+
+/// Holds the first `n` calls until the returned senders are used; the others are answered by `rest`.
+fn holding(
+    n: usize,
+    rest: impl Fn(&Json, usize) -> Response + Send + Sync + 'static,
+) -> (Vec<oneshot::Sender<()>>, impl Fn(&Json, usize) -> Response + Send + Sync + 'static) {
+    let (go, wait): (Vec<_>, Vec<_>) = (0..n).map(|_| oneshot::channel()).unzip();
+    let wait = Mutex::new(wait);
+    let answer = move |request: &Json, number: usize| match wait.lock().unwrap().pop().filter(|_| number < n) {
+        Some(go) => held(request, go),
+        None => rest(request, number),
+    };
+    (go, answer)
+}
+
+/// Lets everybody work until it holds.
+async fn until(what: impl Fn() -> bool) {
+    for _ in 0..1_000_000 {
+        if what() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("it never holds");
+}
+
+/// Calls `w` as tasks of their own.
+async fn under_way(server: &Arc<McpServer>, site: &Site, n: usize) -> Vec<tokio::task::JoinHandle<ToolOutcome>> {
+    let calls = (0..n).map(|_| {
+        let server = server.clone();
+        tokio::spawn(async move { call(&server, "w").await })
+    });
+    let calls = calls.collect();
+    until(|| site.calls.load(Ordering::SeqCst) == n).await;
+    calls
+}
+
+#[tokio::test]
+async fn one_failed_request_over_http_fails_no_other() {
+    let garbage = || {
+        let response = Response::builder().status(200).header("content-type", "application/json");
+        response.body(Body::from("{\"half\": ")).unwrap()
+    };
+    let torn = || {
+        let torn = futures::stream::once(async { Err::<String, _>(std::io::Error::other("reset")) });
+        let response = Response::builder().status(200).header("content-type", "application/json");
+        response.body(Body::from_stream(torn)).unwrap()
+    };
+    let failures: [Arc<dyn Fn() -> Response + Send + Sync>; 4] =
+        [Arc::new(|| bare(500)), Arc::new(|| bare(503)), Arc::new(garbage), Arc::new(torn)];
+    for fails in failures {
+        let (go, answer) = holding(10, move |_, _| fails());
+        let (server, site) = site(|_| {}, answer).await;
+        let server = Arc::new(server);
+        let calls = under_way(&server, &site, 10).await;
+        assert_eq!(ended(&call(&server, "w").await), ("unknown", FailureKind::Unavailable));
+        until(|| site.pinged.load(Ordering::SeqCst) == 1).await;
+        go.into_iter().for_each(|go| go.send(()).unwrap());
+        for call in calls {
+            assert_eq!(call.await.unwrap(), ToolOutcome::Done(ToolOutput::text("ok")));
+        }
+        assert_eq!(server.status(), SourceStatus::Up);
+        assert_eq!(site.sessions.load(Ordering::SeqCst), 1, "the session goes on");
+    }
+}
+
+#[tokio::test]
+async fn whoever_provokes_errors_takes_the_tool_from_nobody() {
+    let (server, site) = site(|_| {}, |request, n| if n % 2 == 0 { bare(500) } else { ok(request) }).await;
+    for _ in 0..50 {
+        assert_eq!(ended(&call(&server, "w").await), ("unknown", FailureKind::Unavailable));
+        assert_eq!(call(&server, "w").await, ToolOutcome::Done(ToolOutput::text("ok")));
+    }
+    assert_eq!(site.sessions.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_session_whose_pings_fail_is_given_up_and_what_is_in_flight_finishes() {
+    let (go, answer) = holding(2, |request, n| if n == 2 { bare(500) } else { ok(request) });
+    let clock = crate::testing::ManualClock::new();
+    let (server, site) = site_on(Arc::new(clock.clone()), |_| {}, answer).await;
+    let server = Arc::new(server);
+    let calls = under_way(&server, &site, 2).await;
+    *site.pings.lock().unwrap() = Some(500);
+    assert_eq!(ended(&call(&server, "w").await), ("unknown", FailureKind::Unavailable));
+    until(|| site.pinged.load(Ordering::SeqCst) == 1).await;
+    assert_eq!(server.status(), SourceStatus::Up, "one failed ping may have failed alone");
+    until(|| clock.slept().contains(&limits::MCP_BACKOFF_WAIT)).await;
+    clock.advance(limits::MCP_BACKOFF_WAIT);
+    until(|| matches!(server.status(), SourceStatus::Down { .. })).await;
+    assert_eq!(call(&server, "w").await, ToolOutcome::Done(ToolOutput::text("ok")), "the next call has a new session");
+    assert_eq!((site.sessions.load(Ordering::SeqCst), site.ended.load(Ordering::SeqCst)), (2, 0));
+    go.into_iter().for_each(|go| go.send(()).unwrap());
+    for call in calls {
+        assert_eq!(call.await.unwrap(), ToolOutcome::Done(ToolOutput::text("ok")));
+    }
+    until(|| site.ended.load(Ordering::SeqCst) == 1).await;
+}
+
+#[tokio::test]
+async fn a_session_in_which_request_after_request_fails_is_replaced() {
+    let clock = crate::testing::ManualClock::new();
+    let (server, site) = site_on(Arc::new(clock.clone()), |_| {}, |_, _| bare(500)).await;
+    for _ in 0..=limits::MCP_LOST {
+        call(&server, "w").await;
+    }
+    assert_eq!(site.sessions.load(Ordering::SeqCst), 1, "not a session that is young");
+    clock.advance(limits::MCP_STABLE);
+    call(&server, "w").await;
+    call(&server, "w").await;
+    assert_eq!(site.sessions.load(Ordering::SeqCst), 2);
+    for _ in 0..=limits::MCP_LOST {
+        call(&server, "w").await;
+    }
+    assert_eq!(site.sessions.load(Ordering::SeqCst), 2, "the new one is young");
+}
+
+#[tokio::test]
+async fn an_address_is_in_no_error() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp?apiKey=s3cret", listener.local_addr().unwrap());
+    drop(listener);
+    let server = McpServer::new(&entry(McpTransport::Http { url }), around(Arc::new(SystemClock)));
+    let error = server.list(&real().cx).await.unwrap_err();
+    let said = format!("{error} {error:?} {:?}", server.status());
+    assert!(said.contains("refused") && !said.contains("s3cret") && !said.contains("http://"), "{said}");
+
+    let key = |def: &mut McpServerDef| {
+        let McpTransport::Http { url } = &mut def.transport else { panic!("it is over HTTP") };
+        url.push_str("?apiKey=s3cret");
+    };
+    let (server, _) = site(key, |_, _| bare(400)).await;
+    let tool = tool(&server, "w", &real()).await;
+    let logged = logged(tool.call(json!({}), &real())).await;
+    assert!(logged.contains("a tool gave no answer") && !logged.contains("s3cret"), "{logged}");
+}
+
+/// What is logged while this runs.
+async fn logged<T>(work: impl Future<Output = T>) -> String {
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+    let guard = tracing::subscriber::set_default(subscriber);
+    work.await;
+    drop(guard);
+    let bytes = lines.0.lock().unwrap().clone();
+    String::from_utf8(bytes).unwrap()
+}
+
+/// The tools of a server as an agent has them whose author says of `w` that it is of this class.
+async fn classed(server: &McpServer, effect: Effect) -> ToolSet {
+    let catalog = server.list(&real().cx).await.unwrap();
+    ToolSet::builder().server("fake", &catalog, &[], &[]).build().classed(|name| (name == "w").then_some(effect))
+}
+
+#[tokio::test]
+async fn the_authors_class_decides_whether_a_lost_call_is_sent_again() {
+    let seen: Arc<Mutex<Vec<Json>>> = Arc::default();
+    let heard = seen.clone();
+    let answer = move |request: &Json, n: usize| {
+        heard.lock().unwrap().push(request["params"]["_meta"]["segue/idempotencyKey"].clone());
+        if n == 0 { bare(500) } else { ok(request) }
+    };
+    // The server's own word is `idempotent`, the author's `write`: it is sent once, and nobody knows.
+    let idempotent = |def: &mut McpServerDef| drop(def.effects.insert("w".into(), "idempotent".into()));
+    let (server, site) = site(idempotent, answer.clone()).await;
+    let outcome = invoke(&classed(&server, Effect::Write).await, "w", json!({}), &real(), None).await;
+    assert_eq!(ended(&outcome), ("unknown", FailureKind::Unavailable));
+    assert_eq!((site.calls.load(Ordering::SeqCst), seen.lock().unwrap().len()), (1, 1));
+
+    // The other way round: it is sent again, with the same key.
+    seen.lock().unwrap().clear();
+    let (server, _) = self::site(|_| {}, answer).await;
+    let outcome = invoke(&classed(&server, Effect::Idempotent).await, "w", json!({}), &real(), None).await;
+    assert_eq!(outcome, ToolOutcome::Done(ToolOutput::text("ok")));
+    assert_eq!(*seen.lock().unwrap(), [json!("k"), json!("k")]);
 }

@@ -166,6 +166,7 @@ fn frames_have_the_names_of_the_format() {
         reach: 0,
         ran: Vec::new(),
         error: None,
+        aside: Vec::new(),
     };
     let flow = frame("pay", Position::Start, FrameKind::Flow { frame_type: FlowFrameType::Regular });
     let context = PatternFrame::CollectInformation {

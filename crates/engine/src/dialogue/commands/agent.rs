@@ -24,13 +24,16 @@ pub(super) fn clean_restart(turn: &Turn<'_>, agent: &AgentName) -> Verdict {
     if turn.project.agent(agent.as_str()).is_none() {
         return cannot("there is no such agent");
     }
-    match turn.conversation().agents.get(agent) {
-        Some(record) if record.completed > 0 => {}
-        _ => return cannot("the agent has completed nothing yet"),
-    }
-    match interrupt::top_base(&turn.stack).and_then(|base| agent_frame::restart_point(turn, base, agent)) {
-        Some(_) => Verdict::Keep,
-        None => cannot("no flow under way calls this agent"),
+    let record = turn.conversation().agents.get(agent);
+    let Some(record) = record.filter(|record| record.completed > 0) else {
+        return cannot("the agent has completed nothing yet");
+    };
+    let point = interrupt::top_base(&turn.stack).and_then(|base| agent_frame::restart_point(turn, base, agent));
+    let flow = point.and_then(|(at, _)| turn.stack.get(at)).map(|frame| &frame.flow_id);
+    match flow {
+        Some(flow) if record.has_completed_in(flow) => Verdict::Keep,
+        Some(_) => cannot("the agent has completed nothing in this flow yet"),
+        None => cannot("no flow under way has called this agent"),
     }
 }
 

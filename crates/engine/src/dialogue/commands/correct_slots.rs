@@ -1,28 +1,39 @@
-//! Corrections, made by cleaning out of `set slot`: the flow goes back to the earliest question concerned.
+//! Corrections, made by cleaning out of `set slot`: the flow goes back to the earliest step concerned.
 
 use serde_json::Value as Json;
 
 use crate::{
-    conversation::{Command, Frame, FrameKind, PatternFrame},
-    dialogue::{clean::Scene, ending::each_step, interrupt, patterns, slots::same, turn::Turn},
-    ids::SlotName,
+    conversation::{Command, FilledBy, Frame, FrameKind, PatternFrame},
+    dialogue::{
+        clean::Scene,
+        ending::each_step,
+        interrupt, patterns,
+        slots::same,
+        turn::Turn,
+        walked::{self, Changed},
+    },
+    ids::{SlotName, StepId},
     project::StepKind,
 };
 
 /// Puts the correction on top; one that is already on the flow is over. It concerns the flow that was under way when the user
 /// wrote, also when the same message has put another one above it.
-pub(super) fn run(turn: &mut Turn<'_>, scene: &Scene, mut corrected: Vec<(SlotName, Json)>) {
+pub(super) fn run(turn: &mut Turn<'_>, scene: &Scene, mut corrected: Vec<(SlotName, Json)>, by: FilledBy) {
     corrected.retain(|(name, value)| !same(value, turn.slot(name.as_str())));
     let Some(base) = scene.base_in(turn).filter(|_| !corrected.is_empty()) else {
-        let command = Command::CorrectSlots { corrected_slots: corrected };
+        let command = Command::CorrectSlots { corrected_slots: corrected, extractor: by };
         return turn.dropped(command, "there is nothing to correct");
     };
     leave_correction(turn, base);
     let names: Vec<SlotName> = corrected.iter().map(|(name, _)| name.clone()).collect();
     // The step that is asked now counts too if the message answers it: going back past it would leave the answer unchecked.
-    let answered = scene.asked.clone().filter(|_| scene.answered);
-    let concerned: Vec<SlotName> = names.iter().cloned().chain(answered).collect();
-    let (reset_flow_id, reset_step_id) = patterns::reset_point(turn, base, &concerned).unzip();
+    let answered = scene.asked.as_ref().filter(|_| scene.answered);
+    let emptied: Vec<SlotName> =
+        corrected.iter().filter(|(_, value)| value.is_null()).map(|(name, _)| name.clone()).collect();
+    let changed = Changed { slots: &names, emptied: &emptied, elsewhere: false };
+    let first = walked::first_concerned(turn, base, changed, answered);
+    let flow_of = |(at, step): (usize, StepId)| Some((turn.stack.get(at)?.flow_id.clone(), step));
+    let (reset_flow_id, reset_step_id) = first.and_then(flow_of).unzip();
     let (corrected_slots, new_slot_values) = patterns::new_values(&corrected);
     let context = PatternFrame::Correction {
         is_reset_only: is_reset_only(turn, &names),
@@ -30,6 +41,7 @@ pub(super) fn run(turn: &mut Turn<'_>, scene: &Scene, mut corrected: Vec<(SlotNa
         reset_flow_id,
         reset_step_id,
         new_slot_values,
+        filled_by: Some(by),
     };
     turn.push_pattern(patterns::CORRECTION, context);
 }

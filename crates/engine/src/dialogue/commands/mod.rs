@@ -12,6 +12,8 @@ mod free_form;
 mod set_slot;
 mod start_flow;
 
+use serde_json::Value as Json;
+
 use super::{Next, clean, clean::Scene, context::View, interrupt, patterns, turn::Turn};
 use crate::{
     conversation::{Command, EventKind, Frame, FrameKind, PatternFrame, Position},
@@ -71,6 +73,7 @@ pub(super) fn execute(turn: &mut Turn<'_>, commands: Vec<Command>, source: Sourc
     }
     turn.emit(EventKind::Understood { commands: commands.clone(), source: source.name().to_owned() });
     let mut scene = Scene::of(turn);
+    let twice = wants_twice(&commands);
     let commands = clean::clean(turn, &scene, commands, source);
     scene.started = commands.iter().filter_map(started).collect();
     scene.answered = commands
@@ -86,11 +89,32 @@ pub(super) fn execute(turn: &mut Turn<'_>, commands: Vec<Command>, source: Sourc
         run(turn, &scene, command, &mut validated);
     }
     validate(turn, &validated);
+    if twice && !silent {
+        turn.note("the message wants one flow twice: the user is told that it runs once");
+        let reason = "cannot_handle_one_at_a_time".to_owned();
+        turn.push_pattern(patterns::CANNOT_HANDLE, PatternFrame::CannotHandle { reason });
+    }
     if turn.stack.is_empty() && !silent {
         turn.note("nothing is under way and no command changed that");
         cannot_handle::run(turn, "cannot_handle_default");
     }
     turn.walk()
+}
+
+/// Whether a message starts one flow twice, each time with another value for the same slot: two orders to be cancelled, say.
+fn wants_twice(commands: &[Command]) -> bool {
+    let starts: Vec<FlowId> = commands.iter().filter_map(started).collect();
+    let values = commands.iter().filter_map(|command| match command {
+        Command::SetSlot { name, value, .. } => Some((name, value)),
+        _ => None,
+    });
+    let values: Vec<_> = values.collect();
+    let twice = |at: usize, flow: &FlowId| starts.iter().skip(at + 1).any(|other| other == flow);
+    let differ = |at: usize, one: &(&SlotName, &Json)| {
+        values.iter().skip(at + 1).any(|(name, value)| *name == one.0 && *value != one.1)
+    };
+    starts.iter().enumerate().any(|(at, flow)| twice(at, flow))
+        && values.iter().enumerate().any(|(at, one)| differ(at, one))
 }
 
 /// Lets the values be checked that the commands filled: once the user knows that the flow they gave up is gone.
@@ -162,7 +186,9 @@ fn run(turn: &mut Turn<'_>, scene: &Scene, command: Command, validated: &mut Vec
     match command {
         Command::StartFlow { flow } => start_flow::run(turn, scene, &flow),
         Command::SetSlot { name, value, extractor } => set_slot::run(turn, scene, name, value, extractor, validated),
-        Command::CorrectSlots { corrected_slots } => correct_slots::run(turn, scene, corrected_slots),
+        Command::CorrectSlots { corrected_slots, extractor } => {
+            correct_slots::run(turn, scene, corrected_slots, extractor)
+        }
         Command::CancelFlow => cancel_flow::run(turn, scene),
         Command::Clarify { options } => clarify::run(turn, options),
         Command::ContinueAgent => agent::run_continue(turn),

@@ -9,6 +9,7 @@ use crate::{
         clean::{Scene, may_fill},
         slots,
         turn::Turn,
+        walked,
     },
     ids::SlotName,
     project::Fill,
@@ -60,13 +61,16 @@ pub(super) fn clean(
         return Verdict::Drop("the slot has this value already");
     }
     let corrected = kept.iter().any(|command| {
-        matches!(command, Command::CorrectSlots { corrected_slots } if corrected_slots.iter().any(|(one, _)| one == name))
+        matches!(command, Command::CorrectSlots { corrected_slots, .. } if corrected_slots.iter().any(|(one, _)| one == name))
     });
     if corrected {
         return Verdict::Drop("the slot is corrected already");
     }
     let corrected_slots = vec![(name.clone(), value)];
-    Verdict::Replace(Command::CorrectSlots { corrected_slots }, "the slot was filled before: this is a correction")
+    Verdict::Replace(
+        Command::CorrectSlots { corrected_slots, extractor: by },
+        "the slot was filled before: this is a correction",
+    )
 }
 
 /// Whether another slot takes the same value out of the same message: one that is asked for, or one that was named before.
@@ -77,7 +81,7 @@ fn is_taken(scene: &Scene, kept: &[Command], all: &[Command], name: &SlotName, v
     };
     let takes = |command: &Command| match command {
         Command::SetSlot { name: other, value, .. } => other != name && alike(value),
-        Command::CorrectSlots { corrected_slots } => {
+        Command::CorrectSlots { corrected_slots, .. } => {
             corrected_slots.iter().any(|(other, value)| other != name && alike(value))
         }
         _ => false,
@@ -111,5 +115,10 @@ pub(super) fn run(
         return turn.dropped(command, "no flow under way asks for the slot now");
     }
     turn.set_slot(&name, value, by);
+    if scene.asked.as_ref() == Some(&name)
+        && let Some(base) = scene.base_in(turn)
+    {
+        walked::is_answered(turn, base, &name);
+    }
     validated.push(name);
 }

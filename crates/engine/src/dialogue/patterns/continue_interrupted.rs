@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use crate::{
     conversation::{EventKind, FilledBy, Frame, FrameKind, PatternFrame, Position},
     dialogue::{
-        interrupt,
+        interrupt, patterns,
         turn::{Turn, step_or_end},
     },
     ids::{FlowId, SlotName},
@@ -51,12 +51,29 @@ pub(super) fn give_up(turn: &mut Turn<'_>) {
     let Some(options) = options(turn) else {
         return turn.note("`action_cancel_interrupted_flows` has nothing to cancel here");
     };
+    let silent = ends_in_silence(turn);
+    let names: Vec<String> = options.iter().map(|(_, name)| name.clone()).collect();
     for (flow, _) in options {
         // A link may have brought a flow onto the stack that lay there already.
         while let Some(chain) = interrupt::chain_of(&turn.stack, &flow) {
             give_up_chain(turn, chain);
         }
     }
+    let (canceled_name, canceled_frames) = (interrupt::enumerated(&names), Vec::new());
+    if silent
+        && turn.push_pattern(patterns::CANCEL_FLOW, PatternFrame::CancelFlow { canceled_name, canceled_frames })
+        && let [.., asking, told] = turn.stack.as_mut_slice()
+    {
+        // It comes when the question itself is over.
+        std::mem::swap(asking, told);
+    }
+}
+
+/// Whether the last of the flows under way wants no `pattern_completed`: then nothing would be said of their end.
+fn ends_in_silence(turn: &Turn<'_>) -> bool {
+    let project = turn.project;
+    let last = turn.stack.iter().find(|frame| interrupt::is_base(frame) && frame.at != Position::End);
+    last.and_then(|frame| project.flow(frame.flow_id.as_str())).is_some_and(|flow| !flow.run_pattern_completed)
 }
 
 fn give_up_chain(turn: &mut Turn<'_>, chain: Range<usize>) {

@@ -10,7 +10,7 @@ mod continue_interrupted;
 mod correction;
 mod repeat;
 
-pub(super) use self::correction::{new_values, reset_point};
+pub(super) use self::correction::{back_to, new_values};
 use super::{code_change, turn::Turn};
 
 pub(super) const CANCEL_FLOW: &str = "pattern_cancel_flow";
@@ -25,6 +25,7 @@ pub(super) const CUSTOMER_SATISFACTION: &str = "pattern_customer_satisfaction";
 pub(super) const CORRECTION: &str = "pattern_correction";
 pub(super) const HUMAN_HANDOFF: &str = "pattern_human_handoff";
 pub(super) const INTERNAL_ERROR: &str = "pattern_internal_error";
+pub(super) const OUTCOME_UNKNOWN: &str = "pattern_outcome_unknown";
 pub(super) const REPEAT: &str = "pattern_repeat_bot_messages";
 pub(super) const SEARCH: &str = "pattern_search";
 pub(super) const SKIP_QUESTION: &str = "pattern_skip_question";

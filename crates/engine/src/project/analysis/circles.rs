@@ -43,7 +43,7 @@ fn emptied<'p>(survey: &Survey<'p>, graph: &Graph<'p>, circle: &[usize]) -> Opti
                 }
                 emptied.extend(touch.writes.iter().copied());
             }
-            StepKind::Call(call) => emptied.extend(outputs(call)),
+            StepKind::Call(call) => emptied.extend(outputs(survey.project, call)),
             _ => {}
         }
     }

@@ -152,7 +152,7 @@ impl Facts {
                 env
             }
             Call::Tool { .. } => {
-                outputs(call).into_iter().for_each(|slot| self.forget(&mut env, slot));
+                outputs(survey.project, call).into_iter().for_each(|slot| self.forget(&mut env, slot));
                 env
             }
             Call::Agent { agent, exit_if } => {
@@ -160,7 +160,7 @@ impl Facts {
                     return self.unknown();
                 }
                 self.listened(&mut env);
-                outputs(call).into_iter().for_each(|slot| self.forget(&mut env, slot));
+                outputs(survey.project, call).into_iter().for_each(|slot| self.forget(&mut env, slot));
                 for condition in exit_if {
                     let left = self.narrowed(condition, &env.masks, true);
                     if left.iter().all(|mask| *mask != 0) {
@@ -313,7 +313,7 @@ fn private(survey: &Survey<'_>, graph: &Graph<'_>, ground: &Ground) -> Vec<Optio
                     let own = pairs.iter().filter(|(name, _)| *name == slot);
                     own.for_each(|(_, value)| mask |= cells.case_of(value));
                 }
-                StepKind::Call(call) if outputs(call).contains(&slot) => mask = cells.all(),
+                StepKind::Call(call) if outputs(survey.project, call).contains(&slot) => mask = cells.all(),
                 StepKind::Action(name) if survey.is_own_code(name) => mask = cells.all(),
                 _ => {}
             }

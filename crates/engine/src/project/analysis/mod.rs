@@ -40,10 +40,10 @@ use crate::{
 
 /// The codes of this room, which tests of the loader and of single checks leave out.
 #[cfg(test)]
-pub(super) const CODES: [&str; 33] = [
+pub(super) const CODES: [&str; 34] = [
     "F0240", "F0241", "F0242", "F0243", "F0244", "F0245", "F0246", "F0247", "F0248", "F0249", "F0250", "F0251",
-    "F0252", "F0253", "F0254", "F0255", "F0256", "F0257", "F0320", "F0321", "F0323", "F0324", "F0327", "F0410",
-    "F0411", "F0412", "F0413", "F0414", "F0415", "F0416", "F0417", "F0520", "F0521",
+    "F0252", "F0253", "F0254", "F0255", "F0256", "F0257", "F0259", "F0320", "F0321", "F0323", "F0324", "F0327",
+    "F0410", "F0411", "F0412", "F0413", "F0414", "F0415", "F0416", "F0417", "F0520", "F0521",
 ];
 
 /// What the loaders noted down while they read.

@@ -10,18 +10,28 @@ use super::{
     cells::NULL,
     facts::Facts,
     graph::{Graph, Label},
-    survey::Survey,
+    survey::{Survey, outputs},
 };
 use crate::{
     finding::{Findings, Place},
-    ids::FlowId,
+    ids::{FlowId, SlotName},
+    template::Expression,
 };
 
 pub(super) fn check(survey: &Survey<'_>, graph: &Graph<'_>, facts: &Facts, findings: &mut Findings) {
     asked_again(survey, graph, facts, findings);
+    shown_late(survey, graph, facts, findings);
     let fills = fills(survey, graph);
     let slots: HashSet<&str> = fills.iter().map(|(_, slot)| *slot).collect();
-    let mut slots: Vec<&str> = slots.into_iter().filter(|slot| is_only_here(survey, graph, slot)).collect();
+    if survey.touch_of(graph.flow.id.as_str()).is_some() {
+        // Who calls this flow may have filled them.
+        return;
+    }
+    let mut family: HashSet<usize> = HashSet::new();
+    for flow in with_called(survey.project, graph.flow) {
+        family.extend(survey.project.flows.get_index_of(&flow.id));
+    }
+    let mut slots: Vec<&str> = slots.into_iter().filter(|slot| is_only_here(survey, &family, slot)).collect();
     slots.sort_unstable();
     for slot in slots {
         read_early(survey, graph, facts, slot, &fills, findings);
@@ -50,7 +60,9 @@ fn asked_again(survey: &Survey<'_>, graph: &Graph<'_>, facts: &Facts, findings: 
         let Some(slot) = facts.ground.at(name.as_str()) else { continue };
         let before = facts.before.get(at).and_then(Option::as_ref);
         let is_filled = before.and_then(|env| env.masks.get(slot)).is_some_and(|mask| *mask != 0 && mask & NULL == 0);
-        if is_filled {
+        // What an agent or a tool filled can be corrected only because a question asks for it.
+        let is_asked = before.is_some_and(|env| env.asked & (1 << slot) != 0);
+        if is_filled && (is_asked || !is_filled_by_call(survey, graph, name.as_str())) {
             let is_open = |at: usize, nth: usize| facts.is_open(at, nth);
             let by = graph.path(at, &is_open, None).map(|path| format!(" Reached by: {path}.")).unwrap_or_default();
             let message = format!("`{name}` has a value on every way here, so this question is never asked");
@@ -58,6 +70,90 @@ fn asked_again(survey: &Survey<'_>, graph: &Graph<'_>, facts: &Facts, findings: 
             findings.warning("F0243", &step.place, message, format!("{help}{by}"));
         }
     }
+}
+
+/// Whether an agent, a tool or a called flow of this flow fills the slot.
+fn is_filled_by_call(survey: &Survey<'_>, graph: &Graph<'_>, slot: &str) -> bool {
+    graph.flow.steps.iter().any(|step| match &step.kind {
+        StepKind::Call(Call::Flow(flow)) => {
+            survey.touch_of(flow.as_str()).is_some_and(|touch| touch.writes.contains(slot))
+        }
+        StepKind::Call(call) => outputs(survey.project, call).contains(&slot),
+        _ => false,
+    })
+}
+
+/// A text that shows what a call came to together with what the call was given, where that may have changed since.
+fn shown_late(survey: &Survey<'_>, graph: &Graph<'_>, facts: &Facts, findings: &mut Findings) {
+    for (at, step) in graph.flow.steps.iter().enumerate().filter(|(at, _)| facts.is_reached(*at)) {
+        let StepKind::Call(Call::Tool { input, output, .. }) = &step.kind else { continue };
+        let given = input.iter().map(|(_, slot)| slot.as_str());
+        let given: Vec<&str> = given.filter(|slot| !output.iter().any(|(filled, _)| filled == *slot)).collect();
+        let fresh = |at: usize| {
+            let step = graph.step(at).map(|step| &step.kind);
+            matches!(step, Some(StepKind::Call(Call::Tool { output: other, .. }))
+                if other.iter().any(|(slot, _)| output.iter().any(|(filled, _)| filled == slot)))
+        };
+        // A way on which the call, or another that fills the same slots, does not come again.
+        let stale = |from: usize, nth: usize| {
+            let to = graph.ways_of(from).get(nth).and_then(|way| way.to);
+            facts.is_open(from, nth) && to.is_none_or(|to| !fresh(to))
+        };
+        let behind = graph.reached(&[at], &stale);
+        let found = given.iter().find_map(|slot| {
+            let changes = (0..graph.flow.steps.len()).filter(|at| behind.get(*at) == Some(&true));
+            let change = changes.filter(|at| fills_slot(survey, graph, *at, slot)).find_map(|change| {
+                let mut late = graph.reached(&[change], &stale);
+                // A question may show what it asks for the next time.
+                late.get_mut(change).into_iter().for_each(|late| *late = false);
+                let mut later = (0..graph.flow.steps.len()).filter(|at| late.get(*at) == Some(&true));
+                later.find_map(|shows| Some((change, shows, shown_with(survey, graph, shows, slot, output)?)))
+            })?;
+            Some((*slot, change))
+        });
+        if let Some((slot, (change, shows, filled))) = found {
+            let message = format!(
+                "`{}` shows `{filled}` of this call together with `{slot}`, which `{}` may change after the call",
+                graph.name(shows),
+                graph.name(change)
+            );
+            let help = format!(
+                "Move the call behind `{}`, so that it is made with the value that is shown.",
+                graph.name(change)
+            );
+            findings.warning("F0259", &step.place, message, help);
+        }
+    }
+}
+
+/// Whether a step may give the slot another value in the ordinary course of the flow.
+fn fills_slot(survey: &Survey<'_>, graph: &Graph<'_>, at: usize, slot: &str) -> bool {
+    match graph.step(at).map(|step| &step.kind) {
+        Some(StepKind::Collect(collect)) => collect.slot == *slot,
+        Some(StepKind::SetSlots(pairs)) => pairs.iter().any(|(name, value)| *name == *slot && !value.is_null()),
+        Some(StepKind::Call(Call::Flow(flow))) => {
+            survey.touch_of(flow.as_str()).is_some_and(|touch| touch.writes.contains(slot))
+        }
+        Some(StepKind::Call(call)) => outputs(survey.project, call).contains(&slot),
+        _ => false,
+    }
+}
+
+/// The first of the filled slots that a step shows beside `slot`.
+fn shown_with<'p>(
+    survey: &Survey<'p>,
+    graph: &Graph<'p>,
+    at: usize,
+    slot: &str,
+    output: &'p [(SlotName, Expression)],
+) -> Option<&'p str> {
+    let response = match &graph.step(at)?.kind {
+        StepKind::Collect(collect) => survey.project.response(collect.utter.as_str())?,
+        StepKind::Action(NameText::Plain(name)) => survey.project.response(name.as_str())?,
+        _ => return None,
+    };
+    let filled = output.iter().map(|(filled, _)| filled.as_str()).find(|filled| response.shows(filled))?;
+    response.shows(slot).then_some(filled)
 }
 
 /// A slot that the model may fill only while other flows are active.
@@ -107,17 +203,12 @@ fn fills<'p>(survey: &Survey<'p>, graph: &Graph<'p>) -> Vec<(usize, &'p str)> {
     fills
 }
 
-/// Whether a slot has no other way to a value than steps of this flow and what it calls, and is empty when the flow begins.
-fn is_only_here(survey: &Survey<'_>, graph: &Graph<'_>, slot: &str) -> bool {
+/// Whether a slot has no other way to a value than steps of these flows, one and what it calls, and is empty when the flow begins.
+fn is_only_here(survey: &Survey<'_>, family: &HashSet<usize>, slot: &str) -> bool {
     if survey.is_filled_otherwise(slot) || survey.writers.get(slot).is_none_or(|writers| writers.lasting) {
         return false;
     }
-    let mut family: HashSet<usize> = HashSet::new();
-    for flow in with_called(survey.project, graph.flow) {
-        family.extend(survey.project.flows.get_index_of(&flow.id));
-    }
-    let is_called = survey.touch_of(graph.flow.id.as_str()).is_some();
-    !is_called && survey.writers.get(slot).is_some_and(|writers| writers.flows.iter().all(|at| family.contains(at)))
+    survey.writers.get(slot).is_some_and(|writers| writers.flows.iter().all(|at| family.contains(at)))
 }
 
 fn read_early(

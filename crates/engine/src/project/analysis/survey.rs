@@ -168,7 +168,7 @@ impl<'p> Survey<'p> {
                         let filled = pairs.iter().filter(|(_, value)| !value.is_null());
                         (filled.map(|(slot, _)| slot.as_str()).collect(), lasts)
                     }
-                    StepKind::Call(call) => (outputs(call), true),
+                    StepKind::Call(call) => (outputs(self.project, call), true),
                     _ => continue,
                 };
                 for slot in slots {
@@ -217,7 +217,7 @@ impl<'p> Survey<'p> {
                     touch.listens |= matches!(name, NameText::Plain(name) if *name == "action_listen");
                 }
                 StepKind::Call(call) => {
-                    touch.writes.extend(outputs(call));
+                    touch.writes.extend(outputs(self.project, call));
                     if let Call::Agent { agent, .. } = call {
                         touch.listens = true;
                         let code = |agent: &std::sync::Arc<super::super::AgentDef>| agent.module.is_some();
@@ -232,10 +232,14 @@ impl<'p> Survey<'p> {
 }
 
 /// Slots that the answer of a tool or the work of an agent fills.
-pub(super) fn outputs(call: &Call) -> Vec<&str> {
+pub(super) fn outputs<'p>(project: &'p Project, call: &'p Call) -> Vec<&'p str> {
     match call {
         Call::Flow(_) => Vec::new(),
-        Call::Agent { exit_if, .. } => exit_if.iter().flat_map(Condition::slots).collect(),
+        Call::Agent { agent, exit_if } => {
+            let remote = project.agent(agent.as_str()).and_then(|agent| agent.remote.as_deref());
+            let mapped = remote.into_iter().flat_map(|remote| &remote.output).map(|(slot, _)| slot.as_str());
+            exit_if.iter().flat_map(Condition::slots).chain(mapped).collect()
+        }
         Call::Tool { output, .. } => output.iter().map(|(slot, _)| slot.as_str()).collect(),
     }
 }

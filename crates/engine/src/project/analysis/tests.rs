@@ -221,6 +221,28 @@ fn the_order_of_questions() {
 }
 
 #[test]
+fn results_are_shown_beside_what_they_are_about() {
+    let call = "      - call: t\n        mcp_server: srv\n        mapping: {input: [{param: p, slot: name}], output: [{slot: inside, value: result.x}]}\n";
+    let (ask, shows) = ("      - collect: name\n", "      - action: utter_all\n");
+    let told = |text: &str| steps(text).into_iter().filter(|f| f.starts_with("F0259")).collect::<Vec<_>>();
+    assert_eq!(told(&format!("{call}{ask}{shows}")), ["F0259 5"]);
+    assert_eq!(told(&format!("{ask}{call}{shows}")), [""; 0]);
+    // The call is made again before anything is shown.
+    assert_eq!(told(&format!("{call}{ask}{call}{shows}")), [""; 0]);
+    let other = "      - set_slots: [{name: x}]\n";
+    assert_eq!(told(&format!("{call}{other}{shows}")), ["F0259 5"]);
+}
+
+#[test]
+fn a_question_behind_an_agent_lets_its_value_be_corrected() {
+    let agent = "      - call: helper\n        exit_if: [slots.name is not null]\n";
+    let ask = "      - collect: name\n";
+    let told = |text: &str| steps(text).into_iter().filter(|f| f.starts_with("F0243")).collect::<Vec<_>>();
+    assert_eq!(told(&format!("{agent}{ask}")), [""; 0]);
+    assert_eq!(told(&format!("{agent}{ask}{ask}")), ["F0243 8"]);
+}
+
+#[test]
 fn slots_that_nothing_fills_or_keeps() {
     let read = "      - action: utter_ok\n        next:\n          - if: slots.inside\n            then: END\n          - else: END\n";
     assert!(steps(read).contains(&"F0245 7".to_owned()), "{:?}", steps(read));
@@ -236,6 +258,21 @@ fn slots_that_nothing_fills_or_keeps() {
     // Code of the author's own may do anything.
     let own = findings(&format!("{DOMAIN}actions: [action_x]\n"), &format!("flows:\n{}", login("")));
     assert!(own.iter().all(|f| &*f.place.file == "domain.yml"), "{own:?}");
+}
+
+#[test]
+fn what_a_remote_agent_answers_fills_the_slots_it_is_mapped_to() {
+    let agent = "agent: {name: other, description: helps, protocol: A2A}\nconfiguration:\n  agent_card: http://h\n  output_mapping: [{slot: inside, value: result.data.x}]\n";
+    let flows = "flows:\n  a:\n    description: x\n    steps:\n      - call: other\n        next:\n          - if: slots.inside\n            then: END\n          - else: END\n";
+    let files = [
+        ("config.yml", "recipe: default.v1\n"),
+        ("domain.yml", DOMAIN),
+        ("data/a.yml", flows),
+        ("sub_agents/other/config.yml", agent),
+    ];
+    let loaded = load_all(&files);
+    let never = loaded.findings.iter().filter(|finding| finding.code == "F0245" && finding.message.contains("inside"));
+    assert_eq!((loaded.project.is_some(), never.count()), (true, 0), "{:?}", loaded.findings);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::{
 use crate::finding::{Findings, Place};
 
 /// The patterns that the runtime starts by itself (dialogue.md 6.1).
-const PATTERNS: [&str; 20] = [
+const PATTERNS: [&str; 21] = [
     "pattern_session_start",
     "pattern_restart",
     "pattern_completed",
@@ -24,6 +24,7 @@ const PATTERNS: [&str; 20] = [
     "pattern_correction",
     "pattern_human_handoff",
     "pattern_internal_error",
+    "pattern_outcome_unknown",
     "pattern_repeat_bot_messages",
     "pattern_search",
     "pattern_skip_question",

@@ -5,6 +5,7 @@
 mod calls;
 mod collects;
 mod conditions;
+mod confirmations;
 mod names;
 mod search;
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub(crate) fn run(
 ) {
     names::check(project, uses, findings);
     conditions::check(project, conditions, findings);
+    confirmations::check(project, findings);
     calls::check(project, findings);
     collects::check(project, findings);
     wording::check(project, findings);

@@ -43,7 +43,7 @@ pub(crate) static CONFIGURATION: Shape = Shape {
         key("timezone", Takes::Text, "IANA time zone of that date; `UTC` unless set."),
         key("enable_filler_messages", Takes::Bool, "Whether it speaks before its tools return; `true` unless set."),
         key("tool_timeout", Takes::Seconds, "Longest time of one tool call; 10 unless set."),
-        key("max_iterations", Takes::Whole, "Model calls of one run."),
+        key("max_iterations", Takes::Positive, "Model calls of one run."),
         key(
             "on_tool_error",
             Takes::OneOf(&["feed_back", "fail"]),

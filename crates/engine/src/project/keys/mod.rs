@@ -103,6 +103,8 @@ pub enum Takes {
     Number,
     /// A whole number, 0 or more.
     Whole,
+    /// A whole number, 1 or more.
+    Positive,
     /// A number of seconds above 0.
     Seconds,
     /// A list of anything.
@@ -128,6 +130,7 @@ impl Takes {
             Self::Condition => "a condition as text, or `true` or `false`".into(),
             Self::Number => "a number".into(),
             Self::Whole => "a whole number, 0 or more".into(),
+            Self::Positive => "a whole number, 1 or more".into(),
             Self::Seconds => "a number of seconds above 0".into(),
             Self::List => "a list".into(),
             Self::Texts => "a list of texts".into(),
@@ -169,8 +172,11 @@ impl Key {
 impl Shape {
     /// Its name with the article: `a step`, `an agent's configuration`.
     pub(crate) fn a(&self) -> String {
-        let first = self.name.trim_start_matches('`').chars().next().unwrap_or_default();
-        let article = if matches!(first, 'a' | 'e' | 'i' | 'o') { "an" } else { "a" };
+        let first = self.name.trim_start_matches('`').split(' ').next().unwrap_or_default();
+        let is_spelled = !first.chars().any(char::is_lowercase);
+        // Of an acronym the name of its first letter is spoken: an MCP server.
+        let vowels = if is_spelled { "AEFHILMNORSX" } else { "aeio" };
+        let article = if first.starts_with(|c: char| vowels.contains(c)) { "an" } else { "a" };
         format!("{article} {}", self.name)
     }
     /// A key by name.
@@ -277,6 +283,13 @@ mod tests {
                 assert!(!shape.keys[..at].iter().any(|other| other.name == key.name), "{} / {}", shape.name, key.name);
             }
         }
+    }
+
+    #[test]
+    fn a_shape_is_named_with_the_article_it_is_spoken_with() {
+        let a = |shape: &Shape| shape.a();
+        assert_eq!((a(&MCP_SERVER).as_str(), a(&STEP).as_str()), ("an MCP server", "a step"));
+        assert_eq!((a(&ACTION_ENDPOINT).as_str(), a(&NLG).as_str()), ("an action endpoint", "a `nlg` section"));
     }
 
     #[test]

@@ -34,10 +34,10 @@ pub(crate) static TRACKER_STORE: Shape = Shape {
     name: "`tracker_store` section",
     file: FILE,
     keys: &[
-        key("type", Takes::Text, "`SQL` with `dialect: sqlite`, `segue`, or `in_memory`."),
+        key("type", Takes::Text, "`SQL` with `dialect: sqlite`, `sqlite`, `segue`, or `in_memory`."),
         key("dialect", Takes::Text, "`sqlite`."),
-        key("db", Takes::Any, "The file; `rasa.db` unless set."),
-        key("path", Takes::Text, "`segue`: the file."),
+        key("db", Takes::Any, "The file; unless set `rasa.db` for `SQL`, `.segue/segue.db` for `sqlite` and `segue`."),
+        key("path", Takes::Text, "`sqlite` and `segue`: the same as `db`."),
         key("synchronous", Takes::OneOf(&["normal", "full"]), "`full` also survives a loss of power."),
         key("url", Takes::Text, "Other databases: the host.").quiet(),
         key("port", Takes::Any, "Other databases: the port.").quiet(),

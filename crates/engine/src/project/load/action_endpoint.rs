@@ -35,11 +35,13 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<ActionEndpoin
     if let Some(node) = url {
         address(reader, node);
     }
+    reader.secret_warned(fields.node("token"), "token", "ACTION_SERVER_TOKEN");
     let mut params = pairs(reader, &fields, "params");
     if let Some(token) = fields.text("token").filter(|token| !token.is_empty()) {
         params.push((fields.text("token_name").unwrap_or("token").to_owned(), token.to_owned()));
     }
     let basic = fields.node("basic_auth").and_then(|node| reader.fields(node, &BASIC_AUTH));
+    reader.secret_warned(basic.as_ref().and_then(|basic| basic.node("password")), "password", "ACTION_SERVER_PASSWORD");
     let basic = basic.and_then(|basic| Some((basic.text("username")?.to_owned(), basic.text("password")?.to_owned())));
     Some(ActionEndpointDef {
         url: url.and_then(Node::text).map(str::to_owned),

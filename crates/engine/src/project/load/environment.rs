@@ -7,12 +7,14 @@ use super::super::{
 };
 
 impl Reader<'_> {
-    /// Fills every `${NAME}` below `node`. An unset variable is an error; its text stays as it was.
+    /// Fills every `${NAME}` below `node`. What cannot be filled is an error, and the value is not looked at again: one cause,
+    /// one finding.
     pub(super) fn expand(&mut self, node: &mut Node, key: &str) {
         let place = self.place(node);
         match &mut node.value {
             Value::Text(text) if text.contains("${") => {
                 let (filled, troubles) = self.fill(text);
+                node.unset = !troubles.is_empty();
                 for (code, message, help) in troubles {
                     self.findings.error(code, &place, format!("{message}, read for `{key}`"), help);
                 }

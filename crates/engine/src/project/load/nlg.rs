@@ -57,6 +57,8 @@ pub(super) fn nlg(reader: &mut Reader<'_>, node: &Node) -> Option<Nlg> {
 fn server(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Nlg> {
     reader.address(fields.node("url"));
     reader.secret(fields, "token");
+    let password = fields.node("basic_auth").and_then(|auth| auth.get("password"));
+    reader.secret_warned(password, "password", "NLG_PASSWORD");
     let basic_auth = fields.node("basic_auth").map(|auth| {
         let text = |key: &str| auth.get(key).and_then(Node::text).unwrap_or_default().to_owned();
         (text("username"), text("password"))

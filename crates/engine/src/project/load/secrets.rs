@@ -17,6 +17,17 @@ impl Reader<'_> {
         self.findings.error("F0601", &place, message, format!("Write `{key}: ${{{variable}}}` and set that variable."));
     }
 
+    /// Warns of a secret that stands in the file itself, where other programs that read the file allow it.
+    pub(super) fn secret_warned(&mut self, node: Option<&Node>, key: &str, variable: &str) {
+        let Some(node) = node.filter(|node| !node.expanded && node.text().is_some_and(|text| !text.is_empty())) else {
+            return;
+        };
+        let place = crate::finding::Place { width: 1, ..self.place(node) };
+        let message = format!("`{key}` is a secret and should not stand in a file");
+        let help = format!("Write `{key}: ${{{variable}}}` and set that variable.");
+        self.findings.warning("F0601", &place, message, help);
+    }
+
     /// Checks the keys that say who we are: one way at most, secrets from the environment.
     pub(super) fn auth(&mut self, fields: &Fields<'_>) {
         self.auth_shaped(fields, &keys::OAUTH);
@@ -58,7 +69,11 @@ impl Reader<'_> {
         let Some((node, text)) = node.and_then(|node| Some((node, node.text()?))) else { return };
         let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
         if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/') || rest.contains(char::is_whitespace)) {
-            let shown = super::super::reader::said(node);
+            // A query may hold a key.
+            let shown = match text.split_once('?') {
+                Some((before, _)) if !node.expanded => format!("a text (`{before}?…`)"),
+                _ => super::super::reader::said(node),
+            };
             let message = format!("an address begins with `http://` or `https://` and a host, but here stands {shown}");
             self.error("F0612", node, message, "Write it in full, such as `http://localhost:8000/mcp`.");
         }

@@ -201,6 +201,14 @@ fn an_agent_is_read() {
 }
 
 #[test]
+fn an_agent_without_a_single_model_call_is_found() {
+    let agent = "agent: {name: helper, description: helps}\nconfiguration: {max_iterations: 0}\n";
+    let loaded = load(&[("config.yml", ""), ("sub_agents/h/config.yml", agent)]);
+    let found = loaded.findings.iter().find(|found| found.message.contains("max_iterations"));
+    assert!(found.is_some_and(|found| format!("{found:?}").contains("1 or more")), "{:#?}", loaded.findings);
+}
+
+#[test]
 fn an_action_endpoint_is_read_with_all_its_keys() {
     let text = "action_endpoint:\n  url: http://localhost:5055/webhook\n  actions_module: a.b\n  token: '${KEY}'\n  token_name: t\n  basic_auth: {username: u, password: '${KEY}'}\n  headers: {X-A: b}\n  params: {p: q}\n  cafile: ca.pem\n  enable_selective_domain: true\n  tracker_events: 25\n  timeout: 2.5\n  compress: true\n  effects: {action_look: read}\n";
     let domain = "actions: [action_look]\n";
@@ -329,4 +337,39 @@ fn fingerprints_follow_what_a_flow_does() {
     let plain = print(&flow("      - action: utter_ok\n"));
     assert_eq!(plain, print(&flow("\n      # a comment\n      - action: \"utter_ok\"\n        metadata: {x: 1}\n")));
     assert_ne!(plain, print(&flow("      - action: utter_ask_name\n")));
+}
+
+#[test]
+fn an_unset_variable_is_one_finding() {
+    let endpoints = "action_endpoint: {url: '${HOST}/webhook', timeout: '${WAIT}', compress: '${NO_KEY}'}\nnlg: {url: 'https://${HOST}'}\n";
+    let loaded = load(&[("config.yml", ""), ("domain.yml", DOMAIN), ("endpoints.yml", endpoints)]);
+    let codes: Vec<_> = loaded.findings.iter().map(|finding| finding.code).collect();
+    assert_eq!(codes, ["F0110"; 4], "{:#?}", loaded.findings);
+}
+
+#[test]
+fn secrets_that_other_programs_allow_in_the_file_are_warned_about() {
+    let with = |secret: &str| {
+        format!(
+            "action_endpoint: {{url: 'http://h/webhook', token: {secret}, basic_auth: {{username: a, password: {secret}}}}}\n\
+             nlg: {{url: 'http://h/nlg', basic_auth: {{username: a, password: {secret}}}}}\n"
+        )
+    };
+    let endpoints = with("sk-live-1");
+    let loaded = load(&[("config.yml", ""), ("domain.yml", DOMAIN), ("endpoints.yml", &endpoints)]);
+    let found: Vec<_> = loaded.findings.iter().map(|finding| (finding.code, finding.severity)).collect();
+    assert_eq!(found, [("F0601", crate::finding::Severity::Warning); 3], "{:#?}", loaded.findings);
+    assert!(loaded.project.is_some(), "such files are legal in the format");
+    clean(&[("config.yml", ""), ("domain.yml", DOMAIN), ("endpoints.yml", &with("'${KEY}'"))]);
+}
+
+#[test]
+fn no_finding_shows_a_secret_of_its_line() {
+    let endpoints = "model_groups:\n  - id: main\n    models:\n      - {provider: openai, model: m, api_key: sk-live-1, temperatur: 1}\n      - {provider: openai, model: m, apikey: sk-live-2}\nmcp_servers:\n  - {name: m, tokn: 1, token: sk-live-3}\n";
+    let file = SourceFile { path: "endpoints.yml".into(), text: endpoints.into() };
+    let sources = Sources { endpoints: Some(file), ..Sources::default() };
+    let findings = Project::load(&sources).findings;
+    let shown = super::super::render::all(&findings, &sources);
+    assert!(findings.iter().filter(|finding| finding.place.line == 4).count() >= 2, "{shown}");
+    assert!(shown.contains("apikey") && !shown.contains("sk-live"), "{shown}");
 }

@@ -70,7 +70,7 @@ pub(super) fn frame_ids_are_never_used_twice(ledger: &mut Ledger, turn: &Turn<'_
 /// A frame that has ended and lies on the stack would end a second time, with its events and its resets; and a stack that
 /// grows from turn to turn ends in an error one day.
 pub(super) fn nothing_that_is_over_stays(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
-    if turn.rest().len() > limits::STACK_FRAMES {
+    if turn.rest().len() > limits::STACK_FRAMES + limits::STACK_HEADROOM {
         return Err(format!("{} frames", turn.rest().len()));
     }
     if !turn.listens() || turn.is_exhausted() || turn.driver.conversation.paused {

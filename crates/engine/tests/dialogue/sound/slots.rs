@@ -340,6 +340,14 @@ pub(super) fn what_was_given_is_taken(ledger: &mut Ledger, turn: &Turn<'_>) -> V
         if cancels && !model::collects(project, started.iter().copied(), name, false) {
             continue;
         }
+        // Nor does a message answer a question whose text it changes.
+        let unshown = |why: &Reason| {
+            matches!(why, Reason::Dropped { command: other, rule }
+            if other == command && rule.contains("changes what the question shows"))
+        };
+        if asked == Some(name) && commands.len() > 1 && turn.why().any(unshown) {
+            continue;
+        }
         let (old, new) = (value(&judged.values, project, name), model::becomes(project, name, given));
         let from_intent = judged.filled_by.get(name) == Some(&Some(FilledBy::Nlu)) && *extractor == FilledBy::Llm;
         if model::alike(&old, &new) || from_intent {

@@ -11,7 +11,7 @@
 //!
 //! What fails is made shorter and written as a case file under `cases/`, where it fails by itself until it is mended.
 
-mod chance;
+pub(crate) mod chance;
 mod people;
 mod plan;
 mod shrink;
