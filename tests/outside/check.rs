@@ -36,11 +36,16 @@ fn told(replies: &[String]) -> Told {
     }
 }
 
-/// Holds what people were told against what the payment server did.
-pub(crate) fn payments(crowd: &Crowd, payments: &Payments) -> BTreeMap<String, u64> {
+/// Holds what people were told against what the payment server did. `stored` has the replies to each message.
+pub(crate) fn payments(
+    crowd: &Crowd,
+    payments: &Payments,
+    stored: &HashMap<String, Vec<String>>,
+) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     let answered = crowd.answered.lock().unwrap().clone();
-    for Answered { reference, replies, .. } in &answered {
+    for Answered { reference, .. } in &answered {
+        let Some(replies) = stored.get(reference) else { continue };
         let made = payments.count(reference);
         if made > 1 {
             crowd.wrong(format!("{reference} was paid {made} times"));
@@ -52,8 +57,8 @@ pub(crate) fn payments(crowd: &Crowd, payments: &Payments) -> BTreeMap<String, u
         *counts.entry(format!("{told:?}, made {made}")).or_default() += 1;
         let fits = match told {
             Told::Paid => made == 1 && matches!(fault, Fault::None | Fault::Slow),
-            // Whether a server that answers 500 has done it, nobody can know.
-            Told::Unknown => fault != Fault::Refused,
+            // Whether a server that answers 500 has done it, nobody can know; nor after a kill.
+            Told::Unknown => true,
             Told::Refused => made == 0,
             Told::Sorry => made == 0,
         };
@@ -83,7 +88,8 @@ pub(crate) fn payments(crowd: &Crowd, payments: &Payments) -> BTreeMap<String, u
 }
 
 /// Looks into the store: one turn for each message, none open, every conversation the same when it is replayed.
-pub(crate) async fn store(crowd: &Crowd, ground: &Ground, replays: usize) -> usize {
+/// The replies to each message, and how many conversations were replayed.
+pub(crate) async fn store(crowd: &Crowd, ground: &Ground, replays: usize) -> (HashMap<String, Vec<String>>, usize) {
     let store = Arc::new(SqliteStore::open(&ground.database(), false).unwrap());
     let assistant = Assistant::builder(ground.path("")).unwrap().offline().store(store).build().unwrap();
     let answered = crowd.answered.lock().unwrap().clone();
@@ -91,18 +97,32 @@ pub(crate) async fn store(crowd: &Crowd, ground: &Ground, replays: usize) -> usi
     for one in answered {
         by_conversation.entry(one.conversation.clone()).or_default().push(one);
     }
-    let mut replayed = 0;
+    let (mut stored, mut replayed) = (HashMap::new(), 0);
     for (conversation, messages) in &by_conversation {
         let id = conversation.as_str().into();
         let turns = assistant.store().turns(&id).await.unwrap();
         let mut seen: HashMap<String, u64> = HashMap::new();
         for turn in &turns {
+            let texts = turn.replies.iter().filter_map(|reply| reply.reply.text.as_deref().map(str::to_owned));
+            stored.insert(turn.inbound.message.message_id.to_string(), texts.collect::<Vec<_>>());
             *seen.entry(turn.inbound.message.message_id.to_string()).or_default() += 1;
         }
         for message in messages {
             match seen.get(&message.reference) {
                 Some(1) => {}
                 other => crowd.wrong(format!("{}: {other:?} turns for one message", message.reference)),
+            }
+            let own = stored.get(&message.reference).cloned().unwrap_or_default();
+            let ours = |text: &&str| text.starts_with(&message.reference);
+            let mentioned = own.iter().flat_map(|text| text.match_indices("ref-").map(move |(at, _)| &text[at..]));
+            for other in mentioned.filter(|other| !ours(other)) {
+                crowd.wrong(format!("{}: its reply speaks of another message: {other}", message.reference));
+            }
+            if !own
+                .iter()
+                .all(|text| message.replies.iter().any(|heard| text.contains(heard.as_str()) || heard == text))
+            {
+                crowd.wrong(format!("{}: {:?} was answered, {own:?} is stored", message.reference, message.replies));
             }
         }
         let open = assistant.store().unfinished(&id).await.unwrap();
@@ -118,5 +138,5 @@ pub(crate) async fn store(crowd: &Crowd, ground: &Ground, replays: usize) -> usi
             }
         }
     }
-    replayed
+    (stored, replayed)
 }

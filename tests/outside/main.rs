@@ -112,8 +112,8 @@ async fn run(plan: Plan) -> Vec<String> {
             Some(status) if status.success() => {}
             other => crowd.wrong(format!("the last stop ended with {other:?}")),
         }
-        let replayed = check::store(&crowd, &ground, plan.replays).await;
-        let counts = check::payments(&crowd, &payments);
+        let (stored, replayed) = check::store(&crowd, &ground, plan.replays).await;
+        let counts = check::payments(&crowd, &payments, &stored);
         println!("payments: {counts:?}; {replayed} conversations replayed");
     }
     println!(
