@@ -327,6 +327,8 @@ async fn a_turn_cut_in_its_tool_is_walked_with_what_the_first_process_had() {
     let first = Arc::new(Process::with(&store, &clock, booking(), boats.clone(), &FILES));
     let running = tokio::spawn(async move { first.say("book it", "m1").await.map(|_| ()) });
     boats.begun.notified().await;
+    // The first one is dead: no time passes for it any more.
+    let clock = ManualClock::new();
     clock.advance(Duration::from_secs(150));
 
     let second =
@@ -369,10 +371,10 @@ async fn a_turn_that_asks_for_something_else_when_it_is_walked_again_keeps_its_o
     let running = tokio::spawn(async move { first.say("book it", "m1").await.map(|_| ()) });
     boats.begun.notified().await;
     let id = ConversationId::from("u");
-    let mut records = store.unfinished(&id).await.unwrap().remove(0).journal;
-    let asked = records.iter_mut().find(|record| &*record.kind == "llm").unwrap();
+    let records = store.unfinished(&id).await.unwrap().remove(0).journal;
+    let mut asked = records.into_iter().find(|record| &*record.kind == "llm").unwrap();
     asked.request = "something else".into();
-    store.inner.journal(&id, TurnNumber(1), records).await.unwrap();
+    store.inner.journal(&id, TurnNumber(1), vec![asked]).await.unwrap();
 
     let second = Process::new(&store, &clock, Vec::new());
     let (report, _) = second.say("book it", "m1").await.unwrap();
