@@ -223,7 +223,10 @@ async fn a_store_that_fails_is_told_before_anything_is_half_done() {
             "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n",
         ),
         ("domain.yml", "responses: {utter_hello: [{text: Hello!}]}\n"),
-        ("flows/greet.yml", "flows: {greet: {description: greets, steps: [{action: utter_hello}]}}\n"),
+        (
+            "flows/greet.yml",
+            "flows: {greet: {description: greets, run_pattern_completed: false, steps: [{action: utter_hello}]}}\n",
+        ),
     ];
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("talks.db");
