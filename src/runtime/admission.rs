@@ -221,15 +221,15 @@ impl Place {
     /// Waits until the turn may run.
     pub(super) async fn begin(&self) -> Result<(), ReceiveError> {
         let closing = |_| ReceiveError::Closing;
-        let permit = tokio::select! {
+        let (permit, is_background) = tokio::select! {
             biased;
-            permit = self.control.running.clone().acquire_owned() => permit.map_err(closing)?,
-            () = self.left.cancelled() => self.control.in_background().await?,
+            permit = self.control.running.clone().acquire_owned() => (permit.map_err(closing)?, false),
+            () = self.left.cancelled() => (self.control.in_background().await?, true),
         };
         let mut held = self.held();
         held.began = Some(self.control.clock.elapsed());
-        // Whoever left meanwhile gave the place away.
-        if !held.is_left {
+        // Whoever left meanwhile gave the place among those that run away.
+        if is_background || !held.is_left {
             held.permit = Some(permit);
         }
         Ok(())

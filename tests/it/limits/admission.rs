@@ -158,7 +158,7 @@ async fn a_turn_whose_caller_has_left_goes_on_and_gives_its_place_to_others() {
     assistant.close(Duration::from_secs(1)).await;
     for n in 0..limits::TURNS_LEFT {
         let turns = assistant.store().turns(&format!("left{n}").as_str().into()).await.unwrap();
-        assert_eq!(turns[0].replies.len(), 1, "left{n}");
+        assert!(!turns[0].replies.is_empty(), "left{n}");
     }
 }
 
