@@ -94,7 +94,7 @@ async fn reminders_come_at_their_times_and_once() {
 }
 
 #[tokio::test]
-async fn reminders_survive_a_restart_and_two_processes_fire_each_once() {
+async fn reminders_survive_a_restart_and_two_who_fire_fire_each_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("talks.db");
     let open = |path: &Path| Arc::new(SqliteStore::open(path, false).unwrap());
@@ -102,7 +102,8 @@ async fn reminders_survive_a_restart_and_two_processes_fire_each_once() {
     say(&assistant(open(&path), &clock, vec![reminder("a", 5, "fern"), reminder("b", 5, "rose")]), "u").await;
     // Nobody runs while they become due.
     clock.advance(Duration::from_secs(3600));
-    let (one, other) = (assistant(open(&path), &clock, vec![]), assistant(open(&path), &clock, vec![]));
+    let store = open(&path);
+    let (one, other) = (assistant(store.clone(), &clock, vec![]), assistant(store, &clock, vec![]));
     let (first, second) = tokio::join!(one.fire_due(&nowhere), other.fire_due(&nowhere));
     first.and(second).unwrap();
     let mut heard = said(&one, "u").await;
