@@ -132,8 +132,12 @@ pub(super) async fn close(
         match heard(work, &mut asked.speech, &mut ledger, out, &asked.cx).await {
             Ok(change) => apply(change, ledger, task, &mut outcome, out, &asked.cx).await,
             Err(error) => {
-                forget(&mut outcome);
-                return failed(outcome, &error, &asked.cx);
+                let mut outcome = failed(outcome, &error, &asked.cx);
+                // One that was stopped goes on later.
+                if matches!(outcome.status, AgentStatus::Failed { .. }) {
+                    forget(&mut outcome);
+                }
+                return outcome;
             }
         }
     }

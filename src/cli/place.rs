@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::anyhow;
-use clap::{ArgMatches, Args as _, FromArgMatches};
+use clap::{ArgMatches, FromArgMatches};
 use segue::{
     project::{self, Finding, LoadedProject, Places, Project, Severity, Texts, render},
     runtime::{AssistantBuilder, LoadError},

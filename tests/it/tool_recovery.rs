@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use segue::{
     Assistant, AssistantBuilder, Cx, Incoming, NoSink,
     effect::Effect,
+    llm::scripted::ScriptedLlm,
     project::Project,
     store::{MemoryStore, Store},
     testing::ManualClock,
@@ -46,7 +47,7 @@ flows:
 
 fn project() -> Arc<Project> {
     let files = [
-        ("config.yml", "recipe: default.v1\npolicies: [{name: FlowPolicy}]\n"),
+        ("config.yml", "recipe: default.v1\npipeline: []\npolicies: [{name: FlowPolicy}]\n"),
         ("domain.yml", DOMAIN),
         ("flows/flows.yml", FLOWS),
         (
@@ -132,6 +133,7 @@ impl World {
     fn process(&self, far: Arc<dyn ToolSource>, look_hangs: bool) -> Assistant {
         let near = tool(spec("look", Effect::Read), look_hangs, &self.looked, &Arc::default());
         AssistantBuilder::new(project(), ".".into())
+            .model(Arc::new(ScriptedLlm::strict(["nobody asks"])))
             .store(self.store.clone())
             .clock(Arc::new(ManualClock::new()))
             .source(far)

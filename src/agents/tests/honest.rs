@@ -179,8 +179,8 @@ async fn a_failed_effect_proves_nothing_and_a_claim_before_its_call_is_not_said(
     ];
     let mut world = World::new("search", rules, "cancel it", steps);
     let outcome = world.run().await;
-    assert_eq!(outcome.status, AgentStatus::Finished);
-    assert_eq!(said(&outcome), [(BotKind::FinalResponse, "It did not work.".into())]);
+    assert_eq!(outcome.status, AgentStatus::AwaitingUser, "nothing is completed beside a call that failed");
+    assert_eq!(said(&outcome), [(BotKind::InputRequired, "It did not work.".into())]);
 }
 
 /// What is left of an answer that was stopped before its end.

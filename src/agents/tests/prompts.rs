@@ -94,7 +94,7 @@ async fn every_call_has_one_result_in_every_request() {
     let mut world = World::new("search", "", "hi", steps);
     world.run().await;
     let roles: Vec<String> = world.request(1).into_iter().map(|(role, _)| role).collect();
-    assert_eq!(roles[roles.len() - 6..], ["assistant", "tool", "tool", "tool", "tool", "system"]);
+    assert_eq!(roles[roles.len() - 5..], ["assistant", "tool", "tool", "tool", "tool"]);
 }
 
 #[tokio::test]

@@ -204,6 +204,9 @@ async fn meta_carries_what_the_entry_names_and_nothing_else() {
     talk.works("/work", "yes").await;
     let mut meta = far.of("tools/call")[0]["_meta"].as_object().unwrap().clone();
     meta.retain(|key, _| key != "progressToken");
+    // It changes something, so it has a key, which tells nothing.
+    let key = meta.shift_remove("segue/idempotencyKey").unwrap();
+    assert!(key.as_str().is_some_and(|key| key.len() == 32), "{key}");
     assert_eq!(Json::Object(meta), json!({"tenant": "north", "who": "ada@example.org", "by": "world"}));
 }
 

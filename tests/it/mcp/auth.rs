@@ -154,7 +154,7 @@ async fn m19_credentials_never_cross_hosts() {
     let there = trap.inside("/mcp");
     let elsewhere = move |_: &Json, _| respond(307, &[("location", &there)], &json!({}));
     let (talk, site) = site("headers: {Authorization: 'Bearer s3cret'}", elsewhere).await;
-    talk.breaks("/work", "unavailable: The connection to it was lost").await;
+    talk.is_in_doubt("/work", "unavailable: The connection to it was lost").await;
     assert_eq!((site.calls.load(Ordering::SeqCst), trap.came().await), (1, 0));
 
     let there = format!("http://127.0.0.1:{}/token", trap.port);

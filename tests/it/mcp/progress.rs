@@ -63,9 +63,9 @@ async fn news_keep_a_call_of_a_flow_alive_and_stand_in_the_trace() {
 #[tokio::test]
 async fn m20_news_that_do_not_grow_keep_nothing_alive() {
     let talk = Talk::with(&working(8, |_| 1), "tool_timeout: 3");
-    talk.breaks("/work", "timeout: It did not answer within 4 s").await;
+    talk.is_in_doubt("/work", "timeout: It did not answer within 4 s").await;
     let talk = Talk::with(&working(8, |second| 10 - second), "tool_timeout: 3");
-    talk.breaks("/work", "timeout: It did not answer within 4 s").await;
+    talk.is_in_doubt("/work", "timeout: It did not answer within 4 s").await;
 }
 
 #[tokio::test]
@@ -73,11 +73,11 @@ async fn m20_news_that_grow_for_ever_end_at_the_total() {
     let most = limits::TOOL_TOTAL.as_secs();
     let far = working(most + 5, |second| second);
     let talk = Talk::with(&far, "tool_timeout: 3");
-    talk.breaks("/work", &format!("timeout: It did not answer within {most} s")).await;
+    talk.is_in_doubt("/work", &format!("timeout: It did not answer within {most} s")).await;
     assert_eq!(far.of("notifications/cancelled").len(), 1, "the server is told that nobody waits");
     assert_eq!(told(&talk).await.len(), limits::TOOL_NEWS);
     let talk = Talk::with(&working(8, |second| second), "tool_timeout: 3, tool_timeout_total: 5");
-    talk.breaks("/work", "timeout: It did not answer within 5 s").await;
+    talk.is_in_doubt("/work", "timeout: It did not answer within 5 s").await;
 }
 
 /// What the user hears of an agent whose tool works ten seconds, on this channel.

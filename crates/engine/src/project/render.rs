@@ -208,8 +208,8 @@ mod tests {
     #[test]
     fn no_other_finding_shows_a_secret_of_its_line() {
         let line = "  - {provider: openai, model: m, api_key: sk-live-123456, temperatur: 1}\n";
-        let secret = Finding { code: SECRET, ..finding(1, 45, 1) };
-        let shown = all(&[finding(1, 61, 10), secret, finding(1, 6, 8)], &sources(line));
+        let secret = Finding { code: SECRET, ..finding(1, 43, 1) };
+        let shown = all(&[finding(1, 59, 10), secret, finding(1, 6, 8)], &sources(line));
         assert!(!shown.contains("sk-live") && shown.matches("api_key: …").count() == 3, "{shown}");
         // Keys that no loader knows make no finding of that kind.
         for key in ["apikey", "openai-api-key", "\"Authorization\"", "password", "auth_token"] {

@@ -20,7 +20,8 @@ fn three(on_call: impl Fn(&Json, &Out) + Send + Sync + 'static) -> (McpServer, H
 
 async fn outcome(result: Json) -> ToolOutcome {
     let (server, _) = three(move |message, out| out.answer(message, result.clone()));
-    tool(&server, "w", &context()).await.call(json!({}), &context()).await
+    let cx = ToolCx { effect: Some(Effect::Read), ..context() };
+    tool(&server, "w", &cx).await.call(json!({}), &cx).await
 }
 
 fn failure(outcome: &ToolOutcome) -> (FailureKind, &str) {
@@ -57,7 +58,7 @@ async fn arguments_and_meta_arrive_as_given() {
 #[tokio::test(start_paused = true)]
 async fn a_write_that_succeeded_with_an_answer_nobody_can_use_is_done() {
     let huge = json!({"content": 7});
-    for (effect, result) in [(Effect::Write, huge.clone()), (Effect::Idempotent, json!([])), (Effect::Read, huge)] {
+    for (effect, result) in [(Effect::Write, huge.clone()), (Effect::Idempotent, json!([1])), (Effect::Read, huge)] {
         let (server, _) = three(move |message, out| out.answer(message, result.clone()));
         let cx = ToolCx { effect: Some(effect), ..context() };
         let outcome = tool(&server, "w", &cx).await.call(json!({}), &cx).await;
