@@ -6,14 +6,12 @@ use crate::{
     run::{client, started},
 };
 
-/// Sends one message; the first reply.
+/// Sends one message and gives what is said, on lines. A reply whose delivery is not known may come once more before it.
 async fn say(address: &str, text: &str) -> String {
     let body = serde_json::json!({"sender": "u1", "message": text}).to_string();
     let answer = client().post(format!("{address}/webhooks/rest/webhook")).body(body).send().await.unwrap();
     let said: serde_json::Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
-    // A reply whose receipt was not stored when the process was killed comes once more, before the others.
-    let again = usize::from(said[0]["text"] == "Parcel X7 is under way." && !text.starts_with("number"));
-    said[again]["text"].as_str().unwrap().to_owned()
+    said.as_array().unwrap().iter().filter_map(|reply| reply["text"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
 #[tokio::test]
@@ -21,7 +19,7 @@ async fn a_second_process_that_would_write_is_refused_and_those_that_read_are_no
     let folder = tempfile::tempdir().unwrap();
     let courier = project("courier");
     let (mut server, address) = started(folder.path(), &["--store", "sqlite:talks.db"]);
-    assert_eq!(say(&address, "track it").await, "Which parcel?");
+    assert!(say(&address, "track it").await.contains("Which parcel?"));
     let pid = server.0.id().to_string();
     assert_eq!(std::fs::read_to_string(folder.path().join("talks.db.lock")).unwrap().trim(), pid);
 
@@ -47,20 +45,20 @@ async fn a_second_process_that_would_write_is_refused_and_those_that_read_are_no
         let ran = run_in(folder.path(), &arguments, "");
         assert_eq!(ran.code, 0, "{command:?}: {}", ran.err);
     }
-    assert_eq!(say(&address, "number X7").await, "Parcel X7 is under way.");
+    assert!(say(&address, "number X7").await.contains("Parcel X7 is under way."));
 
     // However it ends, the file is free at once.
     server.0.kill().unwrap();
     server.0.wait().unwrap();
     let (_server, address) = started(folder.path(), &["--store", "sqlite:talks.db"]);
-    assert_eq!(say(&address, "track it").await, "Which parcel?");
+    assert!(say(&address, "track it").await.contains("Which parcel?"));
 
     // The copy has what there was then, and goes on from there.
     let replay = run_in(folder.path(), &["replay", "u1", &courier, "--store", "copy.db"], "");
     assert!(replay.code == 0 && replay.out.starts_with("equal"), "{}{}", replay.out, replay.err);
     let chat = ["chat", &courier, "--store", "copy.db", "--conversation", "u1"];
     let talk = run_in(folder.path(), &chat, "number X9\n");
-    assert_eq!(talk.lines(), ["bot: Parcel X9 is under way."], "{}", talk.err);
+    assert!(talk.lines().contains(&"bot: Parcel X9 is under way."), "{}{}", talk.out, talk.err);
 }
 
 #[cfg(unix)]

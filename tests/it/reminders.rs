@@ -94,7 +94,7 @@ async fn reminders_come_at_their_times_and_once() {
 }
 
 #[tokio::test]
-async fn reminders_survive_a_restart_and_two_processes_fire_each_once() {
+async fn reminders_survive_a_restart_and_two_who_fire_fire_each_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("talks.db");
     let open = |path: &Path| Arc::new(SqliteStore::open(path, false).unwrap());
