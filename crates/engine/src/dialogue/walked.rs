@@ -271,9 +271,10 @@ pub(super) fn ask_first(turn: &mut Turn<'_>, at: usize, slots: &[SlotName]) {
 }
 
 /// Another flow comes in between: what the steps of this chain have used is noted down, unless it is since an earlier time.
-pub(super) fn set_aside(turn: &mut Turn<'_>, base: usize) {
+/// Whether it was.
+pub(super) fn set_aside(turn: &mut Turn<'_>, base: usize) -> bool {
     if turn.stack.get(base).is_none_or(|frame| !frame.aside.is_empty()) {
-        return;
+        return false;
     }
     let slots = turn.project.domain.slots.values().filter(|slot| !slot.builtin).map(|slot| &slot.name);
     let concerns = |slot: &&SlotName| {
@@ -284,6 +285,16 @@ pub(super) fn set_aside(turn: &mut Turn<'_>, base: usize) {
         slots.filter(concerns).map(|slot| (slot.clone(), rerun::hash(turn.slot(slot.as_str())))).collect();
     if let Some(frame) = turn.stack.get_mut(base) {
         frame.aside = aside;
+    }
+    true
+}
+
+/// No other flow has come in between after all.
+pub(super) fn is_not_aside(turn: &mut Turn<'_>, base: usize) {
+    if interrupt::top_base(&turn.stack) == Some(base)
+        && let Some(frame) = turn.stack.get_mut(base)
+    {
+        frame.aside.clear();
     }
 }
 

@@ -14,7 +14,7 @@ mod start_flow;
 
 use serde_json::Value as Json;
 
-use super::{Next, clean, clean::Scene, context::View, interrupt, patterns, turn::Turn};
+use super::{Next, clean, clean::Scene, context::View, interrupt, patterns, turn::Turn, walked};
 use crate::{
     conversation::{Command, EventKind, Frame, FrameKind, PatternFrame, Position},
     ids::{FlowId, SlotName},
@@ -84,9 +84,15 @@ pub(super) fn execute(turn: &mut Turn<'_>, commands: Vec<Command>, source: Sourc
         return turn.listen();
     }
     let silent = source == Source::External || commands.iter().any(|command| matches!(command, Command::Noop));
+    // Before the first value changes: what the message gives to the flow that it starts may be what this one has used.
+    let base = scene.base_in(turn).filter(|_| !scene.started.is_empty());
+    let aside = base.is_some_and(|base| walked::set_aside(turn, base));
     let mut validated = Vec::new();
     for command in commands {
         run(turn, &scene, command, &mut validated);
+    }
+    if let Some(base) = scene.base_in(turn).filter(|_| aside) {
+        walked::is_not_aside(turn, base);
     }
     validate(turn, &validated);
     if twice && !silent {
