@@ -9,8 +9,12 @@ use segue_engine::{
 
 use super::{Ledger, Turn, Verdict, rest::shown};
 
-const FAILURES: [&str; 3] =
-    ["utter_internal_error_rasa", "utter_user_input_too_long_error_rasa", "utter_user_input_empty_error_rasa"];
+const FAILURES: [&str; 4] = [
+    "utter_internal_error_rasa",
+    "utter_outcome_unknown",
+    "utter_user_input_too_long_error_rasa",
+    "utter_user_input_empty_error_rasa",
+];
 
 /// Whether a frame stands at a step that listens.
 pub(super) fn stands_at_listen(project: &Project, frame: &Frame) -> bool {
