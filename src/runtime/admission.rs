@@ -288,7 +288,7 @@ impl CallerWatch {
     pub(super) fn of(place: &Arc<Place>) -> Self {
         Self(Some(place.clone()))
     }
-    pub(super) fn is_answered(mut self) {
+    pub(super) fn answered(mut self) {
         self.0 = None;
     }
 }

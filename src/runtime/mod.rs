@@ -275,7 +275,7 @@ impl Assistant {
             report
         }));
         let report = turn.await.unwrap_or(Err(ReceiveError::Broken));
-        caller.is_answered();
+        caller.answered();
         report
     }
 

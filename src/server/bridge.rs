@@ -66,11 +66,10 @@ impl Service<Request<Body>> for Bridge {
             };
             let bodies = head.extensions.remove::<Bodies>().unwrap_or(bodies);
             let cx = Cx::new(clock, limits::BODY_READ);
-            let read = cx.wait(bodies.read(&head, body)).await;
-            let late = || Err(refusal(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"));
-            let (bytes, room) = match read.unwrap_or_else(|_| late()) {
-                Ok(read) => read,
-                Err(answer) => return Ok(answer),
+            let (bytes, room) = match cx.wait(bodies.read(&head, body)).await {
+                Ok(Ok(read)) => read,
+                Ok(Err(answer)) => return Ok(answer),
+                Err(_) => return Ok(refusal(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
             };
             let answer = channel.oneshot(Request::from_parts(head, bytes)).await?;
             drop(room);

@@ -181,7 +181,7 @@ fn shop() -> Arc<Project> {
 fn record(id: &str) -> Option<Json> {
     let number: usize = id.parse().ok()?;
     let owner = if number % 4 == 3 { "somebody" } else { "me" };
-    let state = if number % 4 == 0 { "shipped" } else { "open" };
+    let state = if number.is_multiple_of(4) { "shipped" } else { "open" };
     Some(json!({"owner": owner, "state": state, "items": format!("things of {id}")}))
 }
 
