@@ -246,7 +246,8 @@ async fn reminders_that_cannot_be_fired_do_not_keep_others_waiting() {
     assistant.fire_due(&nowhere).await.unwrap();
     assert_eq!(said(&assistant, "sound").await, ["Water the fern."]);
     // What is repaired is fired when the pause after the failure is over, and not before.
-    other.execute("UPDATE batches SET events = (SELECT events FROM kept WHERE kept.id = batches.id)", []).unwrap();
+    let whole = "(SELECT kept.events FROM kept WHERE kept.id = batches.id)";
+    other.execute(&format!("UPDATE batches SET events = {whole} {ours}"), []).unwrap();
     assistant.fire_due(&nowhere).await.unwrap();
     assert_eq!(said(&assistant, "damaged0").await, [""; 0]);
     clock.advance(limits::TIMER_BACKOFF);
