@@ -97,8 +97,7 @@ impl MemoryStore {
         records: Vec<JournalRecord>,
     ) -> Result<(), StoreError> {
         let mut shard = self.shard(id);
-        let intends = records.iter().any(JournalRecord::is_intent);
-        let talk = shard.get_mut(id).filter(|talk| turn.0 <= talk.turns && (!intends || talk.is_open(turn)));
+        let talk = shard.get_mut(id).filter(|talk| talk.is_open(turn));
         let talk = talk.ok_or_else(|| not_accepted(id, turn))?;
         if let Some(again) = records.iter().find(|record| record.is_intent() && talk.has_begun(turn, record)) {
             return Err(StoreError::AlreadyBegun { turn: turn.0, key: again.key.clone() });

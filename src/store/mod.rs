@@ -408,9 +408,9 @@ pub trait Store: Send + Sync {
     fn accept(&self, inbound: Inbound) -> BoxFuture<'_, Result<Accepted, StoreError>>;
     /// The conversation; empty when nothing is known of it.
     fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Stored, StoreError>>;
-    /// Writes records of a running turn. Durable when it returns. The latest record of a step replaces the earlier. An intent
-    /// (a record without an outcome, but for the marks of replies) is written once for each step and build, and only while the turn is
-    /// open: otherwise nothing of the call is stored, and the answer is [`StoreError::AlreadyBegun`] or [`StoreError::NotAccepted`].
+    /// Writes records of an open turn. Durable when it returns. The latest record of a step replaces the earlier. An intent (a record
+    /// without an outcome, but for the marks of replies) is written once for each step and build: otherwise nothing of the call is
+    /// stored, and the answer is [`StoreError::AlreadyBegun`]. A turn that is not open is [`StoreError::NotAccepted`].
     fn journal<'a>(
         &'a self,
         id: &'a ConversationId,

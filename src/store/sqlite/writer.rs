@@ -424,11 +424,11 @@ impl<'c> Writer<'c> {
             Ok(head) => (head.number, head.is_open(turn.0)),
             Err(error) => return Ok(Err(error)),
         };
-        let intends = steps.iter().any(|(_, _, is_intent)| *is_intent);
-        if intends && !is_open {
-            // Another run of the turn has ended it: nothing may leave any more.
+        if !is_open {
+            // Another run of the turn has ended it: nothing may leave any more, and its record stays what its events were made of.
             return Ok(Err(StoreError::NotAccepted { conversation: id.clone(), turn: turn.0 }));
         }
+        let intends = steps.iter().any(|(_, _, is_intent)| *is_intent);
         if intends && let Err(error) = self.check_intents(id, number, turn, steps)? {
             return Ok(Err(error));
         }

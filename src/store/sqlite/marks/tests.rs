@@ -158,8 +158,8 @@ async fn no_turn_takes_the_place_of_another() {
     }
     there.journal(&world.id, TurnNumber(5), vec![mark("5/r0")]).await.unwrap();
     assert_eq!(world.rows(), 1);
-    here.journal(&world.id, TurnNumber(1), vec![mark("1/r1")]).await.unwrap();
-    assert_eq!((world.rows(), world.spoken(&here).await), (2, vec![(5, "5/r0".to_owned())]));
+    here.journal(&world.id, TurnNumber(1), vec![mark("1/r1")]).await.unwrap_err();
+    assert_eq!((world.rows(), world.spoken(&here).await), (1, vec![(5, "5/r0".to_owned())]));
 }
 
 #[tokio::test]
