@@ -333,7 +333,7 @@ async fn a_file_that_somebody_holds_for_too_long_is_told() {
         let wait: i64 = connection.query_row("PRAGMA busy_timeout", [], |row| row.get(0)).unwrap();
         assert_eq!(u128::try_from(wait).unwrap(), limits::STORE_BUSY.as_millis());
     }
-    writer.busy_timeout(std::time::Duration::ZERO).unwrap();
+    writer.busy_timeout(std::time::Duration::from_millis(100)).unwrap();
     let (jobs, mut waiting) = mpsc::channel(1);
     let receipts = Arc::<Receipts>::default();
     let theirs = receipts.clone();
