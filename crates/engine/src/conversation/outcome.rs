@@ -74,7 +74,7 @@ pub struct StepError {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
-    /// It failed: whoever was asked says so, or was never reached.
+    /// It failed: the other side says so, or was never reached.
     #[default]
     Failed,
     /// Nobody knows what came of it: to try it again may do it twice.
@@ -90,7 +90,7 @@ impl StepError {
     pub fn in_doubt(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: code.into(), message: message.into(), may_have_run: true, kind: ErrorKind::Unknown }
     }
-    /// An error that whoever was asked reported; what had been done by then is done.
+    /// An error that the other side reported; what had been done by then is done.
     pub fn reported(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { kind: ErrorKind::Failed, ..Self::in_doubt(code, message) }
     }

@@ -40,7 +40,7 @@ fn one(finding: &Finding, secrets: &[&Place], sources: &Sources) -> String {
     let _ = writeln!(out, ": {}[{}]: {}", finding.severity, finding.code, plain(&finding.message));
     let line = sources.file(&place.file).and_then(|text| text.lines().nth(place.line.checked_sub(1)? as usize));
     if let Some(line) = line {
-        // What stands there must not reach a log.
+        // It may hold a secret, so it must not reach a log.
         let secret =
             secrets.iter().filter(|at| at.file == place.file && at.line == place.line).map(|at| at.column).min();
         let named = sources.has_secrets(&place.file).then(|| secret_of(line)).flatten();
