@@ -7,8 +7,8 @@ use segue::environment;
 use tracing::field::Field;
 use tracing_subscriber::{
     EnvFilter,
-    field::{MakeExt as _, delimited::Delimited},
-    fmt::format::{FieldFn, Writer, debug_fn},
+    field::MakeExt as _,
+    fmt::format::{Writer, debug_fn},
 };
 
 /// The levels of Python that have another name here, and ours.
@@ -33,18 +33,16 @@ pub(super) fn log(usual: &str) -> anyhow::Result<()> {
     let colours = io::IsTerminal::is_terminal(&io::stderr());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours);
     // An error says that a log exists already.
-    let _ = log.with_target(false).fmt_fields(fields()).try_init();
+    let _ = log.with_target(false).fmt_fields(debug_fn(field).delimited(" ")).try_init();
     Ok(())
 }
 
-/// Writes the fields of a line, each within that line.
-fn fields() -> Delimited<&'static str, FieldFn<impl Fn(&mut Writer<'_>, &Field, &dyn fmt::Debug) -> fmt::Result + Clone>>
-{
-    let one = |writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| match field.name() {
+/// Writes one field of a line, within that line.
+fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    match field.name() {
         "message" => write!(writer, "{}", Escaped(value)),
         name => write!(writer, "{name}={}", Escaped(value)),
-    };
-    debug_fn(one).delimited(" ")
+    }
 }
 
 /// The filter in the words of the library. Levels may have their Python names; what is neither a level nor a pair would pass
@@ -116,8 +114,9 @@ mod tests {
         let written = Written::default();
         let to = written.clone();
         let log = tracing_subscriber::fmt().with_writer(move || to.clone()).with_ansi(false).with_target(false);
+        let log = log.without_time().fmt_fields(debug_fn(field).delimited(" ")).finish();
         let id = segue::ids::ConversationId::from("a\u{1b}[2J\nb\r\u{9b}c\u{2028}ä");
-        tracing::subscriber::with_default(log.without_time().fmt_fields(fields()).finish(), || {
+        tracing::subscriber::with_default(log, || {
             tracing::warn!(conversation = %id, turn = 3, code = "R0104", "of {id}: it failed");
         });
         let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
