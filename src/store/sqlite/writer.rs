@@ -164,13 +164,7 @@ pub(super) fn run(connection: &Connection, jobs: &mut mpsc::Receiver<Job>, recei
     let mut crowd = Crowd::default();
     while jobs.blocking_recv_many(&mut group, limits::STORE_GROUP) > 0 {
         crowd.gather(&mut group, jobs);
-        if let Err(error) = writer.commit_group(&mut group) {
-            // Those that came meanwhile have waited as long already, and the file is no better for them.
-            for _ in 0..limits::STORE_QUEUE {
-                let Ok(Job { work, answer }) = jobs.try_recv() else { break };
-                let _ = answer.send((Err(error.clone()), work));
-            }
-        }
+        writer.commit_group(&mut group, jobs);
     }
     if !receipts.is_empty() {
         let _ = writer.transact(&[]);
@@ -231,11 +225,12 @@ impl<'c> Writer<'c> {
         })
     }
 
-    /// Commits all of it, or each alone where one of them is at fault, and answers everybody. The error says that the file is.
-    fn commit_group(&mut self, group: &mut Vec<Job>) -> Result<(), StoreError> {
+    /// Commits all of it, or each alone where one of them is at fault, and answers everybody. Where the file is at fault, those
+    /// that came meanwhile get its error too: they have waited as long already. Who comes after the first answer tries anew.
+    fn commit_group(&mut self, group: &mut Vec<Job>, jobs: &mut mpsc::Receiver<Job>) {
         let purges = group.iter().any(|job| matches!(job.work, Work::Erase { .. } | Work::Close));
         let mut broken = Ok(());
-        let outcomes = match self.transact(group) {
+        let mut outcomes = match self.transact(group) {
             Ok(outcomes) => outcomes,
             Err(error) if !is_of_the_file(&error) && group.len() > 1 => {
                 group.iter().map(|job| self.transact_one(job, &mut broken)).collect()
@@ -247,6 +242,10 @@ impl<'c> Writer<'c> {
                 group.iter().map(|_| Err(failed(&error))).collect()
             }
         };
+        if let Err(error) = broken {
+            group.extend((0..limits::STORE_QUEUE).map_while(|_| jobs.try_recv().ok()));
+            outcomes.resize_with(group.len(), || Err(error.clone()));
+        }
         if purges {
             maintain::purge_log(self.connection);
         }
@@ -259,7 +258,6 @@ impl<'c> Writer<'c> {
             // Whoever does not wait any more can read what became of it.
             let _ = answer.send((outcome, work));
         }
-        broken
     }
 
     /// Commits one alone, unless the file was at fault before.
