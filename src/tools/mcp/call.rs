@@ -110,16 +110,20 @@ impl McpTool {
     async fn run(&self, arguments: Map<String, Json>, cx: &ToolCx) -> ToolOutcome {
         let (began, limit, effect) = (cx.cx.clock.elapsed(), cx.cx.remaining(), cx.effect(&self.spec));
         let asked = cx.inquired.clone().map(|who| Asked::new(who, cx.cx.clone()));
-        let mut end = match self.once(arguments.clone(), cx, &asked).await {
-            Ok(raw) => return self.judged(raw, &asked, effect),
-            Err(end) => end,
-        };
-        if end.may_be_repeated(effect) && !cx.cx.remaining().is_zero() {
-            end = match self.once(arguments, cx, &asked).await {
+        let mut tries = 0;
+        let end = loop {
+            let end = match self.once(arguments.clone(), cx, &asked).await {
                 Ok(raw) => return self.judged(raw, &asked, effect),
                 Err(end) => end,
             };
-        }
+            tries += 1;
+            // Once more; and again where the server has forgotten the session: one that was restarted lets the kept connection
+            // fail first, and then refuses the session that was opened before.
+            let is_tried = tries > 2 || tries == 2 && end != CallEnd::Forgotten;
+            if is_tried || !end.may_be_repeated(effect) || cx.cx.remaining().is_zero() {
+                break end;
+            }
+        };
         tracing::warn!(server = %self.shared.name, tool = %self.spec.name, ?end, "a tool gave no answer");
         end.outcome(effect, waited(&cx.cx, began, limit))
     }
