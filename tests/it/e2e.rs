@@ -104,8 +104,12 @@ fn a_failure_shows_what_was_expected_what_was_seen_and_why() {
         fs::write(&shown, &ran.out).unwrap();
     }
     assert_eq!(ran.out, text(&shown), "SEGUE_BLESS=1 writes the file anew");
-    let ran = test(&project(), &["failing", "--fail-fast", "-j", "1"]);
+    let scratch = tempfile::tempdir().unwrap();
+    let junit = scratch.path().join("junit.xml");
+    let ran = test(&project(), &["failing", "--fail-fast", "-j", "1", "--junit", &junit.display().to_string()]);
     assert!(ran.code == 1 && ran.out.ends_with("0 passed, 1 failed, 3 not begun\n"), "{}", ran.out);
+    let xml = text(&junit);
+    assert!(xml.contains(r#"tests="4" skipped="3" failures="1""#) && xml.contains("<skipped/>"), "{xml}");
 }
 
 #[test]
@@ -137,8 +141,8 @@ fn results_are_written_for_programs_and_for_the_next_run() {
     let steps = &json["coverage"]["passed"];
     assert_eq!((&steps["cases"], &steps["walked"]), (&2.into(), &2.into()), "{steps}");
     let xml = text(&junit);
-    assert!(xml.contains(r#"<testsuites tests="6" failures="4" errors="0""#), "{xml}");
-    assert!(xml.contains(r#"<failure type="flow_started" message="flow_started pay">"#), "{xml}");
+    assert!(xml.contains(r#"<testsuites name="segue test" tests="6" skipped="0" failures="4" errors="0""#), "{xml}");
+    assert!(xml.contains(r#"<failure message="flow_started pay" type="flow_started">"#), "{xml}");
     assert!(text(&coverage.join("coverage.txt")).contains("action_check_balance"));
     let written: Json = serde_json::from_str(&text(&coverage.join("coverage.json"))).unwrap();
     assert_eq!(written, json["coverage"]);
