@@ -161,7 +161,7 @@ fn results_are_written_for_programs_and_for_the_next_run() {
 #[test]
 fn a_path_behind_an_option_of_results_is_a_test_and_cases_are_never_written_over() {
     let folder = tempfile::tempdir().unwrap();
-    crate::cli::copy_folder(&project(), folder.path());
+    crate::folder::copy_folder(&project(), folder.path());
     let cases = folder.path().join("tests/who.yml");
     let before = text(&cases);
     for arguments in [
@@ -207,7 +207,7 @@ fn the_json_form_has_an_answer_to_everything() {
 #[test]
 fn a_folder_that_is_a_project_names_the_project() {
     let elsewhere = tempfile::tempdir().unwrap();
-    crate::cli::copy_folder(&project(), &elsewhere.path().join("mine"));
+    crate::folder::copy_folder(&project(), &elsewhere.path().join("mine"));
     let ran = test(elsewhere.path(), &["mine"]);
     assert!(ran.code == 0 && ran.out.contains("6 passed, 0 failed"), "{}{}", ran.out, ran.err);
     let ran = test(elsewhere.path(), &["mine", "mine/tests/deep/who.yml"]);
