@@ -37,12 +37,8 @@ fn fixtures(day: &str) -> Json {
 fn starter(entry: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for file in ["config.yml", "domain.yml", "credentials.yml"] {
-        fs::copy(root.join(file), folder.path().join(file)).unwrap();
-    }
-    for tree in ["sub_agents", "flows/ferries"] {
-        crate::folder::copy_folder(&root.join(tree), &folder.path().join(tree));
-    }
+    fs::copy(root.join("config.yml"), folder.path().join("config.yml")).unwrap();
+    crate::folder::copy_folder(&root.join("flows/ferries"), &folder.path().join("flows/ferries"));
     let endpoints = fs::read_to_string(root.join("endpoints.yml")).unwrap();
     let ours = endpoints.lines().find(|line| line.trim_start().starts_with("models: [{ provider: scripted")).unwrap();
     let theirs = format!("    models: [{{ {entry} }}]");

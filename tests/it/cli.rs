@@ -179,13 +179,13 @@ fn a_new_project_runs_at_once_and_is_never_overwritten() {
 
     let config = folder.path().join("mine/config.yml");
     std::fs::write(&config, "# mine").unwrap();
-    std::fs::remove_file(folder.path().join("mine/domain.yml")).unwrap();
+    std::fs::remove_file(folder.path().join("mine/flows/ferries/domain.yml")).unwrap();
     let again = run_in(folder.path(), &["init", "mine"], "");
     assert_eq!(again.code, 3);
     assert!(again.err.contains("config.yml"), "{}", again.err);
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "# mine");
     assert!(
-        !folder.path().join("mine/domain.yml").exists(),
+        !folder.path().join("mine/flows/ferries/domain.yml").exists(),
         "nothing is written before all was looked at"
     );
 }

@@ -44,7 +44,7 @@ fn the_cases_of_the_starter_hold_and_hold_again_from_their_recording() {
     let (tape, live, again) = (at("tape"), at("live.yml"), at("again.yml"));
     let ran = test(Path::new(ROOT), &["--record", &tape, &format!("-o={live}"), "--coverage"]);
     assert_eq!(ran.code, 0, "{}\n{}", ran.out, ran.err);
-    let cases = ran.out.lines().filter(|line| line.starts_with("ok    tests/e2e/")).count();
+    let cases = ran.out.lines().filter(|line| line.starts_with("ok    flows/ferries/tests/")).count();
     assert!(cases >= 12, "{}", ran.out);
     assert!(ran.out.contains(&format!("{cases} passed, 0 failed\n")), "{}", ran.out);
     // Every kind of assertion that this project has anything for.
