@@ -14,7 +14,7 @@ const HEAD: &str = "\
 # Limits
 
 Every buffer and every wait has a limit. This page is written by `cargo xtask docs` from `crates/engine/src/limits.rs` and
-`src/limits.rs`. Where a value can be configured, the description names the key; the others are changed in the source.
+`src/limits.rs`. Values that can be configured have a key in [the reference](reference/keys.md); the others are changed in the source.
 ";
 
 /// The text of the page.
