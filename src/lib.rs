@@ -63,6 +63,7 @@ pub mod environment;
 pub mod failpoint;
 #[cfg(feature = "grpc")]
 pub mod grpc;
+pub mod health;
 pub mod http;
 pub mod import;
 pub mod knowledge;

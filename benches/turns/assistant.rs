@@ -1,11 +1,8 @@
-//! Segue as it is embedded: an assistant of the bench project, a store, and a channel that streams into memory.
+//! Segue as it is embedded: an assistant of the bench project, a SQLite store, and a channel that streams into memory.
 
-use std::{
-    path::Path,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering},
 };
 
 use futures::future::BoxFuture;
@@ -13,40 +10,14 @@ use segue::{
     conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
     cx::Cx,
     runtime::{Assistant, Incoming, LoadError},
-    store::{MemoryStore, SqliteStore, Store},
+    store::SqliteStore,
 };
 
-use crate::{harbour::Harbour, model, side::Side};
-
-/// Where conversations are kept.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keep {
-    Memory,
-    Normal,
-    Full,
-}
-
-/// An assistant of the project in `root`, which keeps its conversations in a new store in `folder`.
-pub(crate) fn assistant(root: &Path, folder: &Path, keep: Keep) -> Assistant {
-    let store: Arc<dyn Store> = match keep {
-        Keep::Memory => Arc::new(MemoryStore::default()),
-        Keep::Normal | Keep::Full => {
-            static NEXT: AtomicU64 = AtomicU64::new(0);
-            let path = folder.join(format!("segue-{}.db", NEXT.fetch_add(1, Ordering::Relaxed)));
-            Arc::new(SqliteStore::open(&path, keep == Keep::Full).unwrap())
-        }
-    };
-    let builder = match Assistant::builder(root) {
-        Ok(builder) => builder,
-        Err(LoadError::Findings(findings, _)) => panic!("the bench project has findings: {findings:#?}"),
-        Err(error) => panic!("the bench project does not load: {error}"),
-    };
-    builder.source(Harbour::new()).store(store).build().unwrap()
-}
+use crate::{Bench, harbour, model, side::Side};
 
 /// Segue's side of the comparison.
 pub(crate) struct Segue {
-    pub(crate) assistant: Assistant,
+    assistant: Assistant,
     /// What begins a conversation: an intent of the project.
     begin: &'static str,
     next: AtomicU64,
@@ -54,17 +25,26 @@ pub(crate) struct Segue {
 
 impl Segue {
     /// Conversations with the agent.
-    pub(crate) fn desk(assistant: Assistant) -> Arc<Self> {
-        Arc::new(Self { assistant, begin: "/desk", next: AtomicU64::new(0) })
+    pub(crate) fn desk(bench: &Bench) -> Arc<Self> {
+        Self::new(bench, "/desk")
     }
     /// Conversations in the flow that needs no model.
-    pub(crate) fn count(assistant: Assistant) -> Arc<Self> {
-        Arc::new(Self { assistant, begin: "/count", next: AtomicU64::new(0) })
+    pub(crate) fn count(bench: &Bench) -> Arc<Self> {
+        Self::new(bench, "/count")
     }
 
-    /// Another conversation takes the place of this one.
-    pub(crate) fn next_talk(&self, talk: &mut String) {
-        *talk = format!("{}-{}", self.begin, self.next.fetch_add(1, Ordering::Relaxed));
+    /// Each has a new store.
+    fn new(bench: &Bench, begin: &'static str) -> Arc<Self> {
+        static STORES: AtomicU64 = AtomicU64::new(0);
+        let path = bench.folder.path().join(format!("segue-{}.db", STORES.fetch_add(1, Ordering::Relaxed)));
+        let builder = match Assistant::builder(&bench.root) {
+            Ok(builder) => builder,
+            Err(LoadError::Findings(findings, _)) => panic!("the bench project has findings: {findings:#?}"),
+            Err(error) => panic!("the bench project does not load: {error}"),
+        };
+        let store = Arc::new(SqliteStore::open(&path, false).unwrap());
+        let assistant = builder.source(Arc::new(harbour::tools())).store(store).build().unwrap();
+        Arc::new(Self { assistant, begin, next: AtomicU64::new(0) })
     }
 
     /// One turn; what the channel got.
@@ -81,8 +61,7 @@ impl Side for Segue {
     type Talk = String;
 
     async fn open(&self) -> String {
-        let mut talk = String::new();
-        self.next_talk(&mut talk);
+        let talk = format!("{}-{}", self.begin, self.next.fetch_add(1, Ordering::Relaxed));
         self.say(&talk, self.begin).await;
         talk
     }
@@ -101,11 +80,11 @@ impl Side for Segue {
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
     /// Messages that are complete.
-    pub(crate) messages: usize,
+    messages: usize,
     /// Pieces of text.
-    pub(crate) deltas: usize,
+    deltas: usize,
     /// The text of the last complete message.
-    pub(crate) text: String,
+    text: String,
     /// Nanoseconds from the writing of the first delta, if its text says when that was.
     pub(crate) first_ns: Option<u64>,
 }

@@ -1,5 +1,5 @@
-//! The floor: what a turn costs without any framework. A bare client makes the same calls, and with [`Depth::Turn`] also
-//! renders the same prompt and writes the turn to SQLite. It checks nothing, recovers from nothing and promises nothing.
+//! The floor: what a turn costs without any framework. A bare client makes the same calls, renders the same prompt and writes the turn
+//! to SQLite. It checks nothing, recovers from nothing and promises nothing.
 
 use std::{
     net::SocketAddr,
@@ -10,10 +10,7 @@ use std::{
 };
 
 use bytes::BytesMut;
-use futures::StreamExt;
 use minijinja::context;
-use reqwest::header::{CONTENT_TYPE, HeaderValue};
-use segue::http::{Outbound, Target};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use tokio::{
@@ -27,45 +24,12 @@ use crate::{
     side::{ASKS, Side},
 };
 
-/// How calls leave.
-pub(crate) enum Transport {
-    /// HTTP/1.1 written by hand over kept connections: the least that a call can cost.
-    Raw { address: SocketAddr, idle: Mutex<Vec<TcpStream>> },
-    /// The client that Segue has.
-    Client { target: Target, outbound: Outbound },
-}
-
-impl Transport {
-    pub(crate) fn raw(address: SocketAddr) -> Self {
-        Self::Raw { address, idle: Mutex::default() }
-    }
-    pub(crate) fn client(address: SocketAddr) -> Self {
-        let url = format!("http://{address}/v1/chat/completions").parse().unwrap();
-        let json = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
-        Self::Client { target: Target::new(&url, json.into_iter().collect()), outbound: Outbound::new() }
-    }
-}
-
-/// What a turn consists of.
-pub(crate) enum Depth {
-    /// The calls alone.
-    Calls,
-    /// Calls, prompt, and the turn written.
-    Turn { prompt: Box<minijinja::Environment<'static>>, store: FloorStore },
-}
-
-impl Depth {
-    pub(crate) fn turn(store: FloorStore) -> Self {
-        let mut prompt = minijinja::Environment::new();
-        prompt.add_template("prompt", harbour::PROMPT).unwrap();
-        Self::Turn { prompt: Box::new(prompt), store }
-    }
-}
-
-/// The bare client.
+/// The bare client: HTTP/1.1 written by hand over kept connections, the least that a call can cost.
 pub(crate) struct Floor {
-    pub(crate) transport: Transport,
-    pub(crate) depth: Depth,
+    address: SocketAddr,
+    idle: Mutex<Vec<TcpStream>>,
+    prompt: minijinja::Environment<'static>,
+    store: FloorStore,
     next: AtomicU64,
     tools: Json,
 }
@@ -75,13 +39,6 @@ pub(crate) struct FloorTalk {
     id: String,
     version: u64,
     messages: Vec<Message>,
-}
-
-impl FloorTalk {
-    /// Forgets what was said.
-    pub(crate) fn forget(&mut self) {
-        self.messages.clear();
-    }
 }
 
 #[derive(Clone, Serialize)]
@@ -147,11 +104,13 @@ struct Answer {
 }
 
 impl Floor {
-    pub(crate) fn new(transport: Transport, depth: Depth) -> Arc<Self> {
+    pub(crate) fn new(address: SocketAddr, store: FloorStore) -> Arc<Self> {
+        let mut prompt = minijinja::Environment::new();
+        prompt.add_template("prompt", harbour::PROMPT).unwrap();
         let tools = json!([{"type": "function", "function": {
             "name": harbour::TOOL, "description": harbour::DESCRIPTION, "parameters": harbour::parameters(),
         }}]);
-        Arc::new(Self { transport, depth, next: AtomicU64::new(0), tools })
+        Arc::new(Self { address, idle: Mutex::default(), prompt, store, next: AtomicU64::new(0), tools })
     }
 
     async fn call(&self, system: &Message, talk: &FloorTalk) -> Answer {
@@ -166,51 +125,33 @@ impl Floor {
         };
         let body = serde_json::to_vec(&request).unwrap();
         let mut answer = Answer::default();
-        match &self.transport {
-            Transport::Raw { address, idle } => {
-                let kept = idle.lock().unwrap().pop();
-                let mut stream = match kept {
-                    Some(stream) => stream,
-                    None => {
-                        let stream = TcpStream::connect(address).await.unwrap();
-                        stream.set_nodelay(true).unwrap();
-                        stream
-                    }
-                };
-                raw(&mut stream, &body, &mut answer).await;
-                idle.lock().unwrap().push(stream);
+        let kept = self.idle.lock().unwrap().pop();
+        let mut stream = match kept {
+            Some(stream) => stream,
+            None => {
+                let stream = TcpStream::connect(self.address).await.unwrap();
+                stream.set_nodelay(true).unwrap();
+                stream
             }
-            Transport::Client { target, outbound } => {
-                let mut bytes = outbound.calls().unwrap().post(target, body).await.unwrap().read(|lost| lost);
-                let mut buffer = BytesMut::new();
-                while let Some(piece) = bytes.next().await {
-                    buffer.extend_from_slice(&piece.unwrap());
-                    take_events(&mut buffer, &mut answer);
-                }
-            }
-        }
+        };
+        raw(&mut stream, &body, &mut answer).await;
+        self.idle.lock().unwrap().push(stream);
         answer
     }
 
     fn system(&self) -> Message {
-        let text = match &self.depth {
-            Depth::Calls => harbour::PROMPT.to_owned(),
-            Depth::Turn { prompt, .. } => {
-                let now = segue_engine::template::ZonedTime::new(segue_engine::time::Timestamp::from_micros(0), "UTC");
-                let now = now.unwrap();
-                let variables = context! {
-                    description => "Answers questions about the harbour, its boats and their departures.",
-                    slots => std::collections::BTreeMap::<String, String>::new(),
-                    current_datetime => true,
-                    current_date => now.strftime("%d %B, %Y").unwrap(),
-                    current_time => now.strftime("%H:%M:%S").unwrap(),
-                    current_day => now.strftime("%A").unwrap(),
-                    enable_filler_messages => true,
-                };
-                prompt.get_template("prompt").unwrap().render(variables).unwrap()
-            }
+        let now = segue_engine::template::ZonedTime::new(segue_engine::time::Timestamp::from_micros(0), "UTC");
+        let now = now.unwrap();
+        let variables = context! {
+            description => "Answers questions about the harbour, its boats and their departures.",
+            slots => std::collections::BTreeMap::<String, String>::new(),
+            current_datetime => true,
+            current_date => now.strftime("%d %B, %Y").unwrap(),
+            current_time => now.strftime("%H:%M:%S").unwrap(),
+            current_day => now.strftime("%A").unwrap(),
+            enable_filler_messages => true,
         };
-        Message::text("system", text)
+        Message::text("system", self.prompt.get_template("prompt").unwrap().render(variables).unwrap())
     }
 }
 
@@ -245,11 +186,9 @@ impl Side for Floor {
         }
         assert!(answer.deltas > 0 && answer.tool.is_none(), "an answer is a text");
         talk.messages.push(Message::text("assistant", answer.text));
-        if let Depth::Turn { store, .. } = &self.depth {
-            talk.version += 1;
-            let events = serde_json::to_vec(&talk.messages[from..]).unwrap();
-            store.append(&talk.id, talk.version, events).await;
-        }
+        talk.version += 1;
+        let events = serde_json::to_vec(&talk.messages[from..]).unwrap();
+        self.store.append(&talk.id, talk.version, events).await;
     }
 }
 

@@ -20,16 +20,15 @@ pub(crate) struct FloorStore {
 }
 
 impl FloorStore {
-    pub(crate) fn open(path: &Path, full: bool) -> Self {
+    pub(crate) fn open(path: &Path) -> Self {
         let connection = Connection::open(path).unwrap();
         connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
-        let synchronous = if full { "FULL" } else { "NORMAL" };
         connection
-            .execute_batch(&format!(
-                "PRAGMA synchronous = {synchronous}; PRAGMA cache_size = -16384;
+            .execute_batch(
+                "PRAGMA synchronous = NORMAL; PRAGMA cache_size = -16384;
                  CREATE TABLE turns (conversation TEXT NOT NULL, version INTEGER NOT NULL, events BLOB NOT NULL,
-                 PRIMARY KEY (conversation, version)) WITHOUT ROWID;"
-            ))
+                 PRIMARY KEY (conversation, version)) WITHOUT ROWID;",
+            )
             .unwrap();
         connection.query_row("PRAGMA wal_autocheckpoint = 4096", [], |_| Ok(())).unwrap();
         let (rows, waiting) = mpsc::channel(1024);

@@ -6,16 +6,8 @@ use std::{
     sync::Arc,
 };
 
-use futures::future::BoxFuture;
-use segue::{
-    cx::Cx,
-    tools::{
-        Catalog, Effect, SourceError, SourceStatus, Tool, ToolOutcome, ToolOutput, ToolSource, ToolSpec,
-        registry::FunctionTool,
-    },
-};
+use segue::tools::{Effect, Tool, ToolOutcome, ToolOutput, ToolSpec, Toolbox, registry::FunctionTool};
 use serde_json::{Value as Json, json};
-use tokio::sync::watch;
 
 /// The prompt of both sides.
 pub(crate) const PROMPT: &str = include_str!("../project/prompt.jinja2");
@@ -66,44 +58,19 @@ pub(crate) fn departures(arguments: &Json) -> Json {
     ]})
 }
 
-/// The server of the tool, inside this process.
-pub(crate) struct Harbour {
-    catalog: Catalog,
-    changes: watch::Receiver<u64>,
-}
-
-impl Harbour {
-    pub(crate) fn new() -> Arc<Self> {
-        let spec = ToolSpec {
-            name: TOOL.into(),
-            description: DESCRIPTION.into(),
-            parameters: Arc::new(parameters()),
-            strict: false,
-            effect: Effect::Read,
-            source: "harbour".into(),
-        };
-        let tool = FunctionTool::new(spec, |arguments, _| async move {
-            ToolOutcome::Done(ToolOutput { structured: Some(departures(&arguments)), ..ToolOutput::default() })
-        });
-        let tools: Vec<Arc<dyn Tool>> = vec![Arc::new(tool.unwrap())];
-        Arc::new(Self { catalog: Catalog { version: 1, tools, excluded: Vec::new() }, changes: watch::channel(1).1 })
-    }
-}
-
-impl ToolSource for Harbour {
-    fn name(&self) -> &str {
-        "harbour"
-    }
-    fn list<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Catalog, SourceError>> {
-        Box::pin(std::future::ready(Ok(self.catalog.clone())))
-    }
-    fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.clone()
-    }
-    fn status(&self) -> SourceStatus {
-        SourceStatus::Up
-    }
-    fn close<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, ()> {
-        Box::pin(std::future::ready(()))
-    }
+/// The tool, inside this process.
+pub(crate) fn tools() -> Toolbox {
+    let spec = ToolSpec {
+        name: TOOL.into(),
+        description: DESCRIPTION.into(),
+        parameters: Arc::new(parameters()),
+        strict: false,
+        effect: Effect::Read,
+        source: "harbour".into(),
+    };
+    let tool = FunctionTool::new(spec, |arguments, _| async move {
+        ToolOutcome::Done(ToolOutput { structured: Some(departures(&arguments)), ..ToolOutput::default() })
+    });
+    let tool: Arc<dyn Tool> = Arc::new(tool.unwrap());
+    Toolbox::new("harbour", [tool])
 }

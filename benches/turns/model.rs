@@ -1,16 +1,29 @@
 //! The scripted model server: chat completions over HTTP/1.1 with streamed answers, in a process of its own so that its
-//! CPU time is not counted. It reads no more of a request than it must and answers with bytes that are ready.
+//! CPU time is not counted.
 //!
 //! What it answers follows from the last message: a tool's result gets the closing text, and a user's text that contains
-//! `departures` gets a call of the tool; `burst:N` an answer in N deltas in one write; `clock` an answer whose first delta is the
-//! time at which it was written, on its own. Anything else gets the text.
+//! `departures` gets a call of the tool; `clock` an answer whose first delta is the time at which it was written. Anything else
+//! gets the text.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    convert::Infallible,
+    io::{BufRead, BufReader},
+    net::SocketAddr,
     process::{Child, Command, Stdio},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
+
+use axum::{
+    Router,
+    body::Body,
+    http::header::CONTENT_TYPE,
+    response::{IntoResponse, Response},
+    routing::post,
+    serve::ListenerExt,
+};
+use futures::{StreamExt, stream};
+use serde_json::{Value as Json, json};
+use tokio::io::AsyncReadExt;
 
 /// The argument that makes this program the server.
 pub(crate) const ARGUMENT: &str = "--serve-model";
@@ -18,11 +31,16 @@ pub(crate) const ARGUMENT: &str = "--serve-model";
 const PIECES: [&str; 10] =
     ["The ", "Kestrel ", "leaves ", "from ", "pier ", "three ", "at ", "quarter ", "past ", "nine."];
 /// The arguments of the tool call, in the pieces in which they come.
-const ARGUMENTS: [&str; 3] = ["{\\\"island\\\":", "\\\"Torsay\\\",", "\\\"day\\\":\\\"today\\\"}"];
+const ARGUMENTS: [&str; 4] = ["", "{\"island\":", "\"Torsay\",", "\"day\":\"today\"}"];
 
 /// The text answer as a whole.
 pub(crate) fn answer() -> String {
     PIECES.concat()
+}
+
+/// Nanoseconds of the wall clock, which processes of one machine share.
+pub(crate) fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
 }
 
 /// The server as its parent holds it; it ends with its standard input.
@@ -56,161 +74,69 @@ impl Drop for ModelServer {
 
 /// Serves until standard input ends.
 pub(crate) fn serve() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    println!("{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        let answers: &'static Answers = Box::leak(Box::new(Answers::new()));
-        for stream in listener.incoming().flatten() {
-            // A thread for each connection: there are few, and they live long.
-            std::thread::spawn(move || answers.converse(stream));
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        println!("{}", listener.local_addr().unwrap());
+        let listener = listener.tap_io(|connection| connection.set_nodelay(true).unwrap());
+        let router = Router::new().route("/v1/chat/completions", post(complete));
+        let mut input = Vec::new();
+        tokio::select! {
+            served = axum::serve(listener, router) => served.unwrap(),
+            _ = async { tokio::io::stdin().read_to_end(&mut input).await } => {}
         }
     });
-    let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-/// Answers, ready to be written.
-struct Answers {
-    text: Vec<u8>,
-    call: Vec<u8>,
-}
-
-impl Answers {
-    fn new() -> Self {
-        let mut text = Reply::begin();
-        PIECES.iter().for_each(|piece| text.delta(&content(piece)));
-        let mut call = Reply::begin();
-        call.delta(r#"{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"departures","arguments":""}}]}"#);
-        for piece in ARGUMENTS {
-            call.delta(&format!(r#"{{"tool_calls":[{{"index":0,"function":{{"arguments":"{piece}"}}}}]}}"#));
-        }
-        Self { text: text.end("stop"), call: call.end("tool_calls") }
+async fn complete(request: axum::Json<Json>) -> Response {
+    let last = request["messages"].as_array().and_then(|messages| messages.last()).expect("a request has messages");
+    let asked = if last["role"] == "user" { last["content"].to_string() } else { String::new() };
+    let begin = event(&json!({"role": "assistant", "content": ""}));
+    if asked.contains("clock") {
+        // The head is read and done with before the first delta comes.
+        let later = |text: fn() -> String| async move {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            event(&json!({"content": text()}))
+        };
+        let deltas =
+            stream::once(later(|| format!("{} ", now_ns()))).chain(stream::once(later(|| "is the time.".into())));
+        return respond(stream::iter([begin]).chain(deltas).chain(stream::iter(end("stop"))));
     }
-
-    fn converse(&self, mut stream: TcpStream) {
-        let _ = stream.set_nodelay(true);
-        let mut buffer = Vec::with_capacity(64 * 1024);
-        while let Some(length) = read_request(&mut stream, &mut buffer) {
-            let written = match wanted(&buffer[..length]) {
-                Wanted::Text => stream.write_all(&self.text),
-                Wanted::Call => stream.write_all(&self.call),
-                Wanted::Burst(deltas) => {
-                    let mut reply = Reply::begin();
-                    (0..deltas).for_each(|_| reply.delta(&content("drop ")));
-                    stream.write_all(&reply.end("stop"))
-                }
-                Wanted::Clock => clock(&mut stream),
-            };
-            if written.is_err() {
-                return;
+    let (deltas, reason): (Vec<Json>, _) = if asked.contains("departures") {
+        let call = |(at, piece): (usize, &str)| match at {
+            0 => {
+                json!({"index": 0, "id": "call_1", "type": "function", "function": {"name": "departures", "arguments": piece}})
             }
-            buffer.drain(..length);
-        }
-    }
+            _ => json!({"index": 0, "function": {"arguments": piece}}),
+        };
+        (ARGUMENTS.into_iter().enumerate().map(|piece| json!({"tool_calls": [call(piece)]})).collect(), "tool_calls")
+    } else {
+        (PIECES.iter().map(|piece| json!({"content": piece})).collect(), "stop")
+    };
+    let events: Vec<String> = std::iter::once(begin).chain(deltas.iter().map(event)).chain(end(reason)).collect();
+    respond(stream::iter(events))
 }
 
-/// Sends the time, waits, and sends the rest.
-fn clock(stream: &mut TcpStream) -> std::io::Result<()> {
-    stream.write_all(&Reply::begin().0)?;
-    // The head is read and done with before the first delta comes.
-    std::thread::sleep(Duration::from_millis(2));
-    let mut first = Reply(Vec::new());
-    first.delta(&content(&format!("{} ", now_ns())));
-    stream.write_all(&first.0)?;
-    std::thread::sleep(Duration::from_millis(2));
-    let mut rest = Reply(Vec::new());
-    rest.delta(&content("is the time."));
-    stream.write_all(&rest.end("stop"))
+/// Each event is a chunk of the transfer, as servers send them.
+fn respond(events: impl futures::Stream<Item = String> + Send + 'static) -> Response {
+    ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(events.map(Ok::<_, Infallible>))).into_response()
 }
 
-/// Nanoseconds of the wall clock, which processes of one machine share.
-pub(crate) fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
+fn event(delta: &Json) -> String {
+    chunk(&json!([{"index": 0, "delta": delta, "finish_reason": null}]), &Json::Null)
 }
 
-fn content(text: &str) -> String {
-    format!(r#"{{"content":"{text}"}}"#)
+fn end(reason: &str) -> [String; 3] {
+    [
+        chunk(&json!([{"index": 0, "delta": {}, "finish_reason": reason}]), &Json::Null),
+        chunk(&json!([]), &json!({"prompt_tokens": 900, "completion_tokens": 12, "total_tokens": 912})),
+        "data: [DONE]\n\n".to_owned(),
+    ]
 }
 
-/// An answer under construction: each event is a chunk of the transfer, as servers send them.
-struct Reply(Vec<u8>);
-
-impl Reply {
-    fn begin() -> Self {
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-        let mut reply = Self(head.as_bytes().to_vec());
-        reply.delta(r#"{"role":"assistant","content":""}"#);
-        reply
-    }
-    fn delta(&mut self, delta: &str) {
-        self.event(&chunk(&format!(r#"[{{"index":0,"delta":{delta},"finish_reason":null}}]"#), "null"));
-    }
-    fn end(mut self, reason: &str) -> Vec<u8> {
-        self.event(&chunk(&format!(r#"[{{"index":0,"delta":{{}},"finish_reason":"{reason}"}}]"#), "null"));
-        self.event(&chunk("[]", r#"{"prompt_tokens":900,"completion_tokens":12,"total_tokens":912}"#));
-        self.event("[DONE]");
-        self.0.extend_from_slice(b"0\r\n\r\n");
-        self.0
-    }
-    fn event(&mut self, data: &str) {
-        let event = format!("data: {data}\n\n");
-        self.0.extend_from_slice(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes());
-    }
-}
-
-fn chunk(choices: &str, usage: &str) -> String {
-    format!(
-        r#"{{"id":"chatcmpl-7Qy2","object":"chat.completion.chunk","created":1763000000,"model":"bench-model","choices":{choices},"usage":{usage}}}"#
-    )
-}
-
-/// Reads until a whole request is in the buffer; its length.
-fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<usize> {
-    let mut chunk = [0; 16 * 1024];
-    loop {
-        if let Some(head) = find(buffer, b"\r\n\r\n") {
-            let name = b"content-length:";
-            let at = buffer[..head].windows(name.len()).position(|window| window.eq_ignore_ascii_case(name))?;
-            let rest = std::str::from_utf8(&buffer[at + name.len()..head]).ok()?;
-            let length: usize = rest.lines().next()?.trim().parse().ok()?;
-            if buffer.len() >= head + 4 + length {
-                return Some(head + 4 + length);
-            }
-        }
-        match stream.read(&mut chunk) {
-            Ok(0) | Err(_) => return None,
-            Ok(read) => buffer.extend_from_slice(&chunk[..read]),
-        }
-    }
-}
-
-enum Wanted {
-    Text,
-    Call,
-    Burst(usize),
-    Clock,
-}
-
-/// What the last message asks for.
-fn wanted(request: &[u8]) -> Wanted {
-    let role = b"\"role\":\"";
-    let Some(at) = request.windows(role.len()).rposition(|window| window == role) else { return Wanted::Text };
-    let last = &request[at + role.len()..];
-    if !last.starts_with(b"user") {
-        return Wanted::Text;
-    }
-    // Tools may follow the messages; their descriptions do not count.
-    let last = &last[..find(last, b"}").unwrap_or(last.len())];
-    if let Some(at) = find(last, b"burst:") {
-        let digits: Vec<u8> = last[at + 6..].iter().copied().take_while(u8::is_ascii_digit).collect();
-        return Wanted::Burst(String::from_utf8_lossy(&digits).parse().unwrap_or(1));
-    }
-    match () {
-        () if find(last, b"departures").is_some() => Wanted::Call,
-        () if find(last, b"clock").is_some() => Wanted::Clock,
-        () => Wanted::Text,
-    }
-}
-
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).position(|window| window == needle)
+fn chunk(choices: &Json, usage: &Json) -> String {
+    let chunk = json!({
+        "id": "chatcmpl-7Qy2", "object": "chat.completion.chunk", "created": 1_763_000_000, "model": "bench-model",
+        "choices": choices, "usage": usage,
+    });
+    format!("data: {chunk}\n\n")
 }

@@ -2,9 +2,9 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use tokio::runtime::Runtime;
+use cpu_time::ProcessTime;
 
-use crate::{Effort, machine};
+use crate::Bench;
 
 /// Conversations that speak at the same time.
 pub(crate) const AT_ONCE: usize = 32;
@@ -41,57 +41,43 @@ pub(crate) const TEXT: Load = Load { texts: &[ASKS], turns: 1, conversations: 8 
 pub(crate) const TOOL: Load = Load { texts: &[ASKS_TOOL], turns: 1, conversations: 8 };
 /// Five turns with a tool each; the history grows.
 pub(crate) const TALK: Load = Load { texts: &[ASKS_TOOL], turns: 5, conversations: 3 };
+/// Turns of a flow that needs no model.
+pub(crate) const FLOW: Load = Load { texts: &["3", "2"], turns: 8, conversations: 8 };
 
 /// CPU microseconds of one turn. Opening the conversations is not counted.
-pub(crate) fn cost<S: Side>(runtime: &Runtime, side: &Arc<S>, load: Load, effort: Effort) -> f64 {
+pub(crate) fn cost<S: Side>(bench: &Bench, side: &Arc<S>, load: Load) -> f64 {
     let (mut spent, mut turns) = (Duration::ZERO, 0);
     // The first round warms connections, caches and statements.
-    for round in 0..=effort.rounds {
-        let talks = runtime.block_on(open_all(side, load.conversations));
-        let ((), cpu) = machine::cpu(|| runtime.block_on(speak_all(side, talks, load)));
+    for round in 0..=bench.rounds {
+        let talks = bench.runtime.block_on(at_once((0..AT_ONCE).map(|_| open(side.clone(), load.conversations))));
+        let began = ProcessTime::now();
+        bench.runtime.block_on(at_once(talks.into_iter().map(|talks| speak(side.clone(), talks, load))));
         if round > 0 {
-            spent += cpu;
+            spent += began.elapsed();
             turns += AT_ONCE * load.conversations * load.turns;
         }
     }
     spent.as_secs_f64() * 1e6 / turns as f64
 }
 
-/// Opens as many conversations for each of those at once.
-pub(crate) async fn open_all<S: Side>(side: &Arc<S>, each: usize) -> Vec<Vec<S::Talk>> {
-    let opening = (0..AT_ONCE).map(|_| {
-        let side = side.clone();
-        tokio::spawn(async move {
-            let mut talks = Vec::with_capacity(each);
-            for _ in 0..each {
-                talks.push(side.open().await);
-            }
-            talks
-        })
-    });
-    joined(opening).await
-}
-
-/// Lets all of them speak.
-async fn speak_all<S: Side>(side: &Arc<S>, talks: Vec<Vec<S::Talk>>, load: Load) {
-    let speaking = talks.into_iter().map(|mut talks| {
-        let side = side.clone();
-        tokio::spawn(async move {
-            for talk in &mut talks {
-                for text in load.texts.iter().cycle().take(load.turns) {
-                    side.turn(talk, text).await;
-                }
-            }
-        })
-    });
-    joined(speaking).await;
-}
-
-async fn joined<T>(tasks: impl Iterator<Item = tokio::task::JoinHandle<T>>) -> Vec<T> {
-    let tasks: Vec<_> = tasks.collect();
-    let mut done = Vec::with_capacity(tasks.len());
-    for task in tasks {
-        done.push(task.await.expect("a conversation went wrong"));
+async fn open<S: Side>(side: Arc<S>, count: usize) -> Vec<S::Talk> {
+    let mut talks = Vec::with_capacity(count);
+    for _ in 0..count {
+        talks.push(side.open().await);
     }
-    done
+    talks
+}
+
+async fn speak<S: Side>(side: Arc<S>, talks: Vec<S::Talk>, load: Load) {
+    for mut talk in talks {
+        for text in load.texts.iter().cycle().take(load.turns) {
+            side.turn(&mut talk, text).await;
+        }
+    }
+}
+
+/// Runs each as a task of its own.
+async fn at_once<T: Send + 'static>(work: impl Iterator<Item = impl Future<Output = T> + Send + 'static>) -> Vec<T> {
+    let tasks: Vec<_> = work.map(tokio::spawn).collect();
+    futures::future::try_join_all(tasks).await.expect("a conversation went wrong")
 }

@@ -1,121 +1,80 @@
-//! What a turn costs: calls alone, the floor, and Segue.
-
-use std::sync::Arc;
+//! What a turn costs: the floor and Segue, turns of a flow, and the way of the first delta to the channel.
 
 use crate::{
     Bench,
-    assistant::{Keep, Segue, assistant},
-    figures::{Figure, Goal, Table},
-    floor::{self, Depth, Floor, Transport},
+    assistant::Segue,
+    figures::Table,
+    floor::{self, Floor},
     floor_store::FloorStore,
-    side::{self, Load, Side},
+    side::{self, Load},
 };
 
-const UNIT: &str = "CPU µs/turn";
+const UNIT: &str = "CPU µs";
 
 /// Turns with a model.
-pub(crate) fn turns(bench: &Bench) -> Table {
-    let mut table = Table::new(format!("Turns with a model, {} conversations at once", side::AT_ONCE));
-    let address = bench.model.address;
-    let store = |name: &str, full| FloorStore::open(&bench.folder.path().join(name), full);
-    let sides = Sides {
-        calls: Floor::new(Transport::raw(address), Depth::Calls),
-        floor: Floor::new(Transport::raw(address), Depth::turn(store("floor.db", false))),
-        client: Floor::new(Transport::client(address), Depth::turn(store("client.db", false))),
-        full_floor: Floor::new(Transport::raw(address), Depth::turn(store("full.db", true))),
-        memory: Segue::desk(assistant(&bench.root, bench.folder.path(), Keep::Memory)),
-        normal: Segue::desk(assistant(&bench.root, bench.folder.path(), Keep::Normal)),
-        full: Segue::desk(assistant(&bench.root, bench.folder.path(), Keep::Full)),
-    };
-    for floor in [&sides.calls, &sides.floor, &sides.client] {
-        bench.runtime.block_on(floor::check(floor));
-    }
-    for (name, load, goal) in [
-        ("text turn", side::TEXT, Goal::of(65.0, 43.0)),
-        ("one-tool turn", side::TOOL, Goal::of(125.0, 83.0)),
-        ("five-turn talk", side::TALK, Goal::of(132.0, 88.0)),
-    ] {
-        sides.measure(bench, name, load, goal, &mut table);
-    }
-    table
-}
-
-struct Sides {
-    calls: Arc<Floor>,
-    floor: Arc<Floor>,
-    client: Arc<Floor>,
-    full_floor: Arc<Floor>,
-    memory: Arc<Segue>,
-    normal: Arc<Segue>,
-    full: Arc<Segue>,
-}
-
-impl Sides {
-    fn measure(&self, bench: &Bench, name: &str, load: Load, goal: Goal, table: &mut Table) {
-        let mut seen: [Vec<f64>; 7] = Default::default();
-        for _ in 0..bench.effort.repetitions {
-            let costs = [
-                cost(bench, &self.calls, load),
-                cost(bench, &self.floor, load),
-                cost(bench, &self.client, load),
-                cost(bench, &self.normal, load),
-                cost(bench, &self.memory, load),
-                cost(bench, &self.full_floor, load),
-                cost(bench, &self.full, load),
-            ];
-            seen.iter_mut().zip(costs).for_each(|(seen, cost)| seen.push(cost));
+pub(crate) fn turns(bench: &Bench, table: &mut Table) {
+    let floor = Floor::new(bench.model.address, FloorStore::open(&bench.folder.path().join("floor.db")));
+    let segue = Segue::desk(bench);
+    bench.runtime.block_on(floor::check(&floor));
+    for (name, load, most) in
+        [("text turn", side::TEXT, 160.0), ("one-tool turn", side::TOOL, 300.0), ("five-turn talk", side::TALK, 310.0)]
+    {
+        if !table.wants(name) {
+            continue;
         }
-        let [calls, floor, client, normal, memory, full_floor, full] = seen;
-        let figure = |what: &str, seen| Figure::new(format!("{name}: {what}"), UNIT, seen);
-        let floor = figure("floor: + prompt + SQLite", floor);
-        let least = floor.median();
-        let full_floor = figure("floor, SQLite FULL", full_floor);
-        let full_least = full_floor.median();
-        table.push(figure("bare calls only", calls).floor(least));
-        table.push(floor);
-        table.push(figure("floor with Segue's HTTP client", client).floor(least));
-        table.push(figure("Segue", normal).goal(goal).floor(least));
-        table.push(figure("Segue, memory store", memory).floor(least));
-        table.push(full_floor);
-        table.push(figure("Segue, SQLite FULL", full).floor(full_least));
+        let (mut least, mut ours) = (Vec::new(), Vec::new());
+        for _ in 0..bench.repetitions {
+            least.push(side::cost(bench, &floor, load));
+            ours.push(side::cost(bench, &segue, load));
+        }
+        let least = table.push(&format!("{name}: floor"), UNIT, least, None, None);
+        table.push(&format!("{name}: Segue"), UNIT, ours, Some(least), Some(most));
     }
 }
 
-fn cost<S: Side>(bench: &Bench, side: &Arc<S>, load: Load) -> f64 {
-    side::cost(&bench.runtime, side, load, bench.effort)
+/// Turns of a flow, without a model.
+pub(crate) fn flow(bench: &Bench, table: &mut Table) {
+    if table.wants("flow turn") {
+        let segue = Segue::count(bench);
+        let seen = (0..bench.repetitions).map(|_| side::cost(bench, &segue, side::FLOW)).collect();
+        table.push("flow turn: Segue", UNIT, seen, None, Some(90.0));
+    }
+}
+
+/// From the model's first delta to the channel, one conversation at a time. The wait for the server's write is part of it.
+pub(crate) fn first_delta(bench: &Bench, table: &mut Table) {
+    if !table.wants("first delta") {
+        return;
+    }
+    let segue = Segue::desk(bench);
+    let medians = (0..bench.repetitions).map(|_| {
+        let mut seen: Vec<u64> = bench.runtime.block_on(async {
+            let talk = side::Side::open(&*segue).await;
+            let mut seen = Vec::new();
+            for _ in 0..40 * bench.rounds {
+                let shown = segue.say(&talk, "What does the clock say?").await;
+                seen.push(shown.first_ns.expect("the first delta is the time"));
+            }
+            seen
+        });
+        seen.sort_unstable();
+        seen[seen.len() / 2] as f64 / 1e6
+    });
+    let medians = medians.collect();
+    table.push("first delta to the channel", "ms", medians, None, Some(0.3));
 }
 
 /// Segue's turns alone, many of them.
-pub(crate) fn profile(bench: &Bench, what: &str, keep: Keep) {
-    let assistant = assistant(&bench.root, bench.folder.path(), keep);
+pub(crate) fn profile(bench: &Bench, what: &str, table: &mut Table) {
     // Several turns of each conversation, so that its opening hardly shows.
     let many = |load: Load| Load { turns: 8, ..load };
     let (segue, load) = match what {
-        "text" => (Segue::desk(assistant), many(side::TEXT)),
-        "tool" => (Segue::desk(assistant), many(side::TOOL)),
-        "talk" => (Segue::desk(assistant), side::TALK),
-        "flow" => (Segue::count(assistant), FLOW),
+        "text" => (Segue::desk(bench), many(side::TEXT)),
+        "tool" => (Segue::desk(bench), many(side::TOOL)),
+        "talk" => (Segue::desk(bench), side::TALK),
+        "flow" => (Segue::count(bench), side::FLOW),
         _ => panic!("`--profile` wants text, tool, talk or flow"),
     };
-    let seen = (0..10).map(|_| cost(bench, &segue, load)).collect();
-    let mut table = Table::new(what);
-    table.push(Figure::new("Segue", UNIT, seen));
-    table.print();
-}
-
-const FLOW: Load = Load { texts: &["3", "2"], turns: 8, conversations: 8 };
-
-/// Turns of a flow, without a model.
-pub(crate) fn flow(bench: &Bench) -> Table {
-    let mut table = Table::new(format!("Turns of a flow without a model, {} conversations at once", side::AT_ONCE));
-    for (name, keep, goal) in [
-        ("flow turn", Keep::Normal, Goal::of(60.0, 30.0)),
-        ("flow turn, memory store", Keep::Memory, Goal::NONE),
-        ("flow turn, SQLite FULL", Keep::Full, Goal::NONE),
-    ] {
-        let segue = Segue::count(assistant(&bench.root, bench.folder.path(), keep));
-        let seen = (0..bench.effort.repetitions).map(|_| cost(bench, &segue, FLOW)).collect();
-        table.push(Figure::new(name, UNIT, seen).goal(goal));
-    }
-    table
+    let seen = (0..10).map(|_| side::cost(bench, &segue, load)).collect();
+    table.push(what, UNIT, seen, None, None);
 }

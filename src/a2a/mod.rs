@@ -27,9 +27,10 @@ pub use self::{
     dialect::{Dialect, Generation, Operation, codes},
     events::{EventReader, Line},
     fault::{Fault, FaultKind},
-    remote::{Access, CardPlace, Health, Remote, Surroundings},
+    remote::{Access, CardPlace, Remote, Surroundings},
 };
 use crate::cx::Cx;
+pub use crate::health::Health;
 
 /// What is asked of a remote agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

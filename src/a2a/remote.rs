@@ -27,6 +27,7 @@ use crate::{
     clock::{Clock, Deadline},
     cx::Cx,
     failpoint,
+    health::Health,
     http::{self, Guard, Outbound},
     limits,
 };
@@ -69,20 +70,6 @@ pub struct Access {
     pub patience: Duration,
     /// Whether it may report on tasks that outlast a turn, where it can.
     pub reports: bool,
-}
-
-/// What is known of a remote agent's health.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Health {
-    /// Nobody asked yet.
-    Unknown,
-    /// Its card was read.
-    Up,
-    /// It was not.
-    Down {
-        /// Why, for operators.
-        reason: String,
-    },
 }
 
 /// One remote agent.

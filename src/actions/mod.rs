@@ -24,6 +24,7 @@ use serde_json::Value as Json;
 
 pub use self::module::python_trouble;
 use self::{client::HttpServer, module::ModuleServer, wire::Wire};
+pub use crate::health::Health;
 use crate::{clock::Clock, cx::Cx, http::Outbound};
 
 /// One action to run.
@@ -57,20 +58,6 @@ pub trait ActionServer: Send + Sync {
     fn status(&self) -> Health;
     /// Closes it; waits at most as long as the context allows.
     fn close<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, ()>;
-}
-
-/// Whether an action server answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Health {
-    /// Nobody asked yet.
-    Unknown,
-    /// It does.
-    Up,
-    /// It does not.
-    Down {
-        /// Why, for operators.
-        reason: String,
-    },
 }
 
 /// What an action server needs of the process around it.

@@ -13,6 +13,7 @@ pub mod pages;
 mod queue;
 mod rest;
 mod splitting;
+mod stream;
 pub mod wire;
 
 use std::{convert::Infallible, fmt, sync::Arc};
@@ -87,6 +88,19 @@ pub trait Channel: Send + Sync {
     fn sink(&self, _to: &ConversationId) -> Option<Box<dyn ReplySink>> {
         None
     }
+}
+
+/// An answer in JSON.
+pub(crate) fn json(status: http::StatusCode, body: &impl serde::Serialize) -> http::Response<Body> {
+    let mut answer = http::Response::new(Body::from(wire::line(body)));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    answer
+}
+
+/// The answer to a request that is refused: `{"error": …}`.
+pub(crate) fn problem(status: http::StatusCode, text: &str) -> http::Response<Body> {
+    json(status, &serde_json::json!({"error": text}))
 }
 
 /// How HTTP tells that a message was not accepted, and when to send it again: 429 where the caller alone is at a limit, else 503.

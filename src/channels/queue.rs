@@ -3,16 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{
-    FutureExt, StreamExt,
-    future::{BoxFuture, Fuse, FusedFuture},
-    stream::{self, BoxStream},
-};
+use futures::{Stream, StreamExt, future::BoxFuture, stream};
 use tokio::sync::{mpsc, oneshot};
 
-use super::wire;
+use super::{stream::PING, wire};
 use crate::{
-    clock::{Clock, Deadline},
     conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
     cx::Cx,
     limits,
@@ -46,11 +41,11 @@ impl Form {
         }
     }
     /// What keeps the connection open while nothing happens.
-    fn heartbeat(self) -> Option<Bytes> {
+    pub(super) fn heartbeat(self) -> Option<Bytes> {
         match self {
             Self::Lines => None,
             Self::Events => Some(Bytes::from_static(b"{\"type\":\"ping\"}\n")),
-            Self::Sse => Some(Bytes::from_static(b": ping\n\n")),
+            Self::Sse => Some(PING),
         }
     }
     fn piece(self, recipient: &str, piece: &ReplyPiece) -> Option<Bytes> {
@@ -83,6 +78,11 @@ impl QueueSink {
         let (tell, told) = oneshot::channel();
         self.accepted = Some(tell);
         told
+    }
+
+    /// Another way into the queue, for what follows the turn.
+    pub(super) fn sender(&self) -> mpsc::Sender<Bytes> {
+        self.queue.clone()
     }
 }
 
@@ -129,59 +129,14 @@ fn gone() -> DeliveryError {
     DeliveryError::Permanent("the client went away".to_owned())
 }
 
-/// A body that gives `first`, everything from the queue as it comes, and at the end what the turn leaves. Heartbeats between.
-pub(super) fn body(
-    first: Option<Bytes>,
-    read: mpsc::Receiver<Bytes>,
-    turn: BoxFuture<'static, Option<Bytes>>,
-    form: Form,
-    clock: Arc<dyn Clock>,
-) -> BoxStream<'static, Bytes> {
-    let state = Reading { read: Some(read), turn: turn.fuse(), last: None, form, clock };
-    let rest = stream::unfold(state, |mut state| async move { state.next().await.map(|bytes| (bytes, state)) });
-    stream::iter(first).chain(rest).boxed()
-}
-
-struct Reading {
-    /// Gone once the turn has dropped its end.
-    read: Option<mpsc::Receiver<Bytes>>,
-    turn: Fuse<BoxFuture<'static, Option<Bytes>>>,
-    /// What the turn left; leaves after everything in the queue.
-    last: Option<Bytes>,
-    form: Form,
-    clock: Arc<dyn Clock>,
-}
-
-impl Reading {
-    async fn next(&mut self) -> Option<Bytes> {
-        let mut heartbeat: Deadline = self.clock.deadline(limits::HEARTBEAT);
-        loop {
-            if self.read.is_none() && self.turn.is_terminated() {
-                return self.last.take();
-            }
-            let Self { read, turn, clock, .. } = self;
-            let queued = async {
-                match read {
-                    Some(read) => read.recv().await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                bytes = queued => match bytes {
-                    Some(bytes) => return Some(bytes),
-                    None => self.read = None,
-                },
-                last = turn => self.last = last,
-                () = clock.sleep(heartbeat) => {
-                    heartbeat = self.clock.deadline(limits::HEARTBEAT);
-                    if let Some(bytes) = self.form.heartbeat() {
-                        return Some(bytes);
-                    }
-                }
-            }
-        }
-    }
+/// Everything from the queue as it comes, until `turn` has ended and nothing more can enter it.
+pub(super) fn pieces(
+    mut read: mpsc::Receiver<Bytes>,
+    turn: impl Future<Output = ()> + Send + 'static,
+) -> impl Stream<Item = Bytes> + Send {
+    let queued = stream::poll_fn(move |cx| read.poll_recv(cx));
+    let turn = stream::once(turn).filter_map(|()| std::future::ready(None));
+    stream::select(queued, turn)
 }
 
 #[cfg(test)]
@@ -204,16 +159,16 @@ mod tests {
         let clock = Arc::new(ManualClock::new());
         let cx = Cx::new(clock.clone(), Duration::from_secs(60));
         let (mut sink, read) = queue("u".into(), Form::Lines);
+        let queue = sink.sender();
         let turn = async move {
             sink.send(piece("one"), &cx).await.unwrap();
             sink.send(piece("two\n\nthree"), &cx).await.unwrap();
-            Some(Bytes::from_static(b"end"))
+            queue.send(Bytes::from_static(b"end")).await.unwrap();
         };
-        let body = body(Some(Bytes::from_static(b"start ")), read, Box::pin(turn), Form::Lines, clock);
-        let text: Vec<Bytes> = body.collect().await;
+        let text: Vec<Bytes> = pieces(read, turn).collect().await;
         let text = String::from_utf8(text.concat()).unwrap();
         let line = |text: &str| format!("{{\"recipient_id\":\"u\",\"text\":\"{text}\"}}\n");
-        assert_eq!(text, format!("start {}{}{}end", line("one"), line("two"), line("three")));
+        assert_eq!(text, format!("{}{}{}end", line("one"), line("two"), line("three")));
     }
 
     #[tokio::test]
@@ -230,13 +185,5 @@ mod tests {
         assert!(sink.send(piece("x"), &cx).await.is_err());
         assert_eq!(left - cx.remaining(), limits::CHANNEL_PATIENCE, "the second time it does not wait");
         drop(read);
-    }
-
-    #[tokio::test]
-    async fn silence_is_filled_with_heartbeats_where_the_wire_has_them() {
-        let clock = Arc::new(ManualClock::jumping());
-        let (_sink, read) = queue("u".into(), Form::Sse);
-        let mut body = body(None, read, Box::pin(std::future::pending()), Form::Sse, clock);
-        assert_eq!(body.next().await.unwrap(), ": ping\n\n");
     }
 }

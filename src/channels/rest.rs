@@ -4,17 +4,18 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::http::{
     self, HeaderMap, Method, Request, Response, StatusCode,
-    header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
+    header::{ACCEPT, RETRY_AFTER},
 };
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::{StreamExt, future::BoxFuture};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Arrival, Body, Caller, Channel, Door, Inbox, MADE_NAMES, Service,
+    Arrival, Body, Caller, Channel, Door, Inbox, MADE_NAMES, Service, json,
     pages::Pages,
+    problem,
     queue::{self, Form},
-    wire,
+    stream, wire,
 };
 use crate::{
     clock::Clock,
@@ -106,7 +107,7 @@ impl Rest {
     async fn answer(&self, inbox: Inbox, request: Request<Bytes>) -> Response<Body> {
         let (mut head, body) = request.into_parts();
         match (&head.method, head.uri.path()) {
-            (&Method::GET, "" | "/") => json_answer(StatusCode::OK, &json!({"status": "ok"})),
+            (&Method::GET, "" | "/") => json(StatusCode::OK, &json!({"status": "ok"})),
             (&Method::POST, "/webhook") => {
                 // Found out when the head was checked, where the server does that.
                 let caller = match head.extensions.remove::<Caller>() {
@@ -119,16 +120,16 @@ impl Rest {
                 };
                 let mut arrival = match arrival(&body, &head.headers) {
                     Ok(arrival) => arrival,
-                    Err(problem) => return refusal(StatusCode::BAD_REQUEST, &problem),
+                    Err(wrong) => return problem(StatusCode::BAD_REQUEST, &wrong),
                 };
                 let (size, most) = (size(&arrival.metadata), self.metadata.unwrap_or(limits::METADATA));
                 if size > most {
-                    let problem = format!("`metadata` has {size} bytes; this channel takes {most} (`metadata_bytes`)");
-                    return refusal(StatusCode::PAYLOAD_TOO_LARGE, &problem);
+                    let wrong = format!("`metadata` has {size} bytes; this channel takes {most} (`metadata_bytes`)");
+                    return problem(StatusCode::PAYLOAD_TOO_LARGE, &wrong);
                 }
                 let recipient = recipient(&arrival);
                 if !self.speaks_for(&caller, &recipient) {
-                    return refusal(StatusCode::FORBIDDEN, "this token does not speak for this `sender`");
+                    return problem(StatusCode::FORBIDDEN, "this token does not speak for this `sender`");
                 }
                 arrival.sender = conversation(&recipient, &caller);
                 let inbox = inbox.for_caller(caller.mark.as_ref());
@@ -137,8 +138,8 @@ impl Rest {
                     Some(form) => streamed(inbox, arrival, recipient, form).await,
                 }
             }
-            (_, "/webhook") => refusal(StatusCode::METHOD_NOT_ALLOWED, "messages are sent here with POST"),
-            _ => refusal(StatusCode::NOT_FOUND, "there is nothing here; messages go to `webhook`"),
+            (_, "/webhook") => problem(StatusCode::METHOD_NOT_ALLOWED, "messages are sent here with POST"),
+            _ => problem(StatusCode::NOT_FOUND, "there is nothing here; messages go to `webhook`"),
         }
     }
 }
@@ -231,7 +232,7 @@ async fn whole(inbox: Inbox, arrival: Arrival, recipient: Arc<str>) -> Response<
             let replies = report.earlier.iter().chain(&report.replies);
             let messages: Vec<_> =
                 replies.flat_map(|reply| wire::messages(&recipient, &reply.reply, reply.kind)).collect();
-            failed(json_answer(StatusCode::OK, &messages), report.failures.first().map(|failure| &*failure.code))
+            failed(json(StatusCode::OK, &messages), report.failures.first().map(|failure| &*failure.code))
         }
         Err(error) => unanswered(&conversation, &error),
     }
@@ -256,9 +257,9 @@ fn unanswered(conversation: &str, error: &ReceiveError) -> Response<Body> {
     }
     let none: [Json; 0] = [];
     if failpoint::is_set("defect:store-failure-is-ok") && matches!(error, ReceiveError::Store(_)) {
-        return failed(json_answer(StatusCode::OK, &none), Some(code));
+        return failed(json(StatusCode::OK, &none), Some(code));
     }
-    let mut answer = json_answer(later.map_or(StatusCode::INTERNAL_SERVER_ERROR, |(status, _)| status), &none);
+    let mut answer = json(later.map_or(StatusCode::INTERNAL_SERVER_ERROR, |(status, _)| status), &none);
     if let Some((_, after)) = later {
         answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from(after.as_secs()));
     }
@@ -286,7 +287,7 @@ async fn streamed(inbox: Inbox, arrival: Arrival, recipient: Arc<str>, form: For
     let started = json!({"type": "turn_started", "sender_id": recipient, "ts": clock.now().as_seconds()});
     let first = form.event("turn_started", &started.to_string());
     let (mut sink, read) = queue::queue(recipient, form);
-    let accepted = sink.acceptance();
+    let (accepted, queue) = (sink.acceptance(), sink.sender());
     let mut turn: BoxFuture<'static, _> = Box::pin(async move { inbox.receive(arrival, Box::new(sink)).await });
     // The first poll starts the turn: from here on it goes on, whether the client stays or not. Until the message is accepted, the
     // answer can still be a refusal.
@@ -295,18 +296,21 @@ async fn streamed(inbox: Inbox, arrival: Arrival, recipient: Arc<str>, form: For
         outcome = &mut turn => Some(outcome),
         Ok(()) = accepted => None,
     };
-    let turn: BoxFuture<'static, Option<Bytes>> = match early {
-        Some(Err(error)) => return unanswered(&conversation, &error),
-        Some(outcome) => Box::pin(std::future::ready(last_events(&conversation, form, &outcome))),
-        None => Box::pin(async move { last_events(&conversation, form, &turn.await) }),
+    if let Some(Err(error)) = &early {
+        return unanswered(&conversation, error);
+    }
+    let end = async move {
+        let outcome = match early {
+            Some(outcome) => outcome,
+            None => turn.await,
+        };
+        if let Some(bytes) = last_events(&conversation, form, &outcome) {
+            // A client who went away reads no end.
+            let _ = queue.send(bytes).await;
+        }
     };
-    let mut answer = Response::new(Body::Stream(queue::body(first, read, turn, form, clock)));
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, http::HeaderValue::from_static(form.media_type()));
-    headers.insert(CACHE_CONTROL, http::HeaderValue::from_static("no-cache"));
-    // Proxies that would collect the pieces are asked not to.
-    headers.insert("x-accel-buffering", http::HeaderValue::from_static("no"));
-    answer
+    let pieces = futures::stream::iter(first).chain(queue::pieces(read, end));
+    stream::respond(pieces, form.media_type(), form.heartbeat(), &clock)
 }
 
 /// What a stream ends with: an error if there was one, then the end of the turn. Causes are for operators and stay here.
@@ -357,17 +361,6 @@ fn failed(mut answer: Response<Body>, code: Option<&str>) -> Response<Body> {
         answer.headers_mut().insert(TURN_ERROR, code);
     }
     answer
-}
-
-fn json_answer(status: StatusCode, body: &impl serde::Serialize) -> Response<Body> {
-    let mut answer = Response::new(Body::from(wire::line(body)));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-    answer
-}
-
-fn refusal(status: StatusCode, problem: &str) -> Response<Body> {
-    json_answer(status, &json!({"error": problem}))
 }
 
 #[cfg(test)]

@@ -4,12 +4,11 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use segue::{
-    a2a, actions, environment,
+    actions, environment,
     http::Outbound,
     limits,
     project::{Finding, Place as At, Severity, Texts, render},
     runtime::{Assistant, AssistantBuilder, LoadError},
-    tools::SourceStatus,
 };
 
 use super::{
@@ -136,10 +135,7 @@ async fn served(assistant: &Assistant) -> Vec<Finding> {
 
 /// One error for each agent of others whose card cannot be had.
 fn agents(assistant: &Assistant) -> Vec<Finding> {
-    let lost = assistant.remote_agents().into_iter().filter_map(|(name, health)| match health {
-        a2a::Health::Down { reason } => Some((name, reason)),
-        a2a::Health::Up | a2a::Health::Unknown => None,
-    });
+    let lost = assistant.remote_agents().into_iter().filter_map(|(name, health)| Some((name, health.trouble()?)));
     lost.map(|(name, reason)| Finding {
         code: "A0511",
         severity: Severity::Error,
@@ -157,15 +153,14 @@ fn agents(assistant: &Assistant) -> Vec<Finding> {
 fn online(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
     wait(async {
         assistant.connect().await;
-        let down = assistant.sources().into_iter().filter_map(|(name, status)| match status {
-            SourceStatus::Down { reason } => Some(Finding {
+        let down = assistant.sources().into_iter().filter_map(|(name, health)| {
+            Some(Finding {
                 code: "T0101",
                 severity: Severity::Error,
                 place: At { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 },
-                message: format!("the tool server `{name}` does not answer: {reason}"),
+                message: format!("the tool server `{name}` does not answer: {}", health.trouble()?),
                 help: "Start it, or mend its entry under `mcp_servers`.".to_owned(),
-            }),
-            SourceStatus::Up | SourceStatus::Unknown => None,
+            })
         });
         let mut down: Vec<Finding> = down.collect();
         down.extend(served(assistant).await);

@@ -8,25 +8,10 @@ use rust_embed::RustEmbed;
 
 use super::{Done, out};
 
+/// The folder of the starter.
 #[derive(RustEmbed)]
-#[folder = "flows/"]
-struct Flows;
-
-#[derive(RustEmbed)]
-#[folder = "sub_agents/"]
-struct Agents;
-
-#[derive(RustEmbed)]
-#[folder = "tests/e2e/"]
-struct Cases;
-
-/// The files of the starter that stand beside other things in the repository.
-const SINGLE: [(&str, &str); 4] = [
-    ("config.yml", include_str!("../../config.yml")),
-    ("domain.yml", include_str!("../../domain.yml")),
-    ("endpoints.yml", include_str!("../../endpoints.yml")),
-    ("credentials.yml", include_str!("../../credentials.yml")),
-];
+#[folder = "flows/ferries/"]
+struct Ferries;
 
 /// What the new project may begin with.
 #[derive(Clone, Copy, ValueEnum)]
@@ -75,37 +60,14 @@ fn write(path: &Path, text: &[u8]) -> anyhow::Result<()> {
 
 /// All files of the starter, by path from the new project's folder.
 fn files() -> Vec<(String, Cow<'static, [u8]>)> {
-    let mut files: Vec<(String, Cow<'static, [u8]>)> = SINGLE
-        .iter()
-        .map(|(path, text)| ((*path).to_owned(), Cow::Owned(without_repository(text).into_bytes())))
-        .collect();
-    // The patterns beside the starter's flows are built in anyway.
-    let flows = Flows::iter().filter(|path| path.starts_with("ferries"));
-    files.extend(flows.filter_map(|path| Some((format!("flows/{path}"), Flows::get(&path)?.data))));
-    files.extend(Agents::iter().filter_map(|path| Some((format!("sub_agents/{path}"), Agents::get(&path)?.data))));
-    files.extend(Cases::iter().filter_map(|path| Some((format!("tests/e2e/{path}"), Cases::get(&path)?.data))));
-    files.push((".gitignore".to_owned(), Cow::Borrowed(b".segue/\n")));
-    files.sort();
-    files
-}
-
-/// The text without the comment about the repository, in which the starter stands beside other things: a comment line that
-/// names the source of Segue, to the end of its paragraph.
-fn without_repository(text: &str) -> String {
-    let mut kept = Vec::new();
-    let mut is_inside = false;
-    for line in text.lines() {
-        is_inside = line.starts_with('#') && (is_inside || line.contains("source of Segue"));
-        if is_inside {
-            // The line that stands alone between two paragraphs of a comment goes too.
-            if kept.last() == Some(&"#") {
-                kept.pop();
-            }
-        } else {
-            kept.push(line);
-        }
-    }
-    kept.join("\n") + "\n"
+    let beside: [(&str, &[u8]); 3] = [
+        ("config.yml", include_bytes!("../../config.yml")),
+        ("endpoints.yml", include_bytes!("../../endpoints.yml")),
+        (".gitignore", b".segue/\n"),
+    ];
+    let beside = beside.map(|(path, text)| (path.to_owned(), Cow::Borrowed(text)));
+    let ferries = Ferries::iter().filter_map(|path| Some((format!("flows/ferries/{path}"), Ferries::get(&path)?.data)));
+    ferries.chain(beside).collect()
 }
 
 #[cfg(test)]
@@ -115,14 +77,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_starter_is_whole_and_does_not_speak_of_the_repository() {
+    fn the_starter_is_whole() {
         let files = files();
-        for path in ["config.yml", "domain.yml", "endpoints.yml", "credentials.yml", "flows/ferries/book.yml"] {
+        let ferries =
+            ["domain.yml", "script.yml", "flows/book.yml", "agents/crossing_finder/config.yml", "tests/booking.yml"];
+        let ferries = ferries.map(|path| format!("flows/ferries/{path}"));
+        for path in ["config.yml", "endpoints.yml"].into_iter().chain(ferries.iter().map(String::as_str)) {
             assert!(files.iter().any(|(file, _)| file == path), "{path}");
         }
-        let (_, config) = files.iter().find(|(path, _)| path == "config.yml").unwrap();
-        let config = std::str::from_utf8(config).unwrap();
-        assert!(!config.contains("source of Segue") && config.contains("assistant_id"), "{config}");
-        assert!(files.iter().all(|(path, _)| !path.starts_with("flows/patterns")));
     }
 }

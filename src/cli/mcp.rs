@@ -1,6 +1,12 @@
 //! `segue mcp`: the assistant as an MCP server (`offer`), logins at the MCP servers of a project that want one, and pins (`pins`).
 
 use anyhow::{Context, anyhow, bail};
+use axum::{
+    Router,
+    http::{StatusCode, Uri},
+    response::{Html, IntoResponse},
+    routing::get,
+};
 use segue::{
     clock::SystemClock,
     cx::Cx,
@@ -11,9 +17,10 @@ use segue::{
     tools::mcp::{LOGINS, Login, Surroundings},
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
+    sync::{mpsc, oneshot},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{Done, FINDINGS, USAGE, offer, out, pins, place::Place};
 
@@ -72,10 +79,17 @@ async fn login(asked: Server) -> Done {
     let login = cx.within(limits::MCP_INITIALISE * 3).wait(login).await?.map_err(failed)?;
     out::note("open this address in a browser on this machine, and give your consent:");
     out::line(login.address())?;
-    let (callback, stream) = consent(&listener, &here, &cx).await?;
-    let ended = cx.wait(login.finish(&callback)).await?;
+    let (send, mut consents) = mpsc::channel(1);
+    let stop = CancellationToken::new();
+    let serving = axum::serve(listener, callbacks(send)).with_graceful_shutdown(stop.clone().cancelled_owned());
+    let serving = tokio::spawn(serving.into_future());
+    let Consent { target, page } = consent(&mut consents, &cx).await?;
+    let ended = cx.wait(login.finish(&format!("{here}{target}"))).await?;
     let words = if ended.is_ok() { "You are logged in. This page can be closed." } else { "The login failed." };
-    say(stream, "200 OK", words).await;
+    // Whoever closed the page has seen enough.
+    let _ = page.send(words);
+    stop.cancel();
+    let _ = cx.within(limits::MCP_PING).wait(serving).await;
     let scopes = ended.map_err(failed)?;
     let rights = if scopes.is_empty() { String::new() } else { format!(" ({})", scopes.join(" ")) };
     out::note(&format!("logged in at {}{rights}", asked.server));
@@ -115,52 +129,34 @@ pub(super) fn around(place: &Place) -> Surroundings {
     }
 }
 
-/// The address to which the browser is sent back, and its connection.
-async fn consent(listener: &TcpListener, here: &str, cx: &Cx) -> anyhow::Result<(String, TcpStream)> {
-    match cx.wait(awaited(listener, here)).await {
-        Ok(answer) => answer,
+/// A browser that came back with an answer, and waits for the words of its page.
+struct Consent {
+    /// Path and query of its request.
+    target: String,
+    page: oneshot::Sender<&'static str>,
+}
+
+/// The way back of browsers: one page, which shows what became of the login.
+fn callbacks(consents: mpsc::Sender<Consent>) -> Router {
+    let back = async move |uri: Uri| {
+        if uri.query().is_none() {
+            return StatusCode::NOT_FOUND.into_response();
+        }
+        let (page, words) = oneshot::channel();
+        let asked = consents.send(Consent { target: uri.to_string(), page }).await;
+        let words = if asked.is_ok() { words.await.ok() } else { None };
+        let words = words.unwrap_or("This login is over.");
+        Html(format!("<!doctype html><meta charset=\"utf-8\"><title>Segue</title><p>{words}</p>\n")).into_response()
+    };
+    Router::new().route(BACK, get(back))
+}
+
+/// Waits for a browser to come back.
+async fn consent(consents: &mut mpsc::Receiver<Consent>, cx: &Cx) -> anyhow::Result<Consent> {
+    match cx.wait(consents.recv()).await {
+        Ok(consent) => consent.context("the server for the way back has ended"),
         Err(_) => bail!("nobody gave consent in {} minutes", limits::MCP_CONSENT.as_secs() / 60),
     }
-}
-
-/// Waits for the browser to come back; other requests are answered and forgotten.
-async fn awaited(listener: &TcpListener, here: &str) -> anyhow::Result<(String, TcpStream)> {
-    loop {
-        let (mut stream, _) = listener.accept().await?;
-        let Some(target) = target(&mut stream).await else { continue };
-        match target.strip_prefix(BACK) {
-            Some(rest) if rest.starts_with('?') => return Ok((format!("{here}{target}"), stream)),
-            _ => say(stream, "404 Not Found", "There is nothing here.").await,
-        }
-    }
-}
-
-/// The target of the request: the second word of its first line.
-async fn target(stream: &mut TcpStream) -> Option<String> {
-    const LONGEST: usize = 8 * 1024;
-    let mut head = Vec::new();
-    let mut piece = [0; 1024];
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let read = tokio::time::timeout(limits::MCP_PING, stream.read(&mut piece)).await.ok()?.ok()?;
-        head.extend_from_slice(piece.get(..read)?);
-        if read == 0 || head.len() > LONGEST {
-            return None;
-        }
-    }
-    let head = String::from_utf8(head).ok()?;
-    let mut words = head.lines().next()?.split(' ');
-    (words.next()? == "GET").then(|| words.next().map(str::to_owned)).flatten()
-}
-
-async fn say(mut stream: TcpStream, status: &str, words: &str) {
-    let body = format!("<!doctype html><meta charset=\"utf-8\"><title>Segue</title><p>{words}</p>\n");
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    // Whoever closed the page has seen enough.
-    let _ = stream.write_all((head + &body).as_bytes()).await;
-    let _ = stream.shutdown().await;
 }
 
 #[cfg(test)]
@@ -169,32 +165,31 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn consent_is_waited_for_only_so_long() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (_open, mut consents) = mpsc::channel(1);
         let cx = Cx::new(std::sync::Arc::new(SystemClock), limits::MCP_CONSENT);
-        let error = consent(&listener, "http://127.0.0.1", &cx).await.unwrap_err();
+        let error = consent(&mut consents, &cx).await.err().unwrap();
         assert_eq!(error.to_string(), "nobody gave consent in 5 minutes");
     }
 
     #[tokio::test]
     async fn the_browser_that_comes_back_is_told_from_others() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, cx) =
-            (listener.local_addr().unwrap(), Cx::new(std::sync::Arc::new(SystemClock), limits::MCP_PING));
-        let ask = |path: &'static str| async move {
-            let mut stream = TcpStream::connect(address).await.unwrap();
-            stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.unwrap();
-            answer
+        let (send, mut consents) = mpsc::channel(1);
+        let router = callbacks(send);
+        let ask = |path: &str| {
+            let request = axum::http::Request::get(path).body(axum::body::Body::empty()).unwrap();
+            tower::ServiceExt::oneshot(router.clone(), request)
         };
-        let asked = async { (ask("/favicon.ico").await, ask("/callback?code=a&state=b").await) };
+        for other in ["/favicon.ico", "/callback"] {
+            assert_eq!(ask(other).await.unwrap().status(), StatusCode::NOT_FOUND, "{other}");
+        }
         let answered = async {
-            let (callback, stream) = consent(&listener, "http://here", &cx).await.unwrap();
-            say(stream, "200 OK", "Fine.").await;
-            callback
+            let consent = consents.recv().await.unwrap();
+            consent.page.send("Fine.").unwrap();
+            consent.target
         };
-        let ((icon, page), callback) = tokio::join!(asked, answered);
-        assert!(icon.starts_with("HTTP/1.1 404") && page.contains("<p>Fine.</p>"), "{icon} {page}");
-        assert_eq!(callback, "http://here/callback?code=a&state=b");
+        let (page, target) = tokio::join!(ask("/callback?code=a&state=b"), answered);
+        let page = axum::body::to_bytes(page.unwrap().into_body(), 1024).await.unwrap();
+        assert!(String::from_utf8_lossy(&page).contains("<p>Fine.</p>"), "{page:?}");
+        assert_eq!(target, "/callback?code=a&state=b");
     }
 }

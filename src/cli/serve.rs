@@ -3,19 +3,18 @@
 use std::{net::IpAddr, sync::Arc};
 
 use segue::{
-    a2a,
-    actions::Health,
     channels::{
         self,
         a2a::{A2aAgent, Offer},
     },
-    environment, failpoint, limits,
+    environment, failpoint,
+    health::Health,
+    limits,
     project::Project,
     runtime::Outbox,
     server,
     server::{Settings, listen},
     store,
-    tools::SourceStatus,
 };
 
 #[cfg(feature = "mcp")]
@@ -125,24 +124,13 @@ pub(super) async fn serve(args: Args) -> Done {
     }
     if args.strict {
         assistant.connect().await;
-        let down = |(name, status)| match status {
-            SourceStatus::Down { reason } => Some((name, reason)),
-            SourceStatus::Up | SourceStatus::Unknown => None,
-        };
-        if let Some((name, reason)) = assistant.sources().into_iter().find_map(down) {
-            out::note(&format!("the tool server {name} does not answer: {reason}"));
-            return Ok(COULD_NOT_RUN);
-        }
-        let lost = |(name, health)| match health {
-            a2a::Health::Down { reason } => Some((name, reason)),
-            a2a::Health::Up | a2a::Health::Unknown => None,
-        };
-        if let Some((name, reason)) = assistant.remote_agents().into_iter().find_map(lost) {
-            out::note(&format!("the remote agent {name} does not answer: {reason}"));
-            return Ok(COULD_NOT_RUN);
-        }
-        if let Some(Health::Down { reason }) = assistant.action_server() {
-            out::note(&format!("the action server does not answer: {reason}"));
+        let servers = assistant.sources().into_iter().map(|(name, health)| (format!("tool server {name}"), health));
+        let agents =
+            assistant.remote_agents().into_iter().map(|(name, health)| (format!("remote agent {name}"), health));
+        let actions = assistant.action_server().map(|health| ("action server".to_owned(), health));
+        let trouble = |(what, health): (String, Health)| health.trouble().map(|reason| (what, reason));
+        if let Some((what, reason)) = servers.chain(agents).chain(actions).find_map(trouble) {
+            out::note(&format!("the {what} does not answer: {reason}"));
             return Ok(COULD_NOT_RUN);
         }
     }

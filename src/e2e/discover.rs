@@ -2,16 +2,16 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
 use segue_engine::{
     finding::{Finding, Findings, Place},
-    limits::{PROJECT_FILES, YAML_DEPTH, YAML_FILE},
+    limits::{PROJECT_FILES, YAML_FILE},
     project::{SourceFile, Sources, cases::CaseFile},
 };
+use walkdir::{DirEntry, WalkDir};
 
 use crate::project::read_bounded;
 
@@ -79,7 +79,7 @@ impl Selection {
 
     fn path(&mut self, path: &Path, only: Option<&str>) {
         if path.is_dir() {
-            self.folder(path, 0);
+            self.folder(path);
         } else if path.is_file() {
             self.file(path, only, true);
         } else {
@@ -91,24 +91,25 @@ impl Selection {
         }
     }
 
-    fn folder(&mut self, folder: &Path, depth: usize) {
-        let mut entries: Vec<PathBuf> = match fs::read_dir(folder) {
-            Ok(entries) => entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect(),
-            Err(error) => {
-                return self.trouble(folder, &format!("the folder cannot be read: {error}"), "Check its rights.");
-            }
+    fn folder(&mut self, folder: &Path) {
+        let is_wanted = |entry: &DirEntry| {
+            let name = entry.file_name().to_str().unwrap_or(".");
+            entry.depth() == 0 || !(name.starts_with('.') || matches!(name, "target" | "node_modules"))
         };
-        entries.sort();
-        for path in entries {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or(".");
-            if name.starts_with('.') || matches!(name, "target" | "node_modules") {
-                continue;
-            }
-            // A link that leads back would make the walk endless: the depth ends it.
-            if path.is_dir() && depth < YAML_DEPTH {
-                self.folder(&path, depth + 1);
-            } else if path.extension().is_some_and(|extension| extension == "yml" || extension == "yaml") {
-                self.file(&path, None, false);
+        for entry in WalkDir::new(folder).follow_links(true).sort_by_file_name().into_iter().filter_entry(is_wanted) {
+            match entry {
+                Ok(entry) if entry.file_type().is_dir() => {}
+                Ok(entry) => {
+                    if entry.path().extension().is_some_and(|extension| extension == "yml" || extension == "yaml") {
+                        self.file(entry.path(), None, false);
+                    }
+                }
+                // What a link leads back to is read anyway, and one that leads nowhere is no file.
+                Err(error) if error.loop_ancestor().is_some() || is_gone(&error) => {}
+                Err(error) => {
+                    let path = error.path().unwrap_or(folder);
+                    self.trouble(path, &format!("the folder cannot be read: {error}"), "Check its rights.");
+                }
             }
         }
     }
@@ -191,6 +192,10 @@ impl Selection {
         let place = Place { file: shown(path).into(), line: 0, column: 0, width: 1 };
         self.findings.error("E0101", &place, message, help);
     }
+}
+
+fn is_gone(error: &walkdir::Error) -> bool {
+    error.io_error().is_some_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
 
 fn is_conftest(path: &Path) -> bool {

@@ -28,6 +28,7 @@ mod tape;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
@@ -112,7 +113,7 @@ pub struct CaseResult {
     /// How long it took.
     pub took: Duration,
     /// The case itself, for writing it again.
-    pub case: std::sync::Arc<plan::Planned>,
+    pub case: Arc<plan::Planned>,
 }
 
 impl CaseResult {
@@ -170,8 +171,8 @@ pub struct Miss {
 pub struct Results {
     /// One for each run of each case that was begun.
     pub cases: Vec<CaseResult>,
-    /// Cases that were not begun, because an earlier one failed.
-    pub skipped: usize,
+    /// Runs of cases that were not begun, because an earlier one failed.
+    pub skipped: Vec<Arc<plan::Planned>>,
 }
 
 impl Results {

@@ -99,7 +99,7 @@ pub fn summary(results: &Results) -> String {
         let _ = writeln!(out, "{address}: {passed} of {runs} runs passed");
     }
     let _ = write!(out, "{} passed, {} failed", results.count(Outcome::Passed), results.count(Outcome::Failed));
-    for (count, word) in [(results.count(Outcome::NotRun), "could not run"), (results.skipped, "not begun")] {
+    for (count, word) in [(results.count(Outcome::NotRun), "could not run"), (results.skipped.len(), "not begun")] {
         if count > 0 {
             let _ = write!(out, ", {count} {word}");
         }
@@ -137,7 +137,7 @@ pub fn json(results: &Results, findings: &[Finding], coverage: Option<&Coverage>
             "passed": results.count(Outcome::Passed),
             "failed": results.count(Outcome::Failed),
             "not_run": results.count(Outcome::NotRun),
-            "skipped": results.skipped,
+            "skipped": results.skipped.len(),
         },
     });
     if let (Some(coverage), Some(fields)) = (coverage, whole.as_object_mut()) {

@@ -149,8 +149,7 @@ impl Runner {
         let rounds = options.repeat.max(1);
         let all: Vec<(Arc<Planned>, usize)> =
             cases.iter().flat_map(|case| (1..=rounds).map(move |round| (case.clone(), round))).collect();
-        let total = all.len();
-        let mut running = futures::stream::iter(all)
+        let mut running = futures::stream::iter(all.clone())
             .map(|(case, round)| self.case(case, round, options, coverage))
             .buffered(jobs(options.jobs));
         let mut results = Results::default();
@@ -162,7 +161,7 @@ impl Runner {
                 break;
             }
         }
-        results.skipped = total - results.cases.len();
+        results.skipped = all.into_iter().skip(results.cases.len()).map(|(case, _)| case).collect();
         results
     }
 

@@ -1,12 +1,14 @@
 //! The documents of a folder: which there are, what stands in them, and whether they changed.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
     time::UNIX_EPOCH,
 };
 
 use sha2::{Digest, Sha256};
+use walkdir::{DirEntry, WalkDir};
 
 use super::passages::{Passage, passages};
 use crate::limits;
@@ -58,13 +60,13 @@ impl Folder {
     /// [`FolderError`] when there is no folder or nothing in it.
     pub fn stamp(&self) -> Result<Stamp, FolderError> {
         let shown = self.path.display().to_string();
-        let real = self.path.canonicalize().map_err(|e| FolderError::NoFolder(shown.clone(), e.to_string()))?;
-        let mut found = Vec::new();
-        list(&real, &real, 0, &mut found).map_err(|e| FolderError::NoFolder(shown.clone(), e.to_string()))?;
+        let no_folder = |error: io::Error| FolderError::NoFolder(shown.clone(), error.to_string());
+        let root = self.path.canonicalize().map_err(no_folder)?;
+        fs::read_dir(&root).map_err(no_folder)?;
+        let found = documents(&root).map_err(no_folder)?;
         if found.is_empty() {
             return Err(FolderError::Empty(shown));
         }
-        found.sort();
         Ok(Stamp(found))
     }
 
@@ -106,26 +108,33 @@ impl Folder {
     }
 }
 
-fn list(root: &Path, folder: &Path, depth: usize, found: &mut Vec<(PathBuf, u64, u128)>) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        // One more than is read, so that the reading can say that there are more.
-        if entry.file_name().to_string_lossy().starts_with('.') || found.len() > limits::KNOWLEDGE_FILES {
-            continue;
-        }
-        let Ok(path) = entry.path().canonicalize() else { continue };
-        let Ok(facts) = fs::metadata(&path) else { continue };
-        if !path.starts_with(root) || found.iter().any(|(known, ..)| *known == path) {
-            continue;
-        }
-        if facts.is_dir() && depth < limits::KNOWLEDGE_DEPTH {
-            list(root, &path, depth + 1, found)?;
-        } else if facts.is_file() && is_document(&path) {
+/// The documents below `root` by their real paths, each once, with size and time of change. One more than is read, so that the
+/// reading can say that there are more.
+fn documents(root: &Path) -> io::Result<Vec<(PathBuf, u64, u128)>> {
+    let real = |entry: &DirEntry| entry.path().canonicalize().ok().filter(|path| path.starts_with(root));
+    let is_wanted = |entry: &DirEntry| {
+        entry.depth() == 0 || !entry.file_name().to_string_lossy().starts_with('.') && real(entry).is_some()
+    };
+    let walk = WalkDir::new(root).follow_links(true).max_depth(limits::KNOWLEDGE_DEPTH + 1).into_iter();
+    let mut found = BTreeMap::new();
+    for entry in walk.filter_entry(is_wanted) {
+        let entry = match entry {
+            Ok(entry) => entry,
+            // A link that leads back, or nowhere.
+            Err(error) if error.loop_ancestor().is_some() => continue,
+            Err(error) if error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::NotFound) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let (Some(path), Ok(facts)) = (real(&entry), entry.metadata()) else { continue };
+        if facts.is_file() && is_document(&path) {
             let changed = facts.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-            found.push((path, facts.len(), changed.map_or(0, |at| at.as_nanos())));
+            found.insert(path, (facts.len(), changed.map_or(0, |at| at.as_nanos())));
+        }
+        if found.len() > limits::KNOWLEDGE_FILES {
+            break;
         }
     }
-    Ok(())
+    Ok(found.into_iter().map(|(path, (length, changed))| (path, length, changed)).collect())
 }
 
 fn is_document(path: &Path) -> bool {

@@ -10,7 +10,7 @@ use axum::{
     body::Body,
     http::{
         Request, Response, StatusCode,
-        header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
+        header::{CONTENT_LENGTH, HeaderValue, RETRY_AFTER},
         request::Parts,
     },
 };
@@ -141,11 +141,9 @@ fn no_room() -> Response<Body> {
     answer
 }
 
-fn refusal(status: StatusCode, problem: &str) -> Response<Body> {
-    let mut answer = Response::new(Body::from(serde_json::json!({"error": problem}).to_string()));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    answer
+/// The answer to a request that is refused.
+pub(super) fn refusal(status: StatusCode, problem: &str) -> Response<Body> {
+    written(channels::problem(status, problem))
 }
 
 #[cfg(test)]

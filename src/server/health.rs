@@ -13,7 +13,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use crate::{a2a, actions::Health, cx::Cx, limits, runtime::Assistant, tools::SourceStatus};
+use crate::{cx::Cx, health::Health, limits, runtime::Assistant};
 
 /// What is known about the store, for all who ask.
 #[derive(Clone)]
@@ -73,35 +73,12 @@ async fn details(State(readiness): State<Readiness>) -> Response {
     let store_is_up = readiness.store_is_up().await;
     let assistant = readiness.assistant;
     let is_ready = store_is_up && !assistant.is_closing();
-    let sources: BTreeMap<String, &str> = assistant
-        .sources()
-        .into_iter()
-        .map(|(name, status)| {
-            let status = match status {
-                SourceStatus::Unknown => "unknown",
-                SourceStatus::Up => "up",
-                SourceStatus::Down { .. } => "down",
-            };
-            (name, status)
-        })
-        .collect();
-    let actions = assistant.action_server().map(|health| match health {
-        Health::Unknown => "unknown",
-        Health::Up => "up",
-        Health::Down { .. } => "down",
-    });
-    let agents: BTreeMap<String, &str> = assistant
-        .remote_agents()
-        .into_iter()
-        .map(|(name, health)| {
-            let health = match health {
-                a2a::Health::Unknown => "unknown",
-                a2a::Health::Up => "up",
-                a2a::Health::Down { .. } => "down",
-            };
-            (name, health)
-        })
-        .collect();
+    let words = |all: BTreeMap<String, Health>| -> BTreeMap<String, &'static str> {
+        all.into_iter().map(|(name, health)| (name, health.word())).collect()
+    };
+    let sources = words(assistant.sources());
+    let actions = assistant.action_server().map(|health| health.word());
+    let agents = words(assistant.remote_agents());
     let all = sources.values().chain(&actions).chain(agents.values());
     let is_whole = store_is_up && all.into_iter().all(|status| *status != "down");
     let mut body = json!({

@@ -11,14 +11,15 @@ use axum::{
     body::Body,
     extract::{Request, State},
     http::{
-        HeaderMap, HeaderValue, Response, StatusCode,
-        header::{CONTENT_TYPE, HOST, ORIGIN},
+        HeaderMap, Response, StatusCode,
+        header::{HOST, ORIGIN},
         uri::Authority,
     },
     middleware::{self, Next},
 };
 use segue_engine::project::Project;
 
+use super::bridge::refusal;
 use crate::{
     channels::pages::{Pages, host_of, is_host, is_origin, is_this_machine},
     failpoint,
@@ -53,10 +54,7 @@ async fn answer(State(check): State<Arc<RequestCheck>>, request: Request, next: 
     let problem = problem.filter(|_| !failpoint::is_set("defect:any-origin"));
     let Some(problem) = problem else { return next.run(request).await };
     tracing::info!(code = CODE, path = request.uri().path(), "a request was refused: {problem}");
-    let mut answer = Response::new(Body::from(serde_json::json!({"error": format!("{problem} [{CODE}]")}).to_string()));
-    *answer.status_mut() = StatusCode::FORBIDDEN;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    answer
+    refusal(StatusCode::FORBIDDEN, &format!("{problem} [{CODE}]"))
 }
 
 impl RequestCheck {

@@ -30,6 +30,7 @@ use tokio::sync::watch;
 
 pub use self::{schema::ArgumentCheck, toolbox::Toolbox};
 pub use crate::effect::Effect;
+pub use crate::health::Health as SourceStatus;
 use crate::{cx::Cx, limits};
 
 /// A tool as models and checkers see it.
@@ -284,21 +285,6 @@ impl fmt::Debug for Catalog {
             .field("excluded", &self.excluded)
             .finish()
     }
-}
-
-/// Whether a source answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "status", rename_all = "snake_case")]
-pub enum SourceStatus {
-    /// Nobody asked yet.
-    Unknown,
-    /// It does.
-    Up,
-    /// It does not.
-    Down {
-        /// Why, for operators.
-        reason: String,
-    },
 }
 
 /// Why a source lists nothing.

@@ -73,7 +73,7 @@ fn the_cases_recorded_against_a_foreign_model_server_hold_again_when_it_is_gone(
     let mut mock = Part::start(&mut aimock_with(&rules));
     let port = mock.port();
     // The endpoints of the cases, with another model in place of the scripted ones and nothing else changed.
-    let written = fs::read_to_string(Path::new(ROOT).join("tests/e2e/endpoints.yml")).unwrap();
+    let written = fs::read_to_string(Path::new(ROOT).join("flows/ferries/tests/endpoints.yml")).unwrap();
     let theirs = format!(
         "    models: [{{ provider: openai, model: gpt-4o, api_base: \"http://127.0.0.1:{port}/v1\", api_key: \"${{FOREIGN_KEY}}\" }}]"
     );
@@ -85,7 +85,7 @@ fn the_cases_recorded_against_a_foreign_model_server_hold_again_when_it_is_gone(
     let told = String::from_utf8_lossy(&live.stdout).into_owned() + &String::from_utf8_lossy(&live.stderr);
     let journal = asked(port);
     assert_eq!(live.status.code(), Some(0), "{told}\n{journal:#?}");
-    let cases = told.lines().filter(|line| line.starts_with("ok    tests/e2e/")).count();
+    let cases = told.lines().filter(|line| line.starts_with("ok    flows/ferries/tests/")).count();
     assert!(cases >= 12, "{told}");
     assert!(journal.len() >= 20, "commands, agents and the judge ask the server: {}", journal.len());
 
@@ -99,6 +99,6 @@ fn the_cases_recorded_against_a_foreign_model_server_hold_again_when_it_is_gone(
     assert!(read("again.yml") == read("live.yml"), "the result files are the same, byte for byte");
 
     // Without the recording the same cases cannot do without the server.
-    let alone = test(&at("endpoints.yml"), &["tests/e2e/questions.yml::hello"]);
+    let alone = test(&at("endpoints.yml"), &["flows/ferries/tests/questions.yml::hello"]);
     assert_eq!(alone.status.code(), Some(1), "{}", String::from_utf8_lossy(&alone.stdout));
 }

@@ -6,15 +6,6 @@ use segue::{Assistant, Incoming, NoSink, Report};
 
 use crate::parts::{Part, free_port, plain_python};
 
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let target = to.join(path.file_name().unwrap());
-        if path.is_dir() { copy(&path, &target) } else { _ = fs::copy(&path, target).unwrap() }
-    }
-}
-
 fn texts(report: &Report) -> Vec<String> {
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     report.replies.iter().filter_map(|reply| reply.reply.text.as_deref().map(str::to_owned)).collect()
@@ -23,7 +14,7 @@ fn texts(report: &Report) -> Vec<String> {
 #[tokio::test]
 async fn a_task_agent_with_hooks_in_python_books_after_a_yes() {
     let folder = tempfile::tempdir().unwrap();
-    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/projects/hooked"), folder.path());
+    crate::folder::copy_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/projects/hooked"), folder.path());
     let port = free_port();
     let agent = folder.path().join("sub_agents/booker/config.yml");
     let text = fs::read_to_string(&agent).unwrap();

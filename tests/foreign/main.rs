@@ -11,6 +11,8 @@ mod a2a_server;
 mod actions;
 mod cases;
 mod conformance;
+#[path = "../support/folder.rs"]
+mod folder;
 mod hooks;
 mod mcp;
 mod mcp_server;

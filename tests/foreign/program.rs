@@ -28,7 +28,10 @@ impl Drop for Server {
 impl Ground {
     pub(crate) fn of(project: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/projects").join(project), folder.path());
+        crate::folder::copy_folder(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/projects").join(project),
+            folder.path(),
+        );
         Self { folder }
     }
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -80,18 +83,5 @@ impl Server {
     }
     pub(crate) fn port(&self) -> u16 {
         self.address.rsplit(':').next().unwrap().parse().unwrap()
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), target).unwrap();
-        }
     }
 }

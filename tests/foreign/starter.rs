@@ -33,28 +33,12 @@ fn fixtures(day: &str) -> Json {
     ]})
 }
 
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy(&entry.path(), &target),
-            false => drop(fs::copy(entry.path(), target).unwrap()),
-        }
-    }
-}
-
 /// The starter in a folder of its own, with this model entry.
 fn starter(entry: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for file in ["config.yml", "domain.yml", "credentials.yml"] {
-        fs::copy(root.join(file), folder.path().join(file)).unwrap();
-    }
-    for tree in ["sub_agents", "flows/ferries"] {
-        copy(&root.join(tree), &folder.path().join(tree));
-    }
+    fs::copy(root.join("config.yml"), folder.path().join("config.yml")).unwrap();
+    crate::folder::copy_folder(&root.join("flows/ferries"), &folder.path().join("flows/ferries"));
     let endpoints = fs::read_to_string(root.join("endpoints.yml")).unwrap();
     let ours = endpoints.lines().find(|line| line.trim_start().starts_with("models: [{ provider: scripted")).unwrap();
     let theirs = format!("    models: [{{ {entry} }}]");

@@ -77,7 +77,7 @@ fn a_stored_talk_goes_on_is_traced_and_replays_equal() {
 fn a_replay_that_differs_fails() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("courier");
-    copy_folder(project("courier").as_ref(), &copy);
+    crate::folder::copy_folder(project("courier").as_ref(), &copy);
     let talk = ["chat", "courier", "--store", "talks.db", "--conversation", "c1"];
     run_in(folder.path(), &talk, "track it\nnumber X7\n");
     let domain = copy.join("domain.yml");
@@ -137,7 +137,7 @@ fn check_asks_the_tool_servers_when_told_to() {
     let up = run(&["check", &project("courier"), "--online"], "");
     assert_eq!(up.code, 0, "{}", up.out);
     let folder = tempfile::tempdir().unwrap();
-    copy_folder(project("courier").as_ref(), folder.path());
+    crate::folder::copy_folder(project("courier").as_ref(), folder.path());
     let endpoints = folder.path().join("endpoints.yml");
     let text = std::fs::read_to_string(&endpoints).unwrap();
     std::fs::write(&endpoints, text.replace("command: segue", "command: no-such-program")).unwrap();
@@ -179,12 +179,15 @@ fn a_new_project_runs_at_once_and_is_never_overwritten() {
 
     let config = folder.path().join("mine/config.yml");
     std::fs::write(&config, "# mine").unwrap();
-    std::fs::remove_file(folder.path().join("mine/domain.yml")).unwrap();
+    std::fs::remove_file(folder.path().join("mine/flows/ferries/domain.yml")).unwrap();
     let again = run_in(folder.path(), &["init", "mine"], "");
     assert_eq!(again.code, 3);
     assert!(again.err.contains("config.yml"), "{}", again.err);
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "# mine");
-    assert!(!folder.path().join("mine/domain.yml").exists(), "nothing is written before all was looked at");
+    assert!(
+        !folder.path().join("mine/flows/ferries/domain.yml").exists(),
+        "nothing is written before all was looked at"
+    );
 }
 
 #[test]
@@ -197,23 +200,10 @@ fn exit_codes_tell_usage_from_missing_things() {
     assert!(missing.err.contains("no/such/folder") && missing.err.contains("segue init"), "{}", missing.err);
 }
 
-pub(crate) fn copy_folder(from: &std::path::Path, to: &std::path::Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_folder(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), target).unwrap();
-        }
-    }
-}
-
 #[test]
 fn a_project_behind_an_option_of_several_values_is_the_project() {
     let folder = tempfile::tempdir().unwrap();
-    copy_folder(project("courier").as_ref(), &folder.path().join("mine"));
+    crate::folder::copy_folder(project("courier").as_ref(), &folder.path().join("mine"));
     for arguments in [&["check", "--data", "flows", "mine"] as &[&str], &["check", "-d", "domain.yml", "mine"]] {
         let ran = run_in(folder.path(), arguments, "");
         assert_eq!(ran.lines().last().copied(), Some("0 errors, 0 warnings"), "{arguments:?}: {}{}", ran.out, ran.err);
@@ -230,7 +220,7 @@ fn levels_of_the_log_have_the_names_of_python_too_and_others_are_refused() {
         (done.status.code().unwrap(), String::from_utf8(done.stderr).unwrap())
     };
     let broken_channel = tempfile::tempdir().unwrap();
-    copy_folder(project("courier").as_ref(), broken_channel.path());
+    crate::folder::copy_folder(project("courier").as_ref(), broken_channel.path());
     std::fs::write(broken_channel.path().join("credentials.yml"), "rest:\nslack:\n").unwrap();
     let endpoints = broken_channel.path().join("endpoints.yml");
     let text = std::fs::read_to_string(&endpoints).unwrap();
@@ -299,7 +289,7 @@ fn is_alive(process: &str) -> bool {
 fn a_talk_that_is_interrupted_leaves_no_server_behind() {
     use std::io::{BufRead as _, Write as _};
     let folder = tempfile::tempdir().unwrap();
-    copy_folder(project("courier").as_ref(), folder.path());
+    crate::folder::copy_folder(project("courier").as_ref(), folder.path());
     let endpoints = folder.path().join("endpoints.yml");
     // The server ends with its input, the shell around it does not.
     let shell = format!("echo $$ > pid; {} demo ferries; exec sleep 600", env!("CARGO_BIN_EXE_segue"));

@@ -122,13 +122,13 @@ fn assistant(weather: Weather, now: &str, bookings: &Path) -> Assistant {
         logins: None,
     };
     let ferries = Arc::new(McpServer::new(server, around));
-    let script = fs::read_to_string(Path::new(ROOT).join("flows/ferries.script.yml")).unwrap();
+    let script = fs::read_to_string(Path::new(ROOT).join("flows/ferries/script.yml")).unwrap();
     let mischief = match weather {
         Weather::SplitDeltas => "mischief: { split: true }\n",
         Weather::GarbageEveryThird => "mischief: { garbage_every: 3 }\n",
         Weather::Plain | Weather::NoShortcuts => "",
     };
-    let model = ScriptedLlm::from_text("flows/ferries.script.yml", &format!("{mischief}{script}"), 11).unwrap();
+    let model = ScriptedLlm::from_text("flows/ferries/script.yml", &format!("{mischief}{script}"), 11).unwrap();
     AssistantBuilder::new(Arc::new(loaded.project.unwrap()), ROOT.into())
         .clock(clock)
         .seeds(|| 7)

@@ -44,7 +44,7 @@ fn the_cases_of_the_starter_hold_and_hold_again_from_their_recording() {
     let (tape, live, again) = (at("tape"), at("live.yml"), at("again.yml"));
     let ran = test(Path::new(ROOT), &["--record", &tape, &format!("-o={live}"), "--coverage"]);
     assert_eq!(ran.code, 0, "{}\n{}", ran.out, ran.err);
-    let cases = ran.out.lines().filter(|line| line.starts_with("ok    tests/e2e/")).count();
+    let cases = ran.out.lines().filter(|line| line.starts_with("ok    flows/ferries/tests/")).count();
     assert!(cases >= 12, "{}", ran.out);
     assert!(ran.out.contains(&format!("{cases} passed, 0 failed\n")), "{}", ran.out);
     // Every kind of assertion that this project has anything for.
@@ -104,8 +104,12 @@ fn a_failure_shows_what_was_expected_what_was_seen_and_why() {
         fs::write(&shown, &ran.out).unwrap();
     }
     assert_eq!(ran.out, text(&shown), "SEGUE_BLESS=1 writes the file anew");
-    let ran = test(&project(), &["failing", "--fail-fast", "-j", "1"]);
+    let scratch = tempfile::tempdir().unwrap();
+    let junit = scratch.path().join("junit.xml");
+    let ran = test(&project(), &["failing", "--fail-fast", "-j", "1", "--junit", &junit.display().to_string()]);
     assert!(ran.code == 1 && ran.out.ends_with("0 passed, 1 failed, 3 not begun\n"), "{}", ran.out);
+    let xml = text(&junit);
+    assert!(xml.contains(r#"tests="4" skipped="3" failures="1""#) && xml.contains("<skipped/>"), "{xml}");
 }
 
 #[test]
@@ -137,8 +141,8 @@ fn results_are_written_for_programs_and_for_the_next_run() {
     let steps = &json["coverage"]["passed"];
     assert_eq!((&steps["cases"], &steps["walked"]), (&2.into(), &2.into()), "{steps}");
     let xml = text(&junit);
-    assert!(xml.contains(r#"<testsuites tests="6" failures="4" errors="0""#), "{xml}");
-    assert!(xml.contains(r#"<failure type="flow_started" message="flow_started pay">"#), "{xml}");
+    assert!(xml.contains(r#"<testsuites name="segue test" tests="6" skipped="0" failures="4" errors="0""#), "{xml}");
+    assert!(xml.contains(r#"<failure message="flow_started pay" type="flow_started">"#), "{xml}");
     assert!(text(&coverage.join("coverage.txt")).contains("action_check_balance"));
     let written: Json = serde_json::from_str(&text(&coverage.join("coverage.json"))).unwrap();
     assert_eq!(written, json["coverage"]);
@@ -157,7 +161,7 @@ fn results_are_written_for_programs_and_for_the_next_run() {
 #[test]
 fn a_path_behind_an_option_of_results_is_a_test_and_cases_are_never_written_over() {
     let folder = tempfile::tempdir().unwrap();
-    crate::cli::copy_folder(&project(), folder.path());
+    crate::folder::copy_folder(&project(), folder.path());
     let cases = folder.path().join("tests/who.yml");
     let before = text(&cases);
     for arguments in [
@@ -203,7 +207,7 @@ fn the_json_form_has_an_answer_to_everything() {
 #[test]
 fn a_folder_that_is_a_project_names_the_project() {
     let elsewhere = tempfile::tempdir().unwrap();
-    crate::cli::copy_folder(&project(), &elsewhere.path().join("mine"));
+    crate::folder::copy_folder(&project(), &elsewhere.path().join("mine"));
     let ran = test(elsewhere.path(), &["mine"]);
     assert!(ran.code == 0 && ran.out.contains("6 passed, 0 failed"), "{}{}", ran.out, ran.err);
     let ran = test(elsewhere.path(), &["mine", "mine/tests/deep/who.yml"]);

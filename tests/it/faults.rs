@@ -4,8 +4,6 @@
 //! turn. How a wire's bytes become these failures is shown by the grid of `src/llm/conformance.rs`; `docs/faults.md` ties both to
 //! the rows of the matrix.
 
-mod page;
-
 use std::{
     sync::{
         Arc, Mutex,

@@ -53,7 +53,7 @@ impl Ground {
     /// On a project of `tests/projects`.
     pub(crate) fn of(project: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        copy(Path::new(&crate::project(project)), folder.path());
+        crate::folder::copy_folder(Path::new(&crate::project(project)), folder.path());
         Self { folder }
     }
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -117,19 +117,6 @@ impl Ground {
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         (output.status.code().unwrap_or(-1), text)
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target)
-        } else {
-            fs::copy(entry.path(), target).map(|_| ()).unwrap()
-        }
     }
 }
 

@@ -1,10 +1,9 @@
-//! The limits of a running assistant, each reached, and what is said then; and the table of all limits, `docs/limits.md`.
+//! The limits of a running assistant, each reached, and what is said then.
 
 mod admission;
 mod connections;
 mod held;
 mod recovery;
-pub(crate) mod table;
 mod turns;
 
 use std::{

@@ -13,6 +13,8 @@ mod cuts;
 mod e2e;
 mod far_agents;
 mod faults;
+#[path = "../support/folder.rs"]
+mod folder;
 mod generations;
 mod kills;
 mod knowledge;

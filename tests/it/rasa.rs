@@ -60,7 +60,7 @@ fn a_connector_that_is_not_spoken_and_commands_of_others_are_answered() {
 #[test]
 fn the_database_of_another_program_is_left_as_it_is_and_a_file_beside_it_is_used() {
     let folder = tempfile::tempdir().unwrap();
-    crate::cli::copy_folder(project("courier").as_ref(), folder.path());
+    crate::folder::copy_folder(project("courier").as_ref(), folder.path());
     let endpoints = folder.path().join("endpoints.yml");
     let text = std::fs::read_to_string(&endpoints).unwrap();
     std::fs::write(&endpoints, text + "\ntracker_store: {type: SQL, dialect: sqlite, db: rasa.db}\n").unwrap();

@@ -10,6 +10,8 @@
 
 mod check;
 mod clients;
+#[path = "../support/folder.rs"]
+mod folder;
 mod model;
 mod payments;
 mod random;

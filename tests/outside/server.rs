@@ -39,7 +39,7 @@ impl Ground {
     /// A copy of the project that asks these addresses, for servers with this environment.
     pub(crate) fn new(model: &str, payments: &str, environment: Vec<(String, String)>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/outside/project"), folder.path());
+        crate::folder::copy_folder(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/outside/project"), folder.path());
         let endpoints = folder.path().join("endpoints.yml");
         let text = fs::read_to_string(&endpoints).unwrap();
         fs::write(&endpoints, text.replace("MODEL_ADDRESS", model).replace("PAYMENTS_ADDRESS", payments)).unwrap();
@@ -195,18 +195,5 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target)
-        } else {
-            fs::copy(entry.path(), target).map(|_| ()).unwrap()
-        }
     }
 }

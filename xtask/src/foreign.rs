@@ -31,17 +31,17 @@ const ENVIRONMENTS: [(&str, &str); 4] = [
 /// The oldest Node.js that the npm parts run on.
 const NODE: u32 = 20;
 
-/// Installs what is missing and runs the tests; arguments after `--` go to the test binary.
-pub fn run(arguments: &[String]) -> Result<bool> {
+/// Installs what is missing and runs the tests, unless only the installation is wanted.
+pub fn run(install_only: bool, test_arguments: &[String]) -> Result<bool> {
     let root = place::root()?;
     let home = root.join("target/foreign");
     install(&root.join("tests/foreign"), &home)?;
-    if arguments.iter().any(|argument| argument == "--install-only") {
+    if install_only {
         return Ok(true);
     }
     let mut test = place::cargo();
     test.args(["test", "--locked", "--features", "foreign,grpc", "--test", "foreign"]);
-    test.args(arguments).current_dir(&root).env("SEGUE_FOREIGN", &home);
+    test.arg("--").args(test_arguments).current_dir(&root).env("SEGUE_FOREIGN", &home);
     Ok(test.status().context("cannot start cargo")?.success())
 }
 

@@ -1,51 +1,47 @@
 //! Repository rules and the jobs of the gate: `cargo xtask <verb>`.
-//!
-//! | verb | does |
-//! | --- | --- |
-//! | `tidy` | checks the structure of the repository; prints `file:line: rule: message`, exit code 1 on a breach |
-//! | `codes` | lists every public error code with the title of its page |
-//! | `reference` | writes the pages that are made from the source: `docs/reference/keys.md` |
-//! | `foreign` | installs the parts from npm and PyPI, then runs the tests against them |
-//! | `full` | runs the test suite with its full counts, then the mutants, and repeats the closing lines |
-//! | `mutants` | puts seeded bugs into a copy of the engine, one at a time; its tests must catch each |
 
+mod docs;
 mod foreign;
-mod full;
-mod mutants;
 mod place;
-mod reference;
 mod scan;
 mod tidy;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use clap::Parser;
 
-const USAGE: &str = "usage: cargo xtask tidy | codes | reference | foreign [--install-only] [-- TEST ARGUMENTS] | full [CARGO TEST ARGUMENTS] | mutants [--only NAME | --from NAME]";
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", about = "Repository rules and the jobs of the gate")]
+enum Verb {
+    /// Checks the structure of the repository; prints `file:line: rule: message`, exit code 1 on a breach.
+    Tidy,
+    /// Lists every public error code with the title of its page.
+    Codes,
+    /// Writes the pages that are made from the source: `docs/reference/keys.md`, `docs/limits.md`.
+    Docs,
+    /// Installs the parts from npm and PyPI, then runs the tests against them.
+    Foreign {
+        /// Stops after the installation.
+        #[arg(long)]
+        install_only: bool,
+        /// Handed to the test binary.
+        #[arg(last = true)]
+        test_arguments: Vec<String>,
+    },
+}
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let Some((verb, rest)) = arguments.split_first() else {
-        eprintln!("{USAGE}");
-        return ExitCode::from(2);
-    };
-    let done: Result<bool> = match verb.as_str() {
-        "tidy" => tidy::run(),
-        "codes" => tidy::print_codes(),
-        "reference" => reference::write(),
-        "foreign" => foreign::run(rest),
-        "full" => full::run(rest),
-        "mutants" => mutants::run(rest),
-        _ => {
-            eprintln!("`{verb}` is no verb\n{USAGE}");
-            return ExitCode::from(2);
-        }
+    let done = match Verb::parse() {
+        Verb::Tidy => tidy::run(),
+        Verb::Codes => tidy::print_codes(),
+        Verb::Docs => docs::write(),
+        Verb::Foreign { install_only, test_arguments } => foreign::run(install_only, &test_arguments),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("xtask {verb}: {error:#}");
+            eprintln!("xtask: {error:#}");
             ExitCode::from(3)
         }
     }

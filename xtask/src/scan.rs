@@ -1,27 +1,100 @@
-//! Rust text, read just far enough to tell code from comments, strings and tests.
+//! Rust source as tokens, with the line of each: enough to tell code from comments, strings and tests.
+
+use std::ops::RangeInclusive;
+
+use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 
 /// One scanned file.
+#[derive(Default)]
 pub struct Scan {
-    /// The text with comments and the insides of literals blanked; lines and columns stay where they were.
-    pub code: String,
-    /// Every string literal as written (escapes kept), with its line.
+    /// Words, single marks and `::`, each with its line; without comments and without the insides of literals.
+    pub tokens: Vec<(usize, String)>,
+    /// Every string literal with its line.
     pub strings: Vec<(usize, String)>,
-    /// Per line from 0: whether it belongs to a test.
-    tests: Vec<bool>,
+    /// The lines of each test.
+    tests: Vec<RangeInclusive<usize>>,
 }
 
 impl Scan {
-    /// Reads a file. `path` says whether the whole file is a test.
+    /// Reads a file. `path` says whether the whole file is a test. A file that is no Rust has no tokens: the compiler reports it.
     pub fn new(path: &str, text: &str) -> Self {
-        let (code, strings) = blank(text);
-        let mut tests = vec![is_test_path(path); text.lines().count() + 1];
-        mark_tests(&code, &mut tests);
-        Self { code, strings, tests }
+        let mut scan = Self::default();
+        if is_test_path(path) {
+            scan.tests.push(0..=usize::MAX);
+        }
+        scan.read(text.parse().unwrap_or_default());
+        scan
     }
 
     /// Whether the line (from 1) belongs to a test.
     pub fn in_test(&self, line: usize) -> bool {
-        line.checked_sub(1).and_then(|index| self.tests.get(index)).copied().unwrap_or(false)
+        self.tests.iter().any(|test| test.contains(&line))
+    }
+
+    /// The code line by line: its number, and the tokens without spaces, except one between two words.
+    pub fn lines(&self) -> Vec<(usize, String)> {
+        let mut lines: Vec<(usize, String)> = Vec::new();
+        for (line, token) in &self.tokens {
+            match lines.last_mut().filter(|(last, _)| last == line) {
+                Some((_, code)) => {
+                    if is_word(token) && code.ends_with(|c: char| c.is_alphanumeric() || c == '_') {
+                        code.push(' ');
+                    }
+                    code.push_str(token);
+                }
+                None => lines.push((*line, token.clone())),
+            }
+        }
+        lines
+    }
+
+    fn read(&mut self, stream: TokenStream) {
+        let trees: Vec<TokenTree> = stream.into_iter().collect();
+        let mut at = 0;
+        while let Some(tree) = trees.get(at) {
+            let line = tree.span().start().line;
+            if let Some(attribute) = Attribute::at(&trees, at) {
+                if attribute.content.starts_with("doc=") {
+                    at = attribute.brackets + 1;
+                    continue;
+                }
+                if attribute.marks_a_test() {
+                    let whole_file = 0..=usize::MAX;
+                    let item = line..=last_line_of_item(&trees, attribute.brackets);
+                    self.tests.push(if attribute.inner { whole_file } else { item });
+                }
+            }
+            match tree {
+                TokenTree::Group(group) => {
+                    let (open, close) = match group.delimiter() {
+                        Delimiter::Parenthesis => ("(", ")"),
+                        Delimiter::Brace => ("{", "}"),
+                        Delimiter::Bracket => ("[", "]"),
+                        Delimiter::None => ("", ""),
+                    };
+                    self.tokens.push((line, open.to_owned()));
+                    self.read(group.stream());
+                    self.tokens.push((group.span_close().start().line, close.to_owned()));
+                }
+                TokenTree::Punct(mark) => {
+                    let doubled = mark.as_char() == ':'
+                        && mark.spacing() == Spacing::Joint
+                        && matches!(trees.get(at + 1), Some(TokenTree::Punct(next)) if next.as_char() == ':');
+                    self.tokens.push((line, if doubled { "::".to_owned() } else { mark.as_char().to_string() }));
+                    at += usize::from(doubled);
+                }
+                TokenTree::Ident(word) => self.tokens.push((line, word.to_string())),
+                TokenTree::Literal(literal) => {
+                    let text = literal.to_string();
+                    let quoted = text.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"'));
+                    if let Some((text, _)) = quoted.filter(|_| !text.starts_with(['\'', 'b'])) {
+                        self.strings.push((line, text.to_owned()));
+                    }
+                    self.tokens.push((line, "\"\"".to_owned()));
+                }
+            }
+            at += 1;
+        }
     }
 }
 
@@ -30,159 +103,73 @@ pub fn is_test_path(path: &str) -> bool {
     path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs") || path.ends_with("_tests.rs")
 }
 
-/// Blanks comments and literals, and collects the string literals.
-fn blank(text: &str) -> (String, Vec<(usize, String)>) {
-    let chars: Vec<char> = text.chars().collect();
-    let mut code = String::with_capacity(text.len());
-    let mut strings = Vec::new();
-    let mut line = 1;
-    let mut at = 0;
-    while at < chars.len() {
-        let end = match chars[at] {
-            '/' if chars.get(at + 1) == Some(&'/') => {
-                (at..chars.len()).find(|&i| chars[i] == '\n').unwrap_or(chars.len())
+/// Whether a token is a name or a keyword.
+pub fn is_word(token: &str) -> bool {
+    token.starts_with(|c: char| c.is_alphabetic() || c == '_')
+}
+
+/// `#[…]` or `#![…]`; comments of documentation are attributes too.
+struct Attribute {
+    /// Whether it is about what it stands in.
+    inner: bool,
+    /// Where its brackets are.
+    brackets: usize,
+    /// What is between them, without spaces.
+    content: String,
+}
+
+impl Attribute {
+    /// The attribute whose `#` is at `at`.
+    fn at(trees: &[TokenTree], at: usize) -> Option<Self> {
+        let is = |at: usize, mark| matches!(trees.get(at), Some(TokenTree::Punct(found)) if found.as_char() == mark);
+        let inner = is(at + 1, '!');
+        let brackets = at + 1 + usize::from(inner);
+        match trees.get(brackets) {
+            Some(TokenTree::Group(group)) if is(at, '#') && group.delimiter() == Delimiter::Bracket => {
+                Some(Self { inner, brackets, content: group.stream().to_string().replace([' ', '\n'], "") })
             }
-            '/' if chars.get(at + 1) == Some(&'*') => comment_end(&chars, at),
-            '"' => string_end(&chars, at),
-            'r' if !follows_word(&chars, at) => raw_end(&chars, at).unwrap_or(at),
-            '\'' => char_end(&chars, at).unwrap_or(at),
-            _ => at,
-        };
-        if end == at {
-            line += usize::from(chars[at] == '\n');
-            code.push(chars[at]);
-            at += 1;
-            continue;
+            _ => None,
         }
-        let token = &chars[at..end];
-        if token[0] != '/' && token[0] != '\'' {
-            let open = token.iter().position(|&c| c == '"').unwrap_or(0) + 1;
-            let hashes = if token[0] == 'r' { open - 2 } else { 0 };
-            strings.push((line, token[open..token.len().saturating_sub(1 + hashes).max(open)].iter().collect()));
-            // The quotes stay, so that a literal can still be told from nothing.
-            code.push('"');
-        } else {
-            code.push(' ');
-        }
-        for &c in &token[1..] {
-            line += usize::from(c == '\n');
-            code.push(if c == '\n' { '\n' } else { ' ' });
-        }
-        at = end;
     }
-    (code, strings)
-}
 
-/// Whether the character before is part of a word, other than the `b` or `c` of a byte or C string.
-fn follows_word(chars: &[char], at: usize) -> bool {
-    let word = |i: usize| chars.get(i).is_some_and(|c| c.is_alphanumeric() || *c == '_');
-    match at.checked_sub(1) {
-        None => false,
-        Some(before) if matches!(chars[before], 'b' | 'c') => before.checked_sub(1).is_some_and(word),
-        Some(before) => word(before),
+    fn marks_a_test(&self) -> bool {
+        let starts = ["cfg(test)", "cfg(all(test,", "tokio::test"];
+        self.content == "test" || starts.iter().any(|start| self.content.starts_with(start))
     }
 }
 
-fn comment_end(chars: &[char], at: usize) -> usize {
-    let (mut depth, mut i) = (0_usize, at);
-    while i < chars.len() {
-        match (chars[i], chars.get(i + 1)) {
-            ('/', Some('*')) => (depth, i) = (depth + 1, i + 2),
-            ('*', Some('/')) => (depth, i) = (depth - 1, i + 2),
-            _ => i += 1,
-        }
-        if depth == 0 {
-            return i;
-        }
-    }
-    chars.len()
-}
-
-fn string_end(chars: &[char], at: usize) -> usize {
-    let mut i = at + 1;
-    while i < chars.len() {
-        match chars[i] {
-            '\\' => i += 2,
-            '"' => return i + 1,
-            _ => i += 1,
-        }
-    }
-    chars.len()
-}
-
-fn raw_end(chars: &[char], at: usize) -> Option<usize> {
-    let hashes = chars[at + 1..].iter().take_while(|&&c| c == '#').count();
-    if chars.get(at + 1 + hashes) != Some(&'"') {
-        return None;
-    }
-    let closes =
-        |i: usize| chars[i] == '"' && chars[i + 1..].iter().take(hashes).filter(|&&c| c == '#').count() == hashes;
-    let close = (at + 2 + hashes..chars.len()).find(|&i| closes(i))?;
-    Some(close + 1 + hashes)
-}
-
-/// The end of a character literal; `None` for a lifetime.
-fn char_end(chars: &[char], at: usize) -> Option<usize> {
-    if chars.get(at + 1) == Some(&'\\') {
-        return (at + 3..chars.len()).find(|&i| chars[i] == '\'').map(|i| i + 1);
-    }
-    (chars.get(at + 2) == Some(&'\'')).then_some(at + 3)
-}
-
-/// Marks the lines of items under `#[cfg(test)]`, and of `#[test]` functions outside such a module.
-fn mark_tests(code: &str, tests: &mut [bool]) {
-    if code.contains("#![cfg(test)]") {
-        tests.fill(true);
-    }
-    for attribute in ["#[cfg(test)]", "#[cfg(all(test,", "#[test]", "#[tokio::test"] {
-        for (start, _) in code.match_indices(attribute) {
-            let first = code[..start].matches('\n').count();
-            let last = first + code[start..item_end(code, start)].matches('\n').count();
-            tests.iter_mut().take(last + 1).skip(first).for_each(|line| *line = true);
-        }
-    }
-}
-
-/// Where the item ends that has an attribute at `start`: at its `;`, or at the brace that closes its body.
-fn item_end(code: &str, start: usize) -> usize {
-    let (mut round, mut curly) = (0_i32, 0_i32);
-    for (i, c) in code[start..].char_indices() {
-        match c {
-            '(' | '[' => round += 1,
-            ')' | ']' => round -= 1,
-            '{' => curly += 1,
-            '}' => {
-                curly -= 1;
-                if curly <= 0 {
-                    return start + i + 1;
-                }
-            }
-            ';' if round == 0 && curly == 0 => return start + i + 1,
-            _ => {}
-        }
-    }
-    code.len()
+/// Where the item ends whose attribute is at `at`: at its `;`, or at the brace that closes its body.
+fn last_line_of_item(trees: &[TokenTree], at: usize) -> usize {
+    let ends = |tree: &&TokenTree| match tree {
+        TokenTree::Punct(mark) => mark.as_char() == ';',
+        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+        _ => false,
+    };
+    trees[at..].iter().find(ends).or(trees.last()).map_or(0, |tree| tree.span().end().line)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn words(scan: &Scan) -> Vec<&str> {
+        scan.tokens.iter().map(|(_, token)| token.as_str()).filter(|token| is_word(token)).collect()
+    }
+
     #[test]
-    fn comments_and_literals_are_blanked_in_place() {
-        let text = "let a = \"x // no\"; // yes\n/* b /* c */ d */ let e = 'f'; let g: &'static str = r#\"h\"i\"#;";
+    fn comments_and_literals_are_no_code() {
+        let text =
+            "/// no\nlet a = \"x // no\"; // no\n/* no /* no */ no */ let e = 'f'; let g: &'static str = r#\"h\"i\"#;";
         let scan = Scan::new("src/a.rs", text);
-        assert_eq!(scan.code.len(), text.len());
-        assert!(!scan.code.contains("yes") && !scan.code.contains('d') && scan.code.contains("let e"));
-        assert_eq!(scan.strings, [(1, "x // no".to_owned()), (2, "h\"i".to_owned())]);
-        assert!(scan.code.contains("&'static str"));
+        assert_eq!(words(&scan), ["let", "a", "let", "e", "let", "g", "static", "str"]);
+        assert_eq!(scan.strings, [(2, "x // no".to_owned()), (3, "h\"i".to_owned())]);
+        assert_eq!(scan.lines()[0], (2, "let a=\"\";".to_owned()));
     }
 
     #[test]
     fn quotes_as_characters_open_no_string() {
-        let scan = Scan::new("src/a.rs", "let q = '\"'; let b = '\\''; let s = b\"bytes\"; let r#type = 1;");
-        assert_eq!(scan.strings, [(1, "bytes".to_owned())]);
-        assert!(scan.code.contains("r#type"));
+        let scan = Scan::new("src/a.rs", "let q = '\"'; let b = '\\''; let s = \"text\"; let r#type = 1;");
+        assert_eq!(scan.strings, [(1, "text".to_owned())]);
     }
 
     #[test]

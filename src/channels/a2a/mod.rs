@@ -18,16 +18,13 @@ mod work;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use axum::http::{
-    self, HeaderMap, Method, Request, Response, StatusCode,
-    header::{CONTENT_TYPE, RETRY_AFTER},
-};
+use axum::http::{self, HeaderMap, Method, Request, Response, StatusCode, header::RETRY_AFTER};
 use bytes::Bytes;
 use segue_engine::{ids::ConversationId, project::A2aServerDef};
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use self::{course::Courses, push::Pushes};
-use super::{Bearer, Body, Caller, Door, Inbox, Service};
+use super::{Bearer, Body, Caller, Door, Inbox, Service, json, problem};
 use crate::{
     a2a::{WELL_KNOWN, codes},
     runtime::{Assistant, ReceiveError},
@@ -135,8 +132,8 @@ impl A2aAgent {
         let path = head.uri.path();
         if WELL_KNOWN.contains(&path) {
             return match head.method {
-                Method::GET => json_answer(StatusCode::OK, &self.0.card),
-                _ => refusal(StatusCode::METHOD_NOT_ALLOWED, "the card is read with GET"),
+                Method::GET => json(StatusCode::OK, &self.0.card),
+                _ => problem(StatusCode::METHOD_NOT_ALLOWED, "the card is read with GET"),
             };
         }
         let caller = match checked {
@@ -149,7 +146,7 @@ impl A2aAgent {
         };
         match path.strip_prefix("/a2a").unwrap_or(path).trim_end_matches('/') {
             "" if head.method == Method::POST => rpc::answer(&this, &body, &head.headers).await,
-            "" => refusal(StatusCode::METHOD_NOT_ALLOWED, "this agent is asked with POST"),
+            "" => problem(StatusCode::METHOD_NOT_ALLOWED, "this agent is asked with POST"),
             rest => rest::answer(&this, &head, rest, &body).await,
         }
     }
@@ -202,17 +199,6 @@ fn unknown_version(headers: &HeaderMap) -> Option<Refusal> {
         ("", _) | (_, Some(0 | 1)) => None,
         _ => Some(Refusal::new(codes::VERSION, format!("version {version} is not spoken here; 1.0 and 0.3 are"))),
     }
-}
-
-fn json_answer(status: StatusCode, body: &Json) -> Response<Body> {
-    let mut answer = Response::new(Body::from(body.to_string()));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
-    answer
-}
-
-fn refusal(status: StatusCode, problem: &str) -> Response<Body> {
-    json_answer(status, &json!({"error": problem}))
 }
 
 #[cfg(test)]

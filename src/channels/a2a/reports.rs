@@ -11,9 +11,9 @@ use segue_engine::{
     conversation::{Trigger, TriggerKind},
     ids::{AgentName, ConversationId, MessageId},
 };
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 
-use super::{Body, Service, json_answer, refusal, rest::decoded};
+use super::{Body, Service, json, problem, rest::decoded};
 use crate::{
     a2a::{Dialect, First, REPORTS, model::Update, reading},
     runtime::{Assistant, Outbox},
@@ -31,7 +31,7 @@ pub fn service(assistant: &Assistant) -> Service {
 async fn answer(assistant: &Assistant, request: Request<Bytes>) -> Response<Body> {
     let (head, body) = request.into_parts();
     // All refusals look alike: who rings at random learns nothing.
-    let unknown = || refusal(StatusCode::NOT_FOUND, "nothing is waited for here");
+    let unknown = || problem(StatusCode::NOT_FOUND, "nothing is waited for here");
     let path = head.uri.path().strip_prefix(REPORTS).map(|rest| rest.trim_start_matches('/'));
     let names = path.and_then(|rest| rest.split_once('/')).map(|(agent, id)| (decoded(agent), decoded(id)));
     let (Some((agent, id)), Method::POST) = (names, head.method) else { return unknown() };
@@ -46,10 +46,10 @@ async fn answer(assistant: &Assistant, request: Request<Bytes>) -> Response<Body
         let rung = assistant.trigger(id.clone(), trigger, MessageId::from(""), Box::new(Outbox)).await;
         if let Err(error) = rung {
             tracing::warn!(conversation = %id, code = error.code(), "a report of an agent waits: {error}");
-            return refusal(StatusCode::SERVICE_UNAVAILABLE, "try again later");
+            return problem(StatusCode::SERVICE_UNAVAILABLE, "try again later");
         }
     }
-    json_answer(StatusCode::OK, &json!({}))
+    json(StatusCode::OK, &Map::new())
 }
 
 /// The task that a report names, and whether it stands still, in whatever generation it is written.

@@ -4,7 +4,7 @@ use axum::http::{Method, Response, StatusCode, request::Parts};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    A2aAgent, Refusal, json_answer,
+    A2aAgent, Refusal, json as json_answer,
     rpc::{Call, Reply},
     stream::{self, Wrap},
     unknown_version,
@@ -24,7 +24,7 @@ pub(super) async fn answer(agent: &A2aAgent, head: &Parts, path: &str, body: &[u
         Err(refusal) => Err(refusal),
     };
     match answered {
-        Ok((Reply::Json(json), dialect)) => json_answer(StatusCode::OK, &wrapped(json, dialect)),
+        Ok((Reply::Json(json), _)) => json_answer(StatusCode::OK, &wrapped(json)),
         Ok((Reply::Stream(show), dialect)) => stream::answer(show, Wrap::Rest, dialect, agent.0.assistant.clock()),
         Err(refusal) => {
             let (status, json) = error(&refusal);
@@ -34,7 +34,7 @@ pub(super) async fn answer(agent: &A2aAgent, head: &Parts, path: &str, body: &[u
 }
 
 /// As it is: writing wrapped already what must be wrapped.
-fn wrapped(json: Json, _: Dialect) -> Json {
+fn wrapped(json: Json) -> Json {
     if json.is_null() { json!({}) } else { json }
 }
 
@@ -89,33 +89,16 @@ fn parsed(body: &[u8]) -> Result<Json, Refusal> {
 }
 
 fn query(text: Option<&str>) -> Json {
-    let pairs = text.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    let pairs = form_urlencoded::parse(text.unwrap_or_default().as_bytes());
     let fields: Map<String, Json> = pairs
-        .map(|(key, value)| {
-            let value = decoded(value);
-            let value = if value == "true" { Json::Bool(true) } else { Json::from(value) };
-            (decoded(key), value)
-        })
+        .map(|(key, value)| (key.into_owned(), if value == "true" { Json::Bool(true) } else { Json::from(value) }))
         .collect();
     Json::Object(fields)
 }
 
 /// Percent signs and what follows as the bytes they stand for.
 pub(super) fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        let ahead: Vec<u8> = rest.clone().take(2).collect();
-        let value = std::str::from_utf8(&ahead).ok().filter(|hex| hex.len() == 2);
-        match (byte, value.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
-            (b'%', Some(value)) => {
-                bytes.push(value);
-                rest.nth(1);
-            }
-            (other, _) => bytes.push(other),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 /// An error as plain HTTP tells it: the status for people, the word for programs.

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, Response, StatusCode};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    A2aAgent, Refusal, json_answer,
+    A2aAgent, Refusal, json as json_answer,
     push::Config,
     stream::{self, Show, Wrap},
     tasks::{context_of, cut_history},

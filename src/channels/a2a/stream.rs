@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::http::{
-    HeaderValue, Response,
-    header::{CACHE_CONTROL, CONTENT_TYPE},
-};
+use axum::http::Response;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use serde_json::{Value as Json, json};
@@ -13,9 +10,11 @@ use serde_json::{Value as Json, json};
 use super::{Refusal, course::Listening, rest, rpc};
 use crate::{
     a2a::{Dialect, model::Update, writing},
-    channels::Body,
+    channels::{
+        Body,
+        stream::{PING, respond},
+    },
     clock::Clock,
-    limits,
 };
 
 /// How events are wrapped.
@@ -53,33 +52,24 @@ pub(super) enum Show {
 
 /// The answer. *Cancellation*: when the caller goes away, the task goes on.
 pub(super) fn answer(show: Show, wrap: Wrap, dialect: Dialect, clock: &Arc<dyn Clock>) -> Response<Body> {
-    let body = match show {
+    let pieces = match show {
         Show::Only(updates) => {
             let events: Vec<Bytes> = updates.iter().map(|update| event(None, &wrap.event(update, dialect))).collect();
             stream::iter(events).boxed()
         }
         Show::Course(listening) => {
-            let state = (listening, wrap, clock.clone());
-            stream::unfold(state, move |(mut listening, wrap, clock)| async move {
-                let bytes = tokio::select! {
-                    biased;
-                    next = listening.next() => match next? {
-                        Ok((cursor, update)) => event(Some(&cursor), &wrap.event(&update, dialect)),
-                        Err(refusal) => event(None, &wrap.refusal(&refusal)),
-                    },
-                    () = clock.sleep(clock.deadline(limits::HEARTBEAT)) => Bytes::from_static(b": ping\n\n"),
-                };
-                Some((bytes, (listening, wrap, clock)))
-            })
-            .boxed()
+            let updates = stream::unfold(listening, |mut listening| async move {
+                let next = listening.next().await?;
+                Some((next, listening))
+            });
+            let events = updates.map(move |next| match next {
+                Ok((cursor, update)) => event(Some(&cursor), &wrap.event(&update, dialect)),
+                Err(refusal) => event(None, &wrap.refusal(&refusal)),
+            });
+            events.boxed()
         }
     };
-    let mut answer = Response::new(Body::Stream(body));
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    answer
+    respond(pieces, "text/event-stream", Some(PING), clock)
 }
 
 fn event(cursor: Option<&str>, json: &Json) -> Bytes {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::http::Request;
 use futures::StreamExt;
 use segue_engine::finding::Place;
+use serde_json::json;
 use tower::ServiceExt;
 
 use super::*;

@@ -12,10 +12,10 @@ use std::{fmt, sync::Arc};
 
 use axum::http::{
     HeaderMap, HeaderValue, Response, StatusCode,
-    header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
+    header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use segue_engine::project::JwtDef;
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 pub use self::bearer::Bearer;
 use self::jwt::Rules;
@@ -142,10 +142,8 @@ impl Refused {
                 (StatusCode::SERVICE_UNAVAILABLE, None, "tokens cannot be checked now; try again later".to_owned())
             }
         };
-        let mut answer = Response::new(Body::Whole(json!({"error": problem}).to_string().into()));
-        *answer.status_mut() = status;
+        let mut answer = super::problem(status, &problem);
         let headers = answer.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         match challenge.map(HeaderValue::try_from) {
             Some(Ok(challenge)) => drop(headers.insert(WWW_AUTHENTICATE, challenge)),
             Some(Err(_)) => drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),

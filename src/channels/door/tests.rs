@@ -17,6 +17,7 @@ use ring::{
     signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair},
 };
 use segue_engine::time::Timestamp;
+use serde_json::json;
 
 use super::*;
 use crate::{cx::Cx, testing::ManualClock};

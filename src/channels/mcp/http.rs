@@ -21,7 +21,7 @@ use rmcp::{
 };
 
 use super::{
-    super::{Body, Caller, Service},
+    super::{Body, Caller, Service, problem},
     Session, Shared,
 };
 use crate::limits;
@@ -111,7 +111,7 @@ impl Gate {
         if let Some(session) = session(request.headers())
             && !self.admits(session, &caller).await
         {
-            return refusal(StatusCode::NOT_FOUND, "there is no such session");
+            return problem(StatusCode::NOT_FOUND, "there is no such session");
         }
         // For whoever answers: where there is no session, nothing else says whose a key is.
         request.extensions_mut().insert(caller.clone());
@@ -127,7 +127,7 @@ impl Gate {
     async fn begin(&self, request: Request<Bytes>, caller: Caller) -> Response<Body> {
         let _one = self.beginning.lock().await;
         if self.sessions.sessions.read().await.len() >= limits::MCP_SERVED_SESSIONS {
-            let mut answer = refusal(StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open");
+            let mut answer = problem(StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open");
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("60"));
             return answer;
         }
@@ -165,10 +165,4 @@ fn begins(request: &Request<Bytes>) -> bool {
     request.method() == Method::POST
         && session(request.headers()).is_none()
         && serde_json::from_slice(request.body()).is_ok_and(initializes)
-}
-
-fn refusal(status: StatusCode, problem: &str) -> Response<Body> {
-    let mut answer = Response::new(Body::from(serde_json::json!({"error": problem}).to_string()));
-    *answer.status_mut() = status;
-    answer
 }

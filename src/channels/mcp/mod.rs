@@ -28,7 +28,7 @@ use serde_json::Value as Json;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use self::{lines::Pipe, offers::Offers, session::Session, watch::Watchers};
+use self::{offers::Offers, session::Session, watch::Watchers};
 use super::{Door, Service};
 use crate::{cx::Cx, limits, runtime::Assistant};
 
@@ -168,7 +168,7 @@ impl Desk {
         W: tokio::io::AsyncWrite + Send + Unpin + 'static,
     {
         let mut stop = std::pin::pin!(stop);
-        let begun = Box::pin(Session::new(self.0.clone()).serve(Pipe::new(read, write)));
+        let begun = Box::pin(Session::new(self.0.clone()).serve(lines::transport(read, write)));
         let running = tokio::select! {
             begun = begun => begun.map_err(|error| format!("the MCP handshake failed: {error}"))?,
             () = &mut stop => return Ok(()),

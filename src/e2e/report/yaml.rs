@@ -1,85 +1,12 @@
-//! Writing plain data as YAML in blocks: the little of it that result files need. Texts stand in double quotes, so that no
-//! reader takes them for anything else.
+//! Result files as YAML. Texts are quoted, so that no reader takes them for anything else.
 
 use serde_json::Value as Json;
 
 /// The data as a YAML file.
 pub(super) fn write(value: &Json) -> String {
-    let mut out = String::new();
-    match value {
-        Json::Object(fields) if !fields.is_empty() => block(value, 0, &mut out),
-        Json::Array(items) if !items.is_empty() => block(value, 0, &mut out),
-        scalar => {
-            out.push_str(&scalar.to_string());
-            out.push('\n');
-        }
-    }
-    out
-}
-
-fn block(value: &Json, depth: usize, out: &mut String) {
-    let indent = "  ".repeat(depth);
-    match value {
-        Json::Object(fields) => {
-            for (at, (key, value)) in fields.iter().enumerate() {
-                // The first key of a map in a list stands behind its dash.
-                if at > 0 || !out.ends_with("- ") {
-                    out.push_str(&indent);
-                }
-                out.push_str(&name(key));
-                out.push(':');
-                under(value, depth + 1, out);
-            }
-        }
-        Json::Array(items) => {
-            for (at, item) in items.iter().enumerate() {
-                if at > 0 || !out.ends_with("- ") {
-                    out.push_str(&indent);
-                }
-                out.push_str("- ");
-                match item {
-                    Json::Object(fields) if !fields.is_empty() => block(item, depth + 1, out),
-                    Json::Array(inner) if !inner.is_empty() => block(item, depth + 1, out),
-                    scalar => {
-                        out.push_str(&scalar.to_string());
-                        out.push('\n');
-                    }
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-fn under(value: &Json, depth: usize, out: &mut String) {
-    match value {
-        Json::Object(fields) if !fields.is_empty() => {
-            out.push('\n');
-            block(value, depth, out);
-        }
-        Json::Array(items) if !items.is_empty() => {
-            out.push('\n');
-            block(value, depth, out);
-        }
-        scalar => {
-            out.push(' ');
-            out.push_str(&scalar.to_string());
-            out.push('\n');
-        }
-    }
-}
-
-/// A key: plain where nothing could be mistaken.
-fn name(key: &str) -> String {
-    let plain = !key.is_empty()
-        && key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    let words = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
-    if plain && !words.contains(&key.to_ascii_lowercase().as_str()) {
-        key.to_owned()
-    } else {
-        Json::from(key).to_string()
-    }
+    let options = serde_yaml::ser_options! { quote_all: true, compact_list_indent: false };
+    // Plain JSON has nothing that YAML cannot say.
+    serde_yaml::to_string_with_options(value, options).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -96,6 +23,7 @@ mod tests {
             json!([]),
             json!({}),
             json!("text"),
+            json!(["yes", "1.5", "null", " \"a\" ", "'b'", "c\\d", "- e\nf\n", "…".repeat(300)]),
             json!([[{"a": {"b": {"c": [{"d": []}]}}}]]),
         ] {
             let text = write(&value);

@@ -3,7 +3,7 @@
 
 use super::table::{Plan, plan};
 use super::{Breach, Breaches, Tree};
-use crate::scan::Scan;
+use crate::scan::{Scan, is_word};
 
 const MAP: &str = "ARCHITECTURE.md";
 
@@ -118,8 +118,8 @@ struct Import {
 
 /// Every path that starts at a package, or climbs out of its room by `super`.
 fn imports(scan: &Scan, module: &[String]) -> Vec<Import> {
-    let tokens = tokens(&scan.code);
-    let text = |i: usize| tokens.get(i).map_or("", |token| token.1);
+    let tokens = &scan.tokens;
+    let text = |i: usize| tokens.get(i).map_or("", |token| token.1.as_str());
     let mut found = Vec::new();
     let (mut depth, mut inline) = (0_usize, Vec::<(usize, &str)>::new());
     let mut at = 0;
@@ -140,7 +140,7 @@ fn imports(scan: &Scan, module: &[String]) -> Vec<Import> {
                 let mut here = module.to_vec();
                 here.extend(inline.iter().map(|(_, name)| (*name).to_owned()));
                 let mut paths = Vec::new();
-                at = leaves(&tokens, at, &mut Vec::new(), &mut paths);
+                at = leaves(tokens, at, &mut Vec::new(), &mut paths);
                 let engine = first == "segue_engine";
                 found.extend(paths.into_iter().filter_map(|(line, path)| resolve(&path, &here, engine, line)));
                 continue;
@@ -175,12 +175,12 @@ fn resolve(path: &[&str], here: &[String], engine: bool, line: usize) -> Option<
 
 /// Reads one path or tree of paths from `at`; returns where it ends.
 fn leaves<'a>(
-    tokens: &[(usize, &'a str)],
+    tokens: &'a [(usize, String)],
     at: usize,
     prefix: &mut Vec<&'a str>,
     paths: &mut Vec<(usize, Vec<&'a str>)>,
 ) -> usize {
-    let text = |i: usize| tokens.get(i).map_or("", |token| token.1);
+    let text = |i: usize| tokens.get(i).map_or("", |token| token.1.as_str());
     let (mut at, outer) = (at, prefix.len());
     loop {
         match text(at) {
@@ -221,33 +221,6 @@ fn leaves<'a>(
     }
     prefix.truncate(outer);
     at
-}
-
-fn is_word(token: &str) -> bool {
-    token.starts_with(|c: char| c.is_alphabetic() || c == '_')
-}
-
-/// Words, `::` and single marks, each with its line.
-fn tokens(code: &str) -> Vec<(usize, &str)> {
-    let mut all = Vec::new();
-    let (mut line, mut at) = (1, 0);
-    while let Some(c) = code[at..].chars().next() {
-        let rest = &code[at..];
-        let length = if c.is_alphanumeric() || c == '_' {
-            rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len())
-        } else if rest.starts_with("::") {
-            2
-        } else {
-            c.len_utf8()
-        };
-        if c == '\n' {
-            line += 1;
-        } else if !c.is_whitespace() {
-            all.push((line, &rest[..length]));
-        }
-        at += length;
-    }
-    all
 }
 
 #[cfg(test)]

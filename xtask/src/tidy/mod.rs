@@ -3,11 +3,10 @@
 
 mod codes;
 mod dependencies;
+mod docs;
 mod floors;
 mod links;
 mod paths;
-mod reference;
-mod size;
 mod table;
 mod wording;
 
@@ -124,7 +123,6 @@ impl Breaches {
 
 const RULES: &[fn(&Tree) -> Vec<Breach>] = &[
     floors::check,
-    size::check,
     links::check,
     codes::check,
     wording::check_words,
@@ -133,7 +131,7 @@ const RULES: &[fn(&Tree) -> Vec<Breach>] = &[
     wording::check_prompts,
     paths::check,
     dependencies::check,
-    reference::check,
+    docs::check,
 ];
 
 /// Checks the repository and prints what is wrong. True if nothing is.

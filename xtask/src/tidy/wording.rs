@@ -20,9 +20,9 @@ pub fn check_words(tree: &Tree) -> Vec<Breach> {
         }
     }
     for (path, scan) in &tree.rust {
-        for (index, line) in scan.code.lines().enumerate() {
+        for (number, line) in scan.lines() {
             if line.contains("#[ignore") {
-                breaches.add(path, index + 1, "a test that never runs proves nothing: mend it or take it away");
+                breaches.add(path, number, "a test that never runs proves nothing: mend it or take it away");
             }
         }
     }
@@ -44,12 +44,12 @@ pub fn check_tests(tree: &Tree) -> Vec<Breach> {
     // The fault harness lets real time pass: a process is killed and started again while people write.
     let harness = |path: &str| path.starts_with("tests/outside/");
     for (path, scan) in tree.rust.iter().filter(|(path, _)| !harness(path)) {
-        for (index, line) in scan.code.lines().enumerate().filter(|(index, _)| scan.in_test(index + 1)) {
+        for (number, line) in scan.lines().into_iter().filter(|(number, _)| scan.in_test(*number)) {
             for what in REAL_TIME.iter().filter(|what| line.contains(**what)) {
                 let what = what.trim_end_matches('(');
                 breaches.add(
                     path,
-                    index + 1,
+                    number,
                     format!("`{what}` in a test: hand in a clock, or wait for the event itself"),
                 );
             }
@@ -59,7 +59,7 @@ pub fn check_tests(tree: &Tree) -> Vec<Breach> {
 }
 
 pub fn check_first_line(tree: &Tree) -> Vec<Breach> {
-    let mut breaches = Breaches::new("docs");
+    let mut breaches = Breaches::new("first line");
     // A `tests.rs` stands beside the file it tests and needs no word of its own.
     for path in tree.rust.keys().filter(|path| !path.ends_with("/tests.rs")) {
         let first = tree.texts.get(path).and_then(|text| text.lines().next()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The page of all keys, made from the tables; `cargo xtask reference` writes it.
+//! The page of all keys, made from the tables; `cargo xtask docs` writes it.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::{Key, SHAPES, Shape, Support, Unknown};
 
 const HEAD: &str = "# Every key of the format
 
-This page is written by `cargo xtask reference` from the tables that the loader reads by, so it says what the program does. A key
+This page is written by `cargo xtask docs` from the tables that the loader reads by, so it says what the program does. A key
 that is not listed is unknown; what happens to it stands above each table.
 
 *supported* works as described. *accepted* is read and has no effect, and nothing is lost by that. *accepted with a warning* is read,

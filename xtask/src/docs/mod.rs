@@ -1,0 +1,38 @@
+//! The pages that are made from the source: `cargo xtask docs` writes them, `tidy` reports one that is stale.
+
+mod limits;
+
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use crate::place;
+
+/// A generated page: its path, and what makes its text from the files of the repository.
+pub struct Page {
+    /// The path from the root.
+    pub path: &'static str,
+    /// The source files that `make` reads, in its order.
+    pub sources: &'static [&'static str],
+    /// Makes the text from those files.
+    pub make: fn(&[&str]) -> Result<String>,
+}
+
+/// All of them.
+pub const PAGES: [Page; 2] = [
+    Page { path: "docs/reference/keys.md", sources: &[], make: |_| Ok(segue_engine::project::reference()) },
+    Page { path: "docs/limits.md", sources: &limits::SOURCES, make: limits::page },
+];
+
+/// Writes all pages.
+pub fn write() -> Result<bool> {
+    let root = place::root()?;
+    for page in &PAGES {
+        let read =
+            |source: &&str| fs::read_to_string(root.join(source)).with_context(|| format!("cannot read {source}"));
+        let sources = page.sources.iter().map(read).collect::<Result<Vec<String>>>()?;
+        let text = (page.make)(&sources.iter().map(String::as_str).collect::<Vec<_>>())?;
+        fs::write(root.join(page.path), text).with_context(|| format!("cannot write {}", page.path))?;
+    }
+    Ok(true)
+}
