@@ -119,8 +119,6 @@ pub const HOOK_ANSWER: usize = 1024 * 1024;
 pub const HOOK_TOOLS: usize = 32;
 /// Pins: bytes of the file that keeps them.
 pub const PIN_FILE: u64 = 4 * 1024 * 1024;
-/// Agent: exchanges of earlier turns that one agent keeps as it has read them, for all conversations together.
-pub const AGENT_EXCHANGES_READ: usize = 256;
 /// Agent: bytes of tool exchanges that one run keeps for the user's next turns of one task; calls of tools that change something
 /// are kept beyond it.
 pub const AGENT_EXCHANGES: usize = 64 * 1024;

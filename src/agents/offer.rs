@@ -10,7 +10,6 @@ use super::{
     completion::{self, Ledger},
     hooked::{Asked, Hooked, heard},
     hooks::HookError,
-    lasting::Lasting,
     profile::Profile,
     slot_tools,
     slots::RunSlots,
@@ -40,7 +39,7 @@ impl Asking<'_, '_> {
         &mut self,
         profile: &Profile,
         slots: &RunSlots<'_>,
-        (prompts, lasting): (&PromptSet, &Lasting),
+        prompts: &PromptSet,
     ) -> Result<ToolList, HookError> {
         let own = self.task.tools.specs().map(|spec| ToolSpec {
             name: spec.name.clone(),
@@ -48,9 +47,9 @@ impl Asking<'_, '_> {
             parameters: spec.parameters.clone(),
             strict: spec.strict,
         });
-        let built_in = completion::built_in_tools(profile, slots, prompts, lasting);
+        let built_in = completion::built_in_tools(profile, slots, prompts);
         match self.hooked {
-            None => Ok(lasting.offered(own.chain(built_in).collect())),
+            None => Ok(own.chain(built_in).collect()),
             Some(hooked) => Box::pin(self.hooked_tools(hooked, own.collect(), built_in, profile, slots)).await,
         }
     }
