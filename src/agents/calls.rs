@@ -35,7 +35,10 @@ use crate::{
     cx::Cx,
     llm::{Arguments, ToolCall, ToolList},
     prompts::PromptSet,
-    tools::{Caller, Effect, FailureKind, ToolCx, ToolOutcome, invoke},
+    tools::{
+        Caller, Effect, FailureKind, ToolCx, ToolOutcome,
+        invoke::{self, CheckedCall},
+    },
 };
 
 /// Ordinary calls that run at the same time.
@@ -109,17 +112,19 @@ pub(super) async fn run(
     let news = Some(scene.fillers.listen()).filter(|_| ordinary.len() == 1);
     let mut waiting: Vec<BoxFuture<'_, Came>> = Vec::with_capacity(ordinary.len());
     for (at, call) in &ordinary {
-        let verdict = match (task.tools.get(&call.name), &call.arguments) {
-            // Arguments first: what reaches no tool is not counted, and nobody is asked about a call that cannot run.
-            (Some(entry), Arguments::Json(arguments)) if entry.check.problems(arguments).is_empty() => {
-                scene.gate.judge(call, entry.spec.effect, manner.confirmed, scene.slots, prompts)
+        // What reaches no tool is not counted, and nobody is asked about a call that cannot run.
+        let checked = match checked(call, task) {
+            Ok(checked) => checked,
+            Err(outcome) => {
+                waiting.push(Box::pin(ready(Came::Back(outcome))));
+                continue;
             }
-            _ => Verdict::Pass,
         };
+        let verdict = scene.gate.judge(call, checked.class(), manner.confirmed, scene.slots, prompts);
         waiting.push(match verdict {
             Verdict::Pass => {
-                let news = news.clone();
-                Box::pin(async move { Came::Back(one(*at, call, setting, news, cx).await) })
+                let tool_cx = tool_cx(*at, call, task, news.clone(), cx);
+                Box::pin(async move { Came::Back(checked.send(&tool_cx, setting.profile.tool_timeout).await) })
             }
             Verdict::Refused(why) => Box::pin(ready(Came::Refused(why))),
             Verdict::Held => Box::pin(ready(Came::Held(words(prompts, "held")))),
@@ -234,18 +239,23 @@ fn harmless(call: &ToolCall, task: &AgentTask<'_>) -> bool {
     task.tools.get(&call.name).is_none_or(|entry| entry.spec.effect == Effect::Read)
 }
 
-/// One ordinary call.
-async fn one(at: usize, call: &ToolCall, setting: Setting<'_>, news: Option<News>, cx: &Cx) -> ToolOutcome {
-    let Setting { task, profile, .. } = setting;
-    let Some(entry) = task.tools.get(&call.name) else {
-        return ToolOutcome::failed(FailureKind::UnknownTool, "");
-    };
-    let Arguments::Json(arguments) = &call.arguments else {
-        return ToolOutcome::failed(FailureKind::BadArguments, "");
-    };
+/// An ordinary call with its tool.
+fn checked(call: &ToolCall, task: &AgentTask<'_>) -> Result<CheckedCall, ToolOutcome> {
+    match &call.arguments {
+        Arguments::Json(arguments) => CheckedCall::find(&task.tools, &call.name, arguments.as_ref().clone()),
+        Arguments::Malformed { .. } if task.tools.get(&call.name).is_none() => {
+            Err(ToolOutcome::failed(FailureKind::UnknownTool, ""))
+        }
+        Arguments::Malformed { .. } => Err(ToolOutcome::failed(FailureKind::BadArguments, "")),
+    }
+}
+
+/// What the tool of a call may know of it.
+fn tool_cx(at: usize, call: &ToolCall, task: &AgentTask<'_>, news: Option<News>, cx: &Cx) -> ToolCx {
     let cx = cx.step(format!("tool.{at}"));
-    let meta = task.meta.get(&*entry.spec.source).and_then(Json::as_object).cloned().unwrap_or_default();
-    let tool_cx = ToolCx {
+    let source = task.tools.get(&call.name).map(|entry| entry.spec.source.clone()).unwrap_or_default();
+    let meta = task.meta.get(&*source).and_then(Json::as_object).cloned().unwrap_or_default();
+    ToolCx {
         idempotency_key: invoke::idempotency_key(task.conversation.id.as_str(), task.conversation.turns, &cx),
         cx,
         metadata: task.metadata.clone(),
@@ -255,11 +265,10 @@ async fn one(at: usize, call: &ToolCall, setting: Setting<'_>, news: Option<News
             flow: Some(task.call.flow_id.as_str().into()),
         },
         meta: Arc::new(meta),
-        progress: news.map(|news| news.listen(entry.spec.source.clone())),
+        progress: news.map(|news| news.listen(source)),
         inquired: None,
-        effect: Some(entry.spec.effect),
-    };
-    invoke::invoke(&task.tools, &call.name, arguments.as_ref().clone(), &tool_cx, profile.tool_timeout).await
+        effect: None,
+    }
 }
 
 /// What the model is told of a call.

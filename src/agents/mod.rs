@@ -80,11 +80,10 @@ pub struct AgentTask<'a> {
 
 /// What a run asks of its surroundings beside models and tools.
 pub trait Desk: Send + Sync {
-    /// What an earlier life of this turn noted at this step.
-    fn recall<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Option<Json>>;
-    /// Notes what chance or a clock decided, so that the same turn, run again, decides it the same way. Only after a
-    /// [`recall`](Self::recall) that found nothing.
-    fn note<'a>(&'a self, cx: &'a Cx, what: Json) -> BoxFuture<'a, ()>;
+    /// Does work that chance or a clock decides, and notes what it gives, so that the same turn, run again, decides it the same
+    /// way. What an earlier try noted at this step comes back instead, and the work is not polled. `None`: the work was done
+    /// now, or cannot be noted.
+    fn once<'a>(&'a self, cx: &'a Cx, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>>;
     /// The text of a response of the project as the conversation stands, with these values for its placeholders; `lot`
     /// chooses among its variations.
     fn words(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>>;
@@ -97,11 +96,11 @@ pub trait Desk: Send + Sync {
 pub struct NoDesk;
 
 impl Desk for NoDesk {
-    fn recall<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Option<Json>> {
-        Box::pin(std::future::ready(None))
-    }
-    fn note<'a>(&'a self, _: &'a Cx, _: Json) -> BoxFuture<'a, ()> {
-        Box::pin(std::future::ready(()))
+    fn once<'a>(&'a self, _: &'a Cx, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
+        Box::pin(async move {
+            work.await;
+            None
+        })
     }
     fn words(&self, _: &str, _: &Map<String, Json>, _: u64) -> Option<Arc<str>> {
         None

@@ -1,4 +1,4 @@
-//! Hooks behind the recorded door: what one gave is recorded, so a turn that runs again gets the same without asking.
+//! Hooks behind the journal: what one gave is recorded, so a turn that runs again gets the same without asking.
 
 use std::sync::Arc;
 
@@ -6,7 +6,6 @@ use futures::future::{BoxFuture, ready};
 use segue_engine::project::SlotDef;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::recorded::Door;
 use crate::{
     agents::hooks::{
         AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, Later, OutputChange, ToolBatch,
@@ -14,8 +13,8 @@ use crate::{
     },
     cx::Cx,
     effect::Effect,
+    journal::{EffectJournal, JournalError, Once, Step, StepStatus},
     llm::{ChatMessage, ToolSpec},
-    store::Standing,
     tools::Tool,
 };
 
@@ -45,39 +44,33 @@ impl AgentHooks for Absent {}
 pub(super) async fn open(
     source: &HookSource,
     offline: bool,
-    door: &Door,
+    journal: &EffectJournal,
     cx: &Cx,
 ) -> Result<Option<Arc<dyn AgentHooks>>, HookError> {
     let inner: Arc<dyn AgentHooks> = match source {
         HookSource::Own(hooks) => hooks.clone(),
         HookSource::Class | HookSource::Missing(_) if offline => {
             let inner = Arc::new(Absent);
-            return Ok(Some(Arc::new(RecordedHooks { inner, is_absent: true, door: door.clone() })));
+            return Ok(Some(Arc::new(JournaledHooks { inner, is_absent: true, journal: journal.clone() })));
         }
         HookSource::Class => return Ok(None),
         HookSource::Missing(problem) => return Err(HookError(problem.to_string())),
         HookSource::Server(server) => {
-            let recorded = door.begin::<Description>(cx, "hook", Effect::Read, "describe").await;
-            let description = match recorded.map_err(|shut| HookError(shut.to_string()))? {
-                Some(description) => description,
-                None => {
-                    let description = server.describe(cx).await?;
-                    door.finish(cx, &description).await.map_err(|shut| HookError(shut.to_string()))?;
-                    description
-                }
-            };
+            let step = Step { key: &cx.key, kind: "hook", class: Effect::Read, request: "describe" };
+            let described = journal.once_if_ok(step, server.describe(cx)).await.map_err(refused)??;
+            let description: Description = described.known().map_err(refused)?;
             Arc::new(server.hooks(description))
         }
     };
-    Ok(Some(Arc::new(RecordedHooks { inner, is_absent: false, door: door.clone() })))
+    Ok(Some(Arc::new(JournaledHooks { inner, is_absent: false, journal: journal.clone() })))
 }
 
 /// Hooks whose answers are recorded.
-struct RecordedHooks {
+struct JournaledHooks {
     inner: Arc<dyn AgentHooks>,
     /// Whether the inner ones only stand for others.
     is_absent: bool,
-    door: Door,
+    journal: EffectJournal,
 }
 
 /// The record of one call.
@@ -87,23 +80,25 @@ struct Given<T> {
     result: Result<T, String>,
 }
 
-impl RecordedHooks {
+impl JournaledHooks {
     async fn recorded<'w, T: Serialize + DeserializeOwned + Send + Sync>(
         &self,
         name: &str,
         work: impl FnOnce() -> BoxFuture<'w, Result<T, HookError>> + Send,
         cx: &HookCx,
     ) -> Result<T, HookError> {
-        if self.is_absent && self.door.standing(&cx.cx, "hook", name) == Standing::Never {
+        let step = hook_step(name, cx);
+        if self.is_absent && self.journal.status(step) == StepStatus::ReplayOnly {
             return work().await;
         }
-        let shut = |shut: super::recorded::Shut| HookError(shut.to_string());
-        if let Some(given) = self.door.begin::<Given<T>>(&cx.cx, "hook", Effect::Read, name).await.map_err(shut)? {
-            given.said.into_iter().for_each(|text| cx.say(text));
-            return given.result.map_err(HookError);
-        }
-        let given = Given { result: work().await.map_err(|error| error.0), said: cx.said() };
-        self.door.finish(&cx.cx, &given).await.map_err(shut)?;
+        let asked = async { Given { result: work().await.map_err(|error| error.0), said: cx.said() } };
+        let given = match self.journal.once(step, asked).await.map_err(refused)? {
+            Once::Replayed(given) => {
+                given.said.iter().for_each(|text| cx.say(text.clone()));
+                given
+            }
+            performed => performed.known().map_err(refused)?,
+        };
         given.result.map_err(HookError)
     }
 
@@ -116,19 +111,27 @@ impl RecordedHooks {
         cx: &'w HookCx,
     ) -> Later<'w, T> {
         let work: Box<dyn FnOnce() -> BoxFuture<'w, Result<Option<T>, HookError>> + Send + 'w> =
-            match self.door.standing(&cx.cx, "hook", name) {
-                Standing::Never => return None,
-                Standing::Open => {
+            match self.journal.status(hook_step(name, cx)) {
+                StepStatus::ReplayOnly => return None,
+                StepStatus::Open => {
                     let work = ask()?;
                     Box::new(move || work)
                 }
-                Standing::Done => Box::new(move || ask().unwrap_or_else(|| Box::pin(ready(Ok(None))))),
+                StepStatus::Done => Box::new(move || ask().unwrap_or_else(|| Box::pin(ready(Ok(None))))),
             };
         Some(Box::pin(self.recorded(name, work, cx)))
     }
 }
 
-impl AgentHooks for RecordedHooks {
+fn hook_step<'a>(name: &'a str, cx: &'a HookCx) -> Step<'a> {
+    Step { key: &cx.cx.key, kind: "hook", class: Effect::Read, request: name }
+}
+
+fn refused(error: JournalError) -> HookError {
+    HookError(error.to_string())
+}
+
+impl AgentHooks for JournaledHooks {
     fn process_input<'a>(&'a self, input: AgentInput, cx: &'a HookCx) -> BoxFuture<'a, Result<AgentInput, HookError>> {
         Box::pin(async move {
             let usual = input.clone();
