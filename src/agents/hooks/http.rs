@@ -15,6 +15,7 @@ use crate::{
     auth::Credentials,
     clock::Clock,
     cx::{Cx, Stopped},
+    effect::Arrival,
     http::{Outbound, destination},
     limits, llm,
     secret::Secret,
@@ -174,7 +175,7 @@ impl HookServer {
     async fn ask<T: DeserializeOwned>(&self, hook: &str, payload: Json, id: &str, cx: &Cx) -> Result<T, HookError> {
         let cx = cx.within(limits::HOOK_DEADLINE);
         let bytes = match cx.wait(self.post(hook, payload, id)).await {
-            Ok(answered) => answered.map_err(|reason| HookError(format!("{hook}: {reason}")))?,
+            Ok(answered) => answered.map_err(|error| HookError(format!("{hook}: {}", error.reason)))?,
             Err(stopped) => return Err(HookError(format!("{hook}: {stopped}"))),
         };
         serde_json::from_slice(&bytes)
@@ -182,20 +183,22 @@ impl HookServer {
     }
 
     /// Sends one request; the bytes of a good answer. The words of an error never hold the address.
-    async fn post(&self, hook: &str, payload: Json, id: &str) -> Result<Vec<u8>, String> {
+    async fn post(&self, hook: &str, payload: Json, id: &str) -> Result<Vec<u8>, PostError> {
         let mut body = json!({"version": VERSION, "hook": hook, "id": id, "agent": &*self.agent});
         if let (Some(body), Json::Object(payload)) = (body.as_object_mut(), payload) {
             body.extend(payload);
         }
-        let client = self.http.client().map_err(|error| error.to_string())?;
+        let client = self.http.client().map_err(|error| PostError::before(error.to_string()))?;
         let body = body.to_string();
-        let lost = |error: reqwest::Error| {
-            if error.is_connect() { "the hook server cannot be reached" } else { "the connection broke" }.to_owned()
+        let lost = |error: reqwest::Error| match Arrival::of_http(&error) {
+            Arrival::Impossible => PostError::before("the hook server cannot be reached"),
+            Arrival::Possible => PostError::after("the connection broke"),
         };
-        let credentials = self.credentials.as_ref().map_err(Clone::clone)?;
+        let credentials = self.credentials.as_ref().map_err(|why| PostError::before(why.clone()))?;
         let mut refused: Option<Secret> = None;
         let mut response = loop {
-            let header = credentials.header(refused.as_ref()).await.map_err(|why| why.to_string())?;
+            let header = credentials.header(refused.as_ref()).await;
+            let header = header.map_err(|why| PostError::before(why.to_string()))?;
             let mut request = client.post(self.url.clone()).body(body.clone());
             request = request.header("content-type", "application/json").header("idempotency-key", id);
             if let Some((name, value)) = &header {
@@ -215,16 +218,33 @@ impl HookServer {
             }
         };
         if response.status().as_u16() != 200 {
-            return Err(format!("it answers with the status {}", response.status().as_u16()));
+            return Err(PostError::after(format!("it answers with the status {}", response.status().as_u16())));
         }
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(lost)? {
             if bytes.len() + chunk.len() > limits::HOOK_ANSWER {
-                return Err(format!("its answer is larger than {} bytes", limits::HOOK_ANSWER));
+                return Err(PostError::after(format!("its answer is larger than {} bytes", limits::HOOK_ANSWER)));
             }
             bytes.extend_from_slice(&chunk);
         }
         Ok(bytes)
+    }
+}
+
+/// Why a hook server gave no answer.
+struct PostError {
+    reason: String,
+    arrival: Arrival,
+}
+
+impl PostError {
+    /// Nothing was sent.
+    fn before(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), arrival: Arrival::Impossible }
+    }
+    /// The request may have arrived.
+    fn after(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), arrival: Arrival::Possible }
     }
 }
 
@@ -416,16 +436,13 @@ impl Tool for HookTool {
             let effect = cx.effect(&self.spec);
             // The deadline is the tool's; whoever called has set it.
             let sent = self.server.post("tool", payload, &cx.idempotency_key);
-            match cx.cx.wait(sent).await {
-                Ok(Ok(bytes)) => answer(&bytes, effect),
-                Ok(Err(reason)) => ToolOutcome::lost(effect, FailureKind::Unavailable, reason),
-                Err(Stopped::DeadlinePassed) => {
-                    ToolOutcome::lost(effect, FailureKind::Timeout, "it did not answer in time")
-                }
-                Err(Stopped::Cancelled) => {
-                    ToolOutcome::lost(effect, FailureKind::Cancelled, "nobody waits for it any more")
-                }
-            }
+            let (error, kind) = match cx.cx.wait(sent).await {
+                Ok(Ok(bytes)) => return answer(&bytes, effect),
+                Ok(Err(error)) => (error, FailureKind::Unavailable),
+                Err(Stopped::DeadlinePassed) => (PostError::after("it did not answer in time"), FailureKind::Timeout),
+                Err(Stopped::Cancelled) => (PostError::after("nobody waits for it any more"), FailureKind::Cancelled),
+            };
+            ToolOutcome::unanswered(effect, error.arrival, kind, error.reason)
         })
     }
 }

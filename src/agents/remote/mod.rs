@@ -219,8 +219,7 @@ async fn ended(
 
 /// Asks that a task be stopped: nobody will hear what comes of it, and its cost need not go on.
 async fn stop(peer: &dyn Peer, task: &str, cx: &Cx) {
-    let beyond = Cx { deadline: cx.clock.deadline(limits::A2A_CANCEL), ..cx.step("cancel") };
-    let beyond = Cx { cancel: Arc::new(tokio_util::sync::CancellationToken::new()), ..beyond };
+    let beyond = Cx { deadline: cx.clock.deadline(limits::A2A_CANCEL), ..cx.step("cancel").sheltered() };
     if let Err(fault) = peer.cancel(task, &beyond).await {
         tracing::debug!(task, "the remote task could not be stopped: {fault}");
     }
