@@ -82,7 +82,9 @@ pub mod tools;
 pub mod understanding;
 pub mod wording;
 
-/// What every trait of this crate gives back where it may wait.
+/// For implementing the traits of this crate that have asynchronous methods.
+pub use async_trait::async_trait;
+/// What every other trait of this crate gives back where it may wait.
 pub use futures::future::BoxFuture;
 pub use segue_engine::{
     dialogue,

@@ -267,6 +267,7 @@ impl Journal for TapedJournal {
     fn status(&self, step: Step<'_>) -> StepStatus {
         match self.inner.status(step) {
             StepStatus::Open if self.tape.answers(step.kind, step.request) => StepStatus::Done,
+            StepStatus::Open if self.tape.plays => StepStatus::ReplayOnly,
             status => status,
         }
     }

@@ -262,9 +262,9 @@ async fn append(
     journal: Vec<JournalRecord>,
     bodies: &Bodies,
 ) -> Result<Report, StoreError> {
-    let Walked { events, replies, why, ended, failures } = walked;
+    let Walked { events, replies, ended, failures, .. } = walked;
     let due = (cached.version.0 + 1).is_multiple_of(limits::SNAPSHOT_EVERY);
-    let trace = trace(&why, &failures);
+    let trace = trace(&failures);
     let next = next_due(&cached.conversation);
     let timer = (next != before).then_some(next);
     let batch = Batch {
@@ -296,7 +296,7 @@ fn next_due(conversation: &Conversation) -> Option<Timestamp> {
 }
 
 /// What cannot be found again by walking the turn: the failures. The rest of a trace is made from the record when it is wanted.
-fn trace(_: &[segue_engine::dialogue::Reason], failures: &[(String, String)]) -> Option<String> {
+fn trace(failures: &[(String, String)]) -> Option<String> {
     (!failures.is_empty()).then(|| serde_json::to_string(failures).unwrap_or_default())
 }
 

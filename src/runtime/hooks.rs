@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use futures::future::{BoxFuture, ready};
+use async_trait::async_trait;
 use segue_engine::project::SlotDef;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     agents::hooks::{
-        AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, Later, OutputChange, ToolBatch,
+        AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch,
         http::{Description, HookServer},
     },
     cx::Cx,
@@ -33,9 +33,9 @@ pub(super) enum HookSource {
 
 /// Hooks that change nothing: they stand for those of another program while its record is replayed, and what the record has not
 /// was changed by nobody.
-struct Absent;
+struct NoopHooks;
 
-impl AgentHooks for Absent {}
+impl AgentHooks for NoopHooks {}
 
 /// The hooks of an agent for one run, where it has any.
 ///
@@ -50,7 +50,7 @@ pub(super) async fn open(
     let inner: Arc<dyn AgentHooks> = match source {
         HookSource::Own(hooks) => hooks.clone(),
         HookSource::Class | HookSource::Missing(_) if offline => {
-            let inner = Arc::new(Absent);
+            let inner = Arc::new(NoopHooks);
             return Ok(Some(Arc::new(JournaledHooks { inner, is_absent: true, journal: journal.clone() })));
         }
         HookSource::Class => return Ok(None),
@@ -75,52 +75,62 @@ struct JournaledHooks {
 
 /// The record of one call.
 #[derive(Serialize, Deserialize)]
-struct Given<T> {
+struct RecordedHookResult<T> {
     said: Vec<Arc<str>>,
     result: Result<T, String>,
 }
 
 impl JournaledHooks {
-    async fn recorded<'w, T: Serialize + DeserializeOwned + Send + Sync>(
+    /// Asks a hook, once.
+    async fn once<T: Serialize + DeserializeOwned>(
         &self,
         name: &str,
-        work: impl FnOnce() -> BoxFuture<'w, Result<T, HookError>> + Send,
+        work: impl Future<Output = Result<T, HookError>>,
         cx: &HookCx,
     ) -> Result<T, HookError> {
         let step = hook_step(name, cx);
         if self.is_absent && self.journal.status(step) == StepStatus::ReplayOnly {
-            return work().await;
+            return work.await;
         }
-        let asked = async { Given { result: work().await.map_err(|error| error.0), said: cx.said() } };
-        let given = match self.journal.once(step, asked).await.map_err(refused)? {
-            Once::Replayed(given) => {
-                given.said.iter().for_each(|text| cx.say(text.clone()));
-                given
-            }
-            performed => performed.known().map_err(refused)?,
-        };
-        given.result.map_err(HookError)
+        let asked = async { RecordedHookResult { result: work.await.map_err(|error| error.0), said: cx.said() } };
+        taken(self.journal.once(step, asked).await.map_err(refused)?, cx)
     }
 
-    /// What may have to be waited for. On the way to saying so a hook may speak: one that has its record is not asked, and nor is
-    /// one that has none where nobody is.
-    fn later<'w, T: Serialize + DeserializeOwned + Send + Sync + 'w>(
-        &'w self,
-        name: &'static str,
-        ask: impl FnOnce() -> Later<'w, T> + Send + 'w,
-        cx: &'w HookCx,
-    ) -> Later<'w, T> {
-        let work: Box<dyn FnOnce() -> BoxFuture<'w, Result<Option<T>, HookError>> + Send + 'w> =
-            match self.journal.status(hook_step(name, cx)) {
-                StepStatus::ReplayOnly => return None,
-                StepStatus::Open => {
-                    let work = ask()?;
-                    Box::new(move || work)
-                }
-                StepStatus::Done => Box::new(move || ask().unwrap_or_else(|| Box::pin(ready(Ok(None))))),
-            };
-        Some(Box::pin(self.recorded(name, work, cx)))
+    /// As [`once`](Self::once), for a hook that may change nothing: where it also said nothing, nothing is recorded, and a
+    /// replay does not ask it.
+    async fn once_if_changed<T: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        work: impl Future<Output = Result<Option<T>, HookError>>,
+        cx: &HookCx,
+    ) -> Result<Option<T>, HookError> {
+        let step = hook_step(name, cx);
+        if self.journal.status(step) == StepStatus::ReplayOnly {
+            return Ok(None);
+        }
+        let asked = async {
+            let (result, said) = (work.await, cx.said());
+            match result {
+                Ok(None) if said.is_empty() => Err(Unchanged),
+                result => Ok(RecordedHookResult { result: result.map_err(|error| error.0), said }),
+            }
+        };
+        match self.journal.once_if_ok(step, asked).await.map_err(refused)? {
+            Ok(recorded) => taken(recorded, cx),
+            Err(Unchanged) => Ok(None),
+        }
     }
+}
+
+/// A hook changed nothing and said nothing.
+struct Unchanged;
+
+/// What a hook gave; what it said is said again where it is read from the record.
+fn taken<T>(recorded: Once<RecordedHookResult<T>>, cx: &HookCx) -> Result<T, HookError> {
+    if let Once::Replayed(recorded) = &recorded {
+        recorded.said.iter().for_each(|text| cx.say(text.clone()));
+    }
+    recorded.known().map_err(refused)?.result.map_err(HookError)
 }
 
 fn hook_step<'a>(name: &'a str, cx: &'a HookCx) -> Step<'a> {
@@ -131,41 +141,25 @@ fn refused(error: JournalError) -> HookError {
     HookError(error.to_string())
 }
 
+#[async_trait]
 impl AgentHooks for JournaledHooks {
-    fn process_input<'a>(&'a self, input: AgentInput, cx: &'a HookCx) -> BoxFuture<'a, Result<AgentInput, HookError>> {
-        Box::pin(async move {
-            let usual = input.clone();
-            // What stays as it was is not written down again at every turn.
-            let before = usual.clone();
-            let work = || -> BoxFuture<'_, Result<Option<AgentInput>, HookError>> {
-                Box::pin(async move {
-                    let changed = self.inner.process_input(input, cx).await?;
-                    Ok((changed != before).then_some(changed))
-                })
-            };
-            Ok(self.recorded("process_input", work, cx).await?.unwrap_or(usual))
-        })
+    async fn process_input(&self, input: AgentInput, cx: &HookCx) -> Result<AgentInput, HookError> {
+        let usual = input.clone();
+        // What stays as it was is not written down again at every turn.
+        let work = async {
+            let changed = self.inner.process_input(input.clone(), cx).await?;
+            Ok::<_, HookError>((changed != input).then_some(changed))
+        };
+        Ok(self.once("process_input", work, cx).await?.unwrap_or(usual))
     }
-    fn process_tool_output<'a>(
-        &'a self,
-        batch: &'a ToolBatch,
-        cx: &'a HookCx,
-    ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
-        Box::pin(self.recorded("process_tool_output", move || self.inner.process_tool_output(batch, cx), cx))
+    async fn process_tool_output(&self, batch: &ToolBatch, cx: &HookCx) -> Result<Vec<HookEvent>, HookError> {
+        self.once("process_tool_output", self.inner.process_tool_output(batch, cx), cx).await
     }
-    fn process_output<'a>(
-        &'a self,
-        output: &'a AgentOutput,
-        cx: &'a HookCx,
-    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
-        Box::pin(self.recorded("process_output", move || self.inner.process_output(output, cx), cx))
+    async fn process_output(&self, output: &AgentOutput, cx: &HookCx) -> Result<OutputChange, HookError> {
+        self.once("process_output", self.inner.process_output(output, cx), cx).await
     }
-    fn process_agent_output<'a>(
-        &'a self,
-        output: &'a AgentOutput,
-        cx: &'a HookCx,
-    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
-        Box::pin(self.recorded("process_agent_output", move || self.inner.process_agent_output(output, cx), cx))
+    async fn process_agent_output(&self, output: &AgentOutput, cx: &HookCx) -> Result<OutputChange, HookError> {
+        self.once("process_agent_output", self.inner.process_agent_output(output, cx), cx).await
     }
     fn custom_tools(&self) -> Vec<Arc<dyn Tool>> {
         self.inner.custom_tools()
@@ -176,38 +170,26 @@ impl AgentHooks for JournaledHooks {
     fn empty_closing_message(&self, usual: String) -> String {
         self.inner.empty_closing_message(usual)
     }
-    fn slot_tool(&self, slot: &SlotDef, usual: ToolSpec) -> ToolSpec {
-        self.inner.slot_tool(slot, usual)
+    async fn slot_tool(&self, slot: &SlotDef, usual: &ToolSpec, cx: &HookCx) -> Result<Option<ToolSpec>, HookError> {
+        self.once_if_changed("slot_tool", self.inner.slot_tool(slot, usual, cx), cx).await
     }
-    fn tools(&self, usual: Vec<ToolSpec>, input: &AgentInput) -> Vec<ToolSpec> {
-        self.inner.tools(usual, input)
+    async fn tools(
+        &self,
+        usual: &[ToolSpec],
+        input: &AgentInput,
+        cx: &HookCx,
+    ) -> Result<Option<Vec<ToolSpec>>, HookError> {
+        self.once_if_changed("tools", self.inner.tools(usual, input, cx), cx).await
     }
-    fn messages(&self, usual: Vec<Arc<ChatMessage>>, input: &AgentInput) -> Vec<Arc<ChatMessage>> {
-        self.inner.messages(usual, input)
+    async fn messages(
+        &self,
+        usual: &[Arc<ChatMessage>],
+        input: &AgentInput,
+        cx: &HookCx,
+    ) -> Result<Option<Vec<Arc<ChatMessage>>>, HookError> {
+        self.once_if_changed("messages", self.inner.messages(usual, input, cx), cx).await
     }
-    fn prompt(&self, usual: String, input: &AgentInput) -> String {
-        self.inner.prompt(usual, input)
-    }
-    fn slot_tool_later<'a>(&'a self, slot: &'a SlotDef, usual: &'a ToolSpec, cx: &'a HookCx) -> Later<'a, ToolSpec> {
-        self.later("slot_tool", move || self.inner.slot_tool_later(slot, usual, cx), cx)
-    }
-    fn tools_later<'a>(
-        &'a self,
-        usual: &'a [ToolSpec],
-        input: &'a AgentInput,
-        cx: &'a HookCx,
-    ) -> Later<'a, Vec<ToolSpec>> {
-        self.later("tools", move || self.inner.tools_later(usual, input, cx), cx)
-    }
-    fn messages_later<'a>(
-        &'a self,
-        usual: &'a [Arc<ChatMessage>],
-        input: &'a AgentInput,
-        cx: &'a HookCx,
-    ) -> Later<'a, Vec<Arc<ChatMessage>>> {
-        self.later("messages", move || self.inner.messages_later(usual, input, cx), cx)
-    }
-    fn prompt_later<'a>(&'a self, usual: &'a str, input: &'a AgentInput, cx: &'a HookCx) -> Later<'a, String> {
-        self.later("prompt", move || self.inner.prompt_later(usual, input, cx), cx)
+    async fn prompt(&self, usual: &str, input: &AgentInput, cx: &HookCx) -> Result<Option<String>, HookError> {
+        self.once_if_changed("prompt", self.inner.prompt(usual, input, cx), cx).await
     }
 }

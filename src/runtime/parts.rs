@@ -34,6 +34,7 @@ pub trait Action: Send + Sync {
 }
 
 /// The running parts of one project.
+#[derive(Clone)]
 pub(super) struct Parts {
     pub(super) project: Arc<Project>,
     pub(super) prompts: Arc<PromptSet>,

@@ -175,28 +175,12 @@ impl Assistant {
 
     /// The same parts without a way out.
     fn offline(&self) -> Parts {
-        let parts = &self.0.parts;
         Parts {
-            project: parts.project.clone(),
-            prompts: parts.prompts.clone(),
-            understander: parts.understander.clone(),
-            generator: parts.generator.clone(),
-            agent_models: parts.agent_models.clone(),
-            sources: parts.sources.clone(),
-            agents: parts.agents.clone(),
-            hooks: parts.hooks.clone(),
-            tools: parts.tools.clone(),
-            actions: parts.actions.clone(),
-            wording: parts.wording.clone(),
-            wording_model: parts.wording_model.clone(),
             action_server: None,
-            store: parts.store.clone(),
-            knowledge: parts.knowledge.clone(),
-            knowledge_model: parts.knowledge_model.clone(),
             remotes: Default::default(),
             lists: Arc::default(),
-            loops: parts.loops.clone(),
             offline: true,
+            ..(*self.0.parts).clone()
         }
     }
 }

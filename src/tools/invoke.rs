@@ -71,8 +71,28 @@ impl CheckedCall {
     pub async fn send(self, cx: &ToolCx, limit: Option<Duration>) -> ToolOutcome {
         let limit = limit.or(self.tool.limit()).unwrap_or(limits::TOOL_DEADLINE);
         let most = self.tool.most().unwrap_or(limits::TOOL_TOTAL).max(limit);
-        let cx = ToolCx { effect: Some(self.class), ..cx.clone() };
-        bounded(&*self.tool, self.arguments, &cx, (limit, most), limits::TOOL_GRACE).await
+        let inner = cx.cx.patient(limit, most).performing(self.class);
+        let progress = Some(listening(&inner, cx));
+        let inner = ToolCx { progress, cx: inner, effect: Some(self.class), ..cx.clone() };
+        if cx.cx.cancel.is_cancelled() {
+            return ToolOutcome::failed(FailureKind::Cancelled, say(Word::StoppedBefore, &[]));
+        }
+        let left = inner.cx.remaining();
+        if left.is_zero() {
+            return ToolOutcome::failed(FailureKind::Timeout, say(Word::LateBefore, &[]));
+        }
+        let began = inner.cx.clock.elapsed();
+        // A little longer than the tool has, so that what wraps it can record how it ended.
+        match inner.cx.wait_beyond(limits::TOOL_GRACE, self.tool.call(self.arguments, &inner)).await {
+            Ok(outcome) => within_size(outcome, self.class),
+            Err(Stopped::DeadlinePassed) => {
+                late(self.class, waited(&inner.cx, began.saturating_add(limits::TOOL_GRACE), left))
+            }
+            Err(Stopped::Cancelled) => {
+                let message = say(Word::Stopped, &[]);
+                ToolOutcome::unanswered(self.class, Arrival::Possible, FailureKind::Cancelled, message)
+            }
+        }
     }
 }
 
@@ -81,35 +101,6 @@ pub async fn invoke(tools: &ToolSet, name: &str, arguments: Json, cx: &ToolCx, l
     match CheckedCall::find(tools, name, arguments) {
         Ok(call) => call.send(cx, limit).await,
         Err(outcome) => outcome,
-    }
-}
-
-/// Calls a tool that may be silent for `limit` and take `most`, and waits for `grace` longer so that wrapped tools can record
-/// how it ended.
-pub(super) async fn bounded(
-    tool: &dyn Tool,
-    arguments: Json,
-    cx: &ToolCx,
-    (limit, most): (Duration, Duration),
-    grace: Duration,
-) -> ToolOutcome {
-    let effect = cx.effect(tool.spec());
-    let inner = cx.cx.patient(limit, most).performing(effect);
-    let inner = ToolCx { progress: Some(listening(&inner, cx)), cx: inner, effect: Some(effect), ..cx.clone() };
-    if cx.cx.cancel.is_cancelled() {
-        return ToolOutcome::failed(FailureKind::Cancelled, say(Word::StoppedBefore, &[]));
-    }
-    let left = inner.cx.remaining();
-    if left.is_zero() {
-        return ToolOutcome::failed(FailureKind::Timeout, say(Word::LateBefore, &[]));
-    }
-    let began = inner.cx.clock.elapsed();
-    match inner.cx.wait_beyond(grace, tool.call(arguments, &inner)).await {
-        Ok(outcome) => within_size(outcome, effect),
-        Err(Stopped::DeadlinePassed) => late(effect, waited(&inner.cx, began.saturating_add(grace), left)),
-        Err(Stopped::Cancelled) => {
-            ToolOutcome::unanswered(effect, Arrival::Possible, FailureKind::Cancelled, say(Word::Stopped, &[]))
-        }
     }
 }
 

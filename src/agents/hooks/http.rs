@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use futures::future::BoxFuture;
 use segue_engine::project::{AgentDef, SlotDef};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value as Json, json};
 
-use super::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, Later, OutputChange, ToolBatch, wire};
+use super::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch, wire};
 use crate::{
     auth::Credentials,
     clock::Clock,
@@ -259,15 +260,6 @@ impl HttpHooks {
         self.description.hooks.iter().any(|known| **known == *hook)
     }
 
-    /// The work of a hook that the server wants to be asked for.
-    fn later<'a, T>(
-        &self,
-        hook: &str,
-        work: impl Future<Output = Result<Option<T>, HookError>> + Send + 'a,
-    ) -> Later<'a, T> {
-        if self.has(hook) { Some(Box::pin(work)) } else { None }
-    }
-
     /// The input with the metadata that may leave.
     fn outgoing(&self, input: &AgentInput) -> AgentInput {
         AgentInput { metadata: self.server.allowed(&input.metadata), ..input.clone() }
@@ -292,48 +284,29 @@ impl HttpHooks {
     }
 }
 
+#[async_trait]
 impl AgentHooks for HttpHooks {
-    fn process_input<'a>(
-        &'a self,
-        mut input: AgentInput,
-        cx: &'a HookCx,
-    ) -> BoxFuture<'a, Result<AgentInput, HookError>> {
-        Box::pin(async move {
-            let sent = || json!({ "input": self.outgoing(&input) });
-            let change: InputChange = self.asked("process_input", sent, cx).await?;
-            if let Some(message) = change.user_message {
-                input.user_message = message;
-            }
-            if let Some(slots) = change.slots {
-                input.slots = slots;
-            }
-            input.metadata.extend(change.metadata);
-            Ok(input)
-        })
+    async fn process_input(&self, mut input: AgentInput, cx: &HookCx) -> Result<AgentInput, HookError> {
+        let sent = || json!({ "input": self.outgoing(&input) });
+        let change: InputChange = self.asked("process_input", sent, cx).await?;
+        if let Some(message) = change.user_message {
+            input.user_message = message;
+        }
+        if let Some(slots) = change.slots {
+            input.slots = slots;
+        }
+        input.metadata.extend(change.metadata);
+        Ok(input)
     }
-    fn process_tool_output<'a>(
-        &'a self,
-        batch: &'a ToolBatch,
-        cx: &'a HookCx,
-    ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
-        Box::pin(async move {
-            let answer: Events = self.asked("process_tool_output", || json!({ "batch": batch }), cx).await?;
-            Ok(answer.events)
-        })
+    async fn process_tool_output(&self, batch: &ToolBatch, cx: &HookCx) -> Result<Vec<HookEvent>, HookError> {
+        let answer: Events = self.asked("process_tool_output", || json!({ "batch": batch }), cx).await?;
+        Ok(answer.events)
     }
-    fn process_output<'a>(
-        &'a self,
-        output: &'a AgentOutput,
-        cx: &'a HookCx,
-    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
-        Box::pin(self.asked("process_output", || outgoing(output, &self.server), cx))
+    async fn process_output(&self, output: &AgentOutput, cx: &HookCx) -> Result<OutputChange, HookError> {
+        self.asked("process_output", || outgoing(output, &self.server), cx).await
     }
-    fn process_agent_output<'a>(
-        &'a self,
-        output: &'a AgentOutput,
-        cx: &'a HookCx,
-    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
-        Box::pin(self.asked("process_agent_output", || outgoing(output, &self.server), cx))
+    async fn process_agent_output(&self, output: &AgentOutput, cx: &HookCx) -> Result<OutputChange, HookError> {
+        self.asked("process_agent_output", || outgoing(output, &self.server), cx).await
     }
     fn custom_tools(&self) -> Vec<Arc<dyn Tool>> {
         let tool = |tool: &DescribedTool| -> Arc<dyn Tool> {
@@ -358,55 +331,47 @@ impl AgentHooks for HttpHooks {
     fn empty_closing_message(&self, usual: String) -> String {
         self.description.empty_closing_message.as_deref().map_or(usual, str::to_owned)
     }
-    fn slot_tool_later<'a>(
-        &'a self,
-        slot: &'a SlotDef,
-        usual: &'a llm::ToolSpec,
-        cx: &'a HookCx,
-    ) -> Later<'a, llm::ToolSpec> {
-        self.later("slot_tool", async move {
-            let sent = || json!({ "slot": wire::slot(slot), "tool": wire::tool(usual) });
-            let change: ToolChange = self.asked("slot_tool", sent, cx).await?;
-            Ok(change.tool.map(|tool| tool.over(usual)))
-        })
+    async fn slot_tool(
+        &self,
+        slot: &SlotDef,
+        usual: &llm::ToolSpec,
+        cx: &HookCx,
+    ) -> Result<Option<llm::ToolSpec>, HookError> {
+        let sent = || json!({ "slot": wire::slot(slot), "tool": wire::tool(usual) });
+        let change: ToolChange = self.asked("slot_tool", sent, cx).await?;
+        Ok(change.tool.map(|tool| tool.over(usual)))
     }
-    fn tools_later<'a>(
-        &'a self,
-        usual: &'a [llm::ToolSpec],
-        input: &'a AgentInput,
-        cx: &'a HookCx,
-    ) -> Later<'a, Vec<llm::ToolSpec>> {
-        self.later("tools", async move {
-            let tools = || usual.iter().map(wire::tool).collect::<Json>();
-            let sent = || json!({ "input": self.outgoing(input), "tools": tools() });
-            let change: ToolsChange = self.asked("tools", sent, cx).await?;
-            let known = |tool: wire::Tool| {
-                let usual = usual.iter().find(|usual| usual.name == tool.name)?;
-                Some(tool.over(usual))
-            };
-            Ok(change.tools.map(|tools| tools.into_iter().filter_map(known).collect()))
-        })
+    async fn tools(
+        &self,
+        usual: &[llm::ToolSpec],
+        input: &AgentInput,
+        cx: &HookCx,
+    ) -> Result<Option<Vec<llm::ToolSpec>>, HookError> {
+        let tools = || usual.iter().map(wire::tool).collect::<Json>();
+        let sent = || json!({ "input": self.outgoing(input), "tools": tools() });
+        let change: ToolsChange = self.asked("tools", sent, cx).await?;
+        let known = |tool: wire::Tool| {
+            let usual = usual.iter().find(|usual| usual.name == tool.name)?;
+            Some(tool.over(usual))
+        };
+        Ok(change.tools.map(|tools| tools.into_iter().filter_map(known).collect()))
     }
-    fn messages_later<'a>(
-        &'a self,
-        usual: &'a [Arc<llm::ChatMessage>],
-        input: &'a AgentInput,
-        cx: &'a HookCx,
-    ) -> Later<'a, Vec<Arc<llm::ChatMessage>>> {
-        self.later("messages", async move {
-            let messages = || usual.iter().map(|message| wire::message(message)).collect::<Json>();
-            let sent = || json!({ "input": self.outgoing(input), "messages": messages() });
-            let change: MessagesChange = self.asked("messages", sent, cx).await?;
-            let changed = change.messages.map(|messages| wire::messages(messages, usual)).transpose();
-            changed.map_err(|reason| HookError(format!("messages: {reason}")))
-        })
+    async fn messages(
+        &self,
+        usual: &[Arc<llm::ChatMessage>],
+        input: &AgentInput,
+        cx: &HookCx,
+    ) -> Result<Option<Vec<Arc<llm::ChatMessage>>>, HookError> {
+        let messages = || usual.iter().map(|message| wire::message(message)).collect::<Json>();
+        let sent = || json!({ "input": self.outgoing(input), "messages": messages() });
+        let change: MessagesChange = self.asked("messages", sent, cx).await?;
+        let changed = change.messages.map(|messages| wire::messages(messages, usual)).transpose();
+        changed.map_err(|reason| HookError(format!("messages: {reason}")))
     }
-    fn prompt_later<'a>(&'a self, usual: &'a str, input: &'a AgentInput, cx: &'a HookCx) -> Later<'a, String> {
-        self.later("prompt", async move {
-            let sent = || json!({ "input": self.outgoing(input), "prompt": usual });
-            let change: PromptChange = self.asked("prompt", sent, cx).await?;
-            Ok(change.prompt)
-        })
+    async fn prompt(&self, usual: &str, input: &AgentInput, cx: &HookCx) -> Result<Option<String>, HookError> {
+        let sent = || json!({ "input": self.outgoing(input), "prompt": usual });
+        let change: PromptChange = self.asked("prompt", sent, cx).await?;
+        Ok(change.prompt)
     }
 }
 

@@ -283,8 +283,8 @@ impl Told<'_> {
             let id: Arc<str> = cx.step("last").key.as_str().into();
             (id, Arc::<str>::from(ending.text.trim()))
         });
-        let texts = std::mem::take(&mut self.texts);
-        let outcome = outcome::close(task, ending, memory, remote, (texts, last.clone().map(|last| (last, kind))), cx);
+        let said = last.clone().map(|last| (last, kind));
+        let outcome = outcome::close(task, ending, memory, remote, &self.texts, said, cx);
         // Its last words are heard once it is known that its results can be used: a failure is told in other words.
         if let Some((id, text)) = last.filter(|_| !matches!(outcome.status, AgentStatus::Failed { .. })) {
             self.show(&id, &text, kind).await;
