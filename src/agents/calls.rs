@@ -21,12 +21,10 @@ use serde_json::Value as Json;
 use super::{
     AgentTask,
     completion::{Ledger, TASK_COMPLETED},
-    filler::Fillers,
-    gate::{self, Gate, Verdict},
+    gate::{self, Verdict},
     hooks::ToolRecord,
     news::News,
-    profile::Profile,
-    session::Session,
+    run::Run,
     slot_tools,
     slots::RunSlots,
 };
@@ -65,26 +63,6 @@ pub(super) struct Tally {
     pub(super) records: Vec<ToolRecord>,
 }
 
-/// What does not change during a run.
-#[derive(Clone, Copy)]
-pub(super) struct Setting<'a> {
-    pub(super) task: &'a AgentTask<'a>,
-    pub(super) profile: &'a Profile,
-    pub(super) prompts: &'a PromptSet,
-    /// The tools that the model was offered: no other is there for it.
-    pub(super) offered: &'a ToolList,
-}
-
-/// What the calls of a run change.
-pub(super) struct Scene<'r, 'a> {
-    pub(super) slots: &'r mut RunSlots<'a>,
-    pub(super) session: &'r mut Session,
-    pub(super) ledger: &'r mut Ledger<'a>,
-    pub(super) gate: &'r mut Gate<'a>,
-    pub(super) fillers: &'r mut Fillers<'a>,
-    pub(super) out: &'r mut dyn ReplySink,
-}
-
 /// How the calls of one answer came about.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Manner {
@@ -94,58 +72,70 @@ pub(super) struct Manner {
     pub(super) spoke: bool,
 }
 
-/// Runs the calls of one answer and answers each in the session.
-pub(super) async fn run(
-    calls: &[ToolCall],
-    setting: Setting<'_>,
-    manner: Manner,
-    scene: &mut Scene<'_, '_>,
-    cx: &Cx,
-) -> Tally {
-    let Setting { task, prompts, .. } = setting;
-    let mut tally = Tally::default();
-    let ordinary: Vec<(usize, &ToolCall)> =
-        calls.iter().enumerate().filter(|(_, call)| !is_control(call, setting)).collect();
-    // A call that changes something never runs beside another: the order the model wrote is the order of effects.
-    let together = if ordinary.iter().all(|(_, call)| harmless(call, task)) { TOGETHER } else { 1 };
-    // How far one of several is says nothing of the whole.
-    let news = Some(scene.fillers.listen()).filter(|_| ordinary.len() == 1);
-    let mut waiting: Vec<BoxFuture<'_, Came>> = Vec::with_capacity(ordinary.len());
-    for (at, call) in &ordinary {
-        // What reaches no tool is not counted, and nobody is asked about a call that cannot run.
-        let checked = match checked(call, task) {
-            Ok(checked) => checked,
-            Err(outcome) => {
-                waiting.push(Box::pin(ready(Came::Back(outcome))));
-                continue;
-            }
-        };
-        let verdict = scene.gate.judge(call, checked.class(), manner.confirmed, scene.slots, prompts);
-        waiting.push(match verdict {
-            Verdict::Pass => {
-                let tool_cx = tool_cx(*at, call, task, news.clone(), cx);
-                Box::pin(async move { Came::Back(checked.send(&tool_cx, setting.profile.tool_timeout).await) })
-            }
-            Verdict::Refused(why) => Box::pin(ready(Came::Refused(why))),
-            Verdict::Held => Box::pin(ready(Came::Held(words(prompts, "held")))),
-            Verdict::Behind => Box::pin(ready(Came::Refused(words(prompts, "behind")))),
-        });
+impl Run<'_> {
+    /// Runs the calls of one answer and answers each in the session.
+    pub(super) async fn run_calls(
+        &mut self,
+        calls: &[ToolCall],
+        manner: Manner,
+        out: &mut dyn ReplySink,
+        cx: &Cx,
+    ) -> Tally {
+        let (task, prompts, profile) = (self.task, self.prompts, self.profile);
+        let mut tally = Tally::default();
+        let (control, ordinary): (Vec<_>, Vec<_>) =
+            calls.iter().enumerate().partition(|(_, call)| self.is_control(call));
+        // A call that changes something never runs beside another: the order the model wrote is the order of effects.
+        let together = if ordinary.iter().all(|(_, call)| harmless(call, task)) { TOGETHER } else { 1 };
+        // Progress of one of several parallel calls is not shown.
+        let news = Some(self.fillers.listen()).filter(|_| ordinary.len() == 1);
+        let mut waiting: Vec<BoxFuture<'_, Came>> = Vec::with_capacity(ordinary.len());
+        for (at, call) in &ordinary {
+            // What reaches no tool is not counted, and nobody is asked about a call that cannot run.
+            let checked = match checked(call, task) {
+                Ok(checked) => checked,
+                Err(outcome) => {
+                    waiting.push(Box::pin(ready(Came::Back(outcome))));
+                    continue;
+                }
+            };
+            waiting.push(match self.gate.judge(call, checked.class(), manner.confirmed, &self.slots, prompts) {
+                Verdict::Pass => {
+                    let tool_cx = tool_cx(*at, call, task, news.clone(), cx);
+                    Box::pin(async move { Came::Back(checked.send(&tool_cx, profile.tool_timeout).await) })
+                }
+                Verdict::Refused(why) => Box::pin(ready(Came::Refused(why))),
+                Verdict::Held => Box::pin(ready(Came::Held(words(prompts, "held")))),
+                Verdict::Behind => Box::pin(ready(Came::Refused(words(prompts, "behind")))),
+            });
+        }
+        let quiet = manner.spoke || waiting.is_empty() || self.gate.holds();
+        let work = stream::iter(waiting).buffered(together).collect();
+        let came: Vec<Came> = self.fillers.beside(work, quiet, &mut self.ledger, out, cx).await;
+        let mut results: Vec<(usize, Arc<str>)> = Vec::with_capacity(calls.len());
+        for ((at, call), came) in ordinary.iter().zip(came) {
+            results.push((*at, self.taken(call, came, &mut tally, cx).into()));
+        }
+        tally.held = self.gate.holds();
+        for (at, call) in control {
+            results.push((at, self.run_control(call, &mut tally).into()));
+        }
+        results.sort_by_key(|(at, _)| *at);
+        for ((_, text), call) in results.into_iter().zip(calls) {
+            self.session.answer(call, text);
+        }
+        tally
     }
-    let quiet = manner.spoke || waiting.is_empty() || scene.gate.holds();
-    let work = stream::iter(waiting).buffered(together).collect();
-    let came: Vec<Came> = scene.fillers.beside(work, quiet, scene.ledger, scene.out, cx).await;
-    let mut results: Vec<(usize, Arc<str>)> = Vec::with_capacity(calls.len());
-    for ((at, call), came) in ordinary.iter().zip(came) {
-        results.push((*at, taken(call, came, setting, scene, &mut tally, cx).into()));
-    }
-    tally.held = scene.gate.holds();
-    for (at, call) in calls.iter().enumerate().filter(|(_, call)| is_control(call, setting)) {
-        let text = if &*call.name != TASK_COMPLETED {
+
+    /// One call of a tool that belongs to the profile; what the model is told.
+    fn run_control(&mut self, call: &ToolCall, tally: &mut Tally) -> String {
+        let prompts = self.prompts;
+        if &*call.name != TASK_COMPLETED {
             let before = tally.done;
-            let text = set_slot(call, task, scene.slots, prompts, &mut tally);
+            let text = set_slot(call, self.task, &mut self.slots, prompts, tally);
             if tally.done > before {
                 // A value that was recorded is a thing that was done.
-                scene.gate.worked(&call.name, Effect::Idempotent);
+                self.gate.worked(&call.name, Effect::Idempotent);
             }
             text
         } else if tally.held {
@@ -156,14 +146,59 @@ pub(super) async fn run(
         } else {
             tally.completed = true;
             result_words(prompts, "completed", context! { outcome => "completed" })
+        }
+    }
+
+    /// Takes what came of a call into the events and counts; what the model is told.
+    fn taken(&mut self, call: &ToolCall, came: Came, tally: &mut Tally, cx: &Cx) -> String {
+        let task = self.task;
+        let (mut outcome, text) = match came {
+            Came::Held(text) => return text,
+            Came::Refused(text) => {
+                tally.refused += 1;
+                self.ledger.event(executed(call, task, "refused", &text, BTreeMap::new()), cx);
+                return text;
+            }
+            Came::Back(outcome) => {
+                let text = told(call, &outcome, &self.offered, self.prompts);
+                (outcome, text)
+            }
         };
-        results.push((at, text.into()));
+        let effect = task.tools.get(&call.name).map(|entry| entry.spec.effect);
+        let (status, result) = note(call, &mut outcome, &text, task.hooks.is_some(), &mut self.ledger, tally);
+        if let (ToolOutcome::Done(_), Some(effect)) = (&outcome, effect) {
+            self.gate.worked(&call.name, effect);
+        }
+        let changes = effect.is_some_and(|effect| effect != Effect::Read);
+        let origins = match call.arguments.as_json().filter(|_| changes) {
+            Some(arguments) => gate::origins(arguments, self.session.seen()),
+            None => BTreeMap::new(),
+        };
+        self.ledger.event(executed(call, task, status, &text, origins), cx);
+        if task.hooks.is_some() {
+            tally.records.push(ToolRecord {
+                call_id: call.id.clone(),
+                tool: call.name.clone(),
+                arguments: call.arguments.as_json().cloned().unwrap_or(Json::Null),
+                status: status.into(),
+                result,
+            });
+        }
+        text
     }
-    results.sort_by_key(|(at, _)| *at);
-    for ((_, text), call) in results.into_iter().zip(calls) {
-        scene.session.answer(call, text);
+
+    /// Whether a call is one of a tool that belongs to the profile, and that the model was offered.
+    fn is_control(&self, call: &ToolCall) -> bool {
+        if !self.offered.iter().any(|tool| tool.name == call.name) {
+            return false;
+        }
+        match self.profile.kind {
+            AgentKind::Open => &*call.name == TASK_COMPLETED,
+            AgentKind::Task => {
+                slot_of(call).is_some_and(|slot| self.profile.exit_slots.iter().any(|name| **name == *slot))
+            }
+        }
     }
-    tally
 }
 
 /// What came of an ordinary call.
@@ -174,61 +209,6 @@ enum Came {
     Refused(String),
     /// It waits for the user; what the model is told.
     Held(String),
-}
-
-/// Takes what came of a call into the events and counts; what the model is told.
-fn taken(
-    call: &ToolCall,
-    came: Came,
-    setting: Setting<'_>,
-    scene: &mut Scene<'_, '_>,
-    tally: &mut Tally,
-    cx: &Cx,
-) -> String {
-    let Setting { task, offered, prompts, .. } = setting;
-    let (mut outcome, text) = match came {
-        Came::Held(text) => return text,
-        Came::Refused(text) => {
-            tally.refused += 1;
-            scene.ledger.event(executed(call, task, "refused", &text, BTreeMap::new()), cx);
-            return text;
-        }
-        Came::Back(outcome) => {
-            let text = told(call, &outcome, offered, prompts);
-            (outcome, text)
-        }
-    };
-    let effect = task.tools.get(&call.name).map(|entry| entry.spec.effect);
-    let (status, result) = note(call, &mut outcome, &text, task.hooks.is_some(), scene.ledger, tally);
-    if let (ToolOutcome::Done(_), Some(effect)) = (&outcome, effect) {
-        scene.gate.worked(&call.name, effect);
-    }
-    let changes = effect.is_some_and(|effect| effect != Effect::Read);
-    let origins = match call.arguments.as_json().filter(|_| changes) {
-        Some(arguments) => gate::origins(arguments, scene.session.seen()),
-        None => BTreeMap::new(),
-    };
-    scene.ledger.event(executed(call, task, status, &text, origins), cx);
-    if task.hooks.is_some() {
-        tally.records.push(ToolRecord {
-            call_id: call.id.clone(),
-            tool: call.name.clone(),
-            arguments: call.arguments.as_json().cloned().unwrap_or(Json::Null),
-            status: status.into(),
-            result,
-        });
-    }
-    text
-}
-
-fn is_control(call: &ToolCall, Setting { profile, offered, .. }: Setting<'_>) -> bool {
-    if !offered.iter().any(|tool| tool.name == call.name) {
-        return false;
-    }
-    match profile.kind {
-        AgentKind::Open => &*call.name == TASK_COMPLETED,
-        AgentKind::Task => slot_of(call).is_some_and(|slot| profile.exit_slots.iter().any(|name| **name == *slot)),
-    }
 }
 
 fn slot_of(call: &ToolCall) -> Option<&str> {

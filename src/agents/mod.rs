@@ -122,6 +122,9 @@ pub trait Agent: Send + Sync {
     /// each such text must also stand in the outcome as a `bot` event with the same reply id. The time of events is
     /// `cx.clock.now()`, which is recorded.
     ///
+    /// Calls of the task's model and tools are recorded one by one; after a crash it runs again, and they answer from the record.
+    /// Whatever else it does is done again.
+    ///
     /// *Cancellation*: when `cx` is cancelled or its deadline passes, it ends at the next safe point with what has happened.
     fn run<'a>(&'a self, task: AgentTask<'a>, out: &'a mut dyn ReplySink, cx: &'a Cx) -> BoxFuture<'a, AgentOutcome>;
 }

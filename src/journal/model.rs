@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use futures::{StreamExt, future::BoxFuture, stream};
+use futures::{future::BoxFuture, stream};
 use serde::{Deserialize, Serialize};
 
 use super::{EffectJournal, Started, Step};

@@ -10,7 +10,13 @@ use segue_engine::{ids::AgentName, project::AgentDef};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, value::RawValue};
 
-use super::{bodies, hooks::HookSource, inquiry::Inquiries, parts::Parts, stop::Scene, turn_record::TurnRecord};
+use super::{
+    bodies,
+    journaled::{elicitation::Inquiries, hooks::HookSource},
+    parts::Parts,
+    stop::Scene,
+    turn_record::TurnRecord,
+};
 use crate::{
     cx::Cx,
     effect::Effect,

@@ -12,11 +12,12 @@ use serde_json::Value as Json;
 use super::{
     actions, catalogue,
     desk::RunDesk,
-    hooks,
-    inquiry::{self, Inquiries},
+    journaled::{
+        elicitation::{self, Inquiries},
+        hooks, remote_agent,
+    },
     knowledge,
     parts::Parts,
-    remotes,
     replies::TurnSink,
     stop::Scene,
 };
@@ -133,7 +134,7 @@ async fn call_tool(call: ToolCallStep, scene: &Scene<'_>, failures: &mut Failure
         // The record of the call itself goes before the server, which may be away, or list something else by now.
         let result = match earlier(&call, journal, &tool_cx.cx).await {
             Some(result) => {
-                inquiry::settled(&call.server, scene, &tool_cx.cx).await;
+                elicitation::settled(&call.server, scene, &tool_cx.cx).await;
                 result
             }
             None => direct::call_step(&**source, &call, &tool_cx, None, &wrap).await,
@@ -142,12 +143,12 @@ async fn call_tool(call: ToolCallStep, scene: &Scene<'_>, failures: &mut Failure
             ToolResult::Failed { reason } if is_in_doubt(journal, &tool_cx.cx) => ToolResult::Unknown { reason },
             other => other,
         };
-        inquiry::slots(result, &call.server, parts)
+        elicitation::slots(result, &call.server, parts)
     };
     let result = match journal.once(step, work).await {
         Ok(Once::Performed(result)) => result,
         Ok(Once::Replayed(result)) => {
-            inquiry::settled(&call.server, scene, &tool_cx.cx).await;
+            elicitation::settled(&call.server, scene, &tool_cx.cx).await;
             result
         }
         Ok(Once::Unknown) => ToolResult::Failed { reason: JournalError::OutcomeUnknown.to_string() },
@@ -206,7 +207,7 @@ async fn run_agent(
     };
     if definition.protocol == Protocol::A2a && parts.custom_agent(definition).is_none() {
         let task = AgentTask { hooks, ..scene.task(call, definition, desk) };
-        return Box::pin(remotes::run(task, scene, sink, cx)).await;
+        return Box::pin(remote_agent::run(task, scene, sink, cx)).await;
     }
     let mut own = Cow::Borrowed(parts.custom_tools(call.agent.as_str()));
     if let Some(hooks) = &hooks {

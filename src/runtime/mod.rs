@@ -14,8 +14,7 @@ mod commit;
 mod desk;
 mod effects;
 mod hash;
-mod hooks;
-mod inquiry;
+mod journaled;
 mod knowledge;
 mod mailbox;
 mod meter;
@@ -23,7 +22,6 @@ mod models;
 mod outbox;
 mod parts;
 mod recovery;
-mod remotes;
 mod replay;
 mod replies;
 mod stop;
@@ -324,7 +322,7 @@ impl Assistant {
     }
     /// Connects to every tool source, agent of others and the action server, all at once; none that fails stops the others.
     pub async fn connect(&self) {
-        tokio::join!(self.connect_tools(), remotes::look(&self.0.parts, &self.0.clock));
+        tokio::join!(self.connect_tools(), journaled::remote_agent::look(&self.0.parts, &self.0.clock));
     }
 
     async fn connect_tools(&self) {

@@ -86,7 +86,7 @@ pub(super) async fn walk(
         let early = failpoint::is_set("defect:interrupted-first");
         while let Some(takeover) = takeovers.next_if(|takeover| takeover.before <= effect || early) {
             // Boxed: hardly any turn is taken over.
-            Box::pin(walked.take_over(&takeover, conversation, (number, inbound), (effect, record), cx)).await;
+            Box::pin(walked.take_over(number, &takeover, conversation, effect, inbound, record)).await;
             sink.speak_as_recorded(Some(takeover.shows));
             upgraded = takeover.upgraded.or(upgraded);
         }
@@ -134,7 +134,7 @@ pub(super) async fn walk(
     }
     // Those of a turn that ended where it was stopped, before they came.
     for takeover in takeovers {
-        Box::pin(walked.take_over(&takeover, conversation, (number, inbound), (takeover.before, record), cx)).await;
+        Box::pin(walked.take_over(number, &takeover, conversation, takeover.before, inbound, record)).await;
     }
     if let Some(used) = record.meter.used() {
         let at = record.now();
@@ -176,11 +176,12 @@ impl Walked {
     /// Adds what a takeover adds to the turn.
     async fn take_over(
         &mut self,
+        number: TurnNumber,
         takeover: &Takeover,
         conversation: &mut Conversation,
-        (number, inbound): (TurnNumber, &Inbound),
-        (effect, record): (u64, &TurnRecord),
-        cx: &Cx,
+        effect: u64,
+        inbound: &Inbound,
+        record: &TurnRecord,
     ) {
         takeover.note(number, record).await;
         let at = if effect == 0 { inbound.at } else { record.now() };

@@ -12,7 +12,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::{parts::Parts, stop::Scene, turn_record::TurnRecord};
+use crate::runtime::{parts::Parts, stop::Scene, turn_record::TurnRecord};
 use crate::{
     cx::Cx,
     effect::Effect,
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The servers that may ask something in the middle of a call, and who answers them. Mostly there is none.
-pub(super) struct Inquiries(Vec<Inquirer>);
+pub(in crate::runtime) struct Inquiries(Vec<Inquirer>);
 
 /// A server that may ask.
 struct Inquirer {
@@ -34,7 +34,7 @@ struct Inquirer {
 
 impl Inquiries {
     /// Those of the project, with the values of slots as they are now.
-    pub(super) fn of(scene: &Scene<'_>, llm: &Arc<dyn Llm>) -> Self {
+    pub(in crate::runtime) fn of(scene: &Scene<'_>, llm: &Arc<dyn Llm>) -> Self {
         let Scene { parts, conversation, .. } = *scene;
         let servers = parts.project.endpoints.mcp_servers.iter();
         let asking =
@@ -47,7 +47,7 @@ impl Inquiries {
     }
 
     /// The tool, with somebody to ask where its server may do so.
-    pub(super) fn opened(&self, tool: Arc<dyn Tool>, record: &TurnRecord) -> Arc<dyn Tool> {
+    pub(in crate::runtime) fn opened(&self, tool: Arc<dyn Tool>, record: &TurnRecord) -> Arc<dyn Tool> {
         let found = self.0.iter().find(|inquirer| inquirer.server.as_str() == &*tool.spec().source);
         let Some(Inquirer { fields, llm, .. }) = found else { return tool };
         Arc::new(Open { tool, fields: fields.clone(), llm: llm.clone(), record: record.clone() })
@@ -55,7 +55,7 @@ impl Inquiries {
 }
 
 /// A call step's result with slots in place of the fields that its tool wants.
-pub(super) fn slots(result: ToolResult, server: &ServerName, parts: &Parts) -> ToolResult {
+pub(in crate::runtime) fn slots(result: ToolResult, server: &ServerName, parts: &Parts) -> ToolResult {
     let ToolResult::Wants { reason, slots: fields } = result else { return result };
     let elicitation = parts.project.endpoints.mcp_servers.get(server).map(|def| &def.elicitation);
     let slot = |field: &SlotName| elicitation?.get(field.as_str()).cloned();
@@ -139,7 +139,7 @@ impl Open {
 }
 
 /// The same for a call whose result was read from the record: the call itself is not made again.
-pub(super) async fn settled(server: &ServerName, scene: &Scene<'_>, call: &Cx) {
+pub(in crate::runtime) async fn settled(server: &ServerName, scene: &Scene<'_>, call: &Cx) {
     let Scene { parts, record, .. } = *scene;
     let def = parts.project.endpoints.mcp_servers.get(server);
     if def.is_some_and(|def| def.sampling)

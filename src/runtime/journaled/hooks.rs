@@ -20,7 +20,7 @@ use crate::{
 
 /// Where the hooks of an agent are.
 #[derive(Clone)]
-pub(super) enum HookSource {
+pub(in crate::runtime) enum HookSource {
     /// Registered.
     Own(Arc<dyn AgentHooks>),
     /// Behind an address.
@@ -41,7 +41,7 @@ impl AgentHooks for NoopHooks {}
 ///
 /// # Errors
 /// [`HookError`] when they are missing, or a hook server does not say what it has.
-pub(super) async fn open(
+pub(in crate::runtime) async fn open(
     source: &HookSource,
     offline: bool,
     journal: &EffectJournal,

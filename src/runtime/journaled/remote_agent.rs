@@ -10,7 +10,7 @@ use segue_engine::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{effects::failed, parts::Parts, replies::TurnSink, stop::Scene};
+use crate::runtime::{effects::failed, parts::Parts, replies::TurnSink, stop::Scene};
 use crate::{
     a2a::{
         self, Accepted, Access, CardPlace, Fault, FaultKind, First, Listener, Outgoing, Peer, Remote, Surroundings,
@@ -29,7 +29,11 @@ use crate::{
 };
 
 /// The remote agents of a project; connects to none yet.
-pub(super) fn open(project: &Project, clock: &Arc<dyn Clock>, http: &Outbound) -> HashMap<String, Arc<Remote>> {
+pub(in crate::runtime) fn open(
+    project: &Project,
+    clock: &Arc<dyn Clock>,
+    http: &Outbound,
+) -> HashMap<String, Arc<Remote>> {
     let remote = |definition: &AgentDef| {
         let remote = definition.remote.as_ref()?;
         let credentials = Credentials::read(&definition.auth, clock, http)
@@ -61,7 +65,7 @@ fn hosts(auth: &serde_json::Map<String, serde_json::Value>) -> Vec<String> {
 }
 
 /// Looks whether they are there, all at once, each as its configuration says.
-pub(super) async fn look(parts: &Parts, clock: &Arc<dyn Clock>) {
+pub(in crate::runtime) async fn look(parts: &Parts, clock: &Arc<dyn Clock>) {
     let looks = parts.project.agents.values().filter_map(|definition| {
         let (how, remote) = (definition.remote.as_ref()?.health_check, parts.remotes.get(definition.name.as_str())?);
         let cx = Cx::new(clock.clone(), definition.timeout.unwrap_or(limits::A2A_REQUEST));
@@ -84,13 +88,18 @@ fn patience(remote: &RemoteDef) -> Duration {
 }
 
 /// How long a turn must be able to wait for an agent of others.
-pub(super) fn wait_of(definition: &AgentDef) -> Option<Duration> {
+pub(in crate::runtime) fn wait_of(definition: &AgentDef) -> Option<Duration> {
     let remote = definition.remote.as_ref()?;
     Some(patience(remote).saturating_add(definition.timeout.unwrap_or(limits::A2A_REQUEST)))
 }
 
 /// Runs one for one message.
-pub(super) async fn run(task: AgentTask<'_>, scene: &Scene<'_>, sink: &mut TurnSink<'_>, cx: &Cx) -> AgentOutcome {
+pub(in crate::runtime) async fn run(
+    task: AgentTask<'_>,
+    scene: &Scene<'_>,
+    sink: &mut TurnSink<'_>,
+    cx: &Cx,
+) -> AgentOutcome {
     let Scene { parts, conversation, number, record, .. } = *scene;
     let name = task.call.agent.as_str();
     let Some(remote) = &task.definition.remote else {
