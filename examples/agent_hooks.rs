@@ -8,8 +8,9 @@ use std::{
 };
 
 use segue::{
-    AgentHooks, Assistant, BoxFuture, Effect, Incoming, NoSink, Tool, ToolCx, ToolOutcome, ToolOutput, ToolSpec,
+    AgentHooks, Assistant, Effect, Incoming, NoSink, Tool, ToolCx, ToolOutcome, ToolOutput, ToolSpec,
     agents::hooks::{AgentInput, HookCx, HookError},
+    async_trait,
     tools::registry::FunctionTool,
 };
 use serde_json::{Value, json};
@@ -22,15 +23,12 @@ struct Payments {
     paid: Paid,
 }
 
+#[async_trait]
 impl AgentHooks for Payments {
     /// What the backend knows goes to tools; no model sees it.
-    fn process_input<'a>(
-        &'a self,
-        mut input: AgentInput,
-        _: &'a HookCx,
-    ) -> BoxFuture<'a, Result<AgentInput, HookError>> {
+    async fn process_input(&self, mut input: AgentInput, _: &HookCx) -> Result<AgentInput, HookError> {
         input.metadata.insert("account".to_owned(), json!("DE-17"));
-        Box::pin(async move { Ok(input) })
+        Ok(input)
     }
 
     fn custom_tools(&self) -> Vec<Arc<dyn Tool>> {

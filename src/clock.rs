@@ -1,7 +1,5 @@
 //! Time as a dependency: whoever needs the time or wants to wait asks a [`Clock`].
 
-mod alarms;
-
 use std::{
     sync::OnceLock,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -58,6 +56,6 @@ impl Clock for SystemClock {
         start().elapsed()
     }
     fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
-        Box::pin(alarms::set(until.0.saturating_sub(self.elapsed())))
+        Box::pin(async move { tokio::time::sleep(until.0.saturating_sub(self.elapsed())).await })
     }
 }

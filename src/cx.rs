@@ -2,21 +2,20 @@
 
 use std::{
     fmt::{self, Write},
-    future::Future,
-    pin::Pin,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
-use futures::{FutureExt, future::BoxFuture};
-use pin_project_lite::pin_project;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+use tokio_util::sync::CancellationToken;
 
-use crate::clock::{Clock, Deadline};
+use crate::{
+    clock::{Clock, Deadline},
+    effect::Effect,
+};
 
 /// The address of one effect within its turn, such as `booking/2/tool.0`. The same turn, run again from its record, gives
 /// the same keys; the idempotency key sent to others is made of the conversation, the turn, its seed and this.
@@ -159,6 +158,11 @@ impl Cx {
     pub fn sheltered(&self) -> Self {
         Self { cancel: CancellationToken::new().into(), ..self.clone() }
     }
+    /// The same context for carrying out an effect of this class: a running `write` is never cancelled, it ends by itself or by its
+    /// deadline.
+    pub fn performing(&self, class: Effect) -> Self {
+        if class == Effect::Write { self.sheltered() } else { self.clone() }
+    }
     /// Time left until the wait is over.
     pub fn remaining(&self) -> Duration {
         self.ends().0.saturating_sub(self.clock.elapsed())
@@ -167,92 +171,30 @@ impl Cx {
     ///
     /// # Errors
     /// [`Stopped`] when the deadline passed or somebody cancelled first.
-    pub fn wait<F: Future>(&self, work: F) -> Waiting<'_, F> {
-        self.wait_beyond(Duration::ZERO, work)
+    pub async fn wait<F: Future>(&self, work: F) -> Result<F::Output, Stopped> {
+        self.wait_beyond(Duration::ZERO, work).await
     }
     /// As [`wait`](Self::wait), with `grace` beyond the deadline.
     ///
     /// # Errors
     /// [`Stopped`] when the deadline and the grace passed or somebody cancelled first.
-    pub fn wait_beyond<F: Future>(&self, grace: Duration, work: F) -> Waiting<'_, F> {
-        Waiting { cx: self, grace, work, watch: None }
-    }
-}
-
-pin_project! {
-    /// A wait within a context: what [`Cx::wait`] returns.
-    ///
-    /// By hand and not as an `async fn`, which holds what it is given twice: works are large, and there is one in every call.
-    #[must_use = "a wait does nothing unless it is awaited"]
-    pub struct Waiting<'a, F> {
-        cx: &'a Cx,
-        grace: Duration,
-        #[pin]
-        work: F,
-        // What is done at once needs neither an alarm nor an ear for the cancellation.
-        #[pin]
-        watch: Option<Watch<'a>>,
-    }
-}
-
-pin_project! {
-    /// What may end a wait before its work.
-    struct Watch<'a> {
-        #[pin]
-        cancelled: WaitForCancellationFuture<'a>,
-        // When the wait was over as things stood.
-        until: Deadline,
-        alarm: BoxFuture<'a, ()>,
-    }
-}
-
-impl<'a> Watch<'a> {
-    fn new(cx: &'a Cx, grace: Duration) -> Self {
-        let until = cx.ends();
-        Self { cancelled: cx.cancel.cancelled(), until, alarm: alarm(cx, until, grace) }
-    }
-}
-
-fn alarm(cx: &Cx, until: Deadline, grace: Duration) -> BoxFuture<'_, ()> {
-    cx.clock.sleep(Deadline(until.0.saturating_add(grace)))
-}
-
-impl<F: Future> Future for Waiting<'_, F> {
-    type Output = Result<F::Output, Stopped>;
-
-    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        let (cx, grace) = (*this.cx, *this.grace);
-        let cancelled = match this.watch.as_mut().as_pin_mut() {
-            Some(watch) => watch.project().cancelled.poll(task).is_ready(),
-            None => cx.cancel.is_cancelled(),
-        };
-        if cancelled {
-            return Poll::Ready(Err(Stopped::Cancelled));
-        }
-        if let Poll::Ready(done) = this.work.poll(task) {
-            return Poll::Ready(Ok(done));
-        }
-        if this.watch.is_none() {
-            this.watch.set(Some(Watch::new(cx, grace)));
-            // Only who has been polled is woken.
-            let watch = this.watch.as_mut().as_pin_mut();
-            if watch.is_some_and(|watch| watch.project().cancelled.poll(task).is_ready()) {
-                return Poll::Ready(Err(Stopped::Cancelled));
+    pub async fn wait_beyond<F: Future>(&self, grace: Duration, work: F) -> Result<F::Output, Stopped> {
+        let mut work = pin!(work);
+        loop {
+            let until = self.ends();
+            // In this order: what is cancelled does no more; what is done counts, however late it is.
+            tokio::select! {
+                biased;
+                () = self.cancel.cancelled() => return Err(Stopped::Cancelled),
+                done = &mut work => return Ok(done),
+                () = self.clock.sleep(Deadline(until.0.saturating_add(grace))) => {
+                    // A sign of life may have come meanwhile.
+                    if self.ends() <= until {
+                        return Err(Stopped::DeadlinePassed);
+                    }
+                }
             }
         }
-        let Some(watch) = this.watch.as_pin_mut() else { return Poll::Pending };
-        let watch = watch.project();
-        while watch.alarm.poll_unpin(task).is_ready() {
-            // A sign of life may have come meanwhile.
-            let ends = cx.ends();
-            if ends <= *watch.until {
-                return Poll::Ready(Err(Stopped::DeadlinePassed));
-            }
-            *watch.until = ends;
-            *watch.alarm = alarm(cx, ends, grace);
-        }
-        Poll::Pending
     }
 }
 

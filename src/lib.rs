@@ -27,7 +27,7 @@
 //! | 5 hall | [`channels`], [`import`] | wires to users, both directions; conversations of another store |
 //! | 4 engine room | [`runtime`] | one turn, from message to replies |
 //! | 3 actors | [`understanding`], [`knowledge`], [`wording`], [`agents`] | from words to commands; answers from documents; responses in other words; loops with a goal |
-//! | 2 instruments | [`llm`], [`tools`], [`a2a`], [`actions`], [`store`], [`search`], [`prompts`] | models; tools and MCP; agents of others; action servers; everything durable; finding texts; texts for models |
+//! | 2 instruments | [`llm`], [`tools`], [`a2a`], [`actions`], [`store`], [`journal`], [`search`], [`prompts`] | models; tools and MCP; agents of others; action servers; everything durable; what happens at most once; finding texts; texts for models |
 //! | 1 vocabulary | [`project`], [`conversation`] | what the author wrote; what happened |
 //! | 0 ground | [`clock`], [`cx`], [`effect`], [`limits`], [`secret`], [`http`], [`auth`], [`environment`] | words everybody uses |
 //!
@@ -66,6 +66,7 @@ pub mod grpc;
 pub mod health;
 pub mod http;
 pub mod import;
+pub mod journal;
 pub mod knowledge;
 pub mod limits;
 pub mod llm;
@@ -82,7 +83,9 @@ pub mod tools;
 pub mod understanding;
 pub mod wording;
 
-/// What every trait of this crate gives back where it may wait.
+/// For implementing the traits of this crate that have asynchronous methods.
+pub use async_trait::async_trait;
+/// What every other trait of this crate gives back where it may wait.
 pub use futures::future::BoxFuture;
 pub use segue_engine::{
     dialogue,

@@ -59,8 +59,6 @@ pub const MODEL_BODY: usize = 4 * 1024 * 1024;
 pub const SCRIPT_FUEL: u64 = 100_000;
 /// Scripted model: bytes of one compiled pattern.
 pub const SCRIPT_PATTERN: usize = 1024 * 1024;
-/// Clock: alarms that were taken back and wait to be set again, in each thread. One is some hundred bytes, and holds what it woke last.
-pub const ALARMS_KEPT: usize = 64;
 /// HTTP: how long an unused connection to a server is kept.
 pub const HTTP_IDLE: Duration = Duration::from_secs(90);
 /// HTTP: how often it is looked whether the server of a call closed an unused connection.
@@ -121,8 +119,6 @@ pub const HOOK_ANSWER: usize = 1024 * 1024;
 pub const HOOK_TOOLS: usize = 32;
 /// Pins: bytes of the file that keeps them.
 pub const PIN_FILE: u64 = 4 * 1024 * 1024;
-/// Agent: exchanges of earlier turns that one agent keeps as it has read them, for all conversations together.
-pub const AGENT_EXCHANGES_READ: usize = 256;
 /// Agent: bytes of tool exchanges that one run keeps for the user's next turns of one task; calls of tools that change something
 /// are kept beyond it.
 pub const AGENT_EXCHANGES: usize = 64 * 1024;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::dialect::codes;
+use crate::effect::{Arrival, Effect};
 
 /// A failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -50,18 +51,21 @@ impl Fault {
         Self { kind, message: message.into() }
     }
     /// Whether a message may have been taken nevertheless.
-    pub fn may_have_arrived(&self) -> bool {
+    pub fn arrival(&self) -> Arrival {
         match self.kind {
-            FaultKind::Card | FaultKind::Identity | FaultKind::Unreachable | FaultKind::Protocol(_) => false,
+            FaultKind::Card | FaultKind::Identity | FaultKind::Unreachable | FaultKind::Protocol(_) => {
+                Arrival::Impossible
+            }
             // A refusal is an answer; an error of a server or a gateway is none.
-            FaultKind::Status(status) => status >= 500,
+            FaultKind::Status(status) if status < 500 => Arrival::Impossible,
+            FaultKind::Status(_) => Arrival::Possible,
             FaultKind::Broken
             | FaultKind::Late
             | FaultKind::Cancelled
             | FaultKind::Unreadable
             | FaultKind::TooLarge
             | FaultKind::Unknown
-            | FaultKind::Shut => true,
+            | FaultKind::Shut => Arrival::Possible,
         }
     }
     /// Whether the same may be asked again at once, as a new message: the other side says that it failed by itself. A status of
@@ -84,7 +88,7 @@ impl Fault {
     #[must_use]
     pub fn of_sending(self) -> Self {
         let is_open = matches!(self.kind, FaultKind::Broken | FaultKind::Late | FaultKind::Status(_));
-        if !is_open || !self.may_have_arrived() {
+        if !is_open || !Effect::Write.in_doubt(self.arrival()) {
             return self;
         }
         Self::new(FaultKind::Unknown, format!("{}; whether the message was taken is not known", self.message))

@@ -84,7 +84,7 @@ pub trait Peer: Send + Sync {
     /// Sends a message; ends with the first answer. *Cancellation*: whether the other side took it is not known.
     ///
     /// # Errors
-    /// [`Fault`]; [`Fault::may_have_arrived`] tells whether the message may have been taken.
+    /// [`Fault`]; [`Fault::arrival`] tells whether the message may have been taken.
     fn send<'a>(&'a self, outgoing: &'a Outgoing, cx: &'a Cx) -> BoxFuture<'a, Result<Accepted, Fault>>;
     /// Follows a task until it ends or waits for somebody. *Cancellation*: the task goes on at the other side.
     ///

@@ -11,7 +11,7 @@ use super::{
     events::{EventReader, result_of},
     fault::{Fault, FaultKind},
 };
-use crate::{auth::Credentials, cx::Cx, limits, secret::Secret};
+use crate::{auth::Credentials, cx::Cx, effect::Arrival, limits, secret::Secret};
 
 /// How one agent is asked.
 #[derive(Clone)]
@@ -85,7 +85,10 @@ impl Wire {
         match cx.wait(sent.send()).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => {
-                let kind = if error.is_connect() { FaultKind::Unreachable } else { FaultKind::Broken };
+                let kind = match Arrival::of_http(&error) {
+                    Arrival::Impossible => FaultKind::Unreachable,
+                    Arrival::Possible => FaultKind::Broken,
+                };
                 Err(Fault::new(kind, format!("it does not answer: {}", reasons(&error.without_url()))))
             }
             Err(stopped) => Err(stopped_as(stopped, "no answer")),

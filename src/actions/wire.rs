@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     cx::{Cx, Stopped},
+    effect::Arrival,
     failpoint,
     http::{Outbound, destination},
     limits,
@@ -173,12 +174,14 @@ impl Wire {
     }
 
     async fn answered(&self, request: reqwest::RequestBuilder) -> Result<(u16, Vec<u8>), StepError> {
-        let lost = |error: reqwest::Error| {
-            if error.is_connect() {
-                StepError::new("unreachable", format!("the action server cannot be reached: {}", cause(&error)))
-            } else if error.is_builder() {
+        let lost = |error: reqwest::Error| match Arrival::of_http(&error) {
+            Arrival::Impossible if error.is_builder() => {
                 StepError::new("unsupported", format!("the request cannot be made: {}", cause(&error)))
-            } else {
+            }
+            Arrival::Impossible => {
+                StepError::new("unreachable", format!("the action server cannot be reached: {}", cause(&error)))
+            }
+            Arrival::Possible => {
                 StepError::in_doubt("lost", format!("the connection broke before the answer: {}", cause(&error)))
             }
         };

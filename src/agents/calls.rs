@@ -21,12 +21,10 @@ use serde_json::Value as Json;
 use super::{
     AgentTask,
     completion::{Ledger, TASK_COMPLETED},
-    filler::Fillers,
-    gate::{self, Gate, Verdict},
+    gate::{self, Verdict},
     hooks::ToolRecord,
     news::News,
-    profile::Profile,
-    session::Session,
+    run::Run,
     slot_tools,
     slots::RunSlots,
 };
@@ -35,7 +33,10 @@ use crate::{
     cx::Cx,
     llm::{Arguments, ToolCall, ToolList},
     prompts::PromptSet,
-    tools::{Caller, Effect, FailureKind, ToolCx, ToolOutcome, invoke},
+    tools::{
+        Caller, Effect, FailureKind, ToolCx, ToolOutcome,
+        invoke::{self, CheckedCall},
+    },
 };
 
 /// Ordinary calls that run at the same time.
@@ -62,26 +63,6 @@ pub(super) struct Tally {
     pub(super) records: Vec<ToolRecord>,
 }
 
-/// What does not change during a run.
-#[derive(Clone, Copy)]
-pub(super) struct Setting<'a> {
-    pub(super) task: &'a AgentTask<'a>,
-    pub(super) profile: &'a Profile,
-    pub(super) prompts: &'a PromptSet,
-    /// The tools that the model was offered: no other is there for it.
-    pub(super) offered: &'a ToolList,
-}
-
-/// What the calls of a run change.
-pub(super) struct Scene<'r, 'a> {
-    pub(super) slots: &'r mut RunSlots<'a>,
-    pub(super) session: &'r mut Session,
-    pub(super) ledger: &'r mut Ledger<'a>,
-    pub(super) gate: &'r mut Gate<'a>,
-    pub(super) fillers: &'r mut Fillers<'a>,
-    pub(super) out: &'r mut dyn ReplySink,
-}
-
 /// How the calls of one answer came about.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Manner {
@@ -91,56 +72,70 @@ pub(super) struct Manner {
     pub(super) spoke: bool,
 }
 
-/// Runs the calls of one answer and answers each in the session.
-pub(super) async fn run(
-    calls: &[ToolCall],
-    setting: Setting<'_>,
-    manner: Manner,
-    scene: &mut Scene<'_, '_>,
-    cx: &Cx,
-) -> Tally {
-    let Setting { task, prompts, .. } = setting;
-    let mut tally = Tally::default();
-    let ordinary: Vec<(usize, &ToolCall)> =
-        calls.iter().enumerate().filter(|(_, call)| !is_control(call, setting)).collect();
-    // A call that changes something never runs beside another: the order the model wrote is the order of effects.
-    let together = if ordinary.iter().all(|(_, call)| harmless(call, task)) { TOGETHER } else { 1 };
-    // How far one of several is says nothing of the whole.
-    let news = Some(scene.fillers.listen()).filter(|_| ordinary.len() == 1);
-    let mut waiting: Vec<BoxFuture<'_, Came>> = Vec::with_capacity(ordinary.len());
-    for (at, call) in &ordinary {
-        let verdict = match (task.tools.get(&call.name), &call.arguments) {
-            // Arguments first: what reaches no tool is not counted, and nobody is asked about a call that cannot run.
-            (Some(entry), Arguments::Json(arguments)) if entry.check.problems(arguments).is_empty() => {
-                scene.gate.judge(call, entry.spec.effect, manner.confirmed, scene.slots, prompts)
-            }
-            _ => Verdict::Pass,
-        };
-        waiting.push(match verdict {
-            Verdict::Pass => {
-                let news = news.clone();
-                Box::pin(async move { Came::Back(one(*at, call, setting, news, cx).await) })
-            }
-            Verdict::Refused(why) => Box::pin(ready(Came::Refused(why))),
-            Verdict::Held => Box::pin(ready(Came::Held(words(prompts, "held")))),
-            Verdict::Behind => Box::pin(ready(Came::Refused(words(prompts, "behind")))),
-        });
+impl Run<'_> {
+    /// Runs the calls of one answer and answers each in the session.
+    pub(super) async fn run_calls(
+        &mut self,
+        calls: &[ToolCall],
+        manner: Manner,
+        out: &mut dyn ReplySink,
+        cx: &Cx,
+    ) -> Tally {
+        let (task, prompts, profile) = (self.task, self.prompts, self.profile);
+        let mut tally = Tally::default();
+        let (control, ordinary): (Vec<_>, Vec<_>) =
+            calls.iter().enumerate().partition(|(_, call)| self.is_control(call));
+        // A call that changes something never runs beside another: the order the model wrote is the order of effects.
+        let together = if ordinary.iter().all(|(_, call)| harmless(call, task)) { TOGETHER } else { 1 };
+        // Progress of one of several parallel calls is not shown.
+        let news = Some(self.fillers.listen()).filter(|_| ordinary.len() == 1);
+        let mut waiting: Vec<BoxFuture<'_, Came>> = Vec::with_capacity(ordinary.len());
+        for (at, call) in &ordinary {
+            // What reaches no tool is not counted, and nobody is asked about a call that cannot run.
+            let checked = match checked(call, task) {
+                Ok(checked) => checked,
+                Err(outcome) => {
+                    waiting.push(Box::pin(ready(Came::Back(outcome))));
+                    continue;
+                }
+            };
+            waiting.push(match self.gate.judge(call, checked.class(), manner.confirmed, &self.slots, prompts) {
+                Verdict::Pass => {
+                    let tool_cx = tool_cx(*at, call, task, news.clone(), cx);
+                    Box::pin(async move { Came::Back(checked.send(&tool_cx, profile.tool_timeout).await) })
+                }
+                Verdict::Refused(why) => Box::pin(ready(Came::Refused(why))),
+                Verdict::Held => Box::pin(ready(Came::Held(words(prompts, "held")))),
+                Verdict::Behind => Box::pin(ready(Came::Refused(words(prompts, "behind")))),
+            });
+        }
+        let quiet = manner.spoke || waiting.is_empty() || self.gate.holds();
+        let work = stream::iter(waiting).buffered(together).collect();
+        let came: Vec<Came> = self.fillers.beside(work, quiet, &mut self.ledger, out, cx).await;
+        let mut results: Vec<(usize, Arc<str>)> = Vec::with_capacity(calls.len());
+        for ((at, call), came) in ordinary.iter().zip(came) {
+            results.push((*at, self.taken(call, came, &mut tally, cx).into()));
+        }
+        tally.held = self.gate.holds();
+        for (at, call) in control {
+            results.push((at, self.run_control(call, &mut tally).into()));
+        }
+        results.sort_by_key(|(at, _)| *at);
+        for ((_, text), call) in results.into_iter().zip(calls) {
+            self.session.answer(call, text);
+        }
+        tally
     }
-    let quiet = manner.spoke || waiting.is_empty() || scene.gate.holds();
-    let work = stream::iter(waiting).buffered(together).collect();
-    let came: Vec<Came> = scene.fillers.beside(work, quiet, scene.ledger, scene.out, cx).await;
-    let mut results: Vec<(usize, Arc<str>)> = Vec::with_capacity(calls.len());
-    for ((at, call), came) in ordinary.iter().zip(came) {
-        results.push((*at, taken(call, came, setting, scene, &mut tally, cx).into()));
-    }
-    tally.held = scene.gate.holds();
-    for (at, call) in calls.iter().enumerate().filter(|(_, call)| is_control(call, setting)) {
-        let text = if &*call.name != TASK_COMPLETED {
+
+    /// One call of a tool that belongs to the profile; what the model is told.
+    fn run_control(&mut self, call: &ToolCall, tally: &mut Tally) -> String {
+        let prompts = self.prompts;
+        if &*call.name != TASK_COMPLETED {
             let before = tally.done;
-            let text = set_slot(call, task, scene.slots, prompts, &mut tally);
+            let text = set_slot(call, self.task, &mut self.slots, prompts, tally);
             if tally.done > before {
                 // A value that was recorded is a thing that was done.
-                scene.gate.worked(&call.name, Effect::Idempotent);
+                self.gate.worked(&call.name, Effect::Idempotent);
             }
             text
         } else if tally.held {
@@ -151,14 +146,59 @@ pub(super) async fn run(
         } else {
             tally.completed = true;
             result_words(prompts, "completed", context! { outcome => "completed" })
+        }
+    }
+
+    /// Takes what came of a call into the events and counts; what the model is told.
+    fn taken(&mut self, call: &ToolCall, came: Came, tally: &mut Tally, cx: &Cx) -> String {
+        let task = self.task;
+        let (mut outcome, text) = match came {
+            Came::Held(text) => return text,
+            Came::Refused(text) => {
+                tally.refused += 1;
+                self.ledger.event(executed(call, task, "refused", &text, BTreeMap::new()), cx);
+                return text;
+            }
+            Came::Back(outcome) => {
+                let text = told(call, &outcome, &self.offered, self.prompts);
+                (outcome, text)
+            }
         };
-        results.push((at, text.into()));
+        let effect = task.tools.get(&call.name).map(|entry| entry.spec.effect);
+        let (status, result) = note(call, &mut outcome, &text, task.hooks.is_some(), &mut self.ledger, tally);
+        if let (ToolOutcome::Done(_), Some(effect)) = (&outcome, effect) {
+            self.gate.worked(&call.name, effect);
+        }
+        let changes = effect.is_some_and(|effect| effect != Effect::Read);
+        let origins = match call.arguments.as_json().filter(|_| changes) {
+            Some(arguments) => gate::origins(arguments, self.session.seen()),
+            None => BTreeMap::new(),
+        };
+        self.ledger.event(executed(call, task, status, &text, origins), cx);
+        if task.hooks.is_some() {
+            tally.records.push(ToolRecord {
+                call_id: call.id.clone(),
+                tool: call.name.clone(),
+                arguments: call.arguments.as_json().cloned().unwrap_or(Json::Null),
+                status: status.into(),
+                result,
+            });
+        }
+        text
     }
-    results.sort_by_key(|(at, _)| *at);
-    for ((_, text), call) in results.into_iter().zip(calls) {
-        scene.session.answer(call, text);
+
+    /// Whether a call is one of a tool that belongs to the profile, and that the model was offered.
+    fn is_control(&self, call: &ToolCall) -> bool {
+        if !self.offered.iter().any(|tool| tool.name == call.name) {
+            return false;
+        }
+        match self.profile.kind {
+            AgentKind::Open => &*call.name == TASK_COMPLETED,
+            AgentKind::Task => {
+                slot_of(call).is_some_and(|slot| self.profile.exit_slots.iter().any(|name| **name == *slot))
+            }
+        }
     }
-    tally
 }
 
 /// What came of an ordinary call.
@@ -171,61 +211,6 @@ enum Came {
     Held(String),
 }
 
-/// Takes what came of a call into the events and counts; what the model is told.
-fn taken(
-    call: &ToolCall,
-    came: Came,
-    setting: Setting<'_>,
-    scene: &mut Scene<'_, '_>,
-    tally: &mut Tally,
-    cx: &Cx,
-) -> String {
-    let Setting { task, offered, prompts, .. } = setting;
-    let (mut outcome, text) = match came {
-        Came::Held(text) => return text,
-        Came::Refused(text) => {
-            tally.refused += 1;
-            scene.ledger.event(executed(call, task, "refused", &text, BTreeMap::new()), cx);
-            return text;
-        }
-        Came::Back(outcome) => {
-            let text = told(call, &outcome, offered, prompts);
-            (outcome, text)
-        }
-    };
-    let effect = task.tools.get(&call.name).map(|entry| entry.spec.effect);
-    let (status, result) = note(call, &mut outcome, &text, task.hooks.is_some(), scene.ledger, tally);
-    if let (ToolOutcome::Done(_), Some(effect)) = (&outcome, effect) {
-        scene.gate.worked(&call.name, effect);
-    }
-    let changes = effect.is_some_and(|effect| effect != Effect::Read);
-    let origins = match call.arguments.as_json().filter(|_| changes) {
-        Some(arguments) => gate::origins(arguments, scene.session.seen()),
-        None => BTreeMap::new(),
-    };
-    scene.ledger.event(executed(call, task, status, &text, origins), cx);
-    if task.hooks.is_some() {
-        tally.records.push(ToolRecord {
-            call_id: call.id.clone(),
-            tool: call.name.clone(),
-            arguments: call.arguments.as_json().cloned().unwrap_or(Json::Null),
-            status: status.into(),
-            result,
-        });
-    }
-    text
-}
-
-fn is_control(call: &ToolCall, Setting { profile, offered, .. }: Setting<'_>) -> bool {
-    if !offered.iter().any(|tool| tool.name == call.name) {
-        return false;
-    }
-    match profile.kind {
-        AgentKind::Open => &*call.name == TASK_COMPLETED,
-        AgentKind::Task => slot_of(call).is_some_and(|slot| profile.exit_slots.iter().any(|name| **name == *slot)),
-    }
-}
-
 fn slot_of(call: &ToolCall) -> Option<&str> {
     call.name.strip_prefix(slot_tools::PREFIX)
 }
@@ -234,18 +219,23 @@ fn harmless(call: &ToolCall, task: &AgentTask<'_>) -> bool {
     task.tools.get(&call.name).is_none_or(|entry| entry.spec.effect == Effect::Read)
 }
 
-/// One ordinary call.
-async fn one(at: usize, call: &ToolCall, setting: Setting<'_>, news: Option<News>, cx: &Cx) -> ToolOutcome {
-    let Setting { task, profile, .. } = setting;
-    let Some(entry) = task.tools.get(&call.name) else {
-        return ToolOutcome::failed(FailureKind::UnknownTool, "");
-    };
-    let Arguments::Json(arguments) = &call.arguments else {
-        return ToolOutcome::failed(FailureKind::BadArguments, "");
-    };
+/// An ordinary call with its tool.
+fn checked(call: &ToolCall, task: &AgentTask<'_>) -> Result<CheckedCall, ToolOutcome> {
+    match &call.arguments {
+        Arguments::Json(arguments) => CheckedCall::find(&task.tools, &call.name, arguments.as_ref().clone()),
+        Arguments::Malformed { .. } if task.tools.get(&call.name).is_none() => {
+            Err(ToolOutcome::failed(FailureKind::UnknownTool, ""))
+        }
+        Arguments::Malformed { .. } => Err(ToolOutcome::failed(FailureKind::BadArguments, "")),
+    }
+}
+
+/// What the tool of a call may know of it.
+fn tool_cx(at: usize, call: &ToolCall, task: &AgentTask<'_>, news: Option<News>, cx: &Cx) -> ToolCx {
     let cx = cx.step(format!("tool.{at}"));
-    let meta = task.meta.get(&*entry.spec.source).and_then(Json::as_object).cloned().unwrap_or_default();
-    let tool_cx = ToolCx {
+    let source = task.tools.get(&call.name).map(|entry| entry.spec.source.clone()).unwrap_or_default();
+    let meta = task.meta.get(&*source).and_then(Json::as_object).cloned().unwrap_or_default();
+    ToolCx {
         idempotency_key: invoke::idempotency_key(task.conversation.id.as_str(), task.conversation.turns, &cx),
         cx,
         metadata: task.metadata.clone(),
@@ -255,11 +245,10 @@ async fn one(at: usize, call: &ToolCall, setting: Setting<'_>, news: Option<News
             flow: Some(task.call.flow_id.as_str().into()),
         },
         meta: Arc::new(meta),
-        progress: news.map(|news| news.listen(entry.spec.source.clone())),
+        progress: news.map(|news| news.listen(source)),
         inquired: None,
-        effect: Some(entry.spec.effect),
-    };
-    invoke::invoke(&task.tools, &call.name, arguments.as_ref().clone(), &tool_cx, profile.tool_timeout).await
+        effect: None,
+    }
 }
 
 /// What the model is told of a call.

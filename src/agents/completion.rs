@@ -11,29 +11,21 @@ use segue_engine::{
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 
-use super::{
-    AgentTask, lasting::Lasting, profile::Profile, session::Session, slot_tools, slots::RunSlots, speech::Spoken,
-};
+use super::{AgentTask, profile::Profile, session::Session, slot_tools, slots::RunSlots, speech::Spoken};
 use crate::{cx::Cx, effect::Effect, llm::ToolSpec, prompts::PromptSet};
 
 /// The name of the finishing tool. The loop knows it by this name alone.
 pub(super) const TASK_COMPLETED: &str = "task_completed";
 
 /// The tools that belong to the profile, not to a server.
-pub(super) fn built_in_tools(
-    profile: &Profile,
-    slots: &RunSlots<'_>,
-    prompts: &PromptSet,
-    lasting: &Lasting,
-) -> Vec<ToolSpec> {
+pub(super) fn built_in_tools(profile: &Profile, slots: &RunSlots<'_>, prompts: &PromptSet) -> Vec<ToolSpec> {
     match profile.kind {
-        AgentKind::Open => vec![lasting.tool(TASK_COMPLETED, None, || task_completed(prompts))],
+        AgentKind::Open => vec![task_completed(prompts)],
         AgentKind::Task => profile
             .exit_slots
             .iter()
             .filter(|name| slots.is_visible(name))
-            .filter_map(|name| Some((name, slots.definition(name)?)))
-            .map(|(name, slot)| lasting.tool(name, Some(&slot.kind), || slot_tools::spec(slot, prompts)))
+            .filter_map(|name| Some(slot_tools::spec(slots.definition(name)?, prompts)))
             .collect(),
     }
 }

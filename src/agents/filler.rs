@@ -56,47 +56,52 @@ impl<'a> Fillers<'a> {
     }
 
     /// Does the work. While it takes long, and unless `quiet`, the user hears that it goes on.
-    pub(super) async fn beside<T>(
+    pub(super) async fn beside<T: Send>(
         &mut self,
-        work: impl Future<Output = T>,
+        work: impl Future<Output = T> + Send,
         quiet: bool,
         ledger: &mut Ledger<'_>,
         out: &mut dyn ReplySink,
         cx: &Cx,
     ) -> T {
         let Some(after) = self.after.filter(|_| !quiet) else { return work.await };
-        let cx = cx.step("filler");
-        if let Some(noted) = self.task.desk.recall(&cx).await {
-            let noted: Noted = serde_json::from_value(noted).unwrap_or_default();
+        let (cx, desk) = (cx.step("filler"), self.task.desk);
+        let (mut noted, mut done) = (Noted::default(), None);
+        let mut work = std::pin::pin!(work);
+        let speaking = async {
+            let mut wait = after;
+            while done.is_none() && noted.said.len() < limits::FILLERS {
+                let until = cx.clock.deadline(wait);
+                tokio::select! {
+                    biased;
+                    result = &mut work => done = Some(result),
+                    () = cx.cancel.cancelled() => break,
+                    () = cx.clock.sleep(until) => {
+                        let Some(text) = self.next(noted.said.len()) else { break };
+                        self.say(&text, noted.said.len(), out, &cx).await;
+                        noted.said.push(text);
+                        // Each silence is longer than the one before: nobody wants to be told every three seconds.
+                        wait = wait.saturating_mul(3);
+                    }
+                }
+            }
+            if done.is_none() {
+                done = Some((&mut work).await);
+            }
+            json!(noted)
+        };
+        let recorded = desk.once(&cx, Box::pin(speaking)).await;
+        if let Some(recorded) = recorded {
+            noted = serde_json::from_value(recorded).unwrap_or_default();
             for (at, text) in noted.said.iter().enumerate() {
                 self.say(text, at, out, &cx).await;
             }
-            keep(&noted, ledger, &cx);
-            return work.await;
         }
-        let mut noted = Noted::default();
-        let mut work = std::pin::pin!(work);
-        let mut wait = after;
-        let done = loop {
-            if noted.said.len() >= limits::FILLERS {
-                break work.await;
-            }
-            let until = cx.clock.deadline(wait);
-            tokio::select! {
-                biased;
-                done = &mut work => break done,
-                () = cx.cancel.cancelled() => break work.await,
-                () = cx.clock.sleep(until) => {}
-            }
-            let Some(text) = self.next(noted.said.len()) else { break work.await };
-            self.say(&text, noted.said.len(), out, &cx).await;
-            noted.said.push(text);
-            // Each silence is longer than the one before: nobody wants to be told every three seconds.
-            wait = wait.saturating_mul(3);
-        };
-        self.task.desk.note(&cx, json!(noted)).await;
         keep(&noted, ledger, &cx);
-        done
+        match done {
+            Some(done) => done,
+            None => work.await,
+        }
     }
 
     /// The next text: how far it is, where that is known; else by turns, never the one before again where there is another.

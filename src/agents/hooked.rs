@@ -122,26 +122,34 @@ pub(super) async fn close(
     out: &mut dyn ReplySink,
     cx: &Cx,
 ) -> AgentOutcome {
-    for name in ["process_agent_output", "process_output"].into_iter().skip(usize::from(!remote)) {
-        let output = output(task, &outcome);
-        let (mut ledger, mut asked) = (Ledger::new(task), Asked::new(task, name, cx));
-        let work = match name {
-            "process_agent_output" => hooks.process_agent_output(&output, &asked.given),
-            _ => hooks.process_output(&output, &asked.given),
-        };
-        match heard(work, &mut asked.speech, &mut ledger, out, &asked.cx).await {
+    if remote {
+        let (given, mut asked) = (output(task, &outcome), Asked::new(task, "process_agent_output", cx));
+        let mut ledger = Ledger::new(task);
+        let work = hooks.process_agent_output(&given, &asked.given);
+        let change = heard(work, &mut asked.speech, &mut ledger, out, &asked.cx).await;
+        match change {
             Ok(change) => apply(change, ledger, task, &mut outcome, out, &asked.cx).await,
-            Err(error) => {
-                let mut outcome = failed(outcome, &error, &asked.cx);
-                // One that was stopped goes on later.
-                if matches!(outcome.status, AgentStatus::Failed { .. }) {
-                    forget(&mut outcome);
-                }
-                return outcome;
-            }
+            Err(error) => return broken_off(outcome, &error, &asked.cx),
         }
     }
+    let (given, mut asked) = (output(task, &outcome), Asked::new(task, "process_output", cx));
+    let mut ledger = Ledger::new(task);
+    let work = hooks.process_output(&given, &asked.given);
+    let change = heard(work, &mut asked.speech, &mut ledger, out, &asked.cx).await;
+    match change {
+        Ok(change) => apply(change, ledger, task, &mut outcome, out, &asked.cx).await,
+        Err(error) => return broken_off(outcome, &error, &asked.cx),
+    }
     if outcome.status == AgentStatus::Finished {
+        forget(&mut outcome);
+    }
+    outcome
+}
+
+/// The outcome of a run whose last hook failed. One that was stopped goes on later.
+fn broken_off(outcome: AgentOutcome, error: &HookError, cx: &Cx) -> AgentOutcome {
+    let mut outcome = failed(outcome, error, cx);
+    if matches!(outcome.status, AgentStatus::Failed { .. }) {
         forget(&mut outcome);
     }
     outcome

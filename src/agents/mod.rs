@@ -8,16 +8,15 @@ mod answers;
 mod calls;
 mod claims;
 mod completion;
-mod exchanges;
 mod filler;
 mod gate;
 mod hooked;
 pub mod hooks;
-mod lasting;
 mod news;
 mod offer;
 mod own_prompt;
 mod profile;
+mod prompt_cache;
 mod react;
 pub mod remote;
 mod run;
@@ -81,11 +80,10 @@ pub struct AgentTask<'a> {
 
 /// What a run asks of its surroundings beside models and tools.
 pub trait Desk: Send + Sync {
-    /// What an earlier life of this turn noted at this step.
-    fn recall<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Option<Json>>;
-    /// Notes what chance or a clock decided, so that the same turn, run again, decides it the same way. Only after a
-    /// [`recall`](Self::recall) that found nothing.
-    fn note<'a>(&'a self, cx: &'a Cx, what: Json) -> BoxFuture<'a, ()>;
+    /// Does work that chance or a clock decides, and notes what it gives, so that the same turn, run again, decides it the same
+    /// way. What an earlier try noted at this step comes back instead, and the work is not polled. `None`: the work was done
+    /// now, or cannot be noted.
+    fn once<'a>(&'a self, cx: &'a Cx, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>>;
     /// The text of a response of the project as the conversation stands, with these values for its placeholders; `lot`
     /// chooses among its variations.
     fn words(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>>;
@@ -98,11 +96,11 @@ pub trait Desk: Send + Sync {
 pub struct NoDesk;
 
 impl Desk for NoDesk {
-    fn recall<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Option<Json>> {
-        Box::pin(std::future::ready(None))
-    }
-    fn note<'a>(&'a self, _: &'a Cx, _: Json) -> BoxFuture<'a, ()> {
-        Box::pin(std::future::ready(()))
+    fn once<'a>(&'a self, _: &'a Cx, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
+        Box::pin(async move {
+            work.await;
+            None
+        })
     }
     fn words(&self, _: &str, _: &Map<String, Json>, _: u64) -> Option<Arc<str>> {
         None
@@ -123,6 +121,9 @@ pub trait Agent: Send + Sync {
     /// Works on one user message. Never fails by `Err`: the outcome says how it ended. Text may be sent to `out` as it comes;
     /// each such text must also stand in the outcome as a `bot` event with the same reply id. The time of events is
     /// `cx.clock.now()`, which is recorded.
+    ///
+    /// Calls of the task's model and tools are recorded one by one; after a crash it runs again, and they answer from the record.
+    /// Whatever else it does is done again.
     ///
     /// *Cancellation*: when `cx` is cancelled or its deadline passes, it ends at the next safe point with what has happened.
     fn run<'a>(&'a self, task: AgentTask<'a>, out: &'a mut dyn ReplySink, cx: &'a Cx) -> BoxFuture<'a, AgentOutcome>;

@@ -1,5 +1,4 @@
-//! What a model is offered in a run, and the texts around it, as hooks want them: those that answer at once, then those that
-//! have to be waited for. What a hook says meanwhile is heard as ever.
+//! What a model is offered in a run, and the texts around it, as hooks want them.
 
 use std::sync::Arc;
 
@@ -10,7 +9,6 @@ use super::{
     completion::{self, Ledger},
     hooked::{Asked, Hooked, heard},
     hooks::HookError,
-    lasting::Lasting,
     profile::Profile,
     slot_tools,
     slots::RunSlots,
@@ -40,7 +38,7 @@ impl Asking<'_, '_> {
         &mut self,
         profile: &Profile,
         slots: &RunSlots<'_>,
-        (prompts, lasting): (&PromptSet, &Lasting),
+        prompts: &PromptSet,
     ) -> Result<ToolList, HookError> {
         let own = self.task.tools.specs().map(|spec| ToolSpec {
             name: spec.name.clone(),
@@ -48,9 +46,9 @@ impl Asking<'_, '_> {
             parameters: spec.parameters.clone(),
             strict: spec.strict,
         });
-        let built_in = completion::built_in_tools(profile, slots, prompts, lasting);
+        let built_in = completion::built_in_tools(profile, slots, prompts);
         match self.hooked {
-            None => Ok(lasting.offered(own.chain(built_in).collect())),
+            None => Ok(own.chain(built_in).collect()),
             Some(hooked) => Box::pin(self.hooked_tools(hooked, own.collect(), built_in, profile, slots)).await,
         }
     }
@@ -67,12 +65,9 @@ impl Asking<'_, '_> {
             usual.push(self.built_in(hooked, tool, profile, slots).await?);
         }
         let names: Vec<Arc<str>> = usual.iter().map(|tool| tool.name.clone()).collect();
-        let usual = hooked.hooks.tools(usual, &hooked.input);
         let mut asked = Asked::new(self.task, "hook.tools", self.cx);
-        let chosen = match hooked.hooks.tools_later(&usual, &hooked.input, &asked.given) {
-            Some(work) => heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?,
-            None => None,
-        };
+        let work = hooked.hooks.tools(&usual, &hooked.input, &asked.given);
+        let chosen = heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?;
         Ok(chosen.unwrap_or(usual).into_iter().filter(|tool| names.contains(&tool.name)).collect())
     }
 
@@ -89,13 +84,10 @@ impl Asking<'_, '_> {
         let Some(slot) = slot.and_then(|slot| slots.definition(slot)) else {
             return Ok(ToolSpec { name, ..hooked.hooks.task_completed_tool(usual) });
         };
-        let own = ToolSpec { name: name.clone(), ..hooked.hooks.slot_tool(slot, usual) };
         let mut asked = Asked::new(self.task, &format!("hook.slot_tool.{}", slot.name), self.cx);
-        let later = match hooked.hooks.slot_tool_later(slot, &own, &asked.given) {
-            Some(work) => heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?,
-            None => None,
-        };
-        Ok(ToolSpec { name, ..later.unwrap_or(own) })
+        let work = hooked.hooks.slot_tool(slot, &usual, &asked.given);
+        let changed = heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?;
+        Ok(ToolSpec { name, ..changed.unwrap_or(usual) })
     }
 
     /// The prompt.
@@ -104,13 +96,10 @@ impl Asking<'_, '_> {
     /// [`HookError`].
     pub(super) async fn prompt(&mut self, usual: Arc<ChatMessage>) -> Result<Arc<ChatMessage>, HookError> {
         let Some(hooked) = self.hooked else { return Ok(usual) };
-        let own = hooked.hooks.prompt(usual.text().to_owned(), &hooked.input);
         let mut asked = Asked::new(self.task, "hook.prompt", self.cx);
-        let later = match hooked.hooks.prompt_later(&own, &hooked.input, &asked.given) {
-            Some(work) => Box::pin(heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx)).await?,
-            None => None,
-        };
-        Ok(ChatMessage::system(later.unwrap_or(own)))
+        let work = hooked.hooks.prompt(usual.text(), &hooked.input, &asked.given);
+        let changed = heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?;
+        Ok(changed.map_or(usual, ChatMessage::system))
     }
 
     /// The messages of one model call.
@@ -119,12 +108,9 @@ impl Asking<'_, '_> {
     /// [`HookError`].
     pub(super) async fn messages(&mut self, usual: Vec<Arc<ChatMessage>>) -> Result<Vec<Arc<ChatMessage>>, HookError> {
         let Some(hooked) = self.hooked else { return Ok(usual) };
-        let own = hooked.hooks.messages(usual, &hooked.input);
         let mut asked = Asked::new(self.task, "hook.messages", self.cx);
-        let later = match hooked.hooks.messages_later(&own, &hooked.input, &asked.given) {
-            Some(work) => Box::pin(heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx)).await?,
-            None => None,
-        };
-        Ok(later.unwrap_or(own))
+        let work = hooked.hooks.messages(&usual, &hooked.input, &asked.given);
+        let changed = heard(work, &mut asked.speech, self.ledger, self.out, &asked.cx).await?;
+        Ok(changed.unwrap_or(usual))
     }
 }

@@ -13,9 +13,9 @@ use super::{
     gate::Gate,
     hooked::{self, Hooked},
     hooks::AgentHooks,
-    lasting::Lasting,
     offer::Asking,
     profile::Profile,
+    prompt_cache::PromptCache,
     run::Run,
     session::Session,
     slots::RunSlots,
@@ -27,13 +27,13 @@ use crate::{conversation::ReplySink, cx::Cx, prompts::PromptSet};
 pub struct ReactAgent {
     card: AgentCard,
     prompts: Arc<PromptSet>,
-    lasting: Lasting,
+    cache: PromptCache,
 }
 
 impl ReactAgent {
     /// An agent with this card.
     pub fn new(card: AgentCard, prompts: Arc<PromptSet>) -> Self {
-        Self { card, prompts, lasting: Lasting::default() }
+        Self { card, prompts, cache: PromptCache::default() }
     }
 }
 
@@ -47,92 +47,89 @@ impl Agent for ReactAgent {
                 Some(limit) => cx.within(limit),
                 None => cx.clone(),
             };
-            run(&task, (&self.prompts, &self.lasting), out, &cx).await
+            self.hooked(&task, out, &cx).await
         })
     }
 }
 
-/// The texts of a run: all, and those that last.
-type Texts<'a> = (&'a PromptSet, &'a Lasting);
-
-/// One run, with hooks where somebody registered any. That is rare, so what they need stands in a box of its own.
-async fn run(task: &AgentTask<'_>, texts: Texts<'_>, out: &mut dyn ReplySink, cx: &Cx) -> AgentOutcome {
-    match &task.hooks {
-        None => work(task, texts, None, Vec::new(), out, cx).await,
-        Some(hooks) => Box::pin(run_hooked(task, &**hooks, texts, out, cx)).await,
+impl ReactAgent {
+    /// One run, with hooks where somebody registered any. That is rare, so what they need stands in a box of its own.
+    async fn hooked(&self, task: &AgentTask<'_>, out: &mut dyn ReplySink, cx: &Cx) -> AgentOutcome {
+        let Some(hooks) = &task.hooks else { return self.work(task, None, Vec::new(), out, cx).await };
+        Box::pin(self.run_hooked(task, &**hooks, out, cx)).await
     }
-}
 
-async fn run_hooked(
-    task: &AgentTask<'_>,
-    hooks: &dyn AgentHooks,
-    texts: Texts<'_>,
-    out: &mut dyn ReplySink,
-    cx: &Cx,
-) -> AgentOutcome {
-    let mut ledger = Ledger::new(task);
-    let opened = Hooked::open(hooks, task, &mut ledger, out, cx).await;
-    let said = ledger.into_events();
-    let hooked = match opened {
-        Ok(hooked) => hooked,
-        Err(error) => {
-            let nothing = AgentOutcome { events: said, ..nothing(task, AgentStatus::Finished) };
-            return hooked::failed(nothing, &error, cx);
+    async fn run_hooked(
+        &self,
+        task: &AgentTask<'_>,
+        hooks: &dyn AgentHooks,
+        out: &mut dyn ReplySink,
+        cx: &Cx,
+    ) -> AgentOutcome {
+        let mut ledger = Ledger::new(task);
+        let opened = Hooked::open(hooks, task, &mut ledger, out, cx).await;
+        let said = ledger.into_events();
+        let hooked = match opened {
+            Ok(hooked) => hooked,
+            Err(error) => {
+                let nothing = AgentOutcome { events: said, ..nothing(task, AgentStatus::Finished) };
+                return hooked::failed(nothing, &error, cx);
+            }
+        };
+        let call = hooked.call(task);
+        let task = hooked.task(task, &call);
+        let outcome = self.work(&task, Some(Box::new(hooked)), said, out, cx).await;
+        hooked::close(hooks, &task, false, outcome, out, cx).await
+    }
+
+    /// The loop. Each pass is one model call; what it decides is in `step`.
+    async fn work(
+        &self,
+        task: &AgentTask<'_>,
+        hooked: Option<Box<Hooked<'_>>>,
+        said: Vec<Event>,
+        out: &mut dyn ReplySink,
+        cx: &Cx,
+    ) -> AgentOutcome {
+        let (prompts, profile) = (&*self.prompts, Profile::of(task));
+        let slots = RunSlots::new(task.project, task.conversation).seen_as(task.slots.clone());
+        let mut ledger = Ledger::after(task, said);
+        let mut asking = Asking { task, hooked: hooked.as_deref(), ledger: &mut ledger, out: &mut *out, cx };
+        let offered = match asking.tools(&profile, &slots, prompts).await {
+            Ok(offered) => offered,
+            Err(error) => return broken(task, ledger, step::HOOK, error.to_string(), cx),
+        };
+        let narrowed = hooked.is_some().then(|| AgentTask {
+            tools: task.tools.clone().only(|name| offered.iter().any(|tool| *tool.name == *name)),
+            ..task.clone()
+        });
+        let task = narrowed.as_ref().unwrap_or(task);
+        let mut session = match Session::open(task, &profile, &slots, prompts, &self.cache) {
+            Ok(session) => session,
+            Err(reason) => return broken(task, ledger, step::PROMPT, reason, cx),
+        };
+        let mut asking = Asking { task, hooked: hooked.as_deref(), ledger: &mut ledger, out: &mut *out, cx };
+        match asking.prompt(session.prompt()).await {
+            Ok(prompt) => session.set_prompt(prompt),
+            Err(error) => return broken(task, ledger, step::HOOK, error.to_string(), cx),
         }
-    };
-    let call = hooked.call(task);
-    let task = hooked.task(task, &call);
-    let outcome = work(&task, texts, Some(Box::new(hooked)), said, out, cx).await;
-    hooked::close(hooks, &task, false, outcome, out, cx).await
-}
-
-/// The loop. Each pass is one model call; what it decides is in `step`.
-async fn work(
-    task: &AgentTask<'_>,
-    (prompts, lasting): Texts<'_>,
-    hooked: Option<Box<Hooked<'_>>>,
-    said: Vec<Event>,
-    out: &mut dyn ReplySink,
-    cx: &Cx,
-) -> AgentOutcome {
-    let profile = Profile::of(task);
-    let slots = RunSlots::new(task.project, task.conversation).seen_as(task.slots.clone());
-    let mut ledger = Ledger::after(task, said);
-    let mut asking = Asking { task, hooked: hooked.as_deref(), ledger: &mut ledger, out: &mut *out, cx };
-    let offered = match asking.tools(&profile, &slots, (prompts, lasting)).await {
-        Ok(offered) => offered,
-        Err(error) => return broken(task, ledger, step::HOOK, error.to_string(), cx),
-    };
-    let narrowed = hooked.is_some().then(|| AgentTask {
-        tools: task.tools.clone().only(|name| offered.iter().any(|tool| *tool.name == *name)),
-        ..task.clone()
-    });
-    let task = narrowed.as_ref().unwrap_or(task);
-    let mut session = match Session::open(task, &profile, &slots, (prompts, lasting)) {
-        Ok(session) => session,
-        Err(reason) => return broken(task, ledger, step::PROMPT, reason, cx),
-    };
-    let mut asking = Asking { task, hooked: hooked.as_deref(), ledger: &mut ledger, out: &mut *out, cx };
-    match asking.prompt(session.prompt()).await {
-        Ok(prompt) => session.set_prompt(prompt),
-        Err(error) => return broken(task, ledger, step::HOOK, error.to_string(), cx),
+        let mut run = Run {
+            task,
+            prompts,
+            profile: &profile,
+            hooked,
+            offered,
+            slots,
+            session,
+            ledger,
+            gate: Gate::open(task),
+            fillers: Fillers::of(task),
+            claims: Claims::of(&task.definition.rules),
+            step: Step::default(),
+        };
+        let end = run.work(out, cx).await;
+        run.close(end, cx)
     }
-    let mut run = Run {
-        task,
-        prompts,
-        profile: &profile,
-        hooked,
-        offered,
-        slots,
-        session,
-        ledger,
-        gate: Gate::open(task),
-        fillers: Fillers::of(task),
-        claims: Claims::of(&task.definition.rules),
-        step: Step::default(),
-    };
-    let end = run.work(out, cx).await;
-    run.close(end, cx)
 }
 
 /// The outcome of a run that ended before its first model call.

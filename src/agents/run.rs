@@ -4,7 +4,7 @@ use segue_engine::conversation::{AgentKind, AgentOutcome, AgentStatus, BotKind};
 
 use super::{
     AgentTask,
-    calls::{self, Manner, Scene, Setting},
+    calls::Manner,
     claims::Claims,
     completion::{self, Ledger},
     filler::Fillers,
@@ -177,16 +177,7 @@ impl<'a> Run<'a> {
         out: &mut dyn ReplySink,
         cx: &Cx,
     ) -> Result<After, HookError> {
-        let setting = Setting { task: self.task, profile: self.profile, prompts: self.prompts, offered: &self.offered };
-        let mut scene = Scene {
-            slots: &mut self.slots,
-            session: &mut self.session,
-            ledger: &mut self.ledger,
-            gate: &mut self.gate,
-            fillers: &mut self.fillers,
-            out: &mut *out,
-        };
-        let mut tally = calls::run(calls, setting, manner, &mut scene, cx).await;
+        let mut tally = self.run_calls(calls, manner, out, cx).await;
         if let Some(hooked) = &mut self.hooked {
             let records = std::mem::take(&mut tally.records);
             hooked.results(records, self.task, &mut self.slots, &mut self.ledger, out, cx).await?;

@@ -8,10 +8,15 @@ use segue_engine::{
     template::ZonedTime,
     text::{CUT_MARK, Keep, truncate},
 };
+use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::{
-    AgentTask, exchanges::Exchanges, lasting::Lasting, own_prompt::own_prompt, profile::Profile, slots::RunSlots,
+    AgentTask,
+    own_prompt::own_prompt,
+    profile::Profile,
+    prompt_cache::{PromptCache, PromptKey},
+    slots::RunSlots,
 };
 use crate::{
     limits,
@@ -37,13 +42,14 @@ impl Session {
         task: &AgentTask<'_>,
         profile: &Profile,
         slots: &RunSlots<'_>,
-        (prompts, lasting): (&PromptSet, &Lasting),
+        prompts: &PromptSet,
+        cache: &PromptCache,
     ) -> Result<Self, String> {
         let system = match &task.definition.prompt {
-            Some(own) => own_prompt(task, own, profile, slots, lasting)?,
-            None => lasting.prompt(task, profile, || stable_prompt(task, profile, prompts))?,
+            Some(own) => own_prompt(task, own, profile, slots)?,
+            None => cache.get(prompt_key(task, profile), || stable_prompt(task, profile, prompts))?,
         };
-        let history = transcript(task, prompts, &lasting.exchanges);
+        let history = transcript(task, prompts);
         let context_at =
             history.iter().rposition(|message| matches!(**message, ChatMessage::User { .. })).unwrap_or(history.len());
         Ok(Self { system, history, context_at, exchanges: Vec::new() })
@@ -163,7 +169,16 @@ fn length(value: &Json) -> usize {
     serde_json::to_string(value).map_or(0, |text| text.len())
 }
 
-/// One of ours, which depends on the agent and the calling step alone.
+fn prompt_key(task: &AgentTask<'_>, profile: &Profile) -> PromptKey {
+    PromptKey {
+        is_task: profile.kind == AgentKind::Task,
+        description: task.definition.description.clone(),
+        fillers: profile.fillers,
+        slots: profile.exit_slots.clone(),
+    }
+}
+
+/// One of ours, which depends on the agent and the calling step alone: on the parts of [`prompt_key`].
 fn stable_prompt(task: &AgentTask<'_>, profile: &Profile, prompts: &PromptSet) -> Result<String, String> {
     let rendered = match profile.kind {
         AgentKind::Open => prompts.render(
@@ -223,7 +238,7 @@ fn markers(prompts: &PromptSet) -> (String, String) {
 }
 
 /// The conversation as the agent sees it: the latest utterances, and its own exchanges of the present task.
-fn transcript(task: &AgentTask<'_>, prompts: &PromptSet, exchanges: &Exchanges) -> Vec<Arc<ChatMessage>> {
+fn transcript(task: &AgentTask<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessage>> {
     let me = task.call.agent.as_str();
     let items: Vec<&HistoryItem> = task.conversation.history.iter().collect();
     let utterance = |item: &&HistoryItem| matches!(item, HistoryItem::User { .. } | HistoryItem::Bot { .. });
@@ -248,7 +263,8 @@ fn transcript(task: &AgentTask<'_>, prompts: &PromptSet, exchanges: &Exchanges) 
             HistoryItem::Bot { in_exchange: true, agent: Some(agent), .. } if agent == me && at > task_began => {}
             HistoryItem::Bot { text, .. } => messages.push(ChatMessage::assistant(text.clone())),
             HistoryItem::Exchanges { agent, messages: kept } if agent == me && at > task_began => {
-                messages.extend(exchanges.read(kept).iter().cloned());
+                // One that cannot be read is left out.
+                messages.extend(kept.iter().filter_map(|kept| ChatMessage::deserialize(kept).ok().map(Arc::new)));
             }
             HistoryItem::Interrupted => {
                 let text = prompts.render(&prompts.agent_interrupted, context! {}).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Recordings: what models, tools, actions and agents answered in a case, one file of JSON lines for each.
 //!
-//! A recording is made and played at the recorded door, the one place that every effect passes; so a replay needs no model, no
+//! A recording is made and played at the journal, the one place that every effect passes; so a replay needs no model, no
 //! server and no network, and what was never recorded is an error, never a call. An answer is found by what was asked; among
 //! equal questions the one of the same step comes first, then the order of the recording. So a recording outlives changes
 //! of a project that leave the questions as they were.
@@ -25,10 +25,10 @@ use super::{
 use crate::{
     clock::Clock,
     cx::StepKey,
-    effect::Effect,
+    journal::{Journal, Step, StepStart, StepStatus},
     limits::TEST_TAPE,
     project::read_bounded,
-    store::{Begun, Journal, Standing, StoreError},
+    store::StoreError,
 };
 
 /// The first line of a recording.
@@ -245,17 +245,18 @@ pub(super) struct TapedJournal {
 }
 
 impl TapedJournal {
-    async fn begin_step(&self, key: &StepKey, kind: &str, effect: Effect, request: &str) -> Result<Begun, StoreError> {
-        let begun = self.inner.begin(key, kind, effect, request).await?;
-        if begun != Begun::Fresh {
+    async fn begin_step(&self, step: Step<'_>) -> Result<StepStart, StoreError> {
+        let Step { key, kind, request, .. } = step;
+        let begun = self.inner.begin(step).await?;
+        if begun != StepStart::Run {
             return Ok(begun);
         }
         match self.tape.ask(key, kind, request) {
-            Played::Ask => Ok(Begun::Fresh),
+            Played::Ask => Ok(StepStart::Run),
             Played::Answer(outcome) => {
                 let at = self.tape.clock.now();
                 self.inner.finish(key, outcome.clone(), at).await?;
-                Ok(Begun::Done { outcome, at })
+                Ok(StepStart::Replay { outcome, at })
             }
             Played::Missing => Err(StoreError::NotRecorded { key: key.clone(), kind: kind.into() }),
         }
@@ -263,20 +264,15 @@ impl TapedJournal {
 }
 
 impl Journal for TapedJournal {
-    fn standing(&self, key: &StepKey, kind: &str, request: &str) -> Standing {
-        match self.inner.standing(key, kind, request) {
-            Standing::Open if self.tape.answers(kind, request) => Standing::Done,
-            standing => standing,
+    fn status(&self, step: Step<'_>) -> StepStatus {
+        match self.inner.status(step) {
+            StepStatus::Open if self.tape.answers(step.kind, step.request) => StepStatus::Done,
+            StepStatus::Open if self.tape.plays => StepStatus::ReplayOnly,
+            status => status,
         }
     }
-    fn begin<'a>(
-        &'a self,
-        key: &'a StepKey,
-        kind: &'a str,
-        effect: Effect,
-        request: &'a str,
-    ) -> BoxFuture<'a, Result<Begun, StoreError>> {
-        Box::pin(self.begin_step(key, kind, effect, request))
+    fn begin<'a>(&'a self, step: Step<'a>) -> BoxFuture<'a, Result<StepStart, StoreError>> {
+        Box::pin(self.begin_step(step))
     }
     fn finish<'a>(
         &'a self,

@@ -8,13 +8,13 @@ use segue_engine::{
 use super::{
     effects::Failures,
     parts::{Action, Parts},
-    recorded::{Door, Shut},
     stop::Scene,
 };
 use crate::{
     actions::{ActionRequest, ActionServer},
     cx::{Cx, Stopped},
-    effect::Effect,
+    effect::{Arrival, Effect},
+    journal::{Once, Step},
     store::StoreError,
     tools::invoke::idempotency_key,
 };
@@ -28,30 +28,28 @@ pub(super) struct Past {
     stored: tokio::sync::OnceCell<Vec<Event>>,
 }
 
-/// Runs a custom action through the recorded door.
+/// Runs a custom action, once.
 pub(super) async fn act(call: ActionCall, scene: &Scene<'_>, failures: &mut Failures, cx: &Cx) -> ActionOutcome {
-    let Scene { parts, door, .. } = *scene;
+    let Scene { parts, record, .. } = *scene;
+    let journal = &record.journal;
     let cx = cx.step("action");
     let name = call.name.as_str();
     let effect = effect_of(parts, name);
-    let mut outcome = match door.begin::<ActionOutcome>(&cx, "action", effect, name).await {
-        Ok(Some(outcome)) => outcome,
-        Ok(None) => {
-            // A running write is never cancelled: it ends by itself or by its deadline.
-            let cancel = if effect == Effect::Write { std::sync::Arc::default() } else { cx.cancel.clone() };
-            let inner = Cx { cancel, ..cx.clone() };
-            let outcome = perform(&call, scene, &inner).await;
-            kept(door, &cx, outcome).await
-        }
-        Err(Shut::Unknown) => {
+    let step = Step { key: &cx.key, kind: "action", class: effect, request: name };
+    let inner = cx.performing(effect);
+    let done = match journal.once(step, perform(&call, scene, &inner)).await {
+        Ok(Once::Performed(outcome) | Once::Replayed(outcome)) => Ok(outcome),
+        Ok(Once::Unknown) => {
             let message = "it may have run before an interruption; what came of it is not known";
-            kept(door, &cx, ActionOutcome::Failed(StepError::in_doubt("unknown", message))).await
+            let told = ActionOutcome::Failed(StepError::in_doubt("unknown", message));
+            journal.settle(&cx.key, &told).await.map(|()| told)
         }
-        Err(shut) => ActionOutcome::failed(shut.to_string()),
+        Err(error) => Err(error),
     };
+    let mut outcome = done.unwrap_or_else(|error| ActionOutcome::failed(error.to_string()));
     if let ActionOutcome::Failed(error) = &mut outcome {
-        if effect == Effect::Read {
-            // It changes nothing, so there is nothing that could have happened.
+        if !effect.in_doubt(Arrival::Possible) {
+            // It may be repeated, or changes nothing: there is nothing to be unsure of.
             error.kind = ErrorKind::Failed;
         }
         failures.push(("R0501".into(), format!("{name}: {}: {}", error.code, error.message)));
@@ -59,21 +57,10 @@ pub(super) async fn act(call: ActionCall, scene: &Scene<'_>, failures: &mut Fail
     outcome
 }
 
-async fn kept(door: &Door, cx: &Cx, outcome: ActionOutcome) -> ActionOutcome {
-    match door.finish(cx, &outcome).await {
-        Ok(()) => outcome,
-        Err(shut) => ActionOutcome::failed(shut.to_string()),
-    }
-}
-
 /// What the author says the action does; `write` where nothing is said.
 fn effect_of(parts: &Parts, name: &str) -> Effect {
     let effects = parts.project.endpoints.action_endpoint.as_ref().map(|endpoint| &endpoint.effects);
-    match effects.and_then(|effects| effects.get(name)).map(String::as_str) {
-        Some("read") => Effect::Read,
-        Some("idempotent") => Effect::Idempotent,
-        _ => Effect::Write,
-    }
+    effects.and_then(|effects| Effect::named(effects.get(name)?)).unwrap_or_default()
 }
 
 async fn perform(call: &ActionCall, scene: &Scene<'_>, cx: &Cx) -> ActionOutcome {

@@ -8,7 +8,10 @@ use std::{
 
 use segue_engine::{ids::ConversationId, time::Timestamp};
 
-use crate::store::{Body, Store};
+use crate::{
+    journal::request_hash,
+    store::{Body, Store},
+};
 
 /// How long a body counts as used without being written again, in microseconds: a day, as the stores take it.
 const FRESH: i64 = 86_400_000_000;
@@ -19,7 +22,7 @@ pub(super) type Known = HashMap<Arc<str>, Timestamp>;
 
 /// A text under its hash.
 pub(super) fn body(text: Arc<str>) -> Body {
-    Body { hash: super::hash::text(&text).into(), text }
+    Body { hash: request_hash(&text).into(), text }
 }
 
 /// The bodies of one turn.

@@ -22,21 +22,22 @@ use serde_json::{Map, Value as Json};
 use tokio_util::task::TaskTracker;
 
 use super::{
-    Admission, Around, Assistant, Inner, admission::AdmissionControl, hash, hooks::HookSource, mailbox::Mailboxes,
-    models::Models, parts::Action, parts::Parts, remotes,
+    Admission, Around, Assistant, Inner, admission::AdmissionControl, hash, journaled::hooks::HookSource,
+    journaled::remote_agent, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts,
 };
 use crate::{
     actions::{self, ActionServer},
     agents::{Agent, AgentHooks, hooks::http::HookServer},
     clock::{Clock, SystemClock},
     http::Outbound,
+    journal::Journal,
     knowledge::Knowledge,
     limits,
     llm::{Embedder, Llm, OpenError},
     project::LoadedProject,
     prompts::PromptSet,
     search::QdrantError,
-    store::{Journal, MemoryStore, Store, StoreError},
+    store::{MemoryStore, Store, StoreError},
     tools::{Tool, ToolSource},
     understanding::Understander,
     wording::Wording,
@@ -263,13 +264,12 @@ impl AssistantBuilder {
         let sources = self.sources();
         let action_server = self.served();
         let remotes =
-            if self.offline { HashMap::new() } else { remotes::open(&self.project, &self.clock, &self.outbound) };
+            if self.offline { HashMap::new() } else { remote_agent::open(&self.project, &self.clock, &self.outbound) };
         let store: Arc<dyn Store> = self.store.unwrap_or_else(|| Arc::new(MemoryStore::default()));
         let loops = Arc::new(Parts::loops(&self.project, &prompts));
         let parts = Parts {
-            understander: Arc::new(Understander::new(prompts.clone()).with_embedder(flows_by)),
+            understander: Arc::new(Understander::new(prompts).with_embedder(flows_by)),
             project: self.project,
-            prompts,
             generator,
             agent_models,
             sources,
@@ -469,7 +469,7 @@ impl AssistantBuilder {
 
     /// The longest turn: ours, or what configured timeouts need, within [`limits::TURN_WALL_MOST`] (decisions.md 13.11).
     fn wall(&self) -> Duration {
-        let agents = self.project.agents.values().filter_map(|agent| agent.timeout.max(remotes::wait_of(agent)));
+        let agents = self.project.agents.values().filter_map(|agent| agent.timeout.max(remote_agent::wait_of(agent)));
         let action = self.project.endpoints.action_endpoint.as_ref().and_then(|endpoint| endpoint.timeout);
         // After a late action the flow still has something to say.
         let action = action.map(|timeout| timeout.saturating_add(limits::ACTION_DEADLINE));

@@ -8,22 +8,28 @@ use std::{
 
 use segue_engine::{ids::AgentName, project::AgentDef};
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, value::RawValue};
 
-use super::{bodies, hooks::HookSource, inquiry::Inquiries, parts::Parts, recorded::RecordedTool, stop::Scene};
+use super::{
+    bodies,
+    journaled::{elicitation::Inquiries, hooks::HookSource},
+    parts::Parts,
+    stop::Scene,
+    turn_record::TurnRecord,
+};
 use crate::{
-    clock::Clock,
     cx::Cx,
     effect::Effect,
+    journal::{JournaledTool, Once, Step, TOOL_LIST},
     limits,
     llm::Llm,
-    store::{Body, OFFERED},
+    store::Body,
     tools::{Catalog, Tool, ToolSpec, registry::ToolSet},
 };
 
 /// A tool as the record keeps it.
 #[derive(Serialize, Deserialize)]
-struct Listed {
+struct RecordedToolSpec {
     name: Arc<str>,
     description: Arc<str>,
     parameters: Arc<Json>,
@@ -35,9 +41,9 @@ struct Listed {
 /// What the record of a list holds.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Record {
+enum RecordedToolList {
     /// The list.
-    Whole(Vec<Listed>),
+    Whole(Vec<RecordedToolSpec>),
     /// The hash under which the list is stored.
     Stored { body: String },
 }
@@ -51,44 +57,49 @@ pub(super) async fn tools(
     model: &Arc<dyn Llm>,
     cx: &Cx,
 ) -> ToolSet {
-    let Scene { parts, door, .. } = *scene;
-    let connections = &agent.connections;
-    let request: Vec<&str> = connections.iter().map(|connection| connection.server.as_str()).collect();
-    let Ok(recorded) = door.begin::<Record>(cx, OFFERED, Effect::Read, &request.join(",")).await else {
-        return ToolSet::default();
-    };
-    let recorded = match recorded {
-        Some(Record::Stored { body }) => {
-            let text = door.bodies.text(&body).await;
-            // A body that is gone is past its retention: what is listed now is the best there is.
-            text.and_then(|text| serde_json::from_str(&text).ok())
+    let Scene { parts, record, .. } = *scene;
+    let servers: Vec<&str> = agent.connections.iter().map(|connection| connection.server.as_str()).collect();
+    let step = Step { key: &cx.key, kind: TOOL_LIST, class: Effect::Read, request: &servers.join(",") };
+    let mut live = Arc::default();
+    let listing = async {
+        live = list(agent, own, reserved, parts, cx).await;
+        match record.bodies.refer(&live.record, record.now()) {
+            Some(hash) => RawValue::from_string(format!("{{\"body\":\"{hash}\"}}")),
+            None => RawValue::from_string(live.record.text.to_string()),
         }
-        Some(Record::Whole(listed)) => Some(listed),
-        None => None,
+        .unwrap_or_default()
     };
-    let live = if parts.offline { Arc::default() } else { list(agent, own, reserved, parts, cx).await };
-    let (inquiries, outer) = (Inquiries::of(scene, model), door.clone());
+    let recorded = record.journal.once(step, listing).await;
+    let (inquiries, turn) = (Inquiries::of(scene, model), record.clone());
     let wrap = move |spec: ToolSpec, inner| {
-        inquiries.opened(Arc::new(RecordedTool { spec, inner, door: outer.clone() }), &outer)
+        let journal = turn.journal.clone();
+        inquiries.opened(Arc::new(JournaledTool { spec, inner, journal }), &turn)
     };
     match recorded {
-        None => {
-            let text = match door.bodies.refer(&live.record, door.clock.now()) {
-                Some(hash) => format!("{{\"body\":\"{hash}\"}}").into(),
-                None => live.record.text.clone(),
-            };
-            if door.finish_text(cx, text).await.is_err() {
-                return ToolSet::default();
+        Ok(Once::Performed(_)) => {}
+        Ok(Once::Replayed(recorded)) => {
+            if !parts.offline {
+                live = list(agent, own, reserved, parts, cx).await;
             }
-            live.tools.clone().wrapped(move |entry, tool| wrap(entry.spec.clone(), Some(tool)))
+            // A list whose body is gone is past its retention: what is listed now is the best there is.
+            if let Some(listed) = listed(&recorded, record).await {
+                let tools = listed.into_iter().map(ToolSpec::from).map(|spec| {
+                    let inner = live.tools.get(&spec.name).map(|entry| live.tools.tool(entry));
+                    wrap(spec, inner)
+                });
+                return tools.fold(ToolSet::builder(), |set, tool| set.own(tool)).build();
+            }
         }
-        Some(listed) => {
-            let tools = listed.into_iter().map(ToolSpec::from).map(|spec| {
-                let inner = live.tools.get(&spec.name).map(|entry| live.tools.tool(entry));
-                wrap(spec, inner)
-            });
-            tools.fold(ToolSet::builder(), |set, tool| set.own(tool)).build()
-        }
+        Ok(Once::Unknown) | Err(_) => return ToolSet::default(),
+    }
+    live.tools.clone().wrapped(move |entry, tool| wrap(entry.spec.clone(), Some(tool)))
+}
+
+/// The list that is recorded.
+async fn listed(recorded: &RawValue, record: &TurnRecord) -> Option<Vec<RecordedToolSpec>> {
+    match serde_json::from_str(recorded.get()).ok()? {
+        RecordedToolList::Whole(listed) => Some(listed),
+        RecordedToolList::Stored { body } => serde_json::from_str(&*record.bodies.text(&body).await?).ok(),
     }
 }
 
@@ -163,7 +174,7 @@ async fn list(agent: &AgentDef, own: &[Arc<dyn Tool>], reserved: &[String], part
     }
     // The author's word on what a tool does stands over that of its server.
     let tools = set.build().classed(|name| agent.rules.tool(name)?.effect.as_deref().and_then(Effect::named));
-    let listed: Vec<Listed> = tools.specs().map(Listed::from).collect();
+    let listed: Vec<RecordedToolSpec> = tools.specs().map(RecordedToolSpec::from).collect();
     let record = bodies::body(serde_json::to_string(&listed).unwrap_or_default().into());
     let live = Arc::new(Live { tools, record });
     if !hooked {
@@ -172,16 +183,16 @@ async fn list(agent: &AgentDef, own: &[Arc<dyn Tool>], reserved: &[String], part
     live
 }
 
-impl From<&ToolSpec> for Listed {
+impl From<&ToolSpec> for RecordedToolSpec {
     fn from(spec: &ToolSpec) -> Self {
         let ToolSpec { name, description, parameters, strict, effect, source } = spec.clone();
         Self { name, description, parameters, strict, effect, source }
     }
 }
 
-impl From<Listed> for ToolSpec {
-    fn from(listed: Listed) -> Self {
-        let Listed { name, description, parameters, strict, effect, source } = listed;
+impl From<RecordedToolSpec> for ToolSpec {
+    fn from(listed: RecordedToolSpec) -> Self {
+        let RecordedToolSpec { name, description, parameters, strict, effect, source } = listed;
         Self { name, description, parameters, strict, effect, source }
     }
 }

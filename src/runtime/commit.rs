@@ -10,16 +10,18 @@ use super::{
     bodies::Bodies,
     mailbox::Cached,
     meter::Meter,
-    recorded::{Door, RecordedClock},
     replies::TurnSink,
     takeover::{self, After},
     turn::{self, Inheritance, Walked},
+    turn_record::TurnRecord,
 };
 use crate::{
     conversation::ReplySink,
     cx::Cx,
-    failpoint, limits,
-    store::{Batch, Inbound, Journal, JournalRecord, StoreError, TurnJournal, TurnNumber, Unfinished},
+    failpoint,
+    journal::{Journal, TurnJournal},
+    limits,
+    store::{self, Batch, Inbound, JournalRecord, StoreError, TurnNumber, Unfinished},
 };
 
 /// Everything that the tries of one turn share.
@@ -54,7 +56,7 @@ pub(super) async fn take_over(
     sink: &mut dyn ReplySink,
 ) -> Result<Report, ReceiveError> {
     let work = Work::new(inner, (turn, &inbound), Some(journal), sink.stop());
-    let made = TurnJournal::attempts(&work.journal.records());
+    let made = store::attempts(&work.journal.records());
     let mut sink = TurnSink::new(sink, work.outer.clone());
     work.tried(state, made, Some(After::Interruption), &mut sink).await
 }
@@ -196,21 +198,21 @@ impl Work<'_> {
             None => Inheritance::none(number),
             Some(after) => takeover::inherit(inner.build, number, &self.journal.records(), sink.shows(), after),
         };
-        let door = self.door(&mut cached);
-        let mut cx = Cx::new(door.clock.clone(), inner.turn_wall);
+        let record = self.record(&mut cached);
+        let mut cx = Cx::new(record.clock(), inner.turn_wall);
         cx.key = inherited.root.clone();
         if let Some(stop) = &self.stop {
             cx.cancel = stop.clone().into();
         }
         let due = next_due(&cached.conversation);
         let (parts, turn) = (&inner.parts, (number, inbound));
-        let walked = turn::walk(parts, &mut cached.conversation, turn, inherited, &door, sink, &cx).await;
-        if let Some(error) = door.meter.take_broken() {
+        let walked = turn::walk(parts, &mut cached.conversation, turn, inherited, &record, sink, &cx).await;
+        if let Some(error) = record.meter.take_store_error() {
             return Err(error);
         }
         let delivered = walked.replies.iter().filter(|reply| sink.has(reply)).map(|reply| reply.id.clone()).collect();
         let records = self.journal.pending();
-        let report = store(inner, &mut cached, (number, due), (walked, delivered), records, &door.bodies).await?;
+        let report = append(inner, &mut cached, (number, due), (walked, delivered), records, &record.bodies).await?;
         cached.waits |= !deliver(inner, id, &report, sink, &cx).await;
         Ok((cached, report))
     }
@@ -228,37 +230,31 @@ impl Work<'_> {
             Some(cached) => cached,
             None => load(inner, id).await?,
         };
-        let door = self.door(&mut cached);
+        let record = self.record(&mut cached);
         let left = takeover::given_up(&self.journal.records());
-        let record = takeover::record(number, &left, inner.clock.now(), inner.build);
+        let given_up = takeover::record(number, &left, inner.clock.now(), inner.build);
         let due = next_due(&cached.conversation);
         let mut walked = turn::give_up(&inner.parts, &mut cached.conversation, (number, inbound), left);
         walked.failures.push(("R0105".into(), format!("the turn was given up: {reason}")));
-        let records = self.journal.pending().into_iter().chain([record]).collect();
-        let report = store(inner, &mut cached, (number, due), (walked, Vec::new()), records, &door.bodies).await?;
+        let records = self.journal.pending().into_iter().chain([given_up]).collect();
+        let report = append(inner, &mut cached, (number, due), (walked, Vec::new()), records, &record.bodies).await?;
         tracing::error!(conversation = %id, turn = number.0, code = "R0105", "a turn was given up: {reason}");
-        cached.waits |= !deliver(inner, id, &report, sink, &Cx::new(door.clock.clone(), inner.turn_wall)).await;
+        cached.waits |= !deliver(inner, id, &report, sink, &Cx::new(record.clock(), inner.turn_wall)).await;
         *state = Some(cached);
         Ok(report)
     }
 
-    fn door(&self, cached: &mut Cached) -> Door {
+    fn record(&self, cached: &mut Cached) -> TurnRecord {
         let Self { inner, inbound, .. } = *self;
         // A recording is read without this conversation's store: every text stands in it whole.
         let known = if inner.around.is_some() { Default::default() } else { std::mem::take(&mut cached.bodies) };
-        Door {
-            journal: self.outer.clone(),
-            clock: Arc::new(RecordedClock::new(
-                inner.clock.clone(),
-                if failpoint::is_set("defect:clock-first") { inner.clock.now() } else { inbound.at },
-            )),
-            meter: Arc::new(Meter::default()),
-            bodies: Arc::new(Bodies::new(inner.store.clone(), inbound.conversation.clone(), known)),
-        }
+        let at = if failpoint::is_set("defect:clock-first") { inner.clock.now() } else { inbound.at };
+        let bodies = Bodies::new(inner.store.clone(), inbound.conversation.clone(), known);
+        TurnRecord::new(self.outer.clone(), inner.clock.clone(), at, Meter::default(), bodies)
     }
 }
 
-async fn store(
+async fn append(
     inner: &Inner,
     cached: &mut Cached,
     (number, before): (TurnNumber, Option<Timestamp>),
@@ -266,9 +262,9 @@ async fn store(
     journal: Vec<JournalRecord>,
     bodies: &Bodies,
 ) -> Result<Report, StoreError> {
-    let Walked { events, replies, why, ended, failures } = walked;
+    let Walked { events, replies, ended, failures, .. } = walked;
     let due = (cached.version.0 + 1).is_multiple_of(limits::SNAPSHOT_EVERY);
-    let trace = trace(&why, &failures);
+    let trace = trace(&failures);
     let next = next_due(&cached.conversation);
     let timer = (next != before).then_some(next);
     let batch = Batch {
@@ -300,7 +296,7 @@ fn next_due(conversation: &Conversation) -> Option<Timestamp> {
 }
 
 /// What cannot be found again by walking the turn: the failures. The rest of a trace is made from the record when it is wanted.
-fn trace(_: &[segue_engine::dialogue::Reason], failures: &[(String, String)]) -> Option<String> {
+fn trace(failures: &[(String, String)]) -> Option<String> {
     (!failures.is_empty()).then(|| serde_json::to_string(failures).unwrap_or_default())
 }
 

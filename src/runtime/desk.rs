@@ -7,7 +7,12 @@ use segue_engine::dialogue;
 use serde_json::{Map, Value as Json};
 
 use super::{effects::Failures, stop::Scene};
-use crate::{agents::Desk, cx::Cx, effect::Effect};
+use crate::{
+    agents::Desk,
+    cx::Cx,
+    effect::Effect,
+    journal::{Once, Step},
+};
 
 /// The desk of one run.
 pub(super) struct RunDesk<'a> {
@@ -27,12 +32,15 @@ impl<'a> RunDesk<'a> {
 }
 
 impl Desk for RunDesk<'_> {
-    fn recall<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Option<Json>> {
-        Box::pin(async move { self.scene.door.begin::<Json>(cx, "note", Effect::Read, "").await.ok().flatten() })
-    }
-    fn note<'a>(&'a self, cx: &'a Cx, what: Json) -> BoxFuture<'a, ()> {
-        // What cannot be noted is decided anew, should the turn run again.
-        Box::pin(async move { _ = self.scene.door.finish(cx, &what).await })
+    fn once<'a>(&'a self, cx: &'a Cx, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
+        Box::pin(async move {
+            let step = Step { key: &cx.key, kind: "note", class: Effect::Read, request: "" };
+            // What cannot be noted is decided anew, should the turn run again.
+            match self.scene.record.journal.once(step, work).await {
+                Ok(Once::Replayed(noted)) => Some(noted),
+                Ok(Once::Performed(_) | Once::Unknown) | Err(_) => None,
+            }
+        })
     }
     fn words(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>> {
         let message = dialogue::compose(&self.scene.parts.project, self.scene.conversation, response, values, lot)?;

@@ -1,8 +1,7 @@
-//! Performing what the brain asks for. Every effect leaves through the recorded door and comes back as the next input.
+//! Performing what the dialogue engine asks for. Every effect passes the journal and comes back as the next input.
 
 use std::{borrow::Cow, sync::Arc};
 
-use futures::future::BoxFuture;
 use segue_engine::{
     conversation::{AgentCall, AgentOutcome, AgentStatus, ToolCallStep, ToolResult},
     dialogue::{InputKind, Next},
@@ -13,20 +12,20 @@ use serde_json::Value as Json;
 use super::{
     actions, catalogue,
     desk::RunDesk,
-    hash, hooks,
-    inquiry::{self, Inquiries},
+    journaled::{
+        elicitation::{self, Inquiries},
+        hooks, remote_agent,
+    },
     knowledge,
-    news::RecordedCall,
     parts::Parts,
-    recorded::{Door, RecordedLlm, RecordedTool, Shut},
-    remotes,
     replies::TurnSink,
     stop::Scene,
 };
 use crate::{
     agents::{Agent, AgentTask},
-    cx::{Cx, Stopped},
+    cx::Cx,
     effect::Effect,
+    journal::{EffectJournal, JournalError, JournaledModel, JournaledTool, Once, RecordedToolCall, Step, request_hash},
     llm::Llm,
     tools::{Caller, Tool, ToolCx, direct, invoke, registry::ToolSet},
     understanding::Choice,
@@ -63,7 +62,7 @@ pub(super) async fn perform(
 }
 
 async fn understand(scene: &Scene<'_>, failures: &mut Failures, cx: &Cx) -> InputKind {
-    let Scene { parts, conversation, door, .. } = *scene;
+    let Scene { parts, conversation, record, .. } = *scene;
     if parts.project.config.generator.is_none() {
         // A pipeline without a generator understands structured messages alone; a waiting agent gets everything else.
         return InputKind::Understood(Vec::new());
@@ -72,14 +71,15 @@ async fn understand(scene: &Scene<'_>, failures: &mut Failures, cx: &Cx) -> Inpu
     let step = cx.step("flows");
     let choice = choose(scene, &step).await;
     if let Some(choice) = &choice {
-        door.meter
+        record
+            .meter
             .chose(&step.key, choice, || parts.understander.flows_in_prompt(choice, &parts.project, conversation));
     }
     let at = cx.clock.now();
     let step = cx.step("understand");
     let understanding =
         parts.understander.understand_among(choice.as_ref(), &parts.project, conversation, at, &llm, &step).await;
-    door.meter.read(&step.key, &understanding.notes);
+    record.meter.read(&step.key, &understanding.notes);
     for trouble in understanding.failures {
         failures.push(("U0501".into(), trouble));
     }
@@ -88,28 +88,24 @@ async fn understand(scene: &Scene<'_>, failures: &mut Failures, cx: &Cx) -> Inpu
 
 /// The flows that fit the message, when there are more than the prompt may show. Recorded: a replay asks no service.
 async fn choose(scene: &Scene<'_>, cx: &Cx) -> Option<Choice> {
-    let Scene { parts, conversation, door, .. } = *scene;
+    let Scene { parts, conversation, record, .. } = *scene;
     if !parts.understander.must_choose(&parts.project, conversation) {
         return None;
     }
-    match door.begin::<Choice>(cx, "flows", Effect::Read, "").await {
-        Ok(Some(choice)) => Some(choice),
-        Ok(None) => {
-            let choice = parts.understander.choose(&parts.project, conversation, cx).await;
-            door.finish(cx, &choice).await.ok().map(|()| choice)
-        }
-        // The call of the model that follows stops at the same door.
-        Err(_) => None,
-    }
+    let step = Step { key: &cx.key, kind: "flows", class: Effect::Read, request: "" };
+    let choose = parts.understander.choose(&parts.project, conversation, cx);
+    // Where the journal fails, the call of the model that follows stops there too.
+    record.journal.once(step, choose).await.and_then(Once::known).ok()
 }
 
 async fn call_tool(call: ToolCallStep, scene: &Scene<'_>, failures: &mut Failures, cx: &Cx) -> ToolResult {
-    let Scene { parts, conversation, number, door, .. } = *scene;
+    let Scene { parts, conversation, number, record, .. } = *scene;
+    let journal = &record.journal;
     let Some(source) = parts.sources.get(&call.server) else {
         return ToolResult::Failed { reason: format!("there is no MCP server {}", call.server) };
     };
     let meta = parts.meta(conversation).get(call.server.as_str()).and_then(Json::as_object).cloned();
-    let record = cx.step("result");
+    let result_key = cx.step("result").key;
     let cx = cx.step("tool");
     let tool_cx = ToolCx {
         idempotency_key: invoke::idempotency_key(conversation.id.as_str(), number.0, &cx),
@@ -128,36 +124,35 @@ async fn call_tool(call: ToolCallStep, scene: &Scene<'_>, failures: &mut Failure
     let inquiries = Inquiries::of(scene, &parts.generator);
     let wrap = |tool: Arc<dyn Tool>| {
         let spec = tool.spec().clone();
-        inquiries.opened(Arc::new(RecordedTool { spec, inner: Some(tool), door: door.clone() }), door)
+        inquiries.opened(Arc::new(JournaledTool { spec, inner: Some(tool), journal: journal.clone() }), record)
     };
     // The tool's own record says whether it ran; this one says what the flow was told, and needs no server to be read again.
     let arguments = serde_json::to_string(&call.arguments).unwrap_or_default();
-    let request = format!("{}.{}:{}", call.server, call.tool, hash::text(&arguments));
-    let result = match door.begin::<ToolResult>(&record, "result", Effect::Read, &request).await {
-        Ok(Some(result)) => {
-            inquiry::settled(&call.server, scene, &tool_cx.cx).await;
+    let request = format!("{}.{}:{}", call.server, call.tool, request_hash(&arguments));
+    let step = Step { key: &result_key, kind: "result", class: Effect::Composite, request: &request };
+    let work = async {
+        // The record of the call itself goes before the server, which may be away, or list something else by now.
+        let result = match earlier(&call, journal, &tool_cx.cx).await {
+            Some(result) => {
+                elicitation::settled(&call.server, scene, &tool_cx.cx).await;
+                result
+            }
+            None => direct::call_step(&**source, &call, &tool_cx, None, &wrap).await,
+        };
+        let result = match result {
+            ToolResult::Failed { reason } if is_in_doubt(journal, &tool_cx.cx) => ToolResult::Unknown { reason },
+            other => other,
+        };
+        elicitation::slots(result, &call.server, parts)
+    };
+    let result = match journal.once(step, work).await {
+        Ok(Once::Performed(result)) => result,
+        Ok(Once::Replayed(result)) => {
+            elicitation::settled(&call.server, scene, &tool_cx.cx).await;
             result
         }
-        Ok(None) => {
-            // The record of the call itself goes before the server, which may be away, or list something else by now.
-            let result = match earlier(&call, door, &tool_cx.cx).await {
-                Some(result) => {
-                    inquiry::settled(&call.server, scene, &tool_cx.cx).await;
-                    result
-                }
-                None => direct::call_step(&**source, &call, &tool_cx, None, &wrap).await,
-            };
-            let result = match result {
-                ToolResult::Failed { reason } if is_in_doubt(door, &tool_cx.cx) => ToolResult::Unknown { reason },
-                other => other,
-            };
-            let result = inquiry::slots(result, &call.server, parts);
-            match door.finish(&record, &result).await {
-                Ok(()) => result,
-                Err(shut) => ToolResult::Failed { reason: shut.to_string() },
-            }
-        }
-        Err(shut) => ToolResult::Failed { reason: shut.to_string() },
+        Ok(Once::Unknown) => ToolResult::Failed { reason: JournalError::OutcomeUnknown.to_string() },
+        Err(error) => ToolResult::Failed { reason: error.to_string() },
     };
     match &result {
         ToolResult::Failed { reason } | ToolResult::Unknown { reason } => {
@@ -175,20 +170,19 @@ async fn call_tool(call: ToolCallStep, scene: &Scene<'_>, failures: &mut Failure
     result
 }
 
-/// What an earlier life of this turn recorded of the call itself.
-async fn earlier(call: &ToolCallStep, door: &Door, cx: &Cx) -> Option<ToolResult> {
-    let record = door.journal.recorded(&cx.key).filter(|record| record.outcome.is_some())?;
+/// What an earlier try of this turn recorded of the call itself.
+async fn earlier(call: &ToolCallStep, journal: &EffectJournal, cx: &Cx) -> Option<ToolResult> {
+    let record = journal.recorded(&cx.key).filter(|record| record.outcome.is_some())?;
     // The request names the tool, then its arguments as the server's schema wants them.
     record.request.strip_prefix(call.tool.as_str())?.strip_prefix(':')?;
-    match door.begin::<RecordedCall>(cx, "tool", Effect::Write, &record.request).await {
-        Ok(Some(recorded)) => Some(direct::result_of(recorded.outcome)),
-        _ => None,
-    }
+    let step = Step { key: &cx.key, kind: "tool", class: Effect::Write, request: &record.request };
+    let recorded = journal.recall::<RecordedToolCall>(step).await?;
+    Some(direct::result_of(recorded.outcome))
 }
 
-/// Whether an earlier life of this turn was about to make the call, and nothing tells what came of it.
-fn is_in_doubt(door: &Door, cx: &Cx) -> bool {
-    door.journal.recorded(&cx.key).is_some_and(|record| record.outcome.is_none())
+/// Whether an earlier try of this turn was about to make the call, and nothing tells what came of it.
+fn is_in_doubt(journal: &EffectJournal, cx: &Cx) -> bool {
+    journal.recorded(&cx.key).is_some_and(|record| record.outcome.is_none())
 }
 
 async fn run_agent(
@@ -198,7 +192,7 @@ async fn run_agent(
     sink: &mut TurnSink<'_>,
     cx: &Cx,
 ) -> AgentOutcome {
-    let Scene { parts, door, .. } = *scene;
+    let Scene { parts, record, .. } = *scene;
     let Some(definition) = parts.project.agent(call.agent.as_str()) else {
         return failed(call, "A0507", format!("there is no agent {}", call.agent));
     };
@@ -206,14 +200,14 @@ async fn run_agent(
     let hooks = match parts.hooks.get(definition.name.as_str()) {
         None => None,
         // Boxed, as the way to agents of others: few runs take it, and its future is large.
-        Some(source) => match Box::pin(hooks::open(source, parts.offline, door, &cx.step("hooks"))).await {
+        Some(source) => match Box::pin(hooks::open(source, parts.offline, &record.journal, &cx.step("hooks"))).await {
             Ok(hooks) => hooks,
             Err(error) => return failed(call, "A0521", error.to_string()),
         },
     };
     if definition.protocol == Protocol::A2a && parts.custom_agent(definition).is_none() {
         let task = AgentTask { hooks, ..scene.task(call, definition, desk) };
-        return Box::pin(remotes::run(task, scene, sink, cx)).await;
+        return Box::pin(remote_agent::run(task, scene, sink, cx)).await;
     }
     let mut own = Cow::Borrowed(parts.custom_tools(call.agent.as_str()));
     if let Some(hooks) = &hooks {
@@ -236,21 +230,18 @@ async fn run_agent(
             None => failed(call, "A0507", format!("there is no agent {}", call.agent)),
         },
         Some(agent) => {
-            // An agent of others may do what no record sees: its outcome is recorded as a whole.
-            let record = cx.step("outcome");
-            match door.begin::<AgentOutcome>(&record, "agent", Effect::Read, call.agent.as_str()).await {
-                Ok(Some(outcome)) => outcome,
-                Ok(None) => {
-                    let cx = definition.timeout.map_or_else(|| cx.clone(), |limit| cx.within(limit));
-                    let outcome = in_time(agent.run(task, sink, &cx), &cx).await;
-                    let outcome = outcome.unwrap_or_else(|stopped| failed(call, "A0505", stopped.to_string()));
-                    match door.finish(&record, &outcome).await {
-                        Ok(()) => outcome,
-                        Err(shut) => shut_out(call, shut),
-                    }
-                }
-                Err(shut) => shut_out(call, shut),
-            }
+            // Its model and its tools are recorded; its outcome is recorded as a whole besides.
+            let outcome_key = cx.step("outcome").key;
+            let request = call.agent.as_str();
+            let step = Step { key: &outcome_key, kind: "agent", class: Effect::Composite, request };
+            let work = async {
+                let cx = definition.timeout.map_or_else(|| cx.clone(), |limit| cx.within(limit));
+                // It may ignore the deadline that it is given: then it is dropped.
+                let outcome = cx.wait(agent.run(task, sink, &cx)).await;
+                outcome.unwrap_or_else(|stopped| failed(call, "A0505", stopped.to_string()))
+            };
+            let outcome = record.journal.once(step, work).await.and_then(Once::known);
+            outcome.unwrap_or_else(|error| failed(call, "A0510", error.to_string()))
         }
     }
 }
@@ -258,7 +249,7 @@ async fn run_agent(
 impl<'a> Scene<'a> {
     /// The model, with every call recorded.
     pub(super) fn recorded(&self, model: &Arc<dyn Llm>) -> Arc<dyn Llm> {
-        Arc::new(RecordedLlm::new(model.clone(), self.door.clone()))
+        Arc::new(JournaledModel::new(model.clone(), self.record.journal.clone()))
     }
 
     /// A run of an agent that has neither tools nor hooks yet.
@@ -286,11 +277,6 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Parts of others may ignore the deadline that they are given: then they are dropped.
-async fn in_time<T>(work: BoxFuture<'_, T>, cx: &Cx) -> Result<T, Stopped> {
-    cx.wait(work).await
-}
-
 fn nothing_to_work_with(definition: &AgentDef, tools: &ToolSet, parts: &Parts) -> Option<String> {
     if !tools.entries().is_empty() || parts.offline {
         return None;
@@ -298,10 +284,6 @@ fn nothing_to_work_with(definition: &AgentDef, tools: &ToolSet, parts: &Parts) -
     let down: Vec<String> =
         definition.connections.iter().filter_map(|connection| parts.why_down(&connection.server)).collect();
     (!down.is_empty()).then(|| format!("none of its MCP servers answers: {}", down.join("; ")))
-}
-
-fn shut_out(call: &AgentCall, shut: Shut) -> AgentOutcome {
-    failed(call, "A0510", shut.to_string())
 }
 
 pub(super) fn failed(call: &AgentCall, code: &str, reason: String) -> AgentOutcome {

@@ -1,11 +1,6 @@
-//! Short hashes for step requests and seeds.
+//! Numbers from texts and seeds.
 
 use sha2::{Digest, Sha256};
-
-/// The first 16 hexadecimal digits of SHA-256.
-pub(super) fn text(text: &str) -> String {
-    format!("{:016x}", number(text))
-}
 
 /// A number from a text, the same on every machine.
 pub(super) fn number(text: &str) -> u64 {

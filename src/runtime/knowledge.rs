@@ -1,11 +1,12 @@
-//! A question from documents: looked for through the recorded door, answered by a recorded model.
+//! A question from documents: looked for and answered by a model, both recorded.
 
 use segue_engine::conversation::{BotMessage, SearchCall, SearchOutcome};
 
-use super::{effects::Failures, recorded::Door, replies::TurnSink, stop::Scene};
+use super::{effects::Failures, replies::TurnSink, stop::Scene, turn_record::TurnRecord};
 use crate::{
     cx::Cx,
     effect::Effect,
+    journal::{Once, Step},
     knowledge::{AnswerTask, Looked},
 };
 
@@ -17,7 +18,7 @@ pub(super) async fn search(
     failures: &mut Failures,
     cx: &Cx,
 ) -> SearchOutcome {
-    let Scene { parts, conversation, door, .. } = *scene;
+    let Scene { parts, conversation, record, .. } = *scene;
     let (Some(knowledge), Some(config)) = (&parts.knowledge, &parts.project.config.search) else {
         let reason = "no documents are configured".to_owned();
         return SearchOutcome::Failed { reason, said: None };
@@ -35,40 +36,34 @@ pub(super) async fn search(
     let mut outcome = knowledge.answer(task, &looked, sink, &step).await;
     if let SearchOutcome::Failed { reason, said } = &mut outcome {
         failures.push(("U0503".into(), reason.clone()));
-        remember(said, door, &cx.step("said")).await;
+        remember(said, record, &cx.step("said")).await;
     }
     outcome
 }
 
 /// What was seen of an answer that broke off depends on the channel and on the pieces, which no record of the model holds: it has a
 /// record of its own.
-async fn remember(said: &mut Option<Box<BotMessage>>, door: &Door, cx: &Cx) {
-    match door.begin::<Option<Box<BotMessage>>>(cx, "said", Effect::Read, "").await {
-        Ok(Some(recorded)) => *said = recorded,
-        Ok(None) => {
-            let _ = door.finish(cx, said).await;
-        }
-        Err(_) => {}
+async fn remember(said: &mut Option<Box<BotMessage>>, record: &TurnRecord, cx: &Cx) {
+    let step = Step { key: &cx.key, kind: "said", class: Effect::Read, request: "" };
+    if let Ok(Once::Replayed(recorded)) = record.journal.once(step, async { said.clone() }).await {
+        *said = recorded;
     }
 }
 
 /// What was found; from the record where it holds it.
 async fn look(scene: &Scene<'_>, cx: &Cx) -> Result<Looked, String> {
-    let Scene { parts, conversation, door, .. } = *scene;
+    let Scene { parts, conversation, record, .. } = *scene;
     let (Some(knowledge), Some(config)) = (&parts.knowledge, &parts.project.config.search) else {
         return Err("no documents are configured".to_owned());
     };
-    let looked = match door.begin::<Result<Looked, String>>(cx, "passages", Effect::Read, "").await {
-        Ok(Some(recorded)) => recorded,
-        Ok(None) => {
-            let looked = knowledge.find(config, conversation, cx).await.map_err(|error| error.to_string());
-            door.finish(cx, &looked).await.map_err(|shut| shut.to_string())?;
-            looked
-        }
-        Err(shut) => Err(shut.to_string()),
+    let step = Step { key: &cx.key, kind: "passages", class: Effect::Read, request: "" };
+    let work = async { knowledge.find(config, conversation, cx).await.map_err(|error| error.to_string()) };
+    let looked: Result<Looked, String> = match record.journal.once(step, work).await.and_then(Once::known) {
+        Ok(looked) => looked,
+        Err(error) => Err(error.to_string()),
     };
     if let Ok(looked) = &looked {
-        door.meter.looked(&cx.key, looked);
+        record.meter.looked(&cx.key, looked);
     }
     looked
 }

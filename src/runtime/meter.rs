@@ -11,6 +11,7 @@ use serde_json::Value as Json;
 
 use crate::{
     cx::StepKey,
+    journal::JournalObserver,
     knowledge::Looked,
     limits,
     llm::{Answer, ChatRequest, LlmError, LlmErrorKind},
@@ -93,7 +94,7 @@ pub(super) struct Meter {
     /// What the answers of models used, recorded ones included: the same when the turn is walked again.
     used: Mutex<ModelsUsed>,
     /// A store error that stopped the turn; the turn is tried again from what is stored.
-    broken: Mutex<Option<StoreError>>,
+    store_error: Mutex<Option<StoreError>>,
     /// Filled only when a trace is wanted.
     seen: Option<Mutex<Vec<Seen>>>,
 }
@@ -102,33 +103,6 @@ impl Meter {
     /// A meter that also keeps what it sees.
     pub(super) fn tracing() -> Self {
         Self { seen: Some(Mutex::default()), ..Self::default() }
-    }
-    /// Counts a model call.
-    pub(super) fn asked(&self, key: &StepKey, request: &ChatRequest) -> Result<(), LlmError> {
-        if self.model_calls.fetch_add(1, Ordering::Relaxed) >= limits::TURN_MODEL_CALLS {
-            let reason = format!("the turn used up its {} model calls", limits::TURN_MODEL_CALLS);
-            return Err(LlmError::new(LlmErrorKind::Total).because(reason));
-        }
-        self.note(|| Seen::Asked {
-            key: key.to_string(),
-            purpose: request.purpose.to_string(),
-            messages: request.messages.iter().filter_map(|message| serde_json::to_value(&**message).ok()).collect(),
-            tools: request.tools.iter().map(|tool| tool.name.to_string()).collect(),
-        });
-        Ok(())
-    }
-    /// Notes an answer.
-    pub(super) fn heard(&self, key: &StepKey, answer: Result<&Answer, &LlmError>) {
-        if let Ok(answer) = answer {
-            *lock(&self.used) += ModelsUsed::once(answer.usage);
-        }
-        self.note(|| Seen::Heard {
-            key: key.to_string(),
-            answer: match answer {
-                Ok(answer) => serde_json::to_value(answer).unwrap_or(Json::Null),
-                Err(error) => serde_json::to_value(error).unwrap_or(Json::Null),
-            },
-        });
     }
     /// Adds what a server used of our model during a call; `again`: the call is walked again from its record, so that its
     /// requests were not counted when they were made.
@@ -179,17 +153,9 @@ impl Meter {
             notes: looked.notes.clone(),
         });
     }
-    /// Notes a tool call.
-    pub(super) fn called(&self, key: &StepKey, tool: &ToolSpec, arguments: &Json) {
-        self.note(|| Seen::Called { key: key.to_string(), tool: tool.name.to_string(), arguments: arguments.clone() });
-    }
-    /// Notes that the store failed under the turn.
-    pub(super) fn broken(&self, error: &StoreError) {
-        lock(&self.broken).get_or_insert_with(|| error.clone());
-    }
     /// The store error that stopped the turn, if any.
-    pub(super) fn take_broken(&self) -> Option<StoreError> {
-        lock(&self.broken).take()
+    pub(super) fn take_store_error(&self) -> Option<StoreError> {
+        lock(&self.store_error).take()
     }
     /// What was seen.
     pub(super) fn seen(&self) -> Vec<Seen> {
@@ -199,6 +165,40 @@ impl Meter {
         if let Some(list) = &self.seen {
             lock(list).push(seen());
         }
+    }
+}
+
+impl JournalObserver for Meter {
+    fn model_called(&self, key: &StepKey, request: &ChatRequest) -> Result<(), LlmError> {
+        if self.model_calls.fetch_add(1, Ordering::Relaxed) >= limits::TURN_MODEL_CALLS {
+            let reason = format!("the turn used up its {} model calls", limits::TURN_MODEL_CALLS);
+            return Err(LlmError::new(LlmErrorKind::Total).because(reason));
+        }
+        self.note(|| Seen::Asked {
+            key: key.to_string(),
+            purpose: request.purpose.to_string(),
+            messages: request.messages.iter().filter_map(|message| serde_json::to_value(&**message).ok()).collect(),
+            tools: request.tools.iter().map(|tool| tool.name.to_string()).collect(),
+        });
+        Ok(())
+    }
+    fn model_answered(&self, key: &StepKey, answer: Result<&Answer, &LlmError>) {
+        if let Ok(answer) = answer {
+            *lock(&self.used) += ModelsUsed::once(answer.usage);
+        }
+        self.note(|| Seen::Heard {
+            key: key.to_string(),
+            answer: match answer {
+                Ok(answer) => serde_json::to_value(answer).unwrap_or(Json::Null),
+                Err(error) => serde_json::to_value(error).unwrap_or(Json::Null),
+            },
+        });
+    }
+    fn tool_called(&self, key: &StepKey, tool: &ToolSpec, arguments: &Json) {
+        self.note(|| Seen::Called { key: key.to_string(), tool: tool.name.to_string(), arguments: arguments.clone() });
+    }
+    fn store_failed(&self, error: &StoreError) {
+        lock(&self.store_error).get_or_insert_with(|| error.clone());
     }
 }
 

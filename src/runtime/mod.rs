@@ -2,7 +2,7 @@
 //!
 //! Entry: [`Assistant`]. This room knows no HTTP, no vendor and no channel; it is the only one that sees the brain and the
 //! instruments together. Its promises: a message is stored before it is acted on; one turn at a time per conversation; a
-//! turn is one transaction; every effect leaves through the recorded door; a reply leaves after it is stored, except streamed
+//! turn is one transaction; every effect passes the journal; a reply leaves after it is stored, except streamed
 //! pieces, which are announced first.
 
 mod actions;
@@ -14,24 +14,21 @@ mod commit;
 mod desk;
 mod effects;
 mod hash;
-mod hooks;
-mod inquiry;
+mod journaled;
 mod knowledge;
 mod mailbox;
 mod meter;
 mod models;
-mod news;
 mod outbox;
 mod parts;
-mod recorded;
 mod recovery;
-mod remotes;
 mod replay;
 mod replies;
 mod stop;
 mod takeover;
 mod timers;
 mod turn;
+mod turn_record;
 mod unsaved;
 mod wording;
 
@@ -56,7 +53,6 @@ pub use self::{
     admission::{Admission, Overload, OverloadLimit},
     builder::{AssistantBuilder, LoadError},
     meter::Seen,
-    news::TraceNews,
     outbox::Reach,
     parts::Action,
     replay::{Difference, ReplayError, TraceStep, TurnTrace},
@@ -67,14 +63,17 @@ use self::{
     mailbox::Mailboxes,
     parts::Parts,
 };
+pub use crate::journal::TraceNews;
 use crate::{
     a2a,
     actions::Health,
     clock::Clock,
     conversation::ReplySink,
     cx::Cx,
-    failpoint, limits,
-    store::{Accepted, Inbound, Journal, Store, StoreError, StoredReply, TurnNumber, Version},
+    failpoint,
+    journal::Journal,
+    limits,
+    store::{Accepted, Inbound, Store, StoreError, StoredReply, TurnNumber, Version},
     tools::SourceStatus,
 };
 
@@ -323,7 +322,7 @@ impl Assistant {
     }
     /// Connects to every tool source, agent of others and the action server, all at once; none that fails stops the others.
     pub async fn connect(&self) {
-        tokio::join!(self.connect_tools(), remotes::look(&self.0.parts, &self.0.clock));
+        tokio::join!(self.connect_tools(), journaled::remote_agent::look(&self.0.parts, &self.0.clock));
     }
 
     async fn connect_tools(&self) {

@@ -10,7 +10,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-use super::{catalogue::Lists, hooks::HookSource};
+use super::{catalogue::Lists, journaled::hooks::HookSource};
 use crate::{
     a2a::Remote,
     actions::ActionServer,
@@ -34,9 +34,9 @@ pub trait Action: Send + Sync {
 }
 
 /// The running parts of one project.
+#[derive(Clone)]
 pub(super) struct Parts {
     pub(super) project: Arc<Project>,
-    pub(super) prompts: Arc<PromptSet>,
     pub(super) understander: Arc<Understander>,
     /// The model of the command generator.
     pub(super) generator: Arc<dyn Llm>,

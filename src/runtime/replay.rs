@@ -14,18 +14,18 @@ use super::{
     Assistant,
     bodies::Bodies,
     meter::{Meter, Seen},
-    news::{self, TraceNews},
     parts::Parts,
-    recorded::{Door, RecordedClock},
     replies::TurnSink,
     takeover,
     turn::{self, Walked},
+    turn_record::TurnRecord,
 };
 use crate::{
     conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
     cx::Cx,
+    journal::{Journal, ReplayJournal, TraceNews, progress_of},
     limits,
-    store::{Journal, ReplayJournal, StoreError, StoredTurn, TurnJournal},
+    store::{StoreError, StoredTurn, announced_replies},
 };
 
 /// The first difference between what is stored and what a replay gives.
@@ -150,15 +150,12 @@ impl Assistant {
         Ok(turns)
     }
 
-    /// Walks one turn behind a door that lets nothing out.
+    /// Walks one turn behind a journal that lets nothing out.
     async fn again(&self, conversation: &mut Conversation, turn: &StoredTurn, meter: Meter) -> (Walked, Vec<Seen>) {
         let journal = Arc::new(ReplayJournal::new(turn.journal.clone()));
-        let meter = Arc::new(meter);
-        let clock = Arc::new(RecordedClock::new(self.0.clock.clone(), turn.inbound.at));
         let bodies = Bodies::new(self.0.store.clone(), conversation.id.clone(), Default::default());
-        let door =
-            Door { journal: journal.clone(), clock: clock.clone(), meter: meter.clone(), bodies: Arc::new(bodies) };
-        let mut cx = Cx::new(clock, limits::TURN_WALL_MOST);
+        let record = TurnRecord::new(journal.clone(), self.0.clock.clone(), turn.inbound.at, meter, bodies);
+        let mut cx = Cx::new(record.clock(), limits::TURN_WALL_MOST);
         if let Some(given_up) = takeover::was_given_up(&turn.journal) {
             let turn = (turn.turn, &turn.inbound);
             return (turn::give_up(&self.0.parts, conversation, turn, given_up), Vec::new());
@@ -167,39 +164,23 @@ impl Assistant {
         cx.key = inherited.root.clone();
         // What was said in pieces then is said in pieces again: of a text that broke off, only what was shown stayed. Of a turn that
         // was taken over, its record says it.
-        let streams = inherited.takeovers.is_empty() && TurnJournal::spoken(&turn.journal).next().is_some();
+        let streams = inherited.takeovers.is_empty() && announced_replies(&turn.journal).next().is_some();
         let mut nowhere = Nowhere { streams };
         let mut sink = TurnSink::new(&mut nowhere, journal as Arc<dyn Journal>);
         let parts = self.offline();
         let walked =
-            turn::walk(&parts, conversation, (turn.turn, &turn.inbound), inherited, &door, &mut sink, &cx).await;
-        (walked, meter.seen())
+            turn::walk(&parts, conversation, (turn.turn, &turn.inbound), inherited, &record, &mut sink, &cx).await;
+        (walked, record.meter.seen())
     }
 
     /// The same parts without a way out.
     fn offline(&self) -> Parts {
-        let parts = &self.0.parts;
         Parts {
-            project: parts.project.clone(),
-            prompts: parts.prompts.clone(),
-            understander: parts.understander.clone(),
-            generator: parts.generator.clone(),
-            agent_models: parts.agent_models.clone(),
-            sources: parts.sources.clone(),
-            agents: parts.agents.clone(),
-            hooks: parts.hooks.clone(),
-            tools: parts.tools.clone(),
-            actions: parts.actions.clone(),
-            wording: parts.wording.clone(),
-            wording_model: parts.wording_model.clone(),
             action_server: None,
-            store: parts.store.clone(),
-            knowledge: parts.knowledge.clone(),
-            knowledge_model: parts.knowledge_model.clone(),
             remotes: Default::default(),
             lists: Arc::default(),
-            loops: parts.loops.clone(),
             offline: true,
+            ..(*self.0.parts).clone()
         }
     }
 }
@@ -239,7 +220,7 @@ fn trace_of(turn: &StoredTurn, walked: Walked, seen: Vec<Seen>, used_so_far: Mod
         key: record.key.to_string(),
         kind: record.kind.to_string(),
         after: record.outcome.as_ref().map(|_| record.at.since(began) as f64 / 1000.0),
-        news: if &*record.kind == "tool" { news::of(record.outcome.as_deref()) } else { Vec::new() },
+        news: if &*record.kind == "tool" { progress_of(record.outcome.as_deref()) } else { Vec::new() },
     });
     TurnTrace {
         turn: turn.turn.0,

@@ -12,7 +12,8 @@ use crate::{
     conversation::{DeliveryError, Receipt, Reply, ReplyPiece, ReplySink},
     cx::Cx,
     failpoint,
-    store::{Journal, StoredReply},
+    journal::Journal,
+    store::StoredReply,
 };
 
 /// The way out for one message, in every try of its turn.

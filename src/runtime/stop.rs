@@ -14,9 +14,9 @@ use super::{
     actions::Past,
     effects::{self, Failures},
     parts::Parts,
-    recorded::Door,
     replies::TurnSink,
     takeover,
+    turn_record::TurnRecord,
 };
 use crate::{cx::Cx, store::TurnNumber};
 
@@ -38,7 +38,7 @@ pub(super) struct Scene<'a> {
     pub(super) conversation: &'a Conversation,
     pub(super) past: (&'a Past, &'a [Event]),
     pub(super) number: TurnNumber,
-    pub(super) door: &'a Door,
+    pub(super) record: &'a TurnRecord,
     /// Where the record says that the turn was stopped.
     pub(super) cut: Option<&'a Cut>,
 }
@@ -55,7 +55,7 @@ pub(super) async fn carry_out(
     let thinks = matches!(next, Next::Understand | Next::Agent(_) | Next::Search(_));
     let agent = match scene.cut.filter(|cut| cut.effect == at) {
         Some(cut) => {
-            scene.door.meter.used_until_cut(cut.used);
+            scene.record.meter.used_until_cut(cut.used);
             cut.agent.clone()
         }
         None if thinks && cx.cancel.is_cancelled() => None,
@@ -80,9 +80,9 @@ pub(super) async fn carry_out(
             }
         }
     };
-    let used = scene.door.meter.used().unwrap_or_default();
+    let used = scene.record.meter.used().unwrap_or_default();
     let cut = Cut { effect: at, agent, used };
-    takeover::note_cut(&cut, scene.door, cx).await;
+    takeover::note_cut(&cut, scene.record, cx).await;
     cut.agent.map(InputKind::Agent)
 }
 

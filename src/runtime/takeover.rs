@@ -14,11 +14,12 @@ use segue_engine::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 
-use super::{news::RecordedCall, recorded::Door, stop::Cut, turn::Inheritance};
+use super::{stop::Cut, turn::Inheritance, turn_record::TurnRecord};
 use crate::{
     cx::{Cx, StepKey},
     effect::Effect,
-    store::{JournalRecord, SPEAKING, TurnJournal, TurnNumber},
+    journal::{RecordedToolCall, Step},
+    store::{JournalRecord, SPEAKING, TurnNumber, announced_replies},
     tools::ToolOutcome,
 };
 
@@ -132,7 +133,7 @@ pub(super) fn given_up(recorded: &[JournalRecord]) -> GivenUp {
         _ => false,
     };
     let acted = !outcomes.iter().all(failed);
-    let shown = TurnJournal::spoken(recorded).map(ToString::to_string);
+    let shown = announced_replies(recorded).map(ToString::to_string);
     let interrupted = shown.map(|reply_id| EventKind::ReplyInterrupted { reply_id });
     GivenUp { acted, outcomes: interrupted.chain(outcomes).collect() }
 }
@@ -150,23 +151,23 @@ pub(super) fn record(turn: TurnNumber, given_up: &GivenUp, at: Timestamp, build:
 }
 
 /// Records where the turn is stopped.
-pub(super) async fn note_cut(cut: &Cut, door: &Door, cx: &Cx) {
-    keep(&cx.key.child(CUT), CUT, cut, door, &cx.sheltered()).await;
+pub(super) async fn note_cut(cut: &Cut, record: &TurnRecord, cx: &Cx) {
+    keep(&cx.key.child(CUT), CUT, cut, record).await;
 }
 
 impl Takeover {
     /// Records it; the turn's clock moves on to its time, in a replay too.
-    pub(super) async fn note(&self, turn: TurnNumber, door: &Door, cx: &Cx) {
+    pub(super) async fn note(&self, turn: TurnNumber, record: &TurnRecord) {
         let key = StepKey::new(turn.0.to_string()).child(&self.step);
-        keep(&key, TAKEOVER, self, door, cx).await;
+        keep(&key, TAKEOVER, self, record).await;
     }
 }
 
-async fn keep<T: Serialize>(key: &StepKey, kind: &str, what: &T, door: &Door, cx: &Cx) {
-    let cx = Cx { key: key.clone(), ..cx.clone() };
-    if let Ok(None) = door.begin::<Json>(&cx, kind, Effect::Read, "").await {
-        let _ = door.finish(&cx, what).await;
-    }
+/// Records what this try of the turn found out; what an earlier one recorded stays.
+async fn keep<T: Clone + Serialize + DeserializeOwned>(key: &StepKey, kind: &str, what: &T, record: &TurnRecord) {
+    let step = Step { key, kind, class: Effect::Read, request: "" };
+    // A journal that fails here fails the turn: it has told its observer.
+    let _ = record.journal.once(step, async { what.clone() }).await;
 }
 
 /// The takeovers that count, oldest first: after one that decided nothing again, those before it are over.
@@ -239,7 +240,7 @@ fn acted(record: &JournalRecord) -> Vec<EventKind> {
 }
 
 fn executed(record: &JournalRecord) -> EventKind {
-    let recorded: Option<RecordedCall> = record.outcome.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let recorded: Option<RecordedToolCall> = record.outcome.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let outcome = recorded.map(|recorded| recorded.outcome);
     let status = match &outcome {
         Some(ToolOutcome::Done(_)) => "done",

@@ -1,7 +1,7 @@
 //! One turn, from message to silence: the brain says what to do, the world answers, until the brain listens.
 //!
-//! Nothing here stores or loads: the caller brought the conversation and takes away what happened. Every effect goes through
-//! the recorded door, so running this again with the same record gives the same events (`replay.rs`).
+//! Nothing here stores or loads: the caller brought the conversation and takes away what happened. Every effect passes the
+//! journal, so running this again with the same record gives the same events (`replay.rs`).
 
 use segue_engine::{
     conversation::{Conversation, Event, EventKind, EventPlace},
@@ -12,11 +12,12 @@ use super::{
     actions::Past,
     hash,
     parts::Parts,
-    recorded::Door,
     replies::TurnSink,
     stop,
     takeover::{self, Takeover},
-    timers, wording,
+    timers,
+    turn_record::TurnRecord,
+    wording,
 };
 use crate::{
     cx::{Cx, StepKey},
@@ -67,7 +68,7 @@ pub(super) async fn walk(
     conversation: &mut Conversation,
     (number, inbound): (TurnNumber, &Inbound),
     inheritance: Inheritance,
-    door: &Door,
+    record: &TurnRecord,
     sink: &mut TurnSink<'_>,
     cx: &Cx,
 ) -> Walked {
@@ -85,11 +86,11 @@ pub(super) async fn walk(
         let early = failpoint::is_set("defect:interrupted-first");
         while let Some(takeover) = takeovers.next_if(|takeover| takeover.before <= effect || early) {
             // Boxed: hardly any turn is taken over.
-            Box::pin(walked.take_over(&takeover, conversation, (number, inbound), (effect, door), cx)).await;
+            Box::pin(walked.take_over(number, &takeover, conversation, effect, inbound, record)).await;
             sink.speak_as_recorded(Some(takeover.shows));
             upgraded = takeover.upgraded.or(upgraded);
         }
-        let at = if effect == 0 { inbound.at } else { crate::clock::Clock::now(&*door.clock) };
+        let at = if effect == 0 { inbound.at } else { record.now() };
         let input = Input { at, seed: hash::nth(inbound.seed, effect), kind };
         // Words are chosen before anybody hears them, so what happened is told again with the words that were chosen.
         let before = parts.wording.is_some().then(|| Box::new(conversation.clone()));
@@ -98,7 +99,7 @@ pub(super) async fn walk(
             && events.iter().any(wants_words)
         {
             *conversation = *before;
-            let scene = wording::Scene { parts, number, door, said: &walked.replies };
+            let scene = wording::Scene { parts, number, record, said: &walked.replies };
             let (events, cx) = (&mut events, cx.step(effect));
             let failures = &mut walked.failures;
             // Boxed, for most projects have no rephraser: its future is large.
@@ -123,7 +124,7 @@ pub(super) async fn walk(
             (next, None) => {
                 sink.catch_up(&walked.replies, cx).await;
                 let (past, failures) = ((&past, &*walked.events), &mut walked.failures);
-                let scene = stop::Scene { parts, conversation, past, number, door, cut: cut.as_deref() };
+                let scene = stop::Scene { parts, conversation, past, number, record, cut: cut.as_deref() };
                 match stop::carry_out(next, effect, &scene, sink, failures, cx).await {
                     Some(kind) => kind,
                     None => break,
@@ -133,10 +134,10 @@ pub(super) async fn walk(
     }
     // Those of a turn that ended where it was stopped, before they came.
     for takeover in takeovers {
-        Box::pin(walked.take_over(&takeover, conversation, (number, inbound), (takeover.before, door), cx)).await;
+        Box::pin(walked.take_over(number, &takeover, conversation, takeover.before, inbound, record)).await;
     }
-    if let Some(used) = door.meter.used() {
-        let at = crate::clock::Clock::now(&*door.clock);
+    if let Some(used) = record.meter.used() {
+        let at = record.now();
         let event = Event { at, kind: EventKind::ModelsUsed(used), place: EventPlace::default() };
         conversation.apply(&event);
         walked.events.push(event);
@@ -175,14 +176,15 @@ impl Walked {
     /// Adds what a takeover adds to the turn.
     async fn take_over(
         &mut self,
+        number: TurnNumber,
         takeover: &Takeover,
         conversation: &mut Conversation,
-        (number, inbound): (TurnNumber, &Inbound),
-        (effect, door): (u64, &Door),
-        cx: &Cx,
+        effect: u64,
+        inbound: &Inbound,
+        record: &TurnRecord,
     ) {
-        takeover.note(number, door, cx).await;
-        let at = if effect == 0 { inbound.at } else { crate::clock::Clock::now(&*door.clock) };
+        takeover.note(number, record).await;
+        let at = if effect == 0 { inbound.at } else { record.now() };
         for reply_id in &takeover.interrupted {
             // What was walked again has said it as a whole.
             if self.replies.iter().any(|reply| reply.id == *reply_id) {

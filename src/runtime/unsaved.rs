@@ -7,10 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use segue_engine::ids::ConversationId;
 
-use crate::{
-    limits,
-    store::{TurnJournal, TurnNumber},
-};
+use crate::{journal::TurnJournal, limits, store::TurnNumber};
 
 /// The journals that are kept, oldest first.
 #[derive(Default)]

@@ -1,20 +1,16 @@
-//! Responses in other words, as an effect of a turn: behind the recorded door, and before anybody hears them.
+//! Responses in other words, as an effect of a turn: recorded, and before anybody hears them.
 
 use std::sync::Arc;
 
 use segue_engine::conversation::{BotMessage, Conversation, Event, EventKind};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    effects::Failures,
-    parts::Parts,
-    recorded::{Door, RecordedLlm},
-    replies::TurnSink,
-};
+use super::{effects::Failures, parts::Parts, replies::TurnSink, turn_record::TurnRecord};
 use crate::{
     conversation::Reply,
     cx::Cx,
     effect::Effect,
+    journal::{JournaledModel, Once, Step, request_hash},
     llm::Llm,
     store::{StoredReply, TurnNumber},
     wording::{Moment, REPHRASER, Wording},
@@ -32,7 +28,7 @@ enum Answered {
 pub(super) struct Scene<'a> {
     pub(super) parts: &'a Parts,
     pub(super) number: TurnNumber,
-    pub(super) door: &'a Door,
+    pub(super) record: &'a TurnRecord,
     /// What was said before in this turn.
     pub(super) said: &'a [StoredReply],
 }
@@ -94,27 +90,23 @@ async fn rephrase(
     cx: &Cx,
 ) -> Result<Reply, String> {
     let inner = scene.parts.wording_model.clone();
-    let llm: Arc<dyn Llm> = Arc::new(RecordedLlm::new(inner, scene.door.clone()));
+    let llm: Arc<dyn Llm> = Arc::new(JournaledModel::new(inner, scene.record.journal.clone()));
     let text = wording.rephrase(moment, &llm, sink, cx).await?;
     Ok(Reply { text: Some(text), ..moment.message.reply.clone() })
 }
 
 async fn ask(scene: &Scene<'_>, wording: &Wording, moment: &Moment<'_>, cx: &Cx) -> Result<Reply, String> {
     let question = wording.question(moment);
-    let hash = super::hash::text(&question.to_string()).to_string();
-    let answered = match scene.door.begin::<Answered>(cx, "nlg", Effect::Read, &hash).await {
-        Ok(Some(answered)) => answered,
-        Ok(None) => {
-            let answered = match wording.ask(&question, cx).await {
-                Ok(reply) => Answered::Worded(Box::new(reply)),
-                Err(reason) => Answered::Failed(reason),
-            };
-            scene.door.finish(cx, &answered).await.map_err(|shut| shut.to_string())?;
-            answered
+    let hash = request_hash(&question.to_string());
+    let step = Step { key: &cx.key, kind: "nlg", class: Effect::Read, request: &hash };
+    let asked = async {
+        match wording.ask(&question, cx).await {
+            Ok(reply) => Answered::Worded(Box::new(reply)),
+            Err(reason) => Answered::Failed(reason),
         }
-        Err(shut) => return Err(shut.to_string()),
     };
-    match answered {
+    let answered = scene.record.journal.once(step, asked).await.and_then(Once::known);
+    match answered.map_err(|error| error.to_string())? {
         Answered::Worded(reply) => Ok(*reply),
         Answered::Failed(reason) => Err(reason),
     }

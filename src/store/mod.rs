@@ -1,18 +1,16 @@
 //! Remembering: everything durable, one transaction at a time.
 //!
-//! Entries: [`open`] gives a [`Store`]; [`TurnJournal`] is the recorded door of one turn. One contract suite runs against
-//! every driver. This room never interprets events: it keeps what it is given and guards the version. It never performs an
-//! effect: the journal says whether one may leave, its caller lets it.
+//! Entry: [`open`] gives a [`Store`]. One contract suite runs against every driver. This module never interprets events: it
+//! keeps what it is given and guards the version. It never performs an effect.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
 mod inbox;
-mod journal;
 mod location;
 mod memory;
-mod replay;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod turn_records;
 
 use std::{ops::Range, sync::Arc};
 
@@ -24,14 +22,13 @@ use segue_engine::{
 };
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::journal::{OFFERED, SPEAKING};
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteStore;
+pub(crate) use self::turn_records::{ATTEMPTS, SPEAKING, speaking};
 pub use self::{
-    journal::{Begun, Journal, Standing, TurnJournal},
     location::{Location, backup, open, view},
     memory::MemoryStore,
-    replay::ReplayJournal,
+    turn_records::{announced_replies, attempts},
 };
 use crate::cx::StepKey;
 
@@ -185,7 +182,7 @@ pub struct JournalRecord {
 impl JournalRecord {
     /// Whether it says that an effect is about to leave: it has no outcome, and is no mark of a reply.
     pub(crate) fn is_intent(&self) -> bool {
-        self.outcome.is_none() && *self.kind != *journal::SPEAKING
+        self.outcome.is_none() && *self.kind != *SPEAKING
     }
 }
 
@@ -245,7 +242,7 @@ pub struct OpenTurn {
 impl Unfinished {
     /// How often it was tried, as far as is known; at most [`limits::TURN_ATTEMPTS`](crate::limits::TURN_ATTEMPTS).
     pub fn attempts(&self) -> u32 {
-        TurnJournal::attempts(&self.journal)
+        attempts(&self.journal)
     }
 }
 

@@ -47,8 +47,8 @@ use self::{
     writer::{Appended, Done, Job, Seen, Work},
 };
 use super::{
-    Accepted, Batch, Inbound, JournalRecord, Store, StoreError, Stored, StoredEvents, StoredReply, StoredTurn, Trouble,
-    TurnNumber, Unfinished, Version, inbox, journal::SPEAKING,
+    Accepted, Batch, Inbound, JournalRecord, SPEAKING, Store, StoreError, Stored, StoredEvents, StoredReply,
+    StoredTurn, Trouble, TurnNumber, Unfinished, Version, inbox,
 };
 use crate::{failpoint, limits};
 

@@ -6,7 +6,7 @@ use segue_engine::conversation::{ToolCallStep, ToolResult};
 use serde_json::{Map, Number, Value as Json, json};
 
 use super::{
-    ArgumentCheck, FailureKind, Tool, ToolCx, ToolOutcome, ToolOutput, ToolSource, ToolSpec, invoke::invoke_tool,
+    ArgumentCheck, FailureKind, Tool, ToolCx, ToolOutcome, ToolOutput, ToolSource, ToolSpec, invoke::CheckedCall,
 };
 use crate::limits;
 
@@ -45,7 +45,11 @@ pub async fn call_step(
     };
     let arguments = fitted(&step.arguments, tool.spec());
     let tool = wrap(tool.clone());
-    result_of(invoke_tool(tool.as_ref(), &check, Json::Object(arguments), cx, limit).await)
+    let class = tool.spec().effect;
+    match CheckedCall::check(tool, &check, Json::Object(arguments), class) {
+        Ok(call) => result_of(call.send(cx, limit).await),
+        Err(outcome) => result_of(outcome),
+    }
 }
 
 fn absent(excluded: &[(String, String)], step: &ToolCallStep) -> String {

@@ -1,4 +1,4 @@
-//! One call of a tool: find it, check the arguments, bound it in time, cap what it gives, and say what became of it.
+//! One call of a tool: find it, check the arguments, send it within its time, cap what it gives, and say what became of it.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,67 +15,92 @@ use super::{
 };
 use crate::{
     cx::{Cx, Stopped},
+    effect::Arrival,
     limits,
 };
 
-/// Calls the tool `name` of `tools`. Never an error: whatever goes wrong is an outcome that the model can be told.
+/// A call whose tool was found and whose arguments fit: what its caller's rules may judge before it is sent.
 ///
-/// The call ends after `limit` without a sign of life (else the tool's own limit, else [`limits::TOOL_DEADLINE`]), after the
-/// tool's longest time whatever it tells (else [`limits::TOOL_TOTAL`]), or at the deadline of the context. News that say no
-/// more than those before are no sign of life. A running `write` is not cancelled: it
-/// runs to its end or its deadline, and one whose end nobody saw is [`ToolOutcome::Unknown`]. *Cancellation*: dropping the
-/// future gives the call up.
+/// The order is the same for every call: find the tool, check the arguments, ask the rules, count, send.
+pub struct CheckedCall {
+    tool: Arc<dyn Tool>,
+    arguments: Json,
+    class: Effect,
+}
+
+impl CheckedCall {
+    /// Finds the tool `name` of `tools` and checks the arguments.
+    ///
+    /// # Errors
+    /// The outcome that the model is told: there is no such tool, or the arguments do not fit.
+    pub fn find(tools: &ToolSet, name: &str, arguments: Json) -> Result<Self, ToolOutcome> {
+        let Some(entry) = tools.get(name) else { return Err(unknown_tool(tools, name)) };
+        // The class that this run gives the tool: its source may know another.
+        Self::check(tools.tool(entry), &entry.check, arguments, entry.spec.effect)
+    }
+
+    /// Checks the arguments for a tool that is found already.
+    ///
+    /// # Errors
+    /// The arguments do not fit.
+    pub fn check(
+        tool: Arc<dyn Tool>,
+        check: &ArgumentCheck,
+        arguments: Json,
+        class: Effect,
+    ) -> Result<Self, ToolOutcome> {
+        let problems = check.problems(&arguments);
+        if !problems.is_empty() {
+            let message = say(Word::Arguments, &[("problems", &problems.join(" "))]);
+            return Err(ToolOutcome::failed(FailureKind::BadArguments, message));
+        }
+        Ok(Self { tool, arguments, class })
+    }
+
+    /// What may be repeated of it.
+    pub fn class(&self) -> Effect {
+        self.class
+    }
+
+    /// Sends it. Never an error: whatever goes wrong is an outcome that the model can be told.
+    ///
+    /// The call ends after `limit` without a sign of life (else the tool's own limit, else [`limits::TOOL_DEADLINE`]), after the
+    /// tool's longest time whatever it tells (else [`limits::TOOL_TOTAL`]), or at the deadline of the context. News that say no
+    /// more than those before are no sign of life. A running `write` is not cancelled: it runs to its end or its deadline, and
+    /// one whose end nobody saw is [`ToolOutcome::Unknown`]. *Cancellation*: dropping the future gives the call up.
+    pub async fn send(self, cx: &ToolCx, limit: Option<Duration>) -> ToolOutcome {
+        let limit = limit.or(self.tool.limit()).unwrap_or(limits::TOOL_DEADLINE);
+        let most = self.tool.most().unwrap_or(limits::TOOL_TOTAL).max(limit);
+        let inner = cx.cx.patient(limit, most).performing(self.class);
+        let progress = Some(listening(&inner, cx));
+        let inner = ToolCx { progress, cx: inner, effect: Some(self.class), ..cx.clone() };
+        if cx.cx.cancel.is_cancelled() {
+            return ToolOutcome::failed(FailureKind::Cancelled, say(Word::StoppedBefore, &[]));
+        }
+        let left = inner.cx.remaining();
+        if left.is_zero() {
+            return ToolOutcome::failed(FailureKind::Timeout, say(Word::LateBefore, &[]));
+        }
+        let began = inner.cx.clock.elapsed();
+        // A little longer than the tool has, so that what wraps it can record how it ended.
+        match inner.cx.wait_beyond(limits::TOOL_GRACE, self.tool.call(self.arguments, &inner)).await {
+            Ok(outcome) => within_size(outcome, self.class),
+            Err(Stopped::DeadlinePassed) => {
+                late(self.class, waited(&inner.cx, began.saturating_add(limits::TOOL_GRACE), left))
+            }
+            Err(Stopped::Cancelled) => {
+                let message = say(Word::Stopped, &[]);
+                ToolOutcome::unanswered(self.class, Arrival::Possible, FailureKind::Cancelled, message)
+            }
+        }
+    }
+}
+
+/// Calls the tool `name` of `tools`: [`CheckedCall::find`], then [`CheckedCall::send`], where no rule stands between.
 pub async fn invoke(tools: &ToolSet, name: &str, arguments: Json, cx: &ToolCx, limit: Option<Duration>) -> ToolOutcome {
-    let Some(entry) = tools.get(name) else {
-        return unknown_tool(tools, name);
-    };
-    // The class that this run gives the tool: its source may know another.
-    let cx = ToolCx { effect: Some(entry.spec.effect), ..cx.clone() };
-    invoke_tool(&*tools.tool(entry), &entry.check, arguments, &cx, limit).await
-}
-
-/// Calls one tool: as [`invoke`], for those who have found it already.
-pub async fn invoke_tool(
-    tool: &dyn Tool,
-    check: &ArgumentCheck,
-    arguments: Json,
-    cx: &ToolCx,
-    limit: Option<Duration>,
-) -> ToolOutcome {
-    let problems = check.problems(&arguments);
-    if !problems.is_empty() {
-        let message = say(Word::Arguments, &[("problems", &problems.join(" "))]);
-        return ToolOutcome::failed(FailureKind::BadArguments, message);
-    }
-    let limit = limit.or(tool.limit()).unwrap_or(limits::TOOL_DEADLINE);
-    let most = tool.most().unwrap_or(limits::TOOL_TOTAL).max(limit);
-    bounded(tool, arguments, cx, (limit, most), limits::TOOL_GRACE).await
-}
-
-/// Calls a tool that may be silent for `limit` and take `most`, and waits for `grace` longer so that wrapped tools can record
-/// how it ended.
-pub(super) async fn bounded(
-    tool: &dyn Tool,
-    arguments: Json,
-    cx: &ToolCx,
-    (limit, most): (Duration, Duration),
-    grace: Duration,
-) -> ToolOutcome {
-    let effect = cx.effect(tool.spec());
-    let inner = sheltered(&cx.cx.patient(limit, most), effect);
-    let inner = ToolCx { progress: Some(listening(&inner, cx)), cx: inner, effect: Some(effect), ..cx.clone() };
-    if cx.cx.cancel.is_cancelled() {
-        return ToolOutcome::failed(FailureKind::Cancelled, say(Word::StoppedBefore, &[]));
-    }
-    let left = inner.cx.remaining();
-    if left.is_zero() {
-        return ToolOutcome::failed(FailureKind::Timeout, say(Word::LateBefore, &[]));
-    }
-    let began = inner.cx.clock.elapsed();
-    match inner.cx.wait_beyond(grace, tool.call(arguments, &inner)).await {
-        Ok(outcome) => within_size(outcome, effect),
-        Err(Stopped::DeadlinePassed) => late(effect, waited(&inner.cx, began.saturating_add(grace), left)),
-        Err(Stopped::Cancelled) => ToolOutcome::lost(effect, FailureKind::Cancelled, say(Word::Stopped, &[])),
+    match CheckedCall::find(tools, name, arguments) {
+        Ok(call) => call.send(cx, limit).await,
+        Err(outcome) => outcome,
     }
 }
 
@@ -101,18 +126,11 @@ pub(super) fn waited(cx: &Cx, began: Duration, limit: Duration) -> Duration {
     limit.max(Duration::from_millis(u64::try_from(tenths).unwrap_or_default() * 100))
 }
 
-/// A context whose cancellation a running `write` does not feel.
-fn sheltered(cx: &Cx, effect: Effect) -> Cx {
-    match effect {
-        Effect::Write => Cx { cancel: Arc::default(), ..cx.clone() },
-        Effect::Read | Effect::Idempotent => cx.clone(),
-    }
-}
-
 /// The outcome of a call that gave no answer in `limit`.
 pub(super) fn late(effect: Effect, limit: Duration) -> ToolOutcome {
     let seconds = limit.as_millis().div_ceil(100) as f64 / 10.0;
-    ToolOutcome::lost(effect, FailureKind::Timeout, say(Word::Late, &[("seconds", &seconds)]))
+    let message = say(Word::Late, &[("seconds", &seconds)]);
+    ToolOutcome::unanswered(effect, Arrival::Possible, FailureKind::Timeout, message)
 }
 
 fn within_size(outcome: ToolOutcome, effect: Effect) -> ToolOutcome {
@@ -141,13 +159,17 @@ fn unknown_tool(tools: &ToolSet, name: &str) -> ToolOutcome {
 /// store in memory after a restart, after an erasure, or from an older copy of the store; the seed does not. The key tells
 /// nothing of the conversation to whom it is sent.
 pub fn idempotency_key(conversation: &str, turn: u64, cx: &Cx) -> Arc<str> {
+    format!("{:032x}", idempotency_number(conversation, turn, cx)).into()
+}
+
+/// The same as a number, for ids of another form.
+pub fn idempotency_number(conversation: &str, turn: u64, cx: &Cx) -> u128 {
     let mut hash = Sha256::new();
     for part in [conversation, &turn.to_string(), &cx.seed.to_string(), cx.key.as_str()] {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    let half = hash.finalize().iter().take(16).fold(0, |number: u128, byte| (number << 8) | u128::from(*byte));
-    format!("{half:032x}").into()
+    hash.finalize().iter().take(16).fold(0, |number: u128, byte| (number << 8) | u128::from(*byte))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Doing things: tools, and the sources that list them.
 //!
-//! Entry: [`Tool::call`], through [`invoke`](invoke::invoke). This room never speaks to a model and never sees a
+//! Entry: [`Tool::call`], through [`CheckedCall`](invoke::CheckedCall). This room never speaks to a model and never sees a
 //! conversation: what a tool may know of its caller is in its [`ToolCx`].
 //!
 //! A run of an agent collects a [`ToolSet`](registry::ToolSet); a call step goes through [`call_step`](direct::call_step).

@@ -9,7 +9,7 @@ use super::{
     Effect, FailureKind, ToolFailure, ToolOutcome, ToolOutput,
     words::{Word, say},
 };
-use crate::{failpoint, limits};
+use crate::{effect::Arrival, failpoint, limits};
 
 impl ToolOutput {
     /// An answer of text alone.
@@ -66,13 +66,13 @@ impl ToolOutcome {
         Self::Failed(ToolFailure::new(kind, message))
     }
 
-    /// What becomes of a call that began and whose end nobody saw: a `write` may have happened, the others may be repeated.
-    pub fn lost(effect: Effect, kind: FailureKind, message: impl Into<String>) -> Self {
+    /// What becomes of a call that got no answer: a `write` that may have arrived may have happened.
+    pub fn unanswered(class: Effect, arrival: Arrival, kind: FailureKind, message: impl Into<String>) -> Self {
         let failure = ToolFailure::new(kind, message);
-        match effect {
-            Effect::Write if failpoint::is_set("defect:unknown-is-failed") => Self::Failed(failure),
-            Effect::Write => Self::Unknown(failure),
-            Effect::Read | Effect::Idempotent => Self::Failed(failure),
+        if class.in_doubt(arrival) && !failpoint::is_set("defect:unknown-is-failed") {
+            Self::Unknown(failure)
+        } else {
+            Self::Failed(failure)
         }
     }
 
@@ -80,7 +80,7 @@ impl ToolOutcome {
     /// has happened, so it is done; anything else failed, and may be tried again.
     pub fn unusable(effect: Effect, message: impl Into<String>) -> Self {
         match effect {
-            Effect::Read => Self::failed(FailureKind::BadResult, message),
+            Effect::Read | Effect::Composite => Self::failed(FailureKind::BadResult, message),
             Effect::Write | Effect::Idempotent => {
                 Self::Done(ToolOutput { unusable: Some(message.into()), ..ToolOutput::default() })
             }
@@ -237,9 +237,12 @@ mod tests {
     #[test]
     fn failures_begin_with_a_prefix_that_programs_can_read() {
         assert_eq!(ToolOutcome::failed(FailureKind::Timeout, "Late.").for_model(), "error[timeout]: Late.");
-        let unknown = ToolOutcome::lost(Effect::Write, FailureKind::Unavailable, "Gone.").for_model();
+        let unknown =
+            ToolOutcome::unanswered(Effect::Write, Arrival::Possible, FailureKind::Unavailable, "Gone.").for_model();
         assert!(unknown.starts_with("unknown[unavailable]: Gone. It may or may not have been done."), "{unknown}");
-        assert!(matches!(ToolOutcome::lost(Effect::Read, FailureKind::Timeout, ""), ToolOutcome::Failed(_)));
+        let lost = |class, arrival| ToolOutcome::unanswered(class, arrival, FailureKind::Timeout, "");
+        assert!(matches!(lost(Effect::Read, Arrival::Possible), ToolOutcome::Failed(_)));
+        assert!(matches!(lost(Effect::Write, Arrival::Impossible), ToolOutcome::Failed(_)));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::{
     },
     *,
 };
-use crate::{auth::Credentials, http::Outbound, testing::ManualClock};
+use crate::{auth::Credentials, effect::Arrival, http::Outbound, testing::ManualClock};
 
 fn task_of_all() -> Task {
     let file = |uri: Option<&str>, bytes: Option<&str>| {
@@ -131,7 +131,7 @@ fn a_refusal_is_told_by_its_word_its_name_or_its_status() {
     // Both may come from a gateway, or from our side: the message may have been taken.
     for bare in [of(Code::Unavailable, "reset", None), of(Code::Internal, "no message", None)] {
         let fault = Fault::new(bare, "");
-        assert!(fault.may_have_arrived() && !fault.may_be_repeated(), "{fault:?}");
+        assert!(fault.arrival() == Arrival::Possible && !fault.may_be_repeated(), "{fault:?}");
     }
     let said = of(Code::Internal, "x", Some("INTERNAL_ERROR"));
     assert_eq!(
@@ -140,8 +140,8 @@ fn a_refusal_is_told_by_its_word_its_name_or_its_status() {
     );
     assert_eq!(of(Code::Unimplemented, "no such method", None), FaultKind::Status(404));
     assert!(
-        fault(Trouble::Broken("x".into())).may_have_arrived()
-            && !fault(Trouble::Unreachable("x".into())).may_have_arrived()
+        fault(Trouble::Broken("x".into())).arrival() == Arrival::Possible
+            && fault(Trouble::Unreachable("x".into())).arrival() == Arrival::Impossible
     );
     let long = fault(Trouble::Refused { code: Code::Internal, message: "x".repeat(10_000), reason: None });
     assert!(long.message.len() < limits::A2A_WORDS + 100);
@@ -188,7 +188,7 @@ async fn a_gateway_that_gives_up_and_an_answer_that_cannot_be_read_are_no_leave_
         })
         .await;
         let fault = sent(&remote).await.0.unwrap_err();
-        assert!(fault.may_have_arrived() && !fault.may_be_repeated(), "{status}: {fault:?}");
+        assert!(fault.arrival() == Arrival::Possible && !fault.may_be_repeated(), "{status}: {fault:?}");
     }
 }
 

@@ -5,16 +5,18 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use futures::future::BoxFuture;
 use segue_engine::project::{AgentDef, SlotDef};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value as Json, json};
 
-use super::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, Later, OutputChange, ToolBatch, wire};
+use super::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch, wire};
 use crate::{
     auth::Credentials,
     clock::Clock,
     cx::{Cx, Stopped},
+    effect::Arrival,
     http::{Outbound, destination},
     limits, llm,
     secret::Secret,
@@ -174,7 +176,7 @@ impl HookServer {
     async fn ask<T: DeserializeOwned>(&self, hook: &str, payload: Json, id: &str, cx: &Cx) -> Result<T, HookError> {
         let cx = cx.within(limits::HOOK_DEADLINE);
         let bytes = match cx.wait(self.post(hook, payload, id)).await {
-            Ok(answered) => answered.map_err(|reason| HookError(format!("{hook}: {reason}")))?,
+            Ok(answered) => answered.map_err(|error| HookError(format!("{hook}: {}", error.reason)))?,
             Err(stopped) => return Err(HookError(format!("{hook}: {stopped}"))),
         };
         serde_json::from_slice(&bytes)
@@ -182,20 +184,22 @@ impl HookServer {
     }
 
     /// Sends one request; the bytes of a good answer. The words of an error never hold the address.
-    async fn post(&self, hook: &str, payload: Json, id: &str) -> Result<Vec<u8>, String> {
+    async fn post(&self, hook: &str, payload: Json, id: &str) -> Result<Vec<u8>, PostError> {
         let mut body = json!({"version": VERSION, "hook": hook, "id": id, "agent": &*self.agent});
         if let (Some(body), Json::Object(payload)) = (body.as_object_mut(), payload) {
             body.extend(payload);
         }
-        let client = self.http.client().map_err(|error| error.to_string())?;
+        let client = self.http.client().map_err(|error| PostError::before(error.to_string()))?;
         let body = body.to_string();
-        let lost = |error: reqwest::Error| {
-            if error.is_connect() { "the hook server cannot be reached" } else { "the connection broke" }.to_owned()
+        let lost = |error: reqwest::Error| match Arrival::of_http(&error) {
+            Arrival::Impossible => PostError::before("the hook server cannot be reached"),
+            Arrival::Possible => PostError::after("the connection broke"),
         };
-        let credentials = self.credentials.as_ref().map_err(Clone::clone)?;
+        let credentials = self.credentials.as_ref().map_err(|why| PostError::before(why.clone()))?;
         let mut refused: Option<Secret> = None;
         let mut response = loop {
-            let header = credentials.header(refused.as_ref()).await.map_err(|why| why.to_string())?;
+            let header = credentials.header(refused.as_ref()).await;
+            let header = header.map_err(|why| PostError::before(why.to_string()))?;
             let mut request = client.post(self.url.clone()).body(body.clone());
             request = request.header("content-type", "application/json").header("idempotency-key", id);
             if let Some((name, value)) = &header {
@@ -215,16 +219,33 @@ impl HookServer {
             }
         };
         if response.status().as_u16() != 200 {
-            return Err(format!("it answers with the status {}", response.status().as_u16()));
+            return Err(PostError::after(format!("it answers with the status {}", response.status().as_u16())));
         }
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(lost)? {
             if bytes.len() + chunk.len() > limits::HOOK_ANSWER {
-                return Err(format!("its answer is larger than {} bytes", limits::HOOK_ANSWER));
+                return Err(PostError::after(format!("its answer is larger than {} bytes", limits::HOOK_ANSWER)));
             }
             bytes.extend_from_slice(&chunk);
         }
         Ok(bytes)
+    }
+}
+
+/// Why a hook server gave no answer.
+struct PostError {
+    reason: String,
+    arrival: Arrival,
+}
+
+impl PostError {
+    /// Nothing was sent.
+    fn before(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), arrival: Arrival::Impossible }
+    }
+    /// The request may have arrived.
+    fn after(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), arrival: Arrival::Possible }
     }
 }
 
@@ -237,15 +258,6 @@ pub struct HttpHooks {
 impl HttpHooks {
     fn has(&self, hook: &str) -> bool {
         self.description.hooks.iter().any(|known| **known == *hook)
-    }
-
-    /// The work of a hook that the server wants to be asked for.
-    fn later<'a, T>(
-        &self,
-        hook: &str,
-        work: impl Future<Output = Result<Option<T>, HookError>> + Send + 'a,
-    ) -> Later<'a, T> {
-        if self.has(hook) { Some(Box::pin(work)) } else { None }
     }
 
     /// The input with the metadata that may leave.
@@ -272,48 +284,29 @@ impl HttpHooks {
     }
 }
 
+#[async_trait]
 impl AgentHooks for HttpHooks {
-    fn process_input<'a>(
-        &'a self,
-        mut input: AgentInput,
-        cx: &'a HookCx,
-    ) -> BoxFuture<'a, Result<AgentInput, HookError>> {
-        Box::pin(async move {
-            let sent = || json!({ "input": self.outgoing(&input) });
-            let change: InputChange = self.asked("process_input", sent, cx).await?;
-            if let Some(message) = change.user_message {
-                input.user_message = message;
-            }
-            if let Some(slots) = change.slots {
-                input.slots = slots;
-            }
-            input.metadata.extend(change.metadata);
-            Ok(input)
-        })
+    async fn process_input(&self, mut input: AgentInput, cx: &HookCx) -> Result<AgentInput, HookError> {
+        let sent = || json!({ "input": self.outgoing(&input) });
+        let change: InputChange = self.asked("process_input", sent, cx).await?;
+        if let Some(message) = change.user_message {
+            input.user_message = message;
+        }
+        if let Some(slots) = change.slots {
+            input.slots = slots;
+        }
+        input.metadata.extend(change.metadata);
+        Ok(input)
     }
-    fn process_tool_output<'a>(
-        &'a self,
-        batch: &'a ToolBatch,
-        cx: &'a HookCx,
-    ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
-        Box::pin(async move {
-            let answer: Events = self.asked("process_tool_output", || json!({ "batch": batch }), cx).await?;
-            Ok(answer.events)
-        })
+    async fn process_tool_output(&self, batch: &ToolBatch, cx: &HookCx) -> Result<Vec<HookEvent>, HookError> {
+        let answer: Events = self.asked("process_tool_output", || json!({ "batch": batch }), cx).await?;
+        Ok(answer.events)
     }
-    fn process_output<'a>(
-        &'a self,
-        output: &'a AgentOutput,
-        cx: &'a HookCx,
-    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
-        Box::pin(self.asked("process_output", || outgoing(output, &self.server), cx))
+    async fn process_output(&self, output: &AgentOutput, cx: &HookCx) -> Result<OutputChange, HookError> {
+        self.asked("process_output", || outgoing(output, &self.server), cx).await
     }
-    fn process_agent_output<'a>(
-        &'a self,
-        output: &'a AgentOutput,
-        cx: &'a HookCx,
-    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
-        Box::pin(self.asked("process_agent_output", || outgoing(output, &self.server), cx))
+    async fn process_agent_output(&self, output: &AgentOutput, cx: &HookCx) -> Result<OutputChange, HookError> {
+        self.asked("process_agent_output", || outgoing(output, &self.server), cx).await
     }
     fn custom_tools(&self) -> Vec<Arc<dyn Tool>> {
         let tool = |tool: &DescribedTool| -> Arc<dyn Tool> {
@@ -338,55 +331,47 @@ impl AgentHooks for HttpHooks {
     fn empty_closing_message(&self, usual: String) -> String {
         self.description.empty_closing_message.as_deref().map_or(usual, str::to_owned)
     }
-    fn slot_tool_later<'a>(
-        &'a self,
-        slot: &'a SlotDef,
-        usual: &'a llm::ToolSpec,
-        cx: &'a HookCx,
-    ) -> Later<'a, llm::ToolSpec> {
-        self.later("slot_tool", async move {
-            let sent = || json!({ "slot": wire::slot(slot), "tool": wire::tool(usual) });
-            let change: ToolChange = self.asked("slot_tool", sent, cx).await?;
-            Ok(change.tool.map(|tool| tool.over(usual)))
-        })
+    async fn slot_tool(
+        &self,
+        slot: &SlotDef,
+        usual: &llm::ToolSpec,
+        cx: &HookCx,
+    ) -> Result<Option<llm::ToolSpec>, HookError> {
+        let sent = || json!({ "slot": wire::slot(slot), "tool": wire::tool(usual) });
+        let change: ToolChange = self.asked("slot_tool", sent, cx).await?;
+        Ok(change.tool.map(|tool| tool.over(usual)))
     }
-    fn tools_later<'a>(
-        &'a self,
-        usual: &'a [llm::ToolSpec],
-        input: &'a AgentInput,
-        cx: &'a HookCx,
-    ) -> Later<'a, Vec<llm::ToolSpec>> {
-        self.later("tools", async move {
-            let tools = || usual.iter().map(wire::tool).collect::<Json>();
-            let sent = || json!({ "input": self.outgoing(input), "tools": tools() });
-            let change: ToolsChange = self.asked("tools", sent, cx).await?;
-            let known = |tool: wire::Tool| {
-                let usual = usual.iter().find(|usual| usual.name == tool.name)?;
-                Some(tool.over(usual))
-            };
-            Ok(change.tools.map(|tools| tools.into_iter().filter_map(known).collect()))
-        })
+    async fn tools(
+        &self,
+        usual: &[llm::ToolSpec],
+        input: &AgentInput,
+        cx: &HookCx,
+    ) -> Result<Option<Vec<llm::ToolSpec>>, HookError> {
+        let tools = || usual.iter().map(wire::tool).collect::<Json>();
+        let sent = || json!({ "input": self.outgoing(input), "tools": tools() });
+        let change: ToolsChange = self.asked("tools", sent, cx).await?;
+        let known = |tool: wire::Tool| {
+            let usual = usual.iter().find(|usual| usual.name == tool.name)?;
+            Some(tool.over(usual))
+        };
+        Ok(change.tools.map(|tools| tools.into_iter().filter_map(known).collect()))
     }
-    fn messages_later<'a>(
-        &'a self,
-        usual: &'a [Arc<llm::ChatMessage>],
-        input: &'a AgentInput,
-        cx: &'a HookCx,
-    ) -> Later<'a, Vec<Arc<llm::ChatMessage>>> {
-        self.later("messages", async move {
-            let messages = || usual.iter().map(|message| wire::message(message)).collect::<Json>();
-            let sent = || json!({ "input": self.outgoing(input), "messages": messages() });
-            let change: MessagesChange = self.asked("messages", sent, cx).await?;
-            let changed = change.messages.map(|messages| wire::messages(messages, usual)).transpose();
-            changed.map_err(|reason| HookError(format!("messages: {reason}")))
-        })
+    async fn messages(
+        &self,
+        usual: &[Arc<llm::ChatMessage>],
+        input: &AgentInput,
+        cx: &HookCx,
+    ) -> Result<Option<Vec<Arc<llm::ChatMessage>>>, HookError> {
+        let messages = || usual.iter().map(|message| wire::message(message)).collect::<Json>();
+        let sent = || json!({ "input": self.outgoing(input), "messages": messages() });
+        let change: MessagesChange = self.asked("messages", sent, cx).await?;
+        let changed = change.messages.map(|messages| wire::messages(messages, usual)).transpose();
+        changed.map_err(|reason| HookError(format!("messages: {reason}")))
     }
-    fn prompt_later<'a>(&'a self, usual: &'a str, input: &'a AgentInput, cx: &'a HookCx) -> Later<'a, String> {
-        self.later("prompt", async move {
-            let sent = || json!({ "input": self.outgoing(input), "prompt": usual });
-            let change: PromptChange = self.asked("prompt", sent, cx).await?;
-            Ok(change.prompt)
-        })
+    async fn prompt(&self, usual: &str, input: &AgentInput, cx: &HookCx) -> Result<Option<String>, HookError> {
+        let sent = || json!({ "input": self.outgoing(input), "prompt": usual });
+        let change: PromptChange = self.asked("prompt", sent, cx).await?;
+        Ok(change.prompt)
     }
 }
 
@@ -416,16 +401,13 @@ impl Tool for HookTool {
             let effect = cx.effect(&self.spec);
             // The deadline is the tool's; whoever called has set it.
             let sent = self.server.post("tool", payload, &cx.idempotency_key);
-            match cx.cx.wait(sent).await {
-                Ok(Ok(bytes)) => answer(&bytes, effect),
-                Ok(Err(reason)) => ToolOutcome::lost(effect, FailureKind::Unavailable, reason),
-                Err(Stopped::DeadlinePassed) => {
-                    ToolOutcome::lost(effect, FailureKind::Timeout, "it did not answer in time")
-                }
-                Err(Stopped::Cancelled) => {
-                    ToolOutcome::lost(effect, FailureKind::Cancelled, "nobody waits for it any more")
-                }
-            }
+            let (error, kind) = match cx.cx.wait(sent).await {
+                Ok(Ok(bytes)) => return answer(&bytes, effect),
+                Ok(Err(error)) => (error, FailureKind::Unavailable),
+                Err(Stopped::DeadlinePassed) => (PostError::after("it did not answer in time"), FailureKind::Timeout),
+                Err(Stopped::Cancelled) => (PostError::after("nobody waits for it any more"), FailureKind::Cancelled),
+            };
+            ToolOutcome::unanswered(effect, error.arrival, kind, error.reason)
         })
     }
 }

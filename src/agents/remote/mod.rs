@@ -219,8 +219,7 @@ async fn ended(
 
 /// Asks that a task be stopped: nobody will hear what comes of it, and its cost need not go on.
 async fn stop(peer: &dyn Peer, task: &str, cx: &Cx) {
-    let beyond = Cx { deadline: cx.clock.deadline(limits::A2A_CANCEL), ..cx.step("cancel") };
-    let beyond = Cx { cancel: Arc::new(tokio_util::sync::CancellationToken::new()), ..beyond };
+    let beyond = Cx { deadline: cx.clock.deadline(limits::A2A_CANCEL), ..cx.step("cancel").sheltered() };
     if let Err(fault) = peer.cancel(task, &beyond).await {
         tracing::debug!(task, "the remote task could not be stopped: {fault}");
     }
@@ -284,8 +283,8 @@ impl Told<'_> {
             let id: Arc<str> = cx.step("last").key.as_str().into();
             (id, Arc::<str>::from(ending.text.trim()))
         });
-        let texts = std::mem::take(&mut self.texts);
-        let outcome = outcome::close(task, ending, memory, remote, (texts, last.clone().map(|last| (last, kind))), cx);
+        let said = last.clone().map(|last| (last, kind));
+        let outcome = outcome::close(task, ending, memory, remote, &self.texts, said, cx);
         // Its last words are heard once it is known that its results can be used: a failure is told in other words.
         if let Some((id, text)) = last.filter(|_| !matches!(outcome.status, AgentStatus::Failed { .. })) {
             self.show(&id, &text, kind).await;

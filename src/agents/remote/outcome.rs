@@ -232,7 +232,8 @@ pub(super) fn close(
     ending: Ending,
     memory: Memory,
     remote: &RemoteDef,
-    (meanwhile, last): (Vec<Said>, Option<(Said, BotKind)>),
+    meanwhile: &[Said],
+    last: Option<(Said, BotKind)>,
     cx: &Cx,
 ) -> AgentOutcome {
     let call = task.call;

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use async_trait::async_trait;
 use segue_engine::{
     conversation::{AgentCall, AgentKind, AgentStatus, Conversation, Event, EventKind, EventPlace, UserMessage},
     ids::ConversationId,
@@ -428,37 +429,26 @@ async fn the_pauses_between_tries_double() {
 /// Hooks of a remote agent: they write the message in other words, take a slot away, and make more of the answer.
 struct Broker;
 
+#[async_trait]
 impl AgentHooks for Broker {
-    fn process_input<'a>(
-        &'a self,
-        mut input: AgentInput,
-        cx: &'a HookCx,
-    ) -> BoxFuture<'a, Result<AgentInput, HookError>> {
+    async fn process_input(&self, mut input: AgentInput, cx: &HookCx) -> Result<AgentInput, HookError> {
         cx.say("I will ask.");
         input.user_message =
             format!("{} (round {})", input.user_message, input.metadata.get("rounds").is_some()).into();
         input.slots.shift_remove("city");
         input.metadata.insert("tenant".into(), json!("north"));
-        Box::pin(std::future::ready(Ok(input)))
+        Ok(input)
     }
-    fn process_agent_output<'a>(
-        &'a self,
-        output: &'a AgentOutput,
-        _: &'a HookCx,
-    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
+    async fn process_agent_output(&self, output: &AgentOutput, _: &HookCx) -> Result<OutputChange, HookError> {
         let status = (output.message.as_deref() == Some("It is 90.")).then(|| "completed".into());
         let price = HookEvent::Slot { name: "price".into(), value: json!(90) };
         let events = if status.is_some() { vec![price] } else { Vec::new() };
         let metadata = json!({"rounds": 1, "task_id": "forged", "context_id": "forged"});
         let metadata = metadata.as_object().unwrap().clone();
-        Box::pin(std::future::ready(Ok(OutputChange { status, events, metadata })))
+        Ok(OutputChange { status, events, metadata })
     }
-    fn process_output<'a>(
-        &'a self,
-        _: &'a AgentOutput,
-        _: &'a HookCx,
-    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
-        Box::pin(std::future::ready(Ok(OutputChange::default())))
+    async fn process_output(&self, _: &AgentOutput, _: &HookCx) -> Result<OutputChange, HookError> {
+        Ok(OutputChange::default())
     }
 }
 
@@ -512,26 +502,24 @@ async fn what_hooks_keep_stays_while_the_task_works_on_and_when_the_turn_is_stop
 /// Keeps something once.
 struct Keeps;
 
+#[async_trait]
 impl AgentHooks for Keeps {
-    fn process_agent_output<'a>(
-        &'a self,
-        output: &'a AgentOutput,
-        _: &'a HookCx,
-    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
+    async fn process_agent_output(&self, output: &AgentOutput, _: &HookCx) -> Result<OutputChange, HookError> {
         let mut change = OutputChange::default();
         if output.message.is_some() {
             change.metadata.insert("rounds".into(), json!(1));
         }
-        Box::pin(std::future::ready(Ok(change)))
+        Ok(change)
     }
 }
 
 #[tokio::test]
 async fn a_hook_that_fails_lets_nothing_leave_for_a_remote_agent() {
     struct Fails;
+    #[async_trait]
     impl AgentHooks for Fails {
-        fn process_input<'a>(&'a self, _: AgentInput, _: &'a HookCx) -> BoxFuture<'a, Result<AgentInput, HookError>> {
-            Box::pin(std::future::ready(Err(HookError("no".into()))))
+        async fn process_input(&self, _: AgentInput, _: &HookCx) -> Result<AgentInput, HookError> {
+            Err(HookError("no".into()))
         }
     }
     let mut world = World::new("");

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use futures::future::{BoxFuture, ready};
+use async_trait::async_trait;
 use segue_engine::{
     conversation::{AgentStatus, BotKind, EventKind},
     project::SlotDef,
@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use super::world::{World, calls, code, said, slots, text};
 use crate::{
     agents::{
-        hooks::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, Later, OutputChange, ToolBatch},
+        hooks::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch},
         step,
     },
     conversation::ReplyPiece,
@@ -26,37 +26,26 @@ struct Busy {
     outputs: Mutex<Vec<AgentOutput>>,
 }
 
+#[async_trait]
 impl AgentHooks for Busy {
-    fn process_input<'a>(
-        &'a self,
-        mut input: AgentInput,
-        cx: &'a HookCx,
-    ) -> BoxFuture<'a, Result<AgentInput, HookError>> {
+    async fn process_input(&self, mut input: AgentInput, cx: &HookCx) -> Result<AgentInput, HookError> {
         cx.say("Starting on it.");
         input.slots.shift_remove("vehicle");
         input.slots.insert("class".into(), json!("Cabin"));
         input.metadata.insert("tenant".into(), json!("north"));
         input.user_message = "from Arnvik, please".into();
-        Box::pin(ready(Ok(input)))
+        Ok(input)
     }
-    fn process_tool_output<'a>(
-        &'a self,
-        batch: &'a ToolBatch,
-        _: &'a HookCx,
-    ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
+    async fn process_tool_output(&self, batch: &ToolBatch, _: &HookCx) -> Result<Vec<HookEvent>, HookError> {
         self.batches.lock().unwrap().push(batch.clone());
         let events = vec![
             HookEvent::Slot { name: "crossing".into(), value: json!("NW-1") },
             HookEvent::Slot { name: "nowhere".into(), value: json!(1) },
             HookEvent::Bot { text: "I have it.".into() },
         ];
-        Box::pin(ready(Ok(events)))
+        Ok(events)
     }
-    fn process_output<'a>(
-        &'a self,
-        output: &'a AgentOutput,
-        _: &'a HookCx,
-    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
+    async fn process_output(&self, output: &AgentOutput, _: &HookCx) -> Result<OutputChange, HookError> {
         self.outputs.lock().unwrap().push(output.clone());
         let mut change = OutputChange {
             events: vec![HookEvent::Slot { name: "vehicle".into(), value: json!(true) }],
@@ -64,7 +53,7 @@ impl AgentHooks for Busy {
         };
         change.metadata.insert("left".into(), json!(1));
         change.metadata.insert("held_calls".into(), json!([{"tool": "pay", "arguments": {}}]));
-        Box::pin(ready(Ok(change)))
+        Ok(change)
     }
     fn task_completed_tool(&self, usual: ToolSpec) -> ToolSpec {
         ToolSpec { name: "renamed".into(), description: "Call this at the very end.".into(), ..usual }
@@ -72,51 +61,46 @@ impl AgentHooks for Busy {
     fn empty_closing_message(&self, _: String) -> String {
         "One formal sentence.".into()
     }
-    fn slot_tool(&self, slot: &SlotDef, usual: ToolSpec) -> ToolSpec {
-        ToolSpec { description: format!("Sets {}.", slot.name).into(), ..usual }
+    async fn slot_tool(&self, slot: &SlotDef, usual: &ToolSpec, _: &HookCx) -> Result<Option<ToolSpec>, HookError> {
+        Ok(Some(ToolSpec { description: format!("Sets {}.", slot.name).into(), ..usual.clone() }))
     }
-    fn tools(&self, usual: Vec<ToolSpec>, _: &AgentInput) -> Vec<ToolSpec> {
-        let mut kept: Vec<ToolSpec> = usual.into_iter().filter(|tool| &*tool.name != "other").collect();
+    async fn tools(&self, usual: &[ToolSpec], _: &AgentInput, _: &HookCx) -> Result<Option<Vec<ToolSpec>>, HookError> {
+        let mut kept: Vec<ToolSpec> = usual.iter().filter(|tool| &*tool.name != "other").cloned().collect();
         kept.push(ToolSpec {
             name: "made_up".into(),
             description: "".into(),
             parameters: Arc::default(),
             strict: false,
         });
-        kept
+        Ok(Some(kept))
     }
-    fn messages(&self, mut usual: Vec<Arc<ChatMessage>>, _: &AgentInput) -> Vec<Arc<ChatMessage>> {
-        usual.push(ChatMessage::system("Be brief."));
-        usual
+    async fn messages(
+        &self,
+        usual: &[Arc<ChatMessage>],
+        _: &AgentInput,
+        _: &HookCx,
+    ) -> Result<Option<Vec<Arc<ChatMessage>>>, HookError> {
+        let mut messages = usual.to_vec();
+        messages.push(ChatMessage::system("Be brief."));
+        Ok(Some(messages))
     }
-    fn prompt(&self, usual: String, input: &AgentInput) -> String {
-        format!("{usual}\nYou work for {}.", input.metadata["tenant"])
+    async fn prompt(&self, usual: &str, input: &AgentInput, _: &HookCx) -> Result<Option<String>, HookError> {
+        Ok(Some(format!("{usual}\nYou work for {}.", input.metadata["tenant"])))
     }
 }
 
 struct Failing(&'static str);
 
+#[async_trait]
 impl AgentHooks for Failing {
-    fn process_input<'a>(&'a self, input: AgentInput, _: &'a HookCx) -> BoxFuture<'a, Result<AgentInput, HookError>> {
-        Box::pin(ready(if self.0 == "input" { Err(HookError("no backend".into())) } else { Ok(input) }))
+    async fn process_input(&self, input: AgentInput, _: &HookCx) -> Result<AgentInput, HookError> {
+        if self.0 == "input" { Err(HookError("no backend".into())) } else { Ok(input) }
     }
-    fn process_tool_output<'a>(
-        &'a self,
-        _: &'a ToolBatch,
-        _: &'a HookCx,
-    ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
-        Box::pin(ready(if self.0 == "tools" { Err(HookError("no backend".into())) } else { Ok(Vec::new()) }))
+    async fn process_tool_output(&self, _: &ToolBatch, _: &HookCx) -> Result<Vec<HookEvent>, HookError> {
+        if self.0 == "tools" { Err(HookError("no backend".into())) } else { Ok(Vec::new()) }
     }
-    fn process_output<'a>(
-        &'a self,
-        _: &'a AgentOutput,
-        _: &'a HookCx,
-    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
-        Box::pin(ready(if self.0 == "output" {
-            Err(HookError("no backend".into()))
-        } else {
-            Ok(OutputChange::default())
-        }))
+    async fn process_output(&self, _: &AgentOutput, _: &HookCx) -> Result<OutputChange, HookError> {
+        if self.0 == "output" { Err(HookError("no backend".into())) } else { Ok(OutputChange::default()) }
     }
 }
 
@@ -169,23 +153,16 @@ async fn every_override_point_of_an_open_agent_counts() {
 #[tokio::test]
 async fn a_slot_that_a_hook_sets_can_end_a_task_and_one_it_hides_has_no_tool() {
     struct Hides;
+    #[async_trait]
     impl AgentHooks for Hides {
-        fn process_input<'a>(
-            &'a self,
-            mut input: AgentInput,
-            _: &'a HookCx,
-        ) -> BoxFuture<'a, Result<AgentInput, HookError>> {
+        async fn process_input(&self, mut input: AgentInput, _: &HookCx) -> Result<AgentInput, HookError> {
             assert!(input.slots.contains_key("crossing"), "slots to fill are among the input: {:?}", input.slots);
             input.slots.shift_remove("passengers");
-            Box::pin(ready(Ok(input)))
+            Ok(input)
         }
-        fn process_tool_output<'a>(
-            &'a self,
-            _: &'a ToolBatch,
-            _: &'a HookCx,
-        ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
+        async fn process_tool_output(&self, _: &ToolBatch, _: &HookCx) -> Result<Vec<HookEvent>, HookError> {
             let set = |name: &str, value: Json| HookEvent::Slot { name: name.into(), value };
-            Box::pin(ready(Ok(vec![set("crossing", json!("NW-1")), set("passengers", json!("2"))])))
+            Ok(vec![set("crossing", json!("NW-1")), set("passengers", json!("2"))])
         }
     }
     let mut world = World::new("book", "", "NW-1 for two", vec![calls("", &[("find", json!({}))])]);
@@ -216,17 +193,12 @@ async fn a_hook_that_fails_ends_the_run_and_keeps_what_happened() {
 #[tokio::test]
 async fn what_a_hook_says_leaves_at_once_and_stands_among_the_events() {
     struct Talks;
+    #[async_trait]
     impl AgentHooks for Talks {
-        fn process_input<'a>(
-            &'a self,
-            input: AgentInput,
-            cx: &'a HookCx,
-        ) -> BoxFuture<'a, Result<AgentInput, HookError>> {
-            Box::pin(async move {
-                (0..20).for_each(|n| cx.say(format!("word {n}")));
-                cx.say("  ");
-                Ok(input)
-            })
+        async fn process_input(&self, input: AgentInput, cx: &HookCx) -> Result<AgentInput, HookError> {
+            (0..20).for_each(|n| cx.say(format!("word {n}")));
+            cx.say("  ");
+            Ok(input)
         }
     }
     let mut world = World::new("search", "", "hi", vec![text("Where from?")]);
@@ -245,36 +217,37 @@ async fn what_a_hook_says_leaves_at_once_and_stands_among_the_events() {
 /// Hooks that have to wait for what they want changed.
 struct Waits;
 
+#[async_trait]
 impl AgentHooks for Waits {
-    fn slot_tool_later<'a>(&'a self, slot: &'a SlotDef, usual: &'a ToolSpec, _: &'a HookCx) -> Later<'a, ToolSpec> {
+    async fn slot_tool(&self, slot: &SlotDef, usual: &ToolSpec, _: &HookCx) -> Result<Option<ToolSpec>, HookError> {
         let changed = ToolSpec { name: "other".into(), description: "Sets it.".into(), ..usual.clone() };
-        (slot.name.as_str() == "crossing").then(|| -> BoxFuture<'a, _> { Box::pin(ready(Ok(Some(changed)))) })
+        Ok((slot.name.as_str() == "crossing").then_some(changed))
     }
-    fn tools_later<'a>(
-        &'a self,
-        usual: &'a [ToolSpec],
-        input: &'a AgentInput,
-        _: &'a HookCx,
-    ) -> Later<'a, Vec<ToolSpec>> {
+    async fn tools(
+        &self,
+        usual: &[ToolSpec],
+        input: &AgentInput,
+        _: &HookCx,
+    ) -> Result<Option<Vec<ToolSpec>>, HookError> {
         assert_eq!(&*input.agent, "finder");
         let mut tools: Vec<ToolSpec> = usual.iter().filter(|tool| &*tool.name != "fail").cloned().collect();
         tools.push(ToolSpec { name: "made_up".into(), ..tools[0].clone() });
-        Some(Box::pin(ready(Ok(Some(tools)))))
+        Ok(Some(tools))
     }
-    fn messages_later<'a>(
-        &'a self,
-        usual: &'a [Arc<ChatMessage>],
-        _: &'a AgentInput,
-        cx: &'a HookCx,
-    ) -> Later<'a, Vec<Arc<ChatMessage>>> {
+    async fn messages(
+        &self,
+        usual: &[Arc<ChatMessage>],
+        _: &AgentInput,
+        cx: &HookCx,
+    ) -> Result<Option<Vec<Arc<ChatMessage>>>, HookError> {
         cx.say("Thinking.");
         let mut messages = usual.to_vec();
         messages.push(ChatMessage::system("Be brief."));
-        Some(Box::pin(ready(Ok(Some(messages)))))
+        Ok(Some(messages))
     }
-    fn prompt_later<'a>(&'a self, usual: &'a str, _: &'a AgentInput, _: &'a HookCx) -> Later<'a, String> {
+    async fn prompt(&self, usual: &str, _: &AgentInput, _: &HookCx) -> Result<Option<String>, HookError> {
         let prompt = format!("{usual} You are polite.");
-        Some(Box::pin(ready(Ok(Some(prompt)))))
+        Ok(Some(prompt))
     }
 }
 
@@ -308,19 +281,16 @@ struct Keeps {
     without: &'static str,
 }
 
+#[async_trait]
 impl AgentHooks for Keeps {
-    fn process_output<'a>(
-        &'a self,
-        output: &'a AgentOutput,
-        _: &'a HookCx,
-    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
+    async fn process_output(&self, output: &AgentOutput, _: &HookCx) -> Result<OutputChange, HookError> {
         let kept = output.events.iter().any(|event| event["event"] == "agent_exchanges");
         assert!(&*output.status != "completed" || !kept, "they are no business of a hook");
         let status = (self.open && &*output.status == "completed").then(|| "input_required".to_owned());
-        Box::pin(ready(Ok(OutputChange { status: status.map(Into::into), ..OutputChange::default() })))
+        Ok(OutputChange { status: status.map(Into::into), ..OutputChange::default() })
     }
-    fn tools(&self, usual: Vec<ToolSpec>, _: &AgentInput) -> Vec<ToolSpec> {
-        usual.into_iter().filter(|tool| &*tool.name != self.without).collect()
+    async fn tools(&self, usual: &[ToolSpec], _: &AgentInput, _: &HookCx) -> Result<Option<Vec<ToolSpec>>, HookError> {
+        Ok(Some(usual.iter().filter(|tool| &*tool.name != self.without).cloned().collect()))
     }
 }
 

@@ -110,12 +110,15 @@ pub(super) struct PaperDesk {
 }
 
 impl crate::agents::Desk for PaperDesk {
-    fn recall<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Option<Json>> {
-        Box::pin(std::future::ready(self.notes.lock().unwrap().get(cx.key.as_str()).cloned()))
-    }
-    fn note<'a>(&'a self, cx: &'a Cx, what: Json) -> BoxFuture<'a, ()> {
-        self.notes.lock().unwrap().insert(cx.key.to_string(), what);
-        Box::pin(std::future::ready(()))
+    fn once<'a>(&'a self, cx: &'a Cx, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
+        Box::pin(async move {
+            let noted = self.notes.lock().unwrap().get(cx.key.as_str()).cloned();
+            if noted.is_none() {
+                let noted = work.await;
+                self.notes.lock().unwrap().insert(cx.key.to_string(), noted);
+            }
+            noted
+        })
     }
     fn words(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>> {
         let values: String = values.iter().map(|(name, value)| format!(" {name}={value}")).collect();
@@ -281,7 +284,12 @@ fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>, slow: bool, project: &Project
             let outcome = match lines.as_ref().or(answer.as_ref()) {
                 Some(answer) => ToolOutcome::Done(ToolOutput::structured(answer.clone())),
                 None if called.lock().unwrap().last().is_some_and(|(_, given)| given["lost"] == json!(true)) => {
-                    ToolOutcome::lost(Effect::Write, crate::tools::FailureKind::Unavailable, "It went away.")
+                    ToolOutcome::unanswered(
+                        Effect::Write,
+                        crate::effect::Arrival::Possible,
+                        crate::tools::FailureKind::Unavailable,
+                        "It went away.",
+                    )
                 }
                 None => ToolOutcome::failed(crate::tools::FailureKind::ToolError, "no such port"),
             };

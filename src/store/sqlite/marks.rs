@@ -24,10 +24,7 @@ use segue_engine::{conversation::codec, ids::ConversationId, time::Timestamp};
 use super::owner;
 use crate::{
     limits,
-    store::{
-        JournalRecord, StoreError, TurnNumber,
-        journal::{SPEAKING, speaking},
-    },
+    store::{JournalRecord, SPEAKING, StoreError, TurnNumber, speaking},
 };
 
 /// Bytes of one place: sum, turn, time of acceptance and build of eight bytes each, then the ids of replies, one in a line, and zeros.

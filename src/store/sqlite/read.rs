@@ -23,8 +23,8 @@ use crate::{
     cx::StepKey,
     limits,
     store::{
-        Inbound, JournalRecord, OpenTurn, StoreError, Stored, StoredEvents, StoredReply, StoredTurn, Trouble,
-        TurnJournal, TurnNumber, Unfinished, Version, inbox, journal::SPEAKING, merge_journal, newest,
+        Inbound, JournalRecord, OpenTurn, SPEAKING, StoreError, Stored, StoredEvents, StoredReply, StoredTurn, Trouble,
+        TurnNumber, Unfinished, Version, attempts, inbox, merge_journal, newest,
     },
 };
 
@@ -404,7 +404,7 @@ pub(super) fn troubles(connection: &Connection) -> Read<Vec<Trouble>> {
         let mut open = Vec::new();
         for (turn, at) in head.open {
             let journal = journal(connection, &id, head.number, turn);
-            let attempts = journal.as_ref().map_or(1, |journal| TurnJournal::attempts(journal));
+            let attempts = journal.as_ref().map_or(1, |journal| attempts(journal));
             damage = damage.or(self::damage(journal)?);
             open.push(OpenTurn { turn: TurnNumber(turn), at: Timestamp::from_micros(at), attempts });
         }

@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::{
     cx::Cx,
+    effect::Arrival,
     tools::{Catalog, Effect, SourceError, SourceStatus, ToolSpec, fixture::context, registry::FunctionTool},
 };
 
@@ -67,7 +68,7 @@ async fn a_step_gets_the_whole_result_or_a_reason() {
 
     let fails = || Source(Some(ToolOutcome::failed(FailureKind::ToolError, "sold out")));
     assert_eq!(reason(step(fails(), "it", json!({"n": 1})).await), "failed tool_error: sold out");
-    let lost = ToolOutcome::lost(Effect::Write, FailureKind::Timeout, "late");
+    let lost = ToolOutcome::unanswered(Effect::Write, Arrival::Possible, FailureKind::Timeout, "late");
     assert_eq!(reason(step(Source(Some(lost)), "it", json!({"n": 1})).await), "unknown timeout: late");
     let bad = reason(step(fails(), "it", json!({"n": "many"})).await);
     assert!(bad.starts_with("failed bad_arguments: "), "{bad}");

@@ -32,6 +32,7 @@ use super::{
 };
 use crate::{
     cx::{Cx, Stopped},
+    effect::Arrival,
     failpoint, limits,
     tools::{
         ArgumentCheck, Effect, FailureKind, Progress, Tool, ToolCx, ToolFailure, ToolOutcome, ToolOutput, ToolSpec,
@@ -263,27 +264,40 @@ impl CallEnd {
     fn may_be_repeated(&self, effect: Effect) -> bool {
         match self {
             Self::NotSent(_) => true,
-            Self::Forgotten | Self::Lost(_) => effect != Effect::Write,
+            Self::Forgotten | Self::Lost(_) => !effect.in_doubt(Arrival::Possible),
             _ => false,
         }
     }
 
-    fn outcome(self, effect: Effect, limit: Duration) -> ToolOutcome {
-        let not_run = |kind, word| ToolOutcome::failed(kind, say(word, &[]));
+    /// Whether the call may have arrived. What was refused did, and was not carried out.
+    fn arrival(&self) -> Arrival {
         match self {
-            Self::Away(_) | Self::NotSent(_) => not_run(FailureKind::Unavailable, Word::Away),
-            Self::Forgotten => not_run(FailureKind::Unavailable, Word::NotRun),
-            Self::Credentials(_) => not_run(FailureKind::Unavailable, Word::RefusedCredentials),
-            Self::LateBefore => not_run(FailureKind::Timeout, Word::LateBefore),
-            Self::Late => late(effect, limit),
-            Self::Lost(_) => ToolOutcome::lost(effect, FailureKind::Unavailable, say(Word::Lost, &[])),
-            Self::Stopped => ToolOutcome::lost(effect, FailureKind::Cancelled, say(Word::Stopped, &[])),
+            Self::Lost(_) | Self::Late | Self::Stopped => Arrival::Possible,
+            Self::Away(_)
+            | Self::NotSent(_)
+            | Self::Forgotten
+            | Self::Credentials(_)
+            | Self::LateBefore
+            | Self::Refused { .. } => Arrival::Impossible,
+        }
+    }
+
+    fn outcome(self, effect: Effect, limit: Duration) -> ToolOutcome {
+        let (kind, message) = match &self {
+            Self::Late => return late(effect, limit),
+            Self::Away(_) | Self::NotSent(_) => (FailureKind::Unavailable, say(Word::Away, &[])),
+            Self::Forgotten => (FailureKind::Unavailable, say(Word::NotRun, &[])),
+            Self::Credentials(_) => (FailureKind::Unavailable, say(Word::RefusedCredentials, &[])),
+            Self::LateBefore => (FailureKind::Timeout, say(Word::LateBefore, &[])),
+            Self::Lost(_) => (FailureKind::Unavailable, say(Word::Lost, &[])),
+            Self::Stopped => (FailureKind::Cancelled, say(Word::Stopped, &[])),
             Self::Refused { code, message } => {
                 // -32602: invalid params, as JSON-RPC numbers it.
-                let kind = if code == -32602 { FailureKind::BadArguments } else { FailureKind::ToolError };
-                ToolOutcome::Failed(ToolFailure::new(kind, say(Word::Said, &[("message", &message)])))
+                let kind = if *code == -32602 { FailureKind::BadArguments } else { FailureKind::ToolError };
+                (kind, say(Word::Said, &[("message", message)]))
             }
-        }
+        };
+        ToolOutcome::unanswered(effect, self.arrival(), kind, message)
     }
 
     fn of(unanswered: Unanswered) -> Self {
@@ -303,7 +317,9 @@ impl CallEnd {
         match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
             Some(StreamableHttpError::SessionExpired) => Self::Forgotten,
             Some(refused) if wants_credentials(refused) => Self::Credentials(refused.to_string()),
-            Some(StreamableHttpError::Client(cause)) if cause.is_connect() => Self::NotSent(cause.to_string()),
+            Some(StreamableHttpError::Client(cause)) if Arrival::of_http(cause) == Arrival::Impossible => {
+                Self::NotSent(cause.to_string())
+            }
             Some(StreamableHttpError::HttpStatus(status)) if status.status == 429 => Self::Away(status.to_string()),
             _ => Self::Lost(error.error.to_string()),
         }

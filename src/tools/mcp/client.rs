@@ -167,11 +167,7 @@ impl McpServer {
 
     fn build(def: &McpServerDef, reach: Reach, around: Surroundings) -> Self {
         let (commands, unowned) = mpsc::channel(limits::MCP_QUEUE);
-        let effect = |class: &str| match class {
-            "read" => Effect::Read,
-            "idempotent" => Effect::Idempotent,
-            _ => Effect::Write,
-        };
+        let effect = |class: &str| Effect::named(class).unwrap_or_default();
         let allowed = Allowed { elicitation: !def.elicitation.is_empty(), sampling: def.sampling };
         let listener = Listener {
             server: def.name.as_str().into(),

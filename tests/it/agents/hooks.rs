@@ -7,8 +7,9 @@ use std::sync::{
 
 use axum::{Json as Body, Router, routing::post};
 use segue::{
-    Assistant, BoxFuture, Effect, Incoming, NoSink, ToolCx, ToolOutcome, ToolOutput, ToolSpec,
-    agents::hooks::{AgentHooks, AgentInput, HookCx, HookError, HookEvent, Later, ToolBatch},
+    Assistant, Effect, Incoming, NoSink, ToolCx, ToolOutcome, ToolOutput, ToolSpec,
+    agents::hooks::{AgentHooks, AgentInput, HookCx, HookError, HookEvent, ToolBatch},
+    async_trait,
     llm::{self, Answer, Arguments, Finish, ToolCall},
     testing::{ScriptedLlm, StrictLlm, World},
     tools::registry::FunctionTool,
@@ -52,25 +53,18 @@ fn script() -> Arc<StrictLlm> {
 #[derive(Default)]
 struct Counting(AtomicUsize);
 
+#[async_trait]
 impl AgentHooks for Counting {
-    fn process_input<'a>(
-        &'a self,
-        mut input: AgentInput,
-        cx: &'a HookCx,
-    ) -> BoxFuture<'a, Result<AgentInput, HookError>> {
+    async fn process_input(&self, mut input: AgentInput, cx: &HookCx) -> Result<AgentInput, HookError> {
         self.0.fetch_add(1, Ordering::SeqCst);
         cx.say("Right away.");
         input.metadata.insert("tenant".into(), json!("north"));
-        Box::pin(std::future::ready(Ok(input)))
+        Ok(input)
     }
-    fn process_tool_output<'a>(
-        &'a self,
-        batch: &'a ToolBatch,
-        _: &'a HookCx,
-    ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
+    async fn process_tool_output(&self, batch: &ToolBatch, _: &HookCx) -> Result<Vec<HookEvent>, HookError> {
         self.0.fetch_add(1, Ordering::SeqCst);
         let value = batch.current[0].result["score"].clone();
-        Box::pin(std::future::ready(Ok(vec![HookEvent::Slot { name: "found".into(), value }])))
+        Ok(vec![HookEvent::Slot { name: "found".into(), value }])
     }
     fn custom_tools(&self) -> Vec<Arc<dyn segue::Tool>> {
         let spec = ToolSpec {
@@ -124,48 +118,45 @@ struct Thinking {
     rest: Counting,
 }
 
+#[async_trait]
 impl AgentHooks for Thinking {
-    fn process_input<'a>(&'a self, input: AgentInput, cx: &'a HookCx) -> BoxFuture<'a, Result<AgentInput, HookError>> {
-        self.rest.process_input(input, cx)
+    async fn process_input(&self, input: AgentInput, cx: &HookCx) -> Result<AgentInput, HookError> {
+        self.rest.process_input(input, cx).await
     }
-    fn process_tool_output<'a>(
-        &'a self,
-        batch: &'a ToolBatch,
-        cx: &'a HookCx,
-    ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
-        self.rest.process_tool_output(batch, cx)
+    async fn process_tool_output(&self, batch: &ToolBatch, cx: &HookCx) -> Result<Vec<HookEvent>, HookError> {
+        self.rest.process_tool_output(batch, cx).await
     }
     fn custom_tools(&self) -> Vec<Arc<dyn segue::Tool>> {
         self.rest.custom_tools()
     }
-    fn tools_later<'a>(
-        &'a self,
-        usual: &'a [llm::ToolSpec],
-        _: &'a AgentInput,
-        cx: &'a HookCx,
-    ) -> Later<'a, Vec<llm::ToolSpec>> {
+    async fn tools(
+        &self,
+        usual: &[llm::ToolSpec],
+        _: &AgentInput,
+        cx: &HookCx,
+    ) -> Result<Option<Vec<llm::ToolSpec>>, HookError> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         cx.say("Looking for tools.");
         let own = usual.iter().map(|tool| llm::ToolSpec { description: "Does it.".into(), ..tool.clone() }).collect();
-        Some(Box::pin(std::future::ready(Ok(Some(own)))))
+        Ok(Some(own))
     }
-    fn prompt_later<'a>(&'a self, usual: &'a str, _: &'a AgentInput, cx: &'a HookCx) -> Later<'a, String> {
+    async fn prompt(&self, usual: &str, _: &AgentInput, cx: &HookCx) -> Result<Option<String>, HookError> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         cx.say("Thinking.");
-        Some(Box::pin(std::future::ready(Ok(Some(format!("{usual}\nYou are polite."))))))
+        Ok(Some(format!("{usual}\nYou are polite.")))
     }
-    fn messages_later<'a>(
-        &'a self,
-        _: &'a [Arc<llm::ChatMessage>],
-        _: &'a AgentInput,
-        cx: &'a HookCx,
-    ) -> Later<'a, Vec<Arc<llm::ChatMessage>>> {
+    async fn messages(
+        &self,
+        _: &[Arc<llm::ChatMessage>],
+        _: &AgentInput,
+        cx: &HookCx,
+    ) -> Result<Option<Vec<Arc<llm::ChatMessage>>>, HookError> {
         // Not every time is there anything to wait for.
         if self.asked.fetch_add(1, Ordering::SeqCst) == 2 {
-            return None;
+            return Ok(None);
         }
         cx.say("One moment.");
-        Some(Box::pin(std::future::ready(Ok(None))))
+        Ok(None)
     }
 }
 

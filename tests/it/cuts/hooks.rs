@@ -3,9 +3,8 @@
 use std::sync::Mutex;
 
 use segue::{
-    agents::hooks::{
-        AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, Later, OutputChange, ToolBatch,
-    },
+    agents::hooks::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch},
+    async_trait,
     llm::ChatMessage,
 };
 
@@ -35,42 +34,35 @@ impl Waits {
     }
 }
 
+#[async_trait]
 impl AgentHooks for Waits {
-    fn process_input<'a>(&'a self, input: AgentInput, _: &'a HookCx) -> BoxFuture<'a, Result<AgentInput, HookError>> {
-        Box::pin(self.at("process_input", input))
+    async fn process_input(&self, input: AgentInput, _: &HookCx) -> Result<AgentInput, HookError> {
+        self.at("process_input", input).await
     }
-    fn process_tool_output<'a>(
-        &'a self,
-        _: &'a ToolBatch,
-        _: &'a HookCx,
-    ) -> BoxFuture<'a, Result<Vec<HookEvent>, HookError>> {
-        Box::pin(self.at("process_tool_output", Vec::new()))
+    async fn process_tool_output(&self, _: &ToolBatch, _: &HookCx) -> Result<Vec<HookEvent>, HookError> {
+        self.at("process_tool_output", Vec::new()).await
     }
-    fn process_output<'a>(
-        &'a self,
-        _: &'a AgentOutput,
-        _: &'a HookCx,
-    ) -> BoxFuture<'a, Result<OutputChange, HookError>> {
-        Box::pin(self.at("process_output", OutputChange::default()))
+    async fn process_output(&self, _: &AgentOutput, _: &HookCx) -> Result<OutputChange, HookError> {
+        self.at("process_output", OutputChange::default()).await
     }
-    fn tools_later<'a>(
-        &'a self,
-        _: &'a [segue::llm::ToolSpec],
-        _: &'a AgentInput,
-        _: &'a HookCx,
-    ) -> Later<'a, Vec<segue::llm::ToolSpec>> {
-        Some(Box::pin(self.at("tools", None)))
+    async fn tools(
+        &self,
+        _: &[segue::llm::ToolSpec],
+        _: &AgentInput,
+        _: &HookCx,
+    ) -> Result<Option<Vec<segue::llm::ToolSpec>>, HookError> {
+        self.at("tools", None).await
     }
-    fn messages_later<'a>(
-        &'a self,
-        _: &'a [Arc<ChatMessage>],
-        _: &'a AgentInput,
-        _: &'a HookCx,
-    ) -> Later<'a, Vec<Arc<ChatMessage>>> {
-        Some(Box::pin(self.at("messages", None)))
+    async fn messages(
+        &self,
+        _: &[Arc<ChatMessage>],
+        _: &AgentInput,
+        _: &HookCx,
+    ) -> Result<Option<Vec<Arc<ChatMessage>>>, HookError> {
+        self.at("messages", None).await
     }
-    fn prompt_later<'a>(&'a self, _: &'a str, _: &'a AgentInput, _: &'a HookCx) -> Later<'a, String> {
-        Some(Box::pin(self.at("prompt", None)))
+    async fn prompt(&self, _: &str, _: &AgentInput, _: &HookCx) -> Result<Option<String>, HookError> {
+        self.at("prompt", None).await
     }
 }
 

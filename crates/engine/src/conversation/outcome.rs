@@ -1,4 +1,4 @@
-//! What the brain asks to be done, and what came of it: the values that cross the recorded door.
+//! What the brain asks to be done, and what came of it: the values that the journal records.
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::store::{
-    Store, TurnJournal, Version,
+    Store, Version, announced_replies,
     contract::{batch, message, talk},
     sqlite::SqliteStore,
 };
@@ -55,7 +55,7 @@ impl World {
         let turns = store.unfinished(&self.id).await.unwrap();
         let spoken = |turn: &crate::store::Unfinished| -> Vec<(u64, String)> {
             assert!(turn.journal.iter().all(|record| record.build == BUILD));
-            TurnJournal::spoken(&turn.journal).map(|reply| (turn.turn.0, reply.to_string())).collect()
+            announced_replies(&turn.journal).map(|reply| (turn.turn.0, reply.to_string())).collect()
         };
         turns.iter().flat_map(spoken).collect()
     }
@@ -131,7 +131,7 @@ async fn a_stored_turn_tells_what_it_marked() {
     let (world, store) = World::speaking().await;
     store.append(&world.id, Version(0), batch(&message("c", "m1", 1), TurnNumber(1))).await.unwrap();
     let turns = store.turns(&world.id).await.unwrap();
-    assert_eq!(TurnJournal::spoken(&turns[0].journal).map(|id| &**id).collect::<Vec<_>>(), ["1/r0"]);
+    assert_eq!(announced_replies(&turns[0].journal).map(|id| &**id).collect::<Vec<_>>(), ["1/r0"]);
     assert_eq!(world.rows(), 0);
 }
 
@@ -187,7 +187,7 @@ async fn a_number_that_was_given_away_keeps_its_new_marks() {
     there.journal(&"d".into(), TurnNumber(1), vec![mark("1/r0")]).await.unwrap();
     assert!(here.journal(&world.id, TurnNumber(1), vec![mark("1/r0")]).await.is_err(), "it is erased");
     let kept = there.unfinished(&"d".into()).await.unwrap();
-    assert_eq!(TurnJournal::spoken(&kept[0].journal).count(), 1);
+    assert_eq!(announced_replies(&kept[0].journal).count(), 1);
 }
 
 #[cfg(unix)]

@@ -192,7 +192,7 @@ async fn a_backup_is_one_file_with_all_that_is_stored_and_marked() {
     let id = ConversationId::from("c");
     talk(&store, "c", "m1", 1).await;
     store.accept(message("c", "m2", 2)).await.unwrap();
-    let mark = |reply: &str| crate::store::journal::speaking(reply, Timestamp::from_micros(5), 7);
+    let mark = |reply: &str| crate::store::speaking(reply, Timestamp::from_micros(5), 7);
     store.journal(&id, TurnNumber(2), vec![record("a", None)]).await.unwrap();
     store.journal(&id, TurnNumber(2), vec![mark("2/r0")]).await.unwrap();
     let copy = files.path("copy.db");

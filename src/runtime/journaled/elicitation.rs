@@ -12,17 +12,18 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::{parts::Parts, recorded::Door, stop::Scene};
+use crate::runtime::{parts::Parts, stop::Scene, turn_record::TurnRecord};
 use crate::{
     cx::Cx,
     effect::Effect,
+    journal::{JournalObserver, Once, Step},
     limits,
     llm::{Answer, ChatMessage, ChatRequest, Finish, Llm, Purpose},
     tools::{ArgumentCheck, Inquired, Inquiry, Reply, Tool, ToolCx, ToolOutcome, ToolSpec},
 };
 
 /// The servers that may ask something in the middle of a call, and who answers them. Mostly there is none.
-pub(super) struct Inquiries(Vec<Inquirer>);
+pub(in crate::runtime) struct Inquiries(Vec<Inquirer>);
 
 /// A server that may ask.
 struct Inquirer {
@@ -33,7 +34,7 @@ struct Inquirer {
 
 impl Inquiries {
     /// Those of the project, with the values of slots as they are now.
-    pub(super) fn of(scene: &Scene<'_>, llm: &Arc<dyn Llm>) -> Self {
+    pub(in crate::runtime) fn of(scene: &Scene<'_>, llm: &Arc<dyn Llm>) -> Self {
         let Scene { parts, conversation, .. } = *scene;
         let servers = parts.project.endpoints.mcp_servers.iter();
         let asking =
@@ -46,15 +47,15 @@ impl Inquiries {
     }
 
     /// The tool, with somebody to ask where its server may do so.
-    pub(super) fn opened(&self, tool: Arc<dyn Tool>, door: &Door) -> Arc<dyn Tool> {
+    pub(in crate::runtime) fn opened(&self, tool: Arc<dyn Tool>, record: &TurnRecord) -> Arc<dyn Tool> {
         let found = self.0.iter().find(|inquirer| inquirer.server.as_str() == &*tool.spec().source);
         let Some(Inquirer { fields, llm, .. }) = found else { return tool };
-        Arc::new(Open { tool, fields: fields.clone(), llm: llm.clone(), door: door.clone() })
+        Arc::new(Open { tool, fields: fields.clone(), llm: llm.clone(), record: record.clone() })
     }
 }
 
 /// A call step's result with slots in place of the fields that its tool wants.
-pub(super) fn slots(result: ToolResult, server: &ServerName, parts: &Parts) -> ToolResult {
+pub(in crate::runtime) fn slots(result: ToolResult, server: &ServerName, parts: &Parts) -> ToolResult {
     let ToolResult::Wants { reason, slots: fields } = result else { return result };
     let elicitation = parts.project.endpoints.mcp_servers.get(server).map(|def| &def.elicitation);
     let slot = |field: &SlotName| elicitation?.get(field.as_str()).cloned();
@@ -88,7 +89,7 @@ struct Open {
     tool: Arc<dyn Tool>,
     fields: Arc<Fields>,
     llm: Option<Arc<dyn Llm>>,
-    door: Door,
+    record: TurnRecord,
 }
 
 /// By field: the slot that answers it, and its value.
@@ -112,7 +113,7 @@ impl Tool for Open {
             let known = Arc::new(Known {
                 fields: self.fields.clone(),
                 llm: self.llm.clone(),
-                door: self.door.clone(),
+                record: self.record.clone(),
                 samples: Mutex::default(),
             });
             let outcome = self.tool.call(arguments, &ToolCx { inquired: Some(known.clone()), ..cx.clone() }).await;
@@ -127,37 +128,37 @@ impl Tool for Open {
 impl Open {
     /// Counts what our model used, as it was or as it is recorded.
     async fn settle(&self, known: &Known, cx: &Cx) {
-        match self.door.begin::<Vec<ModelsUsed>>(cx, "samples", Effect::Read, "").await {
-            Ok(Some(recorded)) => self.door.meter.sampled(&recorded, true),
-            Ok(None) => {
-                let samples = std::mem::take(&mut *known.samples.lock().unwrap_or_else(PoisonError::into_inner));
-                if self.door.finish(cx, &samples).await.is_ok() {
-                    self.door.meter.sampled(&samples, false);
-                }
-            }
-            // The call itself was shut out at the same door, and said so.
-            Err(_) => {}
+        let samples = async { std::mem::take(&mut *known.samples.lock().unwrap_or_else(PoisonError::into_inner)) };
+        match self.record.journal.once(samples_of(cx), samples).await {
+            Ok(Once::Performed(samples)) => self.record.meter.sampled(&samples, false),
+            Ok(Once::Replayed(samples)) => self.record.meter.sampled(&samples, true),
+            // The same journal refused the call itself, which said so.
+            Ok(Once::Unknown) | Err(_) => {}
         }
     }
 }
 
 /// The same for a call whose result was read from the record: the call itself is not made again.
-pub(super) async fn settled(server: &ServerName, scene: &Scene<'_>, call: &Cx) {
-    let Scene { parts, door, .. } = *scene;
+pub(in crate::runtime) async fn settled(server: &ServerName, scene: &Scene<'_>, call: &Cx) {
+    let Scene { parts, record, .. } = *scene;
     let def = parts.project.endpoints.mcp_servers.get(server);
     if def.is_some_and(|def| def.sampling)
-        && let Ok(Some(recorded)) =
-            door.begin::<Vec<ModelsUsed>>(&call.step("samples"), "samples", Effect::Read, "").await
+        && let Some(recorded) = record.journal.recall::<Vec<ModelsUsed>>(samples_of(&call.step("samples"))).await
     {
-        door.meter.sampled(&recorded, true);
+        record.meter.sampled(&recorded, true);
     }
+}
+
+/// The step that records what our model used during a call.
+fn samples_of(cx: &Cx) -> Step<'_> {
+    Step { key: &cx.key, kind: "samples", class: Effect::Read, request: "" }
 }
 
 /// What is known when the call begins.
 struct Known {
     fields: Arc<Fields>,
     llm: Option<Arc<dyn Llm>>,
-    door: Door,
+    record: TurnRecord,
     /// What our model used.
     samples: Mutex<Vec<ModelsUsed>>,
 }
@@ -198,7 +199,7 @@ impl Inquired for Known {
             let request = request(&params)?;
             let cx = cx.step("sample");
             let refused = |_| "our model gave no answer".to_owned();
-            self.door.meter.asked(&cx.key, &request).map_err(refused)?;
+            self.record.meter.model_called(&cx.key, &request).map_err(refused)?;
             let answer = llm.chat(request, &cx).await.map_err(refused)?.finish().await.map_err(refused)?;
             self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(ModelsUsed::once(answer.usage));
             Ok(result(&answer, &llm.profile().model))

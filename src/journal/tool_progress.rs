@@ -1,5 +1,5 @@
-//! What a running call of a tool told of itself: kept with its outcome, as one record, so that a trace shows it and a replay
-//! needs nothing else. It stands in no event: nothing is decided by it.
+//! The progress that a running tool call reported: kept with its outcome, as one record, so that a trace shows it and a replay
+//! needs nothing else. No event holds it: nothing is decided by it.
 
 use std::{
     collections::VecDeque,
@@ -17,11 +17,13 @@ use crate::{
 
 /// What is recorded of a call. Without news it is the plain outcome, as older records have it.
 #[derive(Serialize, Deserialize)]
-pub(super) struct RecordedCall {
+pub struct RecordedToolCall {
+    /// What came of it.
     #[serde(flatten)]
-    pub(super) outcome: ToolOutcome,
+    pub outcome: ToolOutcome,
+    /// What it reported while it ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) news: Vec<TraceNews>,
+    pub news: Vec<TraceNews>,
 }
 
 /// One piece of news of a running call.
@@ -40,13 +42,13 @@ pub struct TraceNews {
 }
 
 /// Listens to one call; keeps the newest pieces.
-pub(super) struct Ear {
+pub(super) struct ProgressRecorder {
     clock: Arc<dyn Clock>,
     began: Duration,
     heard: Mutex<VecDeque<TraceNews>>,
 }
 
-impl Ear {
+impl ProgressRecorder {
     /// From now on.
     pub(super) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         let began = clock.elapsed();
@@ -76,11 +78,10 @@ impl Ear {
     }
 }
 
-/// The news in the record of a call.
-pub(super) fn of(outcome: Option<&str>) -> Vec<TraceNews> {
-    // Most calls tell nothing; their results, which may be long, are not read for it.
-    let told = outcome.filter(|text| text.contains("\"news\":["));
-    told.and_then(|text| serde_json::from_str::<RecordedCall>(text).ok()).map(|call| call.news).unwrap_or_default()
+/// The progress in the record of a tool call, for a trace.
+pub fn progress_of(outcome: Option<&str>) -> Vec<TraceNews> {
+    let call = outcome.and_then(|text| serde_json::from_str::<RecordedToolCall>(text).ok());
+    call.map(|call| call.news).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -94,12 +95,13 @@ mod tests {
     #[test]
     fn a_call_without_news_is_recorded_as_ever_and_one_with_news_reads_back() {
         let outcome = ToolOutcome::Done(ToolOutput::structured(json!({"n": 1.5, "deep": [null, {"a": -3}]})));
-        let plain = serde_json::to_string(&RecordedCall { outcome: outcome.clone(), news: Vec::new() }).unwrap();
+        let plain = serde_json::to_string(&RecordedToolCall { outcome: outcome.clone(), news: Vec::new() }).unwrap();
         assert_eq!(plain, serde_json::to_string(&outcome).unwrap());
         let news = vec![TraceNews { after: 7, done: 0.5, total: None, message: Some("half".into()) }];
         for news in [Vec::new(), news] {
-            let text = serde_json::to_string(&RecordedCall { outcome: outcome.clone(), news: news.clone() }).unwrap();
-            let read: RecordedCall = serde_json::from_str(&text).unwrap();
+            let text =
+                serde_json::to_string(&RecordedToolCall { outcome: outcome.clone(), news: news.clone() }).unwrap();
+            let read: RecordedToolCall = serde_json::from_str(&text).unwrap();
             assert_eq!((read.outcome, read.news), (outcome.clone(), news));
         }
     }
@@ -107,14 +109,14 @@ mod tests {
     #[test]
     fn a_flood_leaves_its_newest_pieces_and_long_words_are_cut() {
         let clock = ManualClock::new();
-        let ear = Ear::new(Arc::new(clock.clone()));
+        let recorder = ProgressRecorder::new(Arc::new(clock.clone()));
         for n in 0..100 {
             clock.advance(Duration::from_millis(10));
             let message = Some(format!("{n}\n\u{202e}{}", "x".repeat(1_000)));
-            ear.hear(&Progress { done: f64::from(n), total: Some(f64::INFINITY), message });
+            recorder.hear(&Progress { done: f64::from(n), total: Some(f64::INFINITY), message });
         }
-        ear.hear(&Progress { done: f64::NAN, total: None, message: None });
-        let news = ear.news();
+        recorder.hear(&Progress { done: f64::NAN, total: None, message: None });
+        let news = recorder.news();
         assert_eq!(news.len(), limits::TOOL_NEWS);
         let last = news.last().unwrap();
         assert_eq!((last.after, last.done, last.total), (1_000, 99.0, None));

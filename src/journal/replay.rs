@@ -8,11 +8,12 @@ use std::{
 use futures::future::BoxFuture;
 use segue_engine::time::Timestamp;
 
-use super::{
-    Begun, Journal, JournalRecord, Standing, StoreError,
-    journal::{ATTEMPTS, SPEAKING, answer},
+use super::{Journal, Step, StepStart, StepStatus, turn::start_of};
+use crate::{
+    cx::StepKey,
+    effect::Effect,
+    store::{ATTEMPTS, JournalRecord, SPEAKING, StoreError},
 };
-use crate::{cx::StepKey, effect::Effect};
 
 /// Answers every step from the records of a finished turn. It does not ask which build recorded them: to show where another
 /// build goes another way is what a replay is for.
@@ -41,29 +42,23 @@ impl ReplayJournal {
         unused
     }
 
-    fn look_up(&self, key: &StepKey, kind: &str, request: &str) -> Result<Begun, StoreError> {
-        let Some(record) = self.records.get(key) else {
-            return Err(StoreError::NotRecorded { key: key.clone(), kind: kind.into() });
+    fn look_up(&self, step: Step<'_>) -> Result<StepStart, StoreError> {
+        let Some(record) = self.records.get(step.key) else {
+            return Err(StoreError::NotRecorded { key: step.key.clone(), kind: step.kind.into() });
         };
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(step.key.clone());
         // `Write` whatever the class: without an outcome nothing may leave.
-        answer(record, Effect::Write, request)
+        start_of(record, Effect::Write, step.request)
     }
 }
 
 impl Journal for ReplayJournal {
-    fn begin<'a>(
-        &'a self,
-        key: &'a StepKey,
-        kind: &'a str,
-        _effect: Effect,
-        request: &'a str,
-    ) -> BoxFuture<'a, Result<Begun, StoreError>> {
-        Box::pin(async move { self.look_up(key, kind, request) })
+    fn begin<'a>(&'a self, step: Step<'a>) -> BoxFuture<'a, Result<StepStart, StoreError>> {
+        Box::pin(async move { self.look_up(step) })
     }
 
-    fn standing(&self, key: &StepKey, _: &str, _: &str) -> Standing {
-        if self.records.contains_key(key) { Standing::Done } else { Standing::Never }
+    fn status(&self, step: Step<'_>) -> StepStatus {
+        if self.records.contains_key(step.key) { StepStatus::Done } else { StepStatus::ReplayOnly }
     }
 
     fn finish<'a>(&'a self, _: &'a StepKey, _: Arc<str>, _: Timestamp) -> BoxFuture<'a, Result<(), StoreError>> {

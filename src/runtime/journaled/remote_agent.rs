@@ -1,4 +1,4 @@
-//! Agents of others at the recorded door: a message leaves once, and what came of it answers when the turn runs again. A process
+//! Remote agents behind the journal: a message leaves once, and what came of it answers when the turn runs again. A process
 //! that died while a message was under way asks the other side whether it was heard.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -10,14 +10,7 @@ use segue_engine::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{
-    effects::failed,
-    hash,
-    parts::Parts,
-    recorded::{Door, Shut},
-    replies::TurnSink,
-    stop::Scene,
-};
+use crate::runtime::{effects::failed, parts::Parts, replies::TurnSink, stop::Scene};
 use crate::{
     a2a::{
         self, Accepted, Access, CardPlace, Fault, FaultKind, First, Listener, Outgoing, Peer, Remote, Surroundings,
@@ -29,13 +22,18 @@ use crate::{
     cx::Cx,
     effect::Effect,
     http::Outbound,
+    journal::{EffectJournal, JournalError, Once, Step, request_hash},
     limits,
     store::TurnNumber,
     tools::invoke,
 };
 
 /// The remote agents of a project; connects to none yet.
-pub(super) fn open(project: &Project, clock: &Arc<dyn Clock>, http: &Outbound) -> HashMap<String, Arc<Remote>> {
+pub(in crate::runtime) fn open(
+    project: &Project,
+    clock: &Arc<dyn Clock>,
+    http: &Outbound,
+) -> HashMap<String, Arc<Remote>> {
     let remote = |definition: &AgentDef| {
         let remote = definition.remote.as_ref()?;
         let credentials = Credentials::read(&definition.auth, clock, http)
@@ -67,7 +65,7 @@ fn hosts(auth: &serde_json::Map<String, serde_json::Value>) -> Vec<String> {
 }
 
 /// Looks whether they are there, all at once, each as its configuration says.
-pub(super) async fn look(parts: &Parts, clock: &Arc<dyn Clock>) {
+pub(in crate::runtime) async fn look(parts: &Parts, clock: &Arc<dyn Clock>) {
     let looks = parts.project.agents.values().filter_map(|definition| {
         let (how, remote) = (definition.remote.as_ref()?.health_check, parts.remotes.get(definition.name.as_str())?);
         let cx = Cx::new(clock.clone(), definition.timeout.unwrap_or(limits::A2A_REQUEST));
@@ -90,21 +88,26 @@ fn patience(remote: &RemoteDef) -> Duration {
 }
 
 /// How long a turn must be able to wait for an agent of others.
-pub(super) fn wait_of(definition: &AgentDef) -> Option<Duration> {
+pub(in crate::runtime) fn wait_of(definition: &AgentDef) -> Option<Duration> {
     let remote = definition.remote.as_ref()?;
     Some(patience(remote).saturating_add(definition.timeout.unwrap_or(limits::A2A_REQUEST)))
 }
 
 /// Runs one for one message.
-pub(super) async fn run(task: AgentTask<'_>, scene: &Scene<'_>, sink: &mut TurnSink<'_>, cx: &Cx) -> AgentOutcome {
-    let Scene { parts, conversation, number, door, .. } = *scene;
+pub(in crate::runtime) async fn run(
+    task: AgentTask<'_>,
+    scene: &Scene<'_>,
+    sink: &mut TurnSink<'_>,
+    cx: &Cx,
+) -> AgentOutcome {
+    let Scene { parts, conversation, number, record, .. } = *scene;
     let name = task.call.agent.as_str();
     let Some(remote) = &task.definition.remote else {
         return failed(task.call, "A0511", format!("agent {name}: it has no card"));
     };
-    let peer = RecordedPeer {
+    let peer = JournaledRemote {
         inner: parts.remotes.get(name).cloned(),
-        door: door.clone(),
+        journal: record.journal.clone(),
         conversation: conversation.id.as_str().into(),
         number,
         report_to: remote.push_notification_url.as_ref().map(|base| {
@@ -116,9 +119,9 @@ pub(super) async fn run(task: AgentTask<'_>, scene: &Scene<'_>, sink: &mut TurnS
 }
 
 /// A remote agent whose every exchange is recorded. Without an inner one it only answers from the record.
-struct RecordedPeer {
+struct JournaledRemote {
     inner: Option<Arc<Remote>>,
-    door: Door,
+    journal: EffectJournal,
     conversation: Arc<str>,
     number: TurnNumber,
     /// Where it may report on a task that outlasts the turn.
@@ -127,62 +130,53 @@ struct RecordedPeer {
 
 /// What following a task came to.
 #[derive(Serialize, Deserialize)]
-struct Followed {
+struct FollowedTask {
     said: Vec<String>,
     end: Result<Task, Fault>,
 }
 
-impl RecordedPeer {
+impl JournaledRemote {
     fn inner(&self) -> Result<&Arc<Remote>, Fault> {
         self.inner.as_ref().ok_or_else(|| Fault::new(FaultKind::Shut, "nothing leaves while a record is replayed"))
     }
 
     /// The id that we choose for a message: the same when the turn runs again, so that the other side can be asked for it.
     fn message_id(&self, cx: &Cx) -> String {
-        let key = invoke::idempotency_key(&self.conversation, self.number.0, cx);
-        let mut bytes = [0; 16];
-        for (byte, pair) in bytes.iter_mut().zip(key.as_bytes().chunks(2)) {
-            let digits = std::str::from_utf8(pair).unwrap_or("0");
-            *byte = u8::from_str_radix(digits, 16).unwrap_or_default();
-        }
-        uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+        let key = invoke::idempotency_number(&self.conversation, self.number.0, cx);
+        uuid::Builder::from_random_bytes(key.to_be_bytes()).into_uuid().to_string()
     }
 
     async fn sent(&self, outgoing: &Outgoing, cx: &Cx) -> Result<Accepted, Fault> {
         let mut outgoing = outgoing.clone();
         outgoing.message.id = self.message_id(cx);
         outgoing.report_to = self.report_to.clone();
-        let request = hash::text(&serde_json::to_string(&outgoing.message).unwrap_or_default());
+        let request = request_hash(&serde_json::to_string(&outgoing.message).unwrap_or_default());
+        let step = Step { key: &cx.key, kind: "a2a", class: Effect::Write, request: &request };
         let mut live = None;
-        let first: Result<First, Fault> = match self.door.begin(cx, "a2a", Effect::Write, &request).await {
-            Ok(Some(recorded)) => return recorded_as(recorded),
-            Ok(None) => match self.left(&outgoing, cx).await {
-                Ok(accepted) => {
-                    live = accepted.live;
-                    Ok(accepted.first)
-                }
-                Err(fault) => Err(fault),
-            },
-            // The process before this one may have sent it: the other side knows (reliability.md 1.2, C17).
-            Err(Shut::Unknown) => match self.inner()?.who_heard(&outgoing.message, cx).await {
-                Ok(Some(task)) => Ok(First::Task(task)),
-                Ok(None) => match self.left(&outgoing, cx).await {
-                    Ok(accepted) => {
-                        live = accepted.live;
-                        Ok(accepted.first)
-                    }
-                    Err(fault) => Err(fault),
-                },
-                Err(fault) => Err(Fault::new(
-                    FaultKind::Unknown,
-                    format!(
-                        "a message may have been sent before an interruption; what came of it is not known ({fault})"
-                    ),
-                )),
-            },
-            Err(shut) => return Err(Fault::new(FaultKind::Shut, shut.to_string())),
+        let leaving = async {
+            let accepted = self.left(&outgoing, cx).await?;
+            live = accepted.live;
+            Ok(accepted.first)
         };
-        self.door.finish(cx, &first).await.map_err(|shut| Fault::new(FaultKind::Shut, shut.to_string()))?;
+        let first: Result<First, Fault> = match self.journal.once(step, leaving).await.map_err(shut)? {
+            Once::Performed(first) | Once::Replayed(first) => first,
+            // The process before this one may have sent it: the other side knows.
+            Once::Unknown => {
+                let first = match self.inner()?.who_heard(&outgoing.message, cx).await {
+                    Ok(Some(task)) => Ok(First::Task(task)),
+                    Ok(None) => self.left(&outgoing, cx).await.map(|accepted| {
+                        live = accepted.live;
+                        accepted.first
+                    }),
+                    Err(fault) => {
+                        let known = "a message may have been sent before an interruption; what came of it is not known";
+                        Err(Fault::new(FaultKind::Unknown, format!("{known} ({fault})")))
+                    }
+                };
+                self.journal.settle(&cx.key, &first).await.map_err(shut)?;
+                first
+            }
+        };
         first.map(|first| Accepted { first, live })
     }
 
@@ -221,55 +215,53 @@ impl RecordedPeer {
             First::Task(task) => task.id.clone(),
             First::Message(message) => message.id.clone(),
         };
-        match self.door.begin::<Followed>(cx, "a2a", Effect::Read, &request).await {
-            Ok(Some(recorded)) => {
-                for text in &recorded.said {
+        let step = Step { key: &cx.key, kind: "a2a", class: Effect::Read, request: &request };
+        let following = async {
+            let mut recorder = RecordingListener { listener: &mut *listener, said: Vec::new() };
+            let end = self.inner()?.follow(accepted, &mut recorder, cx).await;
+            Ok(FollowedTask { said: recorder.said, end })
+        };
+        match self.journal.once_if_ok(step, following).await.map_err(shut)?? {
+            Once::Performed(followed) => followed.end,
+            Once::Replayed(followed) => {
+                for text in &followed.said {
                     listener.said(text).await;
                 }
-                return recorded.end;
+                followed.end
             }
-            Ok(None) => {}
-            Err(shut) => return Err(Fault::new(FaultKind::Shut, shut.to_string())),
+            Once::Unknown => Err(shut(JournalError::OutcomeUnknown)),
         }
-        let mut tee = Tee { listener, said: Vec::new() };
-        let end = self.inner()?.follow(accepted, &mut tee, cx).await;
-        let followed = Followed { said: tee.said, end };
-        let done = self.door.finish(cx, &followed).await;
-        done.map_err(|shut| Fault::new(FaultKind::Shut, shut.to_string()))?;
-        followed.end
     }
 
     async fn cancelled(&self, task: &str, cx: &Cx) -> Result<(), Fault> {
-        match self.door.begin::<Result<(), Fault>>(cx, "a2a", Effect::Idempotent, task).await {
-            Ok(Some(recorded)) => return recorded,
-            Ok(None) => {}
-            Err(shut) => return Err(Fault::new(FaultKind::Shut, shut.to_string())),
-        }
-        let outcome = self.inner()?.cancel(task, cx).await;
-        let done = self.door.finish(cx, &outcome).await;
-        done.map_err(|shut| Fault::new(FaultKind::Shut, shut.to_string()))?;
-        outcome
+        let step = Step { key: &cx.key, kind: "a2a", class: Effect::Idempotent, request: task };
+        let cancelling = async {
+            let remote = self.inner()?;
+            Ok(remote.cancel(task, cx).await)
+        };
+        let cancelled: Once<Result<(), Fault>> = self.journal.once_if_ok(step, cancelling).await.map_err(shut)??;
+        cancelled.known().map_err(shut)?
     }
 }
 
-fn recorded_as(recorded: Result<First, Fault>) -> Result<Accepted, Fault> {
-    recorded.map(|first| Accepted { first, live: None })
+fn shut(error: JournalError) -> Fault {
+    Fault::new(FaultKind::Shut, error.to_string())
 }
 
 /// Passes texts on and keeps them for the record.
-struct Tee<'a> {
+struct RecordingListener<'a> {
     listener: &'a mut dyn Listener,
     said: Vec<String>,
 }
 
-impl Listener for Tee<'_> {
+impl Listener for RecordingListener<'_> {
     fn said<'b>(&'b mut self, text: &'b str) -> BoxFuture<'b, ()> {
         self.said.push(text.to_owned());
         self.listener.said(text)
     }
 }
 
-impl Peer for RecordedPeer {
+impl Peer for JournaledRemote {
     fn send<'a>(&'a self, outgoing: &'a Outgoing, cx: &'a Cx) -> BoxFuture<'a, Result<Accepted, Fault>> {
         Box::pin(self.sent(outgoing, cx))
     }

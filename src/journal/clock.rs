@@ -1,0 +1,47 @@
+//! Wall time as a turn sees it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use segue_engine::time::Timestamp;
+
+use crate::clock::{Clock, Deadline};
+
+/// Wall time is the time of the newest recorded outcome. It stands still while the turn computes, so that a replay sees the
+/// same times. Waiting and deadlines use the real clock.
+pub struct TurnClock {
+    real: Arc<dyn Clock>,
+    latest: AtomicI64,
+}
+
+impl TurnClock {
+    /// A clock that begins at `at`.
+    pub fn new(real: Arc<dyn Clock>, at: Timestamp) -> Self {
+        Self { real, latest: AtomicI64::new(at.as_micros()) }
+    }
+    /// The real time, for what is being recorded now. Never before what was recorded.
+    pub(super) fn real_now(&self) -> Timestamp {
+        self.real.now().max(self.now())
+    }
+    pub(super) fn advance(&self, at: Timestamp) {
+        self.latest.fetch_max(at.as_micros(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for TurnClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.latest.load(Ordering::SeqCst))
+    }
+    fn elapsed(&self) -> Duration {
+        self.real.elapsed()
+    }
+    fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
+        self.real.sleep(until)
+    }
+}

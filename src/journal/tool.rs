@@ -1,0 +1,83 @@
+//! Tools behind the journal.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use serde_json::Value as Json;
+
+use super::{
+    EffectJournal, Once, Step, request_hash,
+    tool_progress::{ProgressRecorder, RecordedToolCall},
+};
+use crate::tools::{ArgumentCheck, FailureKind, Progress, Tool, ToolCx, ToolFailure, ToolOutcome, ToolSpec};
+
+/// A tool whose calls are recorded. Without an inner tool it only answers from the record.
+pub struct JournaledTool {
+    /// What it is, as the model was offered it.
+    pub spec: ToolSpec,
+    /// The tool itself, where it can be reached.
+    pub inner: Option<Arc<dyn Tool>>,
+    /// Where its calls are recorded.
+    pub journal: EffectJournal,
+}
+
+impl Tool for JournaledTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
+        self.inner.as_ref()?.arguments()
+    }
+    fn limit(&self) -> Option<Duration> {
+        self.inner.as_ref()?.limit()
+    }
+    fn most(&self) -> Option<Duration> {
+        self.inner.as_ref()?.most()
+    }
+    fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
+        Box::pin(self.run(arguments, cx))
+    }
+}
+
+impl JournaledTool {
+    async fn run(&self, arguments: Json, cx: &ToolCx) -> ToolOutcome {
+        let request =
+            format!("{}:{}", self.spec.name, request_hash(&serde_json::to_string(&arguments).unwrap_or_default()));
+        let step = Step { key: &cx.cx.key, kind: "tool", class: cx.effect(&self.spec), request: &request };
+        match self.journal.once_if_ok(step, self.perform(arguments, cx)).await {
+            Ok(Ok(Once::Performed(call) | Once::Replayed(call))) => call.outcome,
+            Ok(Ok(Once::Unknown)) => self.unknown(cx).await,
+            Ok(Err(outcome)) => outcome,
+            Err(error) => {
+                let failure = ToolFailure::new(FailureKind::Cancelled, error.to_string());
+                ToolOutcome::Failed(ToolFailure { fatal: true, ..failure })
+            }
+        }
+    }
+
+    /// Calls the tool. `Err`: there is none to call.
+    async fn perform(&self, arguments: Json, cx: &ToolCx) -> Result<RecordedToolCall, ToolOutcome> {
+        let Some(inner) = &self.inner else {
+            return Err(ToolOutcome::failed(FailureKind::Unavailable, "the tool is not connected"));
+        };
+        self.journal.observer.tool_called(&cx.cx.key, &self.spec, &arguments);
+        let recorder = ProgressRecorder::new(cx.cx.clock.clone());
+        let (listens, outer) = (recorder.clone(), cx.progress.clone());
+        let progress: Arc<dyn Fn(Progress) + Send + Sync> = Arc::new(move |news| {
+            listens.hear(&news);
+            if let Some(outer) = &outer {
+                outer(news);
+            }
+        });
+        let outcome = inner.call(arguments, &ToolCx { progress: Some(progress), ..cx.clone() }).await;
+        Ok(RecordedToolCall { outcome, news: recorder.news() })
+    }
+
+    /// A `write` whose intent has no outcome: it is never repeated, and the model is told.
+    async fn unknown(&self, cx: &ToolCx) -> ToolOutcome {
+        let message = format!("{} may have run before an interruption; its outcome is not known", self.spec.name);
+        let outcome = ToolOutcome::Unknown(ToolFailure::new(FailureKind::Unavailable, message));
+        let _ = self.journal.settle(&cx.cx.key, &outcome).await;
+        outcome
+    }
+}
