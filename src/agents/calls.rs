@@ -220,6 +220,7 @@ fn harmless(call: &ToolCall, task: &AgentTask<'_>) -> bool {
 }
 
 /// An ordinary call with its tool.
+#[expect(clippy::result_large_err, reason = "the error is the outcome itself, and one call has one")]
 fn checked(call: &ToolCall, task: &AgentTask<'_>) -> Result<CheckedCall, ToolOutcome> {
     match &call.arguments {
         Arguments::Json(arguments) => CheckedCall::find(&task.tools, &call.name, arguments.as_ref().clone()),

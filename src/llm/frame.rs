@@ -79,7 +79,7 @@ impl Frame {
         let client = self.outbound.calls().map_err(|e| LlmError::new(LlmErrorKind::Unreachable).because(e))?;
         let waiting = Cx { deadline: cx.deadline.min(due.first).min(due.total), ..cx.clone() };
         let tried = self.outbound.next_address(&self.url);
-        let post = client.post(&self.target, body);
+        let post = Box::pin(client.post(&self.target, body));
         let sent = waiting.wait(post).await.map_err(|stopped| overdue(stopped, due, cx))?;
         let answer = sent.map_err(|lost| {
             self.outbound.try_next_address(&self.url, tried);

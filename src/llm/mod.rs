@@ -53,7 +53,6 @@ use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
-pub(crate) use canonical::Hashed;
 pub use embeddings::{Embedder, Embedding};
 pub use error::{Fault, LlmError, LlmErrorKind};
 pub use message::{Answer, Arguments, ChatMessage, Finish, Route, ToolCall, Usage};

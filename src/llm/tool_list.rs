@@ -33,6 +33,7 @@ pub(super) enum Form {
 }
 
 impl ToolList {
+    #[cfg(test)]
     /// Whether these very tools are in it: not equal ones but the same, so that nothing of them has to be read.
     pub(crate) fn is_of(&self, tools: &[ToolSpec]) -> bool {
         let same = |one: &ToolSpec, other: &ToolSpec| {

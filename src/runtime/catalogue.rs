@@ -99,7 +99,7 @@ pub(super) async fn tools(
 async fn listed(recorded: &RawValue, record: &TurnRecord) -> Option<Vec<RecordedToolSpec>> {
     match serde_json::from_str(recorded.get()).ok()? {
         RecordedToolList::Whole(listed) => Some(listed),
-        RecordedToolList::Stored { body } => serde_json::from_str(&*record.bodies.text(&body).await?).ok(),
+        RecordedToolList::Stored { body } => serde_json::from_str(&record.bodies.text(&body).await?).ok(),
     }
 }
 

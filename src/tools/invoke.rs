@@ -33,6 +33,7 @@ impl CheckedCall {
     ///
     /// # Errors
     /// The outcome that the model is told: there is no such tool, or the arguments do not fit.
+    #[expect(clippy::result_large_err, reason = "the error is the outcome itself, and one call has one")]
     pub fn find(tools: &ToolSet, name: &str, arguments: Json) -> Result<Self, ToolOutcome> {
         let Some(entry) = tools.get(name) else { return Err(unknown_tool(tools, name)) };
         // The class that this run gives the tool: its source may know another.
@@ -43,6 +44,7 @@ impl CheckedCall {
     ///
     /// # Errors
     /// The arguments do not fit.
+    #[expect(clippy::result_large_err, reason = "the error is the outcome itself, and one call has one")]
     pub fn check(
         tool: Arc<dyn Tool>,
         check: &ArgumentCheck,

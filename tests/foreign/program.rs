@@ -1,7 +1,6 @@
 //! The program itself, served from a copy of a project of `tests/projects`, on a store that outlives it.
 
 use std::{
-    fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},

@@ -80,7 +80,7 @@ impl OpenAiEmbedder {
         let body = Body { model: &self.model, input: texts, encoding_format: "float", extra: &self.extra };
         let body = serde_json::to_vec(&body).map_err(|e| LlmError::new(LlmErrorKind::BadRequest).because(e))?;
         let client = self.outbound.calls().map_err(|e| LlmError::new(LlmErrorKind::Unreachable).because(e))?;
-        let answer = cx.wait(client.post(&self.target, body)).await?.map_err(unreachable)?;
+        let answer = cx.wait(Box::pin(client.post(&self.target, body))).await?.map_err(unreachable)?;
         if !answer.is_success() {
             return Err(refusal(answer, &cx).await);
         }

@@ -153,11 +153,11 @@ impl JournaledRemote {
         let request = request_hash(&serde_json::to_string(&outgoing.message).unwrap_or_default());
         let step = Step { key: &cx.key, kind: "a2a", class: Effect::Write, request: &request };
         let mut live = None;
-        let leaving = async {
+        let leaving = Box::pin(async {
             let accepted = self.left(&outgoing, cx).await?;
             live = accepted.live;
             Ok(accepted.first)
-        };
+        });
         let first: Result<First, Fault> = match self.journal.once(step, leaving).await.map_err(shut)? {
             Once::Performed(first) | Once::Replayed(first) => first,
             // The process before this one may have sent it: the other side knows.

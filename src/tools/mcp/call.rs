@@ -111,16 +111,17 @@ impl McpTool {
     async fn run(&self, arguments: Map<String, Json>, cx: &ToolCx) -> ToolOutcome {
         let (began, limit, effect) = (cx.cx.clock.elapsed(), cx.cx.remaining(), cx.effect(&self.spec));
         let asked = cx.inquired.clone().map(|who| Asked::new(who, cx.cx.clone()));
-        let mut tries = 0;
+        // Once more; and for a session that the server forgot another time, but only for the first: a server that was restarted
+        // lets the kept connection fail, and then refuses the session that was opened before.
+        let (mut tries, mut forgotten) = (0, 0);
         let end = loop {
             let end = match self.once(arguments.clone(), cx, &asked).await {
                 Ok(raw) => return self.judged(raw, &asked, effect),
                 Err(end) => end,
             };
             tries += 1;
-            // Once more; and again where the server has forgotten the session: one that was restarted lets the kept connection
-            // fail first, and then refuses the session that was opened before.
-            let is_tried = tries > 2 || tries == 2 && end != CallEnd::Forgotten;
+            forgotten += u32::from(end == CallEnd::Forgotten);
+            let is_tried = if end == CallEnd::Forgotten { forgotten > 1 } else { tries > 1 };
             if is_tried || !end.may_be_repeated(effect) || cx.cx.remaining().is_zero() {
                 break end;
             }
