@@ -56,7 +56,7 @@ const BACK: &str = "/callback";
 
 pub(super) async fn mcp(args: Args) -> Done {
     match args.what {
-        Some(What::Login(server)) => login(server).await,
+        Some(What::Login(server)) => Box::pin(login(server)).await,
         Some(What::Logout(server)) => logout(server).await,
         Some(What::Pins(args)) => Box::pin(pins::pins(args)).await,
         None => Box::pin(offer::offer(args.offer)).await,
@@ -75,7 +75,7 @@ async fn login(asked: Server) -> Done {
     let cx = Cx::new(around.clock.clone(), limits::MCP_CONSENT);
     let failed = |reason: String| anyhow!("no login at {}: {reason}", asked.server);
     let back = format!("{here}{BACK}");
-    let login = Login::begin(def, &back, &around);
+    let login = Box::pin(Login::begin(def, &back, &around));
     let login = cx.within(limits::MCP_INITIALISE * 3).wait(login).await?.map_err(failed)?;
     out::note("open this address in a browser on this machine, and give your consent:");
     out::line(login.address())?;
@@ -84,7 +84,7 @@ async fn login(asked: Server) -> Done {
     let serving = axum::serve(listener, callbacks(send)).with_graceful_shutdown(stop.clone().cancelled_owned());
     let serving = tokio::spawn(serving.into_future());
     let Consent { target, page } = consent(&mut consents, &cx).await?;
-    let ended = cx.wait(login.finish(&format!("{here}{target}"))).await?;
+    let ended = cx.wait(Box::pin(login.finish(&format!("{here}{target}")))).await?;
     let words = if ended.is_ok() { "You are logged in. This page can be closed." } else { "The login failed." };
     // Whoever closed the page has seen enough.
     let _ = page.send(words);
