@@ -9,7 +9,7 @@
 //! * What has a recorded outcome never leaves again. A `write` whose intent has no outcome never leaves again either: it is
 //!   [`Once::Unknown`]. An `idempotent` one leaves again, with the same key.
 //! * A `composite` only contains steps of its own. It has no intent and is never unknown: without an outcome it is entered
-//!   again, and its inner steps replay.
+//!   again, and its inner steps replay. An outcome that it comes to after one of them was stopped is not recorded.
 //! * A request that changed is an error, never a silent second run.
 //! * All tries of a turn in one process share one journal: an outcome that could not be stored is known to the next one, and is
 //!   stored before anything else.

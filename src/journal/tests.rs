@@ -312,6 +312,24 @@ async fn a_composite_is_entered_again_and_its_inner_steps_replay() {
 }
 
 #[tokio::test]
+async fn a_composite_whose_step_was_stopped_has_no_outcome() {
+    let world = World::new().await;
+    let (outer, inner) = (key("result"), key("tool.0"));
+    let composite = step(&outer, "result", Effect::Composite, "a");
+    let write = step(&inner, "tool", Effect::Write, "h");
+    let records = Arc::new(world.journal(BUILD).await);
+    let clock = Arc::new(TurnClock::new(Arc::new(Still), at()));
+    let journal = EffectJournal::new(records.clone(), clock, Arc::new(NoObserver));
+    journal.once(write, async { 1 }).await.unwrap();
+    let changed = Step { request: "other", ..write };
+    let stopped = journal.once(composite, async { journal.once(changed, never()).await.map_or(0, |_| 1) }).await;
+    assert!(matches!(stopped, Err(JournalError::Store(StoreError::RequestChanged { .. }))), "{stopped:?}");
+    records.begin_again();
+    let entered = journal.once(composite, async { journal.once(write, never()).await.unwrap().known().unwrap() + 1 });
+    assert_eq!(entered.await.unwrap(), Once::Performed(2));
+}
+
+#[tokio::test]
 async fn work_that_comes_to_nothing_leaves_no_record() {
     let world = World::new().await;
     let key = key("hooks");

@@ -184,10 +184,15 @@ impl TurnJournal {
     async fn finish_step(&self, key: &StepKey, outcome: Arc<str>, at: Timestamp) -> Result<(), StoreError> {
         let effect = {
             let mut state = self.lock();
+            let state = &mut *state;
             let begun = state.known.get_mut(key).and_then(|known| Some((known.effect?, &mut known.record)));
             let Some((effect, record)) = begun else {
                 return Err(StoreError::NotRecorded { key: key.clone(), kind: "finish".into() });
             };
+            if let (Effect::Composite, Some(error)) = (effect, &state.halted) {
+                // One of its own steps was stopped: what came of it all is not what comes of it when the turn is tried again.
+                return Err(error.clone());
+            }
             (record.outcome, record.at, record.build) = (Some(outcome), at, self.build);
             let record = record.clone();
             // Pending even when it is written at once: should that fail, the batch of the turn carries it.
