@@ -8,7 +8,7 @@ use segue_engine::{
     conversation::Conversation,
     ids::SlotName,
     project::{Project, SlotDef, SlotType},
-    template::{Mode, SlotInfo, SlotsLookup, TemplateSource, Values},
+    template::{SlotInfo, SlotsLookup, Values},
 };
 use serde_json::{Map, Value as Json};
 
@@ -74,7 +74,7 @@ impl<'a> RunSlots<'a> {
     }
     /// Whether one condition holds.
     pub(super) fn holds(&self, condition: &Condition) -> bool {
-        condition.eval(self, &|text| self.render(text)).holds
+        condition.eval(self).holds
     }
     /// The names of the slots that agents may see, in the order of the domain.
     pub(super) fn shown(&self) -> Vec<&'a str> {
@@ -83,12 +83,6 @@ impl<'a> RunSlots<'a> {
             !HIDDEN.contains(&name.as_str()) && (!definition.builtin || *name == "language")
         });
         seen.map(|(name, _)| name.as_str()).collect()
-    }
-    fn render(&self, text: &str) -> Result<String, String> {
-        let source = TemplateSource::from_project_file("exit_if", text);
-        let template = self.project.templates.compile(&source, Mode::Lenient).map_err(|error| error.to_string())?;
-        let view = minijinja::context! { slots => self.snapshot(&[]).into_value() };
-        self.project.templates.render(&template, view).map_err(|error| error.to_string())
     }
     /// A shared view for templates: every slot with a value, and `always` whatever their value.
     pub(super) fn snapshot(&self, always: &[Arc<str>]) -> Snapshot {
@@ -124,6 +118,9 @@ impl Scope for RunSlots<'_> {
     }
     fn context(&self) -> Option<&Json> {
         None
+    }
+    fn template_variables(&self) -> minijinja::Value {
+        minijinja::context! { slots => self.snapshot(&[]).into_value() }
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Args {
 
 /// Loads the project, then opens what it would run with, as far as that needs no network.
 pub(super) fn check(args: &Args) -> Done {
-    let loaded = args.place.read()?;
+    let loaded = args.place.check()?;
     let mut findings = loaded.findings;
     if let Some(project) = loaded.project {
         findings.extend(args.place.beside(&project).map(|(theirs, ours)| Finding {

@@ -13,10 +13,8 @@ use super::{Done, FINDINGS, USAGE, out, place::Place};
 enum Format {
     /// For Markdown pages
     Mermaid,
-    /// For Graphviz
+    /// For Graphviz, which makes images of it: `dot -Tsvg`
     Dot,
-    /// For browsers
-    Svg,
 }
 
 #[derive(clap::Args)]
@@ -65,7 +63,6 @@ pub(super) fn graph(mut args: Args) -> Done {
     let text = drawing.write(match args.format {
         Format::Mermaid => PictureFormat::Mermaid,
         Format::Dot => PictureFormat::Dot,
-        Format::Svg => PictureFormat::Svg,
     });
     match &args.output {
         Some(path) => std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?,

@@ -92,14 +92,21 @@ pub(super) struct Parts {
 }
 
 impl Place {
-    /// Reads and checks the project.
-    pub(super) fn read(&self) -> anyhow::Result<LoadedProject> {
-        project::load(&self.project, &self.places()).map_err(|error| {
-            anyhow!(
-                "the project's folder {} cannot be read: {error}; name another one, or begin one with `segue init`",
-                self.project.display()
-            )
-        })
+    /// Reads the project.
+    fn read(&self) -> anyhow::Result<LoadedProject> {
+        project::load(&self.project, &self.places()).map_err(|error| self.unreadable(&error))
+    }
+
+    /// Reads the project and finds everything that is wrong with it.
+    pub(super) fn check(&self) -> anyhow::Result<LoadedProject> {
+        project::check(&self.project, &self.places()).map_err(|error| self.unreadable(&error))
+    }
+
+    fn unreadable(&self, error: &std::io::Error) -> anyhow::Error {
+        anyhow!(
+            "the project's folder {} cannot be read: {error}; name another one, or begin one with `segue init`",
+            self.project.display()
+        )
     }
 
     /// Where the parts are.
@@ -135,13 +142,22 @@ impl Place {
         let Some(project) = loaded.project.filter(|_| errors.is_empty()) else {
             return Ok(Err((errors, loaded.texts)));
         };
-        let warnings = findings.iter().filter(|f| f.severity == Severity::Warning).count();
-        if warnings > 0 {
-            out::note(&format!("the project has {warnings} warning(s); `segue check` shows them"));
-        }
+        self.count_warnings();
         let project = Arc::new(project);
         let builder = AssistantBuilder::new(project.clone(), self.project.clone());
         Ok(Ok(Opened { project, builder }))
+    }
+
+    /// Says how many warnings there are. The analysis of a large project takes longer than a start, so nobody waits for it.
+    fn count_warnings(&self) {
+        let (root, places) = (self.project.clone(), self.places());
+        std::thread::spawn(move || {
+            let Ok(checked) = project::check(&root, &places) else { return };
+            let warnings = checked.findings.iter().filter(|f| f.severity == Severity::Warning).count();
+            if warnings > 0 {
+                out::note(&format!("the project has {warnings} warning(s); `segue check` shows them"));
+            }
+        });
     }
 
     /// Where the conversations are: what was asked for, else what `endpoints.yml` says, else the usual file. Where

@@ -33,13 +33,25 @@ pub struct LoadedProject {
     pub texts: Texts,
 }
 
-/// Reads and checks the project in `root`.
+/// Reads the project in `root`, with everything that single lines and names show to be wrong.
 ///
 /// # Errors
 /// The folder itself cannot be read. A file that cannot be read is a finding with the code `F0101`.
 pub fn load(root: &Path, places: &Places) -> io::Result<LoadedProject> {
+    read(root, places, Project::load)
+}
+
+/// The same, and looks at how flows run and what their conditions can come to: everything that `segue check` shows.
+///
+/// # Errors
+/// As [`load`].
+pub fn check(root: &Path, places: &Places) -> io::Result<LoadedProject> {
+    read(root, places, Project::load_and_analyse)
+}
+
+fn read(root: &Path, places: &Places, load: fn(&Texts) -> Loaded) -> io::Result<LoadedProject> {
     let (texts, mut findings) = files::read(root, places)?;
-    let loaded = Project::load(&texts);
+    let loaded = load(&texts);
     let readable = !findings.iter().any(|finding| finding.severity == Severity::Error);
     findings.extend(loaded.findings.into_iter().filter(concerns_us));
     let mut project = loaded.project.filter(|_| readable);

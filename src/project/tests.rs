@@ -36,7 +36,7 @@ const PLANTED: [&str; 20] = [
 
 #[test]
 fn all_twenty_planted_faults_are_found_in_one_load() {
-    let loaded = load(&here("tests/projects/planted"), &Places::default()).unwrap();
+    let loaded = check(&here("tests/projects/planted"), &Places::default()).unwrap();
     let found: Vec<String> = loaded
         .findings
         .iter()
@@ -56,7 +56,7 @@ fn all_twenty_planted_faults_are_found_in_one_load() {
 
 #[test]
 fn the_repository_itself_is_an_assistant() {
-    let loaded = load(&here(""), &Places::default()).unwrap();
+    let loaded = check(&here(""), &Places::default()).unwrap();
     let project = loaded.project.unwrap_or_else(|| panic!("{}", render::all(&loaded.findings, &loaded.texts)));
     assert!(project.user_flows().count() > 2);
     assert!(project.flow("pattern_collect_information").is_some_and(|flow| flow.place.file.starts_with("(built in)")));

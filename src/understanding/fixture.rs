@@ -74,6 +74,7 @@ pub(super) fn flow(id: &str, description: &str, kinds: Vec<StepKind>) -> Flow {
         index: steps.iter().enumerate().map(|(at, step)| (step.id.clone(), at)).collect::<HashMap<StepId, usize>>(),
         steps,
         place: Place::default(),
+        builtin: false,
         fingerprint: 1,
     }
 }

@@ -9,7 +9,6 @@ use segue_engine::{
     conversation::{Conversation, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
     ids::{AgentName, FlowId, SlotName},
     project::{AgentDef, Call, Collect, Flow, Mapping, Project, SlotDef, SlotType, StepKind},
-    template::{Mode, TemplateSource, from_json},
 };
 use serde_json::{Map, Value as Json};
 
@@ -265,15 +264,7 @@ struct Facts<'a> {
 
 impl Facts<'_> {
     fn holds(&self, guard: &Condition) -> bool {
-        guard.eval(self, &|text| self.render(text)).holds
-    }
-
-    fn render(&self, text: &str) -> Result<String, String> {
-        let source = TemplateSource::from_project_file("guard", text);
-        let templates = &self.project.templates;
-        let template = templates.compile(&source, Mode::Lenient).map_err(|error| error.to_string())?;
-        let context = self.context().map_or(minijinja::Value::from(()), from_json);
-        templates.render(&template, minijinja::context! { context }).map_err(|error| error.to_string())
+        guard.eval(self).holds
     }
 }
 

@@ -124,10 +124,10 @@ fn flows_are_drawn() {
     let steps = run(&["graph", "track_parcel", &project("courier"), "--format", "dot"], "");
     assert!(steps.out.contains("label=\"ask parcel\"") && steps.out.ends_with("}\n"), "{}", steps.out);
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("all.svg");
-    let ran = run(&["graph", &project("courier"), "--all", "--format", "svg", "-o", file.to_str().unwrap()], "");
+    let file = folder.path().join("all.mmd");
+    let ran = run(&["graph", &project("courier"), "--all", "-o", file.to_str().unwrap()], "");
     assert_eq!((ran.code, ran.out.as_str()), (0, ""));
-    assert!(std::fs::read_to_string(file).unwrap().ends_with("</svg>\n"));
+    assert!(std::fs::read_to_string(file).unwrap().starts_with("flowchart TD\n"));
     let wrong = run(&["graph", "track_parcle", &project("courier")], "");
     assert!(wrong.code == 2 && wrong.err.contains("did you mean `track_parcel`?"), "{}", wrong.err);
 }

@@ -103,7 +103,7 @@ fn files() -> Vec<(String, File)> {
 }
 
 fn assistant(weather: Weather, now: &str, bookings: &Path) -> Assistant {
-    let mut loaded = segue::project::load(Path::new(ROOT), &Places::default()).unwrap();
+    let mut loaded = segue::project::check(Path::new(ROOT), &Places::default()).unwrap();
     assert!(loaded.findings.is_empty(), "{:?}", loaded.findings);
     let project = loaded.project.as_mut().unwrap();
     project.config.shortcuts = weather != Weather::NoShortcuts;

@@ -4,7 +4,7 @@
 //!
 //! | floor | rooms | what they hold |
 //! | --- | --- | --- |
-//! | 0 ground | [`ids`], [`time`], [`limits`], [`text`], [`finding`], [`pattern`], [`condition`], [`template`] | words everybody uses |
+//! | 0 ground | [`ids`], [`time`], [`limits`], [`text`], [`finding`], [`pattern`], [`payload`], [`condition`], [`template`] | words everybody uses |
 //! | 1 vocabulary | [`project`], [`conversation`] | what the author wrote, checked; what happened |
 //! | 2 brain | [`dialogue`] | [`dialogue::advance`]: what to do next |
 //!
@@ -18,7 +18,9 @@ pub mod finding;
 pub mod ids;
 pub mod limits;
 pub mod pattern;
+pub mod payload;
 pub mod project;
+mod stable_hash;
 pub mod template;
 pub mod text;
 pub mod time;

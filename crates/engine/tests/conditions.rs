@@ -30,7 +30,7 @@ fn verdict(text: &str, document: &Json) -> (&'static str, String) {
     };
     let none = serde_json::Map::new();
     let slots = document.get("slots").and_then(Json::as_object).unwrap_or(&none);
-    let outcome = condition.eval(&Document { slots, context: document.get("context") }, &|text| Ok(text.to_owned()));
+    let outcome = condition.eval(&Document { slots, context: document.get("context") });
     match outcome.trouble {
         Some(trouble) => {
             assert!(!outcome.holds, "{text}");

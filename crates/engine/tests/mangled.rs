@@ -78,13 +78,13 @@ proptest! {
             ..Sources::default()
         };
         sources.environment.insert("KEY".into(), "k".into());
-        let loaded = Project::load(&sources);
+        let loaded = Project::load_and_analyse(&sources);
         prop_assert!(loaded.project.is_some() || !loaded.findings.is_empty());
         for finding in &loaded.findings {
             prop_assert!(!finding.message.is_empty() && !finding.message.ends_with('.'), "{finding:?}");
         }
         let _ = render::all(&loaded.findings, &sources);
-        prop_assert_eq!(loaded.findings, Project::load(&sources).findings);
+        prop_assert_eq!(loaded.findings, Project::load_and_analyse(&sources).findings);
     }
 
     #[test]
@@ -97,6 +97,6 @@ proptest! {
             credentials: Some(file("credentials.yml")),
             ..Sources::default()
         };
-        let _ = Project::load(&sources);
+        let _ = Project::load_and_analyse(&sources);
     }
 }

@@ -65,7 +65,7 @@ fn every_example_gives_its_code() {
         pages += 1;
         let page = fs::read_to_string(&path).unwrap();
         let sources = sources(&files(&page));
-        let loaded = Project::load(&sources);
+        let loaded = Project::load_and_analyse(&sources);
         match loaded.findings.iter().find(|finding| finding.code == code) {
             None => wrong.push(format!("{code}\tnot found, but {:?}", loaded.findings)),
             Some(finding) => {

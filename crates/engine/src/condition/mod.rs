@@ -15,19 +15,23 @@ mod evaluate;
 mod inspect;
 mod lexer;
 mod parser;
-mod serial;
 mod suppose;
 mod syntax;
 mod value;
 
 use std::{fmt, sync::Arc};
 
+use minijinja::Value;
 use serde_json::Value as Json;
 
 pub use inspect::{Comparison, Literal, Operator};
 pub use suppose::{Possible, Suppose, Supposed};
 
-use crate::limits::CONDITION_TEXT;
+use crate::{
+    finding::Place,
+    limits::CONDITION_TEXT,
+    template::{Template, from_json},
+};
 use syntax::Node;
 
 /// What a condition is evaluated against: the document `{context, slots}`.
@@ -38,6 +42,11 @@ pub trait Scope {
     fn slot_count(&self) -> usize;
     /// The top frame as an object; `None` when nothing is under way.
     fn context(&self) -> Option<&Json>;
+    /// The variables of a condition with template marks; by default `context` alone.
+    fn template_variables(&self) -> Value {
+        let empty = || Value::from_pairs(std::iter::empty::<(&str, Value)>());
+        Value::from_pairs([("context", self.context().map_or_else(empty, from_json))])
+    }
 }
 
 /// A scope out of two JSON values, for tests and for callers without a store of slots.
@@ -93,6 +102,7 @@ impl ConditionError {
 pub struct Condition {
     text: Arc<str>,
     body: Body,
+    place: Option<Place>,
 }
 
 #[derive(Clone)]
@@ -100,40 +110,44 @@ enum Body {
     /// A YAML boolean.
     Constant(bool),
     Plain(Arc<Node>),
-    /// Holds template marks: compiled after rendering, at each evaluation.
-    Template,
+    /// Holds template marks: rendered at each evaluation, and the result is read as a condition.
+    Template(Template),
 }
 
 impl Condition {
-    /// Reads a condition. A text with template marks (`{{`, `{%`, `{#`) is kept as a template and only measured.
+    /// Reads a condition without template marks.
     ///
     /// # Errors
     /// [`ConditionError`] for a wrong form, a wrong regular expression, and for what passes [`CONDITION_TEXT`] or
     /// [`CONDITION_DEPTH`](crate::limits::CONDITION_DEPTH).
     pub fn parse(text: &str) -> Result<Self, ConditionError> {
-        let is_template = ["{{", "{%", "{#"].iter().any(|mark| text.contains(mark));
-        let body = if is_template {
-            measure(text)?;
-            Body::Template
-        } else {
-            Body::Plain(Arc::new(compile(text)?))
-        };
-        Ok(Self { text: text.into(), body })
+        Ok(Self { text: text.into(), body: Body::Plain(Arc::new(compile(text)?)), place: None })
+    }
+
+    /// A condition that has to be rendered before it can be read.
+    ///
+    /// # Errors
+    /// [`ConditionError`] for a text that passes [`CONDITION_TEXT`].
+    pub fn from_template(template: Template) -> Result<Self, ConditionError> {
+        let text = template.source().text();
+        measure(text)?;
+        Ok(Self { text: text.into(), body: Body::Template(template), place: None })
     }
 
     /// The condition that a YAML boolean stands for.
     pub fn constant(holds: bool) -> Self {
-        Self { text: if holds { "true" } else { "false" }.into(), body: Body::Constant(holds) }
+        Self { text: if holds { "true" } else { "false" }.into(), body: Body::Constant(holds), place: None }
     }
 
-    /// Evaluates against `scope`. Only a template calls `render`, which gets the text and knows `context`.
+    /// Evaluates against `scope`.
     ///
     /// Never fails: every exception is an [`Outcome`] that does not hold, with its trouble told.
-    pub fn eval(&self, scope: &dyn Scope, render: &dyn Fn(&str) -> Result<String, String>) -> Outcome {
+    pub fn eval(&self, scope: &dyn Scope) -> Outcome {
         let truth = match &self.body {
             Body::Constant(holds) => Ok(*holds),
             Body::Plain(node) => evaluate::truth(node, scope).map_err(|trouble| trouble.0),
-            Body::Template => render(&self.text)
+            Body::Template(template) => template
+                .render(scope.template_variables())
                 .map_err(|error| format!("the template in the condition could not be rendered: {error}"))
                 .and_then(|text| compile(&text).map_err(|error| format!("after rendering, {error}")))
                 .and_then(|node| evaluate::truth(&node, scope).map_err(|trouble| trouble.0)),
@@ -144,6 +158,18 @@ impl Condition {
         }
     }
 
+    /// Says where it stands in the project.
+    #[must_use]
+    pub fn at(mut self, place: Place) -> Self {
+        self.place = Some(place);
+        self
+    }
+
+    /// Where it stands in the project; `None` for a condition that no file holds.
+    pub fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
+    }
+
     /// The text as it was written; `true` or `false` for a YAML boolean.
     pub fn text(&self) -> &str {
         &self.text
@@ -151,7 +177,7 @@ impl Condition {
 
     /// Whether it must be rendered before it can be read; such a condition tells nothing about its names.
     pub fn is_template(&self) -> bool {
-        matches!(self.body, Body::Template)
+        matches!(self.body, Body::Template(_))
     }
 
     /// The value of a YAML boolean.

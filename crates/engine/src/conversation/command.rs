@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 use super::FilledBy;
 use crate::ids::{AgentName, FlowId, SlotName};
 
-/// One command. The JSON names follow the CALM format (dialogue.md 4.4).
+/// One command. The JSON names follow the CALM format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub enum Command {
@@ -71,7 +71,7 @@ pub enum Command {
     /// Nothing of it was understood.
     #[serde(rename = "cannot handle")]
     CannotHandle {
-        /// Why: one of the reasons of dialogue.md 5.8, or a text from cleaning.
+        /// Why: one of the reasons of the CALM format, or a text from cleaning.
         reason: String,
     },
     /// Something is wrong on our side, or the message itself is refused.

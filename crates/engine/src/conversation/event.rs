@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Map, Value as Json};
 
-use super::{Command, ModelsUsed, Reply, Stack, StepError, Trigger, UserMessage};
+use super::{Command, ModelsUsed, PendingEffect, Reply, Stack, StepError, Trigger, UserMessage};
 use crate::{
     ids::{ActionName, AgentName, FlowId, ServerName, SlotName, StepId, ToolName},
     time::Timestamp,
@@ -272,7 +272,7 @@ pub struct Wording {
     pub arguments: Map<String, Json>,
 }
 
-/// The kinds of events. Names and fields follow dialogue.md 8.1; ours beyond those are marked.
+/// The kinds of events. Names and fields follow the CALM format; ours beyond those are marked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum EventKind {
@@ -364,6 +364,9 @@ pub enum EventKind {
         frames: Stack,
         /// The number of the next frame.
         next_frame: u64,
+        /// The effect that was asked for and has not come back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pending: Option<PendingEffect>,
     },
     /// A flow began.
     FlowStarted {

@@ -28,8 +28,8 @@ pub use self::{
     history::{History, HistoryItem},
     message::{Button, Reply, UserMessage},
     outcome::{
-        ActionAnswer, ActionCall, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus, ErrorKind, HELD,
-        HeldCall, SearchCall, SearchOutcome, StepError, ToolCallStep, ToolResult,
+        ActionAnswer, ActionCall, ActionOrigin, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus,
+        ErrorKind, HELD, HeldCall, PendingEffect, SearchCall, SearchOutcome, StepError, ToolCallStep, ToolResult,
     },
     reminder::{Reminder, Reminders, Trigger, TriggerKind},
     said::Said,
@@ -40,6 +40,7 @@ pub use self::{
 };
 use crate::{
     ids::{AgentName, ConversationId, FlowId},
+    project::builtin::{LISTEN, REQUEST_INPUT},
     time::Timestamp,
 };
 
@@ -52,6 +53,9 @@ pub struct Conversation {
     pub slots: Slots,
     /// What is under way, bottom first.
     pub stack: Stack,
+    /// The effect that was asked for and has not come back; conversations of older releases do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<PendingEffect>,
     /// The latest utterances, bounded.
     pub history: History,
     /// What was said last, whole: for saying it again, and for the buttons that the user can press.
@@ -106,6 +110,9 @@ pub struct TurnState {
     /// Whether its message is the first of the session; a session that begins in the middle of the turn changes nothing here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub first: bool,
+    /// Whether a message of the user opened it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_message: bool,
 }
 
 /// The present session of a conversation.
@@ -161,6 +168,7 @@ impl Conversation {
             id,
             slots: Slots::default(),
             stack: Stack::default(),
+            pending: None,
             history: History::default(),
             said: Said::default(),
             session: Session::default(),
@@ -221,6 +229,7 @@ impl Conversation {
             EventKind::SessionStarted => {
                 self.session = Session { started: true, started_at: event.at, ..Session::default() };
                 self.stack = Stack::default();
+                self.pending = None;
                 self.history.clear();
                 self.said = Said::default();
                 self.agents.clear();
@@ -239,12 +248,13 @@ impl Conversation {
             EventKind::Pause => self.paused = true,
             EventKind::Resume => self.paused = false,
             EventKind::Followup { name } => self.followup.clone_from(name),
-            EventKind::Stack { frames, next_frame } => {
+            EventKind::Stack { frames, next_frame, pending } => {
                 let before = std::mem::replace(&mut self.stack, frames.clone());
                 if self.undo.open {
                     self.undo.stack.get_or_insert(before);
                 }
                 self.next_frame = *next_frame;
+                self.pending.clone_from(pending);
             }
             EventKind::FlowStarted { flow_id, fingerprint, .. } => {
                 self.started_flows.insert(flow_id.clone());
@@ -267,7 +277,7 @@ impl Conversation {
                 self.turn.acts += 1;
                 // What a turn did is taken back while it runs; at rest nothing is kept for it.
                 match name.as_str() {
-                    "action_listen" | "action_agent_request_user_input" => self.undo = Undo::default(),
+                    LISTEN | REQUEST_INPUT => self.undo = Undo::default(),
                     _ => self.undo.action(),
                 }
             }
@@ -343,7 +353,7 @@ impl Conversation {
     fn user(&mut self, message: &UserMessage, at: Timestamp) {
         self.turns += 1;
         self.session.turns += 1;
-        self.turn = TurnState { first: self.session.turns == 1, ..TurnState::default() };
+        self.turn = TurnState { first: self.session.turns == 1, by_message: true, ..TurnState::default() };
         self.session.last_user_at = at;
         self.history.user(&message.text, at);
         self.said.user();

@@ -44,7 +44,7 @@ impl ActionOutcome {
     }
 }
 
-/// What an action server answers (dialogue.md 9.2), as it came: the brain makes messages and events of it.
+/// What an action server answers, as it came: the brain makes messages and events of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ActionAnswer {
     /// Messages to the user, in order; they come before the events.
@@ -94,6 +94,49 @@ impl StepError {
     pub fn reported(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { kind: ErrorKind::Failed, ..Self::in_doubt(code, message) }
     }
+}
+
+/// An effect that the dialogue engine has asked for and that has not come back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "effect", rename_all = "snake_case")]
+pub enum PendingEffect {
+    /// A custom action.
+    Action {
+        /// Which.
+        name: ActionName,
+        /// What asked for it.
+        asked_by: ActionOrigin,
+    },
+    /// The tool of a call step.
+    Tool {
+        /// The flow.
+        flow_id: FlowId,
+        /// The step.
+        step_id: StepId,
+    },
+    /// An agent.
+    Agent {
+        /// The flow that called it.
+        flow_id: FlowId,
+        /// The step that called it.
+        step_id: StepId,
+        /// Which.
+        agent_id: AgentName,
+    },
+    /// An answer from documents.
+    Search,
+}
+
+/// What asked for a custom action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActionOrigin {
+    /// A step of a flow.
+    Step,
+    /// A `followup` event.
+    Followup,
+    /// The beginning of a turn: it runs before the message is understood.
+    TurnStart,
 }
 
 /// Call one MCP tool for a call step.

@@ -57,6 +57,49 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
+impl Frame {
+    /// Whether it walks a flow of the author.
+    pub fn is_flow(&self) -> bool {
+        matches!(self.kind, FrameKind::Flow { .. })
+    }
+    /// Whether it walks a pattern.
+    pub fn is_pattern(&self) -> bool {
+        self.pattern().is_some()
+    }
+    /// Whether it is an agent.
+    pub fn is_agent(&self) -> bool {
+        self.agent().is_some()
+    }
+    /// What a pattern knows.
+    pub fn pattern(&self) -> Option<&PatternFrame> {
+        match &self.kind {
+            FrameKind::Pattern { context } => Some(context),
+            _ => None,
+        }
+    }
+    /// What a pattern knows, to change it.
+    pub fn pattern_mut(&mut self) -> Option<&mut PatternFrame> {
+        match &mut self.kind {
+            FrameKind::Pattern { context } => Some(context),
+            _ => None,
+        }
+    }
+    /// The agent.
+    pub fn agent(&self) -> Option<&AgentFrame> {
+        match &self.kind {
+            FrameKind::Agent(agent) => Some(agent),
+            _ => None,
+        }
+    }
+    /// The agent, to change it.
+    pub fn agent_mut(&mut self) -> Option<&mut AgentFrame> {
+        match &mut self.kind {
+            FrameKind::Agent(agent) => Some(agent),
+            _ => None,
+        }
+    }
+}
+
 /// An action or a tool call that ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RanStep {
@@ -119,7 +162,7 @@ pub enum FlowFrameType {
     Call,
 }
 
-/// What a pattern's frame knows; its keys are `context.…` in conditions and templates (dialogue.md 5.1).
+/// What a pattern's frame knows; its keys are `context.…` in conditions and templates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "pattern", rename_all = "snake_case")]
 pub enum PatternFrame {
@@ -282,7 +325,7 @@ impl Stack {
     }
     /// The topmost frame that walks a flow of the author, called and linked ones included.
     pub fn top_user_frame(&self) -> Option<&Frame> {
-        self.0.iter().rev().find(|frame| matches!(frame.kind, FrameKind::Flow { .. }))
+        self.0.iter().rev().find(|frame| frame.is_flow())
     }
     /// The agent on top, if it waits for the user.
     pub fn waiting_agent(&self) -> Option<&AgentFrame> {

@@ -1,4 +1,4 @@
-//! The tracker format (dialogue.md 8): how a conversation looks to action servers, and how their events become ours.
+//! The tracker format: how a conversation looks to action servers, and how their events become ours.
 //!
 //! Writing never fails and leaves out only what the format has no name for. Reading takes any event: what only the brain may
 //! write is kept as [`EventKind::Reported`], what nobody knows as [`EventKind::Unknown`].

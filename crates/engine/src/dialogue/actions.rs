@@ -3,43 +3,40 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, answers, flow, patterns, rejections, reminder, rerun, search, session,
+    Next, answers, code_change, collect, patterns,
+    pending::step_of_top,
+    rejections, reminder, rerun, search, session,
     slots::settled_for,
     turn::{Turn, Walk},
 };
 use crate::{
-    conversation::{ActionCall, ActionOutcome, Event, EventKind, EventPlace, FilledBy, PatternFrame, StepError},
+    conversation::{
+        ActionOrigin, ActionOutcome, Event, EventKind, EventPlace, FilledBy, PatternFrame, PendingEffect, StepError,
+    },
     ids::{ActionName, SlotName},
-    project::{NameText, StepKind},
+    project::{
+        NameText,
+        builtin::{self, BuiltinAction, SESSION_START},
+    },
 };
-
-/// Ends the turn like `action_listen`, for agents of others.
-const REQUEST_INPUT: &str = "action_agent_request_user_input";
-
-/// Actions of the older dialogue engine, and marks. They do nothing here; a custom action of the name takes their place.
-const IDLE: [&str; 10] = [
-    "action_handoff_metric",
-    "action_extract_slots",
-    "action_validate_slot_mappings",
-    "action_send_text",
-    "action_deactivate_loop",
-    "action_revert_fallback_events",
-    "action_default_ask_affirmation",
-    "action_default_ask_rephrase",
-    "action_two_stage_fallback",
-    "action_unlikely_intent",
-];
 
 /// Runs an action step. A templated name that means nothing is how optional actions stay optional, so it is passed over.
 pub(super) fn step(turn: &mut Turn<'_>, name: &NameText) -> Walk {
     match resolve(turn, name) {
+        Ok(resolved) if matches!(name, NameText::Template(_)) && !exists(turn, &resolved) => Walk::On,
         Ok(name) if is_custom(turn, &name) && rerun::passes(turn) => Walk::On,
-        Ok(name) => perform(turn, &name),
+        Ok(name) => perform(turn, &name, ActionOrigin::Step),
         Err(trouble) => {
             turn.note(format!("the name of an action could not be made: {trouble}"));
             Walk::On
         }
     }
+}
+
+/// Whether anything is done for an action of this name.
+fn exists(turn: &Turn<'_>, name: &ActionName) -> bool {
+    let (project, name) = (turn.project, name.as_str());
+    project.response(name).is_some() || project.lists_action(name) || builtin::action(name).is_some()
 }
 
 /// Whether somebody outside runs the action: a response of the name goes first, a built-in action does not.
@@ -57,20 +54,14 @@ pub(super) fn resolve(turn: &Turn<'_>, name: &NameText) -> Result<ActionName, St
 /// Runs the action of a `followup` event before anything else.
 pub(super) fn followup(turn: &mut Turn<'_>) -> Option<Walk> {
     let name = turn.conversation().followup.clone()?;
-    if turn.project.lists_action(name.as_str())
-        && turn.floor.is_none()
-        && turn.project.response(name.as_str()).is_none()
-    {
-        // Taken back when the answer comes, so that it is known what was asked for.
-        return Some(Walk::Stop(Next::Act(ActionCall { name })));
-    }
     turn.emit(EventKind::Followup { name: None });
-    Some(perform(turn, &name))
+    Some(perform(turn, &name, ActionOrigin::Followup))
 }
 
 /// Does what a name means: a response, a custom action, or one of ours.
-fn perform(turn: &mut Turn<'_>, name: &ActionName) -> Walk {
-    if [flow::LISTEN, REQUEST_INPUT].contains(&name.as_str()) {
+fn perform(turn: &mut Turn<'_>, name: &ActionName, asked_by: ActionOrigin) -> Walk {
+    let built_in = builtin::action(name.as_str());
+    if built_in == Some(BuiltinAction::Listen) {
         return Walk::Stop(turn.listen());
     }
     if turn.project.response(name.as_str()).is_some() {
@@ -82,43 +73,45 @@ fn perform(turn: &mut Turn<'_>, name: &ActionName) -> Walk {
             turn.note(format!("`{name}` is not run any more: the turn's budget is spent"));
             return Walk::On;
         }
-        return Walk::Stop(Next::Act(ActionCall { name: name.clone() }));
+        return Walk::Stop(turn.act(name.clone(), asked_by));
     }
-    if name.as_str() == rejections::NAME {
-        rejections::run(turn);
-        return Walk::On;
-    }
-    if !built_in(turn, name) {
-        turn.note(format!("there is no action `{name}`: it is passed over"));
+    match built_in {
+        Some(action) => run_builtin(turn, name, action),
+        None => turn.note(format!("there is no action `{name}`: it is passed over")),
     }
     Walk::On
 }
 
-fn built_in(turn: &mut Turn<'_>, name: &ActionName) -> bool {
-    let at = turn.conversation().events;
-    match name.as_str() {
-        "action_session_start" => session::action(turn),
-        "action_restart" => restart(turn),
-        "action_hangup" => turn.emit_here(EventKind::SessionEnded { reason: Some("hangup".to_owned()) }),
-        search::TRIGGER => search::trigger(turn),
-        "action_trigger_chitchat" => {
+fn run_builtin(turn: &mut Turn<'_>, name: &ActionName, action: BuiltinAction) {
+    let before = turn.conversation().events;
+    match action {
+        // It records itself, where it changes something.
+        BuiltinAction::RunSlotRejections => return rejections::run(turn),
+        BuiltinAction::SessionStart => session::action(turn),
+        BuiltinAction::Restart => restart(turn),
+        BuiltinAction::Hangup => turn.emit_here(EventKind::SessionEnded { reason: Some("hangup".to_owned()) }),
+        BuiltinAction::TriggerSearch => search::trigger(turn),
+        BuiltinAction::TriggerChitchat => {
             let reason = "cannot_handle_not_supported".to_owned();
             turn.push_pattern(patterns::CANNOT_HANDLE, PatternFrame::CannotHandle { reason });
         }
-        "action_reset_routing" => reset_routing(turn),
-        "action_back" | "action_default_fallback" => take_back(turn, name),
-        idle if IDLE.contains(&idle) => {}
-        other => {
-            if !patterns::run(turn, other) {
-                return false;
-            }
-        }
+        BuiltinAction::ResetRouting => reset_routing(turn),
+        BuiltinAction::Back => rewind(turn, EventKind::Rewind),
+        BuiltinAction::DefaultFallback => fall_back(turn),
+        BuiltinAction::CancelFlow => patterns::cancel::run(turn),
+        BuiltinAction::ClarifyFlows => patterns::clarification::run(turn),
+        BuiltinAction::CorrectFlowSlot => patterns::correction::run(turn),
+        BuiltinAction::ContinueInterruptedFlow => patterns::continue_interrupted::go_on(turn),
+        BuiltinAction::CancelInterruptedFlows => patterns::continue_interrupted::give_up(turn),
+        BuiltinAction::RepeatBotMessages => patterns::repeat::run(turn),
+        BuiltinAction::CleanStack => code_change::clean_stack(turn),
+        BuiltinAction::Listen | BuiltinAction::Nothing => {}
     }
     // A restart or a new session has already said what happened.
-    if turn.conversation().events == at || !matches!(name.as_str(), "action_session_start" | "action_restart") {
+    let says_itself = matches!(action, BuiltinAction::SessionStart | BuiltinAction::Restart);
+    if !says_itself || turn.conversation().events == before {
         turn.emit_here(EventKind::Action { name: name.clone() });
     }
-    true
 }
 
 /// What only this assistant knows is forgotten, so that the coexisting one goes on from the shared slots.
@@ -133,13 +126,11 @@ fn reset_routing(turn: &mut Turn<'_>) {
     turn.emit_here(EventKind::RoutingSessionEnded);
 }
 
-/// The newest message is taken back; the fallback says so first.
-fn take_back(turn: &mut Turn<'_>, name: &ActionName) {
-    if name.as_str() == "action_default_fallback" {
-        let response =
-            if turn.project.response("utter_default").is_some() { "utter_default" } else { "utter_ask_rephrase" };
-        turn.utter(response, &Map::new());
-    }
+/// Says that nothing was understood, and takes the newest message back.
+fn fall_back(turn: &mut Turn<'_>) {
+    let response =
+        if turn.project.response("utter_default").is_some() { "utter_default" } else { "utter_ask_rephrase" };
+    turn.utter(response, &Map::new());
     rewind(turn, EventKind::Rewind);
 }
 
@@ -166,40 +157,32 @@ fn restart(turn: &mut Turn<'_>) {
 
 /// A custom action came back.
 pub(super) fn acted(turn: &mut Turn<'_>, outcome: ActionOutcome) -> Next {
-    let early = !turn.conversation().turn.understood;
-    let name = if early {
-        session::early_action(turn)
-    } else {
-        match &turn.conversation().followup {
-            Some(name) => Some(name.clone()),
-            None => pending(turn),
-        }
-    };
-    let Some(name) = name else {
+    let Some(PendingEffect::Action { name, asked_by }) = turn.pending.clone() else {
         turn.note("an action came back that nobody waits for");
         return Next::Listen;
     };
-    let by_followup = !early && turn.conversation().followup.is_some();
-    if by_followup {
-        turn.emit(EventKind::Followup { name: None });
+    if asked_by == ActionOrigin::Step && step_of_top(turn).is_none() {
+        turn.note(format!("`{name}` came back, but the step that asked for it is gone"));
+        return Next::Listen;
     }
-    let waits = !early && !by_followup;
+    turn.pending = None;
+    let early = asked_by == ActionOrigin::TurnStart;
     match outcome {
         ActionOutcome::Done { events } => {
             turn.emit_here(EventKind::Action { name: name.clone() });
-            let opens_session = name == *"action_session_start";
+            let opens_session = name == *SESSION_START;
             for event in events {
                 // The session has begun already; an action that greets says so once more.
                 if !(opens_session && matches!(event.kind, EventKind::SessionStarted)) {
                     accept(turn, event, FilledBy::Custom);
                 }
             }
-            ran(turn, &name, waits);
+            ran(turn, asked_by);
         }
         ActionOutcome::Answered(answer) => {
             turn.emit_here(EventKind::Action { name: name.clone() });
             answers::take(turn, &name, answer);
-            ran(turn, &name, waits);
+            ran(turn, asked_by);
         }
         // An action that does not want to run is no failure: whoever needs what it does must look.
         ActionOutcome::Rejected { reason } => {
@@ -218,9 +201,23 @@ pub(super) fn acted(turn: &mut Turn<'_>, outcome: ActionOutcome) -> Next {
 }
 
 /// An action that a step asked for has run: a correction need not run it again.
-fn ran(turn: &mut Turn<'_>, name: &ActionName, waits: bool) {
-    if waits && pending(turn).as_ref() == Some(name) {
+fn ran(turn: &mut Turn<'_>, asked_by: ActionOrigin) {
+    if asked_by == ActionOrigin::Step && !turn.rewound {
         rerun::remember(turn);
+    }
+}
+
+/// A message came while an action had not answered. Whether it ran is not known, so the flow must not go on as if it had; where
+/// it was to ask a question, the message may be the answer.
+pub(super) fn abandon_action(turn: &mut Turn<'_>, name: &ActionName, asked_by: ActionOrigin) {
+    let reason = format!("action `{name}` had not answered when the next message came");
+    let asks = turn.stack.top().is_some_and(collect::asks);
+    // A flow that has changed ends anyway, and the user hears why.
+    let is_gone = step_of_top(turn).is_none();
+    if asked_by != ActionOrigin::Step || asks || is_gone || turn.project.config.compat.failed_actions_continue {
+        turn.note(reason);
+    } else {
+        turn.fail(&reason);
     }
 }
 
@@ -244,16 +241,6 @@ fn failed(turn: &mut Turn<'_>, name: &ActionName, error: StepError, early: bool)
         ("error_message", Json::from(error.message.as_str())),
     ];
     turn.step_failed(&because, error, info.into_iter().map(|(key, value)| (key.to_owned(), value)).collect());
-}
-
-/// The custom action that the frame on top waits for.
-fn pending(turn: &Turn<'_>) -> Option<ActionName> {
-    let top = turn.stack.last()?;
-    let step = super::turn::step_of(top)?;
-    match &turn.project.flow(top.flow_id.as_str())?.step(step.as_str())?.kind {
-        StepKind::Action(name) => resolve(turn, name).ok().filter(|name| turn.project.lists_action(name.as_str())),
-        _ => None,
-    }
 }
 
 /// Takes in an event from outside that happens now.

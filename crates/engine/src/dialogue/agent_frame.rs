@@ -18,27 +18,27 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     Next, actions, confirm, interrupt, patterns,
+    pending::called_by_top,
     turn::{Turn, Walk, step_of},
 };
 use crate::{
     condition::Condition,
     conversation::{
         AgentCall, AgentFrame, AgentKind, AgentOutcome, AgentState, AgentStatus, BotKind, BotMessage, EventKind,
-        FilledBy, Frame, FrameKind, Position, Reply, StepError,
+        FilledBy, Frame, FrameKind, PendingEffect, Position, Reply, StepError,
     },
     ids::{ActionName, AgentName, FlowId, SlotName, StepId},
-    project::{Call, Flow, ResumeRule, Step, StepKind},
+    project::{Call, Flow, ResumeRule, Step, StepKind, builtin::REQUEST_INPUT},
 };
 
 /// Whether the agent on top waits for the user.
 pub(super) fn waits(frames: &[Frame]) -> bool {
-    matches!(frames.last().map(|f| &f.kind), Some(FrameKind::Agent(agent)) if agent.state == AgentState::WaitingForInput)
+    frames.last().and_then(Frame::agent).is_some_and(|agent| agent.state == AgentState::WaitingForInput)
 }
 
 /// Whether this agent is on top and waits.
 pub(super) fn is_waiting(frames: &[Frame], agent: &AgentName) -> bool {
-    matches!(frames.last().map(|f| &f.kind), Some(FrameKind::Agent(frame))
-        if frame.state == AgentState::WaitingForInput && frame.agent_id == *agent)
+    waits(frames) && frames.last().and_then(Frame::agent).is_some_and(|frame| frame.agent_id == *agent)
 }
 
 /// A step calls an agent: its task begins. If it completed the task before in this flow, it begins anew.
@@ -91,7 +91,9 @@ struct Invocation {
     confirmed: Option<bool>,
 }
 
-fn invoke(turn: &Turn<'_>, flow: &FlowId, step: &StepId, agent: &AgentName, how: Invocation) -> Next {
+fn invoke(turn: &mut Turn<'_>, flow: &FlowId, step: &StepId, agent: &AgentName, how: Invocation) -> Next {
+    let (flow_id, step_id, agent_id) = (flow.clone(), step.clone(), agent.clone());
+    turn.pending = Some(PendingEffect::Agent { flow_id, step_id, agent_id });
     let kind = match step_call(turn, flow, step) {
         Some((_, exit_if)) if !exit_if.is_empty() => AgentKind::Task,
         _ => AgentKind::Open,
@@ -166,7 +168,7 @@ pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
 
 /// A frame of an older program says that its agent begins anew: the flow goes back to the step that called it.
 fn from_its_step(turn: &mut Turn<'_>, flow: &FlowId, step: StepId) -> Walk {
-    let walks = |frame: &Frame| frame.flow_id == *flow && matches!(frame.kind, FrameKind::Flow { .. });
+    let walks = |frame: &Frame| frame.flow_id == *flow && frame.is_flow();
     match turn.stack.iter().rposition(walks) {
         Some(at) => patterns::back_to(turn, at, step, "an agent of an earlier step begins anew"),
         None => _ = turn.stack.pop(),
@@ -195,7 +197,7 @@ fn last_text(turn: &Turn<'_>, agent: &AgentName) -> Option<String> {
 fn say_again(turn: &mut Turn<'_>, frame: &AgentFrame) {
     let mut metadata = frame.metadata.clone();
     if confirm::ask(turn, &frame.agent_id, &mut metadata) {
-        if let Some(Frame { kind: FrameKind::Agent(frame), .. }) = turn.stack.last_mut() {
+        if let Some(frame) = turn.stack.last_mut().and_then(Frame::agent_mut) {
             frame.metadata = metadata;
         }
         return;
@@ -206,70 +208,50 @@ fn say_again(turn: &mut Turn<'_>, frame: &AgentFrame) {
 }
 
 fn set_state(turn: &mut Turn<'_>, state: AgentState) {
-    if let Some(Frame { kind: FrameKind::Agent(agent), .. }) = turn.stack.last_mut() {
+    if let Some(agent) = turn.stack.last_mut().and_then(Frame::agent_mut) {
         agent.state = state;
     }
 }
 
-/// A message came while an agent still ran: that turn was cut. The agent waits from now on, and the message may be for it.
-pub(super) fn cut(turn: &mut Turn<'_>) {
-    match turn.stack.last().map(|frame| &frame.kind) {
-        Some(FrameKind::Agent(frame)) if frame.state == AgentState::Continuing => {
-            set_state(turn, AgentState::WaitingForInput);
+/// A message came while an agent still ran. The agent waits from now on, and the message may be for it; where the project no
+/// longer has the step that called it, the task is over.
+pub(super) fn park_running_agent(turn: &mut Turn<'_>, flow_id: FlowId, agent_id: AgentName) {
+    if turn.stack.top().is_some_and(Frame::is_agent) {
+        return;
+    }
+    let step = turn.stack.top().filter(|top| top.flow_id == flow_id).and_then(step_of).cloned();
+    match step.filter(|_| matches!(called_by_top(turn), Some(Call::Agent { agent, .. }) if *agent == agent_id)) {
+        Some(step) => {
+            turn.note(format!("agent `{agent_id}` was cut short by a new message"));
+            wait(turn, &flow_id, step, &agent_id, Map::new());
         }
-        Some(FrameKind::Flow { .. }) => match (running(turn), at_work(turn)) {
-            (_, Some((flow_id, agent_id))) => {
-                let reason = Some("the step that called it is gone".to_owned());
-                turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason });
-            }
-            (Some((flow, step, agent)), None) => {
-                turn.note(format!("agent `{agent}` was cut short by a new message"));
-                wait(turn, &flow, step, &agent, Map::new());
-            }
-            (None, None) => {}
-        },
-        _ => {}
+        None => {
+            let reason = Some("the step that called it is gone".to_owned());
+            turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason });
+        }
     }
 }
 
-/// The agent that the flow on top has called and that has no frame yet, where the project no longer tells: the step was
-/// removed or calls somebody else, or the flow is gone.
-fn at_work(turn: &Turn<'_>) -> Option<(FlowId, AgentName)> {
-    let top = turn.stack.last()?;
-    let step = step_of(top)?;
-    let known = turn.project.flow(top.flow_id.as_str()).and_then(|flow| flow.step(step.as_str()));
-    let called = match known.map(|step| &step.kind) {
-        Some(StepKind::Call(Call::Agent { agent, .. })) => Some(agent),
-        _ => None,
-    };
-    let open = turn.conversation().agents.iter().find(|(agent, record)| {
-        let frames = turn.stack.iter().filter(|frame| {
-            matches!(&frame.kind, FrameKind::Agent(one) if one.agent_id == **agent && one.state != AgentState::Restarting)
-        });
-        let ended = u64::from(record.completed) + u64::from(record.cancelled) + frames.count() as u64;
-        record.flow_id.as_ref() == Some(&top.flow_id) && u64::from(record.started) > ended
-    });
-    let (agent, _) = open.filter(|(agent, _)| Some(*agent) != called)?;
-    Some((top.flow_id.clone(), agent.clone()))
+/// An agent that was about to go on when the turn was stopped waits again.
+pub(super) fn wait_again(turn: &mut Turn<'_>) {
+    if let Some(agent) = turn.stack.last_mut().and_then(Frame::agent_mut)
+        && agent.state == AgentState::Continuing
+    {
+        agent.state = AgentState::WaitingForInput;
+    }
 }
 
 /// The turn ends while an agent runs that has no frame yet: nobody waits for it any more.
 pub(super) fn give_up(turn: &mut Turn<'_>, reason: &str) {
-    let at_work = at_work(turn).or_else(|| running(turn).map(|(flow, _, agent)| (flow, agent)));
-    if matches!(turn.stack.last().map(|frame| &frame.kind), Some(FrameKind::Flow { .. }))
-        && let Some((flow_id, agent_id)) = at_work
-    {
-        turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason: Some(reason.to_owned()) });
+    if let Some(PendingEffect::Agent { flow_id, agent_id, .. }) = turn.pending.clone() {
+        without_frame(turn, &flow_id, &agent_id, reason);
     }
 }
 
 /// `continue agent`: the agent that waits gets the message, once the walk comes to it.
 pub(super) fn go_on(turn: &mut Turn<'_>) {
-    let waiting = turn.stack.iter_mut().rev().find_map(|frame| match &mut frame.kind {
-        FrameKind::Agent(agent) if agent.state == AgentState::WaitingForInput => Some(agent),
-        _ => None,
-    });
-    if let Some(agent) = waiting {
+    let mut agents = turn.stack.iter_mut().rev().filter_map(Frame::agent_mut);
+    if let Some(agent) = agents.find(|agent| agent.state == AgentState::WaitingForInput) {
         agent.state = AgentState::Continuing;
     }
 }
@@ -278,7 +260,7 @@ pub(super) fn go_on(turn: &mut Turn<'_>) {
 pub(super) fn restart_point(turn: &Turn<'_>, base: usize, agent: &AgentName) -> Option<(usize, StepId)> {
     let project = turn.project;
     interrupt::chain(&turn.stack, base).rev().find_map(|at| {
-        let frame = turn.stack.get(at).filter(|frame| matches!(frame.kind, FrameKind::Flow { .. }))?;
+        let frame = turn.stack.get(at).filter(|frame| frame.is_flow())?;
         let flow = project.flow(frame.flow_id.as_str())?;
         let calls = |id: &&StepId| {
             let kind = flow.step(id.as_str()).map(|step| &step.kind);
@@ -297,24 +279,17 @@ pub(super) fn restart(turn: &mut Turn<'_>, base: usize, agent: &AgentName) {
     patterns::back_to(turn, at, step, "an agent of an earlier step begins anew");
 }
 
-/// The agent under way: its frame on top, or the step that called it.
-fn running(turn: &Turn<'_>) -> Option<(FlowId, StepId, AgentName)> {
-    let top = turn.stack.last()?;
-    let step = step_of(top)?.clone();
-    let (agent, _) = step_call(turn, &top.flow_id, &step)?;
-    let agent = match &top.kind {
-        FrameKind::Agent(frame) => frame.agent_id.clone(),
-        _ => agent.clone(),
-    };
-    Some((top.flow_id.clone(), step, agent))
-}
-
 /// An agent came back from one invocation.
 pub(super) fn came_back(turn: &mut Turn<'_>, mut outcome: AgentOutcome) -> Next {
-    let Some((flow, step, agent)) = running(turn) else {
+    let Some(PendingEffect::Agent { flow_id: flow, step_id: step, agent_id: agent }) = turn.pending.clone() else {
         turn.note("an agent came back that nobody called");
         return Next::Listen;
     };
+    if step_call(turn, &flow, &step).is_none() {
+        turn.note(format!("`{agent}` came back, but the step that called it is gone"));
+        return Next::Listen;
+    }
+    turn.pending = None;
     let in_doubt = outcome.events.iter().any(|event| super::failure::is_in_doubt(&event.kind));
     for mut event in outcome.events {
         // An agent's value is typed by the slot, as its tool for it is.
@@ -332,7 +307,7 @@ pub(super) fn came_back(turn: &mut Turn<'_>, mut outcome: AgentOutcome) -> Next 
         AgentStatus::AwaitingUser | AgentStatus::Yielded => {
             confirm::ask(turn, &agent, &mut outcome.metadata);
             wait(turn, &flow, step, &agent, outcome.metadata);
-            let name = ActionName::from("action_agent_request_user_input");
+            let name = ActionName::from(REQUEST_INPUT);
             turn.emit_here(EventKind::Action { name });
             Next::Listen
         }
@@ -340,13 +315,16 @@ pub(super) fn came_back(turn: &mut Turn<'_>, mut outcome: AgentOutcome) -> Next 
             let status = "completed".to_owned();
             let context_id = outcome.metadata.get(CONTEXT).and_then(Json::as_str).map(str::to_owned);
             turn.emit_here(EventKind::AgentCompleted { flow_id: flow, agent_id: agent, status, context_id });
-            if matches!(turn.stack.last().map(|frame| &frame.kind), Some(FrameKind::Agent(_))) {
+            if turn.stack.top().is_some_and(Frame::is_agent) {
                 turn.stack.pop();
             }
             turn.walk()
         }
         AgentStatus::Failed { code, reason } => {
-            failed(turn, (&flow, &step, &agent), (&code, &reason), in_doubt || code == SENT_IN_DOUBT);
+            let in_doubt = in_doubt || code == SENT_IN_DOUBT;
+            let error =
+                if in_doubt { StepError::in_doubt(&code, &reason) } else { StepError::reported(&code, &reason) };
+            failed(turn, &flow, &step, &agent, error);
             turn.walk()
         }
         AgentStatus::Cancelled { reason } => {
@@ -358,7 +336,7 @@ pub(super) fn came_back(turn: &mut Turn<'_>, mut outcome: AgentOutcome) -> Next 
 
 /// Keeps the agent's frame, or makes it: from now on it waits for the user.
 fn wait(turn: &mut Turn<'_>, flow: &FlowId, step: StepId, agent: &AgentName, metadata: Map<String, Json>) {
-    if let Some(Frame { kind: FrameKind::Agent(frame), .. }) = turn.stack.last_mut() {
+    if let Some(frame) = turn.stack.last_mut().and_then(Frame::agent_mut) {
         frame.state = AgentState::WaitingForInput;
         frame.metadata = metadata;
         return;
@@ -373,35 +351,32 @@ fn wait(turn: &mut Turn<'_>, flow: &FlowId, step: StepId, agent: &AgentName, met
 /// The code of an agent of which nobody knows whether it took the message.
 const SENT_IN_DOUBT: &str = "A0515";
 
-/// The flow ends with every agent in it, and the user hears of it once (agents.md 5.6).
-fn failed(
-    turn: &mut Turn<'_>,
-    (flow, step, agent): (&FlowId, &StepId, &AgentName),
-    (code, reason): (&str, &str),
-    in_doubt: bool,
-) {
-    if !matches!(turn.stack.last().map(|frame| &frame.kind), Some(FrameKind::Agent(_))) {
-        let (flow_id, agent_id) = (flow.clone(), agent.clone());
-        turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason: Some(reason.to_owned()) });
-    }
+/// The flow ends with every agent in it, and the user hears of it once.
+fn failed(turn: &mut Turn<'_>, flow: &FlowId, step: &StepId, agent: &AgentName, error: StepError) {
+    without_frame(turn, flow, agent, &error.message);
     let info = [
         ("error_source", Json::from("agent")),
         ("agent_name", Json::from(agent.as_str())),
         ("flow_id", Json::from(flow.as_str())),
         ("step_id", Json::from(step.as_str())),
-        ("error_code", Json::from(code)),
-        ("error_message", Json::from(reason)),
+        ("error_code", Json::from(error.code.as_str())),
+        ("error_message", Json::from(error.message.as_str())),
     ];
     let info = info.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    let error = if in_doubt { StepError::in_doubt(code, reason) } else { StepError::reported(code, reason) };
-    turn.step_failed(&format!("agent `{agent}` failed ({code}): {reason}"), error, info);
+    let because = format!("agent `{agent}` failed ({}): {}", error.code, error.message);
+    turn.step_failed(&because, error, info);
 }
 
 /// Somebody stopped the run: its flow goes, and nothing is said.
 fn cancelled(turn: &mut Turn<'_>, flow: &FlowId, agent: &AgentName, reason: &str) {
-    if !matches!(turn.stack.last().map(|frame| &frame.kind), Some(FrameKind::Agent(_))) {
+    without_frame(turn, flow, agent, reason);
+    interrupt::remove_chain(turn, reason);
+}
+
+/// An agent that is over and never got a frame has nothing whose end would be recorded.
+fn without_frame(turn: &mut Turn<'_>, flow: &FlowId, agent: &AgentName, reason: &str) {
+    if !turn.stack.top().is_some_and(Frame::is_agent) {
         let (flow_id, agent_id) = (flow.clone(), agent.clone());
         turn.emit_here(EventKind::AgentCancelled { flow_id, agent_id, reason: Some(reason.to_owned()) });
     }
-    interrupt::remove_chain(turn, reason);
 }

@@ -1,11 +1,12 @@
-//! What an action server answered: its messages, then its events (dialogue.md 9.2).
+//! What an action server answered: its messages, then its events.
 
 use serde_json::{Map, Value as Json};
 
-use super::{actions, reply, turn::Turn};
+use super::{actions, turn::Turn};
 use crate::{
     conversation::{ActionAnswer, BotKind, BotMessage, EventKind, FilledBy, tracker},
     ids::ActionName,
+    project::builtin::{LISTEN, SESSION_START},
 };
 
 /// Keys of a message that say what it shows; all others are values for the texts of a response.
@@ -16,7 +17,7 @@ pub(super) fn take(turn: &mut Turn<'_>, name: &ActionName, answer: ActionAnswer)
     for response in answer.responses {
         say(turn, response);
     }
-    let opens_session = name.as_str() == "action_session_start";
+    let opens_session = *name == *SESSION_START;
     for fields in answer.events {
         let Some(kind) = tracker::read(fields, name) else {
             turn.note(format!("`{name}` returned an event that does not say what it is"));
@@ -32,7 +33,7 @@ pub(super) fn take(turn: &mut Turn<'_>, name: &ActionName, answer: ActionAnswer)
 }
 
 fn is_listen(event: &Map<String, Json>) -> bool {
-    tracker::text(event, "event") == Some("action") && tracker::text(event, "name") == Some("action_listen")
+    tracker::text(event, "event") == Some("action") && tracker::text(event, "name") == Some(LISTEN)
 }
 
 /// Says one message: a response of the domain with what is given on top of it, or what is given alone.
@@ -45,11 +46,7 @@ fn say(turn: &mut Turn<'_>, mut given: Map<String, Json>) {
         given.into_iter().partition(|(key, _)| CONTENT.contains(&key.as_str()));
     let mut message = BotMessage { kind: BotKind::Response, ..BotMessage::default() };
     if let Some(name) = &response {
-        let mut notes = Vec::new();
-        let lot = turn.lot();
-        let drafted = reply::compose(&turn.view(), name, &arguments, lot, &mut notes);
-        notes.into_iter().for_each(|note| turn.note(note));
-        match drafted {
+        match turn.compose(name, &arguments) {
             Some(drafted) => message = drafted,
             None => turn.note(format!("an action says `{name}`, which is no response of this project")),
         }

@@ -1,4 +1,4 @@
-//! Flows that changed while a conversation was in them: a new version of the project was deployed (dialogue.md 5.9).
+//! Flows that changed while a conversation was in them: a new version of the project was deployed.
 //!
 //! A frame remembers what its flow could still do from where it stands. While that is the same, whatever else changed, the
 //! conversation goes on; a step that only got another id is found again. Otherwise the flow ends, the user is told, and
@@ -21,7 +21,7 @@ pub(super) fn settle(turn: &mut Turn<'_>) {
     for at in 0..turn.stack.len() {
         let Some((old, new)) = turn.stack.get(at).and_then(|frame| moved(turn, frame)) else { continue };
         turn.note(format!("step `{old}` is called `{new}` now"));
-        let walks = |frame: &Frame| matches!(frame.kind, FrameKind::Flow { .. });
+        let walks = Frame::is_flow;
         for (above, frame) in turn.stack.iter_mut().skip(at).enumerate() {
             if above > 0 && walks(frame) {
                 break;

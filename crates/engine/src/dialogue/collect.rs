@@ -3,16 +3,19 @@
 use serde_json::Value as Json;
 
 use super::{
-    flow, patterns,
+    patterns,
     turn::{Turn, Walk},
 };
 use crate::{
-    conversation::{FilledBy, Frame, FrameKind, PatternFrame, Position},
+    conversation::{FilledBy, Frame, PatternFrame, Position},
     ids::SlotName,
-    project::{Collect, NameText, Step, StepKind},
+    project::{
+        Collect, NameText, Step, StepKind,
+        builtin::{LISTEN, SILENCE_TIMEOUT},
+    },
 };
 
-/// Enters a collect step (dialogue.md 2.4): the pattern on top decides whether to ask.
+/// Enters a collect step: the pattern on top decides whether to ask.
 pub(super) fn enter(turn: &mut Turn<'_>, step: &Step, collect: &Collect) -> Walk {
     turn.remember_step();
     if !can_ask(turn, collect) {
@@ -40,16 +43,15 @@ pub(super) fn enter(turn: &mut Turn<'_>, step: &Step, collect: &Collect) -> Walk
 
 /// Tells voice channels how long to wait for this answer, where that differs from the question before.
 fn silence(turn: &mut Turn<'_>, collect: &Collect) {
-    const SLOT: &str = "silence_timeout";
-    if collect.silence.is_empty() && turn.conversation().set_value(SLOT).is_none() {
+    if collect.silence.is_empty() && turn.conversation().set_value(SILENCE_TIMEOUT).is_none() {
         return;
     }
     let channel = turn.conversation().latest_message.as_ref().map(|message| message.input_channel.clone());
     let own = collect.silence.iter().find(|(of, _)| of.is_none() || *of == channel).map(|(_, seconds)| *seconds);
-    let usual = turn.project.slot(SLOT).map_or(Json::Null, |slot| slot.initial.clone());
+    let usual = turn.project.slot(SILENCE_TIMEOUT).map_or(Json::Null, |slot| slot.initial.clone());
     let value = own.map_or(usual, Json::from);
-    if *turn.slot(SLOT) != value {
-        turn.set_slot(&SlotName::from(SLOT), value, FilledBy::Flow);
+    if *turn.slot(SILENCE_TIMEOUT) != value {
+        turn.set_slot(&SlotName::from(SILENCE_TIMEOUT), value, FilledBy::Flow);
     }
 }
 
@@ -62,31 +64,29 @@ pub(super) fn can_ask(turn: &Turn<'_>, collect: &Collect) -> bool {
 
 /// A message came while the action that asks had not answered, or that action listened itself: the pattern looks at the answer
 /// as it does at any other.
-pub(super) fn cut(turn: &mut Turn<'_>) {
+pub(super) fn look_again(turn: &mut Turn<'_>) {
     let project = turn.project;
     let Some(top) = turn.stack.last_mut().filter(|top| asks(top)) else { return };
     let Some(flow) = project.flow(top.flow_id.as_str()) else { return };
     let Position::At(step) = &top.at else { return };
-    let listens = flow.step(step.as_str()).is_none_or(
-        |step| matches!(&step.kind, StepKind::Action(NameText::Plain(name)) if name.as_str() == flow::LISTEN),
-    );
+    let listens = flow
+        .step(step.as_str())
+        .is_none_or(|step| matches!(&step.kind, StepKind::Action(NameText::Plain(name)) if name.as_str() == LISTEN));
     if !listens && let Some(first) = flow.first() {
         top.at = Position::Before(first.id.clone());
     }
 }
 
-fn asks(frame: &Frame) -> bool {
-    matches!(
-        frame.kind,
-        FrameKind::Pattern { context: PatternFrame::CollectInformation { .. } | PatternFrame::ValidateSlot { .. } }
-    )
+/// Whether this frame asks for a slot.
+pub(super) fn asks(frame: &Frame) -> bool {
+    matches!(frame.pattern(), Some(PatternFrame::CollectInformation { .. } | PatternFrame::ValidateSlot { .. }))
 }
 
 /// The slot that the frame on top asks for.
 pub(super) fn asked<'t>(turn: &'t Turn<'_>) -> Option<&'t SlotName> {
-    match &turn.stack.last()?.kind {
-        FrameKind::Pattern { context: PatternFrame::CollectInformation { collect, .. } } => Some(collect),
-        FrameKind::Pattern { context: PatternFrame::ValidateSlot { validate, .. } } => Some(validate),
+    match turn.stack.top()?.pattern()? {
+        PatternFrame::CollectInformation { collect, .. } => Some(collect),
+        PatternFrame::ValidateSlot { validate, .. } => Some(validate),
         _ => None,
     }
 }
@@ -94,9 +94,7 @@ pub(super) fn asked<'t>(turn: &'t Turn<'_>) -> Option<&'t SlotName> {
 /// The collect step behind the question on top, if it is one.
 pub(super) fn asking_step<'a>(turn: &Turn<'a>) -> Option<&'a Collect> {
     let [.., below, top] = turn.stack.as_slice() else { return None };
-    let FrameKind::Pattern { context: PatternFrame::CollectInformation { step_id, .. } } = &top.kind else {
-        return None;
-    };
+    let PatternFrame::CollectInformation { step_id, .. } = top.pattern()? else { return None };
     let project = turn.project;
     match &project.flow(below.flow_id.as_str())?.step(step_id.as_str())?.kind {
         StepKind::Collect(collect) => Some(collect),

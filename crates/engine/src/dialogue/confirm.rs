@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{Reason, reply, shortcuts, turn::Turn};
 use crate::{
-    conversation::{AgentFrame, BotKind, EventKind, Frame, FrameKind, HELD, HeldCall},
+    conversation::{AgentFrame, BotKind, EventKind, Frame, HELD, HeldCall},
     ids::AgentName,
     limits,
     text::{CUT_MARK, Keep, readable_name, shown, truncate},
@@ -64,7 +64,7 @@ pub(super) fn waits(frame: &AgentFrame) -> bool {
 
 /// Takes the calls that wait out of the frame on top.
 pub(super) fn forget(turn: &mut Turn<'_>) {
-    if let Some(Frame { kind: FrameKind::Agent(frame), .. }) = turn.stack.last_mut() {
+    if let Some(frame) = turn.stack.last_mut().and_then(Frame::agent_mut) {
         frame.metadata.shift_remove(HELD);
         frame.metadata.shift_remove(UNSHOWN);
     }
@@ -72,16 +72,18 @@ pub(super) fn forget(turn: &mut Turn<'_>) {
 
 /// What the user answers to the calls on top of the stack, if that is what the message does.
 pub(super) fn answered(turn: &Turn<'_>, text: &str) -> Option<bool> {
-    let Some(Frame { kind: FrameKind::Agent(frame), .. }) = turn.stack.last() else { return None };
+    let Some(frame) = turn.stack.top().and_then(Frame::agent) else { return None };
     if !super::agent_frame::waits(&turn.stack) || !waits(frame) {
         return None;
     }
     consent(&turn.project.config.language, text)
 }
 
-/// What the newest message answers to the calls of this agent.
+/// What the message that opened this turn answers to the calls of this agent.
 pub(super) fn answer(turn: &Turn<'_>, frame: &AgentFrame) -> Option<bool> {
-    let message = turn.conversation().latest_message.as_ref().filter(|_| waits(frame))?;
+    let conversation = turn.conversation();
+    let is_answer = conversation.turn.by_message && waits(frame);
+    let message = conversation.latest_message.as_ref().filter(|_| is_answer)?;
     consent(&turn.project.config.language, &message.text)
 }
 
@@ -127,11 +129,8 @@ pub(super) fn ask(turn: &mut Turn<'_>, agent: &AgentName, metadata: &mut Map<Str
         arguments = given.iter().map(|(name, value)| (name.clone(), Json::from(value_shown(value)))).collect();
     }
     arguments.insert("calls".to_owned(), json!(lines.join("\n")));
-    let mut notes = Vec::new();
     let name = own.as_deref().unwrap_or(QUESTION);
-    let lot = turn.lot();
-    let message = reply::compose_itself(&turn.view(), name, &arguments, lot, &mut notes);
-    notes.into_iter().for_each(|note| turn.note(note));
+    let message = turn.compose_itself(name, &arguments);
     let Some(mut message) = message.filter(|message| message.reply.text.is_some()) else {
         let because = format!("`{name}` says nothing here, so nobody is asked and nothing is done");
         let flow = turn.stack.last().map(|top| top.flow_id.to_string()).unwrap_or_default();

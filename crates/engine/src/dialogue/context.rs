@@ -9,7 +9,7 @@ use crate::{
     condition::{Condition, Outcome, Scope},
     conversation::{Conversation, Frame, FrameKind, PatternFrame},
     project::Project,
-    template::{Mode, Template, TemplateSource, Values, from_json},
+    template::{Template, Values, from_json},
 };
 
 /// Slots and context at one moment. The context is built only when somebody asks for it.
@@ -28,19 +28,12 @@ impl<'a> View<'a> {
 
     /// Evaluates a condition.
     pub(super) fn eval(&self, condition: &Condition) -> Outcome {
-        condition.eval(self, &|text| self.rendered(text))
+        condition.eval(self)
     }
 
     /// Renders a name with `context`, as action steps of patterns write them.
     pub(super) fn name(&self, template: &Template) -> Result<String, String> {
-        match self.substituted(template.source().text()) {
-            Some(text) => Ok(text),
-            None => self
-                .project
-                .templates
-                .render(template, self.variables(template, &Map::new()))
-                .map_err(|e| e.to_string()),
-        }
+        template.render(self.variables(template, &Map::new())).map_err(|error| error.to_string())
     }
 
     /// What a Jinja text sees: `slots`, `context` and the arguments. The slots are converted only for a text that names them.
@@ -62,54 +55,6 @@ impl<'a> View<'a> {
         pairs.push(("context", self.context().map_or_else(empty_map, from_json)));
         pairs.extend(arguments.iter().map(|(name, value)| (name.as_str(), from_json(value))));
         Value::from_pairs(pairs)
-    }
-
-    /// Renders the text of a condition with `context` alone. The text is the project's; values are data.
-    fn rendered(&self, text: &str) -> Result<String, String> {
-        if let Some(text) = self.substituted(text) {
-            return Ok(text);
-        }
-        let source = TemplateSource::from_project_file("condition", text);
-        let context = self.context().map_or_else(empty_map, from_json);
-        let templates = &self.project.templates;
-        templates
-            .compile(&source, Mode::Lenient)
-            .and_then(|template| templates.render(&template, Value::from_pairs([("context", context)])))
-            .map_err(|error| error.to_string())
-    }
-
-    /// Fills `{{context.name}}` without the template engine, which costs more than the rest of a step; `None` for any other
-    /// Jinja, and for a name that is not a fact of the top frame itself.
-    fn substituted(&self, text: &str) -> Option<String> {
-        let mut out = String::with_capacity(text.len() + 16);
-        let mut rest = text;
-        if text.contains("{%") || text.contains("{#") {
-            return None;
-        }
-        while let Some((before, tail)) = rest.split_once("{{") {
-            let (inner, after) = tail.split_once("}}")?;
-            out.push_str(before);
-            out.push_str(self.fact(inner.trim().strip_prefix("context.")?)?);
-            rest = after;
-        }
-        out.push_str(rest);
-        Some(out)
-    }
-
-    /// A text fact of the frame on top.
-    fn fact(&self, name: &str) -> Option<&'a str> {
-        let FrameKind::Pattern { context } = &self.frames.last()?.kind else { return None };
-        match (context, name) {
-            (PatternFrame::CollectInformation { collect, .. }, "collect") => Some(collect.as_str()),
-            (PatternFrame::CollectInformation { utter, .. }, "utter") => Some(utter.as_str()),
-            (PatternFrame::CollectInformation { collect_action, .. }, "collect_action") => {
-                Some(collect_action.as_str())
-            }
-            (PatternFrame::ValidateSlot { validate, .. }, "validate") => Some(validate.as_str()),
-            (PatternFrame::ValidateSlot { refill_utter, .. }, "refill_utter") => Some(refill_utter.as_str()),
-            (PatternFrame::ValidateSlot { refill_action, .. }, "refill_action") => Some(refill_action.as_str()),
-            _ => None,
-        }
     }
 }
 
@@ -146,14 +91,14 @@ impl Values for Names<'_> {
     }
 }
 
-/// The frame on top as an object. A question of a pattern also shows what the pattern below knows (dialogue.md 5.1): its own
+/// The frame on top as an object. A question of a pattern also shows what the pattern below knows: its own
 /// keys win.
 pub(super) fn facts(frames: &[Frame]) -> Option<Json> {
     let (top, below) = frames.split_last()?;
     let mut facts = facts_of(top);
     if let (FrameKind::Pattern { context: PatternFrame::CollectInformation { .. } }, Some(asker)) =
         (&top.kind, below.last())
-        && matches!(asker.kind, FrameKind::Pattern { .. })
+        && asker.is_pattern()
     {
         for (key, value) in facts_of(asker) {
             facts.entry(key).or_insert(value);

@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Turn<'_> {
-    /// Takes down the frame on top (dialogue.md 5.5).
+    /// Takes down the frame on top.
     pub(super) fn end(&mut self) -> Walk {
         let Some(frame) = self.stack.pop() else { return Walk::On };
         let project = self.project;
@@ -68,7 +68,7 @@ impl Turn<'_> {
     }
 
     fn fail_as(&mut self, (pattern, words): (&str, &str), because: &str, mut info: Map<String, Json>) {
-        let flow = self.stack.iter().rev().find(|frame| matches!(frame.kind, FrameKind::Flow { .. }));
+        let flow = self.stack.iter().rev().find(|frame| frame.is_flow());
         let flow = flow.map(|frame| frame.flow_id.to_string()).unwrap_or_default();
         self.because(Reason::Failed { flow: flow.clone(), because: because.to_owned() });
         info.entry("flow_id").or_insert_with(|| flow.into());
@@ -101,7 +101,7 @@ impl Turn<'_> {
     }
 }
 
-/// A turn that another version had begun (decisions.md 13.5): what its effects came to is kept, and the user is told that
+/// A turn that another version had begun: what its effects came to is kept, and the user is told that
 /// things changed.
 pub(super) fn upgraded(turn: &mut Turn<'_>, outcomes: Vec<EventKind>) -> Next {
     let in_doubt = outcomes.iter().any(failure::is_in_doubt);
@@ -110,6 +110,7 @@ pub(super) fn upgraded(turn: &mut Turn<'_>, outcomes: Vec<EventKind>) -> Next {
     }
     turn.note("the turn was begun by another version of the program or the project");
     agent_frame::give_up(turn, "another version took the turn over");
+    turn.pending = None;
     turn.push_pattern(patterns::CODE_CHANGE, PatternFrame::Plain);
     if in_doubt {
         let error_type = "rasa_internal_error_default".to_owned();
@@ -122,6 +123,7 @@ pub(super) fn upgraded(turn: &mut Turn<'_>, outcomes: Vec<EventKind>) -> Next {
 pub(super) fn exhausted(turn: &mut Turn<'_>, budget: &str) -> Next {
     let reason = format!("the turn's budget is spent: {budget}");
     agent_frame::give_up(turn, &reason);
+    turn.pending = None;
     forget_followup(turn);
     turn.fail_with(&reason, Map::new());
     let told = turn.stack.iter().rev().take_while(|frame| interrupt::is_untold(frame)).count();
@@ -138,6 +140,7 @@ pub(super) fn given_up(turn: &mut Turn<'_>, outcomes: Vec<EventKind>, response: 
     }
     turn.note(REASON);
     agent_frame::give_up(turn, REASON);
+    turn.pending = None;
     forget_followup(turn);
     while let Some(frame) = turn.stack.pop() {
         turn.take_down(&frame, REASON);
@@ -155,7 +158,7 @@ fn forget_followup(turn: &mut Turn<'_>) {
     }
 }
 
-/// Puts back the slots of a flow that ended (dialogue.md 2.8): what it collected and set, called flows included, but for
+/// Puts back the slots of a flow that ended: what it collected and set, called flows included, but for
 /// those that persist.
 pub(super) fn reset_slots(turn: &mut Turn<'_>, frame: &Frame, flow: Option<&Flow>) {
     let Some(flow) = flow else { return };

@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{Reason, interrupt, rejections, turn::Turn};
 use crate::{
-    conversation::{ErrorKind, EventKind, FrameKind, Position, StepError},
+    conversation::{ErrorKind, EventKind, Position, StepError},
     project::{Flow, Step, Target},
 };
 
@@ -70,7 +70,7 @@ impl<'a> Turn<'a> {
         let base = interrupt::top_base(&self.stack).unwrap_or(0);
         self.stack.iter().enumerate().skip(base).rev().find_map(|(at, frame)| {
             let Position::At(step) = &frame.at else { return None };
-            if matches!(frame.kind, FrameKind::Agent(_)) {
+            if frame.is_agent() {
                 return None; // it stands at the step that called it, in the frame below
             }
             let flow = project.flow(frame.flow_id.as_str())?;

@@ -8,14 +8,11 @@ use super::{
     walked,
 };
 use crate::{
-    conversation::{EventKind, FilledBy, FlowFrameType, FrameKind, PatternFrame, Position},
+    conversation::{EventKind, FilledBy, FlowFrameType, Frame, FrameKind, PatternFrame, Position},
     ids::{ActionName, FlowId},
     limits,
-    project::{Call, Flow, NextStep, Step, StepKind, Target},
+    project::{Call, Flow, NextStep, Step, StepKind, Target, builtin::LISTEN},
 };
-
-/// The action that ends a turn.
-pub(super) const LISTEN: &str = "action_listen";
 
 /// What comes next in a flow.
 enum Upcoming<'a> {
@@ -67,7 +64,7 @@ impl Turn<'_> {
             return Walk::On;
         }
         let Some(top) = self.stack.last() else { return Walk::On };
-        if matches!(top.kind, FrameKind::Agent(_)) {
+        if top.is_agent() {
             return agent_frame::on_top(self);
         }
         let project = self.project;
@@ -78,7 +75,7 @@ impl Turn<'_> {
                 self.because(Reason::Step { flow: flow.id.clone(), step: step.id.clone() });
                 if let Some(top) = self.stack.last_mut() {
                     top.at = Position::At(step.id.clone());
-                    if matches!(top.kind, FrameKind::Flow { .. }) {
+                    if top.is_flow() {
                         top.reach = step.reach;
                     }
                 }
@@ -98,12 +95,9 @@ impl Turn<'_> {
 
     fn flow_started(&mut self, flow: &Flow) {
         // The context of a question is in its collect step; leaving it out keeps the commonest turn short.
-        let context = match self.stack.last().map(|frame| &frame.kind) {
-            Some(FrameKind::Pattern { context: PatternFrame::CollectInformation { .. } | PatternFrame::Plain }) => {
-                Json::Null
-            }
-            Some(FrameKind::Pattern { .. }) => super::context::facts(&self.stack).unwrap_or_default(),
-            _ => Json::Null,
+        let context = match self.stack.top().and_then(Frame::pattern) {
+            None | Some(PatternFrame::CollectInformation { .. } | PatternFrame::Plain) => Json::Null,
+            Some(_) => super::context::facts(&self.stack).unwrap_or_default(),
         };
         let (flow_id, fingerprint) = (flow.id.clone(), flow.fingerprint);
         self.emit_here(EventKind::FlowStarted { flow_id, fingerprint, context });
@@ -146,7 +140,7 @@ impl Turn<'_> {
                     step: step.id.as_str().to_owned(),
                     taken: words.to_owned(),
                 });
-                taken.map(|branch| &branch.target).or(otherwise.as_ref())
+                taken.map(|branch| &branch.target).or(otherwise.as_ref().map(|otherwise| &otherwise.target))
             }
         }
     }
@@ -187,8 +181,7 @@ impl Turn<'_> {
             _ => FrameKind::Flow { frame_type: FlowFrameType::Link },
         };
         // What a pattern leads to comes between the flow under way and the user, as any other digression does.
-        let digresses = matches!(kind, FrameKind::Flow { .. })
-            && self.stack.last().is_some_and(|top| matches!(top.kind, FrameKind::Pattern { .. }));
+        let digresses = matches!(kind, FrameKind::Flow { .. }) && self.stack.last().is_some_and(Frame::is_pattern);
         if digresses {
             // A question what to do next that lies below is answered by this; it is asked anew afterwards.
             let pattern = self.stack.pop();
@@ -207,7 +200,7 @@ impl Turn<'_> {
 
     /// Remembers the step on top as the last of the way here. Where the flow has come round by its own way, the trail ends there.
     pub(super) fn remember_step(&mut self) {
-        let Some(top) = self.stack.last_mut().filter(|top| matches!(top.kind, FrameKind::Flow { .. })) else { return };
+        let Some(top) = self.stack.last_mut().filter(|frame| frame.is_flow()) else { return };
         let Position::At(step) = &top.at else { return };
         match top.trail.iter().position(|one| one == step) {
             Some(at) if at + 1 < top.trail.len() => {
@@ -221,7 +214,7 @@ impl Turn<'_> {
 
     /// No branch holds and there is no `else`. The checks at loading refuse such a step.
     fn stuck(&mut self) -> Walk {
-        if self.stack.last().is_some_and(|top| matches!(top.kind, FrameKind::Pattern { .. })) {
+        if self.stack.last().is_some_and(Frame::is_pattern) {
             self.note("no branch of a pattern holds: it ends here");
             self.stack.pop();
             return Walk::On;
@@ -235,7 +228,7 @@ impl Turn<'_> {
         let Some(top) = self.stack.last() else { return Walk::On };
         let (flow, step) = (top.flow_id.clone(), step_of(top).cloned());
         let known = self.project.flow(flow.as_str()).is_some();
-        let is_pattern = matches!(top.kind, FrameKind::Pattern { .. });
+        let is_pattern = top.is_pattern();
         let step = step.map_or_else(|| "START".to_owned(), |step| step.to_string());
         self.note(format!("`{flow}` stands at `{step}`, from which nothing leads on in this project"));
         if is_pattern {

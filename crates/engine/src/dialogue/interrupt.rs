@@ -34,9 +34,7 @@ pub(super) fn chain(frames: &[Frame], base: usize) -> Range<usize> {
 
 /// The chain that runs this flow, as its base or by a call, unless it is over.
 pub(super) fn chain_of(frames: &[Frame], flow: &FlowId) -> Option<Range<usize>> {
-    let walks = |frame: &Frame| {
-        frame.flow_id == *flow && matches!(frame.kind, FrameKind::Flow { .. }) && frame.at != Position::End
-    };
+    let walks = |frame: &Frame| frame.flow_id == *flow && frame.is_flow() && frame.at != Position::End;
     let at = frames.iter().rposition(walks)?;
     let base = frames.get(..=at)?.iter().rposition(is_base)?;
     Some(chain(frames, base))
@@ -77,8 +75,7 @@ fn start_below(turn: &mut Turn<'_>, flow: &FlowId, interrupts: bool) {
 
 /// Whether a frame has yet to tell the user that something went wrong.
 pub(super) fn is_untold(frame: &Frame) -> bool {
-    frame.at == Position::Start
-        && matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::InternalError { .. } })
+    frame.at == Position::Start && matches!(frame.pattern(), Some(PatternFrame::InternalError { .. }))
 }
 
 /// Takes off the top what has yet to be told; in the order of the stack.
@@ -98,7 +95,7 @@ pub(super) fn resume(turn: &mut Turn<'_>, chain: Range<usize>) {
     }
     let (flow_id, step_id) = (base.flow_id.clone(), step_or_end(base));
     // Only the agent on top of the chain goes on; one below it waits until that has ended.
-    if let Some(Frame { kind: FrameKind::Agent(agent), .. }) = moved.last_mut()
+    if let Some(agent) = moved.last_mut().and_then(Frame::agent_mut)
         && agent.state == AgentState::Interrupted
     {
         agent.state = AgentState::Resuming;
@@ -126,13 +123,14 @@ pub(super) fn step_aside(turn: &mut Turn<'_>) {
 pub(super) fn interrupt_agents(turn: &mut Turn<'_>, range: Range<usize>) {
     let mut interrupted = Vec::new();
     for frame in turn.stack.get_mut(range).unwrap_or_default() {
-        let FrameKind::Agent(agent) = &mut frame.kind else { continue };
+        let flow_id = frame.flow_id.clone();
+        let Some(agent) = frame.agent_mut() else { continue };
         match agent.state {
             AgentState::Interrupted | AgentState::Restarting => {}
             AgentState::Resuming => agent.state = AgentState::Interrupted,
             AgentState::WaitingForInput | AgentState::Continuing => {
                 agent.state = AgentState::Interrupted;
-                interrupted.push((frame.flow_id.clone(), agent.agent_id.clone()));
+                interrupted.push((flow_id, agent.agent_id.clone()));
             }
         }
     }
@@ -146,12 +144,12 @@ pub(super) fn leave_questions(turn: &mut Turn<'_>) {
     let asks = |frame: &Frame| {
         frame.flow_id == *patterns::CUSTOMER_SATISFACTION
             || matches!(
-                &frame.kind,
-                FrameKind::Pattern {
-                    context: PatternFrame::ContinueInterrupted { .. }
+                frame.pattern(),
+                Some(
+                    PatternFrame::ContinueInterrupted { .. }
                         | PatternFrame::Completed { .. }
                         | PatternFrame::Clarification { .. }
-                }
+                )
             )
     };
     let bottom = top_base(&turn.stack).map_or(0, |base| base + 1);

@@ -5,7 +5,7 @@
 //! byte for byte; so a stored conversation can be walked again from its inputs (held by `tests/dialogue/properties.rs`).
 //!
 //! The journey of a message: `session` (a session begins, the message is recorded) → `structured` and `shortcuts` (what
-//! needs no model) or [`Next::Understand`] → `clean` (which commands survive) → `commands` (what they do to the stack) →
+//! needs no model) or [`Next::Understand`] → `commands` (which survive, and what they do to the stack) →
 //! `flow` (steps are walked until something must be performed or the assistant listens).
 //!
 //! The stack is worked on as a copy and recorded once, at the end of an advance that changed it; every other change is an
@@ -14,7 +14,6 @@
 mod actions;
 mod agent_frame;
 mod answers;
-mod clean;
 mod code_change;
 mod collect;
 mod commands;
@@ -25,6 +24,7 @@ mod failure;
 mod flow;
 mod interrupt;
 mod patterns;
+mod pending;
 mod rejections;
 mod reminder;
 mod reply;
@@ -191,5 +191,5 @@ pub fn compose(
     seed: u64,
 ) -> Option<BotMessage> {
     let view = context::View::new(project, conversation, conversation.stack.frames());
-    reply::compose(&view, response, arguments, seed, &mut Vec::new())
+    reply::Composer::new(&view, arguments, seed).response(response)
 }

@@ -1,4 +1,4 @@
-//! `action_run_slot_rejections`: whether the value of the slot that is asked for may stay (dialogue.md 7.2).
+//! `action_run_slot_rejections`: whether the value of the slot that is asked for may stay.
 
 use serde_json::{Map, Value as Json};
 
@@ -8,15 +8,12 @@ use super::{
     turn::Turn,
 };
 use crate::{
-    conversation::{EventKind, FilledBy, Frame, FrameKind, PatternFrame},
+    conversation::{EventKind, FilledBy, Frame, PatternFrame},
     ids::{ActionName, ResponseName, SlotName},
-    project::{Rejection, SlotType},
+    project::{Rejection, SlotType, builtin::RUN_SLOT_REJECTIONS},
 };
 
-/// The name of the action.
-pub(super) const NAME: &str = "action_run_slot_rejections";
-
-/// What models write for a value they do not know (dialogue.md 4.4); the case counts, `none` may well be an answer.
+/// What models write for a value they do not know; the case counts, `none` may well be an answer.
 const NOTHING: [&str; 5] = ["None", "null", "undefined", "[missing]", "[missing information]"];
 
 /// What the check came to.
@@ -67,7 +64,7 @@ pub(super) fn run(turn: &mut Turn<'_>) {
 /// A check goes with its flow before it was made: what it would have refused does not stay, also where the slot persists.
 pub(super) fn leave(turn: &mut Turn<'_>, frame: &Frame) {
     let project = turn.project;
-    let FrameKind::Pattern { context: PatternFrame::ValidateSlot { validate, .. } } = &frame.kind else { return };
+    let Some(PatternFrame::ValidateSlot { validate, .. }) = frame.pattern() else { return };
     let Some(slot) = project.slot(validate.as_str()) else { return };
     let value = turn.slot(validate.as_str()).clone();
     let rejections = slot.validation.as_ref().map_or(&[][..], |validation| validation.rejections.as_slice());
@@ -82,12 +79,12 @@ pub(super) fn leave(turn: &mut Turn<'_>, frame: &Frame) {
 /// The slot in question and what is refused for it. The rejections of a question stand in the step that asks.
 fn subject<'a>(turn: &Turn<'a>) -> Option<(SlotName, &'a [Rejection])> {
     let project = turn.project;
-    match &turn.stack.last()?.kind {
-        FrameKind::Pattern { context: PatternFrame::CollectInformation { collect, .. } } => {
+    match turn.stack.top()?.pattern()? {
+        PatternFrame::CollectInformation { collect, .. } => {
             let step = collect::asking_step(turn);
             Some((collect.clone(), step.map_or(&[], |collect| collect.rejections.as_slice())))
         }
-        FrameKind::Pattern { context: PatternFrame::ValidateSlot { validate, .. } } => {
+        PatternFrame::ValidateSlot { validate, .. } => {
             let validation = project.slot(validate.as_str()).and_then(|slot| slot.validation.as_ref());
             Some((validate.clone(), validation.map_or(&[], |validation| validation.rejections.as_slice())))
         }
@@ -104,7 +101,7 @@ fn judge<'a>(turn: &mut Turn<'_>, kind: &SlotType, value: Json, rejections: &'a 
     for rejection in rejections {
         let outcome = turn.view().eval(&rejection.condition);
         if let Some(trouble) = outcome.trouble {
-            // A check that cannot be made lets nothing through (dialogue.md 7.2), and the trace tells the author.
+            // A check that cannot be made lets nothing through, and the trace tells the author.
             turn.because(Reason::Condition { condition: rejection.condition.text().to_owned(), trouble });
             return Verdict::Misfit(
                 reply::INTERNAL_ERROR,
@@ -129,6 +126,6 @@ fn refuse(turn: &mut Turn<'_>, slot: &SlotName, because: String) {
 }
 
 fn change(turn: &mut Turn<'_>, slot: &SlotName, value: Json) {
-    turn.emit_here(EventKind::Action { name: ActionName::from(NAME) });
+    turn.emit_here(EventKind::Action { name: ActionName::from(RUN_SLOT_REJECTIONS) });
     turn.set_slot(slot, value, FilledBy::Flow);
 }

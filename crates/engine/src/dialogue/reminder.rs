@@ -8,7 +8,7 @@ use std::{str::FromStr as _, sync::Arc};
 use chrono::{DateTime, NaiveDateTime, SecondsFormat};
 use serde_json::Value as Json;
 
-use super::{Next, agent_frame, commands, commands::Source, session, structured, turn::Turn};
+use super::{Next, agent_frame, commands, commands::Source, pending, session, structured, turn::Turn};
 use crate::{
     conversation::{Command, Event, EventKind, EventPlace, FilledBy, Trigger, TriggerKind},
     ids::SlotName,
@@ -70,7 +70,7 @@ pub(super) fn triggered(turn: &mut Turn<'_>, trigger: Trigger) -> Next {
     }
     let commands = commands_of(turn, &trigger);
     turn.record(Event { at: turn.at, kind: EventKind::External { trigger }, place: EventPlace::default() });
-    session::cut(turn);
+    pending::abandon(turn);
     if turn.conversation().paused {
         turn.note("the conversation is paused: what came is recorded and nothing is said");
         return Next::Listen;

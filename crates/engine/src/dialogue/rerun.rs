@@ -18,10 +18,11 @@ use super::{
     turn::{Turn, step_of},
 };
 use crate::{
-    conversation::{Frame, FrameKind, RanStep},
+    conversation::{Frame, RanStep},
     ids::{FlowId, SlotName, StepId},
     limits,
     project::{Call, StepKind},
+    stable_hash::StableHash,
 };
 
 /// Whether the step that the frame on top has come to need not run again.
@@ -89,7 +90,7 @@ pub(super) fn hand_up(parent: Option<&mut Frame>, child: &Frame) {
 }
 
 fn take_over(frame: &mut Frame, child: &Frame, after: u32) {
-    if !matches!(child.kind, FrameKind::Flow { .. }) {
+    if !child.is_flow() {
         return;
     }
     for ran in &child.ran {
@@ -102,7 +103,7 @@ fn take_over(frame: &mut Frame, child: &Frame, after: u32) {
 
 /// Where the frame on top stands, if that is a step of the author's flow and the project wants it known.
 fn here(turn: &Turn<'_>) -> Option<(FlowId, StepId)> {
-    let top = turn.stack.last().filter(|top| matches!(top.kind, FrameKind::Flow { .. }))?;
+    let top = turn.stack.last().filter(|frame| frame.is_flow())?;
     let step = step_of(top).filter(|_| !turn.project.config.compat.rerun_actions)?;
     Some((top.flow_id.clone(), step.clone()))
 }
@@ -111,8 +112,8 @@ fn here(turn: &Turn<'_>) -> Option<(FlowId, StepId)> {
 fn inputs(turn: &Turn<'_>, flow: &FlowId, step: &StepId) -> u32 {
     let project = turn.project;
     let kind = project.flow(flow.as_str()).and_then(|flow| flow.step(step.as_str())).map(|step| &step.kind);
-    let mut hash = SEED;
-    let mut add = |slot: &SlotName| hash = folded(hash, turn.slot(slot.as_str()));
+    let mut hash = StableHash::new();
+    let mut add = |slot: &SlotName| hash = hash.json(turn.slot(slot.as_str()));
     match kind {
         Some(StepKind::Call(Call::Tool { input, .. })) => input.iter().for_each(|(_, slot)| add(slot)),
         Some(StepKind::Action(name)) => {
@@ -125,7 +126,7 @@ fn inputs(turn: &Turn<'_>, flow: &FlowId, step: &StepId) -> u32 {
         }
         _ => of_chain(turn, &mut add),
     }
-    hash
+    hash.value()
 }
 
 /// Every slot that the flows under way on top collect or set.
@@ -142,14 +143,5 @@ fn of_chain(turn: &Turn<'_>, add: &mut dyn FnMut(&SlotName)) {
 
 /// A hash of one value.
 pub(super) fn hash(value: &Json) -> u32 {
-    folded(SEED, value)
-}
-
-/// Where the 32-bit FNV-1a hash begins.
-const SEED: u32 = 0x811c_9dc5;
-
-/// One round of it over a value and a mark.
-fn folded(hash: u32, value: &Json) -> u32 {
-    let text = value.to_string();
-    text.bytes().chain([0xff]).fold(hash, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    StableHash::new().json(value).value()
 }

@@ -11,15 +11,14 @@ use super::{
 };
 use crate::{
     conversation::{
-        BotKind, BotMessage, EventKind, Frame, FrameKind, PatternFrame, Position, Reply, SearchCall, SearchOutcome,
+        BotKind, BotMessage, EventKind, Frame, FrameKind, PatternFrame, PendingEffect, Position, Reply, SearchCall,
+        SearchOutcome,
     },
     ids::FlowId,
     limits,
-    project::{Flow, Generation, NameText, StepKind},
+    project::{Flow, Generation, NameText, StepKind, builtin::TRIGGER_SEARCH},
 };
 
-/// The action that asks for knowledge.
-pub(super) const TRIGGER: &str = "action_trigger_search";
 const NO_ANSWER: &str = "cannot_handle_no_relevant_answer";
 const NOT_SUPPORTED: &str = "cannot_handle_not_supported";
 
@@ -35,7 +34,7 @@ pub(super) fn trigger(turn: &mut Turn<'_>) {
 
 /// Whether a frame is a search.
 pub(super) fn is_search(frame: &Frame) -> bool {
-    matches!(&frame.kind, FrameKind::Pattern { context: PatternFrame::Search })
+    matches!(frame.pattern(), Some(PatternFrame::Search))
 }
 
 /// The walk came to a search.
@@ -49,21 +48,23 @@ pub(super) fn on_top(turn: &mut Turn<'_>) -> Walk {
         return Walk::On;
     }
     let flow_id = turn.stack.last().map(|top| top.flow_id.clone()).unwrap_or_else(|| FlowId::from(patterns::SEARCH));
+    turn.pending = Some(PendingEffect::Search);
     Walk::Stop(Next::Search(SearchCall { flow_id, at: turn.at }))
 }
 
 /// A message came while a search had not ended: that turn was cut. The old question is not searched again.
-pub(super) fn cut(turn: &mut Turn<'_>) {
+pub(super) fn abandon_search(turn: &mut Turn<'_>) {
     turn.stack.retain(|frame| !is_search(frame));
 }
 
 /// The search came back.
 pub(super) fn searched(turn: &mut Turn<'_>, outcome: SearchOutcome) -> Next {
-    if !turn.stack.last().is_some_and(is_search) {
+    if turn.pending != Some(PendingEffect::Search) {
         turn.note("a search came back that nobody waits for");
         return Next::Listen;
     }
-    turn.stack.pop();
+    turn.pending = None;
+    turn.stack.pop_if(|frame| is_search(frame));
     match outcome {
         SearchOutcome::Answered { mut message } if says_something(&message) => {
             message.kind = BotKind::Response;
@@ -94,10 +95,10 @@ fn says_something(message: &BotMessage) -> bool {
     !blank || !Reply { text: None, ..message.reply.clone() }.is_empty()
 }
 
-/// The end of the pattern that answers from documents (dialogue.md 5.5). With nothing else under way it counts as the end of a
+/// The end of the pattern that answers from documents. With nothing else under way it counts as the end of a
 /// task. A flow under way asks its open question again; projects of the 3.16 generation are asked whether to go on with it.
 pub(super) fn ended(turn: &mut Turn<'_>, frame: &Frame, flow: Option<&Flow>) {
-    let asks = |kind: &StepKind| matches!(kind, StepKind::Action(NameText::Plain(name)) if *name == *TRIGGER);
+    let asks = |kind: &StepKind| matches!(kind, StepKind::Action(NameText::Plain(name)) if *name == *TRIGGER_SEARCH);
     let answers = flow.is_some_and(|flow| flow.steps.iter().any(|step| asks(&step.kind)));
     if !answers || frame.flow_id != *patterns::SEARCH || turn.project.config.search.is_none() {
         return;

@@ -3,21 +3,17 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, agent_frame, code_change, collect, commands, commands::Source, flow, search, shortcuts, structured,
-    structured::Parsed, tool_call, turn::Turn,
+    Next, agent_frame, code_change, commands, commands::Source, pending, shortcuts, structured, structured::Parsed,
+    turn::Turn,
 };
 use crate::{
-    conversation::{ActionCall, Command, Event, EventKind, EventPlace, FilledBy, UserMessage},
+    conversation::{ActionOrigin, Command, Event, EventKind, EventPlace, FilledBy, UserMessage},
     ids::{ActionName, SlotName},
-    project::Mapping,
+    project::{
+        Mapping,
+        builtin::{LISTEN, SESSION_METADATA, SESSION_START, SILENCES},
+    },
 };
-
-const SESSION_START: &str = "action_session_start";
-/// The slot that holds what the channel knew at the first message of a session.
-const METADATA: &str = "session_started_metadata";
-
-/// How often in a row the user was silent.
-const SILENCES: &str = "consecutive_silence_timeouts";
 
 /// Takes a message of the user.
 pub(super) fn receive(turn: &mut Turn<'_>, message: UserMessage) -> Next {
@@ -27,7 +23,7 @@ pub(super) fn receive(turn: &mut Turn<'_>, message: UserMessage) -> Next {
     }
     let (restarts, speaks) = (intent == Some("restart"), intent != Some("silence_timeout"));
     turn.record(Event { at: turn.at, kind: EventKind::User(message), place: EventPlace::default() });
-    cut(turn);
+    pending::abandon(turn);
     if turn.conversation().paused && !restarts {
         turn.note("the conversation is paused: the message is recorded and nothing is said");
         return Next::Listen;
@@ -36,16 +32,6 @@ pub(super) fn receive(turn: &mut Turn<'_>, message: UserMessage) -> Next {
         silence_is_over(turn);
     }
     before_understanding(turn)
-}
-
-/// A turn begins. If it finds the one before at work, that one is over, and nothing that it had asked for comes back; where a
-/// new version of the project calls a step by another name is looked up first.
-pub(super) fn cut(turn: &mut Turn<'_>) {
-    code_change::settle(turn);
-    agent_frame::cut(turn);
-    tool_call::cut(turn);
-    search::cut(turn);
-    collect::cut(turn);
 }
 
 /// The user spoke: `pattern_user_silence` begins to count anew.
@@ -62,7 +48,7 @@ fn silence_is_over(turn: &mut Turn<'_>) {
 /// Runs the actions that come first, one after the other, then turns to the message.
 pub(super) fn before_understanding(turn: &mut Turn<'_>) -> Next {
     match early_action(turn) {
-        Some(name) => Next::Act(ActionCall { name }),
+        Some(name) => turn.act(name, ActionOrigin::TurnStart),
         None => understand(turn),
     }
 }
@@ -133,7 +119,7 @@ fn understand(turn: &mut Turn<'_>) -> Next {
     commands::execute(turn, vec![command], Source::Check)
 }
 
-/// An empty message, or one longer than the command generator may see (dialogue.md 4.5).
+/// An empty message, or one longer than the command generator may see.
 fn refused(turn: &Turn<'_>, text: &str) -> Option<Command> {
     if text.trim().is_empty() {
         let error_type = "rasa_internal_error_user_input_empty".to_owned();
@@ -163,6 +149,7 @@ pub(super) fn is_needed(turn: &Turn<'_>) -> bool {
 /// Begins a session: slots are carried over as the domain says, and what the channel knows is kept.
 pub(super) fn begin(turn: &mut Turn<'_>, metadata: &Map<String, Json>) {
     turn.stack.clear();
+    turn.pending = None;
     turn.emit(EventKind::Action { name: ActionName::from(SESSION_START) });
     turn.emit(EventKind::SessionStarted);
     if turn.project.domain.session.carry_over_slots {
@@ -181,9 +168,9 @@ pub(super) fn begin(turn: &mut Turn<'_>, metadata: &Map<String, Json>) {
         turn.emit(EventKind::ResetSlots);
     }
     if !metadata.is_empty() {
-        turn.set_slot(&SlotName::from(METADATA), Json::Object(metadata.clone()), FilledBy::Custom);
+        turn.set_slot(&SlotName::from(SESSION_METADATA), Json::Object(metadata.clone()), FilledBy::Custom);
     }
-    turn.emit(EventKind::Action { name: ActionName::from(flow::LISTEN) });
+    turn.emit(EventKind::Action { name: ActionName::from(LISTEN) });
 }
 
 /// `action_session_start` as a step. At the first message of a session there is nothing to do any more.

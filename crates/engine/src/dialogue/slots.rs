@@ -1,4 +1,4 @@
-//! Types of slots: what a value becomes when it is filled, and whether it is valid (dialogue.md 3.2).
+//! Types of slots: what a value becomes when it is filled, and whether it is valid.
 
 use serde_json::{Value as Json, json};
 

@@ -1,5 +1,4 @@
-//! Messages that are written for machines: `/SetSlots(a=1)`, `/intent{"entity": "value"}`, `/restart`. Buttons send them, and
-//! no model is needed to read them.
+//! Commands of messages that need no model: `/SetSlots(a=1)`, `/intent{"entity": "value"}`, `/restart`.
 
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use crate::{
     conversation::{Command, FilledBy},
     ids::{FlowId, SlotName},
     limits,
+    payload::{self, IntentMessage, Payload, SlotPair},
     project::Mapping,
 };
 
@@ -27,43 +27,37 @@ pub(super) enum Parsed {
 
 /// The name of an intent message, without its entities.
 pub(super) fn intent_name(text: &str) -> Option<&str> {
-    let rest = text.strip_prefix('/')?;
-    let name = rest.split_once('{').map_or(rest, |(name, _)| name).trim_end();
-    let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_-+/.".contains(c));
-    (is_name && !rest.starts_with("SetSlots(")).then_some(name)
+    payload::intent(text).map(|message| message.name)
 }
 
 /// Reads a message that begins with a slash.
 pub(super) fn parse(turn: &mut Turn<'_>, text: &str) -> Parsed {
-    if let Some(payload) = text.strip_prefix("/SetSlots(") {
-        return set_slots(turn, payload);
-    }
-    match intent_name(text) {
-        Some("session_end") => Parsed::EndSession,
-        Some(name) => Parsed::Commands(intent(turn, name, text), Source::Intent),
+    match payload::parse(text) {
+        Some(Payload::SetSlots(pairs)) => set_slots(turn, text, &pairs),
+        Some(Payload::Intent(message)) if message.name == "session_end" => Parsed::EndSession,
+        Some(Payload::Intent(message)) => Parsed::Commands(intent(turn, message, text), Source::Intent),
         None => Parsed::Text,
     }
 }
 
-/// The commands of a `/SetSlots(…)` message, from what follows the parenthesis.
-pub(super) fn set_slots(turn: &mut Turn<'_>, payload: &str) -> Parsed {
-    let payload = payload.trim_end().strip_suffix(')').unwrap_or(payload);
-    if payload.matches('=').count() > limits::PAYLOAD_PAIRS {
+/// The commands of a `/SetSlots(…)` message.
+fn set_slots(turn: &mut Turn<'_>, text: &str, pairs: &[SlotPair<'_>]) -> Parsed {
+    if text.matches('=').count() > limits::PAYLOAD_PAIRS {
         turn.note(format!("a `/SetSlots` message with more than {} pairs is ignored", limits::PAYLOAD_PAIRS));
         return Parsed::Ignored;
     }
+    if pairs.is_empty() {
+        turn.note("a `/SetSlots` message without a `name=value` pair is ignored");
+        return Parsed::Ignored;
+    }
     let mut commands = Vec::new();
-    for (name, value) in pairs(payload) {
+    for SlotPair { name, value, .. } in pairs {
         if turn.project.slot(name).is_none() {
             turn.note(format!("a `/SetSlots` message names `{name}`, which is no slot: the whole message is ignored"));
             return Parsed::Ignored;
         }
         let value = if slots::is_null_word(value) { Json::Null } else { literal(value) };
-        commands.push(Command::SetSlot { name: SlotName::from(name), value, extractor: FilledBy::Payload });
-    }
-    if commands.is_empty() {
-        turn.note("a `/SetSlots` message without a `name=value` pair is ignored");
-        return Parsed::Ignored;
+        commands.push(Command::SetSlot { name: SlotName::from(*name), value, extractor: FilledBy::Payload });
     }
     Parsed::Commands(commands, Source::Payload)
 }
@@ -78,28 +72,9 @@ fn literal(value: &str) -> Json {
     Json::from(value)
 }
 
-/// `name=value` pairs; commas inside brackets belong to the value.
-fn pairs(payload: &str) -> Vec<(&str, &str)> {
-    let (mut found, mut depth, mut from) = (Vec::new(), 0_i32, 0);
-    let cut = |from: usize, to: usize| payload.get(from..to).and_then(|pair| pair.split_once('='));
-    for (at, c) in payload.char_indices() {
-        match c {
-            '[' | '{' => depth += 1,
-            ']' | '}' => depth -= 1,
-            ',' if depth <= 0 => {
-                found.extend(cut(from, at));
-                from = at + 1;
-            }
-            _ => {}
-        }
-    }
-    found.extend(cut(from, payload.len()));
-    found.into_iter().map(|(name, value)| (name.trim(), value.trim())).filter(|(name, _)| !name.is_empty()).collect()
-}
-
 /// What an intent message means; one that means nothing is told.
-fn intent(turn: &mut Turn<'_>, name: &str, text: &str) -> Vec<Command> {
-    let mut commands = meaning(turn, name, text, &entities(text));
+fn intent(turn: &mut Turn<'_>, message: IntentMessage<'_>, text: &str) -> Vec<Command> {
+    let mut commands = meaning(turn, message.name, text, &message.entities());
     if commands.is_empty() {
         commands.push(Command::CannotHandle { reason: "cannot_handle_invalid_intent".to_owned() });
     }
@@ -151,11 +126,6 @@ fn command_for(flow: &FlowId, is_pattern: bool) -> Command {
     if is_pattern { Command::StartPattern { flow } } else { Command::StartFlow { flow } }
 }
 
-fn entities(text: &str) -> Map<String, Json> {
-    let json = text.find('{').and_then(|at| text.get(at..)).and_then(|json| serde_json::from_str(json).ok());
-    json.unwrap_or_default()
-}
-
 fn mapped(mapping: &Mapping, intent: &str, text: &str, entities: &Map<String, Json>) -> Option<Json> {
     let fits = |intents: &[Arc<str>], not: &[Arc<str>]| {
         (intents.is_empty() || intents.iter().any(|one| **one == *intent)) && !not.iter().any(|one| **one == *intent)
@@ -170,26 +140,5 @@ fn mapped(mapping: &Mapping, intent: &str, text: &str, entities: &Map<String, Js
             fits(intents, not_intents).then(|| Json::from(text))
         }
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn payloads_are_read_pair_by_pair() {
-        assert_eq!(pairs("a=1, b=two words ,c = "), [("a", "1"), ("b", "two words"), ("c", "")]);
-        assert_eq!(pairs(r#"to=["Oslo", "Bergen"],x=1"#), [("to", r#"["Oslo", "Bergen"]"#), ("x", "1")]);
-        assert_eq!(pairs("nothing"), []);
-    }
-
-    #[test]
-    fn intents_are_names_and_nothing_else() {
-        assert_eq!(intent_name("/greet"), Some("greet"));
-        assert_eq!(intent_name(r#"/inform{"a": "b"}"#), Some("inform"));
-        assert_eq!(intent_name("/help me please"), None);
-        assert_eq!(intent_name("/SetSlots(a=1)"), None);
-        assert_eq!(intent_name("greet"), None);
     }
 }

@@ -4,15 +4,17 @@ use minijinja::Value;
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Next, patterns, rerun,
+    Next, patterns,
+    pending::called_by_top,
+    rerun,
     slots::settled_for,
-    turn::{Turn, Walk, step_of},
+    turn::{Turn, Walk},
 };
 use crate::{
-    conversation::{EventKind, FilledBy, PatternFrame, Position, StepError, ToolCallStep, ToolResult},
+    conversation::{EventKind, FilledBy, PatternFrame, PendingEffect, Position, StepError, ToolCallStep, ToolResult},
     ids::{ActionName, ResponseName, ServerName, SlotName, ToolName},
     limits,
-    project::{Call, Flow, SlotType, Step, StepKind},
+    project::{Call, Flow, SlotType, Step},
     template::{Expression, from_json},
     text::{CUT_MARK, Keep, truncate},
 };
@@ -32,6 +34,7 @@ pub(super) fn call(
     if turn.floor.is_some() {
         return turn.fail("no tool is called any more: the turn's budget is spent");
     }
+    turn.pending = Some(PendingEffect::Tool { flow_id: flow.id.clone(), step_id: step.id.clone() });
     Walk::Stop(Next::Tool(Box::new(ToolCallStep {
         server: server.clone(),
         tool: tool.clone(),
@@ -49,25 +52,20 @@ fn arguments(turn: &Turn<'_>, input: &[(String, SlotName)]) -> Map<String, Json>
 
 /// A message came while a tool had not answered: that turn was cut. Whether the tool ran is not known, so the flow must not go
 /// on as if it had.
-pub(super) fn cut(turn: &mut Turn<'_>) {
-    if let Some(StepKind::Call(Call::Tool { tool, .. })) = pending(turn) {
+pub(super) fn abandon_call(turn: &mut Turn<'_>) {
+    if let Some(Call::Tool { tool, .. }) = called_by_top(turn) {
         turn.fail(&format!("tool `{tool}` had not answered when the next message came"));
     }
 }
 
-fn pending<'a>(turn: &Turn<'a>) -> Option<&'a StepKind> {
-    let project = turn.project;
-    let top = turn.stack.last()?;
-    let step = step_of(top).filter(|_| matches!(top.at, Position::At(_)))?;
-    project.flow(top.flow_id.as_str())?.step(step.as_str()).map(|step| &step.kind)
-}
-
 /// The tool answered, or did not: on success the mapped slots are set, otherwise the flow ends and the user hears it once.
 pub(super) fn called(turn: &mut Turn<'_>, result: ToolResult) -> Next {
-    let Some(StepKind::Call(Call::Tool { server, tool, input, output })) = pending(turn) else {
-        turn.note("a tool answered whom nobody asked");
+    let is_pending = matches!(turn.pending, Some(PendingEffect::Tool { .. }));
+    let Some(Call::Tool { server, tool, input, output }) = called_by_top(turn).filter(|_| is_pending) else {
+        turn.note("received a tool result, but no tool call is pending");
         return Next::Listen;
     };
+    turn.pending = None;
     if let ToolResult::Wants { reason, slots } = &result
         && wants(turn, slots, reason)
     {

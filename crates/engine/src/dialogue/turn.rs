@@ -3,16 +3,16 @@
 use super::{Advance, Next, Reason, context::View};
 use crate::{
     condition::Condition,
-    conversation::{Command, Conversation, Event, EventKind, EventPlace, FilledBy, Frame, FrameKind, Position, Stack},
-    ids::{FlowId, FrameId, SlotName, StepId},
+    conversation::{
+        ActionCall, ActionOrigin, Command, Conversation, Event, EventKind, EventPlace, FilledBy, Frame, FrameKind,
+        PendingEffect, Position, Stack,
+    },
+    ids::{ActionName, FlowId, FrameId, SlotName, StepId},
     limits,
     project::{LANGUAGE, Project},
     time::Timestamp,
 };
 use serde_json::Value as Json;
-
-/// Room for the events of most advances, and of most turns: the first list of a turn takes those of the others.
-const EVENTS: usize = 8;
 
 /// What one step of the walk came to.
 pub(super) enum Walk {
@@ -32,6 +32,8 @@ pub(super) struct Turn<'a> {
     seed: u64,
     /// The stack as it is now; the conversation's own is the one from before until [`Turn::finish`].
     pub(super) stack: Stack,
+    /// The effect that was asked for; as the stack, the conversation's own is the one from before.
+    pub(super) pending: Option<PendingEffect>,
     next_frame: u64,
     events: Vec<Event>,
     why: Vec<Reason>,
@@ -48,17 +50,16 @@ pub(super) struct Turn<'a> {
 impl<'a> Turn<'a> {
     /// Begins with the stack of the conversation.
     pub(super) fn begin(project: &'a Project, conversation: &'a mut Conversation, at: Timestamp, seed: u64) -> Self {
-        let (stack, next_frame) = (conversation.stack.clone(), conversation.next_frame);
-        let (events, why) = (Vec::with_capacity(EVENTS), Vec::new());
         Self {
             project,
-            conversation,
             at,
             seed,
-            stack,
-            next_frame,
-            events,
-            why,
+            stack: conversation.stack.clone(),
+            pending: conversation.pending.clone(),
+            next_frame: conversation.next_frame,
+            conversation,
+            events: Vec::new(),
+            why: Vec::new(),
             steps: 0,
             tripped: false,
             floor: None,
@@ -66,12 +67,13 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Records the stack if it changed, and hands out what happened.
+    /// Records the stack and the pending effect if they changed, and hands out what happened.
     pub(super) fn finish(mut self, next: Next) -> Advance {
-        let unchanged = self.stack.is_same(&self.conversation.stack) || self.stack == self.conversation.stack;
-        if !unchanged || self.next_frame != self.conversation.next_frame {
-            let frames = std::mem::take(&mut self.stack);
-            self.emit(EventKind::Stack { frames, next_frame: self.next_frame });
+        let before = &self.conversation;
+        let unchanged = self.stack.is_same(&before.stack) || self.stack == before.stack;
+        if !unchanged || self.next_frame != before.next_frame || self.pending != before.pending {
+            let (frames, pending) = (std::mem::take(&mut self.stack), self.pending.take());
+            self.emit(EventKind::Stack { frames, next_frame: self.next_frame, pending });
         }
         Advance { events: self.events, next, why: self.why }
     }
@@ -84,6 +86,12 @@ impl<'a> Turn<'a> {
     /// A number for choices among equals: it differs from place to place in a turn and is the same at every replay.
     pub(super) fn lot(&self) -> u64 {
         self.seed.wrapping_add(self.conversation.events.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    /// Asks for a custom action.
+    pub(super) fn act(&mut self, name: ActionName, asked_by: ActionOrigin) -> Next {
+        self.pending = Some(PendingEffect::Action { name: name.clone(), asked_by });
+        Next::Act(ActionCall { name })
     }
 
     /// Applies and records an event that belongs to no flow.
@@ -182,7 +190,7 @@ impl<'a> Turn<'a> {
 
     /// Puts a frame on top; false when the stack is full. A flow leaves room for what is asked and said about it.
     pub(super) fn push(&mut self, frame: Frame) -> bool {
-        let is_flow = matches!(frame.kind, FrameKind::Flow { .. });
+        let is_flow = frame.is_flow();
         let room = if is_flow { 0 } else { limits::STACK_HEADROOM };
         let fits = self.stack.len() < limits::STACK_FRAMES + room;
         if fits {

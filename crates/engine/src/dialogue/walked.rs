@@ -86,7 +86,7 @@ pub(super) fn first_concerned(
 }
 
 fn walks(frame: &Frame) -> bool {
-    matches!(frame.kind, FrameKind::Flow { .. }) && frame.at != Position::End
+    frame.is_flow() && frame.at != Position::End
 }
 
 /// What a step has done with a slot.
@@ -217,9 +217,7 @@ fn asks_for_a_yes(project: &Project, step: &Step, collect: &Collect) -> bool {
 
 fn open_question<'t, 'p>(turn: &'t Turn<'p>) -> Option<(&'t Frame, &'p Step, &'p Collect)> {
     let [.., below, top] = turn.stack.as_slice() else { return None };
-    let FrameKind::Pattern { context: PatternFrame::CollectInformation { step_id, .. } } = &top.kind else {
-        return None;
-    };
+    let PatternFrame::CollectInformation { step_id, .. } = top.pattern()? else { return None };
     let project = turn.project;
     let step = project.flow(below.flow_id.as_str())?.step(step_id.as_str())?;
     match &step.kind {

@@ -11,7 +11,7 @@ use crate::{
     template::{Expression, Template},
 };
 
-/// One agent (agents.md 1.2).
+/// One agent.
 pub struct AgentDef {
     /// `agent.name`; flows call it by this.
     pub name: AgentName,
@@ -93,7 +93,7 @@ pub struct AgentConnection {
     pub exclude: Vec<ToolName>,
 }
 
-/// What the configuration of a remote agent says beside what every agent has (agents.md 1.2 and 9).
+/// What the configuration of a remote agent says beside what every agent has.
 pub struct RemoteDef {
     /// Where its card is.
     pub card: CardSource,

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value as Json};
 
-use super::{Actions, Responses, SlotDefs, load::placeholders};
+use super::{Actions, Responses, SlotDefs};
 use crate::{
     condition::Condition,
     finding::Place,
     ids::{FlowId, ResponseName, SlotName},
-    template::Template,
+    template::{Template, placeholders},
 };
 
 /// The domain of a project, built-in parts included.
@@ -78,7 +78,7 @@ pub struct SlotDef {
     pub place: Place,
 }
 
-/// The type of a slot (dialogue.md 3.2).
+/// The type of a slot.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SlotType {
     /// Any text.
@@ -126,7 +126,7 @@ pub enum Fill {
     Once,
 }
 
-/// Who may fill a slot (dialogue.md 3.3).
+/// Who may fill a slot.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mapping {
     /// The command generator, in these flows or in all.
@@ -285,5 +285,5 @@ impl ResponseText {
 }
 
 fn holds(text: &str, slot: &str) -> bool {
-    placeholders(text).iter().any(|(_, name)| *name == slot)
+    placeholders(text).any(|(_, name)| name == slot)
 }

@@ -26,14 +26,10 @@ pub struct Endpoints {
     pub tracker_store: Option<Map<String, Json>>,
     /// `vector_store`, when it is a Qdrant.
     pub qdrant: Option<super::QdrantDef>,
-    /// `lock_store`, as written.
-    pub lock_store: Option<Map<String, Json>>,
     /// `server`: how much the server takes on at once.
     pub server: ServerDef,
     /// `a2a_server`: the assistant as an agent for others.
     pub a2a_server: Option<A2aServerDef>,
-    /// Sections that are read by later rooms or only accepted, as written.
-    pub other: IndexMap<String, Json>,
 }
 
 /// `server`: how much the server takes on at once; what is not set has its default.
@@ -53,7 +49,7 @@ pub struct ServerDef {
     pub connections_per_address: Option<usize>,
 }
 
-/// `a2a_server`: the assistant as an agent for others (agents.md 9.7).
+/// `a2a_server`: the assistant as an agent for others.
 pub struct A2aServerDef {
     /// What it does.
     pub description: Arc<str>,
@@ -83,7 +79,7 @@ impl fmt::Debug for A2aServerDef {
     }
 }
 
-/// `action_endpoint`: where custom actions run (dialogue.md 1.3, 9).
+/// `action_endpoint`: where custom actions run.
 #[derive(Clone, Default, PartialEq)]
 pub struct ActionEndpointDef {
     /// Address of an action server, the webhook itself.

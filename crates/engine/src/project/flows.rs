@@ -39,6 +39,8 @@ pub struct Flow {
     pub index: HashMap<StepId, usize>,
     /// Where it stands.
     pub place: Place,
+    /// Whether it came with Segue.
+    pub builtin: bool,
     /// A hash over everything in it that changes what it does.
     pub fingerprint: u64,
 }
@@ -156,7 +158,7 @@ pub enum NextStep {
         /// In order.
         branches: Vec<Branch>,
         /// `else`.
-        otherwise: Option<Target>,
+        otherwise: Option<Otherwise>,
     },
 }
 
@@ -167,6 +169,15 @@ pub struct Branch {
     pub condition: Condition,
     /// Where to.
     pub target: Target,
+}
+
+/// The `else` of branches.
+#[derive(Debug)]
+pub struct Otherwise {
+    /// Where to.
+    pub target: Target,
+    /// Where it stands.
+    pub place: Place,
 }
 
 /// Where a `next` leads.
@@ -183,7 +194,9 @@ impl NextStep {
     pub fn targets(&self) -> impl Iterator<Item = &Target> {
         let (one, branches, otherwise) = match self {
             Self::Go(target) => (Some(target), &[][..], None),
-            Self::Branch { branches, otherwise } => (None, branches.as_slice(), otherwise.as_ref()),
+            Self::Branch { branches, otherwise } => {
+                (None, branches.as_slice(), otherwise.as_ref().map(|otherwise| &otherwise.target))
+            }
         };
         one.into_iter().chain(branches.iter().map(|branch| &branch.target)).chain(otherwise)
     }
@@ -205,7 +218,7 @@ impl Flow {
     pub fn is_link_only(&self) -> bool {
         self.guard.as_ref().and_then(Condition::as_constant) == Some(false)
     }
-    /// A step by id. An id of an older generation, without the flow's name in front, is found as well (dialogue.md 2.2).
+    /// A step by id. An id of an older generation, without the flow's name in front, is found as well.
     pub fn step(&self, id: &str) -> Option<&Step> {
         let at = match self.index.get(id) {
             Some(at) => at,

@@ -1,11 +1,12 @@
 //! What the author wrote, checked.
 //!
-//! Entry: [`Project::load`], which takes the texts of a project's files and gives the project and every finding about it at
-//! once. This room reads no file and no environment: texts and variables are handed in.
+//! Entry: [`Project::load`], which takes the texts of a project's files and gives the project and the findings about it at
+//! once; [`Project::load_and_analyse`] finds more. This room reads no file and no environment: texts and variables are handed in.
 
 mod agent_rules;
 mod agents;
 mod analysis;
+pub(crate) mod builtin;
 pub mod cases;
 mod check;
 mod config;
@@ -32,6 +33,7 @@ use serde_json::Value as Json;
 pub use self::{
     agent_rules::{AgentRules, ClaimRule, ConfirmRule, FillerPace, GroundedRule, ResumeRule, TaintRule, ToolRule},
     agents::{AgentConnection, AgentDef, CardSource, HealthCheck, MessageMeans, OnToolError, Protocol, RemoteDef},
+    builtin::LANGUAGE,
     config::{CommandAlias, Compat, Config, Generation, GeneratorConfig},
     domain::{
         ActionDef, Domain, Fill, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType,
@@ -41,7 +43,7 @@ pub use self::{
         A2aServerDef, ActionEndpointDef, Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup, ServerDef,
         TrackerEvents,
     },
-    flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Step, StepKind, Target},
+    flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Otherwise, Step, StepKind, Target},
     folders::{Folders, named_files},
     jwt::{JwtDef, JwtKeys, WrongJwt},
     keys::{Key, SHAPES, Shape, Support, Takes, Unknown, reference},
@@ -54,9 +56,6 @@ use crate::{
     ids::{ActionName, AgentName, FlowId, ResponseName, ServerName, SlotName},
     template::{Template, TemplateEngine},
 };
-
-/// The slot that says which language a conversation is in.
-pub const LANGUAGE: &str = "language";
 
 /// One file of a project, as text.
 #[derive(Clone, Debug)]

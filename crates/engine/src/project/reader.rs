@@ -1,6 +1,6 @@
 //! Reading maps by their tables: everything wrong with a map is found at once, with its place.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value as Json};
 
@@ -13,7 +13,7 @@ use super::{
 use crate::{
     condition::Condition,
     finding::{Findings, Place, did_you_mean},
-    ids::{ActionName, FlowId},
+    ids::ActionName,
     template::{Expression, Mode, Template, TemplateEngine, TemplateError, TemplateSource},
 };
 
@@ -35,8 +35,6 @@ pub(crate) struct Reader<'a> {
     pub(crate) fills: Vec<Fill>,
     /// Actions as the author lists them, with their places.
     pub(crate) listed: Vec<(ActionName, Place)>,
-    /// Where each `else` stands, by flow and position of its step.
-    pub(crate) elses: HashMap<(FlowId, usize), Place>,
     /// Compiles templates.
     pub(crate) engine: TemplateEngine,
     /// Everything that was handed in.
@@ -61,7 +59,6 @@ impl<'a> Reader<'a> {
             response: "".into(),
             fills: Vec::new(),
             listed: Vec::new(),
-            elses: HashMap::new(),
             engine: TemplateEngine::new(),
             sources,
         }
@@ -215,7 +212,7 @@ impl<'a> Reader<'a> {
     /// A condition, either a text or a YAML boolean.
     pub(crate) fn condition(&mut self, node: &Node, role: Role) -> Option<Condition> {
         if let Value::Bool(holds) = node.value {
-            let condition = Condition::constant(holds);
+            let condition = Condition::constant(holds).at(self.place(node));
             self.note_condition(&condition, node, role);
             return Some(condition);
         }
@@ -229,11 +226,12 @@ impl<'a> Reader<'a> {
             );
             return None;
         };
-        match Condition::parse(text) {
+        let is_template = ["{{", "{%", "{#"].iter().any(|mark| text.contains(mark));
+        let parsed =
+            if is_template { Condition::from_template(self.template(node, text)?) } else { Condition::parse(text) };
+        match parsed {
             Ok(condition) => {
-                if condition.is_template() {
-                    self.template(node, text)?;
-                }
+                let condition = condition.at(self.place(node));
                 self.note_condition(&condition, node, role);
                 Some(condition)
             }

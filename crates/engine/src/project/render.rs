@@ -74,7 +74,7 @@ pub fn all(findings: &[Finding], sources: &Sources) -> String {
     out
 }
 
-/// The object that `check --format json` prints (decisions.md 8).
+/// The object that `check --format json` prints.
 pub fn json(findings: &[Finding]) -> serde_json::Value {
     let findings: Vec<Flat<'_>> = findings.iter().map(Flat::from).collect();
     let errors = findings.iter().filter(|f| f.severity == Severity::Error).count();

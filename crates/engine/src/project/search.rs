@@ -21,7 +21,7 @@ impl fmt::Debug for ModelChoice {
     }
 }
 
-/// `flow_retrieval` of the command generator (dialogue.md 4.3).
+/// `flow_retrieval` of the command generator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetrievalConfig {
     /// Whether flows are chosen at all; otherwise the prompt shows every flow that can be started.
@@ -42,7 +42,7 @@ impl Default for RetrievalConfig {
     }
 }
 
-/// `EnterpriseSearchPolicy` (dialogue.md 7.4).
+/// `EnterpriseSearchPolicy`.
 #[derive(Clone, Debug)]
 pub struct SearchConfig {
     /// The model that writes answers.

@@ -187,10 +187,10 @@ impl Node {
 impl Node {
     /// A map without keys, standing where `like` stands: for a section that was left out.
     pub(crate) fn empty_map(like: &Self) -> Self {
-        Self::at(Value::Map(Vec::new()), (like.line, like.column, like.width), Style::Collection)
+        Self::at(Value::Map(Vec::new()), like.line, like.column, like.width, Style::Collection)
     }
 
-    pub(super) fn at(value: Value, (line, column, width): (u32, u32, u32), style: Style) -> Self {
+    pub(super) fn at(value: Value, line: u32, column: u32, width: u32, style: Style) -> Self {
         Self { value, line, column, width, style, expanded: false, unset: false, raw: None }
     }
 }

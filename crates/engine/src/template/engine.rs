@@ -2,10 +2,8 @@
 
 use std::{
     borrow::Cow,
-    cell::RefCell,
-    collections::BTreeSet,
     io::{self, Write},
-    sync::{Arc, OnceLock},
+    sync::Arc,
 };
 
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, value::ValueKind};
@@ -75,8 +73,6 @@ pub struct Template(Arc<Compiled>);
 struct Compiled {
     source: TemplateSource,
     body: Body,
-    /// The words of the text, once somebody asks for them.
-    words: OnceLock<BTreeSet<Box<str>>>,
 }
 
 /// Texts without any Jinja are very common (conditions, responses): they cost no environment and no rendering.
@@ -89,7 +85,7 @@ enum Body {
 
 impl Template {
     fn new(source: &TemplateSource, body: Body) -> Self {
-        Self(Arc::new(Compiled { source: source.clone(), body, words: OnceLock::new() }))
+        Self(Arc::new(Compiled { source: source.clone(), body }))
     }
     /// The source it was compiled from.
     pub fn source(&self) -> &TemplateSource {
@@ -99,6 +95,22 @@ impl Template {
     pub fn is_constant(&self) -> bool {
         matches!(self.0.body, Body::Constant)
     }
+    /// Renders it with the values of `context`, a map or an object.
+    ///
+    /// # Errors
+    /// A filter does not exist or refuses its value, a limit is passed, or (strict) a name has no value.
+    pub fn render(&self, context: Value) -> Result<String, TemplateError> {
+        let Compiled { source, body, .. } = &*self.0;
+        let Body::Jinja(env) = body else {
+            let text = source.text();
+            return Ok(text.strip_suffix('\n').unwrap_or(text).to_owned());
+        };
+        let mut out = Bounded { text: Vec::with_capacity(source.text().len() + 256) };
+        env.get_template(source.name())
+            .and_then(|compiled| compiled.render_captured_to(context, &mut out).map(drop))
+            .map_err(|error| TemplateError::from_engine(&error, source))?;
+        Ok(String::from_utf8(out.text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    }
     /// Whether both are one: compiled once, and cloned since.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -106,14 +118,8 @@ impl Template {
     /// Whether the template may read this variable: its name stands in the text as a word, if only in a comment. What is not
     /// mentioned need not be made for a rendering.
     pub fn mentions(&self, name: &str) -> bool {
-        if self.is_constant() {
-            return false;
-        }
-        let words = || {
-            let words = self.0.source.text().split(|c: char| !c.is_alphanumeric() && c != '_');
-            words.filter(|word| !word.is_empty()).map(Box::from).collect()
-        };
-        self.0.words.get_or_init(words).contains(name)
+        let words = self.0.source.text().split(|c: char| !c.is_alphanumeric() && c != '_');
+        !self.is_constant() && words.into_iter().any(|word| word == name)
     }
 }
 
@@ -165,44 +171,12 @@ impl TemplateEngine {
         Ok(Template::new(source, Body::Jinja(Box::new(env))))
     }
 
-    /// Renders a template with the values of `context`, a map or an object.
+    /// Renders a template; see [`Template::render`].
     ///
     /// # Errors
-    /// A filter does not exist or refuses its value, a limit is passed, or (strict) a name has no value.
+    /// As [`Template::render`].
     pub fn render(&self, template: &Template, context: Value) -> Result<String, TemplateError> {
-        self.render_to(template, context, str::to_owned)
-    }
-
-    /// The same for whoever takes the text over in a form of its own: it is made once and not twice.
-    ///
-    /// # Errors
-    /// As [`Self::render`].
-    pub fn render_to<T>(
-        &self,
-        template: &Template,
-        context: Value,
-        take: impl FnOnce(&str) -> T,
-    ) -> Result<T, TemplateError> {
-        let Compiled { source, body, .. } = &*template.0;
-        let Body::Jinja(env) = body else {
-            let text = source.text();
-            return Ok(take(text.strip_suffix('\n').unwrap_or(text)));
-        };
-        // A filter that renders in turn finds no room and makes its own.
-        let mut out = Bounded { text: ROOM.take() };
-        out.text.clear();
-        out.text.reserve(source.text().len() + 256);
-        env.get_template(source.name())
-            .and_then(|compiled| compiled.render_captured_to(context, &mut out).map(drop))
-            .map_err(|error| TemplateError::from_engine(&error, source))?;
-        let taken = match str::from_utf8(&out.text) {
-            Ok(text) => take(text),
-            Err(_) => take(&String::from_utf8_lossy(&out.text)),
-        };
-        if out.text.capacity() <= KEPT {
-            ROOM.set(out.text);
-        }
-        Ok(taken)
+        template.render(context)
     }
 
     /// The dotted names a template reads from its context, sorted: `slots.city`, `user_message`.
@@ -328,14 +302,6 @@ fn is_missing(name: &str, context: &Value) -> bool {
         }
     }
     false
-}
-
-/// Room that a thread keeps for renderings, in bytes: a longer one gets its own.
-const KEPT: usize = 64 * 1024;
-
-thread_local! {
-    /// Prompts are rendered again and again: the same room is in the processor's caches, a new one is not.
-    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A buffer that refuses to grow past [`TEMPLATE_OUTPUT_BYTES`].

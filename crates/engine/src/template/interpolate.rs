@@ -86,58 +86,67 @@ fn fill_text<'a>(text: &'a str, values: &dyn Values, unknown: &mut Vec<String>) 
     }
     let mut out = String::with_capacity(text.len() + 32);
     let mut all_known = true;
-    let mut rest = text;
-    while let Some(at) = rest.find(['{', '}']) {
-        let (before, tail) = rest.split_at(at);
-        out.push_str(before);
-        rest = match next_piece(tail) {
-            Piece::Brace(brace, after) => {
-                out.push_str(brace);
-                after
-            }
-            Piece::Name(name, after) => {
-                match values.value(name) {
-                    Some(value) => out.push_str(&python_text(&value)),
-                    None => {
-                        all_known = false;
-                        if !unknown.iter().any(|known| known == name) {
-                            unknown.push(name.to_owned());
-                        }
+    for piece in pieces(text) {
+        match piece {
+            Piece::Text(plain) => out.push_str(plain),
+            Piece::Name(_, name) => match values.value(name) {
+                Some(value) => out.push_str(&python_text(&value)),
+                None => {
+                    all_known = false;
+                    if !unknown.iter().any(|known| known == name) {
+                        unknown.push(name.to_owned());
                     }
                 }
-                after
-            }
-        };
+            },
+        }
     }
-    out.push_str(rest);
     if all_known { Cow::Owned(out) } else { Cow::Borrowed(text) }
 }
 
-enum Piece<'a> {
-    /// A brace that stands for itself, and what follows it.
-    Brace(&'static str, &'a str),
-    /// A name between braces, and what follows them.
-    Name(&'a str, &'a str),
+/// The names that a text asks for, with their byte offsets.
+pub fn placeholders(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    pieces(text).filter_map(|piece| match piece {
+        Piece::Name(offset, name) => Some((offset, name)),
+        Piece::Text(_) => None,
+    })
 }
 
-/// What a text that begins with a brace begins with.
-fn next_piece(tail: &str) -> Piece<'_> {
-    if let Some(after) = tail.strip_prefix("{{") {
-        return Piece::Brace("{", after);
+enum Piece<'a> {
+    /// Text that stands for itself.
+    Text(&'a str),
+    /// A name between braces, and its byte offset in the text.
+    Name(usize, &'a str),
+}
+
+/// Cuts a text into plain text and names.
+fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let offset = text.len() - rest.len();
+        let (piece, length) = next_piece(rest, offset)?;
+        rest = rest.get(length..).unwrap_or_default();
+        Some(piece)
+    })
+}
+
+/// The first piece of a text that begins at `offset`, and how many bytes it takes.
+fn next_piece(rest: &str, offset: usize) -> Option<(Piece<'_>, usize)> {
+    let plain = rest.find(['{', '}']).unwrap_or(rest.len());
+    if plain > 0 {
+        return Some((Piece::Text(rest.get(..plain)?), plain));
     }
-    if let Some(after) = tail.strip_prefix("}}") {
-        return Piece::Brace("}", after);
+    if rest.starts_with("{{") || rest.starts_with("}}") {
+        return Some((Piece::Text(rest.get(..1)?), 2));
     }
-    if let Some(inner) = tail.strip_prefix('{') {
-        // A brace that opens no name is a brace: JSON in a text is no reason to fail.
-        return match inner.find(['{', '}', '\n']).map(|end| inner.split_at(end)) {
-            Some((name, after)) if !name.is_empty() && after.starts_with('}') => {
-                Piece::Name(name, after.strip_prefix('}').unwrap_or(after))
-            }
-            _ => Piece::Brace("{", inner),
-        };
+    // A brace that opens no name is a brace: JSON in a text is no reason to fail.
+    let name = rest.strip_prefix('{').and_then(|inside| {
+        let (name, after) = inside.split_at(inside.find(['{', '}', '\n'])?);
+        (!name.is_empty() && after.starts_with('}')).then_some(name)
+    });
+    match name {
+        Some(name) => Some((Piece::Name(offset + 1, name), name.len() + 2)),
+        None => Some((Piece::Text(rest.get(..1)?), 1)),
     }
-    Piece::Brace("}", tail.strip_prefix('}').unwrap_or(tail))
 }
 
 #[cfg(test)]
@@ -204,6 +213,14 @@ mod tests {
         let arguments = json!({"city": "Oslo"}).as_object().unwrap().clone();
         let both = Over { first: &arguments, then: &values() };
         assert_eq!(fill("{city} {price}", &both).content, "Oslo 50.0");
+    }
+
+    #[test]
+    fn placeholders_have_places() {
+        let found = |text| placeholders(text).collect::<Vec<_>>();
+        assert_eq!(found("a {b} c {{d}} {e"), [(3, "b")]);
+        assert_eq!(found("/x{{\"a\":\"b\"}} {longer name}"), [(15, "longer name")]);
+        assert_eq!(found("{}{a{é}{{{f}}}"), [(5, "é"), (11, "f")]);
     }
 
     proptest! {

@@ -257,7 +257,7 @@ fn events_of(answer: &Json, agent: Option<AgentName>) -> Vec<Event> {
         ("starts_session", EventKind::SessionStarted),
         ("resets_slots", EventKind::ResetSlots),
         // What only the engine may write.
-        ("moves_stack", EventKind::Stack { frames: Vec::new().into(), next_frame: 0 }),
+        ("moves_stack", EventKind::Stack { frames: Vec::new().into(), next_frame: 0, pending: None }),
     ] {
         if answer[key] == true {
             kinds.push(kind);

@@ -258,7 +258,7 @@ fn acted(luck: u8) -> ActionOutcome {
         5 => vec![event(EventKind::Restart)],
         6 => vec![event(EventKind::SessionStarted)],
         7 => vec![event(EventKind::ResetSlots)],
-        8 => vec![event(EventKind::Stack { frames: Vec::new().into(), next_frame: 0 })],
+        8 => vec![event(EventKind::Stack { frames: Vec::new().into(), next_frame: 0, pending: None })],
         9 if luck > 200 => vec![event(EventKind::SessionEnded { reason: None })],
         _ => vec![event(EventKind::bot(BotMessage { reply: Reply::text("done"), ..BotMessage::default() }))],
     };

@@ -64,13 +64,17 @@ fn plant(kind: &Plant, seed: u64) -> Outcome {
     let custom = kind.quiet.then_some(false);
     let before: HashSet<(&str, String)> = {
         let (sources, _) = stock::clean(seed, custom).sources();
-        Project::load(&sources).findings.into_iter().map(|finding| (finding.code, finding.message)).collect()
+        Project::load_and_analyse(&sources)
+            .findings
+            .into_iter()
+            .map(|finding| (finding.code, finding.message))
+            .collect()
     };
     let mut world = stock::clean(seed, custom);
     (kind.plant)(&mut world);
     let (sources, marks) = world.sources();
     assert!(!marks.is_empty(), "{} marks no place", kind.name);
-    let findings = Project::load(&sources).findings;
+    let findings = Project::load_and_analyse(&sources).findings;
     let here = |finding: &Finding| {
         let at = &finding.place;
         marks.iter().any(|(file, first, last)| **file == *at.file && (*first..=*last).contains(&at.line))
@@ -142,7 +146,7 @@ fn clean_projects_have_no_errors_and_no_warnings() {
     for at in 0..many {
         let seed = seed.wrapping_mul(20_011).wrapping_add(at);
         let (sources, _) = stock::clean(seed, None).sources();
-        let alarms: Vec<Finding> = Project::load(&sources).findings.into_iter().filter(counts).collect();
+        let alarms: Vec<Finding> = Project::load_and_analyse(&sources).findings.into_iter().filter(counts).collect();
         assert!(alarms.is_empty(), "seed {seed}:\n{}", render::all(&alarms, &sources));
     }
     recorded(&format!("full: no error and no warning on {many} clean projects, seed {seed}"));

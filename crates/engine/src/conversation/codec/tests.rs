@@ -161,8 +161,11 @@ fn other() -> impl Strategy<Value = EventKind> {
             trigger: Trigger { what: TriggerKind::Intent(intent.into()), values, reminder: reminder.map(Into::into) },
         }),
         Just(EventKind::Followup { name: None }),
-        (vec(frame(), 0..3), any::<u64>())
-            .prop_map(|(frames, next_frame)| EventKind::Stack { frames: frames.into(), next_frame }),
+        (vec(frame(), 0..3), any::<u64>()).prop_map(|(frames, next_frame)| EventKind::Stack {
+            frames: frames.into(),
+            next_frame,
+            pending: None
+        }),
         (word(), any::<u64>(), json_value()).prop_map(|(flow, fingerprint, context)| EventKind::FlowStarted {
             flow_id: flow.into(),
             fingerprint,

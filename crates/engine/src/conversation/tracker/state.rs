@@ -1,4 +1,4 @@
-//! The state of a conversation as action servers are told it (dialogue.md 8.2).
+//! The state of a conversation as action servers are told it.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -6,7 +6,7 @@ use super::{
     super::{Conversation, Event, EventKind, Frame, FrameKind, Position, UserMessage},
     written,
 };
-use crate::project::Project;
+use crate::{payload, project::Project};
 
 /// The state, with these events of the conversation; `events` may be the latest part only.
 pub fn state<'e>(
@@ -60,14 +60,7 @@ pub fn latest_message(conversation: &Conversation, events: &[Json]) -> Json {
 
 /// What an NLU pipeline would have said of a message: an intent where the message names one, else none.
 pub(super) fn parse_data(message: &UserMessage) -> Json {
-    let named = message.text.strip_prefix('/').map(|rest| match rest.find('{') {
-        Some(at) => (rest.get(..at).unwrap_or_default().trim_end(), rest.get(at..).unwrap_or_default()),
-        None => (rest, ""),
-    });
-    let named = named.filter(|(name, _)| {
-        !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '+' | '/' | '.'))
-    });
-    let Some((name, entities)) = named else {
+    let Some(named) = payload::intent(&message.text) else {
         return json!({
             "text": message.text,
             "intent": {"name": null, "confidence": 0.0},
@@ -75,10 +68,9 @@ pub(super) fn parse_data(message: &UserMessage) -> Json {
             "commands": [],
         });
     };
-    let entities: Map<String, Json> = serde_json::from_str(entities).unwrap_or_default();
     let entities: Vec<Json> =
-        entities.into_iter().map(|(entity, value)| json!({"entity": entity, "value": value})).collect();
-    let intent = json!({"name": name, "confidence": 1.0});
+        named.entities().into_iter().map(|(entity, value)| json!({"entity": entity, "value": value})).collect();
+    let intent = json!({"name": named.name, "confidence": 1.0});
     json!({
         "text": message.text,
         "intent": intent,
@@ -88,7 +80,7 @@ pub(super) fn parse_data(message: &UserMessage) -> Json {
     })
 }
 
-/// A frame of the stack (dialogue.md 5.1).
+/// A frame of the stack.
 pub(super) fn frame(frame: &Frame) -> Json {
     let mut fields = match &frame.kind {
         FrameKind::Flow { frame_type } => json!({"type": "flow", "frame_type": frame_type}),

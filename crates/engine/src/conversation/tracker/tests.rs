@@ -176,7 +176,7 @@ fn frames_have_the_names_of_the_format() {
         step_id: "pay_0".into(),
     };
     let asking = frame("pattern_collect_information", Position::At("ask".into()), FrameKind::Pattern { context });
-    let kind = EventKind::Stack { frames: vec![flow, asking].into(), next_frame: 3 };
+    let kind = EventKind::Stack { frames: vec![flow, asking].into(), next_frame: 3, pending: None };
     let line = &written(&project(), [&event(kind)])[0];
     let patch: Json = serde_json::from_str(line["update"].as_str().unwrap()).unwrap();
     assert_eq!(patch[0]["op"], "replace");

@@ -1,25 +1,25 @@
 //! `cancel flow`: stops the flow under way, with the flows that called it.
 
-use super::Verdict;
+use super::{CommandContext, CommandDecision};
 use crate::{
     conversation::{Command, PatternFrame},
-    dialogue::{clean::Scene, interrupt, patterns, turn::Turn},
+    dialogue::{interrupt, patterns, turn::Turn},
 };
 
 /// Once, and only while a flow is under way.
-pub(super) fn clean(scene: &Scene, kept: &[Command]) -> Verdict {
+pub(super) fn clean(ctx: &CommandContext, kept: &[Command]) -> CommandDecision {
     if kept.contains(&Command::CancelFlow) {
-        Verdict::Drop("a flow is cancelled once")
-    } else if scene.base.is_none() {
-        Verdict::Drop("no flow is under way")
+        CommandDecision::Drop("a flow is cancelled once")
+    } else if ctx.base.is_none() {
+        CommandDecision::Drop("no flow is under way")
     } else {
-        Verdict::Keep
+        CommandDecision::Keep
     }
 }
 
 /// Names the frames that end: the chain that was on top when the user wrote. What this message started stays.
-pub(super) fn run(turn: &mut Turn<'_>, scene: &Scene) {
-    let Some(base) = scene.base_in(turn) else { return };
+pub(super) fn run(turn: &mut Turn<'_>, ctx: &CommandContext) {
+    let Some(base) = ctx.base_in(turn) else { return };
     let frames = turn.stack.get(interrupt::chain(&turn.stack, base)).unwrap_or_default();
     // What went wrong is still told.
     let canceled = frames.iter().filter(|frame| !interrupt::is_untold(frame));

@@ -2,16 +2,16 @@
 
 use serde_json::Map;
 
-use super::Verdict;
+use super::CommandDecision;
 use crate::{
     conversation::{Command, PatternFrame},
     dialogue::{patterns, turn::Turn},
 };
 
 /// Once.
-pub(super) fn clean(kept: &[Command]) -> Verdict {
+pub(super) fn clean(kept: &[Command]) -> CommandDecision {
     let is_kept = kept.iter().any(|command| matches!(command, Command::CannotHandle { .. }));
-    if is_kept { Verdict::Drop("said once") } else { Verdict::Keep }
+    if is_kept { CommandDecision::Drop("said once") } else { CommandDecision::Keep }
 }
 
 /// Puts the pattern on top. A project without it still answers.

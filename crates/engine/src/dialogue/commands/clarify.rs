@@ -1,35 +1,35 @@
 //! `clarify`: asks which of several flows is meant.
 
-use super::{Source, Verdict, start_flow};
+use super::{CommandContext, CommandDecision, Source, start_flow};
 use crate::{
     conversation::{Command, PatternFrame},
-    dialogue::{clean::Scene, interrupt, patterns, turn::Turn},
+    dialogue::{interrupt, patterns, turn::Turn},
     ids::FlowId,
 };
 
 /// Only alone, only known flows; a single one is started.
 pub(super) fn clean(
     turn: &mut Turn<'_>,
-    scene: &Scene,
+    ctx: &CommandContext,
     kept: &[Command],
     all: &[Command],
     options: &[FlowId],
     source: Source,
-) -> Verdict {
+) -> CommandDecision {
     if !all.iter().all(|command| matches!(command, Command::Clarify { .. })) {
-        return Verdict::Drop("other commands say what is wanted");
+        return CommandDecision::Drop("other commands say what is wanted");
     }
     if !kept.is_empty() {
-        return Verdict::Drop("one question at a time");
+        return CommandDecision::Drop("one question at a time");
     }
     match known(turn, options).as_slice() {
-        [] if !options.is_empty() => Verdict::Drop("none of the options is a flow"),
+        [] if !options.is_empty() => CommandDecision::Drop("none of the options is a flow"),
         // As if the flow had been named, with all that speaks against starting it.
-        [only] => match start_flow::clean(turn, scene, kept, only, source) {
-            Verdict::Drop(rule) => Verdict::Drop(rule),
-            _ => Verdict::Replace(Command::StartFlow { flow: only.clone() }, "there is only one option"),
+        [only] => match start_flow::clean(turn, ctx, kept, only, source) {
+            CommandDecision::Drop(rule) => CommandDecision::Drop(rule),
+            _ => CommandDecision::Replace(Command::StartFlow { flow: only.clone() }, "there is only one option"),
         },
-        _ => Verdict::Keep,
+        _ => CommandDecision::Keep,
     }
 }
 

@@ -2,10 +2,10 @@
 
 use serde_json::Value as Json;
 
+use super::CommandContext;
 use crate::{
-    conversation::{Command, FilledBy, Frame, FrameKind, PatternFrame},
+    conversation::{Command, FilledBy, Frame, PatternFrame},
     dialogue::{
-        clean::Scene,
         ending::each_step,
         interrupt, patterns,
         slots::same,
@@ -18,16 +18,16 @@ use crate::{
 
 /// Puts the correction on top; one that is already on the flow is over. It concerns the flow that was under way when the user
 /// wrote, also when the same message has put another one above it.
-pub(super) fn run(turn: &mut Turn<'_>, scene: &Scene, mut corrected: Vec<(SlotName, Json)>, by: FilledBy) {
+pub(super) fn run(turn: &mut Turn<'_>, ctx: &CommandContext, mut corrected: Vec<(SlotName, Json)>, by: FilledBy) {
     corrected.retain(|(name, value)| !same(value, turn.slot(name.as_str())));
-    let Some(base) = scene.base_in(turn).filter(|_| !corrected.is_empty()) else {
+    let Some(base) = ctx.base_in(turn).filter(|_| !corrected.is_empty()) else {
         let command = Command::CorrectSlots { corrected_slots: corrected, extractor: by };
         return turn.dropped(command, "there is nothing to correct");
     };
     leave_correction(turn, base);
     let names: Vec<SlotName> = corrected.iter().map(|(name, _)| name.clone()).collect();
     // The step that is asked now counts too if the message answers it: going back past it would leave the answer unchecked.
-    let answered = scene.asked.as_ref().filter(|_| scene.answered);
+    let answered = ctx.asked.as_ref().filter(|_| ctx.answered);
     let emptied: Vec<SlotName> =
         corrected.iter().filter(|(_, value)| value.is_null()).map(|(name, _)| name.clone()).collect();
     let changed = Changed { slots: &names, emptied: &emptied, elsewhere: false };
@@ -64,8 +64,7 @@ fn is_reset_only(turn: &Turn<'_>, names: &[SlotName]) -> bool {
 }
 
 fn leave_correction(turn: &mut Turn<'_>, base: usize) {
-    let is_correction =
-        |frame: &Frame| matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::Correction { .. } });
+    let is_correction = |frame: &Frame| matches!(frame.pattern(), Some(PatternFrame::Correction { .. }));
     let chain = interrupt::chain(&turn.stack, base);
     let frames = turn.stack.get(chain.clone()).unwrap_or_default();
     let Some(at) = frames.iter().position(is_correction) else { return };

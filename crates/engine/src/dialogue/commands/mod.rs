@@ -1,12 +1,15 @@
 //! Commands: one file each, all of the same shape: `clean` says whether the command survives, `run` what it does.
 //!
-//! Entry: [`execute`]. Commands never walk flows and never speak: they move frames, set slots and push patterns; walking
-//! begins when all have run.
+//! Entry: [`execute`], the pipeline: what is under way is looked at ([`command_context`]), commands that make no sense now are dropped or
+//! replaced ([`cleanup`]), the others are put in order and run. Commands never walk flows and never speak: they move frames, set
+//! slots and push patterns; walking begins when all have run.
 
 mod agent;
 mod cancel_flow;
 mod cannot_handle;
 mod clarify;
+mod cleanup;
+mod command_context;
 mod correct_slots;
 mod free_form;
 mod set_slot;
@@ -14,9 +17,10 @@ mod start_flow;
 
 use serde_json::Value as Json;
 
-use super::{Next, clean, clean::Scene, context::View, interrupt, patterns, turn::Turn, walked};
+use self::command_context::CommandContext;
+use super::{Next, context::View, interrupt, patterns, turn::Turn, walked};
 use crate::{
-    conversation::{Command, EventKind, Frame, FrameKind, PatternFrame, Position},
+    conversation::{Command, EventKind, Frame, PatternFrame, Position},
     ids::{FlowId, SlotName},
 };
 
@@ -54,7 +58,7 @@ impl Source {
 }
 
 /// What cleaning says about one command.
-pub(super) enum Verdict {
+pub(super) enum CommandDecision {
     /// It stays where it is.
     Keep,
     /// It stays, before all others.
@@ -65,36 +69,24 @@ pub(super) enum Verdict {
     Replace(Command, &'static str),
 }
 
-/// Cleans and runs the commands of a message, then walks.
+/// Takes the commands of a message: cleans them, puts them in order, runs them, then walks.
 pub(super) fn execute(turn: &mut Turn<'_>, commands: Vec<Command>, source: Source) -> Next {
     if turn.conversation().turn.understood && source == Source::Model {
         turn.note("the message was understood already: what came now is left out");
         return Next::Listen;
     }
     turn.emit(EventKind::Understood { commands: commands.clone(), source: source.name().to_owned() });
-    let mut scene = Scene::of(turn);
     let twice = wants_twice(&commands);
-    let commands = clean::clean(turn, &scene, commands, source);
-    scene.started = commands.iter().filter_map(started).collect();
-    scene.answered = commands
-        .iter()
-        .any(|command| matches!(command, Command::SetSlot { name, .. } if scene.asked.as_ref() == Some(name)));
+    let ctx = CommandContext::of(turn);
+    let commands = cleanup::clean(turn, &ctx, commands, source);
+    let commands = in_order(&ctx, commands);
+    let ctx = ctx.with(&commands);
     if source == Source::External && commands.is_empty() {
         turn.note("nothing of it can be done here, and nobody is told");
         return turn.listen();
     }
     let silent = source == Source::External || commands.iter().any(|command| matches!(command, Command::Noop));
-    // Before the first value changes: what the message gives to the flow that it starts may be what this one has used.
-    let base = scene.base_in(turn).filter(|_| !scene.started.is_empty());
-    let aside = base.is_some_and(|base| walked::set_aside(turn, base));
-    let mut validated = Vec::new();
-    for command in commands {
-        run(turn, &scene, command, &mut validated);
-    }
-    if let Some(base) = scene.base_in(turn).filter(|_| aside) {
-        walked::is_not_aside(turn, base);
-    }
-    validate(turn, &validated);
+    run_all(turn, &ctx, commands);
     if twice && !silent {
         turn.note("the message wants one flow twice: the user is told that it runs once");
         let reason = "cannot_handle_one_at_a_time".to_owned();
@@ -105,6 +97,47 @@ pub(super) fn execute(turn: &mut Turn<'_>, commands: Vec<Command>, source: Sourc
         cannot_handle::run(turn, "cannot_handle_default");
     }
     turn.walk()
+}
+
+/// Runs the commands one after the other; the values that they filled are checked first when flows are walked.
+fn run_all(turn: &mut Turn<'_>, ctx: &CommandContext, commands: Vec<Command>) {
+    // Before the first value changes: what the message gives to the flow that it starts may be what this one has used.
+    let base = ctx.base_in(turn).filter(|_| !ctx.started.is_empty());
+    let aside = base.is_some_and(|base| walked::set_aside(turn, base));
+    let mut validated = Vec::new();
+    for command in commands {
+        run(turn, ctx, command, &mut validated);
+    }
+    if let Some(base) = ctx.base_in(turn).filter(|_| aside) {
+        walked::is_not_aside(turn, base);
+    }
+    validate(turn, &validated);
+}
+
+/// With nothing under way the last flow to start comes last; then the list is turned round, so that the first flow that was
+/// named ends up on top of the stack. "Stop" comes before everything: nothing may run to a question before the flow that was
+/// given up is gone. Then what is answered in words, then corrections of the flow under way: what the same message starts
+/// finds them made.
+fn in_order(ctx: &CommandContext, mut kept: Vec<Command>) -> Vec<Command> {
+    if ctx.base.is_none()
+        && let Some(at) = kept.iter().rposition(|command| matches!(command, Command::StartFlow { .. }))
+    {
+        let start = kept.remove(at);
+        kept.push(start);
+    }
+    // Stable: what was named first stays first among its kind.
+    kept.sort_by_key(|command| match command {
+        Command::CancelFlow => 0,
+        Command::ChitChat
+        | Command::Search
+        | Command::RepeatBotMessages
+        | Command::SkipQuestion
+        | Command::HumanHandoff => 1,
+        Command::CorrectSlots { .. } => 2,
+        _ => 3,
+    });
+    kept.reverse();
+    kept
 }
 
 /// Whether a message starts one flow twice, each time with another value for the same slot: two orders to be cancelled, say.
@@ -125,10 +158,8 @@ fn wants_twice(commands: &[Command]) -> bool {
 
 /// Lets the values be checked that the commands filled: once the user knows that the flow they gave up is gone.
 fn validate(turn: &mut Turn<'_>, filled: &[SlotName]) {
-    let gives_up = |frame: &Frame| {
-        frame.at == Position::Start
-            && matches!(frame.kind, FrameKind::Pattern { context: PatternFrame::CancelFlow { .. } })
-    };
+    let gives_up =
+        |frame: &Frame| frame.at == Position::Start && matches!(frame.pattern(), Some(PatternFrame::CancelFlow { .. }));
     let cancel = turn.stack.pop_if(|frame| gives_up(frame));
     push_validations(turn, filled);
     turn.stack.extend(cancel);
@@ -153,52 +184,18 @@ pub(super) fn may_start(view: &View<'_>, flow: &FlowId) -> bool {
     known.is_some_and(|flow| flow.guard.as_ref().is_none_or(|guard| view.eval(guard).holds))
 }
 
-/// Asks the command's own rule. `kept` are those that survived so far, `all` the whole message when it has several.
-pub(super) fn clean(
-    turn: &mut Turn<'_>,
-    scene: &Scene,
-    kept: &[Command],
-    all: &[Command],
-    command: Command,
-    source: Source,
-) -> Verdict {
-    match &command {
-        Command::StartFlow { flow } => start_flow::clean(turn, scene, kept, flow, source),
-        Command::SetSlot { name, value, extractor } => {
-            set_slot::clean(turn, scene, kept, all, (name, value, *extractor))
-        }
-        Command::CorrectSlots { .. } => Verdict::Drop("corrections are made by cleaning, nobody may ask for them"),
-        Command::CancelFlow => cancel_flow::clean(scene, kept),
-        Command::Clarify { options } => clarify::clean(turn, scene, kept, all, options, source),
-        Command::ContinueAgent => agent::clean_continue(scene, kept),
-        Command::RestartAgent { agent_id } => agent::clean_restart(turn, agent_id),
-        Command::CannotHandle { .. } => cannot_handle::clean(kept),
-        Command::ChitChat => free_form::clean_chitchat(turn, kept),
-        Command::Search => free_form::clean_once(kept, &command, Verdict::Front),
-        Command::RepeatBotMessages | Command::SkipQuestion | Command::HumanHandoff => {
-            free_form::clean_once(kept, &command, Verdict::Keep)
-        }
-        Command::CodeChange => Verdict::Drop("the engine itself sees whether a flow changed"),
-        Command::Error { .. } | Command::Noop => Verdict::Keep,
-        Command::StartPattern { flow } => match turn.project.flow(flow.as_str()) {
-            Some(_) => Verdict::Keep,
-            None => Verdict::Drop("there is no such pattern"),
-        },
-    }
-}
-
 /// Runs a command that survived.
-fn run(turn: &mut Turn<'_>, scene: &Scene, command: Command, validated: &mut Vec<SlotName>) {
+fn run(turn: &mut Turn<'_>, ctx: &CommandContext, command: Command, validated: &mut Vec<SlotName>) {
     match command {
-        Command::StartFlow { flow } => start_flow::run(turn, scene, &flow),
-        Command::SetSlot { name, value, extractor } => set_slot::run(turn, scene, name, value, extractor, validated),
+        Command::StartFlow { flow } => start_flow::run(turn, ctx, &flow),
+        Command::SetSlot { name, value, extractor } => set_slot::run(turn, ctx, name, value, extractor, validated),
         Command::CorrectSlots { corrected_slots, extractor } => {
-            correct_slots::run(turn, scene, corrected_slots, extractor)
+            correct_slots::run(turn, ctx, corrected_slots, extractor)
         }
-        Command::CancelFlow => cancel_flow::run(turn, scene),
+        Command::CancelFlow => cancel_flow::run(turn, ctx),
         Command::Clarify { options } => clarify::run(turn, options),
         Command::ContinueAgent => agent::run_continue(turn),
-        Command::RestartAgent { agent_id } => agent::run_restart(turn, scene, &agent_id),
+        Command::RestartAgent { agent_id } => agent::run_restart(turn, ctx, &agent_id),
         Command::CannotHandle { reason } => cannot_handle::run(turn, &reason),
         Command::Error { error_type, info } => {
             turn.push_pattern(patterns::INTERNAL_ERROR, PatternFrame::InternalError { error_type, info });
@@ -227,10 +224,7 @@ pub(super) fn push_validations(turn: &mut Turn<'_>, slots: &[SlotName]) {
     for name in slots {
         let Some(validation) = project.slot(name.as_str()).and_then(|slot| slot.validation.as_ref()) else { continue };
         // A check that is open already looks at the value once the stack comes to it.
-        let checks = |frame: &Frame| {
-            matches!(&frame.kind,
-                FrameKind::Pattern { context: PatternFrame::ValidateSlot { validate, .. } } if validate == name)
-        };
+        let checks = |frame: &Frame| matches!(frame.pattern(), Some(PatternFrame::ValidateSlot { validate, .. }) if validate == name);
         if turn.stack.iter().rev().take_while(|frame| !interrupt::is_base(frame)).any(checks) {
             continue;
         }

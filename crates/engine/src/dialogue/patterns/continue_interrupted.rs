@@ -5,20 +5,18 @@ use std::ops::Range;
 use serde_json::Value as Json;
 
 use crate::{
-    conversation::{EventKind, FilledBy, Frame, FrameKind, PatternFrame, Position},
+    conversation::{EventKind, FilledBy, Frame, PatternFrame, Position},
     dialogue::{
         interrupt, patterns,
         turn::{Turn, step_or_end},
     },
     ids::{FlowId, SlotName},
+    project::builtin::FLOW_TO_CONTINUE,
 };
-
-/// The answer when several were interrupted.
-const CHOICE: &str = "interrupted_flow_to_continue";
 
 /// `action_continue_interrupted_flow`: the pattern ends first, then the flow is resumed. A name that is none of the options is
 /// asked again.
-pub(super) fn go_on(turn: &mut Turn<'_>) {
+pub(in crate::dialogue) fn go_on(turn: &mut Turn<'_>) {
     let Some(options) = options(turn) else {
         return turn.note("`action_continue_interrupted_flow` has nothing to continue here");
     };
@@ -28,7 +26,7 @@ pub(super) fn go_on(turn: &mut Turn<'_>) {
     };
     let Some(flow) = chosen else {
         turn.note("the flow that was named is none of those that were interrupted: the question is asked again");
-        turn.set_slot(&SlotName::from(CHOICE), Json::Null, FilledBy::Flow);
+        turn.set_slot(&SlotName::from(FLOW_TO_CONTINUE), Json::Null, FilledBy::Flow);
         let project = turn.project;
         if let Some(top) = turn.stack.last_mut() {
             // It has started; it does not start twice.
@@ -47,7 +45,7 @@ pub(super) fn go_on(turn: &mut Turn<'_>) {
 }
 
 /// `action_cancel_interrupted_flows`: all of them end.
-pub(super) fn give_up(turn: &mut Turn<'_>) {
+pub(in crate::dialogue) fn give_up(turn: &mut Turn<'_>) {
     let Some(options) = options(turn) else {
         return turn.note("`action_cancel_interrupted_flows` has nothing to cancel here");
     };
@@ -81,29 +79,29 @@ fn give_up_chain(turn: &mut Turn<'_>, chain: Range<usize>) {
     let end = turn.stack.len().saturating_sub(1).min(chain.end);
     let frames: Vec<Frame> = turn.stack.get(chain.start..end).unwrap_or_default().to_vec();
     for frame in &frames {
-        if matches!(frame.kind, FrameKind::Flow { .. }) && !matches!(frame.at, Position::Start | Position::End) {
+        if frame.is_flow() && !matches!(frame.at, Position::Start | Position::End) {
             let (flow_id, step_id) = (frame.flow_id.clone(), step_or_end(frame));
             turn.emit_here(EventKind::FlowCancelled { flow_id, step_id });
-        } else if matches!(frame.kind, FrameKind::Agent(_)) {
+        } else if frame.is_agent() {
             turn.take_down(frame, "the user did not go on with the flow");
         }
     }
     let gone = |frame: &Frame| frames.iter().any(|one| one.frame_id == frame.frame_id);
-    turn.stack.retain(|frame| !(matches!(frame.kind, FrameKind::Agent(_)) && gone(frame)));
+    turn.stack.retain(|frame| !(frame.is_agent() && gone(frame)));
     turn.let_end(gone);
 }
 
 fn options(turn: &Turn<'_>) -> Option<Vec<(FlowId, String)>> {
-    match &turn.stack.last()?.kind {
-        FrameKind::Pattern {
-            context: PatternFrame::ContinueInterrupted { interrupted_flow_ids, interrupted_flow_names, .. },
-        } => Some(interrupted_flow_ids.iter().cloned().zip(interrupted_flow_names.iter().cloned()).collect()),
-        _ => None,
-    }
+    let PatternFrame::ContinueInterrupted { interrupted_flow_ids, interrupted_flow_names, .. } =
+        turn.stack.top()?.pattern()?
+    else {
+        return None;
+    };
+    Some(interrupted_flow_ids.iter().cloned().zip(interrupted_flow_names.iter().cloned()).collect())
 }
 
 fn chosen(turn: &Turn<'_>, options: &[(FlowId, String)]) -> Option<FlowId> {
-    let said = turn.slot(CHOICE).as_str()?.trim().to_lowercase();
+    let said = turn.slot(FLOW_TO_CONTINUE).as_str()?.trim().to_lowercase();
     let named = options.iter().find(|(flow, name)| flow.as_str().to_lowercase() == said || name.to_lowercase() == said);
     named.map(|(flow, _)| flow.clone())
 }

@@ -9,15 +9,9 @@ use crate::{
 };
 
 /// `action_correct_flow_slot`: the flow goes back, then the slots get their new values, then those with checks are checked.
-pub(super) fn run(turn: &mut Turn<'_>) {
-    let Some(Frame {
-        kind:
-            FrameKind::Pattern {
-                context: PatternFrame::Correction { corrected_slots, reset_flow_id, reset_step_id, filled_by, .. },
-            },
-        ..
-    }) = turn.stack.last()
-    else {
+pub(in crate::dialogue) fn run(turn: &mut Turn<'_>) {
+    let top = turn.stack.top().and_then(Frame::pattern);
+    let Some(PatternFrame::Correction { corrected_slots, reset_flow_id, reset_step_id, filled_by, .. }) = top else {
         return turn.note("`action_correct_flow_slot` has nothing to correct here");
     };
     let (corrected, by) = (corrected_slots.clone(), filled_by.unwrap_or(FilledBy::Llm));
@@ -48,8 +42,8 @@ pub(super) fn run(turn: &mut Turn<'_>) {
 
 /// The slots that are being checked: going back takes the checks down, and what they have not let through stays unchecked else.
 fn open_checks(turn: &Turn<'_>) -> Vec<SlotName> {
-    let checked = turn.stack.iter().filter_map(|frame| match &frame.kind {
-        FrameKind::Pattern { context: PatternFrame::ValidateSlot { validate, .. } } => Some(validate.clone()),
+    let checked = turn.stack.iter().filter_map(|frame| match frame.pattern()? {
+        PatternFrame::ValidateSlot { validate, .. } => Some(validate.clone()),
         _ => None,
     });
     checked.collect()
@@ -59,9 +53,7 @@ fn open_checks(turn: &Turn<'_>) -> Vec<SlotName> {
 /// for.
 fn go_back(turn: &mut Turn<'_>, flow: &FlowId, step: StepId, emptied: &[SlotName]) -> Option<(usize, Vec<SlotName>)> {
     let correction = turn.stack.pop()?;
-    let walks = |frame: &Frame| {
-        frame.flow_id == *flow && matches!(frame.kind, FrameKind::Flow { .. }) && frame.at != Position::End
-    };
+    let walks = |frame: &Frame| frame.flow_id == *flow && frame.is_flow() && frame.at != Position::End;
     let at = turn.stack.iter().rposition(walks);
     let back = at.map(|at| {
         let base = turn.stack.iter().take(at + 1).rposition(interrupt::is_base).unwrap_or(at);

@@ -1,21 +1,16 @@
 //! `action_repeat_bot_messages`: the last answer once more.
 
 use crate::{
-    conversation::{BotMessage, EventKind, FrameKind, PatternFrame, Reply},
-    dialogue::{patterns, turn::Turn},
+    conversation::{BotMessage, EventKind, PatternFrame, Reply},
+    dialogue::{collect, patterns, turn::Turn},
 };
 
 /// Says again what was said since the user's message before this one, with buttons and all. The open question is left out: it is
 /// asked again anyway. A user who asks for it when nothing was said hears that.
-pub(super) fn run(turn: &mut Turn<'_>) {
+pub(in crate::dialogue) fn run(turn: &mut Turn<'_>) {
     let mut replies: Vec<Reply> = turn.conversation().said.before().to_vec();
     let below = turn.stack.len().checked_sub(2).and_then(|at| turn.stack.get(at));
-    let asks = below.is_some_and(|frame| {
-        matches!(
-            frame.kind,
-            FrameKind::Pattern { context: PatternFrame::CollectInformation { .. } | PatternFrame::ValidateSlot { .. } }
-        )
-    });
+    let asks = below.is_some_and(collect::asks);
     let wished = turn.stack.last().is_some_and(|frame| frame.flow_id == *patterns::REPEAT);
     if replies.is_empty() && !asks && wished {
         turn.note("nothing was said that could be repeated");

@@ -1,7 +1,7 @@
 //! Branches: those that cannot hold, always hold, or are never come to, and `else` that nothing is left for.
 
 use super::{
-    super::{Branch, NextStep, Step},
+    super::{Branch, NextStep, Otherwise, Step},
     cells::{Ground, Mask},
     facts::{Env, Facts, fork},
     graph::Graph,
@@ -20,8 +20,8 @@ pub(super) fn check(survey: &Survey<'_>, graph: &Graph<'_>, facts: &Facts, findi
         for (nth, branch) in branches.iter().enumerate() {
             seen.branch(nth, branch, branches, findings);
         }
-        if otherwise.is_some() && !facts.is_open(at, branches.len()) {
-            seen.no_else(branches, findings);
+        if let Some(otherwise) = otherwise.as_ref().filter(|_| !facts.is_open(at, branches.len())) {
+            seen.no_else(branches, otherwise, findings);
         }
     }
 }
@@ -38,7 +38,7 @@ struct Seen<'s, 'p> {
 
 impl Seen<'_, '_> {
     fn place(&self, condition: &Condition) -> Place {
-        self.survey.place_of(condition).unwrap_or_else(|| self.step.place.clone())
+        condition.place().unwrap_or(&self.step.place).clone()
     }
 
     fn reached_by(&self, by: Option<&str>) -> String {
@@ -116,7 +116,7 @@ impl Seen<'_, '_> {
     }
 
     /// `else` must stand there, so this is only worth a note; not where a branch above is at fault, which was told.
-    fn no_else(&self, branches: &[Branch], findings: &mut Findings) {
+    fn no_else(&self, branches: &[Branch], otherwise: &Otherwise, findings: &mut Findings) {
         let ground = &self.facts.ground;
         let is_at_fault = |branch: &Branch| {
             branch.condition.as_constant() == Some(true)
@@ -129,7 +129,7 @@ impl Seen<'_, '_> {
         let way = self.graph.ways_of(self.at).get(branches.len());
         let lost = way.and_then(|way| way.to).filter(|to| !self.facts.is_reached(*to));
         let lost = lost.and_then(|to| self.graph.step(to)).map(|step| &step.place);
-        let place = lost.or(self.survey.else_of(self.graph.flow, self.at)).unwrap_or(&self.step.place);
+        let place = lost.unwrap_or(&otherwise.place);
         let message = "`else` is never taken: the branches above take every case";
         let help = format!("Fine as a safeguard; what stands there is never run.{}", self.reached_by(Some("else")));
         findings.note("F0414", place, message, help);

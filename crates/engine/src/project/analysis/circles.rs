@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use super::{
-    super::{Call, Collect, NameText, Step, StepKind},
+    super::{Call, Collect, NameText, Step, StepKind, builtin::LISTEN},
     facts::Facts,
-    graph::{Graph, Label},
+    graph::{Graph, Label, circles},
     survey::{Survey, outputs},
 };
 use crate::finding::Findings;
@@ -61,7 +61,7 @@ fn waits_for_others(graph: &Graph<'_>, at: usize) -> bool {
 fn listens(survey: &Survey<'_>, step: &Step, emptied: &Option<HashSet<&str>>) -> bool {
     match &step.kind {
         StepKind::Collect(collect) => asks_again(collect, emptied),
-        StepKind::Action(NameText::Plain(name)) if *name == "action_listen" => true,
+        StepKind::Action(NameText::Plain(name)) if *name == *LISTEN => true,
         StepKind::Action(name) => {
             let is_said = matches!(name, NameText::Plain(name) if survey.project.response(name.as_str()).is_some());
             !is_said
@@ -157,87 +157,19 @@ fn no_way_out(graph: &Graph<'_>, facts: &Facts, all: &[usize], findings: &mut Fi
     };
     let is_open = |at: usize, nth: usize| facts.is_open(at, nth);
     let last: Vec<usize> = all.iter().copied().filter(|at| leaves(*at)).collect();
-    let mut ends = graph.leading(&last, &is_open);
-    last.iter().for_each(|at| ends.get_mut(*at).into_iter().for_each(|end| *end = true));
-    let is_stuck = |at: &&usize| !ends.get(**at).copied().unwrap_or(true);
+    let ends = graph.leading(&last, &is_open);
+    let is_stuck = |at: &&usize| !last.contains(*at) && !ends.get(**at).copied().unwrap_or(true);
     let Some((at, step)) = all.iter().find(is_stuck).and_then(|at| Some((*at, graph.step(*at)?))) else { return };
     let by = graph.path(at, &is_open, None).map(|path| format!(" Reached by: {path}.")).unwrap_or_default();
     let message = format!("from here no way leads to the end of `{}`; users can only cancel it", graph.flow.id);
     findings.warning("F0241", &step.place, message, format!("Lead one of the branches to `END`.{by}"));
 }
 
-/// Groups of steps among `nodes` that lead round to one another (strongly connected components with a circle). Iterative, since a
-/// flow may be long.
+/// Groups of steps among `nodes` that lead round to one another.
 fn knots(graph: &Graph<'_>, nodes: &[usize], is_open: &dyn Fn(usize, usize) -> bool) -> Vec<Vec<usize>> {
     let among: HashSet<usize> = nodes.iter().copied().collect();
-    let next = |at: usize| -> Vec<usize> {
-        let ways = graph.ways_of(at).iter().enumerate().filter(|(nth, _)| is_open(at, *nth));
-        ways.filter_map(|(_, way)| way.to).filter(|to| among.contains(to)).collect()
-    };
-    knots_of(nodes, graph.ways.len(), &next)
-}
-
-/// The same for any graph over the numbers below `count`.
-pub(super) fn knots_of(nodes: &[usize], count: usize, next: &dyn Fn(usize) -> Vec<usize>) -> Vec<Vec<usize>> {
-    let mut order = vec![0_usize; count];
-    let mut low = vec![0_usize; count];
-    let mut on_stack = vec![false; count];
-    let mut stack = Vec::new();
-    let mut knots = Vec::new();
-    let mut time = 0;
-    let get = |list: &[usize], at: usize| list.get(at).copied().unwrap_or_default();
-    let put = |list: &mut [usize], at: usize, value: usize| {
-        if let Some(slot) = list.get_mut(at) {
-            *slot = value;
-        }
-    };
-    for root in nodes {
-        if get(&order, *root) != 0 {
-            continue;
-        }
-        let mut path: Vec<(usize, Vec<usize>)> = Vec::new();
-        let mut enter = Some(*root);
-        loop {
-            if let Some(at) = enter.take() {
-                time += 1;
-                put(&mut order, at, time);
-                put(&mut low, at, time);
-                stack.push(at);
-                on_stack.get_mut(at).into_iter().for_each(|on| *on = true);
-                path.push((at, next(at)));
-            }
-            let Some((at, open)) = path.last_mut() else { break };
-            let at = *at;
-            if let Some(to) = open.pop() {
-                if get(&order, to) == 0 {
-                    enter = Some(to);
-                } else if on_stack.get(to).copied().unwrap_or(false) {
-                    let least = get(&low, at).min(get(&order, to));
-                    put(&mut low, at, least);
-                }
-                continue;
-            }
-            path.pop();
-            if let Some((before, _)) = path.last() {
-                let least = get(&low, *before).min(get(&low, at));
-                put(&mut low, *before, least);
-            }
-            if get(&low, at) == get(&order, at) {
-                let mut knot = Vec::new();
-                while let Some(top) = stack.pop() {
-                    on_stack.get_mut(top).into_iter().for_each(|on| *on = false);
-                    knot.push(top);
-                    if top == at {
-                        break;
-                    }
-                }
-                if knot.len() > 1 || next(at).contains(&at) {
-                    knot.sort_unstable();
-                    knots.push(knot);
-                }
-            }
-        }
-    }
-    knots.sort();
-    knots
+    circles(nodes.iter().flat_map(|at| {
+        let ways = graph.ways_of(*at).iter().enumerate().filter(|(nth, _)| is_open(*at, *nth));
+        ways.filter_map(|(_, way)| Some((*at, way.to.filter(|to| among.contains(to))?)))
+    }))
 }

@@ -15,7 +15,7 @@ use crate::{
     ids::SlotName,
 };
 
-/// Every key that some frame shows as `context.…` (dialogue.md 5.1).
+/// Every key that some frame shows as `context.…`.
 const CONTEXT: [&str; 34] = [
     "collect",
     "utter",
@@ -128,11 +128,11 @@ fn refuses_all(survey: &Survey<'_>, slot: &SlotName, rejections: &[Rejection], f
         passes |= case.of(at).is_none() || conditions().all(|condition| condition.possible(case).fails);
     });
     if cases > 0 && !passes {
-        let Some(place) = survey.place_of(first) else { return };
+        let Some(place) = first.place() else { return };
         let message = format!("every value of `{slot}` is refused, so the question never ends");
         let help =
             "Correct the conditions: a rejection says which values are wrong, and `and` may be meant in place of `or`.";
-        findings.warning("F0416", &place, message, help);
+        findings.warning("F0416", place, message, help);
     }
 }
 
@@ -148,19 +148,14 @@ fn exits(survey: &Survey<'_>, flow: &Flow, findings: &mut Findings) {
         if exit_if.iter().any(alone) {
             continue;
         }
-        let place = || survey.place_of(first).unwrap_or_else(|| step.place.clone());
+        let place = first.place().unwrap_or(&step.place);
         let mut together = false;
         ground.each_case(exit_if.iter(), &ground.everything(), &mut |case| {
             together |= exit_if.iter().all(|condition| condition.possible(case).holds);
         });
         if !together {
             let message = format!("these conditions exclude one another, so `{agent}` is never done");
-            findings.warning(
-                "F0520",
-                &place(),
-                message,
-                "All conditions of `exit_if` must hold at once; correct them.",
-            );
+            findings.warning("F0520", place, message, "All conditions of `exit_if` must hold at once; correct them.");
             continue;
         }
         let nothing: Vec<_> = ground.slots.iter().map(|_| NULL).collect();
@@ -171,7 +166,7 @@ fn exits(survey: &Survey<'_>, flow: &Flow, findings: &mut Findings) {
         if at_once {
             let message = format!("this holds while the slots are still empty, so `{agent}` is done before it begins");
             let help = "Say what must be filled when the task is done, such as `slots.appointment is not null`.";
-            findings.warning("F0521", &place(), message, help);
+            findings.warning("F0521", place, message, help);
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::{
-    super::{Call, Collect, NameText, NextStep, Step, StepKind},
+    super::{Call, Collect, NameText, NextStep, Step, StepKind, builtin::LISTEN},
     cells::{Ground, Mask, NULL},
     graph::{Graph, Label},
     survey::{Survey, outputs},
@@ -117,7 +117,7 @@ impl Facts {
                 env
             }
             StepKind::Action(name) if survey.is_own_code(name) => self.unknown(),
-            StepKind::Action(NameText::Plain(name)) if *name == "action_listen" => {
+            StepKind::Action(NameText::Plain(name)) if *name == *LISTEN => {
                 self.listened(&mut env);
                 env
             }

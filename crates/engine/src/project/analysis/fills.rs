@@ -10,7 +10,7 @@ use super::{
 };
 use crate::finding::{Findings, did_you_mean};
 
-/// What buttons write to empty a slot (dialogue.md 3.5).
+/// What buttons write to empty a slot.
 const NULLS: [&str; 3] = ["none", "null", "undefined"];
 
 pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
@@ -48,14 +48,12 @@ fn foreign_buttons(survey: &Survey<'_>, findings: &mut Findings) {
     let known = |fill: &&Fill| !fill.builtin && survey.project.slot(&fill.slot).is_some();
     for fill in survey.fills.iter().filter(known) {
         let asked = fill.button_of.as_deref().and_then(|response| response.strip_prefix("utter_ask_"));
-        let is_known = survey.project.slot(&fill.slot).is_some();
-        if let Some(slot) = asked.filter(|slot| survey.collected.contains(slot) && is_known) {
+        if let Some(slot) = asked.filter(|slot| survey.collected.contains(slot)) {
             questions.entry(slot).or_default().push(fill);
         }
     }
     for (slot, fills) in questions {
-        // A slot that is not there is told by the loader.
-        let elsewhere = |fill: &&Fill| &*fill.slot != slot && survey.project.slot(&fill.slot).is_some();
+        let elsewhere = |fill: &&Fill| &*fill.slot != slot;
         let Some(first) = fills.first().filter(|_| fills.iter().all(elsewhere)) else { continue };
         let message =
             format!("the buttons of the question for `{slot}` fill `{}`, so pressing one is no answer", first.slot);
@@ -63,7 +61,7 @@ fn foreign_buttons(survey: &Survey<'_>, findings: &mut Findings) {
     }
 }
 
-/// Whether the slot's type takes the value, after the conversions of dialogue.md 3.2.
+/// Whether the slot's type takes the value, after the conversions of filling it.
 fn fits(kind: &SlotType, fill: &Fill) -> bool {
     let value = &fill.value;
     let text = value.as_str().map(str::trim);

@@ -1,6 +1,10 @@
 //! The ways through a flow: a step per node, what may follow it, and the shortest way to a step.
 
-use std::collections::VecDeque;
+use petgraph::{
+    algo::{astar, kosaraju_scc},
+    graph::{DiGraph, NodeIndex},
+    visit::{Dfs, IntoNeighbors, Reversed, Visitable},
+};
 
 use super::super::{Call, Flow, NameText, NextStep, Step, StepKind, Target};
 use crate::{condition::Condition, limits::PATH_STEPS};
@@ -48,72 +52,42 @@ impl<'p> Graph<'p> {
         self.ways.get(at).map_or(&[], Vec::as_slice)
     }
 
+    /// The ways that `is_open` allows: node `n` is step `n`, and an edge carries the position of its way.
+    fn open(&self, is_open: &dyn Fn(usize, usize) -> bool) -> DiGraph<(), usize, usize> {
+        let mut graph = DiGraph::default();
+        self.ways.iter().for_each(|_| _ = graph.add_node(()));
+        for (at, ways) in self.ways.iter().enumerate() {
+            let open = ways.iter().enumerate().filter(|(nth, _)| is_open(at, *nth));
+            graph.extend_with_edges(open.filter_map(|(nth, way)| Some((at, way.to?, nth))));
+        }
+        graph
+    }
+
     /// Steps reached from any of `from` over ways that `is_open` allows; those themselves only if a way leads back.
     pub(super) fn reached(&self, from: &[usize], is_open: &dyn Fn(usize, usize) -> bool) -> Vec<bool> {
-        let mut reached = vec![false; self.ways.len()];
-        let mut open = from.to_vec();
-        while let Some(at) = open.pop() {
-            for (nth, way) in self.ways_of(at).iter().enumerate() {
-                let Some(to) = way.to.filter(|_| is_open(at, nth)) else { continue };
-                if let Some(seen) = reached.get_mut(to).filter(|seen| !**seen) {
-                    *seen = true;
-                    open.push(to);
-                }
-            }
-        }
-        reached
+        behind(&self.open(is_open), from, self.ways.len())
     }
 
     /// Steps from which a way leads to any of `to`; those themselves only if a way leads back.
     pub(super) fn leading(&self, to: &[usize], is_open: &dyn Fn(usize, usize) -> bool) -> Vec<bool> {
-        let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.ways.len()];
-        for (at, ways) in self.ways.iter().enumerate() {
-            let open = ways.iter().enumerate().filter(|(nth, _)| is_open(at, *nth));
-            for to in open.filter_map(|(_, way)| way.to) {
-                before.get_mut(to).into_iter().for_each(|list| list.push(at));
-            }
-        }
-        let mut leading = vec![false; self.ways.len()];
-        let mut open = to.to_vec();
-        while let Some(at) = open.pop() {
-            for from in before.get(at).into_iter().flatten().copied() {
-                if let Some(seen) = leading.get_mut(from).filter(|seen| !**seen) {
-                    *seen = true;
-                    open.push(from);
-                }
-            }
-        }
-        leading
+        behind(Reversed(&self.open(is_open)), to, self.ways.len())
     }
 
     /// The shortest way from the start to a step, for people: `start → ask_amount → [slots.amount > 10] → x`. `by` is added as
     /// the last mark in brackets. `None` where no way leads.
     pub(super) fn path(&self, to: usize, is_open: &dyn Fn(usize, usize) -> bool, by: Option<&str>) -> Option<String> {
-        let mut from: Vec<Option<(usize, usize)>> = vec![None; self.ways.len()];
-        let mut queue = VecDeque::from([0]);
-        let mut seen = vec![false; self.ways.len()];
-        *seen.first_mut()? = true;
-        while let Some(at) = queue.pop_front().filter(|at| *at != to) {
-            for (nth, way) in self.ways_of(at).iter().enumerate() {
-                let Some(next) = way.to.filter(|_| is_open(at, nth)) else { continue };
-                if let (Some(seen), Some(from)) = (seen.get_mut(next).filter(|seen| !**seen), from.get_mut(next)) {
-                    *seen = true;
-                    *from = Some((at, nth));
-                    queue.push_back(next);
-                }
-            }
+        if to >= self.ways.len() {
+            return None;
         }
-        seen.get(to).filter(|seen| **seen)?;
-        let mut parts = Vec::new();
-        let mut at = to;
-        loop {
-            parts.push(self.name(at));
-            let Some((before, nth)) = from.get(at).copied().flatten() else { break };
-            parts.extend(self.ways_of(before).get(nth).and_then(said));
-            at = before;
+        let graph = self.open(is_open);
+        let (_, steps) = astar(&graph, NodeIndex::new(0), |node| node.index() == to, |_| 1, |_| 0)?;
+        let mut parts = vec!["start".to_owned(), self.name(0)];
+        for pair in steps.windows(2) {
+            let [from, to] = pair else { continue };
+            let way = graph.edges_connecting(*from, *to).map(|edge| *edge.weight()).min();
+            parts.extend(way.and_then(|nth| said(self.ways_of(from.index()).get(nth)?)));
+            parts.push(self.name(to.index()));
         }
-        parts.push("start".to_owned());
-        parts.reverse();
         parts.extend(by.map(|by| format!("[{by}]")));
         if parts.len() > PATH_STEPS {
             let half = PATH_STEPS / 2;
@@ -126,6 +100,42 @@ impl<'p> Graph<'p> {
     pub(super) fn name(&self, at: usize) -> String {
         self.step(at).map_or_else(String::new, |step| step_name(self.flow, step, at))
     }
+}
+
+/// Nodes that an edge leads to, directly or over others, from any of `from`.
+fn behind<G>(graph: G, from: &[usize], count: usize) -> Vec<bool>
+where
+    G: IntoNeighbors<NodeId = NodeIndex<usize>> + Visitable<NodeId = NodeIndex<usize>>,
+{
+    let mut search = Dfs::empty(graph);
+    search.stack.extend(from.iter().flat_map(|at| graph.neighbors(NodeIndex::new(*at))));
+    let mut found = vec![false; count];
+    while let Some(node) = search.next(graph) {
+        if let Some(found) = found.get_mut(node.index()) {
+            *found = true;
+        }
+    }
+    found
+}
+
+/// Groups of nodes that lead round to one another, each in order.
+pub(super) fn circles(edges: impl IntoIterator<Item = (usize, usize)>) -> Vec<Vec<usize>> {
+    let graph = DiGraph::<(), (), usize>::from_edges(edges);
+    let is_circle = |group: &Vec<NodeIndex<usize>>| match group.as_slice() {
+        [only] => graph.contains_edge(*only, *only),
+        _ => true,
+    };
+    let mut circles: Vec<Vec<usize>> = kosaraju_scc(&graph)
+        .into_iter()
+        .filter(is_circle)
+        .map(|group| {
+            let mut group: Vec<usize> = group.into_iter().map(NodeIndex::index).collect();
+            group.sort_unstable();
+            group
+        })
+        .collect();
+    circles.sort();
+    circles
 }
 
 /// The step as people know it: the id they gave it, or what it does.
@@ -177,7 +187,7 @@ fn ways_by<'p>(flow: &'p Flow, next: &'p NextStep, on_error: bool) -> Vec<Way<'p
         NextStep::Go(target) => vec![way(target, Label::On)],
         NextStep::Branch { branches, otherwise } => {
             let branches = branches.iter().map(|one| way(&one.target, Label::If(&one.condition)));
-            branches.chain(otherwise.as_ref().map(|target| way(target, Label::Else))).collect()
+            branches.chain(otherwise.as_ref().map(|otherwise| way(&otherwise.target, Label::Else))).collect()
         }
     }
 }

@@ -68,7 +68,9 @@ fn waits_for_itself(survey: &Survey<'_>, read: &Read<'_>, writers: &[usize]) -> 
     }
     let ground = Ground::of(survey.project, std::iter::once(guard), std::iter::empty(), std::iter::empty());
     let mut masks = ground.everything();
-    ground.at(read.slot).and_then(|at| masks.get_mut(at)).into_iter().for_each(|mask| *mask = NULL);
+    if let Some(mask) = ground.at(read.slot).and_then(|at| masks.get_mut(at)) {
+        *mask = NULL;
+    }
     decided(&ground, guard, &masks) == Some(false)
 }
 
@@ -115,7 +117,7 @@ fn reads<'p>(survey: &Survey<'p>) -> Vec<Read<'p>> {
     let mut reads = Vec::new();
     for (flow, def) in survey.project.flows.values().enumerate().filter(|(_, def)| !def.is_pattern()) {
         if let Some(guard) = &def.guard {
-            let place = survey.place_of(guard).unwrap_or_else(|| def.place.clone());
+            let place = guard.place().unwrap_or(&def.place).clone();
             let read = |slot| Read { slot, how: How::Guard, flow: Some(flow), place: place.clone() };
             reads.extend(guard.slots().map(read));
         }

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use super::{
     super::{Call, Flow, NameText, StepKind},
-    circles::knots_of,
-    graph::Graph,
+    graph::{Graph, circles},
     survey::Survey,
 };
 use crate::finding::{Findings, Place};
@@ -14,9 +13,8 @@ pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
     let flows: Vec<&Flow> = survey.own_flows().collect();
     let at: HashMap<&str, usize> = flows.iter().enumerate().map(|(at, flow)| (flow.id.as_str(), at)).collect();
     let silent: Vec<Vec<(usize, &Place)>> = flows.iter().map(|flow| silent_links(survey, flow, &at)).collect();
-    let next = |from: usize| silent.get(from).into_iter().flatten().map(|(to, _)| *to).collect::<Vec<_>>();
-    let all: Vec<usize> = (0..flows.len()).collect();
-    for knot in knots_of(&all, flows.len(), &next).iter().filter(|knot| knot.len() > 1) {
+    let links = silent.iter().enumerate().flat_map(|(from, links)| links.iter().map(move |(to, _)| (from, *to)));
+    for knot in circles(links).iter().filter(|knot| knot.len() > 1) {
         let first = knot.first().copied().unwrap_or_default();
         let inside = silent.get(first).into_iter().flatten().find(|(to, _)| knot.contains(to));
         let Some((_, place)) = inside else { continue };
@@ -38,10 +36,10 @@ fn silent_links<'p>(survey: &Survey<'_>, flow: &'p Flow, flows: &HashMap<&str, u
         _ => false,
     };
     let goes_on = |at: usize, _: usize| is_silent(at);
-    let mut reached = graph.reached(&[0], &goes_on);
-    reached.first_mut().into_iter().for_each(|first| *first = true);
-    let steps = flow.steps.iter().zip(reached).filter(|(_, reached)| *reached).map(|(step, _)| step);
+    let reached = graph.reached(&[0], &goes_on);
+    let steps = flow.steps.iter().zip(reached).enumerate().filter(|(at, (_, reached))| *at == 0 || *reached);
     steps
+        .map(|(_, (step, _))| step)
         .filter_map(|step| match &step.kind {
             StepKind::Link(target) => Some((*flows.get(target.as_str())?, &step.place)),
             _ => None,

@@ -3,7 +3,7 @@
 //! * What for: findings that need a graph of each flow and the values that slots can have on each way through it: circles that
 //!   never listen, branches that cannot be reached, slots that are read before anything fills them, flows that nobody can
 //!   tell apart. What one line or one name shows is found by [`check`](super::check) before.
-//! * Entry: [`run`], once per load, after every check across files.
+//! * Entry: [`run`], after every check across files, for `segue check`; a start does not wait for it.
 //! * Must never: tell of one defect twice, or raise an alarm about what may be meant. Everything here is at most a warning,
 //!   since a project that ran elsewhere runs here; where an action of the author's own might know better, nothing is said.
 //!   `crates/engine/tests/planting` measures both; docs/checks.md has the figures.
@@ -26,8 +26,6 @@ mod tools;
 mod unused;
 mod wholes;
 
-use std::collections::HashMap;
-
 use self::survey::Survey;
 use super::{
     Project, Sources,
@@ -35,16 +33,8 @@ use super::{
 };
 use crate::{
     finding::{Findings, Place, Severity},
-    ids::{ActionName, FlowId},
+    ids::ActionName,
 };
-
-/// The codes of this room, which tests of the loader and of single checks leave out.
-#[cfg(test)]
-pub(super) const CODES: [&str; 34] = [
-    "F0240", "F0241", "F0242", "F0243", "F0244", "F0245", "F0246", "F0247", "F0248", "F0249", "F0250", "F0251",
-    "F0252", "F0253", "F0254", "F0255", "F0256", "F0257", "F0259", "F0320", "F0321", "F0323", "F0324", "F0327",
-    "F0410", "F0411", "F0412", "F0413", "F0414", "F0415", "F0416", "F0417", "F0520", "F0521",
-];
 
 /// What the loaders noted down while they read.
 pub(crate) struct Noted<'a> {
@@ -56,8 +46,6 @@ pub(crate) struct Noted<'a> {
     pub(crate) fills: &'a [Fill],
     /// Actions as the domain lists them, with their places.
     pub(crate) listed: &'a [(ActionName, Place)],
-    /// Where each `else` stands, by flow and position of its step.
-    pub(crate) elses: &'a HashMap<(FlowId, usize), Place>,
 }
 
 /// Looks through the whole project. Flows with errors are left out, since half a flow says nothing; what needs every flow is

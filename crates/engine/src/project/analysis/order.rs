@@ -3,10 +3,7 @@
 use std::collections::HashSet;
 
 use super::{
-    super::{
-        Call, Collect, Flow, Mapping, NameText, ResponseDef, ResponseText, Step, StepKind, check::with_called,
-        load::placeholders,
-    },
+    super::{Call, Collect, Flow, Mapping, NameText, ResponseDef, ResponseText, Step, StepKind, check::with_called},
     cells::NULL,
     facts::Facts,
     graph::{Graph, Label},
@@ -15,7 +12,7 @@ use super::{
 use crate::{
     finding::{Findings, Place},
     ids::{FlowId, SlotName},
-    template::Expression,
+    template::{Expression, placeholders},
 };
 
 pub(super) fn check(survey: &Survey<'_>, graph: &Graph<'_>, facts: &Facts, findings: &mut Findings) {
@@ -103,10 +100,10 @@ fn shown_late(survey: &Survey<'_>, graph: &Graph<'_>, facts: &Facts, findings: &
         let found = given.iter().find_map(|slot| {
             let changes = (0..graph.flow.steps.len()).filter(|at| behind.get(*at) == Some(&true));
             let change = changes.filter(|at| fills_slot(survey, graph, *at, slot)).find_map(|change| {
-                let mut late = graph.reached(&[change], &stale);
+                let late = graph.reached(&[change], &stale);
                 // A question may show what it asks for the next time.
-                late.get_mut(change).into_iter().for_each(|late| *late = false);
-                let mut later = (0..graph.flow.steps.len()).filter(|at| late.get(*at) == Some(&true));
+                let is_later = |at: &usize| *at != change && late.get(*at) == Some(&true);
+                let mut later = (0..graph.flow.steps.len()).filter(is_later);
                 later.find_map(|shows| Some((change, shows, shown_with(survey, graph, shows, slot, output)?)))
             })?;
             Some((*slot, change))
@@ -282,7 +279,7 @@ fn read(
         Label::If(condition)
             if condition.compared_slots().any(|name| name == slot) && !asks_whether(condition, slot) =>
         {
-            Some((survey.place_of(condition)?, "this condition reads"))
+            Some((condition.place()?.clone(), "this condition reads"))
         }
         _ => None,
     })
@@ -302,6 +299,6 @@ fn always_prints(response: &ResponseDef, slot: &str) -> bool {
         let is_plain = variation.condition.is_none() && variation.slot_conditions.is_empty();
         is_plain
             && matches!(&variation.text, Some(ResponseText::Braces(text))
-                if placeholders(text).iter().any(|(_, name)| *name == slot))
+                if placeholders(text).any(|(_, name)| name == slot))
     })
 }

@@ -1,12 +1,14 @@
 //! What the analyses ask about the project as a whole: who writes which slot, what flows do inside, whose code may do more.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use super::{
     super::{
-        Call, Flow, Mapping, NameText, Project, Sources, StepKind,
+        Call, Flow, Mapping, NameText, Project, Sources, StepKind, builtin,
         check::with_called,
-        load::BUILTIN_ACTIONS,
         uses::{ConditionUse, Fill, Use},
     },
     Noted,
@@ -14,7 +16,7 @@ use super::{
 use crate::{
     condition::Condition,
     finding::{Finding, Place, Severity},
-    ids::{ActionName, FlowId},
+    ids::ActionName,
 };
 
 /// What a flow does with slots, the flows it calls included.
@@ -45,7 +47,6 @@ pub(super) struct Survey<'p> {
     pub(super) conditions: &'p [ConditionUse],
     pub(super) fills: &'p [Fill],
     pub(super) listed: &'p [(ActionName, Place)],
-    elses: &'p HashMap<(FlowId, usize), Place>,
     /// Whether code of the author's own may write slots at any moment.
     pub(super) has_code: bool,
     /// Whether asking works as usual: an answer is there when the question is over.
@@ -53,19 +54,16 @@ pub(super) struct Survey<'p> {
     /// Slots that some flow asks for.
     pub(super) collected: HashSet<&'p str>,
     pub(super) writers: HashMap<&'p str, Writers>,
-    builtin: HashSet<&'p str>,
     broken: HashSet<&'p str>,
-    /// Conditions with a finding of their own, by the address of their text.
-    told: HashSet<*const u8>,
-    at: HashMap<*const u8, &'p ConditionUse>,
+    /// Lines, by file, with a finding that says why a condition there does not do what was meant.
+    told: HashSet<(Arc<str>, u32)>,
     called: HashMap<&'p str, Touch<'p>>,
 }
 
 impl<'p> Survey<'p> {
     pub(super) fn of(project: &'p Project, sources: &'p Sources, noted: &Noted<'p>, found: &[Finding]) -> Self {
-        let builtin: HashSet<&str> = sources.patterns.iter().map(|file| &*file.path).collect();
         let agents_with_code = project.agents.values().any(|agent| agent.module.is_some());
-        let asking = project.flow("pattern_collect_information");
+        let asking = project.flow(builtin::pattern::COLLECT_INFORMATION);
         let mut survey = Self {
             project,
             sources,
@@ -73,15 +71,12 @@ impl<'p> Survey<'p> {
             conditions: noted.conditions,
             fills: noted.fills,
             listed: noted.listed,
-            elses: noted.elses,
             has_code: !project.domain.actions.is_empty() || agents_with_code,
-            asks_as_usual: asking.is_none_or(|flow| builtin.contains(&*flow.place.file)),
+            asks_as_usual: asking.is_none_or(|flow| flow.builtin),
             collected: project.flows.values().flat_map(|flow| flow.collects()).map(|(_, c)| c.slot.as_str()).collect(),
             writers: HashMap::new(),
             broken: broken(project, found),
-            told: told(noted.conditions, found),
-            at: noted.conditions.iter().map(|used| (used.condition.text().as_ptr(), used)).collect(),
-            builtin,
+            told: told(found),
             called: HashMap::new(),
         };
         survey.writers = survey.find_writers();
@@ -89,30 +84,15 @@ impl<'p> Survey<'p> {
         survey
     }
 
-    /// Whether a flow came with the runtime.
-    pub(super) fn is_builtin(&self, flow: &Flow) -> bool {
-        self.builtin.contains(&*flow.place.file)
-    }
-
     /// The author's flows that have no error.
     pub(super) fn own_flows(&self) -> impl Iterator<Item = &'p Flow> {
-        let own = |flow: &&Flow| !self.is_builtin(flow) && !self.broken.contains(flow.id.as_str());
+        let own = |flow: &&Flow| !flow.builtin && !self.broken.contains(flow.id.as_str());
         self.project.flows.values().map(|flow| &**flow).filter(own).collect::<Vec<_>>().into_iter()
     }
 
     /// Whether something was already said about the condition itself.
     pub(super) fn is_told(&self, condition: &Condition) -> bool {
-        self.told.contains(&condition.text().as_ptr())
-    }
-
-    /// Where a condition of a flow stands; a YAML boolean has no place of its own.
-    pub(super) fn place_of(&self, condition: &Condition) -> Option<Place> {
-        self.at.get(&condition.text().as_ptr()).map(|used| used.at.place(&used.file))
-    }
-
-    /// Where the `else` of a step stands.
-    pub(super) fn else_of(&self, flow: &Flow, step: usize) -> Option<&'p Place> {
-        self.elses.get(&(flow.id.clone(), step))
+        condition.place().is_some_and(|place| self.told.contains(&(place.file.clone(), place.line)))
     }
 
     /// What a called flow does inside.
@@ -214,13 +194,13 @@ impl<'p> Survey<'p> {
                 StepKind::SetSlots(pairs) => touch.writes.extend(pairs.iter().map(|(slot, _)| slot.as_str())),
                 StepKind::Action(name) => {
                     touch.anything |= self.is_own_code(name);
-                    touch.listens |= matches!(name, NameText::Plain(name) if *name == "action_listen");
+                    touch.listens |= matches!(name, NameText::Plain(name) if *name == *builtin::LISTEN);
                 }
                 StepKind::Call(call) => {
                     touch.writes.extend(outputs(self.project, call));
                     if let Call::Agent { agent, .. } = call {
                         touch.listens = true;
-                        let code = |agent: &std::sync::Arc<super::super::AgentDef>| agent.module.is_some();
+                        let code = |agent: &Arc<super::super::AgentDef>| agent.module.is_some();
                         touch.anything |= self.project.agent(agent.as_str()).is_none_or(code);
                     }
                 }
@@ -246,7 +226,7 @@ pub(super) fn outputs<'p>(project: &'p Project, call: &'p Call) -> Vec<&'p str> 
 
 /// Whether the name is an action of the runtime.
 pub(super) fn is_builtin_action(name: &str) -> bool {
-    BUILTIN_ACTIONS.contains(&name)
+    builtin::action(name).is_some()
 }
 
 /// Flows that hold an error: from their first line to the next flow of the file.
@@ -270,9 +250,6 @@ fn broken<'p>(project: &'p Project, found: &[Finding]) -> HashSet<&'p str> {
 /// Codes of findings that already say why a condition does not do what was meant.
 const SAID: [&str; 5] = ["F0401", "F0402", "F0403", "F0405", "F0515"];
 
-fn told(conditions: &[ConditionUse], found: &[Finding]) -> HashSet<*const u8> {
-    let said: HashSet<(&str, u32)> =
-        found.iter().filter(|f| SAID.contains(&f.code)).map(|f| (&*f.place.file, f.place.line)).collect();
-    let is_said = |used: &&ConditionUse| said.contains(&(&*used.file, used.at.line));
-    conditions.iter().filter(is_said).map(|used| used.condition.text().as_ptr()).collect()
+fn told(found: &[Finding]) -> HashSet<(Arc<str>, u32)> {
+    found.iter().filter(|f| SAID.contains(&f.code)).map(|f| (f.place.file.clone(), f.place.line)).collect()
 }

@@ -1,7 +1,7 @@
 //! Each analysis finds what it is for at the right place, and leaves alone what may be meant.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use super::super::load::tests::load_all;
+use super::super::load::tests::load_and_analyse;
 use crate::finding::{Finding, Severity};
 
 const DOMAIN: &str = "slots:
@@ -33,7 +33,7 @@ fn findings(domain: &str, flows: &str) -> Vec<Finding> {
     ];
     let with_agent = flows.contains("call: helper");
     let agent = with_agent.then_some(("sub_agents/helper/config.yml", AGENT));
-    load_all(&files.into_iter().chain(agent).collect::<Vec<_>>()).findings
+    load_and_analyse(&files.into_iter().chain(agent).collect::<Vec<_>>()).findings
 }
 
 /// What is found in flows, as `code line`; what the domain holds beyond need is left out.
@@ -270,7 +270,7 @@ fn what_a_remote_agent_answers_fills_the_slots_it_is_mapped_to() {
         ("data/a.yml", flows),
         ("sub_agents/other/config.yml", agent),
     ];
-    let loaded = load_all(&files);
+    let loaded = load_and_analyse(&files);
     let never = loaded.findings.iter().filter(|finding| finding.code == "F0245" && finding.message.contains("inside"));
     assert_eq!((loaded.project.is_some(), never.count()), (true, 0), "{:?}", loaded.findings);
 }

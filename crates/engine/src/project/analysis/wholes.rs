@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
-    super::{Call, Flow, NameText, StepKind},
+    super::{
+        Call, Flow, NameText, StepKind,
+        builtin::{self, pattern},
+    },
     survey::Survey,
 };
 use crate::finding::Findings;
@@ -117,12 +120,12 @@ fn starts(survey: &Survey<'_>, flows: &[&Flow], findings: &mut Findings) {
 
 /// What a pattern of the project's own must run, or the runtime waits in vain: the pattern, its action, what is lost without it.
 const CONTRACTS: [(&str, &str, &str); 6] = [
-    ("pattern_cancel_flow", "action_cancel_flow", "the flow that was cancelled goes on"),
-    ("pattern_correction", "action_correct_flow_slot", "the corrected slot keeps its old value"),
-    ("pattern_collect_information", "action_listen", "nobody ever waits for an answer"),
-    ("pattern_validate_slot", "action_run_slot_rejections", "no value is ever refused"),
-    ("pattern_code_change", "action_clean_stack", "the flow that was changed goes on"),
-    ("pattern_restart", "action_restart", "nothing is forgotten"),
+    (pattern::CANCEL_FLOW, builtin::CANCEL_FLOW, "the flow that was cancelled goes on"),
+    (pattern::CORRECTION, builtin::CORRECT_FLOW_SLOT, "the corrected slot keeps its old value"),
+    (pattern::COLLECT_INFORMATION, builtin::LISTEN, "nobody ever waits for an answer"),
+    (pattern::VALIDATE_SLOT, builtin::RUN_SLOT_REJECTIONS, "no value is ever refused"),
+    (pattern::CODE_CHANGE, builtin::CLEAN_STACK, "the flow that was changed goes on"),
+    (pattern::RESTART, builtin::RESTART, "nothing is forgotten"),
 ];
 
 fn contract(survey: &Survey<'_>, flow: &Flow, findings: &mut Findings) {

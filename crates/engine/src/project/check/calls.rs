@@ -3,42 +3,18 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    super::{Call, Flow, Project, Protocol, StepKind},
+    super::{Call, Flow, Project, Protocol, StepKind, builtin::pattern},
     cure,
 };
 use crate::finding::{Findings, Place};
 
-/// The patterns that the runtime starts by itself (dialogue.md 6.1).
-const PATTERNS: [&str; 21] = [
-    "pattern_session_start",
-    "pattern_restart",
-    "pattern_completed",
-    "pattern_customer_satisfaction",
-    "pattern_cancel_flow",
-    "pattern_cannot_handle",
-    "pattern_chitchat",
-    "pattern_clarification",
-    "pattern_code_change",
-    "pattern_collect_information",
-    "pattern_continue_interrupted",
-    "pattern_correction",
-    "pattern_human_handoff",
-    "pattern_internal_error",
-    "pattern_outcome_unknown",
-    "pattern_repeat_bot_messages",
-    "pattern_search",
-    "pattern_skip_question",
-    "pattern_user_silence",
-    "pattern_validate_slot",
-    "pattern_external_agent_processing",
-];
 /// Patterns that other patterns may link to.
-const LINKED_PATTERNS: [&str; 3] = ["pattern_human_handoff", "pattern_chitchat", "pattern_customer_satisfaction"];
+const LINKED_PATTERNS: [&str; 3] = [pattern::HUMAN_HANDOFF, pattern::CHITCHAT, pattern::CUSTOMER_SATISFACTION];
 
 pub(super) fn check(project: &Project, findings: &mut Findings) {
     for flow in project.flows.values() {
-        if flow.is_pattern() && !PATTERNS.contains(&flow.id.as_str()) {
-            let help = cure(flow.id.as_str(), PATTERNS, || "Choose an id without `pattern_` in front.".to_owned());
+        if flow.is_pattern() && !pattern::ALL.contains(&flow.id.as_str()) {
+            let help = cure(flow.id.as_str(), pattern::ALL, || "Choose an id without `pattern_` in front.".to_owned());
             let message = format!(
                 "`{}` is no pattern that is ever started, and a flow with this prefix is hidden from the model",
                 flow.id
@@ -78,10 +54,10 @@ fn link(project: &Project, flow: &Flow, target: &str, place: &Place, findings: &
         findings.error("F0221", place, "a flow cannot link to itself", help);
     }
     let to_pattern = target.starts_with("pattern_");
-    if flow.id == "pattern_internal_error" {
+    if flow.id == *pattern::INTERNAL_ERROR {
         let help = "Say a response instead; an error while handling an error would never end.";
         findings.error("F0220", place, "`pattern_internal_error` may not link to anything", help);
-    } else if to_pattern && !flow.is_pattern() && target != "pattern_human_handoff" {
+    } else if to_pattern && !flow.is_pattern() && target != pattern::HUMAN_HANDOFF {
         let help = "Of the patterns, a flow may link to `pattern_human_handoff` only; the others start by themselves.";
         findings.error("F0220", place, format!("a flow may not link to `{target}`"), help);
     } else if to_pattern && flow.is_pattern() && !LINKED_PATTERNS.contains(&target) {

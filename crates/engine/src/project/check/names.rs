@@ -2,17 +2,12 @@
 
 use super::{
     super::{
-        Project,
-        load::BUILTIN_ACTIONS,
+        Project, builtin,
         uses::{Use, Used},
     },
     cure,
 };
 use crate::finding::Findings;
-
-/// Intents that need no listing (dialogue.md 3.6).
-const BUILTIN_INTENTS: [&str; 7] =
-    ["restart", "back", "out_of_scope", "session_start", "session_end", "silence_timeout", "nlu_fallback"];
 
 pub(super) fn check(project: &Project, uses: &[Use], findings: &mut Findings) {
     for used in uses {
@@ -102,14 +97,14 @@ fn response(project: &Project, used: &Use, findings: &mut Findings) {
 fn action(project: &Project, used: &Use, findings: &mut Findings) {
     let name = &*used.name;
     let is_response = used.used == Used::Action && project.response(name).is_some();
-    if is_response || project.lists_action(name) || BUILTIN_ACTIONS.contains(&name) {
+    if is_response || project.lists_action(name) || builtin::action(name).is_some() {
         return;
     }
     if name.starts_with("utter_") {
         return response(project, used, findings);
     }
     let listed = project.domain.actions.keys().map(|action| action.as_str());
-    let help = cure(name, listed.chain(BUILTIN_ACTIONS), || {
+    let help = cure(name, listed.chain(builtin::action_names()), || {
         if project.flows.contains_key(name) {
             format!("`{name}` is a flow: write `call: {name}` or `link: {name}`.")
         } else if project.agent(name).is_some() {
@@ -179,7 +174,7 @@ fn model_group(project: &Project, used: &Use, findings: &mut Findings) {
 fn intent(project: &Project, used: &Use, findings: &mut Findings) {
     let name = &*used.name;
     let listed = &project.domain.intents;
-    if used.builtin || BUILTIN_INTENTS.contains(&name) || listed.iter().any(|intent| &**intent == name) {
+    if used.builtin || builtin::INTENTS.contains(&name) || listed.iter().any(|intent| &**intent == name) {
         return;
     }
     let help =
@@ -193,7 +188,7 @@ fn button_intent(project: &Project, used: &Use, findings: &mut Findings) {
     let listed = &project.domain.intents;
     let triggers = || project.flows.values().flat_map(|flow| &flow.nlu_triggers).map(|trigger| &*trigger.intent);
     let known = || listed.iter().map(|intent| &**intent).chain(triggers());
-    if used.builtin || BUILTIN_INTENTS.contains(&name) || known().any(|intent| intent == name) {
+    if used.builtin || builtin::INTENTS.contains(&name) || known().any(|intent| intent == name) {
         return;
     }
     let help = cure(name, known(), || {

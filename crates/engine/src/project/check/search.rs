@@ -1,17 +1,16 @@
 //! Searching: who asks for knowledge, who answers, and whether there is anything to choose flows from.
 
-use super::super::{DocumentStore, NameText, Project, StepKind};
+use super::super::{DocumentStore, NameText, Project, StepKind, builtin::TRIGGER_SEARCH};
 use crate::finding::{Findings, Place};
 
-/// More flows than this make a prompt that no model reads with care (dialogue.md 4.3).
+/// More flows than this make a prompt that no model reads with care.
 const MANY_FLOWS: usize = 25;
-const TRIGGER: &str = "action_trigger_search";
 
 pub(super) fn check(project: &Project, findings: &mut Findings) {
     let triggers = triggers(project);
     match &project.config.search {
         None => {
-            let answers = project.lists_action(TRIGGER);
+            let answers = project.lists_action(TRIGGER_SEARCH);
             for place in triggers.iter().filter(|_| !answers) {
                 let message = "the step asks for knowledge, but no `EnterpriseSearchPolicy` is listed to find any";
                 let help = "Add `- name: EnterpriseSearchPolicy` under `policies` of `config.yml`.";
@@ -48,7 +47,7 @@ pub(super) fn check(project: &Project, findings: &mut Findings) {
 
 /// The author's steps that ask for knowledge.
 fn triggers(project: &Project) -> Vec<Place> {
-    let asks = |kind: &StepKind| matches!(kind, StepKind::Action(NameText::Plain(name)) if *name == *TRIGGER);
+    let asks = |kind: &StepKind| matches!(kind, StepKind::Action(NameText::Plain(name)) if *name == *TRIGGER_SEARCH);
     let steps = project.flows.values().flat_map(|flow| &flow.steps);
     steps.filter(|step| asks(&step.kind)).map(|step| step.place.clone()).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Line, Node, Part, Shape};
+use super::{COLOURS, Line, Node, Part, Shape};
 
 pub(super) fn write(parts: &[Part]) -> String {
     let mut out = String::from(
@@ -21,7 +21,7 @@ fn write_part(out: &mut String, part: &Part, at: usize) {
     let _ =
         writeln!(out, "  subgraph cluster_{at} {{\n    label={};\n    color=\"#c7ccd6\";", quoted(title.into_iter()));
     for (number, node) in part.nodes.iter().enumerate() {
-        let (fill, stroke) = super::svg::colours(node.shape);
+        let (fill, stroke) = colours(node.shape);
         let _ = writeln!(
             out,
             "    p{at}n{number} [label={}, shape={}, fillcolor=\"{fill}\", color=\"{stroke}\"];",
@@ -45,6 +45,12 @@ fn write_part(out: &mut String, part: &Part, at: usize) {
         let _ = writeln!(out, "{keys};");
     }
     out.push_str("  }\n");
+}
+
+/// Fill and stroke of one shape.
+fn colours(shape: Shape) -> (&'static str, &'static str) {
+    let found = COLOURS.iter().find(|(one, ..)| *one == shape);
+    found.map_or(("#ffffff", "#8a93a5"), |(_, fill, stroke)| (fill, stroke))
 }
 
 fn shape(node: &Node) -> &'static str {

@@ -12,7 +12,7 @@ use super::{
 
 /// Flows that the project itself defines.
 pub(super) fn own_flows(project: &Project) -> impl Iterator<Item = &Flow> {
-    project.flows.values().map(|flow| &**flow).filter(|flow| !flow.place.file.starts_with("(built in)"))
+    project.flows.values().map(|flow| &**flow).filter(|flow| !flow.builtin)
 }
 
 pub(super) fn part(project: &Project) -> Part {

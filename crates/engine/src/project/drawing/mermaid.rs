@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use super::{Line, Node, Part, Shape};
+use super::{COLOURS, Line, Node, Part, Shape};
 
 pub(super) fn write(parts: &[Part]) -> String {
     let mut out = "flowchart TD\n".to_owned();
     for (at, part) in parts.iter().enumerate() {
         write_part(&mut out, part, at);
     }
-    for (shape, fill, stroke) in super::svg::COLOURS {
+    for (shape, fill, stroke) in COLOURS {
         let _ = writeln!(out, "  classDef {} fill:{fill},stroke:{stroke},color:#1f2430", class(shape));
     }
     out
@@ -55,7 +55,7 @@ fn shaped(node: &Node) -> String {
 }
 
 /// A name for each shape; with a letter in front, since some words mean something to Mermaid.
-pub(super) fn class(shape: Shape) -> &'static str {
+fn class(shape: Shape) -> &'static str {
     match shape {
         Shape::Start => "kStart",
         Shape::End => "kEnd",

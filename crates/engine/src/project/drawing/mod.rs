@@ -1,4 +1,4 @@
-//! Flows as pictures: Mermaid for pages, DOT for tools, SVG for eyes.
+//! Flows as pictures: Mermaid for pages, DOT for Graphviz, which lay them out.
 //!
 //! * What for: to see at a glance how flows run and how they hang together.
 //! * Entry: [`Drawing::of_flow`], [`Drawing::of_all`] and [`Drawing::map`], then [`Drawing::write`].
@@ -6,11 +6,9 @@
 //!   author break out of its place: every format escapes what it is given (`tests.rs`).
 
 mod dot;
-mod layers;
 mod map;
 mod mermaid;
 mod steps;
-mod svg;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -25,8 +23,6 @@ pub enum PictureFormat {
     Mermaid,
     /// DOT, as Graphviz reads it.
     Dot,
-    /// SVG, laid out here.
-    Svg,
 }
 
 /// What a node is, which decides its shape and colour.
@@ -59,6 +55,23 @@ pub(super) enum Shape {
     /// A pattern.
     Pattern,
 }
+
+/// Fill and stroke of each shape.
+const COLOURS: [(Shape, &str, &str); 13] = [
+    (Shape::Start, "#dfe7fd", "#5b7bd5"),
+    (Shape::End, "#eceff4", "#8a93a5"),
+    (Shape::Ask, "#fff3d6", "#d59f2a"),
+    (Shape::Say, "#e6f6ea", "#4fa76a"),
+    (Shape::Run, "#f3e8fb", "#9361c4"),
+    (Shape::Set, "#eef1f6", "#8a93a5"),
+    (Shape::Fork, "#ffffff", "#8a93a5"),
+    (Shape::Call, "#dff3f7", "#3a98ab"),
+    (Shape::Agent, "#ffe5dc", "#d96b43"),
+    (Shape::Tool, "#fde7f1", "#c65490"),
+    (Shape::Link, "#dfe7fd", "#5b7bd5"),
+    (Shape::Flow, "#dfe7fd", "#5b7bd5"),
+    (Shape::Pattern, "#eef1f6", "#8a93a5"),
+];
 
 /// What an edge means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +143,6 @@ impl Drawing {
         match format {
             PictureFormat::Mermaid => mermaid::write(&self.parts),
             PictureFormat::Dot => dot::write(&self.parts),
-            PictureFormat::Svg => svg::write(&self.parts),
         }
     }
 }

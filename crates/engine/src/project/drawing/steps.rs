@@ -50,7 +50,7 @@ fn ways(flow: &Flow, step: &Step, from: usize, end: usize, edges: &mut Vec<Edge>
             NextStep::Go(target) => add(target, ""),
             NextStep::Branch { branches, otherwise } => {
                 branches.iter().for_each(|branch| add(&branch.target, branch.condition.text()));
-                otherwise.iter().for_each(|target| add(target, "else"));
+                otherwise.iter().for_each(|otherwise| add(&otherwise.target, "else"));
             }
         }
     }

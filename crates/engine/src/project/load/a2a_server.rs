@@ -1,4 +1,4 @@
-//! `a2a_server` of `endpoints.yml`: the assistant as an agent for others (agents.md 9.7).
+//! `a2a_server` of `endpoints.yml`: the assistant as an agent for others.
 
 use super::super::{
     A2aServerDef,

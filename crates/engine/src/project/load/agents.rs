@@ -16,7 +16,7 @@ use super::{
 };
 use crate::ids::{AgentName, ServerName, ToolName};
 
-/// Tries to connect, unless set (agents.md 0.4).
+/// Tries to connect, unless set.
 const MAX_RETRIES: u32 = 3;
 
 /// Reads all agents.

@@ -78,24 +78,6 @@ fn sections(reader: &mut Reader<'_>, fields: &Fields<'_>, endpoints: &mut Endpoi
     endpoints.a2a_server = fields.node("a2a_server").and_then(|node| a2a_server::read(reader, node));
     endpoints.nlg = fields.node("nlg").and_then(|node| nlg::nlg(reader, node));
     endpoints.tracker_store = fields.json_map("tracker_store");
-    endpoints.lock_store = fields.json_map("lock_store");
-    let own = [
-        "version",
-        "model_groups",
-        "mcp_servers",
-        "action_endpoint",
-        "nlg",
-        "tracker_store",
-        "lock_store",
-        "vector_store",
-        "server",
-        "a2a_server",
-    ];
-    for entry in fields.node.map().unwrap_or_default() {
-        if !own.contains(&entry.key.as_str()) && !entry.node.is_null() {
-            endpoints.other.insert(entry.key.clone(), entry.node.json());
-        }
-    }
 }
 
 /// Sections that are read by others or only accepted; their keys are checked here.

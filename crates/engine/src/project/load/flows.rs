@@ -107,6 +107,7 @@ impl Found {
             steps,
             index,
             place: reader.place(&entry.at),
+            builtin: reader.builtin,
             fingerprint: fingerprint(&entry.node),
             id,
         })
@@ -165,7 +166,7 @@ fn translations(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<(Arc<str>, 
     names
 }
 
-/// `^[a-zA-Z0-9_][a-zA-Z0-9_-]*$` (dialogue.md 2.1).
+/// `^[a-zA-Z0-9_][a-zA-Z0-9_-]*$`.
 fn is_flow_id(id: &str) -> bool {
     !id.is_empty() && !id.starts_with('-') && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }

@@ -41,20 +41,22 @@ use super::{
 use crate::finding::Place;
 
 pub use self::environment::variables;
-pub(crate) use self::{responses::placeholders, steps::BUILTIN_ACTIONS};
 
 impl Project {
-    /// Loads a project from its texts, with every finding about it at once.
+    /// Loads a project from its texts, with everything that single lines and names show to be wrong.
     ///
     /// The project is absent when a finding is an error; all files are read and checked nevertheless.
     pub fn load(sources: &Sources) -> Loaded {
-        let (project, findings) = load(sources);
-        let broken = findings.has_errors();
-        Loaded { project: Some(project).filter(|_| !broken), findings: findings.sorted() }
+        load(sources, false)
+    }
+
+    /// The same, and looks at how flows run and what their conditions can come to: findings that a start need not wait for.
+    pub fn load_and_analyse(sources: &Sources) -> Loaded {
+        load(sources, true)
     }
 }
 
-fn load(sources: &Sources) -> (Project, crate::finding::Findings) {
+fn load(sources: &Sources, analyses: bool) -> Loaded {
     let mut reader = Reader::new(sources);
     let endpoints = endpoints::load(&mut reader);
     let agents = agents::load(&mut reader, &endpoints);
@@ -93,7 +95,7 @@ fn load(sources: &Sources) -> (Project, crate::finding::Findings) {
     let flows = flows.finish();
     let hash = hash(sources);
     let engine = std::mem::take(&mut reader.engine);
-    let Reader { mut findings, uses, conditions, fills, listed, elses, .. } = reader;
+    let Reader { mut findings, uses, conditions, fills, listed, .. } = reader;
     let own = |path: &str| path.starts_with("prompts/");
     let prompts =
         sources.texts.iter().filter(|(path, _)| own(path)).map(|(p, text)| (p.clone(), text.clone())).collect();
@@ -110,9 +112,12 @@ fn load(sources: &Sources) -> (Project, crate::finding::Findings) {
         hash,
     };
     check::run(&project, sources, &uses, &conditions, &mut findings);
-    let noted = Noted { uses: &uses, conditions: &conditions, fills: &fills, listed: &listed, elses: &elses };
-    analysis::run(&project, sources, &noted, &mut findings);
-    (project, findings)
+    if analyses {
+        let noted = Noted { uses: &uses, conditions: &conditions, fills: &fills, listed: &listed };
+        analysis::run(&project, sources, &noted, &mut findings);
+    }
+    let broken = findings.has_errors();
+    Loaded { project: Some(project).filter(|_| !broken), findings: findings.sorted() }
 }
 
 /// The files of the built-in patterns in the order in which they fill gaps. A file that is called `before-<version>` or

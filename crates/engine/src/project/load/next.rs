@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     super::{
-        Branch, NextStep, Step, Target,
+        Branch, NextStep, Otherwise, Step, Target,
         keys::BRANCH,
         reader::{Reader, said},
         uses::Role,
@@ -27,7 +27,7 @@ pub(super) enum Follow {
     /// One way.
     Go(Dest),
     /// Branches.
-    Branch(Vec<(Condition, Dest)>, Option<Dest>),
+    Branch(Vec<(Condition, Dest)>, Option<(Dest, Place)>),
 }
 
 /// Where a `next` leads, before ids are known.
@@ -69,9 +69,7 @@ impl Draft<'_> {
 
     fn branches(&mut self, reader: &mut Reader<'_>, node: &Node, items: &[Node]) -> Follow {
         let mut branches = Vec::new();
-        let mut otherwise: Option<Dest> = None;
-        // The step was put down just now; the steps of its branches come after it.
-        let step = self.steps.len().saturating_sub(1);
+        let mut otherwise: Option<(Dest, Place)> = None;
         let mut has_else = false;
         for item in items {
             let Some(fields) = reader.fields(item, &BRANCH) else { continue };
@@ -85,9 +83,8 @@ impl Draft<'_> {
                 }
                 has_else = true;
                 let place = reader.place(fields.at("else"));
-                reader.elses.entry((self.flow.clone(), step)).or_insert(place);
                 let target = self.target(reader, fields.node("else"), fields.at("else"), "else");
-                otherwise = otherwise.or(target);
+                otherwise = otherwise.or(target.map(|target| (target, place)));
             }
             if let Some(condition) = fields.node("if") {
                 let condition = reader.condition(condition, Role::Branch(self.flow.clone()));
@@ -192,7 +189,7 @@ fn resolved(follow: Follow, resolve: &mut impl FnMut(Dest) -> Target) -> NextSte
                 .into_iter()
                 .map(|(condition, dest)| Branch { condition, target: resolve(dest) })
                 .collect(),
-            otherwise: otherwise.map(resolve),
+            otherwise: otherwise.map(|(dest, place)| Otherwise { target: resolve(dest), place }),
         },
     }
 }

@@ -11,7 +11,7 @@ use super::{
     endpoints::pairs,
 };
 
-/// Turns that a rephraser sees, unless set (dialogue.md 7.5).
+/// Turns that a rephraser sees, unless set.
 const TURNS: u64 = 5;
 
 /// Reads the section. A key of the one kind is said to be useless in the other.

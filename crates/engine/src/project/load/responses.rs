@@ -9,7 +9,10 @@ use super::super::{
     uses::{Role, Used},
     yaml::{Entry, Node},
 };
-use crate::ids::{ResponseName, SlotName};
+use crate::{
+    ids::{ResponseName, SlotName},
+    template::placeholders,
+};
 
 /// Reads one response: a list of variations, one variation, or a plain text.
 pub(super) fn response(reader: &mut Reader<'_>, entry: &Entry) -> Option<ResponseDef> {
@@ -124,7 +127,7 @@ pub(super) fn text(reader: &mut Reader<'_>, node: &Node, jinja: bool) -> Option<
             }
         }
         for (at, name) in placeholders(text) {
-            braces(reader, node, Used::SingleBraces, (at, name));
+            braces(reader, node, Used::SingleBraces, at, name);
         }
         return Some(ResponseText::Jinja(template));
     }
@@ -137,13 +140,13 @@ pub(super) fn text(reader: &mut Reader<'_>, node: &Node, jinja: bool) -> Option<
         reader.uses_name(Used::PrintedSlot, name, place);
     }
     for (at, name) in doubled(text) {
-        braces(reader, node, Used::DoubleBraces, (at, name));
+        braces(reader, node, Used::DoubleBraces, at, name);
     }
     Some(ResponseText::Braces(text.into()))
 }
 
 /// Notes what stands in braces of the other format; whether it is a slot is known later.
-fn braces(reader: &mut Reader<'_>, node: &Node, used: Used, (at, name): (usize, &str)) {
+fn braces(reader: &mut Reader<'_>, node: &Node, used: Used, at: usize, name: &str) {
     let text = node.text().unwrap_or_default();
     let offset = text.get(..at).map_or(0, |before| before.chars().count());
     let place = node.place_at(&reader.file, offset, name.chars().count());
@@ -163,28 +166,6 @@ fn doubled(text: &str) -> Vec<(usize, &str)> {
         if !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.') {
             found.push((open + 2 + blanks, name));
         }
-    }
-    found
-}
-
-/// The names in single braces, with their byte offsets; doubled braces are plain ones.
-pub(crate) fn placeholders(text: &str) -> Vec<(usize, &str)> {
-    let mut found = Vec::new();
-    let mut at = 0;
-    while let Some(open) = text.get(at..).and_then(|rest| rest.find('{')).map(|open| at + open) {
-        let inside = open + 1;
-        let Some(rest) = text.get(inside..) else { break };
-        if rest.starts_with('{') {
-            at = inside + 1;
-            continue;
-        }
-        let Some(len) = rest.find(['{', '}', '\n']) else { break };
-        if let Some(name) =
-            rest.get(..len).filter(|name| !name.is_empty() && rest.get(len..).is_some_and(|r| r.starts_with('}')))
-        {
-            found.push((inside, name));
-        }
-        at = inside + len;
     }
     found
 }
@@ -215,10 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_are_found_and_doubled_braces_are_not() {
-        assert_eq!(placeholders("a {b} c {{d}} {e"), [(3, "b")]);
-        assert_eq!(placeholders("/x{{\"a\":\"b\"}} {longer name}"), [(15, "longer name")]);
-        assert_eq!(placeholders("{}"), []);
+    fn names_in_double_braces_are_found() {
         assert_eq!(doubled("{{ slots.a | upper }} {b} {{c}} /x{{\"a\": 1}}"), [(3, "slots.a"), (28, "c")]);
     }
 }

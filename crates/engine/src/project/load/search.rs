@@ -9,7 +9,7 @@ use super::super::{
 
 /// The folder of documents where none is named.
 const FOLDER: &str = "docs";
-/// Utterances that make a question, where the project sets none (dialogue.md 7.4).
+/// Utterances that make a question, where the project sets none.
 const MESSAGES: usize = 2;
 
 /// Reads `flow_retrieval`.

@@ -6,7 +6,8 @@ use indexmap::IndexMap;
 use serde_json::Value as Json;
 
 use super::super::{
-    Config, Fill, LANGUAGE, Mapping, Rejection, SlotDef, SlotType, Validation,
+    Config, Fill, Mapping, Rejection, SlotDef, SlotType, Validation,
+    builtin::{self, BuiltinSlot},
     keys::{MAPPING, REJECTION, SLOT, VALIDATION},
     reader::{Fields, Reader, said},
     uses::{Role, Used},
@@ -249,29 +250,9 @@ pub(super) fn rejections(reader: &mut Reader<'_>, fields: &Fields<'_>, slot: &Sl
     rejections
 }
 
-/// Adds the slots that every conversation has, unless the project or the patterns define them (dialogue.md 3.1).
+/// Adds the slots that every conversation has, unless the project or the patterns define them.
 pub(super) fn add_builtin(slots: &mut IndexMap<SlotName, SlotDef>, config: &Config) {
-    let number = SlotType::Float { min: None, max: None };
-    let languages = std::iter::once(&config.language).chain(&config.additional_languages).cloned().collect();
-    let scores = vec!["satisfied".into(), "unsatisfied".into()];
-    // The last says whether the model may fill it; else only actions and the runtime do.
-    let table: [(&str, SlotType, Json, bool); 14] = [
-        ("requested_slot", SlotType::Text, Json::Null, false),
-        ("session_started_metadata", SlotType::Any, Json::Null, false),
-        ("flow_hashes", SlotType::Any, Json::Null, false),
-        ("return_value", SlotType::Any, Json::Null, false),
-        (LANGUAGE, SlotType::Categorical(languages), Json::from(&*config.language), false),
-        ("silence_timeout", number.clone(), Json::from(7.0), false),
-        ("consecutive_silence_timeouts", number.clone(), Json::from(0.0), false),
-        ("confirm_correction", SlotType::Bool, Json::Null, true),
-        ("interrupted_flow_to_continue", SlotType::Text, Json::Null, true),
-        ("continue_interrupted_flow_confirmation", SlotType::Bool, Json::Null, true),
-        ("max_clarification_options", number, Json::from(3.0), false),
-        ("continue_conversation", SlotType::Bool, Json::Null, true),
-        ("csat_score", SlotType::Categorical(scores), Json::Null, true),
-        ("mocked_datetime", SlotType::Any, Json::Null, false),
-    ];
-    for (name, kind, initial, by_model) in table {
+    for BuiltinSlot { name, kind, initial, by_model } in builtin::slots(config) {
         let mapping = if by_model {
             Mapping::FromLlm { allow_nlu_correction: false, active_flows: Vec::new() }
         } else {

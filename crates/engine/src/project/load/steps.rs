@@ -19,38 +19,6 @@ use crate::{
     ids::{ActionName, AgentName, FlowId, ResponseName, ServerName, SlotName, StepId, ToolName},
 };
 
-/// Actions that are part of the runtime (dialogue.md 7.1).
-pub(crate) const BUILTIN_ACTIONS: [&str; 28] = [
-    "action_listen",
-    "action_restart",
-    "action_session_start",
-    "action_default_fallback",
-    "action_deactivate_loop",
-    "action_revert_fallback_events",
-    "action_default_ask_affirmation",
-    "action_default_ask_rephrase",
-    "action_two_stage_fallback",
-    "action_unlikely_intent",
-    "action_back",
-    "action_extract_slots",
-    "action_validate_slot_mappings",
-    "action_send_text",
-    "action_agent_request_user_input",
-    "action_cancel_flow",
-    "action_correct_flow_slot",
-    "action_clarify_flows",
-    "action_run_slot_rejections",
-    "action_clean_stack",
-    "action_trigger_search",
-    "action_trigger_chitchat",
-    "action_reset_routing",
-    "action_hangup",
-    "action_repeat_bot_messages",
-    "action_continue_interrupted_flow",
-    "action_cancel_interrupted_flows",
-    "action_handoff_metric",
-];
-
 /// Where a list of steps stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Position {

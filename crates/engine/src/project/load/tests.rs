@@ -8,14 +8,10 @@ use crate::finding::Finding;
 
 /// Loads files by their names: `config.yml`, `domain.yml`, `endpoints.yml`, `credentials.yml`, `sub_agents/…`, `data/…`.
 pub(crate) fn load(files: &[(&str, &str)]) -> Loaded {
-    let mut loaded = load_all(files);
-    // What the analyses find in flows has tests of its own.
-    loaded.findings.retain(|finding| !super::super::analysis::CODES.contains(&finding.code));
-    loaded
+    Project::load(&sources(files))
 }
 
-/// The same, with every finding.
-pub(crate) fn load_all(files: &[(&str, &str)]) -> Loaded {
+fn sources(files: &[(&str, &str)]) -> Sources {
     let mut sources = Sources::default();
     for (path, text) in files {
         let file = SourceFile { path: (*path).into(), text: (*text).into() };
@@ -32,7 +28,12 @@ pub(crate) fn load_all(files: &[(&str, &str)]) -> Loaded {
     }
     sources.environment.insert("KEY".into(), "hidden".into());
     sources.environment.insert("PORT".into(), "5055".into());
-    Project::load(&sources)
+    sources
+}
+
+/// The same with what the analyses find.
+pub(crate) fn load_and_analyse(files: &[(&str, &str)]) -> Loaded {
+    Project::load_and_analyse(&sources(files))
 }
 
 /// Loads and expects nothing to be found.
@@ -58,7 +59,7 @@ fn a_simple_project_loads() {
     assert_eq!(ids, ["pay_0_collect_amount", "pay_1_collect_name", "pay_2_utter_ok", "done"]);
     let NextStep::Branch { branches, otherwise } = &flow.steps[0].next else { panic!() };
     assert_eq!(branches[0].target, Target::Step("pay_1_collect_name".into()));
-    assert_eq!(*otherwise, Some(Target::Step("pay_2_utter_ok".into())));
+    assert_eq!(otherwise.as_ref().unwrap().target, Target::Step("pay_2_utter_ok".into()));
     assert!(matches!(&flow.steps[3].next, NextStep::Go(Target::End)));
     assert_eq!((&*flow.name, flow.steps[1].place.line, flow.steps[1].place.column), ("pay", 9, 26));
     assert!(project.slot("language").is_some_and(|slot| slot.builtin));
@@ -176,7 +177,6 @@ fn endpoints_are_read_and_filled_from_the_environment() {
     assert_eq!((args.join(" "), env.len()), ("demo 7".to_owned(), 1));
     assert!(project.endpoints.mcp_servers["near"].trust_annotations);
     assert_eq!(project.endpoints.action_endpoint.unwrap().url.as_deref(), Some("http://localhost:5055/webhook"));
-    assert!(project.endpoints.other.contains_key("interaction_handling"));
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl<'a> Builder<'a> {
             }
             self.event(event, &span).ok()?;
         }
-        Some(self.root.unwrap_or_else(|| Node::at(Value::Null, (1, 1, 1), Style::Plain)))
+        Some(self.root.unwrap_or_else(|| Node::at(Value::Null, 1, 1, 1, Style::Plain)))
     }
 
     fn event(&mut self, event: Event<'_>, span: &Span) -> Result<(), GivenUp> {
@@ -247,7 +247,7 @@ impl<'a> Builder<'a> {
         let source = span.byte_range().and_then(|range| self.file.text.get(range)).unwrap_or_default();
         let first = source.lines().next().map_or(0, |line| line.trim_end().chars().count());
         let width = if style == Style::Collection { 1 } else { number(first).max(1) };
-        Node::at(value, (number(span.start.line()).max(1), number(span.start.col()) + 1, width), style)
+        Node::at(value, number(span.start.line()).max(1), number(span.start.col()) + 1, width, style)
     }
 
     fn place_of(&self, line: usize, column: usize) -> Place {

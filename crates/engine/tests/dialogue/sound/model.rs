@@ -78,14 +78,13 @@ pub(super) fn misfits(project: &Project, slot: &str, value: &Json) -> bool {
 
 /// Whether a rejection refuses these values; one that cannot be decided does.
 pub(super) fn holds(condition: &Condition, values: &Map<String, Json>) -> bool {
-    let no = |text: &str| Ok(text.to_owned());
-    let outcome = condition.eval(&Document { slots: values, context: None }, &no);
+    let outcome = condition.eval(&Document { slots: values, context: None });
     outcome.holds || outcome.trouble.is_some()
 }
 
 /// Whether a guard lets its flow start; one that cannot be decided does not.
 pub(super) fn allows(guard: &Condition, values: &Map<String, Json>) -> bool {
-    guard.eval(&Document { slots: values, context: None }, &|text| Ok(text.to_owned())).holds
+    guard.eval(&Document { slots: values, context: None }).holds
 }
 
 /// Whether another flow leads to this one, by a link or a call.
