@@ -146,7 +146,7 @@ impl AdmissionControl {
         Ok(Arc::new(Place {
             control: self.clone(),
             left: CancellationToken::new(),
-            held: Mutex::new(Held { caller: None, is_left: false, began: None, permit: None }),
+            held: Mutex::new(MailboxTable { caller: None, is_left: false, began: None, permit: None }),
         }))
     }
 
@@ -176,10 +176,10 @@ impl AdmissionControl {
 pub(super) struct Place {
     control: Arc<AdmissionControl>,
     left: CancellationToken,
-    held: Mutex<Held>,
+    held: Mutex<MailboxTable>,
 }
 
-struct Held {
+struct MailboxTable {
     caller: Option<Arc<str>>,
     is_left: bool,
     began: Option<Duration>,
@@ -187,7 +187,7 @@ struct Held {
 }
 
 impl Place {
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, MailboxTable> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -235,7 +235,7 @@ impl Place {
         Ok(())
     }
 
-    /// Nobody waits for the answer any more: the turn goes on, and its place is free for others. Of turns that go on so there are
+    /// OfflineModel waits for the answer any more: the turn goes on, and its place is free for others. Of turns that go on so there are
     /// only so many; those beyond them keep their places.
     pub(super) fn leave(&self) {
         let mut held = self.held();

@@ -15,19 +15,24 @@ use indexmap::IndexMap;
 use segue_engine::{
     finding::{Finding, Severity},
     ids::ServerName,
-    project::{AgentDef, DocumentStore, ModelChoice, Nlg, Project},
+    project::{AgentDef, DocumentStore, ModelChoice, Nlg, Project, Protocol},
     template::TemplateError,
 };
 use serde_json::{Map, Value as Json};
 use tokio_util::task::TaskTracker;
 
 use super::{
-    Admission, Around, Assistant, Inner, admission::AdmissionControl, hash, journaled::hooks::HookSource,
-    journaled::remote_agent, mailbox::Mailboxes, models::Models, parts::Action, parts::Parts,
+    Admission, Assistant, Inner, JournalWrapper,
+    admission::AdmissionControl,
+    effects::{AgentExecutor, hooks::HookSource, remote_agent},
+    mailbox::Mailboxes,
+    project_models::ModelFactory,
+    project_runtime::{Action, ProjectRuntime},
+    seeds,
 };
 use crate::{
     actions::{self, ActionServer},
-    agents::{Agent, AgentHooks, hooks::http::HookServer},
+    agents::{Agent, AgentCard, AgentHooks, ReactAgent, hooks::http::HookServer},
     clock::{Clock, SystemClock},
     http::Outbound,
     journal::Journal,
@@ -89,7 +94,7 @@ pub struct AssistantBuilder {
     turn_wall: Duration,
     seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
     offline: bool,
-    around: Option<Around>,
+    journal_wrapper: Option<JournalWrapper>,
     admission: Option<Admission>,
 }
 
@@ -153,7 +158,7 @@ impl AssistantBuilder {
             turn_wall: limits::TURN_WALL,
             seeds: Arc::new(random_seeds()),
             offline: false,
-            around: None,
+            journal_wrapper: None,
             admission: None,
         }
     }
@@ -233,11 +238,14 @@ impl AssistantBuilder {
     /// Stands before the journal of every turn: sees each effect before it leaves and each outcome, and may answer in place of
     /// the world. For recordings.
     #[must_use]
-    pub fn journal(mut self, around: impl Fn(Arc<dyn Journal>) -> Arc<dyn Journal> + Send + Sync + 'static) -> Self {
-        self.around = Some(Arc::new(around));
+    pub fn journal(
+        mut self,
+        journal_wrapper: impl Fn(Arc<dyn Journal>) -> Arc<dyn Journal> + Send + Sync + 'static,
+    ) -> Self {
+        self.journal_wrapper = Some(Arc::new(journal_wrapper));
         self
     }
-    /// Lets nothing out: for replaying records. Models and servers are not needed and not opened.
+    /// Lets nothing out: for replaying records. ModelFactory and servers are not needed and not opened.
     #[must_use]
     pub fn offline(mut self) -> Self {
         self.offline = true;
@@ -252,28 +260,27 @@ impl AssistantBuilder {
         let prompts =
             PromptSet::new(|name| self.replacement(name)).map_err(|error| LoadError::Prompt(Box::new(error)))?;
         let prompts = Arc::new(prompts);
-        let Opened { generator, agents: agent_models, answers, words: wording_model, flows_by, documents_by } =
+        let ProjectModels { generator, agents: agent_models, answers, words: wording_model, flows_by, documents_by } =
             self.models()?;
         let wording = Wording::new(&self.project, prompts.clone(), self.outbound.clone()).map(Arc::new);
         let knowledge = self.knowledge(documents_by, prompts.clone())?;
         let turn_wall = self.wall();
+        let executors = Arc::new(self.executors(&prompts));
         let admission = self.admission.unwrap_or_else(|| Admission::of(&self.project.endpoints.server, turn_wall));
         let admission = AdmissionControl::new(admission, self.clock.clone());
-        let build = hash::number(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
+        let build = seeds::number(&format!("{}/{}", env!("CARGO_PKG_VERSION"), self.project.hash));
         let hooks = self.hook_sources();
         let sources = self.sources();
         let action_server = self.served();
-        let remotes =
+        let remote_agents =
             if self.offline { HashMap::new() } else { remote_agent::open(&self.project, &self.clock, &self.outbound) };
         let store: Arc<dyn Store> = self.store.unwrap_or_else(|| Arc::new(MemoryStore::default()));
-        let loops = Arc::new(Parts::loops(&self.project, &prompts));
-        let parts = Parts {
+        let runtime = ProjectRuntime {
             understander: Arc::new(Understander::new(prompts).with_embedder(flows_by)),
             project: self.project,
-            generator,
+            command_model: generator,
             agent_models,
             sources,
-            agents: self.agents,
             hooks,
             tools: self.tools,
             actions: self.actions,
@@ -283,13 +290,13 @@ impl AssistantBuilder {
             knowledge_model: answers,
             wording,
             wording_model,
-            remotes,
-            lists: Arc::default(),
-            loops,
+            remote_agents,
+            tool_lists: Arc::default(),
+            executors,
             offline: self.offline,
         };
         Ok(Assistant(Arc::new(Inner {
-            parts: Arc::new(parts),
+            runtime: Arc::new(runtime),
             store,
             clock: self.clock,
             mailboxes: Mailboxes::default(),
@@ -305,7 +312,7 @@ impl AssistantBuilder {
             outbox: Default::default(),
             timers_held: Default::default(),
             seeds: self.seeds,
-            around: self.around,
+            journal_wrapper: self.journal_wrapper,
         })))
     }
 
@@ -317,8 +324,27 @@ impl AssistantBuilder {
     pub fn open_model(&self, group: Option<&str>, own: &Map<String, Json>) -> Result<Arc<dyn Llm>, OpenError> {
         match &self.model {
             Some(model) => Ok(model.clone()),
-            None => Models::new(&self.project, &self.root, self.outbound.clone(), (self.seeds)()).open(group, own),
+            None => {
+                ModelFactory::new(&self.project, &self.root, self.outbound.clone(), (self.seeds)()).open(group, own)
+            }
         }
+    }
+
+    /// Who runs each agent: one that was registered, by its own name or the one that `configuration.module` says, else one of another
+    /// program, else our loop.
+    fn executors(&self, prompts: &Arc<PromptSet>) -> HashMap<String, AgentExecutor> {
+        let executor = |agent: &AgentDef| {
+            let by_module = agent.module.as_deref().and_then(|module| self.agents.get(module));
+            if let Some(custom) = by_module.or_else(|| self.agents.get(agent.name.as_str())) {
+                return AgentExecutor::Custom(custom.clone());
+            }
+            if agent.protocol == Protocol::A2a {
+                return AgentExecutor::Remote;
+            }
+            let card = AgentCard { name: agent.name.as_str().into(), description: agent.description.clone() };
+            AgentExecutor::Loop(Arc::new(ReactAgent::new(card, prompts.clone())))
+        };
+        self.project.agents.values().map(|agent| (agent.name.to_string(), executor(agent))).collect()
     }
 
     /// Where the hooks of each agent are. A name that nobody registered stops the agents that want it, not the others.
@@ -332,14 +358,14 @@ impl AssistantBuilder {
                     Err(error) => HookSource::Missing(error.to_string().into()),
                 }
             } else if let Some(hooks) = self.hooks.get(module).or_else(|| self.hooks.get(name.as_str())) {
-                HookSource::Own(hooks.clone())
+                HookSource::Registered(hooks.clone())
             } else if let Some((problem, help)) = self.missing(agent) {
                 HookSource::Missing(format!("{problem}; {help}").into())
             } else if module.contains('.')
                 && !self.agents.contains_key(module)
                 && !self.agents.contains_key(name.as_str())
             {
-                HookSource::Class
+                HookSource::PythonClass
             } else {
                 continue;
             };
@@ -388,19 +414,19 @@ impl AssistantBuilder {
         self.project.prompts.get(&format!("prompts/{name}")).cloned()
     }
 
-    fn models(&self) -> Result<Opened, LoadError> {
+    fn models(&self) -> Result<ProjectModels, LoadError> {
         if self.offline {
-            return Ok(Opened::of(Arc::new(super::models::Nobody::default())));
+            return Ok(ProjectModels::of(Arc::new(super::project_models::OfflineModel::default())));
         }
         if let Some(model) = &self.model {
             let by = self.embedder.clone();
-            return Ok(Opened { flows_by: by.clone(), documents_by: by, ..Opened::of(model.clone()) });
+            return Ok(ProjectModels { flows_by: by.clone(), documents_by: by, ..ProjectModels::of(model.clone()) });
         }
-        let models = Models::new(&self.project, &self.root, self.outbound.clone(), (self.seeds)());
+        let models = ModelFactory::new(&self.project, &self.root, self.outbound.clone(), (self.seeds)());
         // A pipeline without a generator asks no model.
         let generator = self.project.config.generator.as_ref();
         let opened: Arc<dyn Llm> = match generator {
-            None => Arc::new(super::models::Nobody::default()),
+            None => Arc::new(super::project_models::OfflineModel::default()),
             Some(generator) => models
                 .open(generator.model_group.as_deref(), &generator.llm)
                 .map_err(|problem| LoadError::Model { place: "the command generator".to_owned(), problem })?,
@@ -436,13 +462,13 @@ impl AssistantBuilder {
                 .map_err(|problem| LoadError::Model { place: "the rephraser".to_owned(), problem })?,
             _ => opened.clone(),
         };
-        Ok(Opened { generator: opened, agents, answers, words, flows_by, documents_by })
+        Ok(ProjectModels { generator: opened, agents, answers, words, flows_by, documents_by })
     }
 
     /// The embedding model of a component, where it names one or the program brought its own.
     fn opened(
         &self,
-        models: &Models<'_>,
+        models: &ModelFactory<'_>,
         place: &str,
         choice: Option<&ModelChoice>,
     ) -> Result<Option<Arc<dyn Embedder>>, LoadError> {
@@ -469,7 +495,8 @@ impl AssistantBuilder {
 
     /// The longest turn: ours, or what configured timeouts need, within [`limits::TURN_WALL_MOST`] (decisions.md 13.11).
     fn wall(&self) -> Duration {
-        let agents = self.project.agents.values().filter_map(|agent| agent.timeout.max(remote_agent::wait_of(agent)));
+        let agents =
+            self.project.agents.values().filter_map(|agent| agent.timeout.max(remote_agent::longest_wait(agent)));
         let action = self.project.endpoints.action_endpoint.as_ref().and_then(|endpoint| endpoint.timeout);
         // After a late action the flow still has something to say.
         let action = action.map(|timeout| timeout.saturating_add(limits::ACTION_DEADLINE));
@@ -533,7 +560,7 @@ impl AssistantBuilder {
 }
 
 /// The models of a project.
-struct Opened {
+struct ProjectModels {
     /// The command generator's.
     generator: Arc<dyn Llm>,
     /// Those of agents, by name.
@@ -548,7 +575,7 @@ struct Opened {
     documents_by: Option<Arc<dyn Embedder>>,
 }
 
-impl Opened {
+impl ProjectModels {
     /// One model for everything.
     fn of(model: Arc<dyn Llm>) -> Self {
         let (answers, words) = (model.clone(), model.clone());
@@ -560,5 +587,5 @@ impl Opened {
 /// idempotency keys; they keep no secret.
 fn random_seeds() -> impl Fn() -> u64 {
     let (base, next) = (uuid::Uuid::new_v4().as_u64_pair().0, AtomicU64::new(0));
-    move || hash::nth(base, next.fetch_add(1, Ordering::Relaxed))
+    move || seeds::nth(base, next.fetch_add(1, Ordering::Relaxed))
 }

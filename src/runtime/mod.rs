@@ -5,32 +5,18 @@
 //! turn is one transaction; every effect passes the journal; a reply leaves after it is stored, except streamed
 //! pieces, which are announced first.
 
-mod actions;
 mod admission;
-mod bodies;
 mod builder;
-mod catalogue;
-mod commit;
-mod desk;
 mod effects;
-mod hash;
-mod journaled;
-mod knowledge;
 mod mailbox;
-mod meter;
-mod models;
 mod outbox;
-mod parts;
+mod project_models;
+mod project_runtime;
 mod recovery;
+mod reminders;
 mod replay;
-mod replies;
-mod stop;
-mod takeover;
-mod timers;
+mod seeds;
 mod turn;
-mod turn_record;
-mod unsaved;
-mod wording;
 
 use std::{
     collections::BTreeMap,
@@ -49,19 +35,20 @@ use segue_engine::{
 };
 use tokio_util::task::TaskTracker;
 
+use self::{
+    admission::AdmissionControl,
+    mailbox::Mailboxes,
+    project_runtime::ProjectRuntime,
+    turn::{Origin, UnsavedTurns},
+};
 pub use self::{
     admission::{Admission, Overload, OverloadLimit},
     builder::{AssistantBuilder, LoadError},
-    meter::Seen,
     outbox::Reach,
-    parts::Action,
+    project_runtime::Action,
+    reminders::{Outbox, Outlet},
     replay::{Difference, ReplayError, TraceStep, TurnTrace},
-    timers::{Outbox, Outlet},
-};
-use self::{
-    admission::{AdmissionControl, CallerWatch, Place},
-    mailbox::Mailboxes,
-    parts::Parts,
+    turn::TraceEntry,
 };
 pub use crate::journal::TraceNews;
 use crate::{
@@ -70,19 +57,18 @@ use crate::{
     clock::Clock,
     conversation::ReplySink,
     cx::Cx,
-    failpoint,
     journal::Journal,
     limits,
-    store::{Accepted, Inbound, Store, StoreError, StoredReply, TurnNumber, Version},
+    store::{Store, StoreError, StoredReply, TurnNumber, Version},
     tools::SourceStatus,
 };
 
-/// A loaded project and its running parts. Cheap to clone; clones are the same assistant.
+/// A loaded project and its running runtime. Cheap to clone; clones are the same assistant.
 #[derive(Clone)]
 pub struct Assistant(Arc<Inner>);
 
 struct Inner {
-    parts: Arc<Parts>,
+    runtime: Arc<ProjectRuntime>,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     mailboxes: Mailboxes,
@@ -96,7 +82,7 @@ struct Inner {
     build: u64,
     turn_wall: Duration,
     /// What turns came to that the store did not take.
-    unsaved: unsaved::Unsaved,
+    unsaved: UnsavedTurns,
     /// Rings when a turn has changed when the next reminder is due.
     timer_set: tokio::sync::Notify,
     /// Conversations that recovery has not finished with.
@@ -106,14 +92,14 @@ struct Inner {
     /// Conversations with replies that may wait for a channel.
     outbox: outbox::Waiting,
     /// Conversations whose reminders could not be fired.
-    timers_held: timers::HeldBack,
+    timers_held: reminders::HeldBack,
     seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// Goes around the journal of every turn, where somebody records or plays back.
-    around: Option<Around>,
+    journal_wrapper: Option<JournalWrapper>,
 }
 
 /// Makes of a turn's journal another one that stands before it.
-pub(crate) type Around = Arc<dyn Fn(Arc<dyn Journal>) -> Arc<dyn Journal> + Send + Sync>;
+pub(crate) type JournalWrapper = Arc<dyn Fn(Arc<dyn Journal>) -> Arc<dyn Journal> + Send + Sync>;
 
 /// A message at the assistant's door.
 #[derive(Clone, Debug)]
@@ -231,8 +217,8 @@ impl Assistant {
         mut incoming: Incoming,
         sink: Box<dyn ReplySink>,
     ) -> Result<Report, ReceiveError> {
-        incoming.message.input_channel = timers::outer_channel(incoming.message.input_channel);
-        self.take(incoming, sink, Origin::Caller(caller)).await
+        incoming.message.input_channel = reminders::outer_channel(incoming.message.input_channel);
+        self.enqueue(incoming, sink, Origin::Caller(caller)).await
     }
 
     /// Whether a message of this caller would be accepted now. Nothing is set aside for it.
@@ -246,41 +232,9 @@ impl Assistant {
         self.0.admission.admit(true)?.claim(caller.unwrap_or(conversation.as_str()), 0)
     }
 
-    async fn take(
-        &self,
-        incoming: Incoming,
-        sink: Box<dyn ReplySink>,
-        origin: Origin<'_>,
-    ) -> Result<Report, ReceiveError> {
-        if self.0.tasks.is_closed() {
-            return Err(ReceiveError::Closing);
-        }
-        let this = self.clone();
-        // First of all: what is refused here leaves no trace, not even in the memory of conversations.
-        let place = self.0.admission.admit(matches!(origin, Origin::Caller(_)))?;
-        let cell = self.0.mailboxes.cell(&incoming.conversation);
-        let before = limits::MAILBOX.saturating_sub(cell.places.available_permits());
-        let seat = cell.places.clone().try_acquire_owned().map_err(|_| ReceiveError::Busy("its mailbox is full"))?;
-        if let Origin::Caller(caller) = origin {
-            place.claim(caller.unwrap_or(incoming.conversation.as_str()), before)?;
-        }
-        let caller = CallerWatch::of(&place);
-        // Message and future are boxed here, once: the future of a turn is large and holds both, and it would be moved several times
-        // on its way to the runtime.
-        let inbound = Box::new(self.0.inbound(incoming));
-        let turn = self.0.tasks.spawn(Box::pin(async move {
-            let report = this.0.receive(&cell, &inbound, sink, &place).await;
-            drop((seat, place));
-            report
-        }));
-        let report = turn.await.unwrap_or(Err(ReceiveError::Broken));
-        caller.answered();
-        report
-    }
-
     /// The project.
     pub fn project(&self) -> &Arc<Project> {
-        &self.0.parts.project
+        &self.0.runtime.project
     }
     /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -295,39 +249,39 @@ impl Assistant {
     /// # Errors
     /// [`StoreError`] when it cannot be read.
     pub async fn conversation(&self, id: &ConversationId) -> Result<Conversation, StoreError> {
-        commit::load(&self.0, id).await.map(|cached| cached.conversation)
+        turn::load(&self.0, id).await.map(|cached| cached.conversation)
     }
     /// The same, with the version it has in the store.
     pub(crate) async fn conversation_at(&self, id: &ConversationId) -> Result<(Conversation, Version), StoreError> {
-        commit::load(&self.0, id).await.map(|cached| (cached.conversation, cached.version))
+        turn::load(&self.0, id).await.map(|cached| (cached.conversation, cached.version))
     }
     /// Which tool sources answer, for `/health`.
     pub fn sources(&self) -> BTreeMap<String, SourceStatus> {
-        self.0.parts.sources.iter().map(|(name, source)| (name.to_string(), source.status())).collect()
+        self.0.runtime.sources.iter().map(|(name, source)| (name.to_string(), source.status())).collect()
     }
     /// Whether the action server answers, for `/health`; `None` when the project has none.
     pub fn action_server(&self) -> Option<Health> {
-        self.0.parts.action_server.as_ref().map(|server| server.status())
+        self.0.runtime.action_server.as_ref().map(|server| server.status())
     }
     /// The actions that the action server has, asked now; a module of actions is started for it. `None` when the project has no
     /// action server; the error is for operators.
     pub async fn served_actions(&self) -> Option<Result<Vec<String>, String>> {
-        let server = self.0.parts.action_server.as_ref()?;
+        let server = self.0.runtime.action_server.as_ref()?;
         let cx = Cx::new(self.0.clock.clone(), limits::ACTION_START);
         Some(server.names(&cx).await)
     }
     /// Which agents of others were found, for `/health`.
     pub fn remote_agents(&self) -> BTreeMap<String, a2a::Health> {
-        self.0.parts.remotes.iter().map(|(name, remote)| (name.clone(), remote.health())).collect()
+        self.0.runtime.remote_agents.iter().map(|(name, remote)| (name.clone(), remote.health())).collect()
     }
     /// Connects to every tool source, agent of others and the action server, all at once; none that fails stops the others.
     pub async fn connect(&self) {
-        tokio::join!(self.connect_tools(), journaled::remote_agent::look(&self.0.parts, &self.0.clock));
+        tokio::join!(self.connect_tools(), effects::remote_agent::check_remote_agents(&self.0.runtime, &self.0.clock));
     }
 
     async fn connect_tools(&self) {
         let cx = Cx::new(self.0.clock.clone(), limits::MCP_INITIALISE);
-        let listing = self.0.parts.sources.values().map(|source| source.list(&cx));
+        let listing = self.0.runtime.sources.values().map(|source| source.list(&cx));
         let (listed, served) = tokio::join!(futures::future::join_all(listing), self.served_actions());
         for error in listed.into_iter().filter_map(Result::err) {
             tracing::warn!(code = "T0101", "a tool source does not answer: {error}");
@@ -354,16 +308,16 @@ impl Assistant {
     /// # Errors
     /// [`StoreError`] when the store does not erase it.
     pub async fn erase(&self, id: &ConversationId) -> Result<(), StoreError> {
-        let cell = self.0.mailboxes.cell(id);
-        let mut state = cell.turn.clone().lock_owned().await;
+        let mailbox = self.0.mailboxes.of(id);
+        let mut state = mailbox.turn_lock.clone().lock_owned().await;
         // No message is accepted meanwhile: one that came before belongs to the old conversation, one that comes after to the new.
-        let door = cell.door.lock().await;
+        let accept_lock = mailbox.accept_lock.lock().await;
         // Whatever comes of it: what is cached must not be used again.
         *state = None;
         let erased = self.0.store.erase(id).await;
-        cell.epoch.fetch_add(1, Ordering::SeqCst);
+        mailbox.epoch.fetch_add(1, Ordering::SeqCst);
         self.0.unsaved.forget(id);
-        drop(door);
+        drop(accept_lock);
         erased
     }
 
@@ -373,15 +327,15 @@ impl Assistant {
     /// # Errors
     /// [`ReceiveError::Store`] when there is no such turn, or when the store fails.
     pub async fn close_turn(&self, id: &ConversationId, turn: TurnNumber) -> Result<Report, ReceiveError> {
-        let cell = self.0.mailboxes.cell(id);
-        let mut state = cell.turn.clone().lock_owned().await;
+        let mailbox = self.0.mailboxes.of(id);
+        let mut state = mailbox.turn_lock.clone().lock_owned().await;
         if let Some(replies) = self.0.store.replies_of(id, turn).await? {
             let (earlier, failures) = (Vec::new(), Vec::new());
             return Ok(Report { turn, earlier, replies, failures, session_ended: false, repeated: true });
         }
         // Turns are stored in their order: what a turn says is no answer to a message before it.
         match self.0.store.open_turns(id, turn..TurnNumber(turn.0.saturating_add(1))).await?.pop() {
-            Some(open) => commit::give_up(&self.0, &mut state, open, &mut Outbox).await,
+            Some(open) => self.0.close_open(&mut state, open, &mut Outbox).await,
             None => Err(StoreError::NotAccepted { conversation: id.clone(), turn: turn.0 }.into()),
         }
     }
@@ -399,8 +353,8 @@ impl Assistant {
         self.0.tasks.close();
         let _ = cx.wait(self.0.tasks.wait()).await;
         let cx = Cx::new(self.0.clock.clone(), limits::CLOSE);
-        let closing = self.0.parts.sources.values().map(|source| source.close(&cx));
-        let serving = self.0.parts.action_server.iter().map(|server| server.close(&cx));
+        let closing = self.0.runtime.sources.values().map(|source| source.close(&cx));
+        let serving = self.0.runtime.action_server.iter().map(|server| server.close(&cx));
         let _ = cx.wait(futures::future::join_all(closing.chain(serving))).await;
         if let Ok(Err(error)) = cx.wait(self.0.store.close()).await {
             tracing::warn!(code = error.code(), "the store was not closed well: {error}");
@@ -411,152 +365,5 @@ impl Assistant {
 impl fmt::Debug for Assistant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Assistant").field("build", &self.0.build).finish_non_exhaustive()
-    }
-}
-
-/// Where a message comes from.
-enum Origin<'a> {
-    /// A caller, which the limits hold back; where it has no name of its own, the conversation is the caller.
-    Caller(Option<&'a str>),
-    /// The assistant itself, such as a reminder: it is counted and never refused.
-    Own,
-}
-
-impl Inner {
-    /// The turn of a message that has a place in the queue of its conversation.
-    async fn receive(
-        &self,
-        cell: &mailbox::Cell,
-        inbound: &Inbound,
-        mut sink: Box<dyn ReplySink>,
-        place: &Place,
-    ) -> Result<Report, ReceiveError> {
-        let door = match cell.door.try_lock() {
-            Ok(door) => door,
-            Err(_) => {
-                let cx = Cx::new(self.clock.clone(), limits::MAILBOX_WAIT);
-                let busy = |_| ReceiveError::Busy("the messages before it are not stored yet");
-                cx.wait(cell.door.lock()).await.map_err(busy)?
-            }
-        };
-        failpoint::hit("C03");
-        let accepted = match self.store.accept(inbound.clone()).await {
-            Ok(Accepted::Answered(turn, replies)) => {
-                // Nothing is left to do, so it waits for no turn.
-                drop(door);
-                sink.accepted();
-                return self.repeat(&inbound.conversation, turn, replies, &mut *sink).await;
-            }
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // It may be stored all the same: then its turn comes before those of later messages.
-                cell.stale.store(true, Ordering::SeqCst);
-                return Err(error.into());
-            }
-        };
-        sink.accepted();
-        let epoch = cell.epoch.load(Ordering::SeqCst);
-        let mut queue = std::pin::pin!(cell.turn.clone().lock_owned());
-        // One poll takes the place in the queue; only then may the next message be accepted.
-        let first = futures::poll!(&mut queue);
-        drop(door);
-        let mut state = match first {
-            std::task::Poll::Ready(state) => state,
-            // Bounded by the places of the queue and by the bounds of each turn. It is never given up: the message is accepted.
-            std::task::Poll::Pending => queue.await,
-        };
-        let (Accepted::New(number) | Accepted::Running(number) | Accepted::Answered(number, _)) = accepted;
-        if epoch != cell.epoch.load(Ordering::SeqCst) {
-            // What its number names now is another turn.
-            let conversation = inbound.conversation.clone();
-            return Err(StoreError::NotAccepted { conversation, turn: number.0 }.into());
-        }
-        if cell.stale.swap(false, Ordering::SeqCst) {
-            *state = None;
-        }
-        failpoint::hit("C05");
-        place.begin().await?;
-        if matches!(accepted, Accepted::New(TurnNumber::FIRST)) {
-            // Nothing is stored: there is nothing to look for, and what is cached was erased. Should that be wrong, the append says so,
-            // and the turn loads.
-            *state = Some(mailbox::Cached::new(inbound.conversation.clone()));
-        } else if state.is_none() {
-            // Boxed, as what follows a crash below: it has a whole turn in it, and few messages need it.
-            Box::pin(self.finish_earlier(&mut state, &inbound.conversation, number)).await?;
-        }
-        if let Accepted::Running(turn) = accepted {
-            return Box::pin(self.take_up(&mut state, turn, inbound, &mut *sink)).await;
-        }
-        let mut earlier = Vec::new();
-        if sink.takes_earlier() && state.as_ref().is_none_or(|cached| cached.waits) {
-            let (sent, has_all) = Box::pin(self.send_earlier(&inbound.conversation, &mut *sink)).await;
-            earlier = sent;
-            if let (true, Some(cached)) = (has_all, &mut *state) {
-                cached.waits = false;
-            }
-        }
-        let mut report = commit::run(self, &mut state, (number, inbound), &mut *sink).await?;
-        if !earlier.is_empty() {
-            if let (false, Some(cached)) = (self.has_sent_earlier(&inbound.conversation, &earlier).await, &mut *state) {
-                cached.waits = true;
-            }
-            report.earlier = earlier;
-        }
-        Ok(report)
-    }
-
-    /// A message that was accepted before: its turn ran while we waited, or a process died before its end.
-    async fn take_up(
-        &self,
-        state: &mut Option<Box<mailbox::Cached>>,
-        turn: TurnNumber,
-        inbound: &Inbound,
-        sink: &mut dyn ReplySink,
-    ) -> Result<Report, ReceiveError> {
-        let id = &inbound.conversation;
-        if let Some(replies) = self.store.replies_of(id, turn).await? {
-            return self.repeat(id, turn, replies, sink).await;
-        }
-        match self.store.open_turns(id, turn..TurnNumber(turn.0 + 1)).await?.pop() {
-            Some(unfinished) => commit::take_over(self, state, unfinished, sink).await,
-            None => Err(ReceiveError::Broken),
-        }
-    }
-
-    fn inbound(&self, incoming: Incoming) -> Inbound {
-        let Incoming { conversation, mut message, tenant, account } = incoming;
-        // One character more than the limit is kept: by it the brain sees that the message is too long, and says so.
-        let most = segue_engine::limits::MESSAGE_TEXT + 1;
-        if let Some((end, _)) = message.text.char_indices().nth(most) {
-            message.text = message.text.get(..end).unwrap_or_default().into();
-        }
-        Inbound { tenant, account, conversation, message, at: self.clock.now(), seed: (self.seeds)() }
-    }
-
-    /// Answers a repeated message with what it was answered before.
-    async fn repeat(
-        &self,
-        id: &ConversationId,
-        turn: TurnNumber,
-        replies: Vec<StoredReply>,
-        sink: &mut dyn ReplySink,
-    ) -> Result<Report, ReceiveError> {
-        use crate::conversation::ReplyPiece;
-        let cx = Cx::new(self.clock.clone(), limits::TURN_WALL);
-        let mut done = Vec::new();
-        for reply in &replies {
-            let piece =
-                ReplyPiece::Message { id: reply.id.clone(), message: Box::new(reply.reply.clone()), kind: reply.kind };
-            if sink.send(piece, &cx).await.is_ok() {
-                done.push(reply.id.clone());
-            }
-        }
-        if !done.is_empty()
-            && let Err(error) = self.store.delivered(id, done).await
-        {
-            tracing::warn!(conversation = %id, turn = turn.0, code = "S0501", "receipts were not stored: {error}");
-        }
-        let earlier = Vec::new();
-        Ok(Report { turn, earlier, replies, failures: Vec::new(), session_ended: false, repeated: true })
     }
 }

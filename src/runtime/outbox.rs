@@ -10,7 +10,7 @@ use std::{
 use segue_engine::ids::ConversationId;
 use tokio::sync::Notify;
 
-use super::{Assistant, Inner, timers::HeldBack};
+use super::{Assistant, Inner, reminders::HeldBack};
 use crate::{
     conversation::{ReplyPiece, ReplySink},
     cx::Cx,
@@ -79,7 +79,7 @@ impl Assistant {
         let channel = conversation.latest_message.map_or_else(|| "".into(), |message| message.input_channel);
         let Some(mut sink) = reach(id, &channel) else { return Ok(()) };
         // A turn that runs says its own words first.
-        let _turn = self.0.mailboxes.cell(id).turn.clone().lock_owned().await;
+        let _turn = self.0.mailboxes.of(id).turn_lock.clone().lock_owned().await;
         self.flush(id, &mut *sink).await.map_err(told)?;
         match self.store().undelivered(id).await.map_err(told)?.as_slice() {
             [] => Ok(()),

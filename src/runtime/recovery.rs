@@ -1,4 +1,4 @@
-//! After a crash: turns that were accepted and not answered are walked again from their records, while the server takes messages
+//! After a crash: turns that were accepted and not answered are run again from their records, while the server takes messages
 //! already; replies that were stored and not delivered are delivered.
 
 use std::{pin::pin, sync::atomic::Ordering};
@@ -6,7 +6,7 @@ use std::{pin::pin, sync::atomic::Ordering};
 use futures::StreamExt;
 use segue_engine::ids::ConversationId;
 
-use super::{Assistant, Inner, ReceiveError, commit, mailbox::Cached, timers::Outbox};
+use super::{Assistant, Inner, ReceiveError, mailbox::CachedConversation, reminders::Outbox};
 use crate::{
     conversation::{ReplyPiece, ReplySink},
     cx::Cx,
@@ -18,14 +18,14 @@ impl Inner {
     /// Finishes the unfinished turns of a conversation that stand before `until`, oldest first.
     pub(super) async fn finish_earlier(
         &self,
-        state: &mut Option<Box<Cached>>,
+        state: &mut Option<Box<CachedConversation>>,
         id: &ConversationId,
         until: TurnNumber,
     ) -> Result<usize, ReceiveError> {
         let mut finished = 0;
         for unfinished in self.store.open_turns(id, TurnNumber(0)..until).await? {
-            // Nobody waits here for the answer: it goes to the outbox.
-            commit::take_over(self, state, unfinished, &mut Outbox).await?;
+            // OfflineModel waits here for the answer: it goes to the outbox.
+            self.run_found(state, unfinished, &mut Outbox).await?;
             finished += 1;
         }
         Ok(finished)
@@ -35,28 +35,28 @@ impl Inner {
     async fn finish_left(&self, id: &ConversationId) -> Result<usize, ReceiveError> {
         // Before the place in the queue of the conversation: while this waits, nobody waits for it.
         let _permit = self.admission.in_background().await?;
-        let cell = self.mailboxes.cell(id);
-        let door = cell.door.lock().await;
+        let mailbox = self.mailboxes.of(id);
+        let accept_lock = mailbox.accept_lock.lock().await;
         // While no message can be accepted, the newest open turn is read and the place in the queue is taken. What is accepted later
         // has a greater number and runs by itself; what was accepted before by this process runs before us.
         let newest = self.store.unfinished(id).await?.last().map(|unfinished| unfinished.turn);
         let Some(newest) = newest else {
-            drop(door);
+            drop(accept_lock);
             // It is here for its replies.
             if !self.unexpired(id).await?.is_empty() {
                 self.outbox.add(id);
             }
             return Ok(0);
         };
-        let epoch = cell.epoch.load(Ordering::SeqCst);
-        let mut queue = pin!(cell.turn.clone().lock_owned());
+        let epoch = mailbox.epoch.load(Ordering::SeqCst);
+        let mut queue = pin!(mailbox.turn_lock.clone().lock_owned());
         let first = futures::poll!(&mut queue);
-        drop(door);
+        drop(accept_lock);
         let mut state = match first {
             std::task::Poll::Ready(state) => state,
             std::task::Poll::Pending => queue.await,
         };
-        if epoch != cell.epoch.load(Ordering::SeqCst) {
+        if epoch != mailbox.epoch.load(Ordering::SeqCst) {
             // It was erased meanwhile: the numbers name other turns now.
             return Ok(0);
         }

@@ -1,4 +1,4 @@
-//! Walking a stored conversation again from its record, to compare it or to see why it went as it did.
+//! Running a stored conversation again from its record, to compare it or to see why it went as it did.
 
 use std::sync::Arc;
 
@@ -12,13 +12,11 @@ use serde::Serialize;
 
 use super::{
     Assistant,
-    bodies::Bodies,
-    meter::{Meter, Seen},
-    parts::Parts,
-    replies::TurnSink,
-    takeover,
-    turn::{self, Walked},
-    turn_record::TurnRecord,
+    project_runtime::ProjectRuntime,
+    turn::{
+        AcceptedMessage, SharedTexts, TraceEntry, TurnRecord, TurnResult, TurnSink, UsageMeter, give_up,
+        recorded_give_up, recovered_from_record, run_turn,
+    },
 };
 use crate::{
     conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
@@ -76,7 +74,7 @@ pub struct TurnTrace {
     /// Commands kept and dropped, branches, notes.
     pub why: Vec<Reason>,
     /// What was asked of models and tools, and what they said.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<TraceEntry>,
     /// Steps of the journal with the time each outcome came, in milliseconds after the message.
     pub steps: Vec<TraceStep>,
     /// What happened.
@@ -104,7 +102,7 @@ pub struct TraceStep {
 }
 
 impl Assistant {
-    /// Walks every stored turn again and compares each event byte for byte. `Ok(None)` means that they are equal.
+    /// Runs every stored turn again and compares each event byte for byte. `Ok(None)` means that they are equal.
     ///
     /// # Errors
     /// [`ReplayError`] when the record is not there.
@@ -112,8 +110,8 @@ impl Assistant {
         let turns = self.turns(id).await?;
         let mut conversation = Conversation::new(id.clone());
         for turn in &turns {
-            let (walked, _) = self.again(&mut conversation.clone(), turn, Meter::default()).await;
-            if let Some(difference) = compare(turn, &walked.events) {
+            let (result, _) = self.replay_turn(&mut conversation.clone(), turn, UsageMeter::default()).await;
+            if let Some(difference) = compare(turn, &result.events) {
                 return Ok(Some(difference));
             }
             turn.events.iter().for_each(|event| conversation.apply(event));
@@ -130,13 +128,13 @@ impl Assistant {
         let mut conversation = Conversation::new(id.clone());
         for turn in self.turns(id).await? {
             let seen = if only.is_none_or(|number| number == turn.turn.0) {
-                Some(self.again(&mut conversation.clone(), &turn, Meter::tracing()).await)
+                Some(self.replay_turn(&mut conversation.clone(), &turn, UsageMeter::tracing()).await)
             } else {
                 None
             };
             turn.events.iter().for_each(|event| conversation.apply(event));
-            if let Some((walked, seen)) = seen {
-                traces.push(trace_of(&turn, walked, seen, conversation.models));
+            if let Some((result, seen)) = seen {
+                traces.push(trace_of(&turn, result, seen, conversation.models));
             }
         }
         Ok(traces)
@@ -150,47 +148,51 @@ impl Assistant {
         Ok(turns)
     }
 
-    /// Walks one turn behind a journal that lets nothing out.
-    async fn again(&self, conversation: &mut Conversation, turn: &StoredTurn, meter: Meter) -> (Walked, Vec<Seen>) {
+    /// Runs one turn behind a journal that lets nothing out.
+    async fn replay_turn(
+        &self,
+        conversation: &mut Conversation,
+        turn: &StoredTurn,
+        usage: UsageMeter,
+    ) -> (TurnResult, Vec<TraceEntry>) {
         let journal = Arc::new(ReplayJournal::new(turn.journal.clone()));
-        let bodies = Bodies::new(self.0.store.clone(), conversation.id.clone(), Default::default());
-        let record = TurnRecord::new(journal.clone(), self.0.clock.clone(), turn.inbound.at, meter, bodies);
-        let mut cx = Cx::new(record.clock(), limits::TURN_WALL_MOST);
-        if let Some(given_up) = takeover::was_given_up(&turn.journal) {
-            let turn = (turn.turn, &turn.inbound);
-            return (turn::give_up(&self.0.parts, conversation, turn, given_up), Vec::new());
+        let texts = SharedTexts::new(self.0.store.clone(), conversation.id.clone(), Default::default());
+        let record = TurnRecord::new(journal.clone(), self.0.clock.clone(), turn.inbound.at, usage, texts);
+        let accepted = AcceptedMessage { turn: turn.turn, inbound: &turn.inbound };
+        if let Some(left) = recorded_give_up(&turn.journal) {
+            return (give_up(&self.0.runtime, conversation, accepted, left), Vec::new());
         }
-        let inherited = takeover::inherited(turn.turn, &turn.journal);
-        cx.key = inherited.root.clone();
+        let recovered = recovered_from_record(turn.turn, &turn.journal);
+        let mut cx = Cx::new(record.clock(), limits::TURN_WALL_MOST);
+        cx.key = recovered.root.clone();
         // What was said in pieces then is said in pieces again: of a text that broke off, only what was shown stayed. Of a turn that
         // was taken over, its record says it.
-        let streams = inherited.takeovers.is_empty() && announced_replies(&turn.journal).next().is_some();
-        let mut nowhere = Nowhere { streams };
-        let mut sink = TurnSink::new(&mut nowhere, journal as Arc<dyn Journal>);
-        let parts = self.offline();
-        let walked =
-            turn::walk(&parts, conversation, (turn.turn, &turn.inbound), inherited, &record, &mut sink, &cx).await;
-        (walked, record.meter.seen())
+        let streams = recovered.takeovers.is_empty() && announced_replies(&turn.journal).next().is_some();
+        let mut discarding = DiscardingSink { streams };
+        let mut sink = TurnSink::new(&mut discarding, journal as Arc<dyn Journal>);
+        let runtime = self.offline_runtime();
+        let result = run_turn(&runtime, conversation, accepted, recovered, &record, &mut sink, &cx).await;
+        (result, record.usage.seen())
     }
 
-    /// The same parts without a way out.
-    fn offline(&self) -> Parts {
-        Parts {
+    /// The same runtime without a way out.
+    fn offline_runtime(&self) -> ProjectRuntime {
+        ProjectRuntime {
             action_server: None,
-            remotes: Default::default(),
-            lists: Arc::default(),
+            remote_agents: Default::default(),
+            tool_lists: Arc::default(),
             offline: true,
-            ..(*self.0.parts).clone()
+            ..(*self.0.runtime).clone()
         }
     }
 }
 
 /// Shows nothing; takes pieces where the channel of then did.
-struct Nowhere {
+struct DiscardingSink {
     streams: bool,
 }
 
-impl ReplySink for Nowhere {
+impl ReplySink for DiscardingSink {
     fn streams(&self) -> bool {
         self.streams
     }
@@ -208,7 +210,7 @@ fn compare(turn: &StoredTurn, replayed: &[Event]) -> Option<Difference> {
     })
 }
 
-fn trace_of(turn: &StoredTurn, walked: Walked, seen: Vec<Seen>, used_so_far: ModelsUsed) -> TurnTrace {
+fn trace_of(turn: &StoredTurn, result: TurnResult, seen: Vec<TraceEntry>, used_so_far: ModelsUsed) -> TurnTrace {
     let mut used = ModelsUsed::default();
     for event in &turn.events {
         if let EventKind::ModelsUsed(more) = &event.kind {
@@ -225,7 +227,7 @@ fn trace_of(turn: &StoredTurn, walked: Walked, seen: Vec<Seen>, used_so_far: Mod
     TurnTrace {
         turn: turn.turn.0,
         message: turn.inbound.message.text.to_string(),
-        why: walked.why,
+        why: result.reasons,
         seen,
         steps: steps.collect(),
         events: turn.events.clone(),

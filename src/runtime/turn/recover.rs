@@ -1,7 +1,7 @@
 //! What a try of a turn inherits from one that broke off in the middle: replies that were half shown, and, when it was another version
 //! or asks for something else than was recorded, what its effects had come to.
 //!
-//! The part that is recorded is walked with exactly what the earlier try had: the same conversation, the same clock, the same way of
+//! The part that is recorded runs with exactly what the earlier try had: the same conversation, the same clock, the same way of
 //! speaking. What the interruption adds comes after it, and is recorded in the turn, so that a replay tells the same.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -14,7 +14,7 @@ use segue_engine::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 
-use super::{stop::Cut, turn::Inheritance, turn_record::TurnRecord};
+use super::{Interruption, TurnRecord};
 use crate::{
     cx::{Cx, StepKey},
     effect::Effect,
@@ -25,77 +25,95 @@ use crate::{
 
 /// The steps that record takeovers; each has a number of its own behind it.
 const TAKEOVER: &str = "takeover";
-/// The steps of what is walked after a takeover that decided nothing again; each has the number of its takeover behind it.
+/// The steps of what runs after a takeover that decided nothing again; each has the number of its takeover behind it.
 const AGAIN: &str = "again";
 /// The step that records that the turn was given up.
 const GIVEN_UP: &str = "given_up";
-/// The step that recorded replies cut by a crash, in older records.
+/// The step that recorded replies interruption by a crash, in older records.
 const INTERRUPTED: &str = "interrupted";
 /// The step that recorded what another version's effects had come to, in older records.
 const UPGRADED: &str = "upgraded";
 /// The step that records where the turn was stopped.
-const CUT: &str = "cut";
+const INTERRUPTION: &str = "interruption";
 
 /// One takeover of a turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Takeover {
+pub(in crate::runtime) struct Takeover {
     /// The step under which it is recorded.
     #[serde(skip)]
     step: Arc<str>,
     /// The first effect that the try before had not begun: what the takeover adds comes before it.
-    pub(super) before: u64,
+    pub(in crate::runtime) before: u64,
     /// Replies that had begun to be shown and are not known as a whole.
-    pub(super) interrupted: Vec<Arc<str>>,
+    pub(in crate::runtime) interrupted: Vec<Arc<str>>,
     /// Whether replies were shown in pieces until then.
-    pub(super) showed: bool,
+    pub(in crate::runtime) showed: bool,
     /// Whether they are from then on.
-    pub(super) shows: bool,
-    /// What the effects had come to, where nothing is decided again (decisions.md 13.5).
+    pub(in crate::runtime) shows: bool,
+    /// What the effects had come to, where nothing is decided again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) upgraded: Option<Vec<EventKind>>,
+    pub(in crate::runtime) upgraded: Option<Vec<EventKind>>,
+}
+
+/// What an earlier try left of a turn.
+pub(in crate::runtime) struct RecoveredTurn {
+    /// Where the keys of its steps begin.
+    pub(in crate::runtime) root: StepKey,
+    /// What was added to it each time it was taken over, oldest first.
+    pub(in crate::runtime) takeovers: Vec<Takeover>,
+    /// Where it was stopped, if it was.
+    pub(in crate::runtime) interruption: Option<Box<Interruption>>,
+}
+
+impl RecoveredTurn {
+    /// That of a turn that nobody has tried.
+    pub(in crate::runtime) fn none(turn: TurnNumber) -> Self {
+        Self { root: StepKey::new(turn.0.to_string()), takeovers: Vec::new(), interruption: None }
+    }
 }
 
 /// What is left of a turn that is given up, and recorded with it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct GivenUp {
+pub(in crate::runtime) struct LeftBehind {
     /// What its effects had come to, and the replies that were half shown.
-    pub(super) outcomes: Vec<EventKind>,
+    pub(in crate::runtime) outcomes: Vec<EventKind>,
     /// Whether something may have been done.
-    pub(super) acted: bool,
+    pub(in crate::runtime) acted: bool,
 }
 
 /// How a try of a turn comes to follow another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum After {
+pub(in crate::runtime) enum After {
     /// Whoever asked for the other one is gone, and so may be its process.
     Interruption,
     /// The store did not take the other one; whoever asked still listens.
     Failure,
-    /// The other one asked for something else than is recorded: nothing of the record is walked again.
+    /// The other one asked for something else than is recorded: nothing of the record runs again.
     Misfit,
 }
 
 /// What the records of earlier tries leave to one of `build`; `shows`: whether it shows replies in pieces.
-pub(super) fn inherit(
+pub(in crate::runtime) fn recover(
     build: u64,
     turn: TurnNumber,
     recorded: &[JournalRecord],
     shows: bool,
     after: After,
-) -> Inheritance {
+) -> RecoveredTurn {
     let mut takeovers = takeovers(recorded);
     let root = root(turn, &takeovers);
-    let walked: Vec<&JournalRecord> = recorded.iter().filter(|record| effect_of(&root, record).is_some()).collect();
+    let steps: Vec<&JournalRecord> = recorded.iter().filter(|record| effect_of(&root, record).is_some()).collect();
     let told = |id: &Arc<str>| takeovers.iter().any(|takeover| takeover.interrupted.contains(id));
     let spoken = recorded.iter().filter(|record| &*record.kind == SPEAKING && !told(&record.request));
     let spoken: Vec<&JournalRecord> = spoken.collect();
-    let cut = recorded.iter().find(|record| &*record.kind == CUT && record.key == root.child(CUT));
-    let foreign = walked.iter().chain(&spoken).copied().chain(cut).any(|record| record.build != build);
+    let interruption =
+        recorded.iter().find(|record| &*record.kind == INTERRUPTION && record.key == root.child(INTERRUPTION));
+    let foreign = steps.iter().chain(&spoken).copied().chain(interruption).any(|record| record.build != build);
     let upgraded = (foreign || after == After::Misfit).then(|| outcomes(recorded));
     // The words of an answer that is recorded are said again as they were.
-    let whole = |id: &str| walked.iter().any(|record| record.key.as_str() == id && record.outcome.is_some());
-    let last = walked.iter().filter_map(|record| effect_of(&root, record)).max();
-    let cut = cut.filter(|_| upgraded.is_none()).and_then(outcome);
+    let whole = |id: &str| steps.iter().any(|record| record.key.as_str() == id && record.outcome.is_some());
+    let last = steps.iter().filter_map(|record| effect_of(&root, record)).max();
+    let interruption = interruption.filter(|_| upgraded.is_none()).and_then(outcome);
     let interrupted = spoken.iter().map(|record| record.request.clone());
     let takeover = Takeover {
         step: format!("{TAKEOVER}.{}", 1 + recorded.iter().filter(|record| &*record.kind == TAKEOVER).count()).into(),
@@ -105,26 +123,27 @@ pub(super) fn inherit(
         shows,
         upgraded,
     };
-    let began = !walked.is_empty() || !spoken.is_empty();
+    let began = !steps.is_empty() || !spoken.is_empty();
     let adds = !takeover.interrupted.is_empty() || (began && takeover.showed != shows);
     if takeover.upgraded.is_some() {
         takeovers = vec![takeover];
     } else if after == After::Interruption && adds {
         takeovers.push(takeover);
     }
-    Inheritance { root: self::root(turn, &takeovers), takeovers, cut }
+    RecoveredTurn { root: self::root(turn, &takeovers), takeovers, interruption }
 }
 
 /// What a stored turn had inherited.
-pub(super) fn inherited(turn: TurnNumber, stored: &[JournalRecord]) -> Inheritance {
+pub(in crate::runtime) fn recovered_from_record(turn: TurnNumber, stored: &[JournalRecord]) -> RecoveredTurn {
     let takeovers = takeovers(stored);
     let root = root(turn, &takeovers);
-    let cut = stored.iter().find(|record| &*record.kind == CUT && record.key == root.child(CUT));
-    Inheritance { cut: cut.and_then(outcome), root, takeovers }
+    let interruption =
+        stored.iter().find(|record| &*record.kind == INTERRUPTION && record.key == root.child(INTERRUPTION));
+    RecoveredTurn { interruption: interruption.and_then(outcome), root, takeovers }
 }
 
 /// What a try that is given up leaves, of all that the records tell.
-pub(super) fn given_up(recorded: &[JournalRecord]) -> GivenUp {
+pub(in crate::runtime) fn left_behind(recorded: &[JournalRecord]) -> LeftBehind {
     let outcomes = outcomes(recorded);
     let failed = |event: &EventKind| match event {
         EventKind::ToolExecuted { status, .. } => &**status == "failed",
@@ -135,36 +154,46 @@ pub(super) fn given_up(recorded: &[JournalRecord]) -> GivenUp {
     let acted = !outcomes.iter().all(failed);
     let shown = announced_replies(recorded).map(ToString::to_string);
     let interrupted = shown.map(|reply_id| EventKind::ReplyInterrupted { reply_id });
-    GivenUp { acted, outcomes: interrupted.chain(outcomes).collect() }
+    LeftBehind { acted, outcomes: interrupted.chain(outcomes).collect() }
 }
 
 /// What was recorded of a turn that was given up.
-pub(super) fn was_given_up(stored: &[JournalRecord]) -> Option<GivenUp> {
+pub(in crate::runtime) fn recorded_give_up(stored: &[JournalRecord]) -> Option<LeftBehind> {
     stored.iter().find(|record| &*record.kind == GIVEN_UP).and_then(outcome)
 }
 
 /// The record of a turn that is given up. It is stored with the turn and never before: a turn that was not given up after all has none.
-pub(super) fn record(turn: TurnNumber, given_up: &GivenUp, at: Timestamp, build: u64) -> JournalRecord {
+pub(in crate::runtime) fn give_up_record(
+    turn: TurnNumber,
+    given_up: &LeftBehind,
+    at: Timestamp,
+    build: u64,
+) -> JournalRecord {
     let outcome = serde_json::to_string(given_up).unwrap_or_else(|_| "null".into());
     let key = StepKey::new(turn.0.to_string()).child(GIVEN_UP);
     JournalRecord { key, kind: GIVEN_UP.into(), request: "".into(), outcome: Some(outcome.into()), at, build }
 }
 
 /// Records where the turn is stopped.
-pub(super) async fn note_cut(cut: &Cut, record: &TurnRecord, cx: &Cx) {
-    keep(&cx.key.child(CUT), CUT, cut, record).await;
+pub(in crate::runtime) async fn record_interruption(interruption: &Interruption, record: &TurnRecord, cx: &Cx) {
+    record_step(&cx.key.child(INTERRUPTION), INTERRUPTION, interruption, record).await;
 }
 
 impl Takeover {
     /// Records it; the turn's clock moves on to its time, in a replay too.
-    pub(super) async fn note(&self, turn: TurnNumber, record: &TurnRecord) {
+    pub(in crate::runtime) async fn record(&self, turn: TurnNumber, record: &TurnRecord) {
         let key = StepKey::new(turn.0.to_string()).child(&self.step);
-        keep(&key, TAKEOVER, self, record).await;
+        record_step(&key, TAKEOVER, self, record).await;
     }
 }
 
 /// Records what this try of the turn found out; what an earlier one recorded stays.
-async fn keep<T: Clone + Serialize + DeserializeOwned>(key: &StepKey, kind: &str, what: &T, record: &TurnRecord) {
+async fn record_step<T: Clone + Serialize + DeserializeOwned>(
+    key: &StepKey,
+    kind: &str,
+    what: &T,
+    record: &TurnRecord,
+) {
     let step = Step { key, kind, class: Effect::Read, request: "" };
     // A journal that fails here fails the turn: it has told its observer.
     let _ = record.journal.once(step, async { what.clone() }).await;
@@ -192,7 +221,7 @@ fn takeovers(recorded: &[JournalRecord]) -> Vec<Takeover> {
     found.into_iter().map(|(_, takeover)| takeover).collect()
 }
 
-/// Where the keys of the turn's steps begin. What is walked after a takeover that decided nothing again has keys of its own, so that no
+/// Where the keys of the turn's steps begin. What runs after a takeover that decided nothing again has keys of its own, so that no
 /// record of before answers it.
 fn root(turn: TurnNumber, takeovers: &[Takeover]) -> StepKey {
     let root = StepKey::new(turn.0.to_string());
@@ -215,12 +244,13 @@ fn outcome<T: DeserializeOwned>(record: &JournalRecord) -> Option<T> {
 fn outcomes(recorded: &[JournalRecord]) -> Vec<EventKind> {
     let is_call = |record: &&JournalRecord| matches!(&*record.kind, "tool" | "action");
     let calls: BTreeMap<_, _> = recorded.iter().filter(is_call).map(|record| (&record.key, record)).collect();
-    let events = |record: &JournalRecord| if &*record.kind == "tool" { vec![executed(record)] } else { acted(record) };
+    let events =
+        |record: &JournalRecord| if &*record.kind == "tool" { vec![tool_event(record)] } else { action_events(record) };
     calls.into_values().flat_map(events).collect()
 }
 
 /// An action that ran keeps the values that it set; nothing else of it can be carried into another version.
-fn acted(record: &JournalRecord) -> Vec<EventKind> {
+fn action_events(record: &JournalRecord) -> Vec<EventKind> {
     let name = ActionName::from(&*record.request);
     let outcome = record.outcome.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let kinds = match outcome {
@@ -239,7 +269,7 @@ fn acted(record: &JournalRecord) -> Vec<EventKind> {
     std::iter::once(EventKind::Action { name: name.clone() }).chain(slots).collect()
 }
 
-fn executed(record: &JournalRecord) -> EventKind {
+fn tool_event(record: &JournalRecord) -> EventKind {
     let recorded: Option<RecordedToolCall> = record.outcome.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let outcome = recorded.map(|recorded| recorded.outcome);
     let status = match &outcome {

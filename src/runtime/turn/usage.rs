@@ -23,9 +23,10 @@ use crate::{
 /// One effect, for the trace.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "effect", rename_all = "snake_case")]
-pub enum Seen {
+pub enum TraceEntry {
     /// A model was asked.
-    Asked {
+    #[serde(rename = "asked")]
+    ModelRequest {
         /// The step.
         key: String,
         /// What for.
@@ -36,21 +37,24 @@ pub enum Seen {
         tools: Vec<String>,
     },
     /// It answered.
-    Heard {
+    #[serde(rename = "heard")]
+    ModelResponse {
         /// The step.
         key: String,
         /// Text, calls, usage; or the error.
         answer: Json,
     },
-    /// Commands were read out of its answer, and parts of the answer were left out.
-    Read {
+    /// Commands were read out of its answer, and runtime of the answer were left out.
+    #[serde(rename = "read")]
+    CommandsRead {
         /// The step.
         key: String,
         /// What was left out, and why; with line and column where it stands in the answer.
         notes: Vec<String>,
     },
     /// Flows were chosen for the prompt, since there are more than it may show.
-    Chose {
+    #[serde(rename = "chose")]
+    FlowsChosen {
         /// The step.
         key: String,
         /// Whether meanings were compared beside words.
@@ -64,7 +68,8 @@ pub enum Seen {
         trouble: Option<String>,
     },
     /// Documents were searched.
-    Looked {
+    #[serde(rename = "looked")]
+    DocumentsSearched {
         /// The step.
         key: String,
         /// What was looked for.
@@ -77,7 +82,8 @@ pub enum Seen {
         notes: Vec<String>,
     },
     /// A tool was called.
-    Called {
+    #[serde(rename = "called")]
+    ToolCall {
         /// The step.
         key: String,
         /// Which.
@@ -89,24 +95,24 @@ pub enum Seen {
 
 /// What a turn uses.
 #[derive(Default)]
-pub(super) struct Meter {
+pub(in crate::runtime) struct UsageMeter {
     model_calls: AtomicU32,
-    /// What the answers of models used, recorded ones included: the same when the turn is walked again.
+    /// What the answers of models used, recorded ones included: the same when the turn runs again.
     used: Mutex<ModelsUsed>,
     /// A store error that stopped the turn; the turn is tried again from what is stored.
     store_error: Mutex<Option<StoreError>>,
     /// Filled only when a trace is wanted.
-    seen: Option<Mutex<Vec<Seen>>>,
+    seen: Option<Mutex<Vec<TraceEntry>>>,
 }
 
-impl Meter {
+impl UsageMeter {
     /// A meter that also keeps what it sees.
-    pub(super) fn tracing() -> Self {
+    pub(in crate::runtime) fn tracing() -> Self {
         Self { seen: Some(Mutex::default()), ..Self::default() }
     }
-    /// Adds what a server used of our model during a call; `again`: the call is walked again from its record, so that its
+    /// Adds what a server used of our model during a call; `again`: the call runs again from its record, so that its
     /// requests were not counted when they were made.
-    pub(super) fn sampled(&self, samples: &[ModelsUsed], again: bool) {
+    pub(in crate::runtime) fn sampled(&self, samples: &[ModelsUsed], again: bool) {
         for sample in samples {
             *lock(&self.used) += *sample;
         }
@@ -114,27 +120,27 @@ impl Meter {
             self.model_calls.fetch_add(u32::try_from(samples.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
         }
     }
-    /// What they had used when the turn was stopped, as it is recorded; of the effect that was stopped nothing is walked again.
-    pub(super) fn used_until_cut(&self, used: ModelsUsed) {
+    /// What they had used when the turn was stopped, as it is recorded; of the effect that was stopped nothing runs again.
+    pub(in crate::runtime) fn restore(&self, used: ModelsUsed) {
         let mut known = lock(&self.used);
         if known.answers < used.answers {
             *known = used;
         }
     }
     /// What models used in this turn, where one answered.
-    pub(super) fn used(&self) -> Option<ModelsUsed> {
+    pub(in crate::runtime) fn used(&self) -> Option<ModelsUsed> {
         let used = *lock(&self.used);
         (!used.is_nothing()).then_some(used)
     }
     /// Notes what was left out of answers when commands were read.
-    pub(super) fn read(&self, key: &StepKey, notes: &[String]) {
+    pub(in crate::runtime) fn read(&self, key: &StepKey, notes: &[String]) {
         if !notes.is_empty() {
-            self.note(|| Seen::Read { key: key.to_string(), notes: notes.to_vec() });
+            self.note(|| TraceEntry::CommandsRead { key: key.to_string(), notes: notes.to_vec() });
         }
     }
     /// Notes which flows the prompt showed.
-    pub(super) fn chose(&self, key: &StepKey, choice: &Choice, shown: impl FnOnce() -> Vec<FlowId>) {
-        self.note(|| Seen::Chose {
+    pub(in crate::runtime) fn chose(&self, key: &StepKey, choice: &Choice, shown: impl FnOnce() -> Vec<FlowId>) {
+        self.note(|| TraceEntry::FlowsChosen {
             key: key.to_string(),
             by_meaning: choice.by_meaning,
             flows_from_semantic_search: choice.flows.iter().map(|(flow, near)| (flow.to_string(), *near)).collect(),
@@ -143,9 +149,9 @@ impl Meter {
         });
     }
     /// Notes what was found in documents.
-    pub(super) fn looked(&self, key: &StepKey, looked: &Looked) {
+    pub(in crate::runtime) fn looked(&self, key: &StepKey, looked: &Looked) {
         let found = looked.found.iter().map(|found| (found.passage.source().to_owned(), found.score));
-        self.note(|| Seen::Looked {
+        self.note(|| TraceEntry::DocumentsSearched {
             key: key.to_string(),
             question: looked.question.clone(),
             by_meaning: looked.by_meaning,
@@ -154,27 +160,27 @@ impl Meter {
         });
     }
     /// The store error that stopped the turn, if any.
-    pub(super) fn take_store_error(&self) -> Option<StoreError> {
+    pub(in crate::runtime) fn take_store_error(&self) -> Option<StoreError> {
         lock(&self.store_error).take()
     }
     /// What was seen.
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    pub(in crate::runtime) fn seen(&self) -> Vec<TraceEntry> {
         self.seen.as_ref().map(|seen| lock(seen).clone()).unwrap_or_default()
     }
-    fn note(&self, seen: impl FnOnce() -> Seen) {
+    fn note(&self, seen: impl FnOnce() -> TraceEntry) {
         if let Some(list) = &self.seen {
             lock(list).push(seen());
         }
     }
 }
 
-impl JournalObserver for Meter {
+impl JournalObserver for UsageMeter {
     fn model_called(&self, key: &StepKey, request: &ChatRequest) -> Result<(), LlmError> {
         if self.model_calls.fetch_add(1, Ordering::Relaxed) >= limits::TURN_MODEL_CALLS {
             let reason = format!("the turn used up its {} model calls", limits::TURN_MODEL_CALLS);
             return Err(LlmError::new(LlmErrorKind::Total).because(reason));
         }
-        self.note(|| Seen::Asked {
+        self.note(|| TraceEntry::ModelRequest {
             key: key.to_string(),
             purpose: request.purpose.to_string(),
             messages: request.messages.iter().filter_map(|message| serde_json::to_value(&**message).ok()).collect(),
@@ -186,7 +192,7 @@ impl JournalObserver for Meter {
         if let Ok(answer) = answer {
             *lock(&self.used) += ModelsUsed::once(answer.usage);
         }
-        self.note(|| Seen::Heard {
+        self.note(|| TraceEntry::ModelResponse {
             key: key.to_string(),
             answer: match answer {
                 Ok(answer) => serde_json::to_value(answer).unwrap_or(Json::Null),
@@ -195,7 +201,11 @@ impl JournalObserver for Meter {
         });
     }
     fn tool_called(&self, key: &StepKey, tool: &ToolSpec, arguments: &Json) {
-        self.note(|| Seen::Called { key: key.to_string(), tool: tool.name.to_string(), arguments: arguments.clone() });
+        self.note(|| TraceEntry::ToolCall {
+            key: key.to_string(),
+            tool: tool.name.to_string(),
+            arguments: arguments.clone(),
+        });
     }
     fn store_failed(&self, error: &StoreError) {
         lock(&self.store_error).get_or_insert_with(|| error.clone());

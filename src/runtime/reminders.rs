@@ -1,6 +1,6 @@
 //! What happens without a user: reminders at their times, and triggers of programs.
 //!
-//! A trigger is accepted, walked and stored like a message, on a channel that no user can write to: so it is not lost, not
+//! A trigger is accepted, result and stored like a message, on a channel that no user can write to: so it is not lost, not
 //! done twice, and comes out the same in a replay. Which reminders wait, the conversation knows; the store keeps the earliest
 //! time of each conversation, written in the transaction of the turn that changed it. So reminders survive a restart, and of
 //! several processes on one store only one fires each.
@@ -20,7 +20,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-use super::{Assistant, Incoming, Origin, ReceiveError, Report};
+use super::{Assistant, Incoming, ReceiveError, Report, turn::Origin};
 use crate::{
     conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
     cx::Cx,
@@ -29,9 +29,9 @@ use crate::{
 };
 
 /// The channel of triggers in the store.
-const CHANNEL: &str = "(trigger)";
+const TRIGGER_CHANNEL: &str = "(trigger)";
 /// Where the trigger stands in the metadata of its message.
-const KEY: &str = "trigger";
+const TRIGGER_KEY: &str = "trigger";
 
 /// Makes the sink for what a reminder says: given the conversation and the channel its user last wrote on.
 pub type Outlet<'a> = dyn Fn(&ConversationId, &str) -> Box<dyn ReplySink> + Send + Sync + 'a;
@@ -51,7 +51,9 @@ impl ReplySink for Outbox {
 
 /// The first input of a turn.
 pub(super) fn first_input(inbound: &Inbound) -> InputKind {
-    let trigger = (*inbound.message.input_channel == *CHANNEL).then(|| inbound.message.metadata.get(KEY)).flatten();
+    let trigger = (*inbound.message.input_channel == *TRIGGER_CHANNEL)
+        .then(|| inbound.message.metadata.get(TRIGGER_KEY))
+        .flatten();
     match trigger.and_then(|trigger| serde_json::from_value(trigger.clone()).ok()) {
         Some(trigger) => InputKind::Trigger(trigger),
         None => InputKind::Message(inbound.message.clone()),
@@ -60,7 +62,7 @@ pub(super) fn first_input(inbound: &Inbound) -> InputKind {
 
 /// The channel of a message from outside: that of triggers is none of them.
 pub(super) fn outer_channel(channel: Arc<str>) -> Arc<str> {
-    if *channel == *CHANNEL { "".into() } else { channel }
+    if *channel == *TRIGGER_CHANNEL { "".into() } else { channel }
 }
 
 impl Assistant {
@@ -85,9 +87,10 @@ impl Assistant {
             TriggerKind::Continue(agent) => format!("EXTERNAL: continue agent {agent}"),
             TriggerKind::Note { about } => format!("EXTERNAL: {about}"),
         };
-        let metadata = Map::from_iter([(KEY.to_owned(), serde_json::to_value(trigger).unwrap_or(Json::Null))]);
-        let message = UserMessage { text: text.into(), message_id: id, input_channel: CHANNEL.into(), metadata };
-        self.take(Incoming { conversation, message, tenant: "".into(), account: "".into() }, sink, origin).await
+        let metadata = Map::from_iter([(TRIGGER_KEY.to_owned(), serde_json::to_value(trigger).unwrap_or(Json::Null))]);
+        let message =
+            UserMessage { text: text.into(), message_id: id, input_channel: TRIGGER_CHANNEL.into(), metadata };
+        self.enqueue(Incoming { conversation, message, tenant: "".into(), account: "".into() }, sink, origin).await
     }
 
     /// Whether somebody may ask for a flow as the conversation stands.
@@ -101,7 +104,7 @@ impl Assistant {
         let clock = self.clock().clone();
         loop {
             let pause = match self.fire_due(outlet).await {
-                Ok(next) => until(clock.now(), next),
+                Ok(next) => pause_until(clock.now(), next),
                 Err(error) => {
                     tracing::warn!(code = error.code(), "due reminders cannot be read: {error}");
                     limits::TIMER_PACE
@@ -212,7 +215,7 @@ impl HeldBack {
 }
 
 /// How long to wait for `next`; never long enough to miss what another process sets, or a clock that jumps.
-fn until(now: Timestamp, next: Option<Timestamp>) -> Duration {
+fn pause_until(now: Timestamp, next: Option<Timestamp>) -> Duration {
     let micros = next.and_then(|next| u64::try_from(next.since(now)).ok());
     micros.map_or(limits::TIMER_PACE, Duration::from_micros).min(limits::TIMER_PACE)
 }

@@ -19,7 +19,7 @@ const DEFAULT_MODEL: &str = "gpt-5.1-2025-11-13";
 const DEFAULT_EMBEDDINGS: &str = "text-embedding-3-large";
 
 /// Opens models as the project names them.
-pub(super) struct Models<'a> {
+pub(super) struct ModelFactory<'a> {
     project: &'a Project,
     root: &'a Path,
     around: Surroundings,
@@ -32,7 +32,7 @@ pub(super) struct Models<'a> {
     embedders: RefCell<BTreeMap<Arc<str>, Arc<dyn Embedder>>>,
 }
 
-impl<'a> Models<'a> {
+impl<'a> ModelFactory<'a> {
     /// For a project in this folder.
     pub(super) fn new(project: &'a Project, root: &'a Path, outbound: Outbound, seed: u64) -> Self {
         let key = |name: &str| environment::variable(name).map(Secret::new);
@@ -80,16 +80,20 @@ impl<'a> Models<'a> {
             let def = if group.is_some() { from_map(&Map::new(), DEFAULT_MODEL) } else { from_map(own, DEFAULT_MODEL) };
             return llm::open(&[self.config(&def)], &self.around);
         };
-        let model = self.alone(&id)?;
-        let stand_ins: Vec<Arc<dyn Llm>> =
-            self.stand_ins(&id).iter().map(|other| self.alone(other)).collect::<Result<_, _>>()?;
-        let model = if stand_ins.is_empty() { model } else { llm::with_stand_ins(model, &stand_ins, &self.around) };
+        let model = self.open_without_fallbacks(&id)?;
+        let fallbacks_of: Vec<Arc<dyn Llm>> =
+            self.fallbacks_of(&id).iter().map(|other| self.open_without_fallbacks(other)).collect::<Result<_, _>>()?;
+        let model = if fallbacks_of.is_empty() {
+            model
+        } else {
+            llm::with_stand_ins(model, &fallbacks_of, &self.around)
+        };
         self.opened.borrow_mut().insert(id, model.clone());
         Ok(model)
     }
 
     /// A group without those that stand in for it.
-    fn alone(&self, id: &Arc<str>) -> Result<Arc<dyn Llm>, OpenError> {
+    fn open_without_fallbacks(&self, id: &Arc<str>) -> Result<Arc<dyn Llm>, OpenError> {
         if let Some(open) = self.alone.borrow().get(id).cloned() {
             return Ok(open);
         }
@@ -104,7 +108,7 @@ impl<'a> Models<'a> {
     }
 
     /// The groups that stand in for this one, and are there.
-    fn stand_ins(&self, id: &Arc<str>) -> Vec<Arc<str>> {
+    fn fallbacks_of(&self, id: &Arc<str>) -> Vec<Arc<str>> {
         let groups = &self.project.endpoints.model_groups;
         let named = groups.get(id).map(|group| group.fallbacks.as_slice()).unwrap_or_default();
         named.iter().filter(|name| groups.contains_key(*name)).cloned().collect()
@@ -182,15 +186,15 @@ fn from_map(own: &Map<String, Json>, default: &str) -> ModelDef {
 
 /// A model that is never asked: behind a replay.
 #[derive(Debug)]
-pub(super) struct Nobody(llm::ModelProfile);
+pub(super) struct OfflineModel(llm::ModelProfile);
 
-impl Default for Nobody {
+impl Default for OfflineModel {
     fn default() -> Self {
         Self(llm::ModelProfile::of("nobody", ""))
     }
 }
 
-impl Llm for Nobody {
+impl Llm for OfflineModel {
     fn profile(&self) -> &llm::ModelProfile {
         &self.0
     }
@@ -238,7 +242,7 @@ mod tests {
                 "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n";
             let loaded = from_texts([("config.yml", config), ("domain.yml", ""), ("endpoints.yml", &*endpoints)]);
             let project = loaded.project.unwrap_or_else(|| unreachable!("{:?}", loaded.findings));
-            let models = Models::new(&project, folder.path(), Outbound::new(), 7);
+            let models = ModelFactory::new(&project, folder.path(), Outbound::new(), 7);
             let model = models.open(Some("main"), &Map::new()).unwrap();
             let cx = ManualClock::new().cx(Duration::from_secs(60));
             let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);

@@ -1,4 +1,4 @@
-//! Texts that many turns refer to: stored once in a conversation and named by their hash in the records of its turns. So a turn's
+//! Texts that many turns hash_if_stored to: stored once in a conversation and named by their hash in the records of its turns. So a turn's
 //! record grows with what the turn did, not with how many tools its agents have.
 
 use std::{
@@ -18,15 +18,15 @@ const FRESH: i64 = 86_400_000_000;
 
 /// The bodies that are known to be stored, by hash, with the time of the last use that was written. Kept with the cached
 /// conversation; without it, a text is recorded whole once more.
-pub(super) type Known = HashMap<Arc<str>, Timestamp>;
+pub(in crate::runtime) type KnownTexts = HashMap<Arc<str>, Timestamp>;
 
 /// A text under its hash.
-pub(super) fn body(text: Arc<str>) -> Body {
+pub(in crate::runtime) fn shared_text(text: Arc<str>) -> Body {
     Body { hash: request_hash(&text).into(), text }
 }
 
 /// The bodies of one turn.
-pub(super) struct Bodies {
+pub(in crate::runtime) struct SharedTexts {
     store: Arc<dyn Store>,
     conversation: ConversationId,
     /// Never held across a wait.
@@ -36,18 +36,18 @@ pub(super) struct Bodies {
 #[derive(Default)]
 struct State {
     /// Stored by earlier turns.
-    known: Known,
+    known: KnownTexts,
     /// To be stored with this turn, and when they were used.
     fresh: Vec<(Body, Timestamp)>,
 }
 
-impl Bodies {
-    pub(super) fn new(store: Arc<dyn Store>, conversation: ConversationId, known: Known) -> Self {
+impl SharedTexts {
+    pub(in crate::runtime) fn new(store: Arc<dyn Store>, conversation: ConversationId, known: KnownTexts) -> Self {
         Self { store, conversation, state: Mutex::new(State { known, fresh: Vec::new() }) }
     }
 
     /// The hash under which an earlier turn has stored this text; `None` when none has, and then it is stored with this turn.
-    pub(super) fn refer(&self, body: &Body, now: Timestamp) -> Option<Arc<str>> {
+    pub(in crate::runtime) fn hash_if_stored(&self, body: &Body, now: Timestamp) -> Option<Arc<str>> {
         let mut state = self.lock();
         let used = state.known.get(&body.hash).copied();
         let written = used.is_some_and(|at| now.since(at) < FRESH)
@@ -59,17 +59,17 @@ impl Bodies {
     }
 
     /// The text with this hash, if it is still stored.
-    pub(super) async fn text(&self, hash: &str) -> Option<Arc<str>> {
+    pub(in crate::runtime) async fn text(&self, hash: &str) -> Option<Arc<str>> {
         self.store.body(&self.conversation, hash).await.ok().flatten()
     }
 
     /// What goes into the batch of the turn.
-    pub(super) fn fresh(&self) -> Vec<Body> {
+    pub(in crate::runtime) fn new_texts(&self) -> Vec<Body> {
         self.lock().fresh.iter().map(|(body, _)| body.clone()).collect()
     }
 
     /// What is known once the batch is stored.
-    pub(super) fn take_known(&self) -> Known {
+    pub(in crate::runtime) fn take_known(&self) -> KnownTexts {
         let State { mut known, fresh } = std::mem::take(&mut *self.lock());
         known.extend(fresh.into_iter().map(|(body, at)| (body.hash, at)));
         known
@@ -90,17 +90,17 @@ mod tests {
     #[test]
     fn a_text_is_named_by_its_hash_once_an_earlier_turn_has_stored_it() {
         let at = Timestamp::from_micros;
-        let turn = |known| Bodies::new(Arc::new(MemoryStore::default()), "c".into(), known);
-        let list = body("a list".into());
-        let first = turn(Known::default());
-        assert_eq!(first.refer(&list, at(1)), None);
-        assert_eq!(first.refer(&list, at(2)), None, "the turn that stores it may die before it has");
-        assert_eq!(first.fresh().len(), 1);
+        let turn = |known| SharedTexts::new(Arc::new(MemoryStore::default()), "c".into(), known);
+        let list = shared_text("a list".into());
+        let first = turn(KnownTexts::default());
+        assert_eq!(first.hash_if_stored(&list, at(1)), None);
+        assert_eq!(first.hash_if_stored(&list, at(2)), None, "the turn that stores it may die before it has");
+        assert_eq!(first.new_texts().len(), 1);
         let second = turn(first.take_known());
-        assert!(second.refer(&list, at(3)).is_some());
-        assert_eq!(second.fresh(), [], "it is stored already");
+        assert!(second.hash_if_stored(&list, at(3)).is_some());
+        assert_eq!(second.new_texts(), [], "it is stored already");
         let next_day = turn(second.take_known());
-        assert!(next_day.refer(&list, at(1 + FRESH)).is_some());
-        assert_eq!(next_day.fresh().len(), 1, "written again, so that it does not expire while it is used");
+        assert!(next_day.hash_if_stored(&list, at(1 + FRESH)).is_some());
+        assert_eq!(next_day.new_texts().len(), 1, "written again, so that it does not expire while it is used");
     }
 }

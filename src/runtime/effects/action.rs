@@ -2,42 +2,59 @@
 
 use segue_engine::{
     conversation::{ActionCall, ActionOutcome, Conversation, ErrorKind, Event, EventKind, StepError, tracker},
+    dialogue::InputKind,
     project::TrackerEvents,
 };
 
-use super::{
-    effects::Failures,
-    parts::{Action, Parts},
-    stop::Scene,
-};
+use super::{EffectHandler, EffectOutput};
 use crate::{
     actions::{ActionRequest, ActionServer},
     cx::{Cx, Stopped},
     effect::{Arrival, Effect},
     journal::{Once, Step},
+    runtime::{
+        project_runtime::{Action, ProjectRuntime},
+        turn::TurnContext,
+    },
     store::StoreError,
     tools::invoke::idempotency_key,
 };
 
 /// Events read at first when those of a session are wanted; more are read until its beginning is among them.
-const SESSION_GUESS: usize = 256;
+const SESSION_FIRST_READ: usize = 256;
 
 /// The events of a conversation: those of earlier turns, read once when they are first wanted, and those of this turn.
 #[derive(Default)]
-pub(super) struct Past {
+pub(in crate::runtime) struct EventHistory {
     stored: tokio::sync::OnceCell<Vec<Event>>,
 }
 
+/// Handles [`Next::Act`](segue_engine::dialogue::Next::Act).
+pub(super) struct RunAction;
+
+impl EffectHandler for RunAction {
+    type Effect = ActionCall;
+    const INTERRUPTIBLE: bool = false;
+
+    async fn perform(call: ActionCall, turn: &TurnContext<'_>, out: &mut EffectOutput<'_, '_>, cx: &Cx) -> InputKind {
+        let outcome = run_action(&call, turn, cx).await;
+        if let ActionOutcome::Failed(error) = &outcome {
+            out.failures.push(("R0501".into(), format!("{}: {}: {}", call.name, error.code, error.message)));
+        }
+        InputKind::Acted(outcome)
+    }
+}
+
 /// Runs a custom action, once.
-pub(super) async fn act(call: ActionCall, scene: &Scene<'_>, failures: &mut Failures, cx: &Cx) -> ActionOutcome {
-    let Scene { parts, record, .. } = *scene;
+async fn run_action(call: &ActionCall, turn: &TurnContext<'_>, cx: &Cx) -> ActionOutcome {
+    let TurnContext { runtime, record, .. } = *turn;
     let journal = &record.journal;
     let cx = cx.step("action");
     let name = call.name.as_str();
-    let effect = effect_of(parts, name);
+    let effect = effect_of(runtime, name);
     let step = Step { key: &cx.key, kind: "action", class: effect, request: name };
     let inner = cx.performing(effect);
-    let done = match journal.once(step, perform(&call, scene, &inner)).await {
+    let done = match journal.once(step, perform(call, turn, &inner)).await {
         Ok(Once::Performed(outcome) | Once::Replayed(outcome)) => Ok(outcome),
         Ok(Once::Unknown) => {
             let message = "it may have run before an interruption; what came of it is not known";
@@ -47,50 +64,49 @@ pub(super) async fn act(call: ActionCall, scene: &Scene<'_>, failures: &mut Fail
         Err(error) => Err(error),
     };
     let mut outcome = done.unwrap_or_else(|error| ActionOutcome::failed(error.to_string()));
-    if let ActionOutcome::Failed(error) = &mut outcome {
-        if !effect.in_doubt(Arrival::Possible) {
-            // It may be repeated, or changes nothing: there is nothing to be unsure of.
-            error.kind = ErrorKind::Failed;
-        }
-        failures.push(("R0501".into(), format!("{name}: {}: {}", error.code, error.message)));
+    if let ActionOutcome::Failed(error) = &mut outcome
+        && !effect.in_doubt(Arrival::Possible)
+    {
+        // It may be repeated, or changes nothing: there is nothing to be unsure of.
+        error.kind = ErrorKind::Failed;
     }
     outcome
 }
 
 /// What the author says the action does; `write` where nothing is said.
-fn effect_of(parts: &Parts, name: &str) -> Effect {
-    let effects = parts.project.endpoints.action_endpoint.as_ref().map(|endpoint| &endpoint.effects);
+fn effect_of(runtime: &ProjectRuntime, name: &str) -> Effect {
+    let effects = runtime.project.endpoints.action_endpoint.as_ref().map(|endpoint| &endpoint.effects);
     effects.and_then(|effects| Effect::named(effects.get(name)?)).unwrap_or_default()
 }
 
-async fn perform(call: &ActionCall, scene: &Scene<'_>, cx: &Cx) -> ActionOutcome {
-    let Scene { parts, conversation, past: (past, so_far), number, .. } = *scene;
-    if let Some(action) = parts.actions.get(call.name.as_str()) {
-        return own(&**action, conversation, cx).await;
+async fn perform(call: &ActionCall, turn: &TurnContext<'_>, cx: &Cx) -> ActionOutcome {
+    let TurnContext { runtime, conversation, history, events: so_far, number, .. } = *turn;
+    if let Some(action) = runtime.actions.get(call.name.as_str()) {
+        return run_registered(&**action, conversation, cx).await;
     }
-    let Some(server) = parts.action_server.as_ref().filter(|_| !parts.offline) else {
+    let Some(server) = runtime.action_server.as_ref().filter(|_| !runtime.offline) else {
         let message = "nobody runs it: `endpoints.yml` has no `action_endpoint`, and the program registered none";
         return ActionOutcome::Failed(StepError::new("not_configured", message));
     };
-    let events = match past.events(server.wants(), parts, conversation, so_far).await {
+    let events = match history.events(server.wants(), runtime, conversation, so_far).await {
         Ok(events) => events,
         Err(error) => return ActionOutcome::failed(format!("the events of the conversation cannot be read: {error}")),
     };
-    let state = tracker::state(&parts.project, conversation, events.iter().copied());
+    let state = tracker::state(&runtime.project, conversation, events.iter().copied());
     drop(events);
     let key = idempotency_key(conversation.id.as_str(), number.0, cx);
     let request =
         ActionRequest { action: &call.name, conversation: &conversation.id, tracker: &state, idempotency_key: &key };
-    served(&**server, request, cx).await
+    run_on_server(&**server, request, cx).await
 }
 
 /// An action that the program registered.
-async fn own(action: &dyn Action, conversation: &Conversation, cx: &Cx) -> ActionOutcome {
+async fn run_registered(action: &dyn Action, conversation: &Conversation, cx: &Cx) -> ActionOutcome {
     cx.wait(action.run(conversation, cx)).await.unwrap_or_else(stopped)
 }
 
 /// Servers of others may ignore the deadline that they are given: then they are dropped.
-async fn served(server: &dyn ActionServer, request: ActionRequest<'_>, cx: &Cx) -> ActionOutcome {
+async fn run_on_server(server: &dyn ActionServer, request: ActionRequest<'_>, cx: &Cx) -> ActionOutcome {
     cx.wait(server.run(request, cx)).await.unwrap_or_else(stopped)
 }
 
@@ -102,16 +118,16 @@ fn stopped(stopped: Stopped) -> ActionOutcome {
     ActionOutcome::Failed(StepError::in_doubt(code, format!("{stopped}; whether it did anything is not known")))
 }
 
-impl Past {
+impl EventHistory {
     /// The events that are wanted, oldest first.
     async fn events<'e>(
         &'e self,
         wants: TrackerEvents,
-        parts: &Parts,
+        runtime: &ProjectRuntime,
         conversation: &Conversation,
         so_far: &'e [Event],
     ) -> Result<Vec<&'e Event>, StoreError> {
-        let stored = self.stored.get_or_try_init(|| read(wants, parts, conversation, so_far)).await?;
+        let stored = self.stored.get_or_try_init(|| read(wants, runtime, conversation, so_far)).await?;
         let mut events: Vec<&Event> = stored.iter().chain(so_far).collect();
         let from = match wants {
             TrackerEvents::All => 0,
@@ -129,18 +145,18 @@ impl Past {
 /// Reads as many stored events as are wanted.
 async fn read(
     wants: TrackerEvents,
-    parts: &Parts,
+    runtime: &ProjectRuntime,
     conversation: &Conversation,
     so_far: &[Event],
 ) -> Result<Vec<Event>, StoreError> {
-    let store = &parts.store;
+    let store = &runtime.store;
     match wants {
         TrackerEvents::All => store.latest_events(&conversation.id, usize::MAX).await,
         // Some of them have no form in the tracker format: fewer than every second.
         TrackerEvents::Latest(most) => store.latest_events(&conversation.id, most.saturating_mul(2)).await,
         TrackerEvents::Session if session_start(so_far.iter()).is_some() => Ok(Vec::new()),
         TrackerEvents::Session => {
-            let mut most = SESSION_GUESS;
+            let mut most = SESSION_FIRST_READ;
             loop {
                 let events = store.latest_events(&conversation.id, most).await?;
                 if events.len() < most || session_start(events.iter()).is_some_and(|at| at > 0) {

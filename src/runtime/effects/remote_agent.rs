@@ -10,7 +10,7 @@ use segue_engine::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::runtime::{effects::failed, parts::Parts, replies::TurnSink, stop::Scene};
+use super::failed_outcome;
 use crate::{
     a2a::{
         self, Accepted, Access, CardPlace, Fault, FaultKind, First, Listener, Outgoing, Peer, Remote, Surroundings,
@@ -24,6 +24,10 @@ use crate::{
     http::Outbound,
     journal::{EffectJournal, JournalError, Once, Step, request_hash},
     limits,
+    runtime::{
+        project_runtime::ProjectRuntime,
+        turn::{TurnContext, TurnSink},
+    },
     store::TurnNumber,
     tools::invoke,
 };
@@ -65,9 +69,10 @@ fn hosts(auth: &serde_json::Map<String, serde_json::Value>) -> Vec<String> {
 }
 
 /// Looks whether they are there, all at once, each as its configuration says.
-pub(in crate::runtime) async fn look(parts: &Parts, clock: &Arc<dyn Clock>) {
-    let looks = parts.project.agents.values().filter_map(|definition| {
-        let (how, remote) = (definition.remote.as_ref()?.health_check, parts.remotes.get(definition.name.as_str())?);
+pub(in crate::runtime) async fn check_remote_agents(runtime: &ProjectRuntime, clock: &Arc<dyn Clock>) {
+    let looks = runtime.project.agents.values().filter_map(|definition| {
+        let (how, remote) =
+            (definition.remote.as_ref()?.health_check, runtime.remote_agents.get(definition.name.as_str())?);
         let cx = Cx::new(clock.clone(), definition.timeout.unwrap_or(limits::A2A_REQUEST));
         Some(async move {
             let outcome = match how {
@@ -88,7 +93,7 @@ fn patience(remote: &RemoteDef) -> Duration {
 }
 
 /// How long a turn must be able to wait for an agent of others.
-pub(in crate::runtime) fn wait_of(definition: &AgentDef) -> Option<Duration> {
+pub(in crate::runtime) fn longest_wait(definition: &AgentDef) -> Option<Duration> {
     let remote = definition.remote.as_ref()?;
     Some(patience(remote).saturating_add(definition.timeout.unwrap_or(limits::A2A_REQUEST)))
 }
@@ -96,17 +101,17 @@ pub(in crate::runtime) fn wait_of(definition: &AgentDef) -> Option<Duration> {
 /// Runs one for one message.
 pub(in crate::runtime) async fn run(
     task: AgentTask<'_>,
-    scene: &Scene<'_>,
+    turn: &TurnContext<'_>,
     sink: &mut TurnSink<'_>,
     cx: &Cx,
 ) -> AgentOutcome {
-    let Scene { parts, conversation, number, record, .. } = *scene;
+    let TurnContext { runtime, conversation, number, record, .. } = *turn;
     let name = task.call.agent.as_str();
     let Some(remote) = &task.definition.remote else {
-        return failed(task.call, "A0511", format!("agent {name}: it has no card"));
+        return failed_outcome(task.call, "A0511", format!("agent {name}: it has no card"));
     };
     let peer = JournaledRemote {
-        inner: parts.remotes.get(name).cloned(),
+        inner: runtime.remote_agents.get(name).cloned(),
         journal: record.journal.clone(),
         conversation: conversation.id.as_str().into(),
         number,

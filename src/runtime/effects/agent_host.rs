@@ -1,4 +1,4 @@
-//! What an agent's run asks of its surroundings: notes in the record, texts of the project, and the operators' ear.
+//! Services for one agent run: recorded notes, response texts, warnings for operators.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,44 +6,44 @@ use futures::future::BoxFuture;
 use segue_engine::dialogue;
 use serde_json::{Map, Value as Json};
 
-use super::{effects::Failures, stop::Scene};
 use crate::{
     agents::Desk,
     cx::Cx,
     effect::Effect,
     journal::{Once, Step},
+    runtime::turn::{TurnContext, TurnFailures},
 };
 
-/// The desk of one run.
-pub(super) struct RunDesk<'a> {
-    scene: &'a Scene<'a>,
-    warnings: Mutex<Failures>,
+/// The services of one run.
+pub(in crate::runtime) struct TurnAgentHost<'a> {
+    turn: &'a TurnContext<'a>,
+    warnings: Mutex<TurnFailures>,
 }
 
-impl<'a> RunDesk<'a> {
+impl<'a> TurnAgentHost<'a> {
     /// For a run in this conversation.
-    pub(super) fn new(scene: &'a Scene<'a>) -> Self {
-        Self { scene, warnings: Mutex::default() }
+    pub(in crate::runtime) fn new(turn: &'a TurnContext<'a>) -> Self {
+        Self { turn, warnings: Mutex::default() }
     }
     /// What operators should know.
-    pub(super) fn warnings(self) -> Failures {
+    pub(in crate::runtime) fn warnings(self) -> TurnFailures {
         self.warnings.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Desk for RunDesk<'_> {
+impl Desk for TurnAgentHost<'_> {
     fn once<'a>(&'a self, cx: &'a Cx, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
         Box::pin(async move {
             let step = Step { key: &cx.key, kind: "note", class: Effect::Read, request: "" };
             // What cannot be noted is decided anew, should the turn run again.
-            match self.scene.record.journal.once(step, work).await {
+            match self.turn.record.journal.once(step, work).await {
                 Ok(Once::Replayed(noted)) => Some(noted),
                 Ok(Once::Performed(_) | Once::Unknown) | Err(_) => None,
             }
         })
     }
     fn words(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>> {
-        let message = dialogue::compose(&self.scene.parts.project, self.scene.conversation, response, values, lot)?;
+        let message = dialogue::compose(&self.turn.runtime.project, self.turn.conversation, response, values, lot)?;
         message.reply.text.map(|text| text.to_string().into())
     }
     fn warn(&self, code: &'static str, matter: String) {

@@ -11,11 +11,11 @@ use crate::{journal::TurnJournal, limits, store::TurnNumber};
 
 /// The journals that are kept, oldest first.
 #[derive(Default)]
-pub(super) struct Unsaved(Mutex<Vec<(ConversationId, TurnNumber, Arc<TurnJournal>)>>);
+pub(in crate::runtime) struct UnsavedTurns(Mutex<Vec<(ConversationId, TurnNumber, Arc<TurnJournal>)>>);
 
-impl Unsaved {
+impl UnsavedTurns {
     /// Keeps a journal; beyond [`limits::TURNS_UNSAVED`] the oldest goes.
-    pub(super) fn keep(&self, id: &ConversationId, turn: TurnNumber, journal: Arc<TurnJournal>) {
+    pub(in crate::runtime) fn keep(&self, id: &ConversationId, turn: TurnNumber, journal: Arc<TurnJournal>) {
         let mut kept = self.lock();
         if kept.len() >= limits::TURNS_UNSAVED {
             kept.remove(0);
@@ -24,14 +24,14 @@ impl Unsaved {
     }
 
     /// Takes the journal of a turn out.
-    pub(super) fn take(&self, id: &ConversationId, turn: TurnNumber) -> Option<Arc<TurnJournal>> {
+    pub(in crate::runtime) fn take(&self, id: &ConversationId, turn: TurnNumber) -> Option<Arc<TurnJournal>> {
         let mut kept = self.lock();
         let at = kept.iter().position(|(of, number, _)| of == id && *number == turn)?;
         Some(kept.remove(at).2)
     }
 
     /// A conversation is gone, with all its turns.
-    pub(super) fn forget(&self, id: &ConversationId) {
+    pub(in crate::runtime) fn forget(&self, id: &ConversationId) {
         self.lock().retain(|(of, ..)| of != id);
     }
 
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn journals_are_kept_by_turn_and_the_oldest_go_first() {
-        let (unsaved, store, clock) = (Unsaved::default(), Arc::new(MemoryStore::new()), Arc::new(SystemClock));
+        let (unsaved, store, clock) = (UnsavedTurns::default(), Arc::new(MemoryStore::new()), Arc::new(SystemClock));
         let id = ConversationId::from("c");
         for turn in 0..=limits::TURNS_UNSAVED as u64 {
             let turn = TurnNumber(turn);

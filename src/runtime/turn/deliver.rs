@@ -1,5 +1,6 @@
-//! The way out during a turn: pieces may leave before the turn is stored, marked provisional; each message is announced to
-//! the journal before its first piece, so that after a crash it is known what the user may have seen.
+//! Replies leave for the channel. Pieces may leave before the turn is stored, marked provisional; each message is announced to the
+//! journal before its first piece, so that after a crash it is known what the user may have seen. The rest is delivered when the turn
+//! is stored.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,17 +8,52 @@ use std::{
 };
 
 use futures::future::BoxFuture;
+use segue_engine::ids::ConversationId;
 
 use crate::{
     conversation::{DeliveryError, Receipt, Reply, ReplyPiece, ReplySink},
     cx::Cx,
     failpoint,
     journal::Journal,
+    runtime::{Inner, Report},
     store::StoredReply,
 };
 
+/// Hands the replies to the channel that it does not have yet; whether it has all of them. Delivery never fails a turn: what was not
+/// delivered stays in the outbox.
+pub(super) async fn deliver(
+    inner: &Inner,
+    id: &ConversationId,
+    report: &Report,
+    sink: &mut TurnSink<'_>,
+    cx: &Cx,
+) -> bool {
+    let mut done = Vec::with_capacity(report.replies.len());
+    let mut has_all = true;
+    for reply in &report.replies {
+        if sink.has(reply) {
+            continue;
+        }
+        if sink.deliver_stored(reply, cx).await {
+            done.push(reply.id.clone());
+        } else {
+            has_all = false;
+        }
+    }
+    failpoint::hit("C22");
+    if !done.is_empty()
+        && let Err(error) = inner.store.delivered(id, done).await
+    {
+        tracing::warn!(conversation = %id, turn = report.turn.0, code = "S0501", "receipts were not stored: {error}");
+    }
+    if !has_all {
+        inner.outbox.add(id);
+    }
+    has_all
+}
+
 /// The way out for one message, in every try of its turn.
-pub(super) struct TurnSink<'a> {
+pub(in crate::runtime) struct TurnSink<'a> {
     inner: &'a mut dyn ReplySink,
     journal: Arc<dyn Journal>,
     /// Whole messages that the channel has.
@@ -29,24 +65,24 @@ pub(super) struct TurnSink<'a> {
 }
 
 impl<'a> TurnSink<'a> {
-    /// Around the sink of a channel.
-    pub(super) fn new(inner: &'a mut dyn ReplySink, journal: Arc<dyn Journal>) -> Self {
+    /// JournalWrapper the sink of a channel.
+    pub(in crate::runtime) fn new(inner: &'a mut dyn ReplySink, journal: Arc<dyn Journal>) -> Self {
         Self { inner, journal, delivered: HashMap::new(), announced: HashSet::new(), as_recorded: None }
     }
 
     /// Whether the channel shows pieces.
-    pub(super) fn shows(&self) -> bool {
+    pub(in crate::runtime) fn shows(&self) -> bool {
         self.inner.streams()
     }
 
     /// From here on whoever speaks does so as then, whatever this channel shows: what was recorded depends on it.
-    pub(super) fn speak_as_recorded(&mut self, as_recorded: Option<bool>) {
+    pub(in crate::runtime) fn speak_as_recorded(&mut self, as_recorded: Option<bool>) {
         self.as_recorded = as_recorded;
     }
 
     /// Sends what was said so far, before something that may take long. Only where the channel shows pieces; elsewhere a
     /// reply leaves after it is stored.
-    pub(super) async fn catch_up(&mut self, replies: &[StoredReply], cx: &Cx) {
+    pub(in crate::runtime) async fn send_early(&mut self, replies: &[StoredReply], cx: &Cx) {
         if !self.inner.streams() {
             return;
         }
@@ -56,17 +92,17 @@ impl<'a> TurnSink<'a> {
     }
 
     /// Sends one complete reply, unless the channel has it.
-    pub(super) async fn deliver(&mut self, reply: &StoredReply, cx: &Cx) -> bool {
+    pub(in crate::runtime) async fn deliver(&mut self, reply: &StoredReply, cx: &Cx) -> bool {
         self.has(reply) || self.send(whole(reply), cx).await.is_ok()
     }
 
     /// Whether the channel has the whole of this reply.
-    pub(super) fn has(&self, reply: &StoredReply) -> bool {
+    pub(in crate::runtime) fn has(&self, reply: &StoredReply) -> bool {
         self.delivered.get(&reply.id).is_some_and(|had| **had == reply.reply)
     }
 
     /// Sends one stored reply that the channel does not have; nothing needs to be announced any more.
-    pub(super) async fn deliver_stored(&mut self, reply: &StoredReply, cx: &Cx) -> bool {
+    pub(in crate::runtime) async fn deliver_stored(&mut self, reply: &StoredReply, cx: &Cx) -> bool {
         self.inner.send(whole(reply), cx).await.is_ok()
     }
 
@@ -80,7 +116,7 @@ impl<'a> TurnSink<'a> {
         };
         let id = match &piece {
             ReplyPiece::Start { id, .. } | ReplyPiece::Message { id, .. } if !self.announced.contains(id) => {
-                // Stored before the first piece leaves (decisions.md 13.4); without the mark nothing may be shown.
+                // Stored before the first piece leaves; without the mark nothing may be shown.
                 if let Err(error) = self.journal.speaking(id).await {
                     return Err(DeliveryError::Temporary(error.to_string()));
                 }

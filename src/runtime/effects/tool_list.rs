@@ -10,19 +10,17 @@ use segue_engine::{ids::AgentName, project::AgentDef};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, value::RawValue};
 
-use super::{
-    bodies,
-    journaled::{elicitation::Inquiries, hooks::HookSource},
-    parts::Parts,
-    stop::Scene,
-    turn_record::TurnRecord,
-};
+use super::{hooks::HookSource, mcp_callbacks::McpCallbacks};
 use crate::{
     cx::Cx,
     effect::Effect,
     journal::{JournaledTool, Once, Step, TOOL_LIST},
     limits,
     llm::Llm,
+    runtime::{
+        project_runtime::ProjectRuntime,
+        turn::{TurnContext, TurnRecord, shared_text},
+    },
     store::Body,
     tools::{Catalog, Tool, ToolSpec, registry::ToolSet},
 };
@@ -49,37 +47,37 @@ enum RecordedToolList {
 }
 
 /// The tools of these connections and the agent's own; every call of them is recorded. A server that is down lists nothing.
-pub(super) async fn tools(
+pub(in crate::runtime) async fn tools(
     agent: &AgentDef,
     own: &[Arc<dyn Tool>],
     reserved: &[String],
-    scene: &Scene<'_>,
+    turn: &TurnContext<'_>,
     model: &Arc<dyn Llm>,
     cx: &Cx,
 ) -> ToolSet {
-    let Scene { parts, record, .. } = *scene;
+    let TurnContext { runtime, record, .. } = *turn;
     let servers: Vec<&str> = agent.connections.iter().map(|connection| connection.server.as_str()).collect();
     let step = Step { key: &cx.key, kind: TOOL_LIST, class: Effect::Read, request: &servers.join(",") };
     let mut live = Arc::default();
     let listing = async {
-        live = list(agent, own, reserved, parts, cx).await;
-        match record.bodies.refer(&live.record, record.now()) {
+        live = list(agent, own, reserved, runtime, cx).await;
+        match record.texts.hash_if_stored(&live.record, record.now()) {
             Some(hash) => RawValue::from_string(format!("{{\"body\":\"{hash}\"}}")),
             None => RawValue::from_string(live.record.text.to_string()),
         }
         .unwrap_or_default()
     };
     let recorded = record.journal.once(step, listing).await;
-    let (inquiries, turn) = (Inquiries::of(scene, model), record.clone());
+    let (callbacks, turn_record) = (McpCallbacks::of(turn, model), record.clone());
     let wrap = move |spec: ToolSpec, inner| {
-        let journal = turn.journal.clone();
-        inquiries.opened(Arc::new(JournaledTool { spec, inner, journal }), &turn)
+        let journal = turn_record.journal.clone();
+        callbacks.with_callbacks(Arc::new(JournaledTool { spec, inner, journal }), &turn_record)
     };
     match recorded {
         Ok(Once::Performed(_)) => {}
         Ok(Once::Replayed(recorded)) => {
-            if !parts.offline {
-                live = list(agent, own, reserved, parts, cx).await;
+            if !runtime.offline {
+                live = list(agent, own, reserved, runtime, cx).await;
             }
             // A list whose body is gone is past its retention: what is listed now is the best there is.
             if let Some(listed) = listed(&recorded, record).await {
@@ -99,38 +97,39 @@ pub(super) async fn tools(
 async fn listed(recorded: &RawValue, record: &TurnRecord) -> Option<Vec<RecordedToolSpec>> {
     match serde_json::from_str(recorded.get()).ok()? {
         RecordedToolList::Whole(listed) => Some(listed),
-        RecordedToolList::Stored { body } => serde_json::from_str(&record.bodies.text(&body).await?).ok(),
+        RecordedToolList::Stored { body } => serde_json::from_str(&record.texts.text(&body).await?).ok(),
     }
 }
 
-/// Lists that were made, so that the same tools are named, sorted, written down and hashed once and not in every turn. There
+/// ToolListCache that were made, so that the same tools are named, sorted, written down and hashed once and not in every turn. There
 /// are at most as many as steps that call an agent.
 #[derive(Default)]
-pub(super) struct Lists(Mutex<HashMap<AgentName, Vec<Made>>>);
+pub(in crate::runtime) struct ToolListCache(Mutex<HashMap<AgentName, Vec<CachedToolList>>>);
 
 /// A list, and what it was made of. An agent's own tools never change; what is reserved depends on the step that calls it.
-struct Made {
+struct CachedToolList {
     reserved: Vec<String>,
     catalogs: Vec<Option<Catalog>>,
-    live: Arc<Live>,
+    live: Arc<ToolListing>,
 }
 
 /// A list of tools, and how the record keeps it.
 #[derive(Default)]
-struct Live {
+struct ToolListing {
     tools: ToolSet,
     record: Body,
 }
 
-impl Lists {
+impl ToolListCache {
     /// The list that was made of the same tools.
-    fn get(&self, agent: &AgentName, reserved: &[String], catalogs: &[Option<Catalog>]) -> Option<Arc<Live>> {
+    fn get(&self, agent: &AgentName, reserved: &[String], catalogs: &[Option<Catalog>]) -> Option<Arc<ToolListing>> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Made { catalogs: of, live, .. } = kept.get(agent)?.iter().find(|made| made.reserved == reserved)?;
+        let CachedToolList { catalogs: of, live, .. } =
+            kept.get(agent)?.iter().find(|made| made.reserved == reserved)?;
         let equal = of.len() == catalogs.len() && of.iter().zip(catalogs).all(|(one, other)| same(one, other));
         equal.then(|| live.clone())
     }
-    fn keep(&self, agent: &AgentName, made: Made) {
+    fn keep(&self, agent: &AgentName, made: CachedToolList) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let lists = kept.entry(agent.clone()).or_default();
         match lists.iter_mut().find(|earlier| earlier.reserved == made.reserved) {
@@ -153,16 +152,22 @@ fn same(one: &Option<Catalog>, other: &Option<Catalog>) -> bool {
     }
 }
 
-async fn list(agent: &AgentDef, own: &[Arc<dyn Tool>], reserved: &[String], parts: &Parts, cx: &Cx) -> Arc<Live> {
+async fn list(
+    agent: &AgentDef,
+    own: &[Arc<dyn Tool>],
+    reserved: &[String],
+    runtime: &ProjectRuntime,
+    cx: &Cx,
+) -> Arc<ToolListing> {
     let cx = cx.within(limits::MCP_INITIALISE);
     let listing = agent.connections.iter().map(|connection| {
-        let (source, cx) = (parts.sources.get(&connection.server), cx.clone());
+        let (source, cx) = (runtime.sources.get(&connection.server), cx.clone());
         async move { cx.wait(source?.list(&cx)).await.ok()?.ok() }
     });
     let catalogs: Vec<Option<Catalog>> = futures::future::join_all(listing).await;
     // What hooks add may be another thing every time.
-    let hooked = parts.hooks.get(agent.name.as_str()).is_some_and(|hooks| !matches!(hooks, HookSource::Class));
-    if let Some(live) = parts.lists.get(&agent.name, reserved, &catalogs).filter(|_| !hooked) {
+    let hooked = runtime.hooks.get(agent.name.as_str()).is_some_and(|hooks| !matches!(hooks, HookSource::PythonClass));
+    if let Some(live) = runtime.tool_lists.get(&agent.name, reserved, &catalogs).filter(|_| !hooked) {
         return live;
     }
     let mut set = reserved.iter().fold(ToolSet::builder(), |set, name| set.reserve(name.as_str()));
@@ -175,10 +180,12 @@ async fn list(agent: &AgentDef, own: &[Arc<dyn Tool>], reserved: &[String], part
     // The author's word on what a tool does stands over that of its server.
     let tools = set.build().classed(|name| agent.rules.tool(name)?.effect.as_deref().and_then(Effect::named));
     let listed: Vec<RecordedToolSpec> = tools.specs().map(RecordedToolSpec::from).collect();
-    let record = bodies::body(serde_json::to_string(&listed).unwrap_or_default().into());
-    let live = Arc::new(Live { tools, record });
+    let record = shared_text(serde_json::to_string(&listed).unwrap_or_default().into());
+    let live = Arc::new(ToolListing { tools, record });
     if !hooked {
-        parts.lists.keep(&agent.name, Made { reserved: reserved.to_vec(), catalogs, live: live.clone() });
+        runtime
+            .tool_lists
+            .keep(&agent.name, CachedToolList { reserved: reserved.to_vec(), catalogs, live: live.clone() });
     }
     live
 }

@@ -10,15 +10,13 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-use super::{catalogue::Lists, journaled::hooks::HookSource};
+use super::effects::{AgentExecutor, ToolListCache, hooks::HookSource};
 use crate::{
     a2a::Remote,
     actions::ActionServer,
-    agents::{Agent, AgentCard, ReactAgent},
     cx::Cx,
     knowledge::Knowledge,
     llm::Llm,
-    prompts::PromptSet,
     store::Store,
     tools::{SourceStatus, Tool, ToolSource},
     understanding::Understander,
@@ -35,17 +33,15 @@ pub trait Action: Send + Sync {
 
 /// The running parts of one project.
 #[derive(Clone)]
-pub(super) struct Parts {
+pub(super) struct ProjectRuntime {
     pub(super) project: Arc<Project>,
     pub(super) understander: Arc<Understander>,
     /// The model of the command generator.
-    pub(super) generator: Arc<dyn Llm>,
+    pub(super) command_model: Arc<dyn Llm>,
     /// The models of agents, by agent.
     pub(super) agent_models: HashMap<String, Arc<dyn Llm>>,
     /// MCP servers and other sources.
     pub(super) sources: IndexMap<ServerName, Arc<dyn ToolSource>>,
-    /// Agents that were registered, by name or by the name that `configuration.module` says.
-    pub(super) agents: HashMap<String, Arc<dyn Agent>>,
     /// Where the hooks of agents are, by agent.
     pub(super) hooks: HashMap<String, HookSource>,
     /// Tools that were registered, by agent.
@@ -65,44 +61,25 @@ pub(super) struct Parts {
     /// The model that writes such answers.
     pub(super) knowledge_model: Arc<dyn Llm>,
     /// Agents of others, by agent.
-    pub(super) remotes: HashMap<String, Arc<Remote>>,
-    /// Lists of tools that were made.
-    pub(super) lists: Arc<Lists>,
-    /// The loops of our own agents, by agent.
-    pub(super) loops: Arc<HashMap<String, ReactAgent>>,
+    pub(super) remote_agents: HashMap<String, Arc<Remote>>,
+    /// ToolListCache of tools that were made.
+    pub(super) tool_lists: Arc<ToolListCache>,
+    /// Who runs each agent, by agent.
+    pub(super) executors: Arc<HashMap<String, AgentExecutor>>,
     /// True while a record is replayed: nothing may leave.
     pub(super) offline: bool,
 }
 
-impl Parts {
-    /// The loops of all agents of a project.
-    pub(super) fn loops(project: &Project, prompts: &Arc<PromptSet>) -> HashMap<String, ReactAgent> {
-        let agents = project.agents.values();
-        agents
-            .map(|agent| {
-                let card = AgentCard { name: agent.name.as_str().into(), description: agent.description.clone() };
-                (agent.name.to_string(), ReactAgent::new(card, prompts.clone()))
-            })
-            .collect()
-    }
-    /// The loop that runs an agent of ours.
-    pub(super) fn react(&self, definition: &AgentDef) -> Option<&ReactAgent> {
-        self.loops.get(definition.name.as_str())
-    }
-    /// The agent somebody registered for this definition.
-    pub(super) fn custom_agent(&self, definition: &AgentDef) -> Option<&Arc<dyn Agent>> {
-        let by_module = definition.module.as_deref().and_then(|module| self.agents.get(module));
-        by_module.or_else(|| self.agents.get(definition.name.as_str()))
-    }
+impl ProjectRuntime {
     /// The model of an agent.
     pub(super) fn model_of(&self, definition: &AgentDef) -> Arc<dyn Llm> {
-        self.agent_models.get(definition.name.as_str()).unwrap_or(&self.generator).clone()
+        self.agent_models.get(definition.name.as_str()).unwrap_or(&self.command_model).clone()
     }
     /// Tools registered for an agent.
     pub(super) fn custom_tools(&self, agent: &str) -> &[Arc<dyn Tool>] {
         self.tools.get(agent).map(Vec::as_slice).unwrap_or_default()
     }
-    /// `_meta` by server: constants, and slots that have a value (agents.md 8.2).
+    /// `_meta` by server: constants, and slots that have a value.
     pub(super) fn meta(&self, conversation: &Conversation) -> Map<String, Json> {
         let mut meta = Map::new();
         for (name, server) in &self.project.endpoints.mcp_servers {
@@ -138,7 +115,7 @@ impl Parts {
         Arc::new(metadata)
     }
     /// Why a server lists nothing, if it is down.
-    pub(super) fn why_down(&self, server: &ServerName) -> Option<String> {
+    pub(super) fn unavailable_reason(&self, server: &ServerName) -> Option<String> {
         match self.sources.get(server).map(|source| source.status()) {
             Some(SourceStatus::Down { reason }) => Some(format!("{server}: {reason}")),
             Some(_) => None,

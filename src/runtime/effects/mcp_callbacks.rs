@@ -12,55 +12,59 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use crate::runtime::{parts::Parts, stop::Scene, turn_record::TurnRecord};
 use crate::{
     cx::Cx,
     effect::Effect,
     journal::{JournalObserver, Once, Step},
     limits,
     llm::{Answer, ChatMessage, ChatRequest, Finish, Llm, Purpose},
+    runtime::{
+        project_runtime::ProjectRuntime,
+        turn::{TurnContext, TurnRecord},
+    },
     tools::{ArgumentCheck, Inquired, Inquiry, Reply, Tool, ToolCx, ToolOutcome, ToolSpec},
 };
 
 /// The servers that may ask something in the middle of a call, and who answers them. Mostly there is none.
-pub(in crate::runtime) struct Inquiries(Vec<Inquirer>);
+pub(in crate::runtime) struct McpCallbacks(Vec<McpCallbackServer>);
 
 /// A server that may ask.
-struct Inquirer {
+struct McpCallbackServer {
     server: ServerName,
     fields: Arc<Fields>,
     llm: Option<Arc<dyn Llm>>,
 }
 
-impl Inquiries {
+impl McpCallbacks {
     /// Those of the project, with the values of slots as they are now.
-    pub(in crate::runtime) fn of(scene: &Scene<'_>, llm: &Arc<dyn Llm>) -> Self {
-        let Scene { parts, conversation, .. } = *scene;
-        let servers = parts.project.endpoints.mcp_servers.iter();
-        let asking =
-            servers.filter(|(_, def)| def.sampling || !def.elicitation.is_empty()).map(|(name, def)| Inquirer {
+    pub(in crate::runtime) fn of(turn: &TurnContext<'_>, llm: &Arc<dyn Llm>) -> Self {
+        let TurnContext { runtime, conversation, .. } = *turn;
+        let servers = runtime.project.endpoints.mcp_servers.iter();
+        let asking = servers.filter(|(_, def)| def.sampling || !def.elicitation.is_empty()).map(|(name, def)| {
+            McpCallbackServer {
                 server: name.clone(),
-                fields: Arc::new(fields(def, parts, conversation)),
+                fields: Arc::new(fields(def, runtime, conversation)),
                 llm: def.sampling.then(|| llm.clone()),
-            });
+            }
+        });
         Self(asking.collect())
     }
 
     /// The tool, with somebody to ask where its server may do so.
-    pub(in crate::runtime) fn opened(&self, tool: Arc<dyn Tool>, record: &TurnRecord) -> Arc<dyn Tool> {
-        let found = self.0.iter().find(|inquirer| inquirer.server.as_str() == &*tool.spec().source);
-        let Some(Inquirer { fields, llm, .. }) = found else { return tool };
-        Arc::new(Open { tool, fields: fields.clone(), llm: llm.clone(), record: record.clone() })
+    pub(in crate::runtime) fn with_callbacks(&self, tool: Arc<dyn Tool>, record: &TurnRecord) -> Arc<dyn Tool> {
+        let found = self.0.iter().find(|server| server.server.as_str() == &*tool.spec().source);
+        let Some(McpCallbackServer { fields, llm, .. }) = found else { return tool };
+        Arc::new(ToolWithCallbacks { tool, fields: fields.clone(), llm: llm.clone(), record: record.clone() })
     }
 }
 
 /// A call step's result with slots in place of the fields that its tool wants.
-pub(in crate::runtime) fn slots(result: ToolResult, server: &ServerName, parts: &Parts) -> ToolResult {
+pub(in crate::runtime) fn slots(result: ToolResult, server: &ServerName, runtime: &ProjectRuntime) -> ToolResult {
     let ToolResult::Wants { reason, slots: fields } = result else { return result };
-    let elicitation = parts.project.endpoints.mcp_servers.get(server).map(|def| &def.elicitation);
+    let elicitation = runtime.project.endpoints.mcp_servers.get(server).map(|def| &def.elicitation);
     let slot = |field: &SlotName| elicitation?.get(field.as_str()).cloned();
     match fields.iter().map(slot).collect::<Option<Vec<_>>>() {
-        Some(slots) => match slots.first().filter(|slot| !can_be_asked(slot, parts)) {
+        Some(slots) => match slots.first().filter(|slot| !can_be_asked(slot, runtime)) {
             None => ToolResult::Wants { reason, slots },
             Some(slot) => {
                 let lacks = format!("there is neither `utter_ask_{slot}` nor `action_ask_{slot}` to ask for it");
@@ -71,13 +75,13 @@ pub(in crate::runtime) fn slots(result: ToolResult, server: &ServerName, parts: 
     }
 }
 
-fn can_be_asked(slot: &SlotName, parts: &Parts) -> bool {
-    parts.project.response(&format!("utter_ask_{slot}")).is_some()
-        || parts.project.lists_action(&format!("action_ask_{slot}"))
+fn can_be_asked(slot: &SlotName, runtime: &ProjectRuntime) -> bool {
+    runtime.project.response(&format!("utter_ask_{slot}")).is_some()
+        || runtime.project.lists_action(&format!("action_ask_{slot}"))
 }
 
-fn fields(def: &McpServerDef, parts: &Parts, conversation: &Conversation) -> Fields {
-    let initial = |slot: &SlotName| parts.project.slot(slot.as_str()).map(|slot| &slot.initial);
+fn fields(def: &McpServerDef, runtime: &ProjectRuntime, conversation: &Conversation) -> Fields {
+    let initial = |slot: &SlotName| runtime.project.slot(slot.as_str()).map(|slot| &slot.initial);
     let value =
         |slot: &SlotName| conversation.slots.get(slot.as_str()).or_else(|| initial(slot)).cloned().unwrap_or_default();
     def.elicitation.iter().map(|(field, slot)| (field.clone(), (slot.clone(), value(slot)))).collect()
@@ -85,7 +89,7 @@ fn fields(def: &McpServerDef, parts: &Parts, conversation: &Conversation) -> Fie
 
 /// A tool whose server may ask. It stands outside of the record of its call: what our model was asked meanwhile is a part of
 /// that call, and only what it used is recorded beside it.
-struct Open {
+struct ToolWithCallbacks {
     tool: Arc<dyn Tool>,
     fields: Arc<Fields>,
     llm: Option<Arc<dyn Llm>>,
@@ -95,7 +99,7 @@ struct Open {
 /// By field: the slot that answers it, and its value.
 type Fields = IndexMap<String, (SlotName, Json)>;
 
-impl Tool for Open {
+impl Tool for ToolWithCallbacks {
     fn spec(&self) -> &ToolSpec {
         self.tool.spec()
     }
@@ -110,7 +114,7 @@ impl Tool for Open {
     }
     fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
         Box::pin(async move {
-            let known = Arc::new(Known {
+            let known = Arc::new(CallbackState {
                 fields: self.fields.clone(),
                 llm: self.llm.clone(),
                 record: self.record.clone(),
@@ -118,20 +122,20 @@ impl Tool for Open {
             });
             let outcome = self.tool.call(arguments, &ToolCx { inquired: Some(known.clone()), ..cx.clone() }).await;
             if self.llm.is_some() {
-                self.settle(&known, &cx.cx.step("samples")).await;
+                self.record_sampling(&known, &cx.cx.step("samples")).await;
             }
             outcome
         })
     }
 }
 
-impl Open {
+impl ToolWithCallbacks {
     /// Counts what our model used, as it was or as it is recorded.
-    async fn settle(&self, known: &Known, cx: &Cx) {
+    async fn record_sampling(&self, known: &CallbackState, cx: &Cx) {
         let samples = async { std::mem::take(&mut *known.samples.lock().unwrap_or_else(PoisonError::into_inner)) };
         match self.record.journal.once(samples_of(cx), samples).await {
-            Ok(Once::Performed(samples)) => self.record.meter.sampled(&samples, false),
-            Ok(Once::Replayed(samples)) => self.record.meter.sampled(&samples, true),
+            Ok(Once::Performed(samples)) => self.record.usage.sampled(&samples, false),
+            Ok(Once::Replayed(samples)) => self.record.usage.sampled(&samples, true),
             // The same journal refused the call itself, which said so.
             Ok(Once::Unknown) | Err(_) => {}
         }
@@ -139,13 +143,13 @@ impl Open {
 }
 
 /// The same for a call whose result was read from the record: the call itself is not made again.
-pub(in crate::runtime) async fn settled(server: &ServerName, scene: &Scene<'_>, call: &Cx) {
-    let Scene { parts, record, .. } = *scene;
-    let def = parts.project.endpoints.mcp_servers.get(server);
+pub(in crate::runtime) async fn replay_sampling(server: &ServerName, turn: &TurnContext<'_>, call: &Cx) {
+    let TurnContext { runtime, record, .. } = *turn;
+    let def = runtime.project.endpoints.mcp_servers.get(server);
     if def.is_some_and(|def| def.sampling)
         && let Some(recorded) = record.journal.recall::<Vec<ModelsUsed>>(samples_of(&call.step("samples"))).await
     {
-        record.meter.sampled(&recorded, true);
+        record.usage.sampled(&recorded, true);
     }
 }
 
@@ -155,7 +159,7 @@ fn samples_of(cx: &Cx) -> Step<'_> {
 }
 
 /// What is known when the call begins.
-struct Known {
+struct CallbackState {
     fields: Arc<Fields>,
     llm: Option<Arc<dyn Llm>>,
     record: TurnRecord,
@@ -163,7 +167,7 @@ struct Known {
     samples: Mutex<Vec<ModelsUsed>>,
 }
 
-impl Inquired for Known {
+impl Inquired for CallbackState {
     /// A field is answered by its slot, else by the default that the form gives, else left out where the form allows it. A
     /// form that needs anything else is declined: the server may ask for what its entry names, and for nothing more.
     fn form(&self, inquiry: &Inquiry) -> Reply {
@@ -176,8 +180,8 @@ impl Inquired for Known {
         let (mut content, mut missing) = (Map::new(), Vec::new());
         for (field, schema) in asked {
             match (self.fields.get(field), schema.get("default")) {
-                (Some((_, value)), _) if fits(value, schema) => {
-                    content.insert(field.clone(), whole(value, schema));
+                (Some((_, value)), _) if matches_schema(value, schema) => {
+                    content.insert(field.clone(), as_integer(value, schema));
                 }
                 (known, Some(default)) if known.is_none_or(|(_, value)| value.is_null()) => {
                     content.insert(field.clone(), default.clone());
@@ -199,7 +203,7 @@ impl Inquired for Known {
             let request = request(&params)?;
             let cx = cx.step("sample");
             let refused = |_| "our model gave no answer".to_owned();
-            self.record.meter.model_called(&cx.key, &request).map_err(refused)?;
+            self.record.usage.model_called(&cx.key, &request).map_err(refused)?;
             let answer = llm.chat(request, &cx).await.map_err(refused)?.finish().await.map_err(refused)?;
             self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(ModelsUsed::once(answer.usage));
             Ok(result(&answer, &llm.profile().model))
@@ -208,7 +212,7 @@ impl Inquired for Known {
 }
 
 /// Whether a value is an answer to a field of this schema.
-fn fits(value: &Json, schema: &Json) -> bool {
+fn matches_schema(value: &Json, schema: &Json) -> bool {
     if value.is_null() {
         return false;
     }
@@ -217,7 +221,7 @@ fn fits(value: &Json, schema: &Json) -> bool {
 }
 
 /// A slot's number is a fraction by nature; a field may want it whole.
-fn whole(value: &Json, schema: &Json) -> Json {
+fn as_integer(value: &Json, schema: &Json) -> Json {
     let whole = schema.get("type").and_then(Json::as_str) == Some("integer");
     match value.as_f64().filter(|number| whole && number.fract() == 0.0 && number.abs() < 9e15) {
         Some(number) => Json::from(number as i64),
@@ -250,11 +254,11 @@ fn request(params: &Json) -> Result<ChatRequest, String> {
 }
 
 fn text_of(content: Option<&Json>) -> Option<String> {
-    let parts = match content? {
-        Json::Array(parts) => parts.clone(),
+    let runtime = match content? {
+        Json::Array(runtime) => runtime.clone(),
         one => vec![one.clone()],
     };
-    let texts: Option<Vec<String>> = parts.iter().map(|part| Some(part.get("text")?.as_str()?.to_owned())).collect();
+    let texts: Option<Vec<String>> = runtime.iter().map(|part| Some(part.get("text")?.as_str()?.to_owned())).collect();
     texts.map(|texts| texts.join("\n"))
 }
 

@@ -1,41 +1,51 @@
 //! A question from documents: looked for and answered by a model, both recorded.
 
-use segue_engine::conversation::{BotMessage, SearchCall, SearchOutcome};
+use segue_engine::{
+    conversation::{BotMessage, SearchCall, SearchOutcome},
+    dialogue::InputKind,
+};
 
-use super::{effects::Failures, replies::TurnSink, stop::Scene, turn_record::TurnRecord};
+use super::{EffectHandler, EffectOutput};
 use crate::{
     cx::Cx,
     effect::Effect,
     journal::{Once, Step},
     knowledge::{AnswerTask, Looked},
+    runtime::turn::{TurnContext, TurnRecord},
 };
 
+/// Handles [`Next::Search`](segue_engine::dialogue::Next::Search).
+pub(super) struct Search;
+
+impl EffectHandler for Search {
+    type Effect = SearchCall;
+    const INTERRUPTIBLE: bool = true;
+
+    async fn perform(call: SearchCall, turn: &TurnContext<'_>, out: &mut EffectOutput<'_, '_>, cx: &Cx) -> InputKind {
+        InputKind::Searched(search(&call, turn, out, cx).await)
+    }
+}
+
 /// Answers the newest question, or says why not.
-pub(super) async fn search(
-    call: &SearchCall,
-    scene: &Scene<'_>,
-    sink: &mut TurnSink<'_>,
-    failures: &mut Failures,
-    cx: &Cx,
-) -> SearchOutcome {
-    let Scene { parts, conversation, record, .. } = *scene;
-    let (Some(knowledge), Some(config)) = (&parts.knowledge, &parts.project.config.search) else {
+async fn search(call: &SearchCall, turn: &TurnContext<'_>, out: &mut EffectOutput<'_, '_>, cx: &Cx) -> SearchOutcome {
+    let TurnContext { runtime, conversation, record, .. } = *turn;
+    let (Some(knowledge), Some(config)) = (&runtime.knowledge, &runtime.project.config.search) else {
         let reason = "no documents are configured".to_owned();
         return SearchOutcome::Failed { reason, said: None };
     };
-    let looked = match look(scene, &cx.step("passages")).await {
+    let looked = match look(turn, &cx.step("passages")).await {
         Ok(looked) => looked,
         Err(reason) => {
-            failures.push(("U0503".into(), reason.clone()));
+            out.failures.push(("U0503".into(), reason.clone()));
             return SearchOutcome::Failed { reason, said: None };
         }
     };
     let step = cx.step("answer");
-    let llm = scene.recorded(&parts.knowledge_model);
-    let task = AnswerTask { project: &parts.project, config, conversation, at: call.at, llm };
-    let mut outcome = knowledge.answer(task, &looked, sink, &step).await;
+    let llm = turn.journaled(&runtime.knowledge_model);
+    let task = AnswerTask { project: &runtime.project, config, conversation, at: call.at, llm };
+    let mut outcome = knowledge.answer(task, &looked, out.sink, &step).await;
     if let SearchOutcome::Failed { reason, said } = &mut outcome {
-        failures.push(("U0503".into(), reason.clone()));
+        out.failures.push(("U0503".into(), reason.clone()));
         remember(said, record, &cx.step("said")).await;
     }
     outcome
@@ -51,9 +61,9 @@ async fn remember(said: &mut Option<Box<BotMessage>>, record: &TurnRecord, cx: &
 }
 
 /// What was found; from the record where it holds it.
-async fn look(scene: &Scene<'_>, cx: &Cx) -> Result<Looked, String> {
-    let Scene { parts, conversation, record, .. } = *scene;
-    let (Some(knowledge), Some(config)) = (&parts.knowledge, &parts.project.config.search) else {
+async fn look(turn: &TurnContext<'_>, cx: &Cx) -> Result<Looked, String> {
+    let TurnContext { runtime, conversation, record, .. } = *turn;
+    let (Some(knowledge), Some(config)) = (&runtime.knowledge, &runtime.project.config.search) else {
         return Err("no documents are configured".to_owned());
     };
     let step = Step { key: &cx.key, kind: "passages", class: Effect::Read, request: "" };
@@ -63,7 +73,7 @@ async fn look(scene: &Scene<'_>, cx: &Cx) -> Result<Looked, String> {
         Err(error) => Err(error.to_string()),
     };
     if let Ok(looked) = &looked {
-        record.meter.looked(&cx.key, looked);
+        record.usage.looked(&cx.key, looked);
     }
     looked
 }

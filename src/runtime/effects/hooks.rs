@@ -22,12 +22,12 @@ use crate::{
 #[derive(Clone)]
 pub(in crate::runtime) enum HookSource {
     /// Registered.
-    Own(Arc<dyn AgentHooks>),
+    Registered(Arc<dyn AgentHooks>),
     /// Behind an address.
     Server(Arc<HookServer>),
     /// A class of Python that nobody registered anything for: the agent works without.
-    Class,
-    /// Nowhere: why.
+    PythonClass,
+    /// DiscardingSink: why.
     Missing(Arc<str>),
 }
 
@@ -48,12 +48,12 @@ pub(in crate::runtime) async fn open(
     cx: &Cx,
 ) -> Result<Option<Arc<dyn AgentHooks>>, HookError> {
     let inner: Arc<dyn AgentHooks> = match source {
-        HookSource::Own(hooks) => hooks.clone(),
-        HookSource::Class | HookSource::Missing(_) if offline => {
+        HookSource::Registered(hooks) => hooks.clone(),
+        HookSource::PythonClass | HookSource::Missing(_) if offline => {
             let inner = Arc::new(NoopHooks);
             return Ok(Some(Arc::new(JournaledHooks { inner, is_absent: true, journal: journal.clone() })));
         }
-        HookSource::Class => return Ok(None),
+        HookSource::PythonClass => return Ok(None),
         HookSource::Missing(problem) => return Err(HookError(problem.to_string())),
         HookSource::Server(server) => {
             let step = Step { key: &cx.key, kind: "hook", class: Effect::Read, request: "describe" };

@@ -1,0 +1,153 @@
+//! A flow calls an agent, or a message continues one: the agent runs until it waits, ends or fails.
+
+use std::{borrow::Cow, sync::Arc};
+
+use segue_engine::{
+    conversation::{AgentCall, AgentOutcome, AgentStatus},
+    dialogue::InputKind,
+    project::AgentDef,
+};
+use serde_json::Value as Json;
+
+use super::{EffectHandler, EffectOutput, agent_host::TurnAgentHost, hooks, remote_agent, tool_list};
+use crate::{
+    agents::{Agent, AgentHooks, AgentTask, ReactAgent},
+    cx::Cx,
+    effect::Effect,
+    journal::{Once, Step},
+    runtime::{
+        project_runtime::ProjectRuntime,
+        turn::{TurnContext, TurnSink},
+    },
+    tools::registry::ToolSet,
+};
+
+/// Who runs an agent; decided when the project is loaded.
+#[derive(Clone)]
+pub(in crate::runtime) enum AgentExecutor {
+    /// Our own loop of model and tools.
+    Loop(Arc<ReactAgent>),
+    /// An agent of another program, over A2A.
+    Remote,
+    /// An agent written in Rust.
+    Custom(Arc<dyn Agent>),
+}
+
+/// Handles [`Next::Agent`](segue_engine::dialogue::Next::Agent).
+pub(super) struct RunAgent;
+
+impl EffectHandler for RunAgent {
+    type Effect = AgentCall;
+    const INTERRUPTIBLE: bool = true;
+
+    async fn perform(call: AgentCall, turn: &TurnContext<'_>, out: &mut EffectOutput<'_, '_>, cx: &Cx) -> InputKind {
+        let host = TurnAgentHost::new(turn);
+        let outcome = run_agent(&call, turn, &host, out.sink, cx).await;
+        out.failures.extend(host.warnings());
+        if let AgentStatus::Failed { code, reason } = &outcome.status {
+            out.failures.push((code.clone(), format!("agent {}: {reason}", call.agent)));
+        }
+        InputKind::Agent(outcome)
+    }
+}
+
+async fn run_agent(
+    call: &AgentCall,
+    turn: &TurnContext<'_>,
+    host: &TurnAgentHost<'_>,
+    sink: &mut TurnSink<'_>,
+    cx: &Cx,
+) -> AgentOutcome {
+    let TurnContext { runtime, record, .. } = *turn;
+    let name = call.agent.as_str();
+    let (Some(definition), Some(executor)) = (runtime.project.agent(name), runtime.executors.get(name)) else {
+        return failed_outcome(call, "A0507", format!("there is no agent {}", call.agent));
+    };
+    let hooks = match runtime.hooks.get(name) {
+        None => None,
+        // Boxed, as the way to remote agents: few runs take it, and its future is large.
+        Some(source) => {
+            match Box::pin(hooks::open(source, runtime.offline, &record.journal, &cx.step("hooks"))).await {
+                Ok(hooks) => hooks,
+                Err(error) => return failed_outcome(call, "A0521", error.to_string()),
+            }
+        }
+    };
+    let agent: &dyn Agent = match executor {
+        AgentExecutor::Remote => {
+            let task = AgentTask { hooks, ..turn.agent_task(call, definition, host) };
+            return Box::pin(remote_agent::run(task, turn, sink, cx)).await;
+        }
+        AgentExecutor::Loop(agent) => &**agent,
+        AgentExecutor::Custom(agent) => &**agent,
+    };
+    let tools = tools_of(call, definition, hooks.as_deref(), turn, cx).await;
+    if let Some(reason) = no_tools_reason(definition, &tools, runtime) {
+        return failed_outcome(call, "A0509", reason);
+    }
+    let meta = Arc::new(runtime.meta(turn.conversation));
+    let task = AgentTask { tools, hooks, meta, ..turn.agent_task(call, definition, host) };
+    match executor {
+        AgentExecutor::Custom(_) => run_custom(agent, task, turn, sink, cx).await,
+        AgentExecutor::Loop(_) | AgentExecutor::Remote => agent.run(task, sink, cx).await,
+    }
+}
+
+/// An agent written in Rust: its model and its tools are recorded; its outcome is recorded as a whole besides.
+async fn run_custom(
+    agent: &dyn Agent,
+    task: AgentTask<'_>,
+    turn: &TurnContext<'_>,
+    sink: &mut TurnSink<'_>,
+    cx: &Cx,
+) -> AgentOutcome {
+    let (call, limit) = (task.call, task.definition.timeout);
+    let outcome_key = cx.step("outcome").key;
+    let step = Step { key: &outcome_key, kind: "agent", class: Effect::Composite, request: call.agent.as_str() };
+    let work = async {
+        let cx = limit.map_or_else(|| cx.clone(), |limit| cx.within(limit));
+        // It may ignore the deadline that it is given: then it is dropped.
+        let outcome = cx.wait(agent.run(task, sink, &cx)).await;
+        outcome.unwrap_or_else(|stopped| failed_outcome(call, "A0505", stopped.to_string()))
+    };
+    let outcome = turn.record.journal.once(step, work).await.and_then(Once::known);
+    outcome.unwrap_or_else(|error| failed_outcome(call, "A0510", error.to_string()))
+}
+
+/// The tools that the agent may call in this run.
+async fn tools_of(
+    call: &AgentCall,
+    definition: &AgentDef,
+    hooks: Option<&dyn AgentHooks>,
+    turn: &TurnContext<'_>,
+    cx: &Cx,
+) -> ToolSet {
+    let runtime = turn.runtime;
+    let reserved = crate::agents::reserved_names(&runtime.project, call);
+    let mut own = Cow::Borrowed(runtime.custom_tools(call.agent.as_str()));
+    if let Some(hooks) = hooks {
+        own.to_mut().extend(hooks.custom_tools());
+    }
+    let model = runtime.model_of(definition);
+    tool_list::tools(definition, &own, &reserved, turn, &model, &cx.step("tools")).await
+}
+
+/// Why an agent cannot work, where it has no tool because its servers do not answer.
+fn no_tools_reason(definition: &AgentDef, tools: &ToolSet, runtime: &ProjectRuntime) -> Option<String> {
+    if !tools.entries().is_empty() || runtime.offline {
+        return None;
+    }
+    let down: Vec<String> =
+        definition.connections.iter().filter_map(|connection| runtime.unavailable_reason(&connection.server)).collect();
+    (!down.is_empty()).then(|| format!("none of its MCP servers answers: {}", down.join("; ")))
+}
+
+/// An agent that did not run.
+pub(in crate::runtime) fn failed_outcome(call: &AgentCall, code: &str, reason: String) -> AgentOutcome {
+    AgentOutcome {
+        status: AgentStatus::Failed { code: code.into(), reason },
+        events: Vec::new(),
+        data: Json::Null,
+        metadata: call.kept(),
+    }
+}

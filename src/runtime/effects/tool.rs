@@ -1,0 +1,119 @@
+//! A step of a flow calls a tool of an MCP server.
+
+use std::sync::Arc;
+
+use segue_engine::{
+    conversation::{ToolCallStep, ToolResult},
+    dialogue::InputKind,
+};
+use serde_json::Value as Json;
+
+use super::{
+    EffectHandler, EffectOutput,
+    mcp_callbacks::{self, McpCallbacks},
+};
+use crate::{
+    cx::Cx,
+    effect::Effect,
+    journal::{EffectJournal, JournalError, JournaledTool, Once, RecordedToolCall, Step, request_hash},
+    runtime::turn::TurnContext,
+    tools::{Caller, Tool, ToolCx, direct, invoke},
+};
+
+/// Handles [`Next::Tool`](segue_engine::dialogue::Next::Tool).
+pub(super) struct CallTool;
+
+impl EffectHandler for CallTool {
+    type Effect = ToolCallStep;
+    const INTERRUPTIBLE: bool = false;
+
+    async fn perform(call: ToolCallStep, turn: &TurnContext<'_>, out: &mut EffectOutput<'_, '_>, cx: &Cx) -> InputKind {
+        let result = call_tool(&call, turn, cx).await;
+        match &result {
+            ToolResult::Failed { reason } | ToolResult::Unknown { reason } => {
+                out.failures.push(("T0502".into(), format!("{}.{}: {reason}", call.server, call.tool)));
+            }
+            ToolResult::Done { result } => {
+                if let Some(why) = result.get("unusable").and_then(Json::as_str) {
+                    let reason = format!("it was carried out, but its answer fills no slot: {why}");
+                    out.failures.push(("T0502".into(), format!("{}.{}: {reason}", call.server, call.tool)));
+                }
+            }
+            ToolResult::Wants { .. } => {}
+        }
+        InputKind::Called(result)
+    }
+}
+
+async fn call_tool(call: &ToolCallStep, turn: &TurnContext<'_>, cx: &Cx) -> ToolResult {
+    let TurnContext { runtime, conversation, record, .. } = *turn;
+    let journal = &record.journal;
+    let Some(source) = runtime.sources.get(&call.server) else {
+        return ToolResult::Failed { reason: format!("there is no MCP server {}", call.server) };
+    };
+    let meta = runtime.meta(conversation).get(call.server.as_str()).and_then(Json::as_object).cloned();
+    let result_key = cx.step("result").key;
+    let cx = cx.step("tool");
+    let tool_cx = ToolCx {
+        idempotency_key: invoke::idempotency_key(conversation.id.as_str(), turn.number.0, &cx),
+        cx,
+        metadata: runtime.metadata(conversation),
+        caller: Caller {
+            conversation: conversation.id.as_str().into(),
+            agent: None,
+            flow: Some(call.flow_id.as_str().into()),
+        },
+        meta: Arc::new(meta.unwrap_or_default()),
+        progress: None,
+        inquired: None,
+        effect: None,
+    };
+    let callbacks = McpCallbacks::of(turn, &runtime.command_model);
+    let wrap = |tool: Arc<dyn Tool>| {
+        let spec = tool.spec().clone();
+        callbacks.with_callbacks(Arc::new(JournaledTool { spec, inner: Some(tool), journal: journal.clone() }), record)
+    };
+    // The tool's own record says whether it ran; this one says what the flow was told, and needs no server to be read again.
+    let arguments = serde_json::to_string(&call.arguments).unwrap_or_default();
+    let request = format!("{}.{}:{}", call.server, call.tool, request_hash(&arguments));
+    let step = Step { key: &result_key, kind: "result", class: Effect::Composite, request: &request };
+    let work = async {
+        // The record of the call itself goes before the server, which may be away, or list something else by now.
+        let result = match recorded_result(call, journal, &tool_cx.cx).await {
+            Some(result) => {
+                mcp_callbacks::replay_sampling(&call.server, turn, &tool_cx.cx).await;
+                result
+            }
+            None => direct::call_step(&**source, call, &tool_cx, None, &wrap).await,
+        };
+        let result = match result {
+            ToolResult::Failed { reason } if is_in_doubt(journal, &tool_cx.cx) => ToolResult::Unknown { reason },
+            other => other,
+        };
+        mcp_callbacks::slots(result, &call.server, runtime)
+    };
+    match journal.once(step, work).await {
+        Ok(Once::Performed(result)) => result,
+        Ok(Once::Replayed(result)) => {
+            mcp_callbacks::replay_sampling(&call.server, turn, &tool_cx.cx).await;
+            result
+        }
+        Ok(Once::Unknown) => ToolResult::Failed { reason: JournalError::OutcomeUnknown.to_string() },
+        Err(error) => ToolResult::Failed { reason: error.to_string() },
+    }
+}
+
+/// What an earlier try of this turn recorded of the call itself.
+async fn recorded_result(call: &ToolCallStep, journal: &EffectJournal, cx: &Cx) -> Option<ToolResult> {
+    let record = journal.recorded(&cx.key).filter(|record| record.outcome.is_some())?;
+    // The request names the tool, then its arguments as the server's schema wants them.
+    record.request.strip_prefix(call.tool.as_str())?.strip_prefix(':')?;
+    let step = Step { key: &cx.key, kind: "tool", class: Effect::Write, request: &record.request };
+    let recorded = journal.recall::<RecordedToolCall>(step).await?;
+    Some(direct::result_of(recorded.outcome))
+}
+
+/// Whether an earlier try of this turn was about to make the call, and nothing tells what came of it.
+fn is_in_doubt(journal: &EffectJournal, cx: &Cx) -> bool {
+    journal.recorded(&cx.key).is_some_and(|record| record.outcome.is_none())
+}
