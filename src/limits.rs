@@ -374,24 +374,14 @@ pub const OUTBOX_WAITING: usize = 10_000;
 pub const STORE_QUEUE: usize = 1024;
 /// Store: writes that share one transaction.
 pub const STORE_GROUP: usize = 256;
-/// SQLite store: open turns from which on a write waits for company before it is committed.
-pub const STORE_CROWD: usize = 8;
-/// SQLite store: how long it waits then. Far below what a person or a model takes, and some commits long.
-pub const STORE_GATHER: Duration = Duration::from_millis(1);
-/// SQLite store: how often it waits so, while fewer than half of the open turns have written.
-pub const STORE_GATHERINGS: u32 = 4;
-/// SQLite store: waits in vain in a row after which it believes in fewer open turns. After `n` of them `2^n` groups are committed at once.
-pub const STORE_VAIN: u32 = 6;
-/// Store: how long a receipt of delivery may wait for company before it is written; a crash within this time repeats a reply.
-pub const STORE_RECEIPTS: Duration = Duration::from_millis(20);
 /// Store: conversation heads that the writer keeps in memory.
 pub const STORE_HEADS: usize = 8192;
-/// SQLite store: open turns that may announce a reply by one small write beside the database; others do it by a transaction.
-pub const STORE_MARKS: usize = 8192;
 /// Store: connections for reading.
 pub const STORE_READERS: usize = 4;
 /// Store: how long a write waits for another process that holds the file.
 pub const STORE_BUSY: Duration = Duration::from_secs(5);
+/// Store in memory: conversations; beyond them those go that were idle for longest.
+pub const MEMORY_CONVERSATIONS: usize = 50_000;
 /// Store in memory: turns of the whole process whose journals and traces are kept.
 pub const MEMORY_TRACED: usize = 1_000;
 /// Store: conversations that one list holds at most.

@@ -33,6 +33,7 @@ pub async fn check(make: impl Fn() -> Arc<dyn Store>) {
     a_refused_batch_leaves_nothing(&*make()).await;
     journal_of_a_running_turn(&*make()).await;
     an_intent_is_written_once(&*make()).await;
+    a_stored_turn_tells_what_it_announced(&*make()).await;
     a_turn_is_stored_once(&*make()).await;
     a_store_that_is_asked_whether_it_writes(&*make()).await;
     one_turn_of_many(&*make()).await;
@@ -42,7 +43,6 @@ pub async fn check(make: impl Fn() -> Arc<dyn Store>) {
     replies_that_events_tell(&*make()).await;
     outbox_is_bounded(&*make()).await;
     timers(&*make()).await;
-    coalesced(&*make()).await;
     snapshots(&*make()).await;
     turns_and_lists(&*make()).await;
     erase(&*make()).await;
@@ -50,7 +50,7 @@ pub async fn check(make: impl Fn() -> Arc<dyn Store>) {
     expire(&*make()).await;
     a_wrong_clock_does_not_stop_the_expiry(&*make()).await;
     what_an_operator_has_to_look_at(&*make()).await;
-    crowd(make()).await;
+    concurrent_conversations(make()).await;
 }
 
 /// A message of the conversation `id`, at second `at`.
@@ -242,6 +242,23 @@ async fn journal_of_a_running_turn(store: &dyn Store) {
     assert_eq!(journal, expected);
 }
 
+/// Which replies had begun to be shown is known of an open turn and of a stored one.
+async fn a_stored_turn_tells_what_it_announced(store: &dyn Store) {
+    let id = ConversationId::from("c");
+    for turn in [1, 2] {
+        store.accept(message("c", &format!("m{turn}"), 1)).await.unwrap();
+        let announced = super::speaking(&format!("{turn}/r0"), Timestamp::from_micros(1), 7);
+        store.journal(&id, TurnNumber(turn), vec![announced]).await.unwrap();
+    }
+    let announced =
+        |journal: &[JournalRecord]| super::announced_replies(journal).map(ToString::to_string).collect::<Vec<_>>();
+    let open = store.unfinished(&id).await.unwrap();
+    assert_eq!(open.iter().map(|open| announced(&open.journal)).collect::<Vec<_>>(), [["1/r0"], ["2/r0"]]);
+    store.append(&id, Version(0), batch(&message("c", "m1", 1), TurnNumber(1))).await.unwrap();
+    assert_eq!(announced(&store.turns(&id).await.unwrap()[0].journal), ["1/r0"]);
+    assert_eq!(announced(&store.unfinished(&id).await.unwrap()[0].journal), ["2/r0"]);
+}
+
 /// Whoever else runs the same turn must not perform the same step.
 async fn an_intent_is_written_once(store: &dyn Store) {
     let id = ConversationId::from("c");
@@ -407,23 +424,6 @@ async fn outbox_is_bounded(store: &dyn Store) {
     store.append(&id, Version(0), many).await.unwrap();
     let waiting = store.undelivered(&id).await.unwrap();
     assert_eq!((waiting.len(), &*waiting[0].id), (limits::OUTBOX, "r2"));
-}
-
-async fn coalesced(store: &dyn Store) {
-    let id = ConversationId::from("c");
-    for text in ["m1", "m2", "m3"] {
-        store.accept(message("c", text, 1)).await.unwrap();
-    }
-    let both = Batch { also: vec![TurnNumber(1)], ..batch(&message("c", "m2", 1), TurnNumber(2)) };
-    store.append(&id, Version(0), both).await.unwrap();
-    for (text, turn) in [("m1", 1), ("m2", 2)] {
-        let Accepted::Answered(number, replies) = store.accept(message("c", text, 1)).await.unwrap() else {
-            panic!("{text}")
-        };
-        assert_eq!((number, ids(&replies)), (TurnNumber(turn), vec!["c-2"]));
-        assert_eq!(store.replies_of(&id, number).await.unwrap(), Some(replies));
-    }
-    assert_eq!(store.unfinished(&id).await.unwrap().len(), 1);
 }
 
 async fn snapshots(store: &dyn Store) {
@@ -629,7 +629,7 @@ async fn what_an_operator_has_to_look_at(store: &dyn Store) {
     assert_eq!(store.troubles().await.unwrap(), expected);
 }
 
-async fn crowd(store: Arc<dyn Store>) {
+async fn concurrent_conversations(store: Arc<dyn Store>) {
     let talks = (0..32).map(|n| {
         let store = store.clone();
         async move {

@@ -19,7 +19,8 @@ pub enum Location {
     Sqlite {
         /// The file; folders above it are made.
         path: PathBuf,
-        /// Whether every commit is forced to the disk, so that it survives a loss of power and not only of the process.
+        /// Whether every commit is forced to the disk, so that it survives a loss of power and not only of the process: the
+        /// setting `synchronous`, which is `full` or `normal`.
         full: bool,
     },
 }
@@ -28,7 +29,7 @@ impl Location {
     /// Where `run` keeps its conversations when nothing else is said.
     pub const DEFAULT: &str = ".segue/segue.db";
 
-    /// Reads `memory`, `sqlite:PATH`, `sqlite:PATH?synchronous=full`, or a plain path.
+    /// Reads `memory`, `sqlite:PATH`, `sqlite:PATH?synchronous=normal`, or a plain path. `synchronous` is `full` unless it is given.
     ///
     /// # Errors
     /// [`StoreError::Unsupported`] for addresses of other databases and for unknown options.
@@ -54,15 +55,20 @@ impl Location {
             return unsupported("the path is missing", "write `sqlite:.segue/segue.db`, for instance");
         }
         let full = match options {
-            None | Some("synchronous=normal") => false,
-            Some("synchronous=full") => true,
-            Some(_) => return unsupported("unknown option", "the only option is `?synchronous=full`"),
+            None | Some("synchronous=full") => true,
+            Some("synchronous=normal") => false,
+            Some(_) => {
+                return unsupported(
+                    "unknown option",
+                    "the only option is `?synchronous=full` or `?synchronous=normal`",
+                );
+            }
         };
         Ok(Self::Sqlite { path: path.into(), full })
     }
 
     /// Reads a `tracker_store` of `endpoints.yml` as it stands in projects of the CALM format: `type: SQL` with
-    /// `dialect: sqlite` and `db`, or `type: InMemory`.
+    /// `dialect: sqlite` and `db`, or `type: InMemory`. With every kind of SQLite file goes the key `synchronous`.
     ///
     /// # Errors
     /// [`StoreError::Unsupported`] for every other kind.
@@ -71,23 +77,9 @@ impl Location {
         let (kind, dialect) = (text("type").to_ascii_lowercase(), text("dialect").to_ascii_lowercase());
         match (kind.as_str(), dialect.as_str()) {
             ("" | "inmemory" | "in_memory" | "memory", _) => Ok(Self::Memory),
-            ("sql", "sqlite" | "") => {
-                // The CALM format's own default file.
-                let db = Some(text("db")).filter(|db| !db.is_empty()).unwrap_or("rasa.db");
-                match Self::parse(db)? {
-                    Self::Sqlite { path, .. } => Ok(Self::Sqlite { full: text("synchronous") == "full", path }),
-                    Self::Memory => Ok(Self::Memory),
-                }
-            }
-            ("sqlite" | "segue", _) => {
-                let path = [text("path"), text("db")].into_iter().find(|path| !path.is_empty());
-                match Self::parse(path.unwrap_or(Self::DEFAULT))? {
-                    Self::Sqlite { path, full } => {
-                        Ok(Self::Sqlite { full: full || text("synchronous") == "full", path })
-                    }
-                    Self::Memory => Ok(Self::Memory),
-                }
-            }
+            // The CALM format's own default file.
+            ("sql", "sqlite" | "") => Self::tracker_file(store, &["db"], "rasa.db"),
+            ("sqlite" | "segue", _) => Self::tracker_file(store, &["path", "db"], Self::DEFAULT),
             _ => Err(StoreError::Unsupported {
                 given: format!("tracker_store: type {kind:?}, dialect {dialect:?}"),
                 reason: "this store is not supported".to_owned(),
@@ -98,6 +90,28 @@ impl Location {
 }
 
 impl Location {
+    /// The file of a `tracker_store` that is SQLite, under one of `keys`. Its key `synchronous` counts before an option of the path.
+    fn tracker_file(store: &Map<String, Json>, keys: &[&str], default: &str) -> Result<Self, StoreError> {
+        let text = |key: &str| store.get(key).and_then(Json::as_str).unwrap_or_default();
+        let written = keys.iter().map(|key| text(key)).find(|path| !path.is_empty());
+        let setting = match store.get("synchronous").map(|value| value.as_str().unwrap_or_default()) {
+            None => None,
+            Some("full") => Some(true),
+            Some("normal") => Some(false),
+            Some(other) => {
+                return Err(StoreError::Unsupported {
+                    given: format!("tracker_store: synchronous {other:?}"),
+                    reason: "there is no such setting".to_owned(),
+                    cure: "write `full`, or `normal` where the latest turns may be lost with the power".to_owned(),
+                });
+            }
+        };
+        Ok(match Self::parse(written.unwrap_or(default))? {
+            Self::Sqlite { path, full } => Self::Sqlite { path, full: setting.unwrap_or(full) },
+            Self::Memory => Self::Memory,
+        })
+    }
+
     /// Whether the file is there and is the database of another program. Looks at the file and changes nothing.
     pub fn is_of_another_program(&self) -> bool {
         match self {
@@ -174,11 +188,15 @@ mod tests {
         for (text, expected) in [
             ("memory", Some(Location::Memory)),
             ("sqlite::memory:", Some(Location::Memory)),
-            (".segue/segue.db", sqlite(".segue/segue.db", false)),
-            ("sqlite:a/b.db", sqlite("a/b.db", false)),
-            ("sqlite:///a.db", sqlite("a.db", false)),
-            ("sqlite:////tmp/a.db", sqlite("/tmp/a.db", false)),
+            (".segue/segue.db", sqlite(".segue/segue.db", true)),
+            ("sqlite:a/b.db", sqlite("a/b.db", true)),
+            ("sqlite:///a.db", sqlite("a.db", true)),
+            ("sqlite:////tmp/a.db", sqlite("/tmp/a.db", true)),
             ("sqlite:a.db?synchronous=full", sqlite("a.db", true)),
+            ("a.db?synchronous=normal", sqlite("a.db", false)),
+            ("sqlite:a.db?synchronous=normal", sqlite("a.db", false)),
+            ("sqlite:///a.db?synchronous=normal", sqlite("a.db", false)),
+            ("sqlite:a.db?synchronous=off", None),
             ("sqlite:a.db?cache=shared", None),
             ("sqlite:", None),
             ("postgresql://localhost/x", None),
@@ -190,15 +208,28 @@ mod tests {
     #[test]
     fn tracker_stores() {
         for (store, expected) in [
-            (json!({"type": "SQL", "dialect": "sqlite", "db": "x.db"}), sqlite("x.db", false)),
-            (json!({"type": "SQL"}), sqlite("rasa.db", false)),
+            (json!({"type": "SQL", "dialect": "sqlite", "db": "x.db"}), sqlite("x.db", true)),
+            (json!({"type": "SQL"}), sqlite("rasa.db", true)),
+            (json!({"type": "SQL", "db": "x.db", "synchronous": "full"}), sqlite("x.db", true)),
+            (json!({"type": "SQL", "db": "sqlite:x.db?synchronous=normal"}), sqlite("x.db", false)),
+            (
+                json!({"type": "SQL", "db": "sqlite:x.db?synchronous=normal", "synchronous": "full"}),
+                sqlite("x.db", true),
+            ),
+            (
+                json!({"type": "SQL", "db": "sqlite:x.db?synchronous=full", "synchronous": "normal"}),
+                sqlite("x.db", false),
+            ),
+            (json!({"type": "SQL", "db": "x.db", "synchronous": "normal"}), sqlite("x.db", false)),
+            (json!({"type": "segue", "synchronous": "off"}), None),
             (json!({"type": "InMemory"}), Some(Location::Memory)),
             (json!({"type": "SQL", "dialect": "postgresql", "db": "x"}), None),
             (json!({"type": "mongod"}), None),
-            (json!({"type": "sqlite", "db": "x.db"}), sqlite("x.db", false)),
-            (json!({"type": "sqlite", "db": "x.db", "synchronous": "full"}), sqlite("x.db", true)),
-            (json!({"type": "segue", "path": "x.db"}), sqlite("x.db", false)),
-            (json!({"type": "segue"}), sqlite(Location::DEFAULT, false)),
+            (json!({"type": "sqlite", "db": "x.db"}), sqlite("x.db", true)),
+            (json!({"type": "sqlite", "db": "x.db", "synchronous": "normal"}), sqlite("x.db", false)),
+            (json!({"type": "segue", "path": "x.db"}), sqlite("x.db", true)),
+            (json!({"type": "segue", "path": "x.db", "synchronous": "normal"}), sqlite("x.db", false)),
+            (json!({"type": "segue"}), sqlite(Location::DEFAULT, true)),
         ] {
             let found = Location::from_tracker_store(store.as_object().unwrap());
             assert_eq!(found.ok(), expected, "{store}");

@@ -1,19 +1,14 @@
 //! A store that forgets when the process ends: for tests, for `chat`, for trying things out.
 //!
-//! What it keeps is encoded, as on a disk: an idle conversation costs little more than its bytes. Journals and traces are kept
-//! for the latest turns of the whole process only.
+//! It is bounded: beyond [`limits::MEMORY_CONVERSATIONS`] those go that were idle for longest, and journals and traces are kept for the
+//! latest turns of the whole process only.
 
-mod squeeze;
-mod talk;
+mod conversation;
 
 use std::{
     collections::{HashMap, VecDeque},
-    hash::{BuildHasher, RandomState},
     ops::Range,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use futures::future::{BoxFuture, FutureExt, ready};
@@ -23,38 +18,25 @@ use segue_engine::{
     time::Timestamp,
 };
 
-use self::talk::Talk;
+use self::conversation::MemoryConversation;
 use super::{
     Accepted, Batch, Inbound, JournalRecord, Store, StoreError, Stored, StoredEvents, StoredReply, StoredTurn,
     TurnNumber, Unfinished, Version,
 };
 use crate::limits;
 
-/// Independent parts, so that many conversations seldom wait for one lock. A power of two.
-const SHARDS: usize = 16;
-
 /// A store in memory. Nothing waits: every future is ready at once.
-pub struct MemoryStore {
-    shards: [Mutex<HashMap<ConversationId, Box<Talk>>>; SHARDS],
-    /// Turns that still have a journal or a trace, oldest first. Locked after a shard, never before.
-    traced: Mutex<VecDeque<(ConversationId, TurnNumber)>>,
+#[derive(Default)]
+pub struct MemoryStore(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    conversations: HashMap<ConversationId, MemoryConversation>,
+    /// Turns that still have a journal or a trace, oldest first.
+    recent_journals: VecDeque<(ConversationId, TurnNumber)>,
     /// Counts writes, for the order of conversations.
-    clock: AtomicU64,
-    hasher: RandomState,
+    write_counter: u64,
 }
-
-impl Default for MemoryStore {
-    fn default() -> Self {
-        Self {
-            shards: std::array::from_fn(|_| Mutex::default()),
-            traced: Mutex::default(),
-            clock: AtomicU64::new(0),
-            hasher: RandomState::new(),
-        }
-    }
-}
-
-type Shard<'a> = MutexGuard<'a, HashMap<ConversationId, Box<Talk>>>;
 
 impl MemoryStore {
     /// An empty store.
@@ -62,96 +44,109 @@ impl MemoryStore {
         Self::default()
     }
 
-    fn shard(&self, id: &ConversationId) -> Shard<'_> {
-        let number = self.hasher.hash_one(id) as usize % SHARDS;
-        #[allow(clippy::indexing_slicing)] // the remainder is below the length of the array
-        self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read<T: Default>(
         &self,
         id: &ConversationId,
-        look: impl FnOnce(&Talk) -> Result<T, StoreError>,
+        look: impl FnOnce(&MemoryConversation) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.shard(id).get(id).map_or_else(|| Ok(T::default()), |talk| look(talk))
+        self.lock().conversations.get(id).map_or_else(|| Ok(T::default()), look)
+    }
+}
+
+impl State {
+    fn tick(&mut self) -> u64 {
+        self.write_counter += 1;
+        self.write_counter
     }
 
-    fn tick(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn accept_now(&self, inbound: &Inbound) -> Result<Accepted, StoreError> {
-        let mut shard = self.shard(&inbound.conversation);
-        let talk = shard.entry(inbound.conversation.clone()).or_default();
-        let accepted = talk.accept(inbound)?;
+    fn accept(&mut self, inbound: Inbound) -> Result<Accepted, StoreError> {
+        let (id, now) = (inbound.conversation.clone(), self.tick());
+        let conversation = self.conversations.entry(id.clone()).or_insert_with(|| MemoryConversation::new(id));
+        let accepted = conversation.accept(inbound)?;
         if let Accepted::New(_) = accepted {
-            talk.touched = self.tick();
+            conversation.updated_at = now;
+            self.make_room();
         }
         Ok(accepted)
     }
 
-    fn journal_now(
-        &self,
+    fn journal(
+        &mut self,
         id: &ConversationId,
         turn: TurnNumber,
         records: Vec<JournalRecord>,
     ) -> Result<(), StoreError> {
-        let mut shard = self.shard(id);
-        let talk = shard.get_mut(id).filter(|talk| talk.is_open(turn));
-        let talk = talk.ok_or_else(|| not_accepted(id, turn))?;
-        if let Some(again) = records.iter().find(|record| record.is_intent() && talk.has_begun(turn, record)) {
+        let conversation = self.conversations.get_mut(id).filter(|conversation| conversation.is_open(turn));
+        let conversation = conversation.ok_or_else(|| not_accepted(id, turn))?;
+        if let Some(again) = records.iter().find(|record| record.is_intent() && conversation.has_begun(turn, record)) {
             return Err(StoreError::AlreadyBegun { turn: turn.0, key: again.key.clone() });
         }
-        talk.record(turn, records);
-        drop(shard);
-        self.forget_oldest(id, turn);
+        conversation.record(turn, records);
+        self.drop_oldest_journal(id, turn);
         Ok(())
     }
 
-    fn append_now(&self, id: &ConversationId, after: Version, batch: Batch) -> Result<Version, StoreError> {
-        let turn = batch.turn;
-        let version = {
-            let mut shard = self.shard(id);
-            let talk = shard.entry(id.clone()).or_default();
-            if turn.0 > talk.turns {
-                if talk.is_empty() {
-                    shard.remove(id);
-                }
-                return Err(not_accepted(id, turn));
-            }
-            let version = talk.append(id, after, batch)?;
-            talk.touched = self.tick();
-            version
-        };
-        self.forget_oldest(id, turn);
+    fn append(&mut self, id: &ConversationId, after: Version, batch: Batch) -> Result<Version, StoreError> {
+        let (turn, now) = (batch.turn, self.tick());
+        let (turns, found) =
+            self.conversations.get(id).map_or((0, 0), |conversation| (conversation.turns, conversation.version()));
+        if turn.0 > turns {
+            return Err(not_accepted(id, turn));
+        }
+        if after.0 != found {
+            return Err(StoreError::Conflict { expected: after, found: Version(found) });
+        }
+        let conversation = self.conversations.entry(id.clone()).or_insert_with(|| MemoryConversation::new(id.clone()));
+        let version = conversation.append(batch)?;
+        conversation.updated_at = now;
+        self.drop_oldest_journal(id, turn);
+        self.make_room();
         Ok(version)
     }
 
-    /// Remembers that a turn has a journal or a trace, and takes those of the oldest turns away.
-    fn forget_oldest(&self, id: &ConversationId, turn: TurnNumber) {
-        let oldest = {
-            let mut traced = self.traced.lock().unwrap_or_else(PoisonError::into_inner);
-            // A turn writes its journal in several parts, mostly one after the other.
-            if traced.back().is_none_or(|(last, number)| (last, *number) != (id, turn)) {
-                traced.push_back((id.clone(), turn));
-            }
-            if traced.len() <= limits::MEMORY_TRACED { None } else { traced.pop_front() }
-        };
-        if let Some((id, turn)) = oldest
-            && let Some(talk) = self.shard(&id).get_mut(&id)
+    /// Remembers that a turn has a journal or a trace, and takes those of the oldest turn away.
+    fn drop_oldest_journal(&mut self, id: &ConversationId, turn: TurnNumber) {
+        // A turn writes its journal in several parts, mostly one after the other.
+        if self.recent_journals.back().is_none_or(|(last, number)| (last, *number) != (id, turn)) {
+            self.recent_journals.push_back((id.clone(), turn));
+        }
+        if self.recent_journals.len() > limits::MEMORY_TRACED
+            && let Some((id, turn)) = self.recent_journals.pop_front()
+            && let Some(conversation) = self.conversations.get_mut(&id)
         {
-            talk.forget(turn);
+            conversation.drop_journal(turn);
         }
     }
 
-    fn list(&self, keep: impl Fn(&Talk) -> bool) -> Vec<(u64, ConversationId)> {
-        let mut found = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            found.extend(shard.iter().filter(|(_, talk)| keep(talk)).map(|(id, talk)| (talk.touched, id.clone())));
+    /// Takes a tenth away when there are too many: those that nothing was written to for longest. Open turns are never idle.
+    fn make_room(&mut self) {
+        if self.conversations.len() <= limits::MEMORY_CONVERSATIONS {
+            return;
         }
-        found.sort_unstable_by_key(|(touched, _)| std::cmp::Reverse(*touched));
-        found
+        let idle = self.conversations.iter().filter(|(_, conversation)| !conversation.has_open_turns());
+        let mut idle: Vec<(u64, ConversationId)> =
+            idle.map(|(id, conversation)| (conversation.updated_at, id.clone())).collect();
+        idle.sort_unstable_by_key(|(updated_at, _)| *updated_at);
+        idle.truncate(limits::MEMORY_CONVERSATIONS / 10);
+        tracing::warn!(
+            conversations = idle.len(),
+            "the store in memory is full: the oldest idle conversations are forgotten"
+        );
+        for (_, id) in idle {
+            self.conversations.remove(&id);
+        }
+    }
+
+    /// The conversations of which `keep` says so, newest first.
+    fn list(&self, keep: impl Fn(&MemoryConversation) -> bool) -> Vec<ConversationId> {
+        let found = self.conversations.iter().filter(|(_, conversation)| keep(conversation));
+        let mut found: Vec<_> = found.map(|(id, conversation)| (conversation.updated_at, id)).collect();
+        found.sort_unstable_by_key(|(updated_at, _)| std::cmp::Reverse(*updated_at));
+        found.into_iter().map(|(_, id)| id.clone()).collect()
     }
 }
 
@@ -166,10 +161,10 @@ fn now<'a, T: Send + 'a>(answer: T) -> BoxFuture<'a, T> {
 
 impl Store for MemoryStore {
     fn accept(&self, inbound: Inbound) -> BoxFuture<'_, Result<Accepted, StoreError>> {
-        now(self.accept_now(&inbound))
+        now(self.lock().accept(inbound))
     }
     fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Stored, StoreError>> {
-        now(self.read(id, |talk| talk.load(id)))
+        now(self.read(id, MemoryConversation::load))
     }
     fn journal<'a>(
         &'a self,
@@ -177,7 +172,7 @@ impl Store for MemoryStore {
         turn: TurnNumber,
         records: Vec<JournalRecord>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        now(self.journal_now(id, turn, records))
+        now(self.lock().journal(id, turn, records))
     }
     fn append<'a>(
         &'a self,
@@ -185,48 +180,46 @@ impl Store for MemoryStore {
         after: Version,
         batch: Batch,
     ) -> BoxFuture<'a, Result<Version, StoreError>> {
-        now(self.append_now(id, after, batch))
+        now(self.lock().append(id, after, batch))
     }
     fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
-        now(self.read(id, |talk| talk.open_turns(id, &(TurnNumber(0)..TurnNumber(u64::MAX)))))
+        now(self.read(id, |of| of.open_turns(&(TurnNumber(0)..TurnNumber(u64::MAX)))))
     }
     fn open_turns<'a>(
         &'a self,
         id: &'a ConversationId,
         turns: Range<TurnNumber>,
     ) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
-        now(self.read(id, |talk| talk.open_turns(id, &turns)))
+        now(self.read(id, |of| of.open_turns(&turns)))
     }
     fn replies_of<'a>(
         &'a self,
         id: &'a ConversationId,
         turn: TurnNumber,
     ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
-        now(self.read(id, |talk| talk.replies_of(id, turn)))
+        now(self.read(id, |of| of.replies_of(turn)))
     }
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
-        now(Ok(self.list(Talk::is_waiting).into_iter().map(|(_, id)| id).collect()))
+        now(Ok(self.lock().list(MemoryConversation::is_waiting)))
     }
     fn timers(&self, limit: usize) -> BoxFuture<'_, Result<Vec<(ConversationId, Timestamp)>, StoreError>> {
-        let mut found: Vec<(ConversationId, Timestamp)> = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            found.extend(shard.iter().filter_map(|(id, talk)| Some((id.clone(), talk.due?))));
-        }
+        let state = self.lock();
+        let due = state.conversations.iter().filter_map(|(id, conversation)| Some((id.clone(), conversation.due?)));
+        let mut found: Vec<(ConversationId, Timestamp)> = due.collect();
         found.sort_unstable_by_key(|(_, due)| *due);
         found.truncate(limit);
         now(Ok(found))
     }
     fn undelivered<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>> {
-        now(self.read(id, |talk| talk.undelivered(id)))
+        now(self.read(id, MemoryConversation::undelivered))
     }
     fn delivered<'a>(
         &'a self,
         id: &'a ConversationId,
         replies: Vec<Arc<str>>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        if let Some(talk) = self.shard(id).get_mut(id) {
-            talk.delivered(&replies);
+        if let Some(conversation) = self.lock().conversations.get_mut(id) {
+            conversation.delivered(&replies);
         }
         now(Ok(()))
     }
@@ -236,51 +229,43 @@ impl Store for MemoryStore {
         before: Option<Version>,
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<StoredEvents>, StoreError>> {
-        now(self.read(id, |talk| talk.latest_turns(id, before, most)))
+        now(self.read(id, |of| of.latest_turns(before, most)))
     }
     fn latest_events<'a>(
         &'a self,
         id: &'a ConversationId,
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<Event>, StoreError>> {
-        now(self.read(id, |talk| talk.latest_events(id, most)))
+        now(self.read(id, |of| of.latest_events(most)))
     }
     fn turns<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredTurn>, StoreError>> {
-        now(self.read(id, |talk| talk.all_turns(id)))
+        now(self.read(id, MemoryConversation::all_turns))
     }
     fn conversations(&self, limit: usize) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
-        now(Ok(self
-            .list(|_| true)
-            .into_iter()
-            .map(|(_, id)| id)
-            .take(limit.min(limits::CONVERSATIONS_LISTED))
-            .collect()))
+        let mut found = self.lock().list(|_| true);
+        found.truncate(limit.min(limits::CONVERSATIONS_LISTED));
+        now(Ok(found))
     }
     fn erase<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.shard(id).remove(id);
+        self.lock().conversations.remove(id);
         now(Ok(()))
     }
     fn expire(&self, at: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
-        let mut gone = 0;
-        for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            gone += shard.values_mut().map(|talk| talk.expire(at)).sum::<u64>();
-        }
-        now(Ok(gone))
+        now(Ok(self.lock().conversations.values_mut().map(|conversation| conversation.expire(at)).sum()))
     }
     fn answered<'a>(
         &'a self,
         id: &'a ConversationId,
         message: &'a MessageId,
     ) -> BoxFuture<'a, Result<Option<Vec<StoredReply>>, StoreError>> {
-        now(self.read(id, |talk| talk.answered(id, message)))
+        now(self.read(id, |of| of.answered(message)))
     }
     fn body<'a>(
         &'a self,
         id: &'a ConversationId,
         hash: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<str>>, StoreError>> {
-        now(self.read(id, |talk| Ok(talk.body(hash))))
+        now(self.read(id, |of| Ok(of.body(hash))))
     }
     fn keep_private<'a>(
         &'a self,
@@ -289,8 +274,8 @@ impl Store for MemoryStore {
         text: Option<String>,
         at: Timestamp,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        if let Some(talk) = self.shard(id).get_mut(id) {
-            talk.keep_private(name, text, at);
+        if let Some(conversation) = self.lock().conversations.get_mut(id) {
+            conversation.keep_private(name, text, at);
         }
         now(Ok(()))
     }
@@ -299,7 +284,7 @@ impl Store for MemoryStore {
         id: &'a ConversationId,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<String>, StoreError>> {
-        now(self.read(id, |talk| Ok(talk.private(name))))
+        now(self.read(id, |of| Ok(of.private(name))))
     }
     fn ping(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         now(Ok(()))
@@ -307,11 +292,11 @@ impl Store for MemoryStore {
 }
 
 impl MemoryStore {
-    /// Spoils the newest batch of a conversation, so that tests see what a damaged record does.
+    /// Makes the events of a conversation unreadable, so that tests see what a damaged record does.
     #[cfg(any(test, feature = "testing"))]
-    pub fn damage(&self, id: &ConversationId) {
-        if let Some(talk) = self.shard(id).get_mut(id) {
-            talk.damage();
+    pub fn corrupt(&self, id: &ConversationId) {
+        if let Some(conversation) = self.lock().conversations.get_mut(id) {
+            conversation.is_corrupt = true;
         }
     }
 }

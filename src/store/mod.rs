@@ -1,11 +1,13 @@
-//! Remembering: everything durable, one transaction at a time.
+//! Everything durable: messages, events, replies, journals, reminders.
 //!
 //! Entry: [`open`] gives a [`Store`]. One contract suite runs against every driver. This module never interprets events: it
 //! keeps what it is given and guards the version. It never performs an effect.
 
+#[cfg(feature = "sqlite")]
+mod checksum;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
-mod inbox;
+mod dedup;
 mod location;
 mod memory;
 #[cfg(feature = "sqlite")]
@@ -99,14 +101,6 @@ impl StoredReply {
             kind: bot.kind,
         })
     }
-
-    /// Whether these are all that the events of a turn tell of: then they need not be stored beside them.
-    pub(crate) fn are_told(replies: &[Self], turn: TurnNumber, events: &[Event]) -> bool {
-        let same = |(at, (reply, bot)): (usize, (&Self, &BotMessage))| {
-            reply.kind == bot.kind && reply.reply == bot.reply && reply.id == Self::id_of(turn, at, bot)
-        };
-        bots(events).count() == replies.len() && replies.iter().zip(bots(events)).enumerate().all(same)
-    }
 }
 
 /// What the assistant said.
@@ -133,8 +127,6 @@ pub struct Stored {
 pub struct Batch {
     /// The turn; 0 for events that answer no message, such as those of a timer or of the API.
     pub turn: TurnNumber,
-    /// Further turns whose messages this one answers with the same replies: several quick messages that became one.
-    pub also: Vec<TurnNumber>,
     /// Its events.
     pub events: Vec<Event>,
     /// Its replies: they wait in the outbox until they are delivered, but for those of `delivered`.
@@ -180,7 +172,7 @@ pub struct JournalRecord {
 }
 
 impl JournalRecord {
-    /// Whether it says that an effect is about to leave: it has no outcome, and is no mark of a reply.
+    /// Whether it says that an effect is about to leave: it has no outcome, and announces no reply.
     pub(crate) fn is_intent(&self) -> bool {
         self.outcome.is_none() && *self.kind != *SPEAKING
     }
@@ -406,7 +398,7 @@ pub trait Store: Send + Sync {
     /// The conversation; empty when nothing is known of it.
     fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Stored, StoreError>>;
     /// Writes records of an open turn. Durable when it returns. The latest record of a step replaces the earlier. An intent (a record
-    /// without an outcome, but for the marks of replies) is written once for each step and build: otherwise nothing of the call is
+    /// without an outcome, but for announcements of replies) is written once for each step and build: otherwise nothing of the call is
     /// stored, and the answer is [`StoreError::AlreadyBegun`]. A turn that is not open is [`StoreError::NotAccepted`].
     fn journal<'a>(
         &'a self,
@@ -456,7 +448,8 @@ pub trait Store: Send + Sync {
     /// Replies that were stored and not delivered, oldest first; at most [`limits::OUTBOX`](crate::limits::OUTBOX), older
     /// ones are given up.
     fn undelivered<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>>;
-    /// Marks replies as delivered.
+    /// Marks replies as delivered. Returns once the store has it in hand, and later looks see it; a crash may lose it, and then the
+    /// reply goes out once more under the same id.
     fn delivered<'a>(&'a self, id: &'a ConversationId, replies: Vec<Arc<str>>)
     -> BoxFuture<'a, Result<(), StoreError>>;
     /// The turns of a conversation, oldest first.

@@ -1,30 +1,24 @@
 //! Reading. Each function sees one state of the file, however long it takes.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    fs::File,
+    collections::{BTreeMap, HashMap},
     ops::Range,
-    path::Path,
     sync::Arc,
 };
 
-use rusqlite::{Connection, OptionalExtension, Row, params, types::ValueRef};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use segue_engine::{
-    conversation::{
-        Conversation, Event,
-        codec::{self, CodecError},
-    },
+    conversation::{Conversation, Event},
     ids::{ConversationId, MessageId},
     time::Timestamp,
 };
 
-use super::{Unsigned, driver, heads::Head, marks, packed};
+use super::{Unsigned, driver, head_cache::Head, rows};
 use crate::{
-    cx::StepKey,
     limits,
     store::{
-        Inbound, JournalRecord, OpenTurn, SPEAKING, StoreError, Stored, StoredEvents, StoredReply, StoredTurn, Trouble,
-        TurnNumber, Unfinished, Version, attempts, inbox, merge_journal, newest,
+        Inbound, JournalRecord, OpenTurn, StoreError, Stored, StoredEvents, StoredReply, StoredTurn, Trouble,
+        TurnNumber, Unfinished, Version, attempts, dedup, merge_journal, newest,
     },
 };
 
@@ -39,7 +33,7 @@ fn at_once<T>(connection: &Connection, look: impl FnOnce() -> Read<T>) -> Read<T
 }
 
 /// All rows of a query about one conversation, each read by `read`.
-fn rows<T>(
+fn all<T>(
     connection: &Connection,
     id: &ConversationId,
     sql: &str,
@@ -56,7 +50,7 @@ fn rows<T>(
 }
 
 /// A row that holds something of another type is damaged; everything else is the file or the driver.
-fn row_error(id: &ConversationId, error: rusqlite::Error) -> StoreError {
+pub(super) fn row_error(id: &ConversationId, error: rusqlite::Error) -> StoreError {
     use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error};
     match error {
         FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..) | Utf8Error(..) => {
@@ -83,15 +77,28 @@ fn head(connection: &Connection, id: &ConversationId) -> Read<Option<Head>> {
     head.optional().map_err(driver)?.transpose().map_err(|reason| StoreError::damaged(id, reason))
 }
 
-/// The newest snapshot; one that cannot be read is no loss: the events fold to the same.
+/// The newest snapshot. One that cannot be read is no loss, for the events fold to the same; the log names it.
 fn snapshot(connection: &Connection, id: &ConversationId, conversation: i64) -> Read<Option<(u64, Conversation)>> {
-    let sql = "SELECT version, snapshot FROM snapshots WHERE conversation = ?1";
+    let sql = "SELECT version, snapshot, checksum FROM snapshots WHERE conversation = ?1";
     let mut statement = connection.prepare_cached(sql).map_err(driver)?;
-    let found = statement.query_row([conversation], |row| {
-        let Unsigned(version) = row.get(0)?;
-        Ok(codec::decode_snapshot(id, version, row.get_ref(1)?.as_blob()?).ok().map(|snapshot| (version, snapshot)))
-    });
-    Ok(found.optional().ok().flatten().flatten())
+    let found = statement.query_row([conversation], |row| rows::read_snapshot(id, row)).optional();
+    match found.map_err(|error| row_error(id, error)).and_then(Option::transpose) {
+        Err(error @ StoreError::Damaged { .. }) => {
+            tracing::warn!(code = error.code(), "{error}; the events are read instead");
+            Ok(None)
+        }
+        found => found,
+    }
+}
+
+/// A query for rows of a conversation that [`rows::read_batch`] reads.
+fn batches(condition: &str) -> String {
+    format!("SELECT {}, trace FROM batches WHERE conversation = ?1 AND {condition}", rows::BATCH)
+}
+
+/// A query for rows of a conversation that [`rows::read_message`] reads.
+fn inbox(condition: &str) -> String {
+    format!("SELECT {} FROM inbox WHERE conversation = ?1 AND {condition}", rows::MESSAGE)
 }
 
 pub(super) fn load(connection: &Connection, id: &ConversationId) -> Read<Stored> {
@@ -99,45 +106,40 @@ pub(super) fn load(connection: &Connection, id: &ConversationId) -> Read<Stored>
         let Some(head) = head(connection, id)? else { return Ok(Stored::default()) };
         let snapshot = snapshot(connection, id, head.number)?.filter(|(version, _)| *version <= head.version);
         let after = snapshot.as_ref().map_or(0, |(version, _)| *version);
-        let sql = "SELECT version, events FROM batches WHERE conversation = ?1 AND version > ?2 ORDER BY version";
+        let sql = batches("version > ?2 ORDER BY version");
         let mut expected = after;
-        let tail = rows(connection, id, sql, params![head.number, Unsigned(after)], |row| {
+        let tail = all(connection, id, &sql, params![head.number, Unsigned(after)], |row| {
             expected += 1;
-            let Unsigned(number) = row.get(0)?;
-            if number != expected {
-                return Ok(Err(StoreError::damaged(id, format!("batch {expected} is missing"))));
-            }
-            Ok(events(id, number, row.get_ref(1)?.as_blob()?))
+            let batch = rows::read_batch(id, row)?;
+            Ok(batch.and_then(|batch| {
+                if batch.version == expected {
+                    batch.events()
+                } else {
+                    Err(StoreError::damaged(id, format!("table batches, version {expected}: the row is missing")))
+                }
+            }))
         })?;
         if expected != head.version {
-            return Err(StoreError::damaged(id, format!("{} batches of {}", expected, head.version)));
+            return Err(StoreError::damaged(
+                id,
+                format!("table batches: the newest version is {expected}, and the head says {}", head.version),
+            ));
         }
         let snapshot = snapshot.map(|(_, snapshot)| snapshot);
         Ok(Stored { snapshot, tail: tail.concat(), version: Version(head.version) })
     })
 }
 
-fn unreadable(id: &ConversationId, number: u64, error: &CodecError) -> StoreError {
-    StoreError::damaged(id, format!("batch {number}: {error}"))
-}
-
-fn events(id: &ConversationId, number: u64, record: &[u8]) -> Read<Vec<Event>> {
-    codec::decode_events(id, number, record).map_err(|e| unreadable(id, number, &e))
-}
-
 /// The newest events, oldest first; batches are read from the newest until there are enough.
 pub(super) fn latest_events(connection: &Connection, id: &ConversationId, most: usize) -> Read<Vec<Event>> {
     at_once(connection, || {
         let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };
-        let sql = "SELECT version, events FROM batches WHERE conversation = ?1 ORDER BY version DESC";
-        let mut statement = connection.prepare_cached(sql).map_err(driver)?;
+        let mut statement = connection.prepare_cached(&batches("true ORDER BY version DESC")).map_err(driver)?;
         let mut rows = statement.query([head.number]).map_err(driver)?;
         let (mut batches, mut count) = (Vec::new(), 0);
         while count < most {
             let Some(row) = rows.next().map_err(driver)? else { break };
-            let read = |row: &Row<'_>| Ok((row.get::<_, Unsigned>(0)?.0, row.get_ref(1)?.as_blob()?.to_vec()));
-            let (number, record) = read(row).map_err(|error| row_error(id, error))?;
-            let events = events(id, number, &record)?;
+            let events = rows::read_batch(id, row).map_err(|error| row_error(id, error))??.events()?;
             count += events.len();
             batches.push(events);
         }
@@ -155,48 +157,23 @@ pub(super) fn latest_turns(
     at_once(connection, || {
         let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };
         let before = before.map_or(head.version + 1, |before| before.0);
-        let sql = "SELECT version, turn, events FROM batches
-                   WHERE conversation = ?1 AND version < ?2 ORDER BY version DESC LIMIT ?3";
+        let sql = batches("version < ?2 ORDER BY version DESC LIMIT ?3");
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        rows(connection, id, sql, params![head.number, Unsigned(before), most], |row| {
-            let (Unsigned(number), Unsigned(turn)) = (row.get(0)?, row.get(1)?);
-            let events = events(id, number, row.get_ref(2)?.as_blob()?);
-            Ok(events.map(|events| StoredEvents { version: Version(number), turn: TurnNumber(turn), events }))
+        all(connection, id, &sql, params![head.number, Unsigned(before), most], |row| {
+            Ok(rows::read_batch(id, row)?.and_then(|batch| {
+                let (version, turn) = (Version(batch.version), TurnNumber(batch.turn));
+                Ok(StoredEvents { version, turn, events: batch.events()? })
+            }))
         })
     })
-}
-
-/// A list that is stored as nothing when it is empty.
-fn list<T: serde::de::DeserializeOwned>(id: &ConversationId, number: u64, record: Option<&[u8]>) -> Read<Vec<T>> {
-    let Some(record) = record else { return Ok(Vec::new()) };
-    codec::open(id.as_str(), number, record).map_err(|e| unreadable(id, number, &e))
-}
-
-/// The replies of batch `number`, which answered `turn`: those that its events tell where it stores nothing but that.
-fn replies(
-    id: &ConversationId,
-    (number, turn): (u64, u64),
-    replies: Option<&[u8]>,
-    events: &[u8],
-) -> Read<Vec<StoredReply>> {
-    match replies {
-        Some([]) => {
-            self::events(id, number, events).map(|events| StoredReply::told(TurnNumber(turn), 0, &events).collect())
-        }
-        replies => list(id, number, replies),
-    }
 }
 
 /// The replies of the batch that answered a turn.
 pub(super) fn replies_to(connection: &Connection, id: &ConversationId, turn: TurnNumber) -> Read<Vec<StoredReply>> {
     let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };
-    // The newest first: whoever asks has mostly just had the turn.
-    let sql = "SELECT version, turn, replies, events FROM batches
-               WHERE conversation = ?1 AND (turn = ?2 OR ?2 IN (SELECT value FROM json_each(coalesce(also, '[]'))))
-               ORDER BY version DESC LIMIT 1";
-    let found = rows(connection, id, sql, params![head.number, Unsigned(turn.0)], |row| {
-        let (Unsigned(number), Unsigned(turn)) = (row.get(0)?, row.get(1)?);
-        Ok(replies(id, (number, turn), row.get_ref(2)?.as_blob_or_null()?, row.get_ref(3)?.as_blob()?))
+    let sql = batches("turn = ?2");
+    let found = all(connection, id, &sql, params![head.number, Unsigned(turn.0)], |row| {
+        Ok(rows::read_batch(id, row)?.and_then(|batch| batch.replies()))
     })?;
     Ok(found.into_iter().next().unwrap_or_default())
 }
@@ -213,105 +190,51 @@ pub(super) fn replies_of(
     })
 }
 
-/// The records of a row of the journal. Where the outcome is a blob it holds all of them, as [`packed`] says; in rows of earlier
-/// versions each record has a row of its own.
-fn records(id: &ConversationId, turn: u64, row: &Row<'_>) -> rusqlite::Result<Read<Vec<JournalRecord>>> {
-    if let ValueRef::Blob(records) = row.get_ref(3)? {
-        let records = packed::unpack(id, turn, records);
-        return Ok(records.map_err(|e| StoreError::damaged(id, format!("journal of turn {turn}: {e}"))));
-    }
-    let text = |column: usize| row.get::<_, String>(column).map(Arc::<str>::from);
-    Ok(Ok(vec![JournalRecord {
-        key: StepKey::new(text(0)?),
-        kind: text(1)?,
-        request: text(2)?,
-        outcome: row.get::<_, Option<String>>(3)?.map(Into::into),
-        at: Timestamp::from_micros(row.get(4)?),
-        build: row.get::<_, Unsigned>(5)?.0,
-    }]))
-}
-
+/// What the journal says of a turn: the latest record of each step.
 fn journal(connection: &Connection, id: &ConversationId, conversation: i64, turn: u64) -> Read<Vec<JournalRecord>> {
+    let sql = format!("SELECT {} FROM journal WHERE conversation = ?1 AND turn = ?2 ORDER BY id", rows::RECORD);
+    let written =
+        all(connection, id, &sql, params![conversation, Unsigned(turn)], |row| rows::read_record(id, turn, row))?;
     let mut merged = Vec::new();
-    merge_journal(&mut merged, written(connection, id, conversation, turn)?);
+    merge_journal(&mut merged, written);
     Ok(merged)
 }
 
-/// What was written to the journal of a turn, in its order.
-fn written(connection: &Connection, id: &ConversationId, conversation: i64, turn: u64) -> Read<Vec<JournalRecord>> {
-    let sql = "SELECT step, kind, request, outcome, at, build FROM journal
-               WHERE conversation = ?1 AND turn = ?2 ORDER BY id";
-    let parts = rows(connection, id, sql, params![conversation, Unsigned(turn)], |row| records(id, turn, row))?;
-    Ok(parts.into_iter().flatten().collect())
-}
-
-/// The steps in the journal of a turn, each with the build that wrote it; without the marks of replies.
-pub(super) fn steps(
-    connection: &Connection,
-    id: &ConversationId,
-    conversation: i64,
-    turn: u64,
-) -> Read<HashSet<(StepKey, u64)>> {
-    let written = written(connection, id, conversation, turn)?.into_iter();
-    Ok(written.filter(|record| *record.kind != *SPEAKING).map(|record| (record.key, record.build)).collect())
-}
-
 /// The messages of a conversation by turn.
-fn messages(connection: &Connection, id: &ConversationId, conversation: i64) -> Read<BTreeMap<u64, Inbound>> {
-    let sql = "SELECT turn, packed FROM inbox WHERE conversation = ?1";
-    let found = rows(connection, id, sql, [conversation], |row| {
-        let Unsigned(turn) = row.get(0)?;
-        Ok(inbox::unpack(id, row.get_ref(1)?.as_blob()?).map(|inbound| (turn, inbound)))
-    })?;
+fn messages(connection: &Connection, id: &ConversationId, conversation: i64) -> Read<HashMap<u64, Inbound>> {
+    let found = all(connection, id, &inbox("true"), [conversation], |row| rows::read_message(id, row))?;
     Ok(found.into_iter().collect())
 }
 
 /// The message of one turn; those of others are not read.
 fn message(connection: &Connection, id: &ConversationId, conversation: i64, turn: u64) -> Read<Option<Inbound>> {
-    let sql = "SELECT packed FROM inbox WHERE conversation = ?1 AND turn = ?2";
-    let found = rows(connection, id, sql, params![conversation, Unsigned(turn)], |row| {
-        Ok(inbox::unpack(id, row.get_ref(0)?.as_blob()?))
-    })?;
-    Ok(found.into_iter().next())
+    let params = params![conversation, Unsigned(turn)];
+    let found = all(connection, id, &inbox("turn = ?2"), params, |row| rows::read_message(id, row))?;
+    Ok(found.into_iter().next().map(|(_, inbound)| inbound))
 }
 
-/// `marked` is the file of marks, which may be missing.
 pub(super) fn open_turns(
     connection: &Connection,
     id: &ConversationId,
     turns: &Range<TurnNumber>,
-    marked: &Path,
 ) -> Read<Vec<Unfinished>> {
     at_once(connection, || {
         let Some(mut head) = head(connection, id)? else { return Ok(Vec::new()) };
         head.open.retain(|(turn, _)| turns.contains(&TurnNumber(*turn)));
         let mut found = Vec::new();
-        let marked = if head.open.is_empty() { None } else { marks::existing(marked, false)? };
-        for (turn, accepted) in head.open {
+        for (turn, _) in head.open {
             let inbound = message(connection, id, head.number, turn)?;
-            let inbound =
-                inbound.ok_or_else(|| StoreError::damaged(id, format!("the message of turn {turn} is missing")))?;
-            let mut journal = journal(connection, id, head.number, turn)?;
-            if let Some(marked) = &marked {
-                let (turn, accepted) = (TurnNumber(turn), Timestamp::from_micros(accepted));
-                merge_journal(&mut journal, marks::records(marked, (id, head.number), turn, accepted)?);
-            }
+            let inbound = inbound
+                .ok_or_else(|| StoreError::damaged(id, format!("table inbox, turn {turn}: the row is missing")))?;
+            let journal = journal(connection, id, head.number, turn)?;
             found.push(Unfinished { turn: TurnNumber(turn), inbound, journal });
         }
         Ok(found)
     })
 }
 
-/// Where a conversation has its marks, for wiping them: the file and its number. None where there is nothing to wipe.
-pub(super) fn place_of_marks(connection: &Connection, id: &ConversationId, marked: &Path) -> Read<Option<(File, i64)>> {
-    let Some(marked) = marks::existing(marked, true)? else { return Ok(None) };
-    let sql = "SELECT number FROM conversations WHERE id = ?1";
-    let number = connection.query_row(sql, [id.as_str()], |row| row.get(0)).optional().map_err(driver)?;
-    Ok(number.map(|number| (marked, number)))
-}
-
 pub(super) fn waiting(connection: &Connection) -> Read<Vec<ConversationId>> {
-    let sql = "SELECT id FROM conversations WHERE open <> '' OR pending <> '' ORDER BY touched DESC, id";
+    let sql = "SELECT id FROM conversations WHERE open <> '' OR pending <> '' ORDER BY updated_at DESC, id";
     ids(connection, sql, [])
 }
 
@@ -337,10 +260,9 @@ pub(super) fn undelivered(connection: &Connection, id: &ConversationId) -> Read<
         head.pending.into_iter().for_each(|(version, reply)| waiting.entry(version).or_default().push(reply));
         let mut found = Vec::new();
         for (version, ids) in waiting {
-            let sql = "SELECT turn, replies, events FROM batches WHERE conversation = ?1 AND version = ?2";
-            let stored = rows(connection, id, sql, params![head.number, Unsigned(version)], |row| {
-                let Unsigned(turn) = row.get(0)?;
-                Ok(replies(id, (version, turn), row.get_ref(1)?.as_blob_or_null()?, row.get_ref(2)?.as_blob()?))
+            let sql = batches("version = ?2");
+            let stored = all(connection, id, &sql, params![head.number, Unsigned(version)], |row| {
+                Ok(rows::read_batch(id, row)?.and_then(|batch| batch.replies()))
             })?;
             found.extend(stored.into_iter().flatten().filter(|reply| ids.contains(&reply.id)));
         }
@@ -351,29 +273,18 @@ pub(super) fn undelivered(connection: &Connection, id: &ConversationId) -> Read<
 pub(super) fn turns(connection: &Connection, id: &ConversationId) -> Read<Vec<StoredTurn>> {
     at_once(connection, || {
         let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };
-        let mut messages: HashMap<u64, Inbound> = messages(connection, id, head.number)?.into_iter().collect();
-        let sql = "SELECT version, turn, events, replies, journal, trace FROM batches
-                   WHERE conversation = ?1 ORDER BY version";
-        let mut turns = rows(connection, id, sql, [head.number], |row| {
-            let (Unsigned(number), Unsigned(turn)) = (row.get(0)?, row.get(1)?);
+        let mut messages = messages(connection, id, head.number)?;
+        let mut turns = all(connection, id, &batches("true ORDER BY version"), [head.number], |row| {
             let trace = row.get(5)?;
-            let (stored, journal) = (row.get_ref(3)?.as_blob_or_null()?, row.get_ref(4)?.as_blob_or_null()?);
-            let events = events(id, number, row.get_ref(2)?.as_blob()?);
-            Ok(events.and_then(|events| {
-                let inbound = messages.remove(&turn).unwrap_or_else(|| inbox::from_events(id, &events));
-                let replies = match stored {
-                    Some([]) => StoredReply::told(TurnNumber(turn), 0, &events).collect(),
-                    stored => list(id, number, stored)?,
-                };
-                let journal = journal.map_or_else(|| Ok(Vec::new()), |journal| packed::unpack(id, number, journal));
-                let journal = journal.map_err(|e| unreadable(id, number, &e))?;
-                Ok(StoredTurn { turn: TurnNumber(turn), inbound, events, replies, journal, trace })
+            Ok(rows::read_batch(id, row)?.and_then(|batch| {
+                let (events, replies) = (batch.events()?, batch.replies()?);
+                let inbound = messages.remove(&batch.turn).unwrap_or_else(|| dedup::from_events(id, &events));
+                let turn = TurnNumber(batch.turn);
+                Ok(StoredTurn { turn, inbound, events, replies, journal: Vec::new(), trace })
             }))
         })?;
         for turn in turns.iter_mut().filter(|turn| turn.turn.0 > 0) {
-            let last = std::mem::take(&mut turn.journal);
             turn.journal = journal(connection, id, head.number, turn.turn.0)?;
-            merge_journal(&mut turn.journal, last);
         }
         Ok(turns)
     })
@@ -390,8 +301,8 @@ fn damage<T>(read: Read<T>) -> Read<Option<String>> {
 
 /// The conversations that have open turns or undelivered replies, or that cannot be read, by name. Reads all of them.
 pub(super) fn troubles(connection: &Connection) -> Read<Vec<Trouble>> {
-    let sql = "SELECT version, turns, open, pending, touched, number, id FROM conversations ORDER BY id";
-    let mut statement = connection.prepare(sql).map_err(driver)?;
+    let sql = format!("SELECT {}, id FROM conversations ORDER BY id", Head::COLUMNS);
+    let mut statement = connection.prepare(&sql).map_err(driver)?;
     let mut rows = statement.query([]).map_err(driver)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().map_err(driver)? {
@@ -416,7 +327,7 @@ pub(super) fn troubles(connection: &Connection) -> Read<Vec<Trouble>> {
 }
 
 pub(super) fn conversations(connection: &Connection, limit: usize) -> Read<Vec<ConversationId>> {
-    let sql = "SELECT id FROM conversations ORDER BY touched DESC, id LIMIT ?1";
+    let sql = "SELECT id FROM conversations ORDER BY updated_at DESC, id LIMIT ?1";
     let limit = limit.min(limits::CONVERSATIONS_LISTED) as u64;
     ids(connection, sql, [Unsigned(limit)])
 }
@@ -428,14 +339,10 @@ pub(super) fn answered(
 ) -> Read<Option<Vec<StoredReply>>> {
     at_once(connection, || {
         let Some(head) = head(connection, id)? else { return Ok(None) };
-        // Only messages in which the id stands are unpacked: a conversation may be long.
-        let written = serde_json::to_string(message.as_str()).map_err(|e| StoreError::damaged(id, e))?;
-        let sql = "SELECT turn, packed FROM inbox WHERE conversation = ?1 AND instr(packed, CAST(?2 AS BLOB)) > 0
-                   ORDER BY id DESC";
-        let messages = rows(connection, id, sql, params![head.number, written], |row| {
-            let Unsigned(turn) = row.get(0)?;
-            Ok(inbox::unpack(id, row.get_ref(1)?.as_blob()?).map(|inbound| (turn, inbound)))
-        })?;
+        // Only messages in which the id stands are read: a conversation may be long.
+        let written = rows::json(id, message)?;
+        let sql = inbox("instr(message, ?2) > 0 ORDER BY id DESC");
+        let messages = all(connection, id, &sql, params![head.number, written], |row| rows::read_message(id, row))?;
         let turn =
             messages.iter().find(|(turn, inbound)| inbound.message.message_id == *message && !head.is_open(*turn));
         turn.map(|(turn, _)| replies_to(connection, id, TurnNumber(*turn))).transpose()
@@ -444,14 +351,14 @@ pub(super) fn answered(
 
 pub(super) fn private(connection: &Connection, id: &ConversationId, name: &str) -> Read<Option<String>> {
     let sql = "SELECT text FROM private
-               WHERE conversation = (SELECT number FROM conversations WHERE id = ?1) AND name = ?2";
-    let found = rows(connection, id, sql, [id.as_str(), name], |row| Ok(Ok(row.get::<_, String>(0)?)))?;
+               WHERE conversation = (SELECT number FROM conversations WHERE tenant = '' AND id = ?1) AND name = ?2";
+    let found = all(connection, id, sql, [id.as_str(), name], |row| Ok(Ok(row.get::<_, String>(0)?)))?;
     Ok(found.into_iter().next())
 }
 
 pub(super) fn body(connection: &Connection, id: &ConversationId, hash: &str) -> Read<Option<Arc<str>>> {
     let sql = "SELECT body FROM bodies
-               WHERE conversation = (SELECT number FROM conversations WHERE id = ?1) AND hash = ?2";
-    let found = rows(connection, id, sql, [id.as_str(), hash], |row| Ok(Ok(Arc::from(row.get::<_, String>(0)?))))?;
+               WHERE conversation = (SELECT number FROM conversations WHERE tenant = '' AND id = ?1) AND hash = ?2";
+    let found = all(connection, id, sql, [id.as_str(), hash], |row| Ok(Ok(Arc::from(row.get::<_, String>(0)?))))?;
     Ok(found.into_iter().next())
 }

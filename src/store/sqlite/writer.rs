@@ -4,26 +4,21 @@
 //! with one does not hurt the others; but not where the file itself is at fault, which would make each of them wait as
 //! long as the first.
 
-use std::{
-    collections::{HashMap, HashSet, hash_map::Entry},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use rusqlite::{Connection, Statement, ffi::ErrorCode, params};
 use segue_engine::{ids::ConversationId, time::Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Receipt, Receipts, Unsigned,
-    crowd::Crowd,
-    failed,
-    heads::{Head, Heads},
-    maintain, read,
+    Unsigned, failed,
+    head_cache::{Head, Heads},
+    retention,
+    rows::{self, Text},
 };
 use crate::{
-    cx::StepKey,
     failpoint, limits,
-    store::{Body, StoreError, TurnNumber, Version, inbox},
+    store::{Body, JournalRecord, StoreError, TurnNumber, Version, dedup},
 };
 
 /// Whether an error concerns the file, and with it whatever is written now; the others concern one job.
@@ -50,11 +45,8 @@ fn is_of_the_file(error: &rusqlite::Error) -> bool {
 /// Work, and where its answer goes.
 pub(super) struct Job {
     pub(super) work: Work,
-    pub(super) answer: oneshot::Sender<Answer>,
+    pub(super) answer: oneshot::Sender<Result<Done, StoreError>>,
 }
-
-/// What came of it, and the work itself: memory is given back cheapest on the side that took it.
-pub(super) type Answer = (Result<Done, StoreError>, Work);
 
 /// What the writer can do.
 pub(super) enum Work {
@@ -62,21 +54,24 @@ pub(super) enum Work {
         id: ConversationId,
         key: Option<String>,
         at: Timestamp,
-        packed: Vec<u8>,
+        message: Text,
     },
     Journal {
         id: ConversationId,
         turn: TurnNumber,
-        records: Vec<u8>,
-        /// Step and build of each record, and whether it is an intent; without the marks of replies.
-        steps: Vec<(StepKey, u64, bool)>,
+        records: Vec<Record>,
     },
     Append(Box<Appended>),
-    /// Nothing but the receipts that wait.
-    Receipts,
+    /// Replies that the channel has.
+    Delivered {
+        id: ConversationId,
+        replies: Vec<Arc<str>>,
+    },
+    /// Nothing: what was handed in before is done when this is.
+    Wait,
     /// A small write, to see whether writing works.
     Ping,
-    /// The receipts that wait; then the log goes into the file.
+    /// What was handed in before; then the log goes into the file.
     Close,
     Erase {
         id: ConversationId,
@@ -95,24 +90,28 @@ pub(super) enum Work {
     Break,
 }
 
+/// A record of the journal, and its checksum.
+pub(super) type Record = (JournalRecord, Unsigned);
+
 /// A batch, encoded.
 pub(super) struct Appended {
     pub(super) id: ConversationId,
     pub(super) after: Version,
     pub(super) turn: TurnNumber,
-    pub(super) also: Vec<TurnNumber>,
     /// The time of the first event; that of the message counts before it.
     pub(super) at: Option<Timestamp>,
-    pub(super) events: Vec<u8>,
-    pub(super) replies: Option<Vec<u8>>,
+    pub(super) events: String,
+    pub(super) replies: String,
+    /// Of both.
+    pub(super) checksum: Unsigned,
     /// Those that wait for delivery.
     pub(super) reply_ids: Vec<Arc<str>>,
-    pub(super) journal: Option<Vec<u8>>,
+    pub(super) journal: Vec<Record>,
     pub(super) trace: Option<String>,
     pub(super) bodies: Vec<Body>,
     /// The time of the earliest reminder, where it has changed.
     pub(super) timer: Option<Option<Timestamp>>,
-    pub(super) snapshot: Option<Vec<u8>>,
+    pub(super) snapshot: Option<Text>,
 }
 
 /// What came of it.
@@ -125,13 +124,12 @@ pub(super) enum Done {
 
 /// What became of a message.
 pub(super) enum Seen {
-    /// Also the number of its conversation, unless an open turn has its place among the marks.
-    New(TurnNumber, Option<i64>),
+    New(TurnNumber),
     Open(TurnNumber),
     Answered(TurnNumber),
 }
 
-/// The message that has the mark of a new one.
+/// The message that has the hash of a new one.
 enum Found {
     /// It is the same.
     Same(Seen),
@@ -145,38 +143,30 @@ enum Found {
 type Outcome = rusqlite::Result<Result<Done, StoreError>>;
 
 /// Writes until nobody can send work any more and none is left.
-pub(super) fn run(connection: &Connection, jobs: &mut mpsc::Receiver<Job>, receipts: &Receipts) {
+pub(super) fn run(connection: &Connection, jobs: &mut mpsc::Receiver<Job>) {
     let mut group = Vec::with_capacity(limits::STORE_GROUP);
     if !connection.is_autocommit() {
         // A writer before this one broke down in the middle.
         let _ = connection.execute_batch("ROLLBACK");
     }
-    let mut writer = match Writer::new(connection, receipts) {
+    let mut writer = match Writer::new(connection) {
         Ok(writer) => writer,
         Err(error) => {
             let error = failed(&error);
-            while let Some(Job { work, answer }) = jobs.blocking_recv() {
-                let _ = answer.send((Err(error.clone()), work));
+            while let Some(job) = jobs.blocking_recv() {
+                let _ = job.answer.send(Err(error.clone()));
             }
             return;
         }
     };
-    let mut crowd = Crowd::default();
     while jobs.blocking_recv_many(&mut group, limits::STORE_GROUP) > 0 {
-        crowd.gather(&mut group, jobs);
         writer.commit_group(&mut group, jobs);
-    }
-    if !receipts.is_empty() {
-        let _ = writer.transact(&[]);
     }
 }
 
 struct Writer<'c> {
     connection: &'c Connection,
-    receipts: &'c Receipts,
     heads: Heads<'c>,
-    /// What stands in the journals of open turns, by number of the conversation and turn: step and build.
-    begun: HashMap<(i64, u64), HashSet<(StepKey, u64)>>,
     /// SQLite's own number for "somebody else has written".
     data_version: i64,
     begin: Statement<'c>,
@@ -186,37 +176,43 @@ struct Writer<'c> {
     inbox_get: Statement<'c>,
     batch_put: Statement<'c>,
     journal_put: Statement<'c>,
+    journal_has: Statement<'c>,
     snapshot_put: Statement<'c>,
     body_put: Statement<'c>,
 }
 
 impl<'c> Writer<'c> {
-    fn new(connection: &'c Connection, receipts: &'c Receipts) -> rusqlite::Result<Self> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<Self> {
         Ok(Self {
             connection,
-            receipts,
             heads: Heads::new(connection)?,
-            begun: HashMap::new(),
             data_version: 0,
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
             others: connection.prepare("PRAGMA data_version")?,
             inbox_put: connection.prepare(
-                "INSERT INTO inbox (conversation, mark, turn, at, packed) VALUES (?1, ?2, ?3, ?4, ?5)
+                "INSERT INTO inbox (conversation, dedup_hash, turn, at, message, checksum) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                  ON CONFLICT DO NOTHING",
             )?,
-            inbox_get: connection
-                .prepare("SELECT turn, packed, id FROM inbox WHERE conversation = ?1 AND mark = ?2")?,
+            inbox_get: connection.prepare(&format!(
+                "SELECT {}, id FROM inbox WHERE conversation = ?1 AND dedup_hash = ?2",
+                rows::MESSAGE
+            ))?,
             batch_put: connection.prepare(
-                "INSERT INTO batches (conversation, version, turn, also, at, events, replies, journal, trace)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                "INSERT INTO batches (conversation, version, turn, at, events, replies, trace, checksum)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             )?,
             journal_put: connection.prepare(
-                "INSERT INTO journal (conversation, turn, step, kind, request, outcome, at, build)
-                 VALUES (?1, ?2, '', '', '', ?3, 0, 0)",
+                "INSERT INTO journal (conversation, turn, step, kind, request, outcome, at, build, checksum)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             )?,
-            snapshot_put: connection
-                .prepare("INSERT OR REPLACE INTO snapshots (conversation, version, snapshot) VALUES (?1, ?2, ?3)")?,
+            journal_has: connection.prepare(
+                "SELECT 1 FROM journal
+                 WHERE conversation = ?1 AND turn = ?2 AND step = ?3 AND build = ?4 AND kind <> 'speaking'",
+            )?,
+            snapshot_put: connection.prepare(
+                "INSERT OR REPLACE INTO snapshots (conversation, version, snapshot, checksum) VALUES (?1, ?2, ?3, ?4)",
+            )?,
             // The time of use decides when it expires; a day (in microseconds) is near enough and saves most writes.
             body_put: connection.prepare(
                 "INSERT INTO bodies (conversation, hash, at, body) VALUES (?1, ?2, ?3, ?4)
@@ -247,16 +243,21 @@ impl<'c> Writer<'c> {
             outcomes.resize_with(group.len(), || Err(error.clone()));
         }
         if purges {
-            maintain::purge_log(self.connection);
+            retention::purge_log(self.connection);
         }
         for (Job { work, answer }, outcome) in group.drain(..).zip(outcomes) {
             match (&work, &outcome) {
-                (Work::Accept { .. }, Ok(Done::Seen(Seen::New(..)))) => failpoint::hit("C04"),
+                (Work::Accept { .. }, Ok(Done::Seen(Seen::New(_)))) => failpoint::hit("C04"),
                 (Work::Append(_), Ok(_)) => failpoint::hit("C20"),
+                (Work::Delivered { .. }, Ok(_)) => failpoint::hit("C23"),
+                // Nobody waits for it.
+                (Work::Delivered { id, .. }, Err(error)) => {
+                    tracing::warn!(conversation = %id, code = error.code(), "a receipt was not stored: {error}");
+                }
                 _ => {}
             }
             // Whoever does not wait any more can read what became of it.
-            let _ = answer.send((outcome, work));
+            let _ = answer.send(outcome);
         }
     }
 
@@ -277,39 +278,23 @@ impl<'c> Writer<'c> {
     /// One transaction over all of it: an error means that nothing of it is stored.
     fn transact(&mut self, group: &[Job]) -> rusqlite::Result<Vec<Result<Done, StoreError>>> {
         self.begin.execute([])?;
-        let receipts = self.receipts.take();
-        let outcomes = self.perform_all(&receipts, group).and_then(|outcomes| {
+        let outcomes = self.perform_all(group).and_then(|outcomes| {
             self.commit.execute([])?;
-            if !receipts.is_empty() {
-                failpoint::hit("C23");
-            }
             Ok(outcomes)
         });
         if outcomes.is_err() {
-            self.receipts.put_back(receipts);
-            self.forget();
+            self.heads.clear();
             // Some errors have rolled back already; then there is nothing left to do.
             let _ = self.connection.execute_batch("ROLLBACK");
         }
         outcomes
     }
 
-    /// Forgets what it knows of the file.
-    fn forget(&mut self) {
-        self.heads.clear();
-        self.begun.clear();
-    }
-
-    fn perform_all(&mut self, receipts: &[Receipt], group: &[Job]) -> rusqlite::Result<Vec<Result<Done, StoreError>>> {
+    fn perform_all(&mut self, group: &[Job]) -> rusqlite::Result<Vec<Result<Done, StoreError>>> {
         let version = self.others.query_row([], |row| row.get(0))?;
         if version != self.data_version {
             self.data_version = version;
-            self.forget();
-        }
-        for (id, replies) in receipts {
-            if let Err(error) = self.delivered(id, replies)? {
-                tracing::warn!(conversation = %id, code = error.code(), "receipts were not stored: {error}");
-            }
+            self.heads.clear();
         }
         let mut outcomes = Vec::with_capacity(group.len());
         for job in group {
@@ -321,10 +306,11 @@ impl<'c> Writer<'c> {
 
     fn perform(&mut self, work: &Work) -> Outcome {
         match work {
-            Work::Accept { id, key, at, packed } => self.accept(id, key.as_deref(), *at, packed),
-            Work::Journal { id, turn, records, steps } => self.journal(id, *turn, records, steps),
+            Work::Accept { id, key, at, message } => self.accept(id, key.as_deref(), *at, message),
+            Work::Journal { id, turn, records } => self.journal(id, *turn, records),
             Work::Append(batch) => self.append(batch),
-            Work::Receipts | Work::Close => Ok(Ok(Done::Nothing)),
+            Work::Delivered { id, replies } => self.delivered(id, replies),
+            Work::Wait | Work::Close => Ok(Ok(Done::Nothing)),
             Work::Ping => {
                 let sql = "INSERT INTO progress (name, value) VALUES ('pings', 1)
                            ON CONFLICT (name) DO UPDATE SET value = value + 1";
@@ -337,51 +323,61 @@ impl<'c> Writer<'c> {
             Work::Erase { id } => {
                 self.heads.flush()?;
                 self.heads.remove(id);
-                self.begun.clear();
-                maintain::erase(self.connection, id)?;
+                retention::erase(self.connection, id)?;
                 Ok(Ok(Done::Nothing))
             }
             Work::Expire { now } => {
                 self.heads.flush()?;
-                let (rows, more) = maintain::expire(self.connection, *now)?;
+                let (rows, more) = retention::expire(self.connection, *now)?;
                 Ok(Ok(Done::Expired { rows, more }))
             }
             Work::Private { id, name, text, at } => {
                 // The conversation may be new in this transaction.
                 self.heads.flush()?;
-                maintain::keep_private(self.connection, id, name, text.as_deref(), *at)?;
+                retention::keep_private(self.connection, id, name, text.as_deref(), *at)?;
                 Ok(Ok(Done::Nothing))
             }
         }
     }
 
-    fn accept(&mut self, id: &ConversationId, key: Option<&str>, at: Timestamp, packed: &[u8]) -> Outcome {
+    fn accept(&mut self, id: &ConversationId, key: Option<&str>, at: Timestamp, message: &Text) -> Outcome {
         let (number, turn) = match self.heads.get(id)? {
             // Turn 1 says that there is nothing to load: imported batches have no turns.
             Ok(head) => (head.number, head.turns.max(u64::from(head.version > 0)) + 1),
             Err(reason) => return Ok(Err(StoreError::damaged(id, reason))),
         };
-        let mark = key.map(|key| Unsigned(inbox::mark(key)));
-        if self.inbox_put.execute(params![number, mark, Unsigned(turn), at.as_micros(), packed])? == 0 {
-            let mark = match self.seen(id, number, key, at)? {
+        let hash = key.map(|key| Unsigned(dedup::dedup_hash(key)));
+        if !self.put_message(number, hash, turn, at, message)? {
+            let hash = match self.seen(id, number, key, at)? {
                 Ok(Found::Same(seen)) => return Ok(Ok(Done::Seen(seen))),
-                Ok(Found::Forgotten) => mark,
+                Ok(Found::Forgotten) => hash,
                 Ok(Found::Other) => None,
                 Err(error) => return Ok(Err(error)),
             };
-            self.inbox_put.execute(params![number, mark, Unsigned(turn), at.as_micros(), packed])?;
+            self.put_message(number, hash, turn, at, message)?;
         }
-        let mut shared = false;
         self.heads.change(id, |head| {
-            shared = head.open.iter().any(|(open, _)| open % 2 == turn % 2);
             head.turns = turn;
             head.open.push((turn, at.as_micros()));
             head.touch(at);
         });
-        Ok(Ok(Done::Seen(Seen::New(TurnNumber(turn), (!shared).then_some(number)))))
+        Ok(Ok(Done::Seen(Seen::New(TurnNumber(turn)))))
     }
 
-    /// What the message is that has the mark of this key. When it is too long ago to be the same one, the mark is free
+    /// False when there is a message of this hash already.
+    fn put_message(
+        &mut self,
+        conversation: i64,
+        hash: Option<Unsigned>,
+        turn: u64,
+        at: Timestamp,
+        message: &Text,
+    ) -> rusqlite::Result<bool> {
+        let row = params![conversation, hash, Unsigned(turn), at.as_micros(), message.text, message.checksum];
+        Ok(self.inbox_put.execute(row)? > 0)
+    }
+
+    /// What the message is that has the hash of this key. When it is too long ago to be the same one, the hash is free
     /// afterwards.
     fn seen(
         &mut self,
@@ -390,34 +386,28 @@ impl<'c> Writer<'c> {
         key: Option<&str>,
         now: Timestamp,
     ) -> rusqlite::Result<Result<Found, StoreError>> {
-        let mark = key.map(|key| Unsigned(inbox::mark(key)));
-        let row = self.inbox_get.query_row(params![number, mark], |row| {
-            Ok((row.get::<_, Unsigned>(0)?.0, inbox::unpack(id, row.get_ref(1)?.as_blob()?), row.get::<_, i64>(2)?))
-        })?;
-        let (turn, earlier, row) = match row {
-            (turn, Ok(earlier), row) => (turn, earlier, row),
-            (_, Err(error), _) => return Ok(Err(error)),
+        let hash = key.map(|key| Unsigned(dedup::dedup_hash(key)));
+        let found = self
+            .inbox_get
+            .query_row(params![number, hash], |row| Ok((rows::read_message(id, row)?, row.get::<_, i64>(3)?)))?;
+        let (turn, earlier, row) = match found {
+            (Ok((turn, earlier)), row) => (turn, earlier, row),
+            (Err(error), _) => return Ok(Err(error)),
         };
-        if inbox::duplicate_key(&earlier).as_deref() != key {
+        if dedup::dedup_key(&earlier).as_deref() != key {
             return Ok(Ok(Found::Other));
         }
         if self.heads.get(id)?.is_ok_and(|head| head.is_open(turn)) {
             return Ok(Ok(Found::Same(Seen::Open(TurnNumber(turn)))));
         }
-        if !inbox::is_forgotten(earlier.at, now) {
+        if !dedup::is_past_dedup_window(earlier.at, now) {
             return Ok(Ok(Found::Same(Seen::Answered(TurnNumber(turn)))));
         }
-        self.connection.execute("UPDATE inbox SET mark = NULL WHERE id = ?1", [row])?;
+        self.connection.execute("UPDATE inbox SET dedup_hash = NULL WHERE id = ?1", [row])?;
         Ok(Ok(Found::Forgotten))
     }
 
-    fn journal(
-        &mut self,
-        id: &ConversationId,
-        turn: TurnNumber,
-        records: &[u8],
-        steps: &[(StepKey, u64, bool)],
-    ) -> Outcome {
+    fn journal(&mut self, id: &ConversationId, turn: TurnNumber, records: &[Record]) -> Outcome {
         let (number, is_open) = match self.accepted(id, turn)? {
             Ok(head) => (head.number, head.is_open(turn.0)),
             Err(error) => return Ok(Err(error)),
@@ -426,39 +416,31 @@ impl<'c> Writer<'c> {
             // Another run of the turn has ended it: nothing may leave any more, and its record stays what its events were made of.
             return Ok(Err(StoreError::NotAccepted { conversation: id.clone(), turn: turn.0 }));
         }
-        let intends = steps.iter().any(|(_, _, is_intent)| *is_intent);
-        if intends && let Err(error) = self.check_intents(id, number, turn, steps)? {
-            return Ok(Err(error));
+        for (intent, _) in records.iter().filter(|(record, _)| record.is_intent()) {
+            let step = params![number, Unsigned(turn.0), intent.key.as_str(), Unsigned(intent.build)];
+            if self.journal_has.exists(step)? {
+                return Ok(Err(StoreError::AlreadyBegun { turn: turn.0, key: intent.key.clone() }));
+            }
         }
-        self.journal_put.execute(params![number, Unsigned(turn.0), records])?;
-        if let Some(begun) = self.begun.get_mut(&(number, turn.0)) {
-            begun.extend(steps.iter().map(|(step, build, _)| (step.clone(), *build)));
-        }
+        self.put_records(number, turn, records)?;
         Ok(Ok(Done::Nothing))
     }
 
-    /// Refuses intents of steps that are in the journal already. What stands there is read once for each turn.
-    fn check_intents(
-        &mut self,
-        id: &ConversationId,
-        number: i64,
-        turn: TurnNumber,
-        steps: &[(StepKey, u64, bool)],
-    ) -> rusqlite::Result<Result<(), StoreError>> {
-        if self.begun.len() >= limits::STORE_HEADS {
-            self.begun.clear();
+    fn put_records(&mut self, conversation: i64, turn: TurnNumber, records: &[Record]) -> rusqlite::Result<()> {
+        for (record, checksum) in records {
+            self.journal_put.execute(params![
+                conversation,
+                Unsigned(turn.0),
+                record.key.as_str(),
+                record.kind,
+                record.request,
+                record.outcome,
+                record.at.as_micros(),
+                Unsigned(record.build),
+                checksum
+            ])?;
         }
-        let begun = match self.begun.entry((number, turn.0)) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => match read::steps(self.connection, id, number, turn.0) {
-                Ok(steps) => free.insert(steps),
-                Err(error) => return Ok(Err(error)),
-            },
-        };
-        let mut intents = steps.iter().filter(|(_, _, is_intent)| *is_intent);
-        let again = intents.find(|(step, build, _)| begun.contains(&(step.clone(), *build)));
-        let refused = |(key, _, _): &(StepKey, u64, bool)| StoreError::AlreadyBegun { turn: turn.0, key: key.clone() };
-        Ok(again.map_or(Ok(()), |again| Err(refused(again))))
+        Ok(())
     }
 
     /// The head of a conversation in which this turn was accepted.
@@ -487,42 +469,38 @@ impl<'c> Writer<'c> {
         };
         let at = at.or(batch.at).unwrap_or_default();
         let number = after.0 + 1;
-        let also = (!batch.also.is_empty()).then(|| serde_json::to_string(&batch.also).unwrap_or_default());
         let row = params![
             conversation,
             Unsigned(number),
             Unsigned(turn.0),
-            also,
             at.as_micros(),
             batch.events,
             batch.replies,
-            batch.journal,
-            batch.trace
+            batch.trace,
+            batch.checksum
         ];
         match self.batch_put.execute(row) {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
                 return Ok(Err(StoreError::damaged(
                     id,
-                    format!("batch {number} is there, and its head says it is not"),
+                    format!("table batches, version {number}: the row is there, and the head says it is not"),
                 )));
             }
             done => done?,
         };
         if let Some(snapshot) = &batch.snapshot {
-            self.snapshot_put.execute(params![conversation, Unsigned(number), snapshot])?;
+            self.snapshot_put.execute(params![conversation, Unsigned(number), snapshot.text, snapshot.checksum])?;
         }
+        self.put_records(conversation, *turn, &batch.journal)?;
         for body in &batch.bodies {
             self.body_put.execute(params![conversation, &*body.hash, at.as_micros(), &*body.text])?;
         }
         if let Some(due) = batch.timer {
             self.set_timer(conversation, due)?;
         }
-        for turn in std::iter::once(turn).chain(&batch.also) {
-            self.begun.remove(&(conversation, turn.0));
-        }
         self.heads.change(id, |head| {
             head.version = number;
-            head.open.retain(|(open, _)| *open != turn.0 && !batch.also.contains(&TurnNumber(*open)));
+            head.open.retain(|(open, _)| *open != turn.0);
             head.wait_for(&batch.reply_ids);
             head.touch(at);
         });
@@ -543,11 +521,12 @@ impl<'c> Writer<'c> {
 
     fn delivered(&mut self, id: &ConversationId, replies: &[Arc<str>]) -> Outcome {
         match self.heads.get(id)? {
-            Ok(head) if head.pending.iter().any(|(_, reply)| replies.contains(reply)) => {
-                self.heads.change(id, |head| head.pending.retain(|(_, reply)| !replies.contains(reply)));
+            Ok(head) => {
+                if head.pending.iter().any(|(_, reply)| replies.contains(reply)) {
+                    self.heads.change(id, |head| head.pending.retain(|(_, reply)| !replies.contains(reply)));
+                }
                 Ok(Ok(Done::Nothing))
             }
-            Ok(_) => Ok(Ok(Done::Nothing)),
             Err(reason) => Ok(Err(StoreError::damaged(id, reason))),
         }
     }

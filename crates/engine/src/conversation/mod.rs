@@ -3,10 +3,11 @@
 //! Entry: [`Conversation::apply`]. This room never decides anything, never fails on names it does not know, and never sees
 //! a driver. What the fold keeps is bounded: the cost of a turn does not grow with the length of the conversation.
 
-pub mod codec;
 mod command;
 mod event;
 mod history;
+#[cfg(test)]
+mod json_tests;
 mod message;
 mod outcome;
 mod reminder;

@@ -49,7 +49,7 @@ async fn files_are_for_their_user_alone() {
         modes.sort();
         modes
     };
-    let all = ["a.db", "a.db-shm", "a.db-speaking", "a.db-wal", "a.db.lock"].map(|name| (name.to_owned(), 0o600));
+    let all = ["a.db", "a.db-shm", "a.db-wal", "a.db.lock"].map(|name| (name.to_owned(), 0o600));
     let store = files.open("a.db");
     talk(&store, "c", "m1", 1).await;
     assert_eq!(modes(), all);
@@ -100,15 +100,16 @@ fn a_file_at_fault_is_tried_once_for_all_that_wait() {
     let answers: Vec<_> = (0..count)
         .map(|n| {
             let (answer, answered) = oneshot::channel();
-            jobs.try_send(Job { work: pack(&message(&format!("c{n}"), "m", 1)).unwrap(), answer }).ok().unwrap();
+            jobs.try_send(Job { work: encode_message(&message(&format!("c{n}"), "m", 1)).unwrap(), answer })
+                .ok()
+                .unwrap();
             answered
         })
         .collect();
     drop(jobs);
-    writer::run(&writer, &mut waiting, &Receipts::default());
+    writer::run(&writer, &mut waiting);
     for answer in answers {
-        let (outcome, _) = answer.blocking_recv().unwrap();
-        assert!(matches!(outcome, Err(StoreError::Unavailable(_))));
+        assert!(matches!(answer.blocking_recv().unwrap(), Err(StoreError::Unavailable(_))));
     }
     assert_eq!(TRIED.load(Ordering::SeqCst), 1);
 }
@@ -171,8 +172,8 @@ async fn intents_of_an_earlier_process_count() {
     drop(store);
     files.spoil(
         "a.db",
-        "INSERT INTO journal (conversation, turn, step, kind, request, outcome, at, build)
-         VALUES (1, 1, 'old', 'tool', 'hash', NULL, 1, -1)",
+        "INSERT INTO journal (conversation, turn, step, kind, request, outcome, at, build, checksum)
+         VALUES (1, 1, 'old', 'tool', 'hash', NULL, 1, -1, 0)",
     );
     let (store, other) = (files.open("a.db"), files.open_unlocked("a.db"));
     for key in ["a", "old"] {
@@ -186,7 +187,7 @@ async fn intents_of_an_earlier_process_count() {
 }
 
 #[tokio::test]
-async fn a_backup_is_one_file_with_all_that_is_stored_and_marked() {
+async fn a_backup_is_one_file_with_all_that_is_stored() {
     let files = Files::new();
     let store = files.open("a.db");
     let id = ConversationId::from("c");

@@ -38,7 +38,11 @@ pub(crate) static TRACKER_STORE: Shape = Shape {
         key("dialect", Takes::Text, "`sqlite`."),
         key("db", Takes::Any, "The file; unless set `rasa.db` for `SQL`, `.segue/segue.db` for `sqlite` and `segue`."),
         key("path", Takes::Text, "`sqlite` and `segue`: the same as `db`."),
-        key("synchronous", Takes::OneOf(&["normal", "full"]), "`full` also survives a loss of power."),
+        key(
+            "synchronous",
+            Takes::OneOf(&["full", "normal"]),
+            "`full` unless set: a commit survives a loss of power. With `normal` the latest turns may be lost with the power.",
+        ),
         key("url", Takes::Text, "Other databases: the host.").quiet(),
         key("port", Takes::Any, "Other databases: the port.").quiet(),
         key("username", Takes::Text, "Other databases: the user.").quiet(),

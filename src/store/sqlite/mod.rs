@@ -7,13 +7,12 @@
 //! Texts are encoded by whoever calls, not by the writer, which is the one thing that all share.
 
 mod backup;
-mod crowd;
-mod heads;
-mod maintain;
-mod marks;
+mod head_cache;
+mod legacy;
 mod owner;
-mod packed;
 mod read;
+mod retention;
+mod rows;
 mod schema;
 mod writer;
 
@@ -21,10 +20,7 @@ use std::{
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
 };
 
@@ -35,20 +31,18 @@ use rusqlite::{
 };
 use segue_engine::{
     conversation::Event,
-    conversation::codec,
     ids::{ConversationId, MessageId},
     time::Timestamp,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::{
-    marks::Marks,
     owner::Owner,
-    writer::{Appended, Done, Job, Seen, Work},
+    writer::{Appended, Done, Job, Record, Seen, Work},
 };
 use super::{
-    Accepted, Batch, Inbound, JournalRecord, SPEAKING, Store, StoreError, Stored, StoredEvents, StoredReply,
-    StoredTurn, Trouble, TurnNumber, Unfinished, Version, inbox,
+    Accepted, Batch, Inbound, JournalRecord, Store, StoreError, Stored, StoredEvents, StoredReply, StoredTurn, Trouble,
+    TurnNumber, Unfinished, Version, dedup,
 };
 use crate::{failpoint, limits};
 
@@ -58,49 +52,8 @@ pub struct SqliteStore {
     jobs: Option<mpsc::Sender<Job>>,
     writer: Option<JoinHandle<()>>,
     readers: Arc<Readers>,
-    receipts: Arc<Receipts>,
-    /// None where marks are records of the journal.
-    marks: Option<Marks>,
-    /// The file of marks, of this process and of earlier ones.
-    marked: Arc<Path>,
     /// The right to write; given back when the writer has ended. None where the store is for reading only.
     owner: Option<Owner>,
-}
-
-/// Deliveries that are not stored yet. They ride with the next transaction, or with one of their own after
-/// [`limits::STORE_RECEIPTS`]: nobody waits for them, and losing one only repeats a reply under the same id.
-#[derive(Default)]
-struct Receipts {
-    waiting: Mutex<Vec<Receipt>>,
-    /// Whether somebody will see to it that they are stored.
-    seen_to: AtomicBool,
-}
-
-/// A conversation, and its replies that the channel has.
-type Receipt = (ConversationId, Vec<Arc<str>>);
-
-impl Receipts {
-    /// Adds one; how many wait now.
-    fn add(&self, receipt: Receipt) -> usize {
-        let mut waiting = self.lock();
-        waiting.push(receipt);
-        waiting.len()
-    }
-    fn take(&self) -> Vec<Receipt> {
-        std::mem::take(&mut *self.lock())
-    }
-    /// Gives back what could not be stored, before what came since.
-    fn put_back(&self, mut receipts: Vec<Receipt>) {
-        let mut waiting = self.lock();
-        receipts.append(&mut waiting);
-        *waiting = receipts;
-    }
-    fn is_empty(&self) -> bool {
-        self.lock().is_empty()
-    }
-    fn lock(&self) -> MutexGuard<'_, Vec<Receipt>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Whether a file is a database of another program.
@@ -138,31 +91,25 @@ impl SqliteStore {
     fn opened(path: &Path, full: bool, mut owner: Option<Owner>) -> Result<Self, StoreError> {
         let connection = schema::open_writer(path, full)?;
         let (jobs, mut waiting) = mpsc::channel(limits::STORE_QUEUE);
-        let receipts = Arc::<Receipts>::default();
-        let taken = receipts.clone();
         let writing = move || {
             // What breaks one write down must not end all writing for the life of the process.
-            while catch_unwind(AssertUnwindSafe(|| writer::run(&connection, &mut waiting, &taken))).is_err() {
+            while catch_unwind(AssertUnwindSafe(|| writer::run(&connection, &mut waiting))).is_err() {
                 tracing::error!(code = "S0103", "the writer of the store broke down; it starts again");
             }
-            maintain::purge_log(&connection);
+            retention::purge_log(&connection);
         };
         let writer = std::thread::Builder::new()
             .name("segue-store".to_owned())
             .spawn(writing)
             .map_err(|e| StoreError::Unavailable(format!("the writer cannot start: {e}")))?;
         let readers = Readers::new(path)?;
-        let marked = Arc::<Path>::from(marks::path(path));
-        let marks = if full { marks::existing(&marked, false).map(|_| None) } else { Marks::open(&marked, path) }?;
         if let Some(owner) = &mut owner {
-            for file in
-                [path.to_owned(), owner::beside(path, "-wal"), owner::beside(path, "-shm"), marked.to_path_buf()]
-            {
+            for file in [path.to_owned(), owner::beside(path, "-wal"), owner::beside(path, "-shm")] {
                 owner::keep_private(&file);
             }
             owner.watch(path);
         }
-        Ok(Self { jobs: Some(jobs), writer: Some(writer), readers: Arc::new(readers), receipts, marks, marked, owner })
+        Ok(Self { jobs: Some(jobs), writer: Some(writer), readers: Arc::new(readers), owner })
     }
 
     /// Opens a file that is there for reading only, beside the store that writes to it, if any. A file of an earlier version is
@@ -172,15 +119,7 @@ impl SqliteStore {
     /// As [`SqliteStore::open`]; [`StoreError::InUse`] only for a file of an earlier version.
     pub fn view(path: &Path) -> Result<Self, StoreError> {
         Self::bring_up_to_date(path)?;
-        Ok(Self {
-            jobs: None,
-            writer: None,
-            readers: Arc::new(Readers::new(path)?),
-            receipts: Arc::default(),
-            marks: None,
-            marked: marks::path(path).into(),
-            owner: None,
-        })
+        Ok(Self { jobs: None, writer: None, readers: Arc::new(Readers::new(path)?), owner: None })
     }
 
     /// Copies the file in `from` to `to`, beside the store that writes to it, if any. The copy is one file that opens by itself.
@@ -198,14 +137,17 @@ impl SqliteStore {
         if schema::is_newest(&schema::open_reader(path)?, path)? {
             return Ok(());
         }
-        Self::open(path, false).map(drop)
+        Self::open(path, true).map(drop)
     }
 
     /// Hands work to the writer and waits for its commit. Once the work is handed over it is done, whether anybody waits or
     /// not.
     async fn write(&self, work: Work) -> Result<Done, StoreError> {
-        let gone = || StoreError::Unavailable("the writer has ended".to_owned());
-        let (answer, answered) = oneshot::channel();
+        self.hand_over(work).await?.await.map_err(|_| gone())?
+    }
+
+    /// Hands work to the writer, which does it in its turn.
+    async fn hand_over(&self, work: Work) -> Result<oneshot::Receiver<Result<Done, StoreError>>, StoreError> {
         let Some(jobs) = &self.jobs else {
             return Err(StoreError::Unsupported {
                 given: self.readers.path.display().to_string(),
@@ -213,9 +155,9 @@ impl SqliteStore {
                 cure: "open it for writing".to_owned(),
             });
         };
+        let (answer, answered) = oneshot::channel();
         jobs.send(Job { work, answer }).await.map_err(|_| gone())?;
-        let (outcome, _spent) = answered.await.map_err(|_| gone())?;
-        outcome
+        Ok(answered)
     }
 
     /// Reads on a thread that may block.
@@ -237,18 +179,9 @@ impl SqliteStore {
         read.await.map_err(|e| unavailable(&e))?
     }
 
-    async fn accept_message(
-        &self,
-        (id, at): (ConversationId, Timestamp),
-        work: Result<Work, StoreError>,
-    ) -> Result<Accepted, StoreError> {
+    async fn accept_message(&self, id: ConversationId, work: Result<Work, StoreError>) -> Result<Accepted, StoreError> {
         match self.write(work?).await? {
-            Done::Seen(Seen::New(turn, number)) => {
-                if let (Some(marks), Some(number)) = (&self.marks, number) {
-                    marks.accepted(id, turn, number, at);
-                }
-                Ok(Accepted::New(turn))
-            }
+            Done::Seen(Seen::New(turn)) => Ok(Accepted::New(turn)),
             Done::Seen(Seen::Open(turn)) => Ok(Accepted::Running(turn)),
             Done::Seen(Seen::Answered(turn)) => {
                 let replies = self.read(move |connection| read::replies_to(connection, &id, turn)).await?;
@@ -269,26 +202,6 @@ impl SqliteStore {
         }
     }
 
-    async fn mark_delivered(&self, id: &ConversationId, replies: Vec<Arc<str>>) -> Result<(), StoreError> {
-        let waiting = self.receipts.add((id.clone(), replies));
-        if waiting > limits::STORE_QUEUE {
-            // The writer does not keep up: whoever delivers waits for it.
-            self.store_receipts().await?;
-        } else if !self.receipts.seen_to.swap(true, Ordering::SeqCst) {
-            let (receipts, jobs) = (self.receipts.clone(), self.jobs.as_ref().map(mpsc::Sender::downgrade));
-            tokio::spawn(async move {
-                tokio::time::sleep(limits::STORE_RECEIPTS).await;
-                receipts.seen_to.store(false, Ordering::SeqCst);
-                if !receipts.is_empty()
-                    && let Some(jobs) = jobs.and_then(|jobs| jobs.upgrade())
-                {
-                    let _ = jobs.send(Job { work: Work::Receipts, answer: oneshot::channel().0 }).await;
-                }
-            });
-        }
-        Ok(())
-    }
-
     /// Whether a write is stored, in files that are still there.
     async fn try_writing(&self) -> Result<(), StoreError> {
         let files = self.owner.as_ref().map(Owner::files).unwrap_or_default();
@@ -297,22 +210,9 @@ impl SqliteStore {
         self.write(Work::Ping).await.map(drop)
     }
 
-    /// Stores the receipts that wait, if any: before anybody looks at what is not delivered.
-    async fn store_receipts(&self) -> Result<(), StoreError> {
-        if self.receipts.is_empty() { Ok(()) } else { self.write(Work::Receipts).await.map(drop) }
-    }
-
-    async fn erase_all(&self, id: ConversationId) -> Result<(), StoreError> {
-        let (of, marked) = (id.clone(), self.marked.clone());
-        let place = self.read(move |connection| read::place_of_marks(connection, &of, &marked)).await?;
-        self.write(Work::Erase { id: id.clone() }).await?;
-        if let Some(marks) = &self.marks {
-            marks.erased(&id);
-        }
-        match place {
-            Some((marked, number)) => self.read(move |_| marks::wipe(&marked, &id, number)).await,
-            None => Ok(()),
-        }
+    /// Waits until the receipts that were handed to the writer are stored: before anybody looks at what is not delivered.
+    async fn receipts_are_stored(&self) -> Result<(), StoreError> {
+        if self.jobs.is_none() { Ok(()) } else { self.write(Work::Wait).await.map(drop) }
     }
 
     async fn expire_all(&self, now: Timestamp) -> Result<u64, StoreError> {
@@ -332,52 +232,54 @@ impl SqliteStore {
     }
 }
 
-/// Packs a message as its row will hold it.
-fn pack(inbound: &Inbound) -> Result<Work, StoreError> {
+/// Encodes a message as its row will hold it.
+fn encode_message(inbound: &Inbound) -> Result<Work, StoreError> {
     Ok(Work::Accept {
         id: inbound.conversation.clone(),
-        key: inbox::duplicate_key(inbound),
+        key: dedup::dedup_key(inbound),
         at: inbound.at,
-        packed: inbox::pack(inbound)?,
+        message: rows::message(inbound)?,
     })
 }
 
-fn unexpected() -> StoreError {
-    StoreError::Unavailable("the writer gave an answer of the wrong kind".to_owned())
+/// Adds their checksums to records of the journal.
+fn checked(id: &ConversationId, turn: TurnNumber, records: Vec<JournalRecord>) -> Vec<Record> {
+    let checked = |record: JournalRecord| {
+        let checksum = rows::record_checksum(id, turn.0, &record);
+        (record, checksum)
+    };
+    records.into_iter().map(checked).collect()
 }
 
 /// Encodes a batch as its row will hold it.
 fn encode(id: &ConversationId, after: Version, batch: Batch) -> Result<Box<Appended>, StoreError> {
     let number = after.0 + 1;
-    let damaged = |e| StoreError::damaged(id, e);
-    let events = codec::encode_events(id, number, &batch.events).map_err(damaged)?;
-    let replies = match batch.replies.as_slice() {
-        [] => None,
-        replies if StoredReply::are_told(replies, batch.turn, &batch.events) => Some(Vec::new()),
-        replies => Some(codec::seal(id.as_str(), number, replies, 128 * replies.len()).map_err(damaged)?),
-    };
-    let journal = match batch.journal.as_slice() {
-        [] => None,
-        records => Some(packed::pack(id, number, records).map_err(damaged)?),
-    };
-    let snapshot = batch.snapshot.map(|snapshot| codec::encode_snapshot(number, &snapshot)).transpose();
+    let (events, replies) = (rows::json(id, &batch.events)?, rows::json(id, &batch.replies)?);
     let waits = |reply: &StoredReply| !batch.delivered.contains(&reply.id);
     let reply_ids = batch.replies.iter().filter(|reply| waits(reply)).map(|reply| reply.id.clone()).collect();
     Ok(Box::new(Appended {
         id: id.clone(),
         after,
         turn: batch.turn,
-        also: batch.also,
         at: batch.events.first().map(|event| event.at),
+        checksum: rows::batch_checksum(id, number, batch.turn.0, &events, &replies),
         events,
         replies,
         reply_ids,
-        journal,
+        journal: checked(id, batch.turn, batch.journal),
         trace: batch.trace,
         bodies: batch.bodies,
         timer: batch.timer,
-        snapshot: snapshot.map_err(damaged)?,
+        snapshot: batch.snapshot.map(|snapshot| rows::snapshot(number, &snapshot)).transpose()?,
     }))
+}
+
+fn unexpected() -> StoreError {
+    StoreError::Unavailable("the writer gave an answer of the wrong kind".to_owned())
+}
+
+fn gone() -> StoreError {
+    StoreError::Unavailable("the writer has ended".to_owned())
 }
 
 impl Readers {
@@ -408,9 +310,9 @@ impl Drop for SqliteStore {
 
 impl Store for SqliteStore {
     fn accept(&self, inbound: Inbound) -> BoxFuture<'_, Result<Accepted, StoreError>> {
-        // Packed before there is a future, which would carry the message twice.
-        let work = pack(&inbound);
-        Box::pin(self.accept_message((inbound.conversation, inbound.at), work))
+        // Encoded before there is a future, which would carry the message twice.
+        let work = encode_message(&inbound);
+        Box::pin(self.accept_message(inbound.conversation, work))
     }
     fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Stored, StoreError>> {
         let id = id.clone();
@@ -422,26 +324,16 @@ impl Store for SqliteStore {
         turn: TurnNumber,
         records: Vec<JournalRecord>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        if self.marks.as_ref().is_some_and(|marks| marks.write(id, turn, &records)) {
-            return Box::pin(std::future::ready(Ok(())));
-        }
-        let steps = records.iter().filter(|record| *record.kind != *SPEAKING);
-        let steps = steps.map(|record| (record.key.clone(), record.build, record.is_intent())).collect();
-        let records = packed::pack(id, turn.0, &records).map_err(|e| StoreError::damaged(id, e));
-        let work = records.map(|records| Work::Journal { id: id.clone(), turn, records, steps });
-        Box::pin(async { self.write(work?).await.map(drop) })
+        let work = Work::Journal { id: id.clone(), turn, records: checked(id, turn, records) };
+        Box::pin(async { self.write(work).await.map(drop) })
     }
     fn append<'a>(
         &'a self,
         id: &'a ConversationId,
         after: Version,
-        mut batch: Batch,
+        batch: Batch,
     ) -> BoxFuture<'a, Result<Version, StoreError>> {
         // As in `accept`.
-        let marked = self.marks.as_ref().map(|marks| marks.take(id, batch.turn)).unwrap_or_default();
-        if !marked.is_empty() {
-            batch.journal.splice(0..0, marked);
-        }
         Box::pin(self.append_batch(encode(id, after, batch)))
     }
     fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
@@ -452,8 +344,8 @@ impl Store for SqliteStore {
         id: &'a ConversationId,
         turns: Range<TurnNumber>,
     ) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
-        let (id, marks) = (id.clone(), self.marked.clone());
-        Box::pin(self.read(move |connection| read::open_turns(connection, &id, &turns, &marks)))
+        let id = id.clone();
+        Box::pin(self.read(move |connection| read::open_turns(connection, &id, &turns)))
     }
     fn replies_of<'a>(
         &'a self,
@@ -465,7 +357,7 @@ impl Store for SqliteStore {
     }
     fn waiting(&self) -> BoxFuture<'_, Result<Vec<ConversationId>, StoreError>> {
         Box::pin(async {
-            self.store_receipts().await?;
+            self.receipts_are_stored().await?;
             self.read(read::waiting).await
         })
     }
@@ -475,7 +367,7 @@ impl Store for SqliteStore {
     fn undelivered<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<StoredReply>, StoreError>> {
         let id = id.clone();
         Box::pin(async {
-            self.store_receipts().await?;
+            self.receipts_are_stored().await?;
             self.read(move |connection| read::undelivered(connection, &id)).await
         })
     }
@@ -484,7 +376,9 @@ impl Store for SqliteStore {
         id: &'a ConversationId,
         replies: Vec<Arc<str>>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.mark_delivered(id, replies))
+        // Nobody waits for a receipt: losing one only repeats a reply under the same id.
+        let work = Work::Delivered { id: id.clone(), replies };
+        Box::pin(async { self.hand_over(work).await.map(drop) })
     }
     fn latest_turns<'a>(
         &'a self,
@@ -511,7 +405,8 @@ impl Store for SqliteStore {
         Box::pin(self.read(move |connection| read::conversations(connection, limit)))
     }
     fn erase<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.erase_all(id.clone()))
+        let work = Work::Erase { id: id.clone() };
+        Box::pin(async { self.write(work).await.map(drop) })
     }
     fn expire(&self, now: Timestamp) -> BoxFuture<'_, Result<u64, StoreError>> {
         Box::pin(self.expire_all(now))
@@ -552,7 +447,7 @@ impl Store for SqliteStore {
     }
     fn troubles(&self) -> BoxFuture<'_, Result<Vec<Trouble>, StoreError>> {
         Box::pin(async {
-            self.store_receipts().await?;
+            self.receipts_are_stored().await?;
             self.read(read::troubles).await
         })
     }

@@ -1,3 +1,4 @@
+//! Events and conversations as stores keep them: JSON that comes back as it was.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::sync::Arc;
@@ -212,43 +213,17 @@ fn event() -> impl Strategy<Value = Event> {
         })
 }
 
+fn written(event: &Event) -> String {
+    serde_json::to_string(event).unwrap()
+}
+
 proptest! {
     #[test]
-    fn events_come_back_as_they_were(events in vec(event(), 0..6), number in any::<u64>()) {
-        let owner = ConversationId::from("c");
-        let record = encode_events(&owner, number, &events).unwrap();
-        prop_assert_eq!(&decode_events(&owner, number, &record).unwrap(), &events);
-        let slowly: Vec<Event> = serde_json::from_slice(&record[HEAD..]).unwrap();
-        prop_assert_eq!(slowly, events, "both readers agree");
+    fn events_come_back_as_they_were(event in event()) {
+        let text = written(&event);
+        prop_assert_eq!(&Event::from_json(&text).unwrap(), &event);
+        prop_assert_eq!(&serde_json::from_str::<Event>(&text).unwrap(), &event, "both readers agree");
     }
-
-    #[test]
-    fn any_single_damage_is_seen(events in vec(event(), 1..3), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
-        let owner = ConversationId::from("c");
-        let mut record = encode_events(&owner, 1, &events).unwrap();
-        let at = at.index(record.len());
-        let cut = record[..at].to_vec();
-        record[at] ^= 1 << bit;
-        prop_assert!(decode_events(&owner, 1, &record).is_err(), "a flipped bit");
-        prop_assert!(decode_events(&owner, 1, &cut).is_err(), "a cut");
-    }
-}
-
-#[test]
-fn a_record_in_the_wrong_place_is_seen() {
-    let (a, b) = (ConversationId::from("a"), ConversationId::from("b"));
-    let record = encode_events(&a, 1, &[]).unwrap();
-    assert_eq!(decode_events(&a, 1, &record), Ok(Vec::new()));
-    assert_eq!(decode_events(&b, 1, &record), Err(CodecError::Checksum));
-    assert_eq!(decode_events(&a, 2, &record), Err(CodecError::Checksum));
-}
-
-#[test]
-fn a_record_of_a_later_version_says_so() {
-    let owner = ConversationId::from("a");
-    let mut record = encode_events(&owner, 1, &[]).unwrap();
-    record[0] = VERSION + 1;
-    assert_eq!(decode_events(&owner, 1, &record), Err(CodecError::TooNew(VERSION + 1)));
 }
 
 #[test]
@@ -266,14 +241,12 @@ fn what_is_not_known_is_written_as_it_came() {
 
 #[test]
 fn fields_of_an_unknown_event_do_not_meet_those_of_the_store() {
-    let owner = ConversationId::from("c");
     let fields = json!({"event": "weather", "place": "Oslo", "timestamp": "noon", "metadata": 5, "_place": "x"});
     let Json::Object(fields) = fields else { panic!() };
     let place = EventPlace { active_flow: Some("pay".into()), step_id: None };
     for kind in [EventKind::unknown(fields.clone()), EventKind::Unknown(fields)] {
         let event = Event { at: Timestamp::from_micros(1_500_000), kind, place: place.clone() };
-        let record = encode_events(&owner, 1, std::slice::from_ref(&event)).unwrap();
-        let read = decode_events(&owner, 1, &record).unwrap().remove(0);
+        let read = Event::from_json(&written(&event)).unwrap();
         assert_eq!((read.at, &read.place), (event.at, &place));
         let EventKind::Unknown(fields) = read.kind else { panic!() };
         assert_eq!(Json::Object(fields), json!({"event": "weather", "place": "Oslo", "metadata": 5}));
@@ -283,14 +256,10 @@ fn fields_of_an_unknown_event_do_not_meet_those_of_the_store() {
 #[test]
 fn an_event_with_a_key_written_twice_is_read_and_its_last_value_counts() {
     let text = r#"{"timestamp":1.5,"event":"weather","place":"Oslo","place":{"active_flow":"pay","step_id":"ask"}}"#;
-    let owner = ConversationId::from("c");
-    let batch = [serde_json::value::RawValue::from_string(text.to_owned()).unwrap()];
-    let record = seal(owner.as_str(), 1, &batch, 0).unwrap();
-    let event = decode_events(&owner, 1, &record).unwrap().remove(0);
+    let event = Event::from_json(text).unwrap();
     assert_eq!(event.place, EventPlace { active_flow: Some("pay".into()), step_id: Some("ask".into()) });
     assert_eq!(event.kind, EventKind::unknown([("event".to_owned(), json!("weather"))].into_iter().collect()));
-    let record = encode_events(&owner, 1, std::slice::from_ref(&event)).unwrap();
-    assert_eq!(decode_events(&owner, 1, &record).unwrap(), [event], "written again it has one form");
+    assert_eq!(Event::from_json(&written(&event)).unwrap(), event, "written again it has one form");
 }
 
 #[test]
@@ -350,8 +319,7 @@ fn what_models_used_is_read_and_written_as_ever() {
 
         let mut snapshot = serde_json::to_value(Conversation::new(owner.clone())).unwrap();
         snapshot["models"] = serde_json::from_str(&format!("{{{figures}}}")).unwrap();
-        let record = seal(owner.as_str(), 1, &snapshot, 0).unwrap();
-        let read = decode_snapshot(&owner, 1, &record).unwrap();
+        let read: Conversation = serde_json::from_str(&snapshot.to_string()).unwrap();
         assert_eq!(read.models, used);
         assert_eq!(serde_json::to_value(&read).unwrap(), snapshot);
     }

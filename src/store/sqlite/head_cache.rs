@@ -23,7 +23,7 @@ pub(super) struct Head {
     /// Stored and not delivered: version and reply id, oldest first.
     pub(super) pending: Vec<(u64, Arc<str>)>,
     /// The time of the latest input.
-    pub(super) touched: i64,
+    pub(super) updated_at: i64,
     /// Whether it differs from its row.
     dirty: bool,
     /// Whether it has a row.
@@ -36,7 +36,7 @@ impl Head {
     }
 
     pub(super) fn touch(&mut self, at: Timestamp) {
-        self.touched = self.touched.max(at.as_micros());
+        self.updated_at = self.updated_at.max(at.as_micros());
     }
 
     /// Adds replies that wait for delivery, and gives up the oldest beyond the limit.
@@ -46,13 +46,12 @@ impl Head {
         self.pending.drain(..given_up);
     }
 
-    /// The query that [`Head::read`] reads.
-    pub(super) const QUERY: &str =
-        "SELECT version, turns, open, pending, touched, number FROM conversations WHERE id = ?1";
+    /// The columns that [`Head::read`] reads.
+    pub(super) const COLUMNS: &str = "version, turns, open, pending, updated_at, number";
 
-    /// The same by number.
-    pub(super) const BY_NUMBER: &str =
-        "SELECT version, turns, open, pending, touched, number FROM conversations WHERE number = ?1";
+    /// The query for one conversation by its name.
+    pub(super) const QUERY: &str =
+        "SELECT version, turns, open, pending, updated_at, number FROM conversations WHERE tenant = '' AND id = ?1";
 
     /// Reads a row. The inner error says how it is damaged.
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Result<Self, String>> {
@@ -61,14 +60,14 @@ impl Head {
         Ok(Self::parse(columns))
     }
 
-    fn parse([version, turns, open, pending, touched, number]: [ValueRef<'_>; 6]) -> Result<Self, String> {
+    fn parse([version, turns, open, pending, updated_at, number]: [ValueRef<'_>; 6]) -> Result<Self, String> {
         let wrong = |e: rusqlite::types::FromSqlError| e.to_string();
         Ok(Self {
             version: version.as_i64().map_err(wrong)?.cast_unsigned(),
             turns: turns.as_i64().map_err(wrong)?.cast_unsigned(),
             open: list(open.as_str().map_err(wrong)?)?,
             pending: list(pending.as_str().map_err(wrong)?)?,
-            touched: touched.as_i64().map_err(wrong)?,
+            updated_at: updated_at.as_i64().map_err(wrong)?,
             number: number.as_i64().map_err(wrong)?,
             dirty: false,
             stored: true,
@@ -105,16 +104,17 @@ impl<'c> Heads<'c> {
             dirty: Vec::new(),
             next: 0,
             get: connection.prepare(Head::QUERY)?,
-            last: connection.prepare("SELECT coalesce(max(number), 0) FROM conversations")?,
+            last: connection
+                .prepare("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'conversations'")?,
             put: connection.prepare(
-                "INSERT INTO conversations (number, id, version, turns, open, pending, touched)
+                "INSERT INTO conversations (number, id, version, turns, open, pending, updated_at)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
                  ON CONFLICT (number) DO UPDATE SET version = excluded.version, turns = excluded.turns,
-                 open = excluded.open, pending = excluded.pending, touched = excluded.touched",
+                 open = excluded.open, pending = excluded.pending, updated_at = excluded.updated_at",
             )?,
             // Each turn changes its head three times: this looks for no other row of the same id.
             alter: connection.prepare(
-                "UPDATE conversations SET version = ?2, turns = ?3, open = ?4, pending = ?5, touched = ?6
+                "UPDATE conversations SET version = ?2, turns = ?3, open = ?4, pending = ?5, updated_at = ?6
                  WHERE number = ?1",
             )?,
         })
@@ -162,12 +162,12 @@ impl<'c> Heads<'c> {
             let (open, pending) = (text(&head.open), text(&head.pending));
             let (version, turns) = (Unsigned(head.version), Unsigned(head.turns));
             if head.stored
-                && self.alter.execute(params![head.number, version, turns, open, pending, head.touched])? == 1
+                && self.alter.execute(params![head.number, version, turns, open, pending, head.updated_at])? == 1
             {
                 continue;
             }
             head.stored = true;
-            self.put.execute(params![head.number, id.as_str(), version, turns, open, pending, head.touched])?;
+            self.put.execute(params![head.number, id.as_str(), version, turns, open, pending, head.updated_at])?;
         }
         if self.known.len() > limits::STORE_HEADS {
             self.known.clear();

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use rusqlite::{Connection, OptionalExtension, params};
 use segue_engine::{ids::ConversationId, time::Timestamp};
 
-use super::heads::Head;
+use super::head_cache::Head;
 use crate::limits;
 
 /// Rows looked at in one transaction of the expiry, so that turns need not wait long.
@@ -17,22 +17,19 @@ const PURGE_WAIT: Duration = Duration::from_millis(100);
 /// The name under which the expiry remembers the last batch it dealt with.
 const EXPIRED: &str = "expired batches";
 
-/// Removes every row of a conversation and overwrites what it held.
+/// The number of a conversation by its name.
+const NUMBER: &str = "(SELECT number FROM conversations WHERE tenant = '' AND id = ?1)";
+
+/// Removes every row of a conversation.
 pub(super) fn erase(connection: &Connection, id: &ConversationId) -> rusqlite::Result<()> {
-    connection.execute_batch("PRAGMA secure_delete = ON")?;
-    let number = "SELECT number FROM conversations WHERE id = ?1";
-    let mut deleted = Ok(0);
-    // The head goes last: it tells the number.
     for table in ["inbox", "batches", "snapshots", "journal", "bodies", "timers", "private"] {
-        let sql = format!("DELETE FROM {table} WHERE conversation = ({number})");
-        deleted = deleted.and_then(|_| connection.execute(&sql, [id.as_str()]));
+        connection.execute(&format!("DELETE FROM {table} WHERE conversation = {NUMBER}"), [id.as_str()])?;
     }
-    deleted = deleted.and_then(|_| connection.execute("DELETE FROM conversations WHERE id = ?1", [id.as_str()]));
-    connection.execute_batch("PRAGMA secure_delete = OFF")?;
-    deleted.map(drop)
+    // The head goes last: it tells the number.
+    connection.execute("DELETE FROM conversations WHERE tenant = '' AND id = ?1", [id.as_str()]).map(drop)
 }
 
-/// Keeps a private text, or removes it and overwrites what it held.
+/// Keeps a private text, or removes it.
 pub(super) fn keep_private(
     connection: &Connection,
     id: &ConversationId,
@@ -40,19 +37,17 @@ pub(super) fn keep_private(
     text: Option<&str>,
     at: Timestamp,
 ) -> rusqlite::Result<()> {
-    connection.execute_batch("PRAGMA secure_delete = ON")?;
     let kept = match text {
         Some(text) => connection.execute(
             "INSERT OR REPLACE INTO private (conversation, name, at, text)
-             SELECT number, ?2, ?3, ?4 FROM conversations WHERE id = ?1",
+             SELECT number, ?2, ?3, ?4 FROM conversations WHERE tenant = '' AND id = ?1",
             params![id.as_str(), name, at.as_micros(), text],
         ),
         None => connection.execute(
-            "DELETE FROM private WHERE conversation = (SELECT number FROM conversations WHERE id = ?1) AND name = ?2",
+            &format!("DELETE FROM private WHERE conversation = {NUMBER} AND name = ?2"),
             params![id.as_str(), name],
         ),
     };
-    connection.execute_batch("PRAGMA secure_delete = OFF")?;
     kept.map(drop)
 }
 
@@ -80,8 +75,7 @@ pub(super) fn expire(connection: &Connection, now: Timestamp) -> rusqlite::Resul
     {
         let sql = "SELECT id, conversation, turn, at FROM batches WHERE id > ?1 ORDER BY id";
         let mut batches = connection.prepare_cached(sql)?;
-        let clear = "UPDATE batches SET journal = NULL, trace = NULL
-                     WHERE id = ?1 AND (journal IS NOT NULL OR trace IS NOT NULL)";
+        let clear = "UPDATE batches SET trace = NULL WHERE id = ?1 AND trace IS NOT NULL";
         let mut clear = connection.prepare_cached(clear)?;
         let mut journal = connection.prepare_cached("DELETE FROM journal WHERE conversation = ?1 AND turn = ?2")?;
         let mut rows = batches.query([done])?;
@@ -116,7 +110,8 @@ pub(super) fn expire(connection: &Connection, now: Timestamp) -> rusqlite::Resul
 
 /// Removes the answered messages of a conversation that are past their retention.
 fn forget_messages(connection: &Connection, conversation: i64, limit: i64) -> rusqlite::Result<usize> {
-    let head = connection.query_row(Head::BY_NUMBER, [conversation], Head::read);
+    let sql = format!("SELECT {} FROM conversations WHERE number = ?1", Head::COLUMNS);
+    let head = connection.query_row(&sql, [conversation], Head::read);
     // A damaged head keeps its messages: nobody knows which of them are answered.
     let Some(Ok(head)) = head.optional()? else { return Ok(0) };
     let open: Vec<u64> = head.open.iter().map(|(turn, _)| *turn).collect();
