@@ -130,11 +130,12 @@ impl Trouble {
         let address = self.ground.address;
         let holding = tokio::spawn(async move {
             let mut held = Vec::new();
-            for _ in 0..HALVES {
-                if let Ok(mut stream) = TcpStream::connect(address).await {
-                    let _ = stream.write_all(HALF).await;
-                    held.push(stream);
-                }
+            while held.len() < HALVES {
+                // A server that takes no more connections lets this one wait.
+                let connecting = tokio::time::timeout(Duration::from_secs(1), TcpStream::connect(address));
+                let Ok(Ok(mut stream)) = connecting.await else { break };
+                let _ = stream.write_all(HALF).await;
+                held.push(stream);
             }
             let closed = async {
                 for stream in &mut held {
