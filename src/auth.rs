@@ -1,6 +1,6 @@
 //! Saying who we are to servers that are asked over HTTP: a fixed header, or a token of an authorization server.
 //!
-//! *For*: every room that asks others with the `auth` of agents.md 1.4. *Entry*: [`Credentials`]. *Never*: a secret is printed,
+//! *For*: every room that asks others with the `auth` of an entry. *Entry*: [`Credentials`]. *Never*: a secret is printed,
 //! or sent anywhere but to the server it is for and the token server that was configured.
 
 mod grant;

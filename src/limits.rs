@@ -61,16 +61,8 @@ pub const SCRIPT_FUEL: u64 = 100_000;
 pub const SCRIPT_PATTERN: usize = 1024 * 1024;
 /// HTTP: how long an unused connection to a server is kept.
 pub const HTTP_IDLE: Duration = Duration::from_secs(90);
-/// HTTP: how often it is looked whether the server of a call closed an unused connection.
-pub const HTTP_LOOK: Duration = Duration::from_secs(15);
 /// HTTP: unused connections kept to one server.
 pub const HTTP_IDLE_PER_HOST: usize = 64;
-/// HTTP: pieces of an answer to a call of a model that are read in one go, when they are there already.
-pub const HTTP_BURST: usize = 32;
-/// HTTP: bytes that are read in one go, and the piece that reaches this.
-pub const HTTP_BURST_BYTES: usize = 64 * 1024;
-/// HTTP: times that a call of a model is sent while the server says that it did not begin with it.
-pub const HTTP_UNTOUCHED: u32 = 3;
 /// Turn: wall time.
 pub const TURN_WALL: Duration = Duration::from_secs(60);
 /// Turn: the longest wall time that configured timeouts may raise it to.
@@ -124,19 +116,19 @@ pub const PIN_FILE: u64 = 4 * 1024 * 1024;
 pub const AGENT_EXCHANGES: usize = 64 * 1024;
 /// Agent: bytes to which a text of a tool exchange is cut at most, where the exchanges of a run are too long.
 pub const AGENT_EXCHANGE_LEAST: usize = 1024;
-/// Commands: utterances of the conversation shown to the command generator (dialogue.md 4.2).
+/// Commands: utterances of the conversation shown to the command generator.
 pub const COMMAND_HISTORY: usize = 20;
 /// Commands: characters of one earlier utterance that are shown.
 pub const COMMAND_UTTERANCE: usize = 1_000;
 /// Commands: bytes of one slot's value, as JSON, that are shown.
 pub const COMMAND_VALUE: usize = 500;
-/// Commands: tokens of one answer, where neither the project nor the model's entry says otherwise (dialogue.md 4.1).
+/// Commands: tokens of one answer, where neither the project nor the model's entry says otherwise.
 pub const COMMAND_TOKENS: u32 = 256;
 /// Commands: the same for models that think unseen; their thoughts count.
 pub const COMMAND_TOKENS_THINKING: u32 = 4_096;
-/// Rephraser: one call, where neither the project nor the model's entry sets a timeout (dialogue.md 7.5).
+/// Rephraser: one call, where neither the project nor the model's entry sets a timeout.
 pub const REPHRASE_WAIT: Duration = Duration::from_secs(5);
-/// Rephraser: how freely it chooses words, where the project sets no temperature (dialogue.md 7.5).
+/// Rephraser: how freely it chooses words, where the project sets no temperature.
 pub const REPHRASE_TEMPERATURE: f64 = 0.3;
 /// Rephraser: tokens of one answer, where the project sets no limit.
 pub const REPHRASE_TOKENS: u32 = 256;
@@ -446,11 +438,11 @@ pub const EXPIRY_PACE: Duration = Duration::from_secs(24 * 3600);
 pub const METADATA: usize = 16 * 1024;
 /// Remote agents: time for one request and its first answer, unless `timeout` is set.
 pub const A2A_REQUEST: Duration = Duration::from_secs(30);
-/// Remote agents: the longest wait for a task by questions, unless `max_polling_time` is set (agents.md 1.2).
+/// Remote agents: the longest wait for a task by questions, unless `max_polling_time` is set.
 pub const A2A_PATIENCE: Duration = Duration::from_secs(60);
-/// Remote agents: the first pause between two questions, unless `polling_initial_delay` is set (agents.md 1.2).
+/// Remote agents: the first pause between two questions, unless `polling_initial_delay` is set.
 pub const A2A_PAUSE: Duration = Duration::from_millis(500);
-/// Remote agents: the longest pause between two questions or two tries; pauses double until then (agents.md 1.2).
+/// Remote agents: the longest pause between two questions or two tries; pauses double until then.
 pub const A2A_PAUSE_MOST: Duration = Duration::from_secs(5);
 /// Remote agents: silence on a stream after which it counts as gone.
 pub const A2A_SILENCE: Duration = Duration::from_secs(60);
@@ -460,7 +452,7 @@ pub const A2A_CARD_LIFE: Duration = Duration::from_secs(300);
 pub const A2A_CARD_PAUSE: Duration = Duration::from_secs(1);
 /// Remote agents: tries of a message that the other side surely did not act on.
 pub const A2A_TRIES: u32 = 3;
-/// Remote agents: the pause before the second try; it doubles (agents.md 3.10).
+/// Remote agents: the pause before the second try; it doubles.
 pub const A2A_TRY_PAUSE: Duration = Duration::from_secs(1);
 /// Remote agents: time to ask that a task be stopped.
 pub const A2A_CANCEL: Duration = Duration::from_secs(5);

@@ -28,7 +28,7 @@ use crate::{
     cx::Cx,
     failpoint,
     health::Health,
-    http::{self, Guard, Outbound},
+    http::{self, Outbound, SsrfGuard},
     limits,
 };
 
@@ -249,6 +249,12 @@ impl Remote {
         let interface = interface.ok_or_else(|| Fault::new(FaultKind::Card, "the card names no address"))?;
         let client =
             self.client_for(&interface).map_err(|error| Fault::new(FaultKind::Unreachable, error.to_string()))?;
+        if let (Some(guard), Ok(to)) = (self.guard_for(&interface), http::destination(&interface.url)) {
+            let unreachable = |why: String| Fault::new(FaultKind::Unreachable, why);
+            let checked =
+                cx.wait(guard.check(&to)).await.map_err(|stopped| stopped_as(stopped, "the address is looked up"))?;
+            checked.map_err(unreachable)?;
+        }
         let credentials =
             if self.may_know_us(&interface) { self.credentials.clone() } else { Arc::new(Credentials::None) };
         let wire = Wire { client, credentials, interface };
@@ -264,24 +270,30 @@ impl Remote {
         to.is_some() && (own == to || self.access.hosts.iter().any(|named| Some(named.to_ascii_lowercase()) == to))
     }
 
-    /// The shared client for what the configuration names; for a host that only the card names one that looks at every address
-    /// before it connects.
-    fn client_for(&self, interface: &Interface) -> Result<reqwest::Client, http::Unbuilt> {
+    /// What guards the way to a host that only the card names; `None` for one that the configuration names.
+    fn guard_for(&self, interface: &Interface) -> Option<SsrfGuard> {
         let from = match &self.access.card {
             CardPlace::File(_) => None,
             CardPlace::Address(from) => http::destination(from).ok(),
-        };
-        let to = http::destination(&interface.url).ok();
-        let elsewhere = from.filter(|from| to.is_some_and(|to| from.host_str() != to.host_str()));
+        }?;
+        let to = http::destination(&interface.url).ok()?;
+        let is_elsewhere = from.host_str() != to.host_str();
+        is_elsewhere.then(|| SsrfGuard::around(&from, []).through_proxy_of(&self.around.http))
+    }
+
+    /// The shared client for what the configuration names; for a host that only the card names one that looks at every address
+    /// before it connects.
+    fn client_for(&self, interface: &Interface) -> Result<reqwest::Client, http::Unbuilt> {
+        let guard = self.guard_for(interface);
         #[cfg(feature = "grpc")]
         if interface.binding == Binding::Grpc {
-            return match elsewhere {
-                Some(from) => self.guarded_http2.get_or_init(|| Guard::around(&from, []).http2()).clone(),
+            return match guard {
+                Some(guard) => self.guarded_http2.get_or_init(|| guard.http2()).clone(),
                 None => self.around.http.http2().cloned(),
             };
         }
-        match elsewhere {
-            Some(from) => self.guarded.get_or_init(|| Guard::around(&from, []).client()).clone(),
+        match guard {
+            Some(guard) => self.guarded.get_or_init(|| guard.client()).clone(),
             None => self.around.http.client().cloned(),
         }
     }
@@ -443,7 +455,7 @@ fn read(json: &Json, dialect: Dialect) -> Result<Update, Fault> {
 /// A card that was fetched may name addresses of the host that it came from; others only in the open network (reliability.md
 /// 3.7). Ways to elsewhere are left out.
 fn within(mut card: Card, from: &reqwest::Url) -> Result<Card, String> {
-    let guard = Guard::around(from, []);
+    let guard = SsrfGuard::around(from, []);
     let named: Vec<String> = card.interfaces.iter().map(|interface| interface.url.clone()).collect();
     card.interfaces.retain(|interface| http::destination(&interface.url).is_ok_and(|url| guard.admits(&url).is_ok()));
     if card.interfaces.is_empty() {

@@ -11,7 +11,14 @@ use super::{
     events::{EventReader, result_of},
     fault::{Fault, FaultKind},
 };
-use crate::{auth::Credentials, cx::Cx, effect::Arrival, limits, secret::Secret};
+use crate::{
+    auth::Credentials,
+    cx::Cx,
+    effect::Arrival,
+    http::{BodyError, read_limited},
+    limits,
+    secret::Secret,
+};
 
 /// How one agent is asked.
 #[derive(Clone)]
@@ -162,21 +169,11 @@ impl Wire {
 }
 
 /// The body of an answer, within [`limits::A2A_ANSWER`].
-pub(super) async fn whole(mut response: reqwest::Response) -> Result<Vec<u8>, Fault> {
-    let mut body = Vec::new();
-    loop {
-        match response.chunk().await {
-            Ok(Some(bytes)) if body.len() + bytes.len() > limits::A2A_ANSWER => {
-                return Err(Fault::new(FaultKind::TooLarge, "the answer is larger than is taken"));
-            }
-            Ok(Some(bytes)) => body.extend_from_slice(&bytes),
-            Ok(None) => return Ok(body),
-            Err(error) => {
-                let words = format!("the answer was cut short: {}", error.without_url());
-                return Err(Fault::new(FaultKind::Broken, words));
-            }
-        }
-    }
+pub(super) async fn whole(response: reqwest::Response) -> Result<Vec<u8>, Fault> {
+    read_limited(response, limits::A2A_ANSWER).await.map_err(|error| match error {
+        BodyError::TooLong { .. } => Fault::new(FaultKind::TooLarge, "the answer is larger than is taken"),
+        BodyError::Broken(error) => Fault::new(FaultKind::Broken, format!("the answer was cut short: {error}")),
+    })
 }
 
 /// Why a wait ended, as a fault.

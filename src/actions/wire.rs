@@ -26,7 +26,7 @@ use crate::{
     cx::{Cx, Stopped},
     effect::Arrival,
     failpoint,
-    http::{Outbound, destination},
+    http::{BodyError, Outbound, destination, read_limited},
     limits,
     secret::Secret,
 };
@@ -57,7 +57,7 @@ impl Wire {
             None => Ok(around.http.clone()),
             Some(file) => std::fs::read(around.directory.join(file))
                 .map_err(|error| format!("`cafile`: {file} cannot be read: {error}"))
-                .and_then(|pem| Outbound::trusting(&pem).map_err(|error| format!("`cafile`: {file}: {error}"))),
+                .and_then(|pem| around.http.trusting(&pem).map_err(|error| format!("`cafile`: {file}: {error}"))),
         };
         let named = |name: &str| around.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value);
         let by_environment = || {
@@ -185,16 +185,16 @@ impl Wire {
                 StepError::in_doubt("lost", format!("the connection broke before the answer: {}", cause(&error)))
             }
         };
-        let mut response = request.send().await.map_err(lost)?;
+        let response = request.send().await.map_err(lost)?;
         let status = response.status().as_u16();
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(lost)? {
-            if body.len() + chunk.len() > limits::ACTION_ANSWER {
-                let message = format!("its answer is larger than {} bytes", limits::ACTION_ANSWER);
-                return Err(StepError::in_doubt("bad_answer", message));
+        let body = read_limited(response, limits::ACTION_ANSWER).await.map_err(|error| match error {
+            BodyError::TooLong { limit } => {
+                StepError::in_doubt("bad_answer", format!("its answer is larger than {limit} bytes"))
             }
-            body.extend_from_slice(&chunk);
-        }
+            BodyError::Broken(error) => {
+                StepError::in_doubt("lost", format!("the connection broke before the answer: {error}"))
+            }
+        })?;
         Ok((status, body))
     }
 

@@ -49,7 +49,7 @@ pub(super) async fn ask(
         Err(error) => return Heard::Broken(error, spoken),
     };
     let source: Arc<str> = format!("agent:{}", task.call.agent).into();
-    let mut said = String::with_capacity(Answer::USUAL);
+    let mut said = String::new();
     loop {
         match stream.next().await {
             Some(Ok(Delta::Text(text) | Delta::Refusal(text))) => {

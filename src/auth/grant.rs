@@ -6,7 +6,11 @@ use reqwest::Url;
 use serde_json::Value as Json;
 
 use super::NoToken;
-use crate::{limits, secret::Secret};
+use crate::{
+    http::{BodyError, TransportError, read_limited},
+    limits,
+    secret::Secret,
+};
 
 /// A token as its giver tells it.
 pub struct Given {
@@ -87,9 +91,14 @@ impl ClientGrant {
             ("resource", giver.resource.as_deref()),
         ];
         form.extend(more.into_iter().filter_map(|(key, value)| Some((key, value?))));
-        let mut response = request.form(&form).send().await.map_err(unreachable)?;
+        let unreachable = |error: TransportError| NoToken::Unreachable(error.to_string());
+        let response = request.form(&form).send().await.map_err(|error| unreachable(error.into()))?;
         let status = response.status();
-        let answer: Option<Json> = serde_json::from_slice(&whole(&mut response).await?).ok();
+        let body = read_limited(response, limits::TOKEN_ANSWER).await.map_err(|error| match error {
+            BodyError::TooLong { .. } => NoToken::TooLarge,
+            BodyError::Broken(error) => unreachable(error),
+        })?;
+        let answer: Option<Json> = serde_json::from_slice(&body).ok();
         if !status.is_success() {
             let code = answer.as_ref().and_then(|answer| answer.get("error")).and_then(Json::as_str);
             let is_code = |code: &&str| code.len() < 60 && code.bytes().all(|byte| byte.is_ascii_graphic());
@@ -112,28 +121,6 @@ fn read(answer: &Json) -> Result<Given, NoToken> {
     let seconds = seconds.and_then(|life| life.as_f64().or_else(|| life.as_str()?.trim().parse().ok()));
     let life = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     Ok(Given { token: Secret::new(token), life: life.unwrap_or(limits::TOKEN_LIFE) })
-}
-
-/// The body, as far as [`limits::TOKEN_ANSWER`] allows.
-async fn whole(response: &mut reqwest::Response) -> Result<Vec<u8>, NoToken> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
-        body.extend_from_slice(&chunk);
-        if body.len() > limits::TOKEN_ANSWER {
-            return Err(NoToken::TooLarge);
-        }
-    }
-    Ok(body)
-}
-
-/// The outermost error of a request says little; its cause is what operators can use. The address stays out of the words: it
-/// may hold a secret in its query.
-fn unreachable(error: reqwest::Error) -> NoToken {
-    let error = error.without_url();
-    NoToken::Unreachable(match std::error::Error::source(&error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    })
 }
 
 /// As a form writes it: RFC 6749, 2.3.1 wants id and secret so encoded before they are joined.

@@ -4,9 +4,7 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use segue::{
-    actions, environment,
-    http::Outbound,
-    limits,
+    actions, environment, limits,
     project::{Finding, Place as At, Severity, Texts, render},
     runtime::{Assistant, AssistantBuilder, LoadError},
 };
@@ -90,7 +88,7 @@ fn offline(assistant: &Assistant, root: &Path) -> anyhow::Result<Option<Finding>
     };
     let around = actions::Surroundings {
         clock: assistant.clock().clone(),
-        http: Outbound::new(),
+        http: assistant.outbound().clone(),
         directory: root.to_path_buf(),
         environment: environment::all().into(),
     };

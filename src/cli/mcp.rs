@@ -13,7 +13,7 @@ use segue::{
     environment,
     http::Outbound,
     limits,
-    project::McpServerDef,
+    project::{HttpDef, McpServerDef, Project},
     tools::mcp::{LOGINS, Login, Surroundings},
 };
 use tokio::{
@@ -66,7 +66,7 @@ pub(super) async fn mcp(args: Args) -> Done {
 async fn login(asked: Server) -> Done {
     let Some(opened) = asked.place.open()? else { return Ok(FINDINGS) };
     let Some(def) = found(&opened.project, &asked.server) else { return Ok(USAGE) };
-    let around = around(&asked.place);
+    let around = around(&asked.place, &opened.project);
     let port = Login::port(def).unwrap_or(0);
     let listener = TcpListener::bind(("127.0.0.1", port)).await.with_context(|| {
         format!("port {port} of this machine is taken; end what holds it, or set another `oauth.redirect_port`")
@@ -99,15 +99,16 @@ async fn login(asked: Server) -> Done {
 async fn logout(asked: Server) -> Done {
     let Some(opened) = asked.place.open()? else { return Ok(FINDINGS) };
     let Some(def) = found(&opened.project, &asked.server) else { return Ok(USAGE) };
-    let there =
-        Login::forget(def, &around(&asked.place)).await.map_err(|reason| anyhow!("{}: {reason}", asked.server))?;
+    let there = Login::forget(def, &around(&asked.place, &opened.project))
+        .await
+        .map_err(|reason| anyhow!("{}: {reason}", asked.server))?;
     let words = if there { "the login is forgotten" } else { "there was no login" };
     out::note(&format!("{}: {words}", asked.server));
     Ok(0)
 }
 
 /// The entry of a server; says which there are when there is none of this name.
-pub(super) fn found<'a>(project: &'a segue::project::Project, name: &str) -> Option<&'a McpServerDef> {
+pub(super) fn found<'a>(project: &'a Project, name: &str) -> Option<&'a McpServerDef> {
     let servers = &project.endpoints.mcp_servers;
     let def = servers.iter().find(|(known, _)| known.as_str() == name).map(|(_, def)| def);
     if def.is_none() {
@@ -118,10 +119,11 @@ pub(super) fn found<'a>(project: &'a segue::project::Project, name: &str) -> Opt
 }
 
 /// What a server of the project is reached with.
-pub(super) fn around(place: &Place) -> Surroundings {
+pub(super) fn around(place: &Place, project: &Project) -> Surroundings {
+    let HttpDef { proxy, no_proxy } = &project.endpoints.http;
     Surroundings {
         clock: std::sync::Arc::new(SystemClock),
-        http: Outbound::new(),
+        http: Outbound::with_proxy(proxy.as_deref(), no_proxy.as_deref()),
         program: environment::program(),
         directory: Some(place.project.clone()),
         environment: environment::all().into(),

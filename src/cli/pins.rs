@@ -6,7 +6,7 @@ use segue::{
     clock::SystemClock,
     cx::Cx,
     limits,
-    project::McpServerDef,
+    project::{McpServerDef, Project},
     tools::{
         Catalog, SourceError, ToolSource,
         mcp::McpServer,
@@ -46,7 +46,7 @@ pub(super) async fn pins(args: Args) -> Done {
     let (mut differs, mut lost) = (false, false);
     for def in defs {
         let name = def.name.as_str();
-        let catalog = match listed(def, &args.place).await {
+        let catalog = match listed(def, &opened.project, &args.place).await {
             Ok(catalog) => catalog,
             Err(error) => {
                 out::note(&format!("{error} [T0101]"));
@@ -69,8 +69,8 @@ pub(super) async fn pins(args: Args) -> Done {
     Ok(if lost { COULD_NOT_RUN } else { u8::from(differs) * FINDINGS })
 }
 
-async fn listed(def: &McpServerDef, place: &Place) -> Result<Catalog, SourceError> {
-    let server = McpServer::new(def, mcp::around(place));
+async fn listed(def: &McpServerDef, project: &Project, place: &Place) -> Result<Catalog, SourceError> {
+    let server = McpServer::new(def, mcp::around(place, project));
     let cx = Cx::new(Arc::new(SystemClock), limits::MCP_CONSENT);
     let catalog = server.list(&cx.within(def.connect_timeout.unwrap_or(limits::MCP_INITIALISE) * 2)).await;
     server.close(&cx.within(limits::CLOSE)).await;

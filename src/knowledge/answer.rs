@@ -193,33 +193,10 @@ fn request(prompts: &PromptSet, task: &AnswerTask<'_>, looked: &Looked) -> Resul
             vec![ChatMessage::system(rules.trim_end()), ChatMessage::user(render(&prompts.knowledge_turn, values)?)]
         }
     };
-    let mut request = ChatRequest::new(Purpose::SEARCH, messages);
-    if !is_set(task, &["temperature"]) {
-        request.temperature = Some(0.0);
-    }
-    if !is_set(task, &["max_tokens", "max_completion_tokens"]) {
-        // Hidden thoughts count as tokens of the answer.
-        let thinks = task.llm.profile().thinks_with(settings(task));
-        request.max_tokens = Some(if thinks { limits::COMMAND_TOKENS_THINKING } else { limits::KNOWLEDGE_TOKENS });
-    }
-    Ok(request)
-}
-
-/// Whether the author set one of these keys for the model, in place or in its group: then it stays as it is.
-fn is_set(task: &AnswerTask<'_>, keys: &[&str]) -> bool {
-    keys.iter().any(|key| settings(task).any(|settings| settings.contains_key(*key)))
-}
-
-/// What the author set for the model: in place, and in the entries of its group.
-fn settings<'a>(task: &AnswerTask<'a>) -> impl Iterator<Item = &'a Map<String, Json>> {
-    let (choice, groups) = (&task.config.llm, &task.project.endpoints.model_groups);
-    let group = match &choice.group {
-        Some(id) => groups.get(id),
-        None if choice.own.is_empty() => groups.values().next(),
-        None => None,
-    };
-    std::iter::once(&choice.own)
-        .chain(group.into_iter().flat_map(|group| group.models.iter().map(|model| &model.settings)))
+    let choice = &config.llm;
+    let settings = task.project.endpoints.model_settings(choice.group.as_deref(), &choice.own);
+    let request = ChatRequest::new(Purpose::SEARCH, messages);
+    Ok(request.with_defaults(&settings, task.llm.profile(), 0.0, limits::KNOWLEDGE_TOKENS))
 }
 
 /// A passage as our prompt shows it: one line of JSON, so that nothing in it reads as a rule.

@@ -1,4 +1,4 @@
-//! The conformance grid: every scenario of `tests/wire/scenarios.yml` on every wire.
+//! The conformance grid: every scenario of `tests/wire/scenarios.yml` on every wire, and every recorded stream of `tests/wire/openai/`.
 //!
 //! A wire is a [`Wire`]: how it writes a scenario, how it decodes, and the model that speaks it. What it has no words for it
 //! says with a reason; those are the skips, and the list of them stands in [`skips_are_known`].
@@ -7,16 +7,20 @@
 mod anthropic;
 mod openai;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
-use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
     Answer, ChatMessage, ChatRequest, Delta, Llm, LlmError, ModelConfig, Oddity, Purpose, Usage, message::Finish,
-    pump::Decode, testing::ManualClock,
+    testing::ManualClock, transport::ResponseDecoder,
 };
 use crate::{llm::Surroundings, secret::Secret};
 
@@ -120,6 +124,7 @@ struct Expected {
     usage: Option<Figures>,
     #[serde(default)]
     estimated: bool,
+    model: Option<String>,
     #[serde(default)]
     thoughts: usize,
     /// What is strange about it, in the words of a record.
@@ -141,7 +146,7 @@ trait Wire {
     fn whole(&self, scenario: &Scenario) -> Result<Vec<u8>, Skip>;
     /// The body of an error answer.
     fn refusal(&self, trouble: Trouble) -> Result<Vec<u8>, Skip>;
-    fn decoder(&self) -> Box<dyn Decode>;
+    fn decoder(&self) -> Box<dyn ResponseDecoder>;
     fn provider(&self) -> &'static str;
 }
 
@@ -198,16 +203,16 @@ fn decode<'a>(wire: &dyn Wire, chunks: impl IntoIterator<Item = &'a [u8]>) -> Se
     let mut decoder = wire.decoder();
     let mut outcome = Ok(());
     for chunk in chunks {
-        outcome = decoder.feed(Bytes::copy_from_slice(chunk));
-        if outcome.is_err() || decoder.is_closed() {
+        outcome = decoder.feed(chunk);
+        if outcome.is_err() || decoder.saw_end_marker() {
             break;
         }
     }
-    if outcome.is_ok() && !decoder.is_closed() {
+    if outcome.is_ok() && !decoder.saw_end_marker() {
         outcome = decoder.end();
     }
     let mut shown = Vec::new();
-    while let Some(delta) = decoder.pop() {
+    while let Some(delta) = decoder.next_delta() {
         if let Delta::Text(text) = delta {
             shown.push(text.to_string());
         }
@@ -254,24 +259,60 @@ fn judge(at: &str, (shown, end): Seen, expected: &Expected) {
         assert!(!estimated, "{at}");
     }
     assert!(!expected.estimated || answer.usage.estimated && answer.usage.output > 0, "{at}: {:?}", answer.usage);
+    assert!(expected.model.as_ref().is_none_or(|model| *answer.model == **model), "{at}: {}", answer.model);
     let thoughts = answer.thoughts.as_ref().map_or(0, |thoughts| thoughts.blocks.len());
     assert_eq!(thoughts, expected.thoughts, "{at}");
     assert_eq!(answer.oddities, expected.odd, "{at}");
 }
 
-/// Every scenario that a wire can say, with its bytes; those with a status of their own only on request.
-fn grid(refused: bool) -> Vec<(&'static dyn Wire, Scenario, Vec<u8>)> {
+/// Every scenario that a wire can say, with its status and its body.
+fn grid() -> Vec<(&'static dyn Wire, Scenario, u16, Vec<u8>)> {
     let mut grid = Vec::new();
     for wire in wires() {
         for scenario in scenarios() {
-            if let Ok((_, bytes)) = written(wire, &scenario)
-                && scenario.refused.is_some() == refused
-            {
-                grid.push((wire, scenario, bytes));
+            if let Ok((status, bytes)) = written(wire, &scenario) {
+                grid.push((wire, scenario, status, bytes));
             }
         }
     }
     grid
+}
+
+/// An answer with status 200.
+struct Case {
+    at: String,
+    wire: &'static dyn Wire,
+    bytes: Vec<u8>,
+    expected: Expected,
+}
+
+/// The scenarios of the grid that have no status of their own, and the recorded streams.
+fn cases() -> Vec<Case> {
+    let answered = grid().into_iter().filter(|(_, scenario, ..)| scenario.refused.is_none());
+    let named = answered.map(|(wire, scenario, _, bytes)| {
+        let at = format!("{} on {}", scenario.name, wire.name());
+        Case { at, wire, bytes, expected: scenario.expect }
+    });
+    named.chain(recorded()).collect()
+}
+
+/// The streams of `tests/wire/openai/`. Fails when a file has no line or a line has no file.
+fn recorded() -> Vec<Case> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/wire/openai");
+    let text = std::fs::read_to_string(folder.join("expected.json")).unwrap();
+    let lines: BTreeMap<String, Expected> = serde_json::from_str(&text).unwrap();
+    let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let names: BTreeSet<String> = files
+        .filter(|path| path.extension().is_some_and(|extension| extension == "sse"))
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(lines.keys().cloned().collect::<BTreeSet<_>>(), names, "files and lines of expected.json");
+    assert!(names.len() > 40);
+    let case = |(name, expected): (String, Expected)| {
+        let bytes = std::fs::read(folder.join(format!("{name}.sse"))).unwrap();
+        Case { at: format!("{name}.sse"), wire: &openai::OpenAi, bytes, expected }
+    };
+    lines.into_iter().map(case).collect()
 }
 
 /// Every byte of an answer, but of huge ones 40: what could differ does so near the head of an event.
@@ -328,8 +369,7 @@ async fn every_scenario_on_every_wire() {
     let mut cells = BTreeMap::<&str, usize>::new();
     // One pool of connections: making one reads the machine's certificates.
     let around = Surroundings::default();
-    for (wire, scenario, body) in grid(false).into_iter().chain(grid(true)) {
-        let status = scenario.refused.map_or(200, |(status, _)| status);
+    for (wire, scenario, status, body) in grid() {
         let at = format!("{} on {}", scenario.name, wire.name());
         judge(&at, ask(wire, &scenario, status, body, &around).await, &scenario.expect);
         *cells.entry(wire.name()).or_default() += 1;
@@ -340,12 +380,14 @@ async fn every_scenario_on_every_wire() {
 
 #[test]
 fn chunking_changes_nothing() {
-    for (wire, scenario, bytes) in grid(false) {
-        let at = |how: String| format!("{} on {} {how}", scenario.name, wire.name());
-        judge(&at("in bytes".into()), decode(wire, bytes.chunks(1)), &scenario.expect);
+    for Case { at, wire, bytes, expected } in cases() {
+        judge(&at, decode(wire, [&bytes[..]]), &expected);
+        for size in [1, 2, 3, 7, 61] {
+            judge(&format!("{at} in chunks of {size}"), decode(wire, bytes.chunks(size)), &expected);
+        }
         for split in (0..bytes.len()).step_by(pace(&bytes)) {
             let (head, tail) = bytes.split_at(split);
-            judge(&at(format!("split at {split}")), decode(wire, [head, tail]), &scenario.expect);
+            judge(&format!("{at} split at {split}"), decode(wire, [head, tail]), &expected);
         }
     }
 }
@@ -354,11 +396,11 @@ fn chunking_changes_nothing() {
 #[test]
 fn every_cut_is_a_typed_failure() {
     let (mut failed, mut whole) = (0, 0);
-    for (wire, scenario, bytes) in grid(false) {
+    for Case { at, wire, bytes, .. } in cases() {
         let (all_shown, full) = decode(wire, [&bytes[..]]);
         let all_shown = all_shown.concat();
         for cut in (0..bytes.len()).step_by(pace(&bytes)) {
-            let at = format!("{} on {} cut at {cut}", scenario.name, wire.name());
+            let at = format!("{at} cut at {cut}");
             let (shown, end) = decode(wire, [&bytes[..cut]]);
             let shown = shown.concat();
             assert!(all_shown.starts_with(shown.trim_end_matches('\u{FFFD}')), "{at}: shown {shown:?}");
@@ -375,7 +417,7 @@ fn every_cut_is_a_typed_failure() {
             }
         }
     }
-    assert!(failed > 20_000 && whole > 2_000, "{failed} {whole}");
+    assert!(failed > 25_000 && whole > 2_500, "{failed} {whole}");
 }
 
 /// What a wire has no words for. A skip that is not in this list, and a line that is no skip, fail.

@@ -18,72 +18,97 @@ pub struct LlmError {
 }
 
 /// What happened to a model call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LlmErrorKind {
     /// Too many requests for now (429).
+    #[error("the model's provider limits the rate of requests")]
     RateLimited {
         /// The vendor asks to wait this long; a floor.
         after: Option<Duration>,
     },
     /// The account has no money or quota left (429 or 402 with such a code): waiting does not help.
+    #[error("the account at the model's provider has no quota left; raise its limit or use another key")]
     Quota,
     /// The vendor is in trouble (5xx, 529, 408).
+    #[error("the model's provider is overloaded or failing")]
     Overloaded {
         /// The vendor asks to wait this long; a floor.
         after: Option<Duration>,
     },
     /// The request does not fit into the model's window.
+    #[error("the request is longer than the model's window")]
     TooLong,
     /// The vendor refuses the request as wrong (400, 422).
+    #[error("the model's provider refused the request as malformed; see the trace for its words")]
     BadRequest,
     /// The key is missing, wrong or not allowed (401, 403).
+    #[error("the model's provider refused the key; check `api_key` of the model group")]
     Unauthorised,
     /// No such model or path (404).
+    #[error("no such model or path; check `model` and `api_base` of the model group")]
     NotFound,
     /// No connection: name, route, TLS, or refused.
+    #[error("no connection to the model's provider; check `api_base` and the network")]
     Unreachable,
     /// The connection stood, but no event came in time.
+    #[error("the model sent nothing in time")]
     FirstTokenTimeout,
     /// The answer paused for too long.
+    #[error("the model paused for too long within its answer")]
     Idle,
     /// The caller's own time is over: its deadline, or the budget of its turn. Nobody else is asked.
+    #[error("there was no time left for the model call")]
     Total,
     /// The whole call took longer than the model's entry allows (`timeout`); the caller has time left.
+    #[error("the model call took longer than its entry allows; see `timeout` of the model")]
     CallTimeout,
     /// The stream ended before the model's terminal mark. Nothing of it may be acted on.
+    #[error("the model's answer ended before its terminal mark")]
     CutShort,
     /// The answer breaks the wire's rules.
+    #[error("the model's answer breaks the wire's rules: {0}")]
     BadAnswer(Fault),
     /// The vendor's filter stopped the request or the answer.
+    #[error("the provider's content filter stopped the call")]
     ContentFilter,
     /// Nobody wants the answer any more.
+    #[error("the model call was cancelled")]
     Cancelled,
     /// A scripted model or a cassette was asked something it does not hold.
+    #[error("the script or cassette holds no answer to this request")]
     Unscripted,
 }
 
 /// How an answer breaks the rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Fault {
     /// Not a stream of events and not a JSON answer: a page, or plain text.
+    #[error("neither a stream of events nor a JSON answer")]
     NotAnAnswer,
     /// An event is no JSON of the expected shape.
+    #[error("an event is not the JSON expected")]
     NotJson,
     /// The stream ended properly but held no choice.
+    #[error("it holds no choice")]
     Empty,
     /// One line is over [`crate::limits::MODEL_LINE`].
+    #[error("a line is too long")]
     LineTooLong,
     /// The text is over [`crate::limits::MODEL_ANSWER`].
+    #[error("the text is too long")]
     TextTooLong,
     /// The arguments of a call are over [`crate::limits::MODEL_ARGUMENTS`].
+    #[error("the arguments of a tool call are too long")]
     ArgumentsTooLong,
     /// More calls than [`crate::limits::MODEL_CALLS`].
+    #[error("too many tool calls")]
     TooManyCalls,
     /// A tool call without a name.
+    #[error("a tool call has no name")]
     NamelessCall,
 }
 
@@ -110,7 +135,7 @@ impl LlmError {
             K::BadAnswer(fault) => {
                 matches!(fault, Fault::NotAnAnswer | Fault::NotJson | Fault::Empty | Fault::NamelessCall)
             }
-            // Silence: the next model is the better bet than the same one (reliability.md L7, L8).
+            // Silence: the next model is the better bet than the same one (`docs/faults.md` L7, L8).
             K::FirstTokenTimeout | K::Idle | K::CallTimeout => false,
             K::Quota | K::TooLong | K::BadRequest | K::Unauthorised | K::NotFound => false,
             K::Total | K::ContentFilter | K::Cancelled | K::Unscripted => false,
@@ -155,45 +180,6 @@ impl LlmError {
             K::Cancelled => "cancelled",
             K::Unscripted => "unscripted",
         }
-    }
-}
-
-impl fmt::Display for LlmErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::RateLimited { .. } => "the model's provider limits the rate of requests",
-            Self::Quota => "the account at the model's provider has no quota left; raise its limit or use another key",
-            Self::Overloaded { .. } => "the model's provider is overloaded or failing",
-            Self::TooLong => "the request is longer than the model's window",
-            Self::BadRequest => "the model's provider refused the request as malformed; see the trace for its words",
-            Self::Unauthorised => "the model's provider refused the key; check `api_key` of the model group",
-            Self::NotFound => "no such model or path; check `model` and `api_base` of the model group",
-            Self::Unreachable => "no connection to the model's provider; check `api_base` and the network",
-            Self::FirstTokenTimeout => "the model sent nothing in time",
-            Self::Idle => "the model paused for too long within its answer",
-            Self::Total => "there was no time left for the model call",
-            Self::CallTimeout => "the model call took longer than its entry allows; see `timeout` of the model",
-            Self::CutShort => "the model's answer ended before its terminal mark",
-            Self::BadAnswer(fault) => return write!(f, "the model's answer breaks the wire's rules: {fault}"),
-            Self::ContentFilter => "the provider's content filter stopped the call",
-            Self::Cancelled => "the model call was cancelled",
-            Self::Unscripted => "the script or cassette holds no answer to this request",
-        })
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotAnAnswer => "neither a stream of events nor a JSON answer",
-            Self::NotJson => "an event is not the JSON expected",
-            Self::Empty => "it holds no choice",
-            Self::LineTooLong => "a line is too long",
-            Self::TextTooLong => "the text is too long",
-            Self::ArgumentsTooLong => "the arguments of a tool call are too long",
-            Self::TooManyCalls => "too many tool calls",
-            Self::NamelessCall => "a tool call has no name",
-        })
     }
 }
 

@@ -205,9 +205,6 @@ pub struct Route {
 }
 
 impl Answer {
-    /// Room for most texts, in bytes: one that grows with each of its pieces is moved many times.
-    pub(crate) const USUAL: usize = 512;
-
     /// An answer of text alone.
     pub fn text(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), ..Self::default() }

@@ -9,8 +9,9 @@
 //! | file | holds |
 //! | --- | --- |
 //! | [`message`], [`request`], [`stream`], [`error`] | what goes in, what comes out, how it fails |
+//! | `request_hash` | the canonical form of a request |
 //! | [`profile`] | facts about model families |
-//! | `frame`, `sse`, `assemble`, `pump`, `drip` | a request out; bytes to events, events to a whole answer, within deadlines |
+//! | `transport` | a request out; bytes to events, events to a whole answer, within deadlines |
 //! | [`oddity`] | what was strange about an answer that stands all the same |
 //! | [`retry`], [`router`] | what is tried again, and what is tried next |
 //! | [`price`] | what an answer costs |
@@ -20,32 +21,25 @@
 //! | [`scripted`], [`cassette`] | models without a network |
 
 pub mod anthropic;
-mod assemble;
-mod canonical;
 pub mod cassette;
 #[cfg(test)]
 mod conformance;
-mod drip;
 pub mod embeddings;
 pub mod error;
-mod frame;
-mod json;
 pub mod message;
 pub mod oddity;
 pub mod openai;
 pub mod price;
 pub mod profile;
-mod pump;
 pub mod request;
-mod response;
+mod request_hash;
 pub mod retry;
 pub mod router;
 pub mod scripted;
-mod sse;
 pub mod stream;
 #[cfg(test)]
 pub(crate) mod testing;
-pub mod tool_list;
+mod transport;
 mod window;
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
@@ -58,10 +52,10 @@ pub use error::{Fault, LlmError, LlmErrorKind};
 pub use message::{Answer, Arguments, ChatMessage, Finish, Route, ToolCall, Usage};
 pub use oddity::Oddity;
 pub use profile::{Effort, ModelProfile};
-pub use request::{ChatRequest, Purpose, RequestHash, ToolChoice, ToolSpec};
+pub use request::{ChatRequest, Purpose, ToolChoice, ToolList, ToolSpec};
+pub use request_hash::RequestHash;
 pub use router::{GroupConfig, Strategy};
 pub use stream::{ChatStream, Delta};
-pub use tool_list::ToolList;
 
 use crate::{cx::Cx, secret::Secret};
 

@@ -1,6 +1,6 @@
 //! Facts about model families. The loops ask the profile, never for a vendor's name.
 //!
-//! Sources: the vendors' model pages and parameter references as of November 2025; `spec/agents.md` 10.1.
+//! Sources: the vendors' model pages and parameter references as of November 2025.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};

@@ -2,15 +2,14 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::{
-    canonical::{self, Hashed},
     message::ChatMessage,
-    profile::Effort,
-    tool_list::ToolList,
+    profile::{Effort, ModelProfile},
 };
+use crate::limits;
 
 /// What a model is asked. Fields left `None` take the value of the model's entry in its group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,61 +65,30 @@ impl ChatRequest {
         self
     }
 
-    /// SHA-256 of [`Self::canonical`]: equal for equal requests, on every machine and in every later version.
-    pub fn hash(&self) -> RequestHash {
-        self.hash_after(&mut None)
-    }
-
-    /// The same for a loop: `before` is what is known of the request before, and then of this one.
-    pub(crate) fn hash_after(&self, before: &mut Option<Hashed>) -> RequestHash {
-        RequestHash(canonical::hash(self, before))
-    }
-
-    /// The request as JSON in which object keys of schemas and arguments are sorted: what [`Self::hash`] is taken of.
-    pub fn canonical(&self) -> String {
-        canonical::with(self, |bytes| String::from_utf8_lossy(bytes).into_owned())
-    }
-}
-
-/// The hash of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RequestHash(pub [u8; 32]);
-
-impl fmt::Display for RequestHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // In two halves: a formatter costs more than the digits.
-        let (halves, _) = self.0.as_chunks::<16>();
-        halves.iter().try_for_each(|half| write!(f, "{:032x}", u128::from_be_bytes(*half)))
-    }
-}
-impl fmt::Debug for RequestHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-impl std::str::FromStr for RequestHash {
-    type Err = &'static str;
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut bytes = [0; 32];
-        if text.len() != 64 || !text.is_ascii() {
-            return Err("expected 64 hexadecimal digits");
+    /// The same request with a temperature and a limit of tokens where `settings`, what the author set for the model, have none. A model
+    /// that thinks has [`limits::COMMAND_TOKENS_THINKING`]: hidden thoughts count as tokens of the answer, and would leave none for it.
+    #[must_use]
+    pub fn with_defaults(
+        mut self,
+        settings: &[&Map<String, Value>],
+        profile: &ModelProfile,
+        temperature: f64,
+        max_tokens: u32,
+    ) -> Self {
+        if !is_set(settings, &["temperature"]) {
+            self.temperature = Some(temperature);
         }
-        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let pair = std::str::from_utf8(pair).unwrap_or_default();
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| "expected 64 hexadecimal digits")?;
+        if !is_set(settings, &["max_tokens", "max_completion_tokens"]) {
+            let thinks = profile.thinks_with(settings.iter().copied());
+            self.max_tokens = Some(if thinks { limits::COMMAND_TOKENS_THINKING } else { max_tokens });
         }
-        Ok(Self(bytes))
+        self
     }
 }
-impl Serialize for RequestHash {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-impl<'de> Deserialize<'de> for RequestHash {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
-    }
+
+/// Whether one of these keys is set: then the author's value stays as it is.
+pub fn is_set(settings: &[&Map<String, Value>], keys: &[&str]) -> bool {
+    keys.iter().any(|key| settings.iter().any(|settings| settings.contains_key(*key)))
 }
 
 /// Who asks a model.
@@ -160,6 +128,9 @@ impl fmt::Display for Purpose {
     }
 }
 
+/// The tools that a model is offered, in the order in which it sees them. Cheap to clone.
+pub type ToolList = Arc<[ToolSpec]>;
+
 /// A tool as a model sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
@@ -194,64 +165,5 @@ impl ToolChoice {
     /// Whether it is the default.
     pub fn is_auto(&self) -> bool {
         *self == Self::Auto
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use serde_json::json;
-
-    use super::*;
-    use crate::llm::message::{Arguments, ToolCall};
-
-    fn request(parameters: Value, arguments: Value) -> ChatRequest {
-        let call = ToolCall { id: "c1".into(), name: "find".into(), arguments: Arguments::json(arguments) };
-        ChatRequest::new(
-            Purpose::AGENT,
-            vec![
-                ChatMessage::system("be brief"),
-                Arc::new(ChatMessage::Assistant { text: "".into(), tool_calls: vec![call.clone()], thoughts: None }),
-                ChatMessage::tool(&call, "{}"),
-            ],
-        )
-        .with_tools([ToolSpec {
-            name: "find".into(),
-            description: "finds".into(),
-            parameters: Arc::new(parameters),
-            strict: false,
-        }])
-    }
-
-    #[test]
-    fn the_hash_ignores_the_order_of_keys_and_nothing_else() {
-        let a = request(json!({"type": "object", "properties": {"b": {}, "a": {}}}), json!({"x": 1, "y": 2}));
-        let b = request(json!({"properties": {"a": {}, "b": {}}, "type": "object"}), json!({"y": 2, "x": 1}));
-        assert_eq!(a.hash(), b.hash());
-        let c = request(json!({"type": "object", "properties": {"b": {}, "a": {}}}), json!({"x": 1, "y": 3}));
-        assert_ne!(a.hash(), c.hash());
-        let mut warm = a.clone();
-        warm.temperature = Some(0.5);
-        assert_ne!(a.hash(), warm.hash());
-    }
-
-    #[test]
-    fn the_hash_stays_the_same_for_ever() {
-        // Journals and cassettes hold these hashes: if this test fails, stored ones no longer match.
-        let request = ChatRequest::new(Purpose::COMMANDS, vec![ChatMessage::user("hi")]);
-        assert_eq!(
-            request.canonical(),
-            r#"{"messages":[{"role":"user","text":"hi"}],"settings":{"purpose":"commands","tool_choice":"auto","parallel_tool_calls":null,"temperature":null,"max_tokens":null,"reasoning_effort":null},"tools":[]}"#
-        );
-    }
-
-    #[test]
-    fn requests_and_hashes_survive_storage() {
-        let a = request(json!({"type": "object"}), json!({"x": [1, "ü"]}));
-        let text = serde_json::to_string(&a).unwrap();
-        assert_eq!(serde_json::from_str::<ChatRequest>(&text).unwrap(), a);
-        assert_eq!(a.hash().to_string().parse(), Ok(a.hash()));
-        assert!("zz".parse::<RequestHash>().is_err());
-        assert!("é".repeat(32).parse::<RequestHash>().is_err());
     }
 }

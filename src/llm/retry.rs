@@ -1,6 +1,6 @@
 //! Which failures are tried again, when, and how often. Decides only; the router waits and asks.
 //!
-//! Rules (reliability.md 2.1): never after a piece of the answer was shown; all tries of a call share one budget; full
+//! Rules: never after a piece of the answer was shown; all tries of a call share one budget; full
 //! jitter; what the vendor asks to wait is a floor, and a floor beyond what is left sends the call to the next model.
 
 use std::time::Duration;

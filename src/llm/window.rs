@@ -1,4 +1,4 @@
-//! A request that does not fit into the model's window, made smaller by rule (reliability.md L4).
+//! A request that does not fit into the model's window, made smaller by rule (`docs/faults.md` L4).
 //!
 //! Instructions, notes, tools and the newest message of the user stay as they are. First the older half of the conversation
 //! before that message goes, whole rounds of tools at a time; where there is none, earlier results of tools are cut.

@@ -15,7 +15,7 @@ use indexmap::IndexMap;
 use segue_engine::{
     finding::{Finding, Severity},
     ids::ServerName,
-    project::{AgentDef, DocumentStore, ModelChoice, Nlg, Project, Protocol},
+    project::{AgentDef, DocumentStore, HttpDef, ModelChoice, Nlg, Project, Protocol},
     template::TemplateError,
 };
 use serde_json::{Map, Value as Json};
@@ -141,12 +141,13 @@ impl Assistant {
 impl AssistantBuilder {
     /// For a project that is loaded already; `root` is its folder.
     pub fn new(project: Arc<Project>, root: PathBuf) -> Self {
+        let HttpDef { proxy, no_proxy } = &project.endpoints.http;
         Self {
+            outbound: Outbound::with_proxy(proxy.as_deref(), no_proxy.as_deref()),
             project,
             root,
             store: None,
             clock: Arc::new(SystemClock),
-            outbound: Outbound::new(),
             model: None,
             embedder: None,
             agents: HashMap::new(),
@@ -312,6 +313,7 @@ impl AssistantBuilder {
             outbox: Default::default(),
             timers_held: Default::default(),
             seeds: self.seeds,
+            outbound: self.outbound,
             journal_wrapper: self.journal_wrapper,
         })))
     }

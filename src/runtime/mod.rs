@@ -57,6 +57,7 @@ use crate::{
     clock::Clock,
     conversation::ReplySink,
     cx::Cx,
+    http::Outbound,
     journal::Journal,
     limits,
     store::{Store, StoreError, StoredReply, TurnNumber, Version},
@@ -94,6 +95,7 @@ struct Inner {
     /// Conversations whose reminders could not be fired.
     timers_held: reminders::HeldBack,
     seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
+    outbound: Outbound,
     /// Goes around the journal of every turn, where somebody records or plays back.
     journal_wrapper: Option<JournalWrapper>,
 }
@@ -239,6 +241,10 @@ impl Assistant {
     /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
+    }
+    /// The HTTP clients of its project.
+    pub fn outbound(&self) -> &Outbound {
+        &self.0.outbound
     }
     /// Where its time comes from.
     pub fn clock(&self) -> &Arc<dyn Clock> {

@@ -5,14 +5,13 @@
 
 use std::time::Duration;
 
-use futures::StreamExt;
 use segue_engine::project::QdrantDef;
 use serde_json::{Map, Value as Json, json};
 
 use super::passages::{Found, Passage};
 use crate::{
     cx::{Cx, Stopped},
-    http::{self, Outbound},
+    http::{self, BodyError, Outbound, TransportError, read_limited},
     limits,
     secret::Secret,
 };
@@ -123,16 +122,13 @@ impl Qdrant {
             value.set_sensitive(true);
             post = post.header("api-key", value);
         }
-        let response = cx.wait(post.send()).await?.map_err(|error| unreachable(&error.without_url()))?;
+        let response = cx.wait(post.send()).await?.map_err(|error| unreachable(&TransportError::from(error)))?;
         let status = response.status().as_u16();
-        let mut bytes = Vec::new();
-        let mut stream = response.bytes_stream();
-        while let Some(piece) = cx.wait(stream.next()).await? {
-            bytes.extend_from_slice(&piece.map_err(|error| unreachable(&error.without_url()))?);
-            if bytes.len() > limits::KNOWLEDGE_ANSWER {
-                return Err(QdrantError::BadAnswer("it is too long".to_owned()));
-            }
-        }
+        let body = cx.wait(read_limited(response, limits::KNOWLEDGE_ANSWER)).await?;
+        let bytes = body.map_err(|error| match error {
+            BodyError::TooLong { .. } => QdrantError::BadAnswer("it is too long".to_owned()),
+            BodyError::Broken(error) => unreachable(&error),
+        })?;
         let answer: Option<Json> = serde_json::from_slice(&bytes).ok();
         let said = answer.as_ref().and_then(|answer| answer.pointer("/status/error")?.as_str()).unwrap_or_default();
         let said: String = said.chars().take(200).collect();

@@ -12,7 +12,6 @@ use segue_engine::{
     text::{CUT_MARK, Keep, truncate},
     time::Timestamp,
 };
-use serde_json::{Map, Value as Json};
 
 use super::{own, state, view::View};
 use crate::{
@@ -63,16 +62,9 @@ impl Generator {
             }
             None => vec![self.stable(view)?, self.turn(view, now.as_ref())?],
         };
-        let mut request = ChatRequest::new(Purpose::COMMANDS, messages);
-        if !is_set(view, config, &["temperature"]) {
-            request.temperature = Some(0.0);
-        }
-        if !is_set(view, config, &["max_tokens", "max_completion_tokens"]) {
-            // Hidden thoughts count as tokens of the answer: the small limit would leave none for the commands.
-            let thinks = profile.thinks_with(settings(view, config));
-            request.max_tokens = Some(if thinks { limits::COMMAND_TOKENS_THINKING } else { limits::COMMAND_TOKENS });
-        }
-        Ok(request)
+        let settings = view.project.endpoints.model_settings(config.model_group.as_deref(), &config.llm);
+        let request = ChatRequest::new(Purpose::COMMANDS, messages);
+        Ok(request.with_defaults(&settings, profile, 0.0, limits::COMMAND_TOKENS))
     }
 
     /// The request for the same message after an answer that cannot be used.
@@ -129,23 +121,6 @@ impl Generator {
         let text = self.prompts.render(&self.prompts.commands_turn, values).map_err(|error| error.to_string())?;
         Ok(ChatMessage::user(text))
     }
-}
-
-/// Whether the author set one of these keys for the model, in place or in its group: then it stays as it is.
-fn is_set(view: &View<'_>, config: &GeneratorConfig, keys: &[&str]) -> bool {
-    keys.iter().any(|key| settings(view, config).any(|settings| settings.contains_key(*key)))
-}
-
-/// What the author set for the model: in place, and in the entries of its group.
-fn settings<'a>(view: &View<'a>, config: &'a GeneratorConfig) -> impl Iterator<Item = &'a Map<String, Json>> {
-    let groups = &view.project.endpoints.model_groups;
-    let group = match &config.model_group {
-        Some(id) => groups.get(id),
-        None if config.llm.is_empty() => groups.values().next(),
-        None => None,
-    };
-    std::iter::once(&config.llm)
-        .chain(group.into_iter().flat_map(|group| group.models.iter().map(|model| &model.settings)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The variables of a project's own prompt template, of all generations (dialogue.md 4.2).
+//! The variables of a project's own prompt template, of all generations.
 
 use minijinja::{Value, context};
 use segue_engine::{

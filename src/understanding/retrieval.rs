@@ -1,5 +1,5 @@
 //! Which flows stand in the prompt when there are many: those that fit the message, those that were started before, and those
-//! that always do (dialogue.md 4.3).
+//! that always do.
 //!
 //! Words are compared always, meanings where an embedding service is configured. A service that fails costs nothing but its
 //! part: then words decide alone, for this turn and until [`limits::EMBED_PAUSE`] has passed.

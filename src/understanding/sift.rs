@@ -1,4 +1,4 @@
-//! The last look at commands before the brain gets them: a flow that was not on offer is not started (dialogue.md 4.5, 13).
+//! The last look at commands before the brain gets them: a flow that was not on offer is not started.
 //!
 //! Everything else that may stand in a command's way (mappings, questions that insist on their answer, what is active
 //! already) is the brain's matter, which tells it in its own record.

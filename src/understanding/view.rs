@@ -133,7 +133,7 @@ impl<'a> View<'a> {
         found
     }
 
-    /// Whether a message may fill the slot of this step now (dialogue.md 4.2).
+    /// Whether a message may fill the slot of this step now.
     pub(super) fn is_extractable(&self, collect: &Collect) -> bool {
         !collect.ask_before_filling
             || self.conversation.slots.has_been_set(collect.slot.as_str())

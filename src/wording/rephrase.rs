@@ -8,14 +8,13 @@ use segue_engine::{
     project::{Nlg, Rephraser},
     template::from_json,
 };
-use serde_json::{Map, Value as Json};
 
 use super::{Moment, view};
 use crate::{
     conversation::{Reply, ReplyKind, ReplyPiece, ReplySink},
     cx::Cx,
     limits,
-    llm::{ChatMessage, ChatRequest, Delta, Llm, ModelProfile, Purpose},
+    llm::{ChatMessage, ChatRequest, Delta, Llm, Purpose, request::is_set},
     prompts::PromptSet,
 };
 
@@ -32,10 +31,13 @@ pub(super) async fn rephrase(
     let Some(Nlg::Rephraser(rephraser)) = &moment.project.endpoints.nlg else {
         return Err("the project has no rephraser".to_owned());
     };
-    let mut request = request(prompts, rephraser, moment, llm.profile())?;
+    let settings = moment.project.endpoints.model_settings(rephraser.model_group.as_deref(), &rephraser.llm);
+    let request = request(prompts, rephraser, moment)?;
+    let mut request =
+        request.with_defaults(&settings, llm.profile(), limits::REPHRASE_TEMPERATURE, limits::REPHRASE_TOKENS);
     request.shown = out.streams();
-    let own = ["timeout", "request_timeout"];
-    let cx = if is_set(rephraser, moment, &own) { cx.clone() } else { cx.within(limits::REPHRASE_WAIT) };
+    let cx =
+        if is_set(&settings, &["timeout", "request_timeout"]) { cx.clone() } else { cx.within(limits::REPHRASE_WAIT) };
     let mut forward = Forward { moment, out, begun: false, said: String::new() };
     let text = match cx.wait(forward.listen(llm, request, &cx)).await {
         Ok(text) => text,
@@ -45,12 +47,7 @@ pub(super) async fn rephrase(
     text
 }
 
-fn request(
-    prompts: &PromptSet,
-    rephraser: &Rephraser,
-    moment: &Moment<'_>,
-    profile: &ModelProfile,
-) -> Result<ChatRequest, String> {
+fn request(prompts: &PromptSet, rephraser: &Rephraser, moment: &Moment<'_>) -> Result<ChatRequest, String> {
     let (project, conversation) = (moment.project, moment.conversation);
     let (history, current_input) = view::transcript(conversation, rephraser.turns);
     let slots: Value = from_json(&view::slots(project, conversation).into());
@@ -69,32 +66,7 @@ fn request(
             vec![ChatMessage::system(rules.trim_end()), ChatMessage::user(render(&prompts.rephrase_turn)?)]
         }
     };
-    let mut request = ChatRequest::new(Purpose::REPHRASE, messages);
-    if !is_set(rephraser, moment, &["temperature"]) {
-        request.temperature = Some(limits::REPHRASE_TEMPERATURE);
-    }
-    if !is_set(rephraser, moment, &["max_tokens", "max_completion_tokens"]) {
-        let thinks = profile.thinks_with(settings(rephraser, moment));
-        request.max_tokens = Some(if thinks { limits::COMMAND_TOKENS_THINKING } else { limits::REPHRASE_TOKENS });
-    }
-    Ok(request)
-}
-
-/// Whether the author set one of these keys for the model, in place or in its group.
-fn is_set(rephraser: &Rephraser, moment: &Moment<'_>, keys: &[&str]) -> bool {
-    keys.iter().any(|key| settings(rephraser, moment).any(|settings| settings.contains_key(*key)))
-}
-
-/// What the author set for the model: in place, and in the entries of its group.
-fn settings<'a>(rephraser: &'a Rephraser, moment: &Moment<'a>) -> impl Iterator<Item = &'a Map<String, Json>> {
-    let groups = &moment.project.endpoints.model_groups;
-    let group = match &rephraser.model_group {
-        Some(id) => groups.get(id),
-        None if rephraser.llm.is_empty() => groups.values().next(),
-        None => None,
-    };
-    std::iter::once(&rephraser.llm)
-        .chain(group.into_iter().flat_map(|group| group.models.iter().map(|model| &model.settings)))
+    Ok(ChatRequest::new(Purpose::REPHRASE, messages))
 }
 
 /// An answer on its way to the channel.

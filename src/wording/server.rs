@@ -9,7 +9,7 @@ use super::{Moment, view};
 use crate::{
     conversation::Reply,
     cx::Cx,
-    http::{self, Outbound},
+    http::{self, BodyError, Outbound, read_limited},
     limits,
 };
 
@@ -60,17 +60,14 @@ impl Server {
             request = request.header(name, value);
         }
         // The address may hold a token, so it is never part of an error.
-        let mut response = request.send().await.map_err(|error| error.without_url().to_string())?;
+        let response = request.send().await.map_err(|error| error.without_url().to_string())?;
         if !response.status().is_success() {
             return Err(format!("the server answered with status {}", response.status().as_u16()));
         }
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| error.without_url().to_string())? {
-            if body.len() + chunk.len() > limits::NLG_BODY {
-                return Err(format!("the answer is longer than {} bytes", limits::NLG_BODY));
-            }
-            body.extend_from_slice(&chunk);
-        }
+        let body = read_limited(response, limits::NLG_BODY).await.map_err(|error| match error {
+            BodyError::TooLong { limit } => format!("the answer is longer than {limit} bytes"),
+            BodyError::Broken(error) => error.to_string(),
+        })?;
         serde_json::from_slice(&body).map_err(|error| format!("the answer is no JSON: {error}"))
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     clock::Clock,
     cx::{Cx, Stopped},
     effect::Arrival,
-    http::{Outbound, destination},
+    http::{BodyError, Outbound, destination, read_limited},
     limits, llm,
     secret::Secret,
     tools::{Effect, FailureKind, Tool, ToolCx, ToolFailure, ToolOutcome, ToolOutput, ToolSpec},
@@ -197,7 +197,7 @@ impl HookServer {
         };
         let credentials = self.credentials.as_ref().map_err(|why| PostError::before(why.clone()))?;
         let mut refused: Option<Secret> = None;
-        let mut response = loop {
+        let response = loop {
             let header = credentials.header(refused.as_ref()).await;
             let header = header.map_err(|why| PostError::before(why.to_string()))?;
             let mut request = client.post(self.url.clone()).body(body.clone());
@@ -221,14 +221,10 @@ impl HookServer {
         if response.status().as_u16() != 200 {
             return Err(PostError::after(format!("it answers with the status {}", response.status().as_u16())));
         }
-        let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(lost)? {
-            if bytes.len() + chunk.len() > limits::HOOK_ANSWER {
-                return Err(PostError::after(format!("its answer is larger than {} bytes", limits::HOOK_ANSWER)));
-            }
-            bytes.extend_from_slice(&chunk);
-        }
-        Ok(bytes)
+        read_limited(response, limits::HOOK_ANSWER).await.map_err(|error| match error {
+            BodyError::TooLong { limit } => PostError::after(format!("its answer is larger than {limit} bytes")),
+            BodyError::Broken(_) => PostError::after("the connection broke"),
+        })
     }
 }
 

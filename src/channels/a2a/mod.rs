@@ -67,7 +67,7 @@ impl A2aAgent {
     /// What is wrong with the rules for tokens, in words for operators.
     pub fn new(assistant: &Assistant, def: &A2aServerDef, offer: &Offer) -> Result<Self, String> {
         let door = Door::new(def.token.as_deref().and_then(Bearer::new), def.jwt.as_ref())?;
-        let pushes = def.push.then(|| Pushes::new(offer.local)).flatten();
+        let pushes = def.push.then(|| Pushes::new(offer.local, assistant.outbound())).flatten();
         let inner = Arc::new(Inner {
             card: card::card(assistant.project(), def, offer, pushes.is_some()),
             door,

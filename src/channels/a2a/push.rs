@@ -13,7 +13,7 @@ use super::{A2aAgent, Refusal, tasks::context_of};
 use crate::{
     a2a::{Dialect, Generation, codes, model::Task, writing},
     cx::Cx,
-    http::{Guard, destination},
+    http::{Outbound, SsrfGuard, destination},
     limits,
 };
 
@@ -89,7 +89,7 @@ impl Config {
 
 /// Where tasks are reported, as far as this process knows.
 pub(super) struct Pushes {
-    guard: Guard,
+    guard: SsrfGuard,
     client: reqwest::Client,
     known: Mutex<IndexMap<String, Vec<Config>>>,
 }
@@ -97,22 +97,22 @@ pub(super) struct Pushes {
 impl Pushes {
     /// Reports to the open network; where the server is reached from this machine alone, to this machine too. `None` when no
     /// client can be built.
-    pub(super) fn new(local: bool) -> Option<Self> {
+    pub(super) fn new(local: bool, outbound: &Outbound) -> Option<Self> {
         // A name that nobody has: nothing is configured, so nothing near us is allowed.
         let home = if local { "http://127.0.0.1/" } else { "https://nobody.invalid/" };
-        let guard = Guard::around(&reqwest::Url::parse(home).ok()?, []);
+        let guard = SsrfGuard::around(&reqwest::Url::parse(home).ok()?, []).through_proxy_of(outbound);
         Some(Self { client: guard.client().ok()?, guard, known: Mutex::default() })
     }
     fn known(&self) -> MutexGuard<'_, IndexMap<String, Vec<Config>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// Whether an address may be reported to.
-    pub(super) fn check(&self, url: &str) -> Result<(), String> {
+    pub(super) async fn check(&self, url: &str) -> Result<(), String> {
         let parsed = destination(url).map_err(|why| format!("nothing is reported there: {why}"))?;
         if !parsed.username().is_empty() || parsed.password().is_some() {
             return Err("nothing is reported there: an address may not hold a user name or a password".to_owned());
         }
-        self.guard.admits(&parsed).map_err(|why| format!("nothing is reported there: {why}"))
+        self.guard.check(&parsed).await.map_err(|why| format!("nothing is reported there: {why}"))
     }
     /// Remembers one; the same id replaces.
     pub(super) fn add(&self, task: &str, config: Config) {
@@ -172,7 +172,7 @@ impl A2aAgent {
     pub(super) async fn set_push(&self, task: &str, config: Config) -> Result<(), Refusal> {
         let Some(pushes) = &self.0.pushes else { return Err(no_push()) };
         if !config.url.is_empty() {
-            pushes.check(&config.url).map_err(Refusal::params)?;
+            pushes.check(&config.url).await.map_err(Refusal::params)?;
         }
         if context_of(task).is_none() {
             return Err(Refusal::no_task(task));
@@ -227,7 +227,7 @@ impl A2aAgent {
 
     async fn report_to(&self, config: &Config, task: &Task) -> Result<(), String> {
         let Some(pushes) = &self.0.pushes else { return Ok(()) };
-        pushes.check(&config.url)?;
+        pushes.check(&config.url).await?;
         let body = if config.old {
             writing::task(task, Dialect::Old)
         } else {

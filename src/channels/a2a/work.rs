@@ -66,7 +66,7 @@ impl A2aAgent {
             return Err(Refusal::new(codes::INTERNAL, "too much is under way; try again later"));
         }
         if let (Some(config), Some(pushes)) = (&push, &self.0.pushes) {
-            pushes.check(&config.url).map_err(Refusal::params)?;
+            pushes.check(&config.url).await.map_err(Refusal::params)?;
         } else if push.is_some() {
             return Err(Refusal::new(codes::NO_PUSH, "changes are not reported by this agent"));
         }

@@ -18,7 +18,7 @@ use super::crypto::family;
 use crate::{
     clock::Clock,
     cx::Cx,
-    http::{Outbound, destination},
+    http::{BodyError, Outbound, destination, read_limited},
     limits,
 };
 
@@ -78,7 +78,7 @@ impl Keys {
             }
             JwtKeys::Address(url) => Ok(Self::Address(Arc::new(Published {
                 url: destination(url)?,
-                http: Outbound::new(),
+                http: Outbound::with_proxy(None, None),
                 known: Mutex::default(),
             }))),
         }
@@ -155,18 +155,14 @@ impl Published {
     async fn fetched(&self) -> Result<Set, String> {
         let words = |error: reqwest::Error| error.without_url().to_string();
         let client = self.http.client().map_err(|error| error.to_string())?;
-        let mut response =
-            client.get(self.url.clone()).header("accept", "application/json").send().await.map_err(words)?;
+        let response = client.get(self.url.clone()).header("accept", "application/json").send().await.map_err(words)?;
         if !response.status().is_success() {
             return Err(format!("the server answers {}", response.status()));
         }
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(words)? {
-            body.extend_from_slice(&chunk);
-            if body.len() > limits::JWKS_ANSWER {
-                return Err("the answer is too large".to_owned());
-            }
-        }
+        let body = read_limited(response, limits::JWKS_ANSWER).await.map_err(|error| match error {
+            BodyError::TooLong { .. } => "the answer is too large".to_owned(),
+            BodyError::Broken(error) => error.to_string(),
+        })?;
         let json: Json = serde_json::from_slice(&body).map_err(|_| "the answer is no JSON".to_owned())?;
         read(&json).ok_or_else(|| "the answer holds no keys".to_owned())
     }

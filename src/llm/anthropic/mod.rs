@@ -1,11 +1,11 @@
-//! The messages wire of Anthropic.
+//! The messages API of Anthropic.
 //!
 //! *For*: one model behind one endpoint. *Entry*: [`Anthropic::new`]. *Never*: it retries nothing (the router does), follows no
 //! redirect, shows its key to nobody, and lets nobody read what the model thought.
 //!
 //! `family` holds facts about models, `strict` which tools are held to their schemas, `request` builds the body out of
-//! `blocks` and `markers`, `stream` decodes the answer,
-//! `thoughts` keeps what must be given back. What stands around an answer is the same on every wire (`frame`),
+//! `blocks` and `markers`, `response` reads the answer,
+//! `thoughts` keeps what must be given back. What stands around them is the same for every API (`transport`),
 //! and so are the shapes of errors.
 //! Source: the vendor's API reference, November 2026.
 
@@ -13,7 +13,7 @@ mod blocks;
 mod family;
 mod markers;
 mod request;
-pub(crate) mod stream;
+pub(crate) mod response;
 mod strict;
 mod thoughts;
 
@@ -24,10 +24,10 @@ use reqwest::{
 };
 use serde_json::Value;
 
-use self::{request::Settled, stream::EventDecoder};
+use self::request::Settled;
 use super::{
     ChatRequest, ChatStream, Llm, LlmError, LlmErrorKind, ModelConfig, ModelProfile, OpenError, Surroundings,
-    frame::Frame, pump::Waits,
+    transport::{CallTimeouts, ModelEndpoint, ModelTransport},
 };
 use crate::{cx::Cx, http, limits, secret::Secret};
 
@@ -42,7 +42,7 @@ pub struct Anthropic {
     config: ModelConfig,
     profile: ModelProfile,
     settled: Settled,
-    frame: Frame,
+    transport: ModelTransport,
 }
 
 impl Anthropic {
@@ -66,22 +66,23 @@ impl Anthropic {
         let total = config.timeout.unwrap_or(limits::MODEL_TOTAL);
         // The first sign of a whole answer is its end; thoughts may be kept back for as long as they last.
         let first = if thinks || !request::streams(config) { total } else { limits::MODEL_FIRST_TOKEN.min(total) };
-        let waits = Waits {
+        let timeouts = CallTimeouts {
             first: config.first_token_timeout.unwrap_or(first),
             idle: config.idle_timeout.unwrap_or(if thinks { total } else { limits::MODEL_IDLE }),
             total,
         };
         let headers = headers(config, key.as_ref())?.into_iter().filter_map(|(name, value)| Some((name?, value)));
         let url = address(config, &base)?;
-        let frame = Frame::new(&config.model, url, key, headers, around.outbound.clone(), waits);
-        Ok(Self { profile: settled.family.profile(&config.model), config: config.clone(), settled, frame })
+        let endpoint = ModelEndpoint::new(url, key, headers, around.outbound.clone());
+        let transport = ModelTransport::new(&config.model, endpoint, timeouts);
+        Ok(Self { profile: settled.family.profile(&config.model), config: config.clone(), settled, transport })
     }
 
     async fn ask(&self, request: ChatRequest, cx: Cx) -> Result<ChatStream, LlmError> {
         let body = request::body(&request, &self.config, &self.settled);
         let body = body.map_err(|error| LlmError::new(LlmErrorKind::BadRequest).because(error))?;
-        let (model, round, bytes) = (self.config.model.as_str(), request.messages.len(), body.len());
-        self.frame.ask(body, || EventDecoder::new(model.into(), round, bytes), cx).await
+        let (model, messages, bytes) = (self.config.model.as_str(), request.messages.len(), body.len());
+        self.transport.send(body, || response::decoder(model.into(), messages, bytes), cx).await
     }
 }
 

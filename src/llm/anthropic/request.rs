@@ -163,12 +163,10 @@ pub(super) fn body(
     }
     markers::mark_messages(&mut messages, rest, !request.tools.is_empty(), caching, &mut left);
 
-    let size = request.messages.iter().map(|message| message.text().len() + 64).sum::<usize>() + 1024;
-    let mut bytes = Vec::with_capacity(size);
     let choice = choice(request, parallel, tools.is_empty(), thinks);
     let max_tokens = limit.saturating_add(room);
     let stream = streams(config);
-    let body = Body {
+    serde_json::to_vec(&Body {
         model: &config.model,
         max_tokens,
         tools,
@@ -180,9 +178,7 @@ pub(super) fn body(
         output_config,
         stream,
         extra,
-    };
-    serde_json::to_writer(&mut bytes, &body)?;
-    Ok(bytes)
+    })
 }
 
 /// `thinking` and `output_config`. What the entry says itself wins.

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde_json::json;
 
 use super::*;
 use crate::llm::{
     ChatMessage, Delta, Effort, Fault, Purpose,
-    pump::Decode,
     testing::{ManualClock, answering},
+    transport::ResponseDecoder,
 };
 
 fn entry(base: Option<&str>) -> ModelConfig {
@@ -33,7 +32,7 @@ fn addresses() {
         (Some("http://c/v1/"), &none, "http://c/v1/messages"),
         (Some("http://c/x/v1/messages"), &none, "http://c/x/v1/messages"),
     ] {
-        assert_eq!(Anthropic::new(&entry(base), around).unwrap().frame.url.as_str(), url, "{base:?}");
+        assert_eq!(Anthropic::new(&entry(base), around).unwrap().transport.endpoint.url.as_str(), url, "{base:?}");
     }
 }
 
@@ -89,7 +88,7 @@ async fn the_vendors_words_hide_the_key() {
 fn who_thinks_may_take_its_time() {
     let waits = |effort| {
         let config = ModelConfig { reasoning_effort: effort, ..entry(None) };
-        Anthropic::new(&config, &Surroundings::default()).unwrap().frame.waits
+        Anthropic::new(&config, &Surroundings::default()).unwrap().transport.timeouts
     };
     assert_eq!(waits(None).first, limits::MODEL_FIRST_TOKEN);
     assert_eq!(waits(None).idle, limits::MODEL_IDLE);
@@ -104,11 +103,11 @@ fn event(data: &serde_json::Value) -> String {
 }
 
 fn decode(events: &str) -> (usize, Result<super::super::Answer, LlmError>) {
-    let mut decoder = EventDecoder::new("m".into(), 1, 0);
-    let fed = decoder.feed(Bytes::copy_from_slice(events.as_bytes()));
+    let mut decoder = response::decoder("m".into(), 1, 0);
+    let fed = decoder.feed(events.as_bytes());
     let ended = fed.and_then(|()| decoder.end());
     let mut told = 0;
-    while let Some(delta) = decoder.pop() {
+    while let Some(delta) = decoder.next_delta() {
         told += usize::from(matches!(delta, Delta::Text(_)));
     }
     (told, ended.and_then(|()| decoder.answer()))

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{End, Figures, Part, Scenario, Skip, Trouble, Wire};
-use crate::llm::{anthropic::stream::EventDecoder, pump::Decode};
+use crate::llm::{anthropic::response::decoder, transport::ResponseDecoder};
 
 pub(super) struct Anthropic;
 
@@ -143,8 +143,8 @@ impl Wire for Anthropic {
     fn provider(&self) -> &'static str {
         "anthropic"
     }
-    fn decoder(&self) -> Box<dyn Decode> {
-        Box::new(EventDecoder::new("m".into(), 2, 400))
+    fn decoder(&self) -> Box<dyn ResponseDecoder> {
+        Box::new(decoder("m".into(), 2, 400))
     }
 
     fn stream(&self, scenario: &Scenario) -> Result<Vec<u8>, Skip> {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{End, Figures, Part, Scenario, Skip, Trouble, Wire};
-use crate::llm::{openai::stream::ChunkDecoder, pump::Decode};
+use crate::llm::{openai::response::decoder, transport::ResponseDecoder};
 
 pub(super) struct OpenAi;
 
@@ -71,8 +71,8 @@ impl Wire for OpenAi {
     fn provider(&self) -> &'static str {
         "self-hosted"
     }
-    fn decoder(&self) -> Box<dyn Decode> {
-        Box::new(ChunkDecoder::new(2, 400))
+    fn decoder(&self) -> Box<dyn ResponseDecoder> {
+        Box::new(decoder(2, 400))
     }
 
     fn stream(&self, scenario: &Scenario) -> Result<Vec<u8>, Skip> {

@@ -1,8 +1,8 @@
-//! The embeddings wire: texts in, vectors out, in one request and one answer.
+//! The embeddings API: texts in, vectors out, in one request and one answer.
 
 use std::{sync::Arc, time::Duration};
 
-use futures::{StreamExt, future::BoxFuture};
+use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -12,26 +12,21 @@ use super::{
 };
 use crate::{
     cx::Cx,
-    http::{self, Outbound, Target},
+    http::{BodyError, read_limited},
     limits,
     llm::{
         LlmError, LlmErrorKind, ModelConfig, OpenError, Surroundings,
         embeddings::{Embedder, Embedding, unit},
         error::Fault,
-        frame::{broken, refusal, target, unreachable},
-        response,
+        transport::ModelEndpoint,
     },
-    secret::Secret,
 };
 
 /// One embedding model behind one endpoint. It retries nothing and keeps nothing; the group does.
 pub(crate) struct OpenAiEmbedder {
     model: Arc<str>,
     extra: Map<String, Value>,
-    target: Target,
-    /// The key itself, to mask it in what comes back.
-    key: Option<Secret>,
-    outbound: Outbound,
+    endpoint: ModelEndpoint,
     total: Duration,
 }
 
@@ -71,20 +66,18 @@ impl OpenAiEmbedder {
             extra.shift_remove(*key);
         });
         let total = config.timeout.unwrap_or(limits::EMBED_WAIT);
-        let outbound = around.outbound.clone();
-        let target = target(&endpoint.url, endpoint.proof);
-        Ok(Self { model: config.model.as_str().into(), extra, target, key: endpoint.key, outbound, total })
+        let endpoint = ModelEndpoint::new(endpoint.url, endpoint.key, endpoint.proof, around.outbound.clone());
+        Ok(Self { model: config.model.as_str().into(), extra, endpoint, total })
     }
 
     async fn ask(&self, texts: &[Arc<str>], cx: Cx) -> Result<Vec<Embedding>, LlmError> {
         let body = Body { model: &self.model, input: texts, encoding_format: "float", extra: &self.extra };
         let body = serde_json::to_vec(&body).map_err(|e| LlmError::new(LlmErrorKind::BadRequest).because(e))?;
-        let client = self.outbound.calls().map_err(|e| LlmError::new(LlmErrorKind::Unreachable).because(e))?;
-        let answer = cx.wait(Box::pin(client.post(&self.target, body))).await?.map_err(unreachable)?;
-        if !answer.is_success() {
-            return Err(refusal(answer, &cx).await);
-        }
-        let bytes = whole(answer, &cx).await?;
+        let response = self.endpoint.post(body, &cx, LlmError::from).await?;
+        let bytes = cx.wait(read_limited(response, limits::EMBED_ANSWER)).await?.map_err(|error| match error {
+            BodyError::TooLong { .. } => LlmError::from(Fault::TextTooLong).because(error),
+            BodyError::Broken(error) => LlmError::new(LlmErrorKind::CutShort).because(error),
+        })?;
         let reply: Reply =
             serde_json::from_slice(&bytes).map_err(|error| LlmError::from(Fault::NotJson).because(error))?;
         in_order(reply, texts.len())
@@ -105,21 +98,9 @@ impl Embedder for OpenAiEmbedder {
                 LlmErrorKind::Total if ends_first => LlmErrorKind::CallTimeout.into(),
                 _ => error,
             });
-            answer.map_err(|error| response::without_key(error, self.key.as_ref().map(Secret::expose)))
+            answer.map_err(|error| self.endpoint.masked(error))
         })
     }
-}
-
-async fn whole(answer: http::Reply, cx: &Cx) -> Result<Vec<u8>, LlmError> {
-    let mut bytes = Vec::new();
-    let mut body = answer.read(broken);
-    while let Some(piece) = cx.wait(body.next()).await? {
-        bytes.extend_from_slice(&piece?);
-        if bytes.len() > limits::EMBED_ANSWER {
-            return Err(LlmError::from(Fault::TextTooLong).because("an answer with vectors is too long"));
-        }
-    }
-    Ok(bytes)
 }
 
 /// One vector for each text, in their order, all of one length.
@@ -132,7 +113,7 @@ fn in_order(reply: Reply, count: usize) -> Result<Vec<Embedding>, LlmError> {
         if dimensions == 0 || dimensions > limits::EMBED_DIMENSIONS || *length.get_or_insert(dimensions) != dimensions {
             return Err(wrong(format!("a vector of {dimensions} numbers")));
         }
-        let vector = unit(item.embedding).ok_or_else(|| wrong("a vector with numbers that are none".to_owned()))?;
+        let vector = unit(item.embedding).ok_or_else(|| wrong("a vector contains NaN or infinity".to_owned()))?;
         match found.get_mut(item.index.unwrap_or(at)) {
             Some(place) => *place = Some(vector),
             None => return Err(wrong("more vectors than texts".to_owned())),

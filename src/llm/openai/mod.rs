@@ -1,29 +1,24 @@
-//! The chat completions wire: the common tongue of OpenAI, Azure, vLLM, Ollama, llama.cpp, LiteLLM and many more.
+//! The OpenAI chat completions API, which most other providers also accept.
 //!
 //! *For*: one model behind one endpoint. *Entry*: [`OpenAi::new`]. *Never*: it retries nothing (the router does), follows no
 //! redirect, and shows its key to nobody.
 //!
-//! `endpoint` says where and with which proof, `request` builds the body, `stream` decodes the answer from `chunk`s (`mould`
-//! spares it most of the parsing); what stands around an answer is the same on every wire (`frame`), and so are the failures
-//! (`response`). `embeddings` is the vendor's other wire: texts to vectors.
+//! `endpoint` says where and with which credentials, `request` builds the body, `response` reads the answer; what stands around them is the
+//! same for every API (`transport`). `embeddings` is the vendor's other API: texts to vectors.
 
-mod chunk;
 pub(crate) mod embeddings;
 pub(crate) mod endpoint;
-mod mould;
 mod request;
-pub(crate) mod stream;
+pub(crate) mod response;
 
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
-use self::{
-    endpoint::{Endpoint, Service},
-    stream::ChunkDecoder,
-};
+use self::endpoint::{Endpoint, Service};
 use super::{
     ChatRequest, ChatStream, Llm, LlmError, LlmErrorKind, ModelConfig, ModelProfile, OpenError, Surroundings,
-    frame::Frame, profile::TokenLimit, pump::Waits,
+    profile::TokenLimit,
+    transport::{CallTimeouts, ModelEndpoint, ModelTransport},
 };
 use crate::{cx::Cx, limits};
 
@@ -33,7 +28,7 @@ pub struct OpenAi {
     profile: ModelProfile,
     /// The extras of the entry that travel.
     extra: Map<String, Value>,
-    frame: Frame,
+    transport: ModelTransport,
 }
 
 impl OpenAi {
@@ -56,22 +51,22 @@ impl OpenAi {
         // The first sign of a whole answer is its end; a model that thinks may be silent for as long as its thoughts last.
         let waits_long = thinks || !request::streams(config);
         let first = if waits_long { total } else { limits::MODEL_FIRST_TOKEN.min(total) };
-        let waits = Waits {
+        let timeouts = CallTimeouts {
             first: config.first_token_timeout.unwrap_or(first),
             idle: config.idle_timeout.unwrap_or(if thinks { total } else { limits::MODEL_IDLE }),
             total,
         };
         let extra = request::extras(config);
-        let (url, key, outbound) = (endpoint.url, endpoint.key, around.outbound.clone());
-        let frame = Frame::new(&config.model, url, key, endpoint.proof, outbound, waits);
-        Ok(Self { config: config.clone(), profile, extra, frame })
+        let endpoint = ModelEndpoint::new(endpoint.url, endpoint.key, endpoint.proof, around.outbound.clone());
+        let transport = ModelTransport::new(&config.model, endpoint, timeouts);
+        Ok(Self { config: config.clone(), profile, extra, transport })
     }
 
     async fn ask(&self, request: ChatRequest, cx: Cx) -> Result<ChatStream, LlmError> {
         let body = request::body(&request, &self.config, &self.profile, &self.extra);
         let body = body.map_err(|error| LlmError::new(LlmErrorKind::BadRequest).because(error))?;
-        let (round, bytes) = (request.messages.len(), body.len());
-        self.frame.ask(body, move || ChunkDecoder::new(round, bytes), cx).await
+        let (messages, bytes) = (request.messages.len(), body.len());
+        self.transport.send(body, || response::decoder(messages, bytes), cx).await
     }
 }
 

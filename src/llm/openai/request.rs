@@ -1,4 +1,4 @@
-//! The body of a chat completions request. Borrowed from the request: nothing of the history is copied but into the body.
+//! The body of a chat completions request, as it is serialised: it borrows the history from the request.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -7,12 +7,11 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::llm::{
-    ModelConfig, json,
+    ModelConfig,
     message::{ChatMessage, SILENCE, ToolCall},
     price::LOCAL_KEYS,
     profile::{Effort, ModelProfile, TokenLimit},
     request::{ChatRequest, ToolChoice, ToolSpec},
-    tool_list::Form,
 };
 
 /// Keys of a model entry that this side sets or uses itself; they never travel as extras.
@@ -41,9 +40,12 @@ const OWN_KEYS: &[&str] = &[
     "strict",
 ];
 
-/// What stands behind the messages and the tools.
 #[derive(Serialize)]
-struct Settings<'a> {
+struct Body<'a> {
+    model: &'a str,
+    messages: Vec<ApiMessage<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_choice: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,6 +68,58 @@ struct Settings<'a> {
 #[derive(Serialize)]
 struct StreamOptions {
     include_usage: bool,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+enum ApiMessage<'a> {
+    System {
+        content: Cow<'a, str>,
+    },
+    User {
+        content: &'a str,
+    },
+    Assistant {
+        /// `null` where there are only calls.
+        content: Option<&'a str>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<Call<'a>>,
+    },
+    Tool {
+        content: &'a str,
+        tool_call_id: Cow<'a, str>,
+    },
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    id: Cow<'a, str>,
+    #[serde(flatten)]
+    function: Function<CalledFunction<'a>>,
+}
+
+/// A function on offer, or one that was called.
+#[derive(Serialize)]
+#[serde(tag = "type", content = "function", rename_all = "snake_case")]
+enum Function<F> {
+    Function(F),
+}
+
+#[derive(Serialize)]
+struct CalledFunction<'a> {
+    name: &'a str,
+    arguments: String,
+}
+
+type Tool<'a> = Function<OfferedFunction<'a>>;
+
+#[derive(Serialize)]
+struct OfferedFunction<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strict: Option<bool>,
 }
 
 /// The extras of a model entry that may travel.
@@ -93,7 +147,11 @@ pub(super) fn body(
     let has_tools = profile.tools && !request.tools.is_empty();
     let parallel = request.parallel_tool_calls.or(config.parallel_tool_calls);
     let stream = streams(config);
-    let settings = Settings {
+    let tool = |spec| tool(spec, profile.strict_tools);
+    serde_json::to_vec(&Body {
+        model: &config.model,
+        messages: messages(&request.messages, profile.system_anywhere, wants_short_ids(config)),
+        tools: if has_tools { request.tools.iter().map(tool).collect() } else { Vec::new() },
         tool_choice: if has_tools { choice(&request.tool_choice) } else { None },
         parallel_tool_calls: parallel.filter(|_| has_tools && profile.parallel_switch),
         temperature: profile.temperature(request.temperature.or(config.temperature), effort),
@@ -103,28 +161,7 @@ pub(super) fn body(
         stream,
         stream_options: (stream && profile.stream_options).then_some(StreamOptions { include_usage: true }),
         extra,
-    };
-    let offered: &[u8] = if has_tools {
-        let strict = profile.strict_tools;
-        let form = if strict { Form::StrictChat } else { Form::Chat };
-        request.tools.written(form, |list, out| tools(list, strict, out))
-    } else {
-        &[]
-    };
-    let mut bytes = Vec::with_capacity(request.messages.iter().map(room).sum::<usize>() + offered.len() + 512);
-    json::field("{\"model\":", &config.model, &mut bytes);
-    bytes.extend_from_slice(b",\"messages\":[");
-    let wire = Wire { system_anywhere: profile.system_anywhere, short_ids: wants_short_ids(config) };
-    messages(&request.messages, wire, &mut bytes)?;
-    bytes.push(b']');
-    bytes.extend_from_slice(offered);
-    let rest = bytes.len();
-    serde_json::to_writer(&mut bytes, &settings)?;
-    // The settings go on where the body has begun.
-    if let Some(brace) = bytes.get_mut(rest) {
-        *brace = b',';
-    }
-    Ok(bytes)
+    })
 }
 
 fn choice(choice: &ToolChoice) -> Option<Value> {
@@ -136,40 +173,13 @@ fn choice(choice: &ToolChoice) -> Option<Value> {
     })
 }
 
-fn tools(tools: &[ToolSpec], strict: bool, out: &mut Vec<u8>) {
-    out.extend_from_slice(b",\"tools\":[");
-    // Schemas are plain data: they can always be written.
-    let _ = json::list(tools, out, |spec, out| tool(spec, strict, out));
-    out.push(b']');
-}
-
-fn tool(tool: &ToolSpec, strict: bool, out: &mut Vec<u8>) -> serde_json::Result<()> {
-    json::field("{\"type\":\"function\",\"function\":{\"name\":", &tool.name, out);
-    json::field(",\"description\":", &tool.description, out);
-    out.extend_from_slice(b",\"parameters\":");
-    serde_json::to_writer(&mut *out, &tool.parameters)?;
-    out.extend_from_slice(match (strict, tool.strict) {
-        (false, _) => b"}}".as_slice(),
-        (true, true) => b",\"strict\":true}}",
-        (true, false) => b",\"strict\":false}}",
-    });
-    Ok(())
-}
-
-/// Room for most messages as they are written: lines and quotes of a text become two bytes each.
-fn room(message: &Arc<ChatMessage>) -> usize {
-    let calls = match &**message {
-        ChatMessage::Assistant { tool_calls, .. } => tool_calls.len(),
-        _ => 0,
-    };
-    message.text().len() * 5 / 4 + 64 + 256 * calls
-}
-
-/// How this server wants its messages.
-#[derive(Clone, Copy)]
-struct Wire {
-    system_anywhere: bool,
-    short_ids: bool,
+fn tool(spec: &ToolSpec, knows_strict: bool) -> Tool<'_> {
+    Function::Function(OfferedFunction {
+        name: &spec.name,
+        description: &spec.description,
+        parameters: &spec.parameters,
+        strict: knows_strict.then_some(spec.strict),
+    })
 }
 
 /// Mistral takes nothing but nine letters or digits as the id of a call.
@@ -179,79 +189,61 @@ fn wants_short_ids(config: &ModelConfig) -> bool {
 }
 
 /// An id as this server takes it; the same for the same id, so that a result finds its call.
-fn id(id: &str, wire: Wire) -> Cow<'_, str> {
-    if !wire.short_ids || (id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric())) {
+fn id(id: &str, short: bool) -> Cow<'_, str> {
+    if !short || (id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric())) {
         return id.into();
     }
     let letter = |byte: &u8| char::from_digit(u32::from(byte % 36), 36);
     Sha256::digest(id.as_bytes()).iter().filter_map(letter).take(9).collect()
 }
 
-fn messages(messages: &[Arc<ChatMessage>], wire: Wire, out: &mut Vec<u8>) -> serde_json::Result<()> {
+fn messages(messages: &[Arc<ChatMessage>], system_anywhere: bool, short_ids: bool) -> Vec<ApiMessage<'_>> {
+    let mut written = Vec::with_capacity(messages.len() + 1);
     let mut rest = messages;
-    if !wire.system_anywhere {
+    if !system_anywhere {
         // Many chat templates take one system message, at the start.
         let leading = messages.iter().take_while(|message| matches!(***message, ChatMessage::System { .. })).count();
         let (system, others) = messages.split_at(leading);
-        if let Some(first) = system.first() {
-            let mut text = Cow::Borrowed(first.text());
-            for more in system.iter().skip(1) {
-                text.to_mut().push_str("\n\n");
-                text.to_mut().push_str(more.text());
+        if let Some((first, more)) = system.split_first() {
+            let mut content = Cow::Borrowed(first.text());
+            for message in more {
+                content.to_mut().push_str("\n\n");
+                content.to_mut().push_str(message.text());
             }
-            json::field("{\"role\":\"system\",\"content\":", &text, out);
-            out.extend_from_slice(if others.is_empty() { b"}" } else { b"}," });
+            written.push(ApiMessage::System { content });
         }
         rest = others;
     }
-    json::list(rest, out, |message, out| write(message, wire, out))?;
-    if matches!(messages.last().map(|last| &**last), Some(ChatMessage::Assistant { .. })) {
-        json::field(",{\"role\":\"user\",\"content\":", SILENCE.trim_ascii_end(), out);
-        out.push(b'}');
+    written.extend(rest.iter().map(|message| api_message(message, system_anywhere, short_ids)));
+    if let Some(ChatMessage::Assistant { .. }) = messages.last().map(|last| &**last) {
+        written.push(ApiMessage::User { content: SILENCE.trim_ascii_end() });
     }
-    Ok(())
+    written
 }
 
-fn write(message: &ChatMessage, wire: Wire, out: &mut Vec<u8>) -> serde_json::Result<()> {
+fn api_message(message: &ChatMessage, system_anywhere: bool, short_ids: bool) -> ApiMessage<'_> {
     match message {
-        ChatMessage::System { text } if wire.system_anywhere => {
-            json::field("{\"role\":\"system\",\"content\":", text, out);
-        }
-        ChatMessage::System { text } | ChatMessage::User { text } => {
-            json::field("{\"role\":\"user\",\"content\":", text, out);
-        }
-        ChatMessage::Assistant { text, tool_calls, .. } => {
-            if text.is_empty() && !tool_calls.is_empty() {
-                out.extend_from_slice(b"{\"role\":\"assistant\",\"content\":null");
-            } else {
-                json::field("{\"role\":\"assistant\",\"content\":", text, out);
-            }
-            if !tool_calls.is_empty() {
-                out.extend_from_slice(b",\"tool_calls\":[");
-                json::list(tool_calls, out, |call, out| {
-                    json::field("{\"id\":", &id(&call.id, wire), out);
-                    json::field(",\"type\":\"function\",\"function\":{\"name\":", &call.name, out);
-                    json::field(",\"arguments\":", &arguments(call), out);
-                    out.extend_from_slice(b"}}");
-                    Ok(())
-                })?;
-                out.push(b']');
-            }
-        }
+        ChatMessage::System { text } if system_anywhere => ApiMessage::System { content: Cow::Borrowed(text) },
+        ChatMessage::System { text } | ChatMessage::User { text } => ApiMessage::User { content: text },
+        ChatMessage::Assistant { text, tool_calls, .. } => ApiMessage::Assistant {
+            content: Some(&**text).filter(|text| !text.is_empty() || tool_calls.is_empty()),
+            tool_calls: tool_calls.iter().map(|call| called(call, short_ids)).collect(),
+        },
         ChatMessage::Tool { call_id, text, .. } => {
-            json::field("{\"role\":\"tool\",\"content\":", text, out);
-            json::field(",\"tool_call_id\":", &id(call_id, wire), out);
+            ApiMessage::Tool { content: text, tool_call_id: id(call_id, short_ids) }
         }
     }
-    out.push(b'}');
-    Ok(())
+}
+
+fn called(call: &ToolCall, short_ids: bool) -> Call<'_> {
+    let function = Function::Function(CalledFunction { name: &call.name, arguments: arguments(call) });
+    Call { id: id(&call.id, short_ids), function }
 }
 
 /// Servers parse the arguments of the history again; what was malformed must come back as JSON all the same.
 fn arguments(call: &ToolCall) -> String {
     match call.arguments.as_json() {
-        // A formatter, which `to_string` would take, is slower.
-        Some(value) => serde_json::to_string(value).unwrap_or_default(),
+        Some(value) => value.to_string(),
         None => json!({"malformed": call.arguments.to_string()}).to_string(),
     }
 }

@@ -1,4 +1,4 @@
-//! What a group knows of its members: who fails, who is busy, who is quick. The circuit breaker of reliability.md L1 to L3.
+//! What a group knows of its members: who fails, who is busy, who is quick. The circuit breaker of `docs/faults.md` L1 to L3.
 //!
 //! A member is closed (it is asked), open (it is left alone until a time), or half open (one call may try it; the others go
 //! by). Times are those of the clock of the calls, so a test moves them by hand.

@@ -1,7 +1,7 @@
 //! In which order the members of a group are asked.
 //!
 //! Every order is a function of the call and of what is known of the members: the same call over the same knowledge is asked in
-//! the same order, so that a turn that runs again after a crash asks the same model (agents.md 8.3).
+//! the same order, so that a turn that runs again after a crash asks the same model.
 
 use std::{cmp::Ordering, time::Duration};
 

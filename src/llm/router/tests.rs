@@ -224,7 +224,7 @@ async fn an_account_without_quota_is_left_alone_for_long() {
     assert_eq!(&*once(&router, &clock).await.unwrap().text, "paid");
 }
 
-/// Other turns wait as well when a model asked one of them to (reliability.md L1).
+/// Other turns wait as well when a model asked one of them to (`docs/faults.md` L1).
 #[tokio::test]
 async fn a_limit_holds_for_all_calls_of_the_group() {
     let limited = LlmErrorKind::RateLimited { after: Some(Duration::from_secs(4)) };

@@ -41,9 +41,9 @@ use self::{
 };
 use super::{
     ChatRequest, ChatStream, Llm, LlmError, ModelConfig, ModelProfile, OpenError, Source, Surroundings,
-    openai::stream::ChunkDecoder,
+    openai::response::decoder,
     profile::Effort,
-    pump::{Due, Waits, pump},
+    transport::{CallTimeouts, decode_stream},
 };
 use crate::{cx::Cx, limits};
 
@@ -55,7 +55,7 @@ pub const NO_LINE: &str = "I am a scripted stand-in for a language model, and my
 pub struct ScriptedLlm {
     script: Script,
     profile: ModelProfile,
-    waits: Waits,
+    timeouts: CallTimeouts,
     seed: u64,
     /// Calls so far; only mischief looks at it.
     calls: AtomicU64,
@@ -68,7 +68,7 @@ impl ScriptedLlm {
     /// What is wrong in the script: rule, key, what was expected.
     pub fn from_text(name: &str, text: &str, seed: u64) -> Result<Self, String> {
         let script = Script::read(text).map_err(|problem| format!("{name}: {problem}"))?;
-        Ok(Self { script, profile: profile(), waits: Waits::default(), seed, calls: AtomicU64::new(0) })
+        Ok(Self { script, profile: profile(), timeouts: CallTimeouts::default(), seed, calls: AtomicU64::new(0) })
     }
 
     /// The public double for tests: answers exactly these steps in this order.
@@ -79,8 +79,9 @@ impl ScriptedLlm {
     pub(super) fn open(config: &ModelConfig, around: &Surroundings) -> Result<Self, OpenError> {
         let (name, text) = read_source(config, "script")?;
         let mut model = Self::from_text(&name, &text, around.seed).map_err(|e| OpenError::new(config, "script", e))?;
-        model.waits.total = config.timeout.unwrap_or(limits::MODEL_TOTAL);
-        model.waits.first = config.first_token_timeout.unwrap_or(limits::MODEL_FIRST_TOKEN).min(model.waits.total);
+        model.timeouts.total = config.timeout.unwrap_or(limits::MODEL_TOTAL);
+        model.timeouts.first =
+            config.first_token_timeout.unwrap_or(limits::MODEL_FIRST_TOKEN).min(model.timeouts.total);
         Ok(model)
     }
 
@@ -96,9 +97,9 @@ impl ScriptedLlm {
         }
         let split = mischief.split.then_some(self.seed ^ call);
         let body = wire::body(&reply, request, split, cx);
-        let ends = Due { first: cx.clock.deadline(self.waits.first), total: cx.clock.deadline(self.waits.total) };
         let size = request.messages.iter().map(|message| message.text().len()).sum();
-        Ok(ChatStream::new(pump(body, ChunkDecoder::new(request.messages.len(), size), self.waits, ends, cx.clone())))
+        let (decoder, timeouts) = (decoder(request.messages.len(), size), self.timeouts);
+        Ok(ChatStream::new(decode_stream(body, decoder, timeouts, timeouts.begin(cx), cx.clone())))
     }
 }
 

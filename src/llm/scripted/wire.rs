@@ -12,13 +12,17 @@ use super::{
 };
 use crate::{
     cx::Cx,
-    llm::{ChatRequest, LlmError, pump::Body, response, retry::random},
+    llm::{
+        ChatRequest, LlmError,
+        retry::random,
+        transport::{Body, error_response::error_from_status},
+    },
 };
 
 /// What the server says instead of streaming.
 pub(super) fn refusal(status: u16, code: &str, after: Option<Duration>) -> LlmError {
     let body = json!({"error": {"code": code, "message": "the script refuses"}}).to_string();
-    response::failure(status, after, body.as_bytes())
+    error_from_status(status, after, body.as_bytes())
 }
 
 /// The bytes of an answer. `split`: seed of random cuts.

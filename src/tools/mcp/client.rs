@@ -117,11 +117,11 @@ impl Shared {
     ///
     /// # Errors
     /// In words, for operators: the entry lacks something.
-    pub(super) fn tokens(&self, http: &reqwest::Client) -> Result<Option<Arc<Tokens>>, String> {
+    pub(super) fn tokens(&self) -> Result<Option<Arc<Tokens>>, String> {
         let (Some(oauth), Reach::Http { url }) = (&self.oauth, &self.reach) else { return Ok(None) };
         let made = || {
             let (clock, logins) = (self.around.clock.clone(), self.around.logins.clone());
-            Tokens::new((&self.name, url), oauth, http, clock, logins).map(Arc::new)
+            Tokens::new((&self.name, url), oauth, &self.around.http, clock, logins).map(Arc::new)
         };
         self.tokens.get_or_init(made).clone().map(Some)
     }

@@ -102,9 +102,8 @@ async fn open(shared: &Shared, mode: ClientLifecycleMode) -> Result<Link, Refusa
     match &shared.reach {
         Reach::Http { url } => {
             let client = shared.around.http.client().map_err(|error| Refusal::Other(error.to_string()))?;
-            let transport =
-                wire::transport(client, url, &shared.headers, shared.tokens(client).map_err(Refusal::Other)?)
-                    .map_err(Refusal::Other)?;
+            let transport = wire::transport(client, url, &shared.headers, shared.tokens().map_err(Refusal::Other)?)
+                .map_err(Refusal::Other)?;
             let service = greet(shared, transport, mode).await?;
             Ok(Link::of(shared, service, gone, None, Tail::default()))
         }

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 /// Who fills slots here.
 pub(super) const BY: FilledBy = FilledBy::Llm;
 
-/// What stands for an empty slot, in exactly these letters (dialogue.md 4.4).
+/// What stands for an empty slot, in exactly these letters.
 const NOTHING: [&str; 5] = ["[missing information]", "[missing]", "None", "undefined", "null"];
 
 /// A value without the quotes and blanks around it.

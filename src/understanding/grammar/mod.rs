@@ -1,4 +1,4 @@
-//! The text forms of commands, of all generations (dialogue.md 4.4), read in one pass.
+//! The text forms of commands, of all generations, read in one pass.
 //!
 //! Words (`start flow x`, at the head of a line) and calls (`StartFlow(x)`, anywhere in a line). Total: whatever a model
 //! writes is either a command or dropped with a reason and a place. Linear: no part of a line is read more than a fixed

@@ -303,7 +303,7 @@ fn what_is_dropped_says_where_and_why() {
     }
 }
 
-/// The text forms of the generations of prompts (dialogue.md 4.4).
+/// The text forms of the generations of prompts.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     /// Calls, `StartFlow(x)`.

@@ -28,8 +28,24 @@ pub struct Endpoints {
     pub qdrant: Option<super::QdrantDef>,
     /// `server`: how much the server takes on at once.
     pub server: ServerDef,
+    /// `http`: the proxy of outbound requests.
+    pub http: HttpDef,
     /// `a2a_server`: the assistant as an agent for others.
     pub a2a_server: Option<A2aServerDef>,
+}
+
+impl Endpoints {
+    /// What the author set for the model of a component: in place (`own`), and in the entries of the group that it names. One that names
+    /// nothing has the first group.
+    pub fn model_settings<'a>(&'a self, group: Option<&str>, own: &'a Map<String, Json>) -> Vec<&'a Map<String, Json>> {
+        let group = match group {
+            Some(id) => self.model_groups.get(id),
+            None if own.is_empty() => self.model_groups.values().next(),
+            None => None,
+        };
+        let entries = group.into_iter().flat_map(|group| group.models.iter().map(|model| &model.settings));
+        std::iter::once(own).chain(entries).collect()
+    }
 }
 
 /// `server`: how much the server takes on at once; what is not set has its default.
@@ -47,6 +63,21 @@ pub struct ServerDef {
     pub connections: Option<usize>,
     /// The same from one address; 0 is no limit.
     pub connections_per_address: Option<usize>,
+}
+
+/// `http`: the proxy of outbound requests. Its address may hold a password, so it is never printed.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct HttpDef {
+    /// The address of the proxy.
+    pub proxy: Option<String>,
+    /// Hosts that are reached directly, separated by commas.
+    pub no_proxy: Option<String>,
+}
+
+impl fmt::Debug for HttpDef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpDef").field("no_proxy", &self.no_proxy).finish_non_exhaustive()
+    }
 }
 
 /// `a2a_server`: the assistant as an agent for others.

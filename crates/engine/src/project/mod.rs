@@ -40,8 +40,8 @@ pub use self::{
         Validation, Variation,
     },
     endpoints::{
-        A2aServerDef, ActionEndpointDef, Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup, ServerDef,
-        TrackerEvents,
+        A2aServerDef, ActionEndpointDef, Endpoints, HttpDef, McpServerDef, McpTransport, ModelDef, ModelGroup,
+        ServerDef, TrackerEvents,
     },
     flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Otherwise, Step, StepKind, Target},
     folders::{Folders, named_files},

@@ -80,7 +80,7 @@ impl Found {
             (true, true) => None,
             (false, false) => return Err("the token server takes no client that has a secret".to_owned()),
         };
-        let url = self.errand.admits(&metadata.token_endpoint)?;
+        let url = self.errand.check(&metadata.token_endpoint).await?;
         let client = self.errand.client()?.clone();
         // A token that needs consent anew is not for us.
         let scopes = scopes.into_iter().filter(|scope| scope != "offline_access").collect();

@@ -197,7 +197,7 @@ mod tests {
         let lock = kept.lock(&clock.cx(Duration::from_secs(1))).await.unwrap();
         lock.write(&serde_json::from_value(record).unwrap()).await.unwrap();
         drop(lock);
-        let errand = Arc::new(Errand::new(URL, &[]).unwrap());
+        let errand = Arc::new(Errand::new(URL, &[], &crate::http::Outbound::new()).unwrap());
         let mut grant = CodeGrant::new(kept.clone(), URL, errand, Arc::new(clock));
         for mark in ["new", "newer"] {
             assert!(grant.token(Some("t"), &rights(mark, limits::MCP_SCOPES)).await.is_err(), "a person must consent");

@@ -54,7 +54,7 @@ pub(super) async fn discovered(
         AuthorizationManager::new_with_oauth_http_client(url, errand.clone()).await.map_err(|e| words(&e))?;
     let resolution = manager.resolve_metadata_from_challenge(challenge).await.map_err(|e| words(&e))?;
     let metadata = resolution.metadata;
-    errand.admits(&metadata.token_endpoint)?;
+    errand.check(&metadata.token_endpoint).await?;
     manager.set_metadata(metadata.clone());
     Ok((manager, metadata))
 }

@@ -64,11 +64,11 @@ impl Login {
         let wanted = Wanted::of(def)?;
         let kept = wanted.kept(around);
         let Wanted { name, url, settings } = wanted;
-        let errand = std::sync::Arc::new(Errand::new(&url, &settings.hosts)?);
+        let errand = std::sync::Arc::new(Errand::new(&url, &settings.hosts, &around.http)?);
         let http = around.http.client().map_err(|error| error.to_string())?;
         let asked = challenge(http, &url).await;
         let (mut manager, metadata) = discovered(&url, asked.as_deref(), &errand).await?;
-        errand.admits(&metadata.authorization_endpoint)?;
+        errand.check(&metadata.authorization_endpoint).await?;
         let mut scopes =
             if settings.scope.is_empty() { manager.select_initial_scopes(&[]).await } else { settings.scope.clone() };
         // What an earlier login gave is asked for again, and what the server missed since.

@@ -25,6 +25,7 @@ use self::{code_grant::CodeGrant, errand::Errand, kept::Kept, settings::Grant};
 use crate::{
     auth::{self, Given, NoToken, Source},
     clock::Clock,
+    http::Outbound,
     limits,
 };
 
@@ -67,15 +68,16 @@ impl Tokens {
     pub(super) fn new(
         (name, url): (&str, &str),
         oauth: &Map<String, Json>,
-        http: &reqwest::Client,
+        outbound: &Outbound,
         clock: Arc<dyn Clock>,
         kept: Option<PathBuf>,
     ) -> Result<Self, String> {
         let settings = Settings::read(oauth)?;
-        let errand = Arc::new(Errand::new(url, &settings.hosts)?);
+        let errand = Arc::new(Errand::new(url, &settings.hosts, outbound)?);
         let timeout = settings.timeout;
         let way = match settings.grant {
             Grant::ClientCredentials => {
+                let http = outbound.client().map_err(|error| error.to_string())?;
                 Way::Client(Box::new(client_grant::Found::new(settings, url, http.clone(), errand)?))
             }
             Grant::AuthorizationCode => {

@@ -67,7 +67,7 @@ fn oauth(more: Json) -> Map<String, Json> {
 
 fn tokens(url: &str, oauth: &Map<String, Json>, clock: &Arc<Seconds>) -> Tokens {
     let http = Outbound::new();
-    Tokens::new(("far", url), oauth, http.client().unwrap(), clock.clone(), None).unwrap()
+    Tokens::new(("far", url), oauth, &http, clock.clone(), None).unwrap()
 }
 
 #[tokio::test]

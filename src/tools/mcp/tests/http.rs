@@ -218,7 +218,7 @@ async fn a_token_server_that_talks_without_end_is_not_heard_out() {
     let oauth = json!({"client_id": "me", "client_secret": "s3cret", "token_url": url});
     let (http, clock) = (crate::http::Outbound::new(), Arc::new(SystemClock));
     let oauth = oauth.as_object().unwrap();
-    let tokens = Tokens::new(("fake", &url), oauth, http.client().unwrap(), clock, None).unwrap();
+    let tokens = Tokens::new(("fake", &url), oauth, &http, clock, None).unwrap();
     assert_eq!(tokens.token().await, Err(NoToken::TooLarge));
     // The same for what it says about itself.
     let router = Router::new().fallback(async || "x".repeat(limits::MCP_TOKEN + 1));
@@ -227,7 +227,7 @@ async fn a_token_server_that_talks_without_end_is_not_heard_out() {
     tokio::spawn(async move { axum::serve(listener, router).await });
     let oauth = json!({"client_id": "me", "client_secret": "s3cret"});
     let (oauth, clock) = (oauth.as_object().unwrap(), Arc::new(SystemClock));
-    let tokens = Tokens::new(("fake", &url), oauth, http.client().unwrap(), clock, None).unwrap();
+    let tokens = Tokens::new(("fake", &url), oauth, &http, clock, None).unwrap();
     let error = tokens.token().await.unwrap_err().to_string();
     assert!(error.contains("too large"), "{error}");
 }

@@ -27,6 +27,7 @@ pub(crate) static ENDPOINTS: Shape = Shape {
             .quietly("Nothing is exported; `segue trace` shows what happened"),
         key("metrics", Takes::Any, "Where figures go.").quietly("Nothing is exported"),
         key("server", Takes::Map, "How much `segue run` takes on at once."),
+        key("http", Takes::Map, "The proxy of outbound requests."),
         key("a2a_server", Takes::Map, "The assistant as an agent for others."),
         key("nlu", Takes::Any, "An NLU server.").warned("There is no NLU pipeline here"),
         key("models", Takes::Any, "A server of trained models.")

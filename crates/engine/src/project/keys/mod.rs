@@ -33,7 +33,7 @@ pub(crate) use self::{
         TRIGGER, TRIGGER_INTENT, belongs,
     },
     services::{
-        A2A_AUTH, A2A_SERVER, INTERACTION, JWT, LOCK_STORE, METRICS, NLG, PRIVACY, ROUTER, SERVER, TRACING,
+        A2A_AUTH, A2A_SERVER, HTTP, INTERACTION, JWT, LOCK_STORE, METRICS, NLG, PRIVACY, ROUTER, SERVER, TRACING,
         TRACKER_STORE,
     },
 };
@@ -240,6 +240,7 @@ pub static SHAPES: &[&Shape] = &[
     &TRACING,
     &METRICS,
     &SERVER,
+    &HTTP,
     &A2A_SERVER,
     &A2A_AUTH,
     &JWT,

@@ -150,6 +150,25 @@ pub(crate) static SERVER: Shape = Shape {
     unknown: Unknown::Warned,
 };
 
+/// `http`.
+pub(crate) static HTTP: Shape = Shape {
+    name: "`http` section",
+    file: FILE,
+    keys: &[
+        key(
+            "proxy",
+            Takes::Text,
+            "Address of the proxy that outbound requests go through, such as `http://proxy.corp:3128`; `HTTP_PROXY`, `HTTPS_PROXY` and `ALL_PROXY` unless set.",
+        ),
+        key(
+            "no_proxy",
+            Takes::TextOrTexts,
+            "Hosts that are reached directly: names with their subdomains, addresses, networks such as `10.0.0.0/8`, or `*` for all; `NO_PROXY` unless set. This machine always is.",
+        ),
+    ],
+    unknown: Unknown::Warned,
+};
+
 /// `a2a_server`.
 pub(crate) static A2A_SERVER: Shape = Shape {
     name: "`a2a_server` section",

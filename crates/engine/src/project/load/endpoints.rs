@@ -7,10 +7,10 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     super::{
-        Endpoints, McpServerDef, McpTransport, ModelDef, ModelGroup, ServerDef,
+        Endpoints, HttpDef, McpServerDef, McpTransport, ModelDef, ModelGroup, ServerDef,
         keys::{
-            ENDPOINTS, INTERACTION, LOCK_STORE, MCP_META, MCP_META_KEY, MCP_META_SLOT, MCP_SERVER, METRICS, MODEL,
-            MODEL_GROUP, PRIVACY, ROUTER, SERVER, Shape, TRACING, TRACKER_STORE,
+            ENDPOINTS, HTTP, INTERACTION, LOCK_STORE, MCP_META, MCP_META_KEY, MCP_META_SLOT, MCP_SERVER, METRICS,
+            MODEL, MODEL_GROUP, PRIVACY, ROUTER, SERVER, Shape, TRACING, TRACKER_STORE,
         },
         reader::{Fields, Reader, said},
         uses::Used,
@@ -75,6 +75,7 @@ fn sections(reader: &mut Reader<'_>, fields: &Fields<'_>, endpoints: &mut Endpoi
     }
     endpoints.action_endpoint = fields.node("action_endpoint").and_then(|node| action_endpoint::read(reader, node));
     endpoints.server = fields.node("server").and_then(|node| server(reader, node)).unwrap_or_default();
+    endpoints.http = fields.node("http").and_then(|node| http(reader, node)).unwrap_or_default();
     endpoints.a2a_server = fields.node("a2a_server").and_then(|node| a2a_server::read(reader, node));
     endpoints.nlg = fields.node("nlg").and_then(|node| nlg::nlg(reader, node));
     endpoints.tracker_store = fields.json_map("tracker_store");
@@ -109,6 +110,24 @@ fn server(reader: &mut Reader<'_>, node: &Node) -> Option<ServerDef> {
         connections: count(reader, "connections", 1),
         connections_per_address: count(reader, "connections_per_address", 0),
     })
+}
+
+/// The proxy of outbound requests.
+fn http(reader: &mut Reader<'_>, node: &Node) -> Option<HttpDef> {
+    let fields = reader.fields(node, &HTTP)?;
+    let schemes = ["http://", "https://", "socks4://", "socks4a://", "socks5://", "socks5h://"];
+    if let Some((node, text)) = fields.node("proxy").and_then(|node| Some((node, node.text()?)))
+        && !schemes.iter().any(|scheme| text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()))
+    {
+        // It may hold a password.
+        let message = "the address of a proxy begins with `http://`, `https://` or `socks5://` and a host";
+        reader.error("F0612", node, message, "Write it in full, such as `http://proxy.corp:3128`.");
+    }
+    let hosts = fields.node("no_proxy").map(|node| match node.list() {
+        Some(hosts) => hosts.iter().filter_map(Node::text).collect::<Vec<_>>().join(","),
+        None => node.text().unwrap_or_default().to_owned(),
+    });
+    Some(HttpDef { proxy: fields.text("proxy").map(str::to_owned), no_proxy: hosts })
 }
 
 /// Says of a store that is not supported what to do; `segue run` refuses it, everything else works.

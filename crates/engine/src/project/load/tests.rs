@@ -348,6 +348,29 @@ fn an_unset_variable_is_one_finding() {
 }
 
 #[test]
+fn the_proxy_of_outbound_requests_is_read_and_its_password_never_shown() {
+    let http = |text: &str| {
+        let endpoints = format!("http: {text}\n");
+        load(&[("config.yml", ""), ("domain.yml", DOMAIN), ("endpoints.yml", &endpoints)])
+    };
+    for (text, no_proxy) in [
+        ("{proxy: 'http://me:s3cret@proxy.corp:3128', no_proxy: [a.corp, 10.0.0.0/8]}", "a.corp,10.0.0.0/8"),
+        ("{proxy: 'http://me:s3cret@proxy.corp:3128', no_proxy: 'a.corp, b.corp'}", "a.corp, b.corp"),
+    ] {
+        let loaded = http(text);
+        assert!(loaded.findings.is_empty(), "{:#?}", loaded.findings);
+        let def = loaded.project.unwrap().endpoints.http;
+        assert_eq!(def.proxy.as_deref(), Some("http://me:s3cret@proxy.corp:3128"));
+        assert_eq!(def.no_proxy.as_deref(), Some(no_proxy));
+        assert!(!format!("{def:?}").contains("s3cret"));
+    }
+    for wrong in ["{proxy: 'me:s3cret@proxy.corp'}", "{proxy: 'ftp://me:s3cret@proxy.corp'}", "{proxy: 'http://'}"] {
+        let findings = http(wrong).findings;
+        assert!(matches!(&*findings, [one] if one.code == "F0612" && !one.message.contains("s3cret")), "{findings:#?}");
+    }
+}
+
+#[test]
 fn secrets_that_other_programs_allow_in_the_file_are_warned_about() {
     let with = |secret: &str| {
         format!(

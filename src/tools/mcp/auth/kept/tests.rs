@@ -22,7 +22,7 @@ fn record_at(url: &str, token: &str, received: u64) -> Record {
 }
 
 fn grant(kept: &Kept, url: &str, clock: &ManualClock) -> CodeGrant {
-    let errand = Arc::new(Errand::new(url, &[]).unwrap());
+    let errand = Arc::new(Errand::new(url, &[], &crate::http::Outbound::new()).unwrap());
     CodeGrant::new(kept.clone(), url, errand, Arc::new(clock.clone()))
 }
 

@@ -1,13 +1,15 @@
-//! The least rate of an answer: a stream that lives but gives next to nothing is no better than silence.
+//! Ends streams that send events too slowly: they are no better than silence.
 
 use std::time::Duration;
 
-use super::error::{LlmError, LlmErrorKind};
-use crate::limits;
+use crate::{
+    limits,
+    llm::error::{LlmError, LlmErrorKind},
+};
 
 /// Watches how many events come in the time that an answer is waited for. The time its reader takes does not count.
 #[derive(Debug, Default)]
-pub(super) struct Drip {
+pub(super) struct MinEventRate {
     /// Since when the next event is waited for; `None` before the first.
     since: Option<Duration>,
     /// How long the events of this stretch were waited for together.
@@ -16,7 +18,7 @@ pub(super) struct Drip {
     before: u64,
 }
 
-impl Drip {
+impl MinEventRate {
     /// The reader is back at `now`.
     pub(super) fn resume(&mut self, now: Duration) {
         if let Some(since) = &mut self.since {
@@ -39,7 +41,7 @@ impl Drip {
         }
         let came = events.saturating_sub(self.before);
         if came < limits::MODEL_RATE {
-            let said = format!("it drips: {came} events in {:?}", self.waited);
+            let said = format!("only {came} events in {:?}; the minimum is {}", self.waited, limits::MODEL_RATE);
             return Err(LlmError::new(LlmErrorKind::Idle).because(said));
         }
         (self.waited, self.before) = (Duration::ZERO, events);
@@ -55,12 +57,12 @@ mod tests {
 
     /// Events that are this many milliseconds apart, and after how many of them it is enough; each is read for `reading`.
     fn patience(apart: u64, reading: u64) -> Option<u64> {
-        let (mut drip, mut now) = (Drip::default(), Duration::ZERO);
+        let (mut rate, mut now) = (MinEventRate::default(), Duration::ZERO);
         (1..1000).find(|n| {
             now += Duration::from_millis(apart);
-            let judged = drip.came(*n, now, IDLE);
+            let judged = rate.came(*n, now, IDLE);
             now += Duration::from_millis(reading);
-            drip.resume(now);
+            rate.resume(now);
             judged.is_err()
         })
     }
@@ -75,14 +77,14 @@ mod tests {
 
     #[test]
     fn a_good_beginning_does_not_excuse_the_rest() {
-        let (mut drip, mut now) = (Drip::default(), Duration::ZERO);
+        let (mut rate, mut now) = (MinEventRate::default(), Duration::ZERO);
         for n in 1..500 {
             now += Duration::from_millis(100);
-            assert_eq!(drip.came(n, now, IDLE), Ok(()));
+            assert_eq!(rate.came(n, now, IDLE), Ok(()));
         }
         let cut = (500..520).find(|n| {
             now += Duration::from_secs(8);
-            drip.came(*n, now, IDLE).is_err()
+            rate.came(*n, now, IDLE).is_err()
         });
         assert!(cut.is_some_and(|n| n < 508), "{cut:?}");
     }

@@ -10,7 +10,7 @@ type Piece<'a> = (Option<u64>, &'a str, &'a str, &'a str);
 fn assemble(pieces: &[Piece<'_>]) -> Result<Answer, LlmError> {
     let mut assembler = Assembler::new(3, 400);
     for (index, id, name, arguments) in pieces.iter().copied() {
-        assembler.call(CallPiece { index, id, name, arguments })?;
+        assembler.call(ToolCallDelta { index, id, name, arguments })?;
     }
     assembler.finish(Finish::ToolCalls);
     assembler.done()
@@ -87,10 +87,10 @@ fn vendors_ways_to_send_calls() {
 }
 
 #[test]
-fn no_call_without_the_models_own_terminal_mark() {
+fn no_call_without_the_models_own_finish_reason() {
     let mut assembler = Assembler::new(1, 0);
-    assembler.call(CallPiece { index: Some(0), id: "a", name: "pay", arguments: "" }).unwrap();
-    assembler.wire_end();
+    assembler.call(ToolCallDelta { index: Some(0), id: "a", name: "pay", arguments: "" }).unwrap();
+    assembler.wire_end().unwrap();
     assert_eq!(assembler.done().unwrap_err().kind, LlmErrorKind::CutShort);
 }
 
@@ -98,7 +98,7 @@ fn no_call_without_the_models_own_terminal_mark() {
 fn the_wires_end_is_enough_for_text() {
     let mut assembler = Assembler::new(1, 0);
     assembler.text("hello").unwrap();
-    assembler.wire_end();
+    assembler.wire_end().unwrap();
     assert_eq!(&*assembler.done().unwrap().text, "hello");
 }
 
@@ -106,7 +106,7 @@ fn the_wires_end_is_enough_for_text() {
 fn cut_calls_are_lost_not_run() {
     for finish in [Finish::Length, Finish::ContentFilter] {
         let mut assembler = Assembler::new(1, 0);
-        assembler.call(CallPiece { index: Some(0), id: "a", name: "pay", arguments: "{}" }).unwrap();
+        assembler.call(ToolCallDelta { index: Some(0), id: "a", name: "pay", arguments: "{}" }).unwrap();
         assembler.finish(finish);
         let answer = assembler.done().unwrap();
         assert!(answer.tool_calls.is_empty());
@@ -130,7 +130,7 @@ fn late_pieces_are_ignored() {
     assembler.text("a").unwrap();
     assembler.finish(Finish::Stop);
     assert!(!assembler.text("b").unwrap());
-    assert_eq!(assembler.call(CallPiece { name: "pay", ..CallPiece::default() }).unwrap(), None);
+    assert!(!assembler.call(ToolCallDelta { name: "pay", ..ToolCallDelta::default() }).unwrap());
     assembler.finish(Finish::ToolCalls);
     let answer = assembler.done().unwrap();
     assert_eq!((&*answer.text, answer.tool_calls.len(), answer.finish), ("a", 0, Finish::Stop));
@@ -162,7 +162,7 @@ fn usage_is_estimated_when_missing_or_absurd() {
 #[test]
 fn a_stop_with_calls_is_a_call() {
     let mut assembler = Assembler::new(1, 0);
-    assembler.call(CallPiece { index: Some(0), id: "a", name: "f", arguments: "{}" }).unwrap();
+    assembler.call(ToolCallDelta { index: Some(0), id: "a", name: "f", arguments: "{}" }).unwrap();
     assembler.finish(Finish::Stop);
     let answer = assembler.done().unwrap();
     assert_eq!(answer.finish, Finish::ToolCalls);

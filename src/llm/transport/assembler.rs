@@ -1,22 +1,25 @@
 //! Deltas to a whole answer. The one place that decides whether a tool call exists.
 //!
-//! A call leaves only when the model's own terminal mark came. Arguments that are no JSON leave marked as malformed, so that
+//! A call leaves only when the model's own finish reason came. Arguments that are no JSON leave marked as malformed, so that
 //! the model can be told; calls that the length limit or a filter cut leave as names only.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use serde::de::IgnoredAny;
 
-use super::{
-    error::{Fault, LlmError, LlmErrorKind},
-    message::{Answer, Arguments, Finish, ToolCall, Usage},
-    oddity::Oddity,
+use crate::{
+    limits,
+    llm::{
+        error::{Fault, LlmError, LlmErrorKind},
+        message::{Answer, Arguments, Finish, ToolCall, Usage},
+        oddity::Oddity,
+        stream::Delta,
+    },
 };
-use crate::limits;
 
 /// A piece of a call, as a wire brings it. Wires differ in which fields they repeat or leave out.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CallPiece<'a> {
+pub(crate) struct ToolCallDelta<'a> {
     /// The call's place, if the wire says it.
     pub(crate) index: Option<u64>,
     /// Empty when the wire says none.
@@ -27,24 +30,28 @@ pub(crate) struct CallPiece<'a> {
     pub(crate) arguments: &'a str,
 }
 
-/// Collects the pieces of one answer.
-#[derive(Debug)]
+/// Collects the pieces of one answer, and hands them on as deltas.
+#[derive(Debug, Default)]
 pub(crate) struct Assembler {
     text: String,
     refusal: String,
-    calls: Vec<Partial>,
+    calls: Vec<PartialToolCall>,
     finish: Option<Finish>,
     usage: Option<Usage>,
     model: Arc<str>,
     oddities: Vec<Oddity>,
+    /// Deltas that were not taken yet.
+    deltas: VecDeque<Delta>,
+    /// Whether anything of an answer came, even if there is nothing in it.
+    began: bool,
     /// Part of the ids made here: the number of messages before the answer, so that no two rounds of a loop share an id.
-    round: usize,
+    message_count: usize,
     /// Bytes of the request, for the estimate of its tokens.
     request_bytes: usize,
 }
 
 #[derive(Debug, Default)]
-struct Partial {
+struct PartialToolCall {
     index: Option<u64>,
     id: String,
     name: String,
@@ -55,62 +62,49 @@ struct Partial {
 const MOST_TOKENS: u64 = 100_000_000;
 
 impl Assembler {
-    /// An empty answer to a request of `round` messages and `request_bytes` bytes.
-    pub(crate) fn new(round: usize, request_bytes: usize) -> Self {
-        Self {
-            text: String::with_capacity(Answer::USUAL),
-            refusal: String::new(),
-            calls: Vec::new(),
-            finish: None,
-            usage: None,
-            model: Arc::default(),
-            oddities: Vec::new(),
-            round,
-            request_bytes,
-        }
+    /// An empty answer to a request of `message_count` messages and `request_bytes` bytes.
+    pub(crate) fn new(message_count: usize, request_bytes: usize) -> Self {
+        Self { message_count, request_bytes, ..Self::default() }
     }
 
-    /// Adds text. `false`: it came after the terminal mark and is ignored.
+    /// An answer begins.
+    pub(crate) fn begin(&mut self) {
+        self.began = true;
+    }
+
+    /// Adds text. `false`: it is empty, or came after the finish reason and is left out.
     pub(crate) fn text(&mut self, text: &str) -> Result<bool, Fault> {
-        if self.finish.is_some() {
-            self.odd(Oddity::AfterEnd);
+        if text.is_empty() || self.is_late() {
             return Ok(false);
         }
-        if self.text.len() + text.len() > limits::MODEL_ANSWER {
-            return Err(Fault::TextTooLong);
-        }
-        self.text.push_str(text);
+        push(&mut self.text, text)?;
+        self.deltas.push_back(Delta::Text(text.into()));
         Ok(true)
     }
 
-    /// Adds text of a refusal. `false`: it came after the terminal mark and is ignored.
-    pub(crate) fn refusal(&mut self, text: &str) -> Result<bool, Fault> {
-        if self.finish.is_some() {
-            self.odd(Oddity::AfterEnd);
-            return Ok(false);
+    /// Adds text of a refusal; left out after the finish reason.
+    pub(crate) fn refusal(&mut self, text: &str) -> Result<(), Fault> {
+        if !text.is_empty() && !self.is_late() {
+            push(&mut self.refusal, text)?;
+            self.deltas.push_back(Delta::Refusal(text.into()));
         }
-        if self.refusal.len() + text.len() > limits::MODEL_ANSWER {
-            return Err(Fault::TextTooLong);
-        }
-        self.refusal.push_str(text);
-        Ok(true)
+        Ok(())
     }
 
-    /// Adds a piece of a call; tells the place of the call when the piece gave it its name.
-    pub(crate) fn call(&mut self, piece: CallPiece<'_>) -> Result<Option<usize>, Fault> {
-        if self.finish.is_some() {
-            self.odd(Oddity::AfterEnd);
-            return Ok(None);
+    /// Adds a piece of a call. `true`: the call got its name.
+    pub(crate) fn call(&mut self, piece: ToolCallDelta<'_>) -> Result<bool, Fault> {
+        if self.is_late() {
+            return Ok(false);
         }
         let at = match self.place(piece) {
             Some(at) => at,
             None if self.calls.len() == limits::MODEL_CALLS => return Err(Fault::TooManyCalls),
             None => {
-                self.calls.push(Partial { index: piece.index, ..Partial::default() });
+                self.calls.push(PartialToolCall { index: piece.index, ..PartialToolCall::default() });
                 self.calls.len() - 1
             }
         };
-        let Some(call) = self.calls.get_mut(at) else { return Ok(None) };
+        let Some(call) = self.calls.get_mut(at) else { return Ok(false) };
         if call.arguments.len() + piece.arguments.len() > limits::MODEL_ARGUMENTS {
             return Err(Fault::ArgumentsTooLong);
         }
@@ -123,11 +117,28 @@ impl Assembler {
             call.name.push_str(piece.name);
         }
         call.arguments.push_str(piece.arguments);
-        Ok(named.then_some(at))
+        if named {
+            self.deltas.push_back(Delta::CallBegan { index: at, name: piece.name.into() });
+        }
+        Ok(named)
+    }
+
+    /// The next delta, except `Done`.
+    pub(crate) fn next_delta(&mut self) -> Option<Delta> {
+        self.deltas.pop_front()
+    }
+
+    /// Whether what comes now comes after the finish reason, which is odd.
+    fn is_late(&mut self) -> bool {
+        self.began = true;
+        if self.finish.is_some() {
+            self.odd(Oddity::AfterEnd);
+        }
+        self.finish.is_some()
     }
 
     /// The call that `piece` continues; `None` when it begins a new one.
-    fn place(&self, piece: CallPiece<'_>) -> Option<usize> {
+    fn place(&self, piece: ToolCallDelta<'_>) -> Option<usize> {
         // The last of a place: servers that number every call 0 mean the newest.
         let (at, call) = match piece.index {
             Some(index) => self.calls.iter().enumerate().rfind(|(_, call)| call.index == Some(index))?,
@@ -145,7 +156,7 @@ impl Assembler {
         (!begins).then_some(at)
     }
 
-    /// The model's terminal mark. The first one counts.
+    /// The model's finish reason. The first one counts.
     pub(crate) fn finish(&mut self, finish: Finish) {
         if *self.finish.get_or_insert(finish) != finish {
             self.odd(Oddity::AfterEnd);
@@ -159,14 +170,21 @@ impl Assembler {
         }
     }
 
-    /// The wire's own end mark, when the model's is missing: enough for text, not for calls.
-    pub(crate) fn wire_end(&mut self) {
+    /// The end marker of the API, when the finish reason is missing: enough for text, not for calls.
+    ///
+    /// # Errors
+    /// [`Fault::Empty`]: no answer began before it.
+    pub(crate) fn wire_end(&mut self) -> Result<(), Fault> {
+        if !self.began {
+            return Err(Fault::Empty);
+        }
         if self.calls.is_empty() {
             self.finish.get_or_insert(Finish::Stop);
         }
+        Ok(())
     }
 
-    /// Whether the terminal mark came.
+    /// Whether the finish reason came.
     pub(crate) fn is_finished(&self) -> bool {
         self.finish.is_some()
     }
@@ -188,7 +206,7 @@ impl Assembler {
     /// The whole answer.
     ///
     /// # Errors
-    /// [`LlmErrorKind::CutShort`] without a terminal mark; [`Fault::NamelessCall`].
+    /// [`LlmErrorKind::CutShort`] without a finish reason; [`Fault::NamelessCall`].
     pub(crate) fn done(self) -> Result<Answer, LlmError> {
         let Some(mut finish) = self.finish else { return Err(LlmErrorKind::CutShort.into()) };
         let usage = self.usage.unwrap_or_else(|| self.estimate());
@@ -196,7 +214,7 @@ impl Assembler {
         if matches!(finish, Finish::Length | Finish::ContentFilter) {
             lost_calls = self.calls.iter().map(|call| Arc::from(call.name.as_str())).collect();
         } else {
-            tool_calls = whole_calls(self.calls, self.round)?;
+            tool_calls = whole_calls(self.calls, self.message_count)?;
             finish = if tool_calls.is_empty() { Finish::Stop } else { Finish::ToolCalls };
         }
         Ok(Answer {
@@ -226,11 +244,20 @@ impl Assembler {
     }
 }
 
+/// Adds text up to the limit.
+fn push(to: &mut String, text: &str) -> Result<(), Fault> {
+    if to.len() + text.len() > limits::MODEL_ANSWER {
+        return Err(Fault::TextTooLong);
+    }
+    to.push_str(text);
+    Ok(())
+}
+
 fn is_json(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-fn whole_calls(partials: Vec<Partial>, round: usize) -> Result<Vec<ToolCall>, LlmError> {
+fn whole_calls(partials: Vec<PartialToolCall>, message_count: usize) -> Result<Vec<ToolCall>, LlmError> {
     let mut calls: Vec<ToolCall> = Vec::with_capacity(partials.len());
     for (place, partial) in partials.into_iter().enumerate() {
         if partial.name.is_empty() {
@@ -248,7 +275,7 @@ fn whole_calls(partials: Vec<Partial>, round: usize) -> Result<Vec<ToolCall>, Ll
         }
         let mut id = partial.id;
         if id.is_empty() || taken(&calls, &id) {
-            id = format!("call_{round}_{place}");
+            id = format!("call_{message_count}_{place}");
             while taken(&calls, &id) {
                 id.push('_');
             }

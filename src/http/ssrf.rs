@@ -1,8 +1,12 @@
-//! Addresses that come from data, not from a file of the project: checked before anything connects, and once more at the
-//! connection itself, so that a name cannot lead somewhere else between the two.
+//! Protection against server-side request forgery: addresses that come from data, not from a file of the project, are checked before
+//! anything connects, and once more at the connection itself, so that a name cannot lead somewhere else between the two.
 //!
 //! A host that the configuration names is reached as it is written there. Any other must be reached by TLS and lie on
 //! the public net; only where the configuration itself points to this machine may data do so too.
+//!
+//! A proxy resolves names itself, so the check at the connection does not reach what goes through one. Therefore proxies of the environment
+//! are not used here. The one that `endpoints.yml` names is, and then [`SsrfGuard::check`] resolves the name before each request; what the
+//! proxy finds a moment later may still be something else, which is for the rules of that proxy.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -14,20 +18,22 @@ use reqwest::{
     dns::{Name, Resolve, Resolving},
 };
 
-use super::{METADATA, Unbuilt, build_with};
+use super::{METADATA, Outbound, Proxies, Unbuilt, build, settings};
 
 /// Which addresses may be asked for one purpose.
-#[derive(Clone, Debug)]
-pub struct Guard {
+#[derive(Clone)]
+pub struct SsrfGuard {
     /// Hosts that the configuration names, in lower case.
     named: Arc<[String]>,
     /// Whether the configuration points to this machine.
-    at_home: bool,
+    allow_loopback: bool,
+    /// Proxies that the configuration names.
+    proxies: Proxies,
 }
 
 /// Where an address lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Net {
+enum AddressScope {
     /// On the public net.
     Public,
     /// On this machine.
@@ -36,13 +42,21 @@ enum Net {
     Other,
 }
 
-impl Guard {
+impl SsrfGuard {
     /// Allows what data says near the address `configured`, and whatever lies on one of `hosts`.
     pub fn around<'a>(configured: &'a Url, hosts: impl IntoIterator<Item = &'a str>) -> Self {
         let own = configured.host_str().unwrap_or_default();
         let named = std::iter::once(own).chain(hosts).map(|host| bare(host).to_ascii_lowercase());
-        let at_home = bare(own).parse().map_or(is_local_name(own), |address| net(address) == Net::Loopback);
-        Self { named: named.filter(|host| !host.is_empty()).collect(), at_home }
+        let allow_loopback =
+            bare(own).parse().map_or(is_local_name(own), |address| scope(address) == AddressScope::Loopback);
+        let named = named.filter(|host| !host.is_empty()).collect();
+        Self { named, allow_loopback, proxies: Proxies::default() }
+    }
+
+    /// The same, going through the proxy that the configuration names, if it does; callers then [`check`](Self::check) each address.
+    #[must_use]
+    pub fn through_proxy_of(self, outbound: &Outbound) -> Self {
+        Self { proxies: outbound.0.proxies.configured(), ..self }
     }
 
     /// Whether this address may be asked, as far as its text tells.
@@ -61,17 +75,39 @@ impl Guard {
         if self.names(host) {
             return Ok(());
         }
-        let local = host.parse().map_or(is_local_name(host), |address| net(address) == Net::Loopback);
-        if local && self.at_home {
+        let local = host.parse().map_or(is_local_name(host), |address| scope(address) == AddressScope::Loopback);
+        if local && self.allow_loopback {
             return Ok(());
         }
         if url.scheme() != "https" {
             return refused("it came from a server and is not `https`");
         }
         match host.parse() {
-            Ok(address) if net(address) != Net::Public => refused("it came from a server and is no public address"),
+            Ok(address) if scope(address) != AddressScope::Public => {
+                refused("it came from a server and is no public address")
+            }
             Err(_) if is_local_name(host) => refused("it came from a server and is this machine"),
             _ => Ok(()),
+        }
+    }
+
+    /// Whether this address may be asked: [`admits`](Self::admits), and where there is a proxy, every address that its host has now.
+    ///
+    /// # Errors
+    /// Why not, in words that name the address.
+    pub async fn check(&self, url: &Url) -> Result<(), String> {
+        self.admits(url)?;
+        let host = url.host_str().map(bare).unwrap_or_default();
+        if self.proxies.is_empty() || self.names(host) || host.parse::<IpAddr>().is_ok() {
+            return Ok(());
+        }
+        let unknown = |error| format!("{} is not asked: its host cannot be resolved here ({error})", origin(url));
+        let mut found = tokio::net::lookup_host((host, 0)).await.map_err(unknown)?;
+        match found.find(|found| !self.allows(host, found.ip())) {
+            Some(_) => {
+                Err(format!("{} is not asked: it came from a server and leads to no public address", origin(url)))
+            }
+            None => Ok(()),
         }
     }
 
@@ -80,7 +116,7 @@ impl Guard {
     /// # Errors
     /// [`Unbuilt`]: the machine's certificates or TLS are unusable.
     pub fn client(&self) -> Result<reqwest::Client, Unbuilt> {
-        build_with(|settings| settings.dns_resolver(self.clone()))
+        build(self.proxies.apply(settings())?.dns_resolver(self.clone()))
     }
 
     /// The same for gRPC.
@@ -89,7 +125,7 @@ impl Guard {
     /// [`Unbuilt`]: the machine's certificates or TLS are unusable.
     #[cfg(feature = "grpc")]
     pub fn http2(&self) -> Result<reqwest::Client, Unbuilt> {
-        build_with(|settings| super::http2(settings).dns_resolver(self.clone()))
+        build(super::http2(self.proxies.encrypted_only().apply(settings())?).dns_resolver(self.clone()))
     }
 
     fn names(&self, host: &str) -> bool {
@@ -101,21 +137,24 @@ impl Guard {
             return false;
         }
         self.names(host)
-            || match net(address) {
-                Net::Public => true,
-                Net::Loopback => self.at_home,
-                Net::Other => false,
+            || match scope(address) {
+                AddressScope::Public => true,
+                AddressScope::Loopback => self.allow_loopback,
+                AddressScope::Other => false,
             }
     }
 }
 
-impl Resolve for Guard {
+impl Resolve for SsrfGuard {
     fn resolve(&self, name: Name) -> Resolving {
         let guard = self.clone();
         Box::pin(async move {
             let host = name.as_str();
             let found: Vec<SocketAddr> = tokio::net::lookup_host((host, 0)).await?.collect();
-            let allowed: Vec<SocketAddr> = found.into_iter().filter(|found| guard.allows(host, found.ip())).collect();
+            // The proxy itself may lie anywhere; that data names it as a target is found by `check`.
+            let is_proxy = guard.proxies.hosts().any(|proxy| proxy.eq_ignore_ascii_case(host));
+            let allows = |found: &SocketAddr| is_proxy || guard.allows(host, found.ip());
+            let allowed: Vec<SocketAddr> = found.into_iter().filter(allows).collect();
             if allowed.is_empty() {
                 return Err(format!("`{host}` came from a server and leads to no public address").into());
             }
@@ -138,15 +177,15 @@ fn is_local_name(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
-fn net(address: IpAddr) -> Net {
+fn scope(address: IpAddr) -> AddressScope {
     match address {
-        IpAddr::V4(address) => net4(address),
-        IpAddr::V6(address) => net6(address),
+        IpAddr::V4(address) => scope4(address),
+        IpAddr::V6(address) => scope6(address),
     }
 }
 
 /// The blocks are those of the registries of special-purpose addresses (RFC 6890 and its updates).
-fn net4(address: Ipv4Addr) -> Net {
+fn scope4(address: Ipv4Addr) -> AddressScope {
     let [a, b, c, _] = address.octets();
     let special = matches!(
         (a, b, c),
@@ -163,25 +202,25 @@ fn net4(address: Ipv4Addr) -> Net {
             | (224.., ..)
     );
     match a {
-        127 => Net::Loopback,
-        _ if special => Net::Other,
-        _ => Net::Public,
+        127 => AddressScope::Loopback,
+        _ if special => AddressScope::Other,
+        _ => AddressScope::Public,
     }
 }
 
-fn net6(address: Ipv6Addr) -> Net {
+fn scope6(address: Ipv6Addr) -> AddressScope {
     if address.is_loopback() {
-        return Net::Loopback;
+        return AddressScope::Loopback;
     }
     if let Some(inner) = address.to_ipv4_mapped() {
-        return net4(inner);
+        return scope4(inner);
     }
     match address.segments() {
         // Global unicast is 2000::/3; inside it lie Teredo, ORCHID, documents and 6to4, which hide other addresses.
-        [0x2001, b, ..] if b < 0x0200 => Net::Other,
-        [0x2001, 0x0db8, ..] | [0x2002, ..] | [0x3fff, 0..=0x0fff, ..] => Net::Other,
-        [0x2000..=0x3fff, ..] => Net::Public,
-        _ => Net::Other,
+        [0x2001, b, ..] if b < 0x0200 => AddressScope::Other,
+        [0x2001, 0x0db8, ..] | [0x2002, ..] | [0x3fff, 0..=0x0fff, ..] => AddressScope::Other,
+        [0x2000..=0x3fff, ..] => AddressScope::Public,
+        _ => AddressScope::Other,
     }
 }
 
@@ -190,11 +229,11 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
     use super::*;
 
-    fn guard(configured: &str) -> Guard {
-        Guard::around(&Url::parse(configured).unwrap(), ["sso.corp"])
+    fn guard(configured: &str) -> SsrfGuard {
+        SsrfGuard::around(&Url::parse(configured).unwrap(), ["sso.corp"])
     }
 
-    fn admits(guard: &Guard, url: &str) -> bool {
+    fn admits(guard: &SsrfGuard, url: &str) -> bool {
         guard.admits(&Url::parse(url).unwrap()).is_ok()
     }
 
@@ -232,15 +271,23 @@ mod tests {
     fn only_a_configuration_that_points_to_this_machine_lets_data_do_so() {
         for home in ["http://localhost:8000/mcp", "http://127.0.0.1:1/mcp", "http://[::1]:9/"] {
             let home = guard(home);
-            assert!(admits(&home, "http://127.0.0.1:9000/token") && admits(&home, "http://localhost/"), "{home:?}");
-            assert!(!admits(&home, "http://10.0.0.1/") && !admits(&home, "https://169.254.169.254/"), "{home:?}");
+            assert!(
+                admits(&home, "http://127.0.0.1:9000/token") && admits(&home, "http://localhost/"),
+                "{:?}",
+                home.named
+            );
+            assert!(
+                !admits(&home, "http://10.0.0.1/") && !admits(&home, "https://169.254.169.254/"),
+                "{:?}",
+                home.named
+            );
         }
     }
 
     #[tokio::test]
     async fn a_name_that_leads_elsewhere_is_found_out_at_the_connection() {
         let far = guard("https://mcp.example.com/mcp");
-        let resolve = |guard: &Guard, name: &str| guard.resolve(name.parse().unwrap());
+        let resolve = |guard: &SsrfGuard, name: &str| guard.resolve(name.parse().unwrap());
         let refused = resolve(&far, "localhost").await.err().unwrap().to_string();
         assert!(refused.contains("no public address"), "{refused}");
         let near = guard("http://127.0.0.1/mcp");

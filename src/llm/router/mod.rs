@@ -6,14 +6,9 @@
 mod health;
 pub mod strategy;
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use futures::{Stream, StreamExt, future::BoxFuture};
+use futures::{StreamExt, future::BoxFuture, stream};
 
 use self::health::{Health, Visit, Why};
 pub use self::strategy::{GroupConfig, Share, Strategy};
@@ -114,60 +109,10 @@ impl Llm for Router {
                 Some(Ok(delta)) => delta,
                 None => return Err(LlmErrorKind::CutShort.into()),
             };
-            let state = State::Open(Box::new(call));
-            let answer = ChatStream::new(Answering { first: Some(first), state });
+            let rest = stream::unfold(call, |mut call| async move { Some((call.more().await?, call)) });
+            let answer = ChatStream::new(stream::iter([Ok(first)]).chain(rest));
             if shown { Ok(answer) } else { answer.finish().await.map(ChatStream::of) }
         })
-    }
-}
-
-/// The answer of a group as it comes.
-struct Answering {
-    /// The piece that was waited for before the answer was given out.
-    first: Option<Delta>,
-    state: State,
-}
-
-enum State {
-    /// Between two pieces.
-    Open(Box<Call>),
-    /// Something is waited for that is more than the next piece: a try that failed is being made good.
-    Waiting(BoxFuture<'static, Mended>),
-    Ended,
-}
-
-/// The call, and the first piece of its next try.
-type Mended = (Box<Call>, Option<Result<Delta, LlmError>>);
-
-/// Polled by hand: a piece of text passes without a future of its own.
-impl Stream for Answering {
-    type Item = Result<Delta, LlmError>;
-    fn poll_next(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = self.get_mut();
-        if let Some(first) = this.first.take() {
-            return Poll::Ready(Some(Ok(first)));
-        }
-        if let State::Open(call) = &mut this.state {
-            let item = match &mut call.stream {
-                _ if call.ended => return Poll::Ready(None),
-                Some(stream) => ready!(stream.poll_next_unpin(task)),
-                None => None,
-            };
-            if let Some(Ok(delta)) = item {
-                return Poll::Ready(Some(Ok(call.passed(delta))));
-            }
-            let State::Open(mut call) = std::mem::replace(&mut this.state, State::Ended) else {
-                return Poll::Ready(None);
-            };
-            this.state = State::Waiting(Box::pin(async move {
-                let next = call.mend(item).await;
-                (call, next)
-            }));
-        }
-        let State::Waiting(waiting) = &mut this.state else { return Poll::Ready(None) };
-        let (call, next) = ready!(waiting.as_mut().poll(task));
-        this.state = State::Open(call);
-        Poll::Ready(next)
     }
 }
 
@@ -231,9 +176,14 @@ impl Call {
         }
     }
 
-    /// After an answer that broke off, or had no end: asks again where that is allowed.
-    async fn mend(&mut self, broken: Option<Result<Delta, LlmError>>) -> Option<Result<Delta, LlmError>> {
-        let error = broken.and_then(Result::err).unwrap_or_else(|| LlmErrorKind::CutShort.into());
+    /// The next piece. After an answer that broke off, or had no end, asks again where that is allowed.
+    async fn more(&mut self) -> Option<Result<Delta, LlmError>> {
+        let stream = self.stream.as_mut().filter(|_| !self.ended)?;
+        let error = match stream.next().await {
+            Some(Ok(delta)) => return Some(Ok(self.passed(delta))),
+            Some(Err(error)) => error,
+            None => LlmErrorKind::CutShort.into(),
+        };
         match self.give_up(error).await {
             Some(last) => Some(Err(last)),
             None => self.next().await,
@@ -284,7 +234,7 @@ impl Call {
             let (until, why) = self.group.health.next_opening(now).unwrap_or((now, Why::Failing));
             let wait = until.saturating_sub(now);
             let room = self.group.policy.budget.min(self.cx.remaining());
-            // What asked to wait is waited for, once; what fails is not (reliability.md L1, L3).
+            // What asked to wait is waited for, once; what fails is not (`docs/faults.md` L1, L3).
             if why == Why::Failing || self.has_waited || wait >= room {
                 let after = Some(wait);
                 let kind = match why {
