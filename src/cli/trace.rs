@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use segue::runtime::{Seen, TurnTrace};
+use segue::runtime::{TraceEntry, TurnTrace};
 use serde_json::Value as Json;
 
 use super::{
@@ -77,9 +77,9 @@ fn text(trace: &TurnTrace) -> String {
     out::plain(&text).into_owned()
 }
 
-fn effect(seen: &Seen) -> String {
+fn effect(seen: &TraceEntry) -> String {
     match seen {
-        Seen::Asked { key, purpose, messages, tools } => {
+        TraceEntry::ModelRequest { key, purpose, messages, tools } => {
             let mut text = format!("asked   {key} for {purpose}");
             if !tools.is_empty() {
                 let _ = write!(text, ", tools: {}", tools.join(", "));
@@ -92,12 +92,12 @@ fn effect(seen: &Seen) -> String {
             }
             text
         }
-        Seen::Heard { key, answer } => format!("heard   {key}: {answer}"),
-        Seen::Read { key, notes } => {
+        TraceEntry::ModelResponse { key, answer } => format!("heard   {key}: {answer}"),
+        TraceEntry::CommandsRead { key, notes } => {
             let notes: Vec<String> = notes.iter().map(|note| format!("\n          left out: {note}")).collect();
             format!("read    {key}:{}", notes.concat())
         }
-        Seen::Chose { key, by_meaning, flows_from_semantic_search, flows_in_prompt, trouble } => {
+        TraceEntry::FlowsChosen { key, by_meaning, flows_from_semantic_search, flows_in_prompt, trouble } => {
             let mut text = format!("chose   {key}: {}", nearest(flows_from_semantic_search, *by_meaning));
             let _ = write!(text, "\n          in the prompt: {}", flows_in_prompt.join(", "));
             if let Some(trouble) = trouble {
@@ -105,7 +105,7 @@ fn effect(seen: &Seen) -> String {
             }
             text
         }
-        Seen::Looked { key, question, by_meaning, found, notes } => {
+        TraceEntry::DocumentsSearched { key, question, by_meaning, found, notes } => {
             let mut text = format!("looked  {key}: {}", nearest(found, *by_meaning));
             let _ = write!(text, "\n          for: {}", question.replace('\n', "\n          | "));
             for note in notes {
@@ -113,7 +113,7 @@ fn effect(seen: &Seen) -> String {
             }
             text
         }
-        Seen::Called { key, tool, arguments } => format!("called  {key}: {tool} {arguments}"),
+        TraceEntry::ToolCall { key, tool, arguments } => format!("called  {key}: {tool} {arguments}"),
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn what_is_left_out_of_an_answer_stands_below_its_step() {
         let notes = vec!["line 1, column 12: \"start flow heist\": there is no such flow to start".to_owned()];
-        let shown = effect(&Seen::Read { key: "1/0/understand".to_owned(), notes: notes.clone() });
+        let shown = effect(&TraceEntry::CommandsRead { key: "1/0/understand".to_owned(), notes: notes.clone() });
         assert_eq!(shown, format!("read    1/0/understand:\n          left out: {}", notes.concat()));
     }
 }

@@ -83,11 +83,8 @@ impl<'a> ModelFactory<'a> {
         let model = self.open_without_fallbacks(&id)?;
         let fallbacks_of: Vec<Arc<dyn Llm>> =
             self.fallbacks_of(&id).iter().map(|other| self.open_without_fallbacks(other)).collect::<Result<_, _>>()?;
-        let model = if fallbacks_of.is_empty() {
-            model
-        } else {
-            llm::with_stand_ins(model, &fallbacks_of, &self.around)
-        };
+        let model =
+            if fallbacks_of.is_empty() { model } else { llm::with_stand_ins(model, &fallbacks_of, &self.around) };
         self.opened.borrow_mut().insert(id, model.clone());
         Ok(model)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use segue::{
     llm::{Embedder, LlmErrorKind, embeddings::ScriptedEmbedder},
-    runtime::{Assistant, Seen},
+    runtime::{Assistant, TraceEntry},
     testing::World,
 };
 use serde_json::Value as Json;
@@ -53,7 +53,9 @@ async fn questions_are_answered_in_the_middle_of_a_task_and_after_it() {
     );
     let traces = world.assistant.trace(&id, Some(turns[1].turn.0)).await.unwrap();
     let looked = traces[0].seen.iter().find_map(|seen| match seen {
-        Seen::Looked { question, by_meaning, found, .. } => Some((question.as_str(), *by_meaning, found[0].0.as_str())),
+        TraceEntry::DocumentsSearched { question, by_meaning, found, .. } => {
+            Some((question.as_str(), *by_meaning, found[0].0.as_str()))
+        }
         _ => None,
     });
     assert_eq!(looked, Some(("For how many days?\nmay my puppy come too?", true, "docs/pets.md")));
@@ -69,7 +71,8 @@ async fn the_flows_that_fit_stand_in_the_prompt_and_in_the_trace() {
         "the prompt shows the flow that fits by meaning"
     );
     let traces = world.assistant.trace(&"u".into(), None).await.unwrap();
-    let Some(Seen::Chose { flows_from_semantic_search, flows_in_prompt, by_meaning, .. }) = traces[0].seen.first()
+    let Some(TraceEntry::FlowsChosen { flows_from_semantic_search, flows_in_prompt, by_meaning, .. }) =
+        traces[0].seen.first()
     else {
         panic!("{:?}", traces[0].seen);
     };
