@@ -15,7 +15,7 @@ const PLANTED: [&str; 20] = [
     "F0702 config.yml:4:11",                   // a component that does not exist here
     "F0606 config.yml:6:24",                   // a model group
     "F0705 config.yml:7:15",                   // a time zone
-    "F0102 data/broken.yml:4:5",               // the line after a quote that is never closed
+    "F0102 data/broken.yml:3:18",              // a quote that is never closed
     "F0218 data/rules.yml:9:15",               // calls in a circle
     "F0108 data/transfer.yml:6:29",            // `yes` is no boolean
     "F0107 data/transfer.yml:7:9",             // a misspelt key
