@@ -111,7 +111,7 @@ impl Assistant {
         let mut conversation = Conversation::new(id.clone());
         for turn in &turns {
             let (result, _) = self.replay_turn(&mut conversation.clone(), turn, UsageMeter::default()).await;
-            if let Some(difference) = compare(turn, &result.events) {
+            if let Some(difference) = compare(&conversation, turn, result.events) {
                 return Ok(Some(difference));
             }
             turn.events.iter().for_each(|event| conversation.apply(event));
@@ -201,13 +201,41 @@ impl ReplySink for DiscardingSink {
     }
 }
 
-fn compare(turn: &StoredTurn, replayed: &[Event]) -> Option<Difference> {
+/// The first difference between a stored turn and its replay; `before` is the conversation before the turn.
+fn compare(before: &Conversation, turn: &StoredTurn, replayed: Vec<Event>) -> Option<Difference> {
+    let difference = first_difference(turn, &replayed)?;
+    let says_what_is_pending =
+        turn.events.iter().any(|event| matches!(&event.kind, EventKind::Stack { pending: Some(_), .. }));
+    if says_what_is_pending {
+        return Some(difference);
+    }
+    first_difference(turn, &without_pending(before, replayed)).map(|_| difference)
+}
+
+fn first_difference(turn: &StoredTurn, replayed: &[Event]) -> Option<Difference> {
     let text = |event: &Event| serde_json::to_string(event).unwrap_or_default();
     let longest = turn.events.len().max(replayed.len());
     (0..longest).find_map(|at| {
         let (stored, replayed) = (turn.events.get(at).map(text), replayed.get(at).map(text));
         (stored != replayed).then_some(Difference { turn: turn.turn.0, event: at, stored, replayed })
     })
+}
+
+/// The events as earlier releases recorded them, which did not say which effect a turn waits for.
+fn without_pending(before: &Conversation, events: Vec<Event>) -> Vec<Event> {
+    let (mut stack, mut frame) = (before.stack.clone(), before.next_frame);
+    let mut left = Vec::with_capacity(events.len());
+    for mut event in events {
+        if let EventKind::Stack { frames, next_frame, pending } = &mut event.kind {
+            *pending = None;
+            if *frames == stack && *next_frame == frame {
+                continue;
+            }
+            (stack, frame) = (frames.clone(), *next_frame);
+        }
+        left.push(event);
+    }
+    left
 }
 
 fn trace_of(turn: &StoredTurn, result: TurnResult, seen: Vec<TraceEntry>, used_so_far: ModelsUsed) -> TurnTrace {

@@ -344,6 +344,7 @@ async fn a_file_of_an_earlier_version_survives_every_cut_while_it_is_brought_up_
         let mut command = Command::new(env!("CARGO_BIN_EXE_segue"));
         command.args(["doctor", "list", "--format", "json", "--store"]);
         command.arg(format!("sqlite:{}", ground.path("talks.db").display())).arg(ground.path(""));
+        command.env("SEGUE_TEST_BOOKINGS", ground.path("bookings.json"));
         command.env("SEGUE_FAILPOINT", point).env("SEGUE_FAILPOINT_PROOF", ground.path("proof")).output().unwrap()
     };
     let mut deaths = 0;

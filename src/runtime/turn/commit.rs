@@ -34,7 +34,6 @@ pub(super) async fn commit(
         snapshot: wants_snapshot.then(|| cached.conversation.clone()),
         trace: failures_json(&failures),
         timer,
-        ..Batch::default()
     };
     failpoint::hit("C19");
     cached.version = inner.store.append(&cached.conversation.id, cached.version, batch).await?;

@@ -197,10 +197,16 @@ impl Conversation {
         conversation
     }
 
+    /// Whether an event changes nothing but what is waited for.
+    fn only_pending_changes(&self, kind: &EventKind) -> bool {
+        matches!(kind, EventKind::Stack { frames, next_frame, .. } if *frames == self.stack && *next_frame == self.next_frame)
+    }
+
     /// Applies one event. This is the only way in which a conversation changes; it never fails: what it does not know, it
     /// counts and otherwise leaves alone.
     pub fn apply(&mut self, event: &Event) {
-        self.events += 1;
+        // One that only says what is waited for is not counted: earlier releases did not record it, and choices depend on the count.
+        self.events += u64::from(!self.only_pending_changes(&event.kind));
         match &event.kind {
             EventKind::User(message) => self.user(message, event.at),
             EventKind::Bot(bot) => {

@@ -72,7 +72,7 @@ pub(super) fn forget(turn: &mut Turn<'_>) {
 
 /// What the user answers to the calls on top of the stack, if that is what the message does.
 pub(super) fn answered(turn: &Turn<'_>, text: &str) -> Option<bool> {
-    let Some(frame) = turn.stack.top().and_then(Frame::agent) else { return None };
+    let frame = turn.stack.top().and_then(Frame::agent)?;
     if !super::agent_frame::waits(&turn.stack) || !waits(frame) {
         return None;
     }
