@@ -17,6 +17,8 @@ pub(super) struct Mirror {
     events: u64,
     turns: u64,
     session_turns: u64,
+    /// The number of the newest frame, as the newest event about the stack said it.
+    next_frame: u64,
     session_ended: bool,
     paused: bool,
     followup: Option<String>,
@@ -46,6 +48,7 @@ impl Mirror {
             slots: BTreeMap::new(),
             stack: Vec::new(),
             events: 0,
+            next_frame: 0,
             turns: 0,
             session_turns: 0,
             session_ended: false,
@@ -75,7 +78,9 @@ impl Mirror {
     }
 
     fn take(&mut self, kind: &EventKind) {
-        self.events += 1;
+        // One that only says what is waited for does not count.
+        let is_counted = !matches!(kind, EventKind::Stack { frames, next_frame, .. } if self.stack == frames.frames() && self.next_frame == *next_frame);
+        self.events += u64::from(is_counted);
         match kind {
             EventKind::User(_) => {
                 self.turns += 1;
@@ -119,7 +124,10 @@ impl Mirror {
             EventKind::Pause => self.paused = true,
             EventKind::Resume => self.paused = false,
             EventKind::Followup { name } => self.followup = name.as_ref().map(ToString::to_string),
-            EventKind::Stack { frames, .. } => frames.frames().clone_into(&mut self.stack),
+            EventKind::Stack { frames, next_frame, .. } => {
+                frames.frames().clone_into(&mut self.stack);
+                self.next_frame = *next_frame;
+            }
             EventKind::FlowStarted { flow_id, fingerprint, .. } => {
                 self.started.insert(flow_id.to_string());
                 self.hashes.insert(flow_id.to_string(), *fingerprint);
