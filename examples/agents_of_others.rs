@@ -3,13 +3,13 @@
 //!
 //! `cargo run --example agents_of_others`
 
-use std::{error::Error, io::Write, net::Ipv4Addr, sync::Arc};
+use std::{error::Error, io::Write, sync::Arc};
 
 use segue::{
-    Assistant, Incoming, NoSink,
     channels::a2a::{A2aAgent, Offer},
     llm::scripted::ScriptedLlm,
-    server,
+    prelude::*,
+    server::{self, ServerSettings},
 };
 
 const PROJECTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects");
@@ -19,45 +19,24 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // The restaurant: its flows become skills, its address stands in the card.
     let restaurant = Assistant::load(format!("{PROJECTS}/restaurant"))?;
     let offer = restaurant.project().endpoints.a2a_server.as_ref().ok_or("it is not offered")?;
-    let settings = server::Settings {
-        host: Ipv4Addr::LOCALHOST.into(),
-        port: 0,
-        api: false,
-        api_has_token: false,
-        open_agent: true,
-    };
-    let listener = server::listen(&settings).await?;
+    let listener = server::listen(&ServerSettings::new().port(0).open_agent(true)).await?;
     let url = format!("http://{}", listener.local_addr()?);
     let agent = A2aAgent::new(&restaurant, offer, &Offer { url: url.clone(), local: true })?;
     let router = server::offered(server::router(&restaurant, &[]), &agent, &restaurant);
-    let (end, ended) = tokio::sync::oneshot::channel::<()>();
-    let serving = server::serve(listener, router, &restaurant, async move {
-        let _ = ended.await;
-    });
+    tokio::spawn(async move { server::serve(listener, router, &restaurant, std::future::pending()).await });
 
     // The concierge: its `agent_card` names the port that the restaurant got.
-    let talking = async {
-        let concierge = concierge(&url)?;
-        for (words, expected) in [
-            ("We would like a table", "For how many people?"),
-            ("There are 4 of us", "At what time?"),
-            ("Say at eight", "The table is booked for eight."),
-        ] {
-            let report = concierge.receive(Incoming::text("ada", words, "example"), Box::new(NoSink)).await?;
-            let said: Vec<_> = report.replies.iter().filter_map(|reply| reply.reply.text.as_deref()).collect();
-            assert!(
-                said.first().is_some_and(|text| text.starts_with(expected)),
-                "{words}: {said:?} {:?}",
-                report.failures
-            );
-            writeln!(std::io::stdout(), "{words}: {}", said.join(" / "))?;
-        }
-        let _ = end.send(());
-        Ok::<_, Box<dyn Error>>(())
-    };
-    let (served, talked) = tokio::join!(serving, talking);
-    talked?;
-    Ok(served?)
+    let concierge = concierge(&url)?;
+    for (message, expected) in [
+        ("We would like a table", "For how many people?"),
+        ("There are 4 of us", "At what time?"),
+        ("Say at eight", "The table is booked for eight."),
+    ] {
+        let turn = concierge.say("ada", message).await?;
+        assert!(turn.text().starts_with(expected), "{message}: {} {:?}", turn.text(), turn.failures);
+        writeln!(std::io::stdout(), "{message}: {}", turn.text())?;
+    }
+    Ok(())
 }
 
 fn concierge(restaurant: &str) -> Result<Assistant, Box<dyn Error>> {

@@ -2,14 +2,13 @@
 //!
 //! `cargo run --example custom_channel`
 
-use std::{convert::Infallible, error::Error, sync::Arc};
+use std::{error::Error, sync::Arc};
 
-use axum::http::{Request, Response, StatusCode};
-use bytes::Bytes;
 use segue::{
-    Arrival, Assistant, Channel, Inbox, NoSink,
-    channels::{Body, Service, wire},
-    server,
+    channels::{self, Service},
+    http::Outbound,
+    prelude::*,
+    server::{self, ServerSettings},
 };
 
 /// Plain text, for `curl`.
@@ -19,49 +18,30 @@ impl Channel for Plain {
     fn name(&self) -> &str {
         "plain"
     }
-    /// Any tower service over `http` types will do; the server has read the body within its limits.
     fn service(&self, inbox: Inbox) -> Service {
-        Service::new(tower::service_fn(move |request: Request<Bytes>| {
-            let inbox = inbox.clone();
-            async move { Ok::<_, Infallible>(answer(&inbox, &request).await) }
-        }))
+        // The server has read the body within its limits; what is not accepted is answered with the right status.
+        channels::request_response(
+            inbox,
+            |request| {
+                let text = std::str::from_utf8(request.body()).map_err(|_| "the body is not UTF-8")?;
+                Ok(Arrival::new(request.uri().path().trim_matches('/'), text))
+            },
+            |report| report.text(),
+        )
     }
-}
-
-async fn answer(inbox: &Inbox, request: &Request<Bytes>) -> Response<Body> {
-    let arrival = Arrival {
-        sender: request.uri().path().trim_matches('/').to_owned(),
-        text: String::from_utf8_lossy(request.body()).into_owned(),
-        ..Arrival::default()
-    };
-    // Replies are in the report, whatever the sink took; one that shows pieces as they come is a `ReplySink` of your own.
-    let (status, text) = match inbox.receive(arrival, Box::new(NoSink)).await {
-        Ok(report) => {
-            let texts: Vec<_> = report.replies.iter().flat_map(|reply| wire::texts(&reply.reply)).collect();
-            (StatusCode::OK, texts.join("\n"))
-        }
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
-    };
-    let mut answer = Response::new(Body::from(text));
-    *answer.status_mut() = status;
-    answer
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects/desk");
-    let assistant = Assistant::load(folder)?;
-    let channels: [Arc<dyn Channel>; 1] = [Arc::new(Plain)];
+    let assistant = Assistant::load(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects/desk"))?;
+    let router = server::router(&assistant, &[Arc::new(Plain)]);
 
     // Port 0 takes a free one; the server ends with the program.
-    let settings =
-        server::Settings { host: [127, 0, 0, 1].into(), port: 0, api: false, api_has_token: false, open_agent: false };
-    let listener = server::listen(&settings).await?;
+    let listener = server::listen(&ServerSettings::new().port(0)).await?;
     let address = format!("http://{}/webhooks/plain/ada", listener.local_addr()?);
-    let router = server::router(&assistant, &channels);
     tokio::spawn(async move { server::serve(listener, router, &assistant, std::future::pending()).await });
 
-    let outbound = segue::http::Outbound::new();
+    let outbound = Outbound::new();
     for (message, expected) in [("hello", "What is your name?"), ("I am Ada", "Hello Ada!")] {
         let text = outbound.client()?.post(&address).body(message).send().await?.text().await?;
         assert!(text.starts_with(expected), "{text}");

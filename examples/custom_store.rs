@@ -10,8 +10,9 @@ use std::{
 };
 
 use segue::{
-    Assistant, BoxFuture, ConversationId, Incoming, MemoryStore, NoSink, Store, StoreError, Timestamp,
+    BoxFuture, ConversationId, MemoryStore, Store, StoreError, Timestamp,
     ids::MessageId,
+    prelude::*,
     store::{
         Accepted, Batch, Inbound, JournalRecord, Stored, StoredReply, StoredTurn, TurnNumber, Unfinished, Version,
     },
@@ -88,12 +89,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let assistant = Assistant::builder(folder)?.store(store.clone()).build()?;
 
     for message in ["hello", "I am Ada"] {
-        assistant.receive(Incoming::text("u1", message, "example"), Box::new(NoSink)).await?;
+        assistant.say("ada", message).await?;
     }
     // The record is complete: the conversation can be walked again, and every event comes out the same.
-    assert!(assistant.replay(&"u1".into()).await?.is_none());
+    assert!(assistant.replay(&"ada".into()).await?.is_none());
     let book = store.book.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     assert_eq!(book.len(), 2);
-    assert!(book.first().is_some_and(|line| line.starts_with("u1: turn 1, ")), "{book:?}");
+    assert!(book.first().is_some_and(|line| line.starts_with("ada: turn 1, ")), "{book:?}");
     Ok(())
 }

@@ -2,30 +2,29 @@
 //!
 //! `cargo run --example embed_axum`
 
-use std::{error::Error, sync::Arc};
+use std::{error::Error, time::Duration};
 
 use axum::{Router, routing::get};
-use segue::{Assistant, Channel, Rest, server};
+use segue::{http::Outbound, prelude::*};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects/desk");
-    let assistant = Assistant::load(folder)?;
-    let channels: [Arc<dyn Channel>; 1] = [Arc::new(Rest::default())];
-    let app = Router::new().route("/", get(|| async { "my own page" })).merge(server::router(&assistant, &channels));
+    let assistant = Assistant::load(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects/desk"))?;
+    // `/livez`, `/readyz`, `/health`, and the channels of `credentials.yml` below `/webhooks`.
+    let app = Router::new().route("/", get(|| async { "my own page" })).nest("/talk", axum_router(&assistant));
 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = format!("http://{}", listener.local_addr()?);
     tokio::spawn(async move { axum::serve(listener, app).await });
 
-    let outbound = segue::http::Outbound::new();
+    let outbound = Outbound::new();
     let client = outbound.client()?;
     assert_eq!(client.get(&address).send().await?.text().await?, "my own page");
-    let hello =
-        client.post(format!("{address}/webhooks/rest/webhook")).body(r#"{"sender": "ada", "message": "hello"}"#);
-    let answer = hello.send().await?.text().await?;
+    let hello = json!({"sender": "ada", "message": "hello"}).to_string();
+    let answer = client.post(format!("{address}/talk/webhooks/rest/webhook")).body(hello).send().await?.text().await?;
     assert_eq!(answer, r#"[{"recipient_id":"ada","text":"What is your name?"}]"#);
 
-    assistant.close(std::time::Duration::from_secs(5)).await;
+    // Turns under way end first.
+    assistant.close(Duration::from_secs(5)).await;
     Ok(())
 }

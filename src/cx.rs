@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::{Clock, Deadline},
-    effect::Effect,
+    effect::EffectClass,
 };
 
 /// The address of one effect within its turn, such as `booking/2/tool.0`. The same turn, run again from its record, gives
@@ -160,8 +160,8 @@ impl Cx {
     }
     /// The same context for carrying out an effect of this class: a running `write` is never cancelled, it ends by itself or by its
     /// deadline.
-    pub fn performing(&self, class: Effect) -> Self {
-        if class == Effect::Write { self.sheltered() } else { self.clone() }
+    pub fn performing(&self, class: EffectClass) -> Self {
+        if class == EffectClass::Write { self.sheltered() } else { self.clone() }
     }
     /// Time left until the wait is over.
     pub fn remaining(&self) -> Duration {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What may be repeated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Effect {
+pub enum EffectClass {
     /// Changes nothing: free to repeat. A model call is one.
     Read,
     /// May be repeated with the same key.
@@ -18,7 +18,7 @@ pub enum Effect {
     Composite,
 }
 
-impl Effect {
+impl EffectClass {
     /// The class of this name, as project files write it.
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -38,7 +38,7 @@ impl Effect {
     }
 }
 
-/// How far a request came that got no answer. Every wire tells this; what it means is decided by [`Effect::in_doubt`].
+/// How far a request came that got no answer. Every wire tells this; what it means is decided by [`EffectClass::in_doubt`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// It certainly did not arrive, or was refused unread: nothing happened.

@@ -3,19 +3,29 @@
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use segue::{Assistant, Incoming, NoSink};
+//! use segue::prelude::*;
 //!
-//! let assistant = Assistant::load("my-project")?;
-//! let report = assistant.receive(Incoming::text("ada", "hello", "my-app"), Box::new(NoSink)).await?;
-//! for reply in report.replies {
-//!     println!("{}", reply.reply.text.as_deref().unwrap_or_default());
+//! #[derive(Deserialize, JsonSchema)]
+//! struct ForecastArgs {
+//!     /// Name of the town
+//!     place: String,
 //! }
+//!
+//! let forecast = Tool::new("forecast", "Tells tomorrow's weather in a town", |args: ForecastArgs, _| async move {
+//!     Ok(json!({ "place": args.place, "sky": "clear" }))
+//! })
+//! .effect(EffectClass::Read);
+//!
+//! let assistant = Assistant::builder("my-project")?.tool("weather", forecast).build()?;
+//! let turn = assistant.say("ada", "How is the weather in Bergen?").await?;
+//! println!("{}", turn.text());
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Where you put in parts of your own, each has an example: an [`Agent`], a [`Tool`], an [`Llm`], a [`Store`], a [`Channel`]
-//! (`examples/custom_*.rs`), the [`AgentHooks`] of an agent of ours (`examples/agent_hooks.rs`), and the whole inside another server (`examples/embed_axum.rs`).
+//! Parts of your own: a [`Tool`], an [`Agent`], the [`AgentHooks`] of an agent of ours, a [`Channel`], an [`Llm`], a [`Store`]; and the
+//! whole inside another server by [`axum_router`]. `docs/rust-api.md` has a section on each, and `examples/` a program. Tests of such
+//! parts have [`testing`].
 //!
 //! # The rooms
 //!
@@ -70,6 +80,7 @@ pub mod journal;
 pub mod knowledge;
 pub mod limits;
 pub mod llm;
+pub mod prelude;
 pub mod project;
 pub mod prompts;
 pub mod runtime;
@@ -77,7 +88,6 @@ pub mod search;
 pub mod secret;
 pub mod server;
 pub mod store;
-#[cfg(any(test, debug_assertions, feature = "testing"))]
 pub mod testing;
 pub mod tools;
 pub mod understanding;
@@ -87,6 +97,8 @@ pub mod wording;
 pub use async_trait::async_trait;
 /// What every other trait of this crate gives back where it may wait.
 pub use futures::future::BoxFuture;
+/// The version that the schemas of typed tools are made with.
+pub use schemars;
 pub use segue_engine::{
     dialogue,
     ids::{self, ConversationId},
@@ -95,7 +107,7 @@ pub use segue_engine::{
 
 pub use crate::{
     actions::{ActionRequest, ActionServer},
-    agents::{Agent, AgentCard, AgentHooks, AgentTask},
+    agents::{Agent, AgentError, AgentHooks, AgentResult, AgentRun},
     channels::{Arrival, Channel, Inbox, Rest},
     clock::{Clock, SystemClock},
     conversation::{
@@ -104,10 +116,14 @@ pub use crate::{
         StepError, UserMessage,
     },
     cx::Cx,
-    effect::Effect,
+    effect::EffectClass,
     llm::{Answer, ChatRequest, ChatStream, Delta, Embedder, Embedding, Llm, LlmError, ModelProfile},
     project::Project,
     runtime::{Action, Assistant, AssistantBuilder, Failure, Incoming, LoadError, ReceiveError, Report},
+    server::axum_router,
     store::{MemoryStore, Store, StoreError},
-    tools::{FailureKind, Tool, ToolCx, ToolFailure, ToolOutcome, ToolOutput, ToolSource, ToolSpec, Toolbox},
+    tools::{
+        FailureKind, Tool, ToolCallContext, ToolError, ToolFailure, ToolHandler, ToolInfo, ToolOutcome, ToolOutput,
+        ToolSource, Toolbox,
+    },
 };

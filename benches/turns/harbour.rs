@@ -3,10 +3,9 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
-use segue::tools::{Effect, Tool, ToolOutcome, ToolOutput, ToolSpec, Toolbox, registry::FunctionTool};
+use segue::tools::{EffectClass, Tool, ToolInfo, ToolOutcome, ToolOutput, Toolbox};
 use serde_json::{Value as Json, json};
 
 /// The prompt of both sides.
@@ -60,17 +59,11 @@ pub(crate) fn departures(arguments: &Json) -> Json {
 
 /// The tool, inside this process.
 pub(crate) fn tools() -> Toolbox {
-    let spec = ToolSpec {
-        name: TOOL.into(),
-        description: DESCRIPTION.into(),
-        parameters: Arc::new(parameters()),
-        strict: false,
-        effect: Effect::Read,
-        source: "harbour".into(),
-    };
-    let tool = FunctionTool::new(spec, |arguments, _| async move {
-        ToolOutcome::Done(ToolOutput { structured: Some(departures(&arguments)), ..ToolOutput::default() })
-    });
-    let tool: Arc<dyn Tool> = Arc::new(tool.unwrap());
-    Toolbox::new("harbour", [tool])
+    let info = ToolInfo::new(TOOL, DESCRIPTION).parameters(parameters()).effect(EffectClass::Read).source("harbour");
+    Toolbox::new(
+        "harbour",
+        [Tool::from_fn(info, |arguments, _| async move {
+            ToolOutcome::Done(ToolOutput::structured(departures(&arguments)))
+        })],
+    )
 }

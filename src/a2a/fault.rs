@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::dialect::codes;
-use crate::effect::{Arrival, Effect};
+use crate::effect::{Arrival, EffectClass};
 
 /// A failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -88,7 +88,7 @@ impl Fault {
     #[must_use]
     pub fn of_sending(self) -> Self {
         let is_open = matches!(self.kind, FaultKind::Broken | FaultKind::Late | FaultKind::Status(_));
-        if !is_open || !Effect::Write.in_doubt(self.arrival()) {
+        if !is_open || !EffectClass::Write.in_doubt(self.arrival()) {
             return self;
         }
         Self::new(FaultKind::Unknown, format!("{}; whether the message was taken is not known", self.message))

@@ -34,7 +34,7 @@ use crate::{
     llm::{Arguments, ToolCall, ToolList},
     prompts::PromptSet,
     tools::{
-        Caller, Effect, FailureKind, ToolCx, ToolOutcome,
+        Caller, EffectClass, FailureKind, ToolCallContext, ToolOutcome,
         invoke::{self, CheckedCall},
     },
 };
@@ -101,8 +101,8 @@ impl Run<'_> {
             };
             waiting.push(match self.gate.judge(call, checked.class(), manner.confirmed, &self.slots, prompts) {
                 Verdict::Pass => {
-                    let tool_cx = tool_cx(*at, call, task, news.clone(), cx);
-                    Box::pin(async move { Came::Back(checked.send(&tool_cx, profile.tool_timeout).await) })
+                    let context = tool_context(*at, call, task, news.clone(), cx);
+                    Box::pin(async move { Came::Back(checked.send(&context, profile.tool_timeout).await) })
                 }
                 Verdict::Refused(why) => Box::pin(ready(Came::Refused(why))),
                 Verdict::Held => Box::pin(ready(Came::Held(words(prompts, "held")))),
@@ -135,7 +135,7 @@ impl Run<'_> {
             let text = set_slot(call, self.task, &mut self.slots, prompts, tally);
             if tally.done > before {
                 // A value that was recorded is a thing that was done.
-                self.gate.worked(&call.name, Effect::Idempotent);
+                self.gate.worked(&call.name, EffectClass::Idempotent);
             }
             text
         } else if tally.held {
@@ -169,7 +169,7 @@ impl Run<'_> {
         if let (ToolOutcome::Done(_), Some(effect)) = (&outcome, effect) {
             self.gate.worked(&call.name, effect);
         }
-        let changes = effect.is_some_and(|effect| effect != Effect::Read);
+        let changes = effect.is_some_and(|effect| effect != EffectClass::Read);
         let origins = match call.arguments.as_json().filter(|_| changes) {
             Some(arguments) => gate::origins(arguments, self.session.seen()),
             None => BTreeMap::new(),
@@ -216,7 +216,7 @@ fn slot_of(call: &ToolCall) -> Option<&str> {
 }
 
 fn harmless(call: &ToolCall, task: &AgentTask<'_>) -> bool {
-    task.tools.get(&call.name).is_none_or(|entry| entry.spec.effect == Effect::Read)
+    task.tools.get(&call.name).is_none_or(|entry| entry.spec.effect == EffectClass::Read)
 }
 
 /// An ordinary call with its tool.
@@ -232,11 +232,17 @@ fn checked(call: &ToolCall, task: &AgentTask<'_>) -> Result<CheckedCall, ToolOut
 }
 
 /// What the tool of a call may know of it.
-fn tool_cx(at: usize, call: &ToolCall, task: &AgentTask<'_>, news: Option<News>, cx: &Cx) -> ToolCx {
+pub(super) fn tool_context(
+    at: usize,
+    call: &ToolCall,
+    task: &AgentTask<'_>,
+    news: Option<News>,
+    cx: &Cx,
+) -> ToolCallContext {
     let cx = cx.step(format!("tool.{at}"));
     let source = task.tools.get(&call.name).map(|entry| entry.spec.source.clone()).unwrap_or_default();
     let meta = task.meta.get(&*source).and_then(Json::as_object).cloned().unwrap_or_default();
-    ToolCx {
+    ToolCallContext {
         idempotency_key: invoke::idempotency_key(task.conversation.id.as_str(), task.conversation.turns, &cx),
         cx,
         metadata: task.metadata.clone(),
@@ -298,7 +304,7 @@ fn note(
     }
 }
 
-fn executed(
+pub(super) fn executed(
     call: &ToolCall,
     task: &AgentTask<'_>,
     status: &str,

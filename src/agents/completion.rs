@@ -12,7 +12,7 @@ use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 
 use super::{AgentTask, profile::Profile, session::Session, slot_tools, slots::RunSlots, speech::Spoken};
-use crate::{cx::Cx, effect::Effect, llm::ToolSpec, prompts::PromptSet};
+use crate::{cx::Cx, effect::EffectClass, llm::ToolSpec, prompts::PromptSet};
 
 /// The name of the finishing tool. The loop knows it by this name alone.
 pub(super) const TASK_COMPLETED: &str = "task_completed";
@@ -104,7 +104,7 @@ impl<'a> Ledger<'a> {
         cx: &Cx,
     ) -> AgentOutcome {
         let effect = |tool: &str| self.task.tools.get(tool).map(|entry| entry.spec.effect);
-        let exchanges = session.exchanges(|tool| effect(tool).is_some_and(|effect| effect != Effect::Read));
+        let exchanges = session.exchanges(|tool| effect(tool).is_some_and(|effect| effect != EffectClass::Read));
         // One that is stopped may be asked to go on.
         let goes_on = matches!(status, AgentStatus::AwaitingUser | AgentStatus::Cancelled { .. });
         // A hook may keep a finished one open.

@@ -14,7 +14,7 @@ use segue_engine::{
 use serde_json::{Map, Value as Json, json};
 
 use super::{AgentTask, slots::RunSlots};
-use crate::{limits, llm::ToolCall, prompts::PromptSet, tools::Effect};
+use crate::{limits, llm::ToolCall, prompts::PromptSet, tools::EffectClass};
 
 /// The key of the frame's metadata for counted calls.
 const CALLS: &str = "tool_calls";
@@ -59,12 +59,12 @@ impl<'a> Gate<'a> {
     pub(super) fn judge(
         &mut self,
         call: &ToolCall,
-        effect: Effect,
+        effect: EffectClass,
         confirmed: bool,
         slots: &RunSlots<'_>,
         prompts: &PromptSet,
     ) -> Verdict {
-        let changes = effect != Effect::Read;
+        let changes = effect != EffectClass::Read;
         if let Some(rule) = self.rules.tool(&call.name) {
             if let Some(condition) = rule.requires.as_ref().filter(|condition| !slots.holds(condition)) {
                 let reason = rule.refusal.as_deref().unwrap_or_else(|| condition.text());
@@ -91,8 +91,8 @@ impl<'a> Gate<'a> {
     }
 
     /// A tool worked that changes something.
-    pub(super) fn worked(&mut self, tool: &Arc<str>, effect: Effect) {
-        if effect != Effect::Read && !self.effects.contains(tool) {
+    pub(super) fn worked(&mut self, tool: &Arc<str>, effect: EffectClass) {
+        if effect != EffectClass::Read && !self.effects.contains(tool) {
             self.effects.push(tool.clone());
         }
     }

@@ -13,7 +13,9 @@ use super::{
     AgentTask,
     completion::Ledger,
     gate::Gate,
-    hooks::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch, ToolRecord},
+    hooks::{
+        AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, OutputChange, ToolBatch, ToolRecord,
+    },
     profile::Profile,
     remote, slot_tools,
     slots::RunSlots,
@@ -43,11 +45,14 @@ impl<'a> Hooked<'a> {
         out: &mut dyn ReplySink,
         cx: &Cx,
     ) -> Result<Self, HookError> {
-        let usual = input(task);
+        let mut asked = Asked::new(task, "before_run", cx);
+        heard(hooks.before_run(&asked.given), &mut asked.speech, ledger, out, &asked.cx).await?;
+        let mut input = input(task);
+        let slots = input.slots.clone();
         let mut asked = Asked::new(task, "process_input", cx);
-        let work = hooks.process_input(usual.clone(), &asked.given);
-        let input = heard(work, &mut asked.speech, ledger, out, &asked.cx).await?;
-        let is_changed = input.slots != usual.slots;
+        let work = hooks.process_input(&mut input, &asked.given);
+        heard(work, &mut asked.speech, ledger, out, &asked.cx).await?;
+        let is_changed = input.slots != slots;
         Ok(Self { hooks, input, is_changed, records: Vec::new() })
     }
 
@@ -139,6 +144,12 @@ pub(super) async fn close(
     match change {
         Ok(change) => apply(change, ledger, task, &mut outcome, out, &asked.cx).await,
         Err(error) => return broken_off(outcome, &error, &asked.cx),
+    }
+    let (mut asked, mut ledger) = (Asked::new(task, "after_run", cx), Ledger::new(task));
+    let ended = heard(hooks.after_run(&asked.given), &mut asked.speech, &mut ledger, out, &asked.cx).await;
+    outcome.events.extend(ledger.into_events());
+    if let Err(error) = ended {
+        return broken_off(outcome, &error, &asked.cx);
     }
     if outcome.status == AgentStatus::Finished {
         forget(&mut outcome);
@@ -262,7 +273,7 @@ fn output(task: &AgentTask<'_>, outcome: &AgentOutcome) -> AgentOutput {
 
 /// One call of a hook: what it is given, and the other end of what it says.
 pub(super) struct Asked {
-    pub(super) given: HookCx,
+    pub(super) given: HookContext,
     pub(super) speech: mpsc::Receiver<Arc<str>>,
     pub(super) cx: Cx,
 }
@@ -273,7 +284,7 @@ impl Asked {
         let conversation = task.conversation;
         let channel = conversation.latest_message.as_ref().map_or("", |message| &*message.input_channel);
         let id = invoke::idempotency_key(conversation.id.as_str(), conversation.turns, &cx);
-        let (given, speech) = HookCx::new(cx.clone(), task.call.agent.as_str().into(), channel.into(), id);
+        let (given, speech) = HookContext::new(cx.clone(), task.call.agent.as_str().into(), channel.into(), id);
         Self { given, speech, cx }
     }
 }

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use segue_engine::conversation::{AgentOutcome, AgentStatus, Event};
 
 use super::{
-    Agent, AgentCard, AgentTask,
+    AgentTask,
     claims::Claims,
     completion::Ledger,
     filler::Fillers,
@@ -24,24 +24,26 @@ use super::{
 use crate::{conversation::ReplySink, cx::Cx, prompts::PromptSet};
 
 /// An agent that reasons and acts in turn (agents.md 3), open or task by the step that calls it.
-pub struct ReactAgent {
-    card: AgentCard,
+pub(crate) struct ReactAgent {
     prompts: Arc<PromptSet>,
     cache: PromptCache,
 }
 
 impl ReactAgent {
-    /// An agent with this card.
-    pub fn new(card: AgentCard, prompts: Arc<PromptSet>) -> Self {
-        Self { card, prompts, cache: PromptCache::default() }
+    /// An agent that speaks to its model by these prompts.
+    pub(crate) fn new(prompts: Arc<PromptSet>) -> Self {
+        Self { prompts, cache: PromptCache::default() }
     }
-}
 
-impl Agent for ReactAgent {
-    fn card(&self) -> &AgentCard {
-        &self.card
-    }
-    fn run<'a>(&'a self, task: AgentTask<'a>, out: &'a mut dyn ReplySink, cx: &'a Cx) -> BoxFuture<'a, AgentOutcome> {
+    /// Works on one user message. Never fails by `Err`: the outcome says how it ended. Boxed: the future is large.
+    ///
+    /// *Cancellation*: when `cx` is cancelled or its deadline passes, it ends at the next safe point with what has happened.
+    pub(crate) fn run<'a>(
+        &'a self,
+        task: AgentTask<'a>,
+        out: &'a mut dyn ReplySink,
+        cx: &'a Cx,
+    ) -> BoxFuture<'a, AgentOutcome> {
         Box::pin(async move {
             let cx = match task.definition.timeout {
                 Some(limit) => cx.within(limit),
@@ -50,9 +52,7 @@ impl Agent for ReactAgent {
             self.hooked(&task, out, &cx).await
         })
     }
-}
 
-impl ReactAgent {
     /// One run, with hooks where somebody registered any. That is rare, so what they need stands in a box of its own.
     async fn hooked(&self, task: &AgentTask<'_>, out: &mut dyn ReplySink, cx: &Cx) -> AgentOutcome {
         let Some(hooks) = &task.hooks else { return self.work(task, None, Vec::new(), out, cx).await };

@@ -13,6 +13,7 @@ use crate::{
 
 /// A message as a channel understood it.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Arrival {
     /// Who wrote; `default` when empty.
     pub sender: String,
@@ -24,6 +25,25 @@ pub struct Arrival {
     pub input_channel: Option<String>,
     /// What the channel knows beside.
     pub metadata: Map<String, Json>,
+}
+
+impl Arrival {
+    /// A text from somebody.
+    pub fn new(sender: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { sender: sender.into(), text: text.into(), ..Self::default() }
+    }
+    /// The wire's own id of the message: one that comes again gets no second turn.
+    #[must_use]
+    pub fn message_id(mut self, id: impl Into<String>) -> Self {
+        self.message_id = id.into();
+        self
+    }
+    /// What the channel knows beside.
+    #[must_use]
+    pub fn metadata(mut self, metadata: Map<String, Json>) -> Self {
+        self.metadata = metadata;
+        self
+    }
 }
 
 /// The way from one channel to the assistant. Cheap to clone.

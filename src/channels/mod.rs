@@ -6,6 +6,7 @@
 
 pub mod a2a;
 mod door;
+mod exchange;
 mod inbox;
 #[cfg(feature = "mcp")]
 pub mod mcp;
@@ -27,6 +28,7 @@ use serde_json::Value as Json;
 
 pub use self::{
     door::{Bearer, Caller, Door, Refused},
+    exchange::request_response,
     inbox::{Arrival, Inbox},
     rest::{Rest, TURN_ERROR},
     splitting::parts,

@@ -19,8 +19,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
-    cx::Cx,
+    conversation::AcceptAllSink,
     failpoint, limits,
     runtime::{ReceiveError, Report},
 };
@@ -227,12 +226,12 @@ fn form(query: Option<&str>, headers: &HeaderMap) -> Option<Form> {
 
 async fn whole(inbox: Inbox, arrival: Arrival, recipient: Arc<str>) -> Response<Body> {
     let conversation = arrival.sender.clone();
-    match inbox.receive(arrival, Box::new(Taken)).await {
+    match inbox.receive(arrival, Box::new(AcceptAllSink)).await {
         Ok(report) => {
             let replies = report.earlier.iter().chain(&report.replies);
             let messages: Vec<_> =
                 replies.flat_map(|reply| wire::messages(&recipient, &reply.reply, reply.kind)).collect();
-            failed(json(StatusCode::OK, &messages), report.failures.first().map(|failure| &*failure.code))
+            with_turn_error(json(StatusCode::OK, &messages), report.failures.first().map(|failure| &*failure.code))
         }
         Err(error) => unanswered(&conversation, &error),
     }
@@ -257,28 +256,13 @@ fn unanswered(conversation: &str, error: &ReceiveError) -> Response<Body> {
     }
     let none: [Json; 0] = [];
     if failpoint::is_set("defect:store-failure-is-ok") && matches!(error, ReceiveError::Store(_)) {
-        return failed(json(StatusCode::OK, &none), Some(code));
+        return with_turn_error(json(StatusCode::OK, &none), Some(code));
     }
     let mut answer = json(later.map_or(StatusCode::INTERNAL_SERVER_ERROR, |(status, _)| status), &none);
     if let Some((_, after)) = later {
         answer.headers_mut().insert(RETRY_AFTER, http::HeaderValue::from(after.as_secs()));
     }
-    failed(answer, Some(code))
-}
-
-/// Takes whole messages as delivered: they are in the answer, which leaves when the turn is stored.
-struct Taken;
-
-impl ReplySink for Taken {
-    fn streams(&self) -> bool {
-        false
-    }
-    fn takes_earlier(&self) -> bool {
-        true
-    }
-    fn send<'a>(&'a mut self, _: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
-        Box::pin(std::future::ready(Ok(Receipt::Delivered)))
-    }
+    with_turn_error(answer, Some(code))
 }
 
 async fn streamed(inbox: Inbox, arrival: Arrival, recipient: Arc<str>, form: Form) -> Response<Body> {
@@ -356,7 +340,7 @@ fn recipient(arrival: &Arrival) -> Arc<str> {
     if arrival.sender.is_empty() { "default".into() } else { arrival.sender.as_str().into() }
 }
 
-fn failed(mut answer: Response<Body>, code: Option<&str>) -> Response<Body> {
+pub(super) fn with_turn_error(mut answer: Response<Body>, code: Option<&str>) -> Response<Body> {
     if let Some(code) = code.and_then(|code| http::HeaderValue::from_str(code).ok()) {
         answer.headers_mut().insert(TURN_ERROR, code);
     }

@@ -91,9 +91,9 @@ fn shown(server: &str, standings: &[(String, Standing)], catalog: &Catalog) -> S
         if !matches!(standing, Standing::Changed | Standing::New) {
             continue;
         }
-        if let Some(tool) = catalog.tools.iter().find(|tool| *tool.spec().name == **name) {
-            let _ = writeln!(text, "        {}", tool.spec().description.replace('\n', "\n        "));
-            let _ = writeln!(text, "        {}", tool.spec().parameters);
+        if let Some(tool) = catalog.tools.iter().find(|tool| *tool.info().name == **name) {
+            let _ = writeln!(text, "        {}", tool.info().description.replace('\n', "\n        "));
+            let _ = writeln!(text, "        {}", tool.info().parameters);
         }
     }
     for (name, why) in &catalog.excluded {

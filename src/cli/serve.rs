@@ -13,7 +13,7 @@ use segue::{
     project::Project,
     runtime::Outbox,
     server,
-    server::{Settings, listen},
+    server::{ServerSettings, listen},
     store,
 };
 
@@ -78,18 +78,12 @@ pub(super) async fn serve(args: Args) -> Done {
     let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
     opened.name_scripted_models();
     let token = args.auth_token.clone().or_else(|| environment::variable("SEGUE_AUTH_TOKEN"));
-    let settings = Settings {
-        host: args.host,
-        port: args.port,
-        api: args.enable_api,
-        api_has_token: token.as_ref().is_some_and(|token| !token.trim().is_empty()),
-        open_agent: opened
-            .project
-            .endpoints
-            .a2a_server
-            .as_ref()
-            .is_some_and(|offer| offer.token.is_none() && offer.jwt.is_none() && !args.insecure),
-    };
+    let open_agent = opened.project.endpoints.a2a_server.as_ref();
+    let open_agent = open_agent.is_some_and(|offer| offer.token.is_none() && offer.jwt.is_none() && !args.insecure);
+    let mut settings = ServerSettings::new().host(args.host).port(args.port).open_agent(open_agent);
+    if args.enable_api {
+        settings = settings.api(token.as_ref().is_some_and(|token| !token.trim().is_empty()));
+    }
     let Some((channels, troubles)) = opened_channels(&opened.project, args.connector.as_deref()) else {
         return Ok(USAGE);
     };

@@ -6,4 +6,5 @@ pub mod sink;
 
 pub use segue_engine::conversation::*;
 
+pub(crate) use self::sink::AcceptAllSink;
 pub use self::sink::{DeliveryError, NoSink, Receipt, ReplyKind, ReplyPiece, ReplySink};

@@ -5,28 +5,24 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use async_trait::async_trait;
 use futures::future::BoxFuture;
 use segue_engine::{
-    conversation::{
-        ActionAnswer, ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Conversation, Event, EventKind,
-        EventPlace, FilledBy, Reply, StepError,
-    },
-    ids::{AgentName, SlotName},
+    conversation::{ActionAnswer, ActionOutcome, Conversation, StepError},
     project::{
         Project,
         cases::{Stub, StubAction, StubAgent, StubEnd, StubTool},
     },
 };
-use serde_json::{Map, Value as Json, json};
+use serde_json::Value as Json;
 
 use super::plan::Planned;
 use crate::{
-    agents::{Agent, AgentCard, AgentTask},
-    conversation::ReplySink,
+    agents::{Agent, AgentError, AgentResult, AgentRun},
     cx::Cx,
-    effect::Effect,
+    effect::EffectClass,
     runtime::{Action, AssistantBuilder},
-    tools::{FailureKind, Tool, ToolFailure, ToolOutcome, ToolOutput, ToolSpec, Toolbox, registry::FunctionTool},
+    tools::{FailureKind, Tool, ToolFailure, ToolInfo, ToolOutcome, ToolOutput, Toolbox},
 };
 
 /// What went wrong beside the expectations of a case; whoever notices adds a line.
@@ -57,13 +53,13 @@ pub(super) fn install(
     servers.dedup();
     for server in servers {
         let of_server = stubbed.iter().filter_map(|name| Some((*name, name.strip_prefix(server)?.strip_prefix('.')?)));
-        let tools =
-            of_server.filter_map(|(key, tool)| tool_stub(server, tool, planned.stub(&shared.tools, key)?.clone()));
+        let tools = of_server
+            .filter_map(|(key, tool)| Some(tool_stub(server, tool, planned.stub(&shared.tools, key)?.clone())));
         builder = builder.source(Arc::new(Toolbox::new(server, tools.collect::<Vec<_>>())));
     }
     for name in planned.stubbed(&shared.agents) {
         if let Some(runs) = planned.stub(&shared.agents, name) {
-            builder = builder.agent(name, Arc::new(AgentStub::new(name, runs.clone())));
+            builder = builder.agent(name, Arc::new(AgentStub { runs: runs.clone(), count: AtomicUsize::new(0) }));
         }
     }
     builder
@@ -109,15 +105,9 @@ fn turn_of<'a, T>(answers: &'a [T], count: &AtomicUsize) -> Option<&'a T> {
     answers.get(count.fetch_add(1, Ordering::SeqCst)).or_else(|| answers.last())
 }
 
-fn tool_stub(server: &str, tool: &str, stub: Stub<StubTool>) -> Option<Arc<dyn Tool>> {
-    let spec = ToolSpec {
-        name: tool.into(),
-        description: format!("`{tool}` of `{server}`, as the test says.").into(),
-        parameters: Arc::new(json!({"type": "object", "properties": {}})),
-        strict: false,
-        effect: Effect::Read,
-        source: server.into(),
-    };
+fn tool_stub(server: &str, tool: &str, stub: Stub<StubTool>) -> Tool {
+    let info = ToolInfo::new(tool, format!("`{tool}` of `{server}`, as the test says."));
+    let info = info.effect(EffectClass::Read).source(server);
     let count = Arc::new(AtomicUsize::new(0));
     let run = move |_: Json, _| {
         let outcome = match turn_of(&stub.answers, &count) {
@@ -132,58 +122,42 @@ fn tool_stub(server: &str, tool: &str, stub: Stub<StubTool>) -> Option<Arc<dyn T
         };
         std::future::ready(outcome)
     };
-    FunctionTool::new(spec, run).ok().map(|tool| Arc::new(tool) as Arc<dyn Tool>)
+    Tool::from_fn(info, run)
 }
 
 struct AgentStub {
-    card: AgentCard,
     runs: Stub<StubAgent>,
     count: AtomicUsize,
 }
 
-impl AgentStub {
-    fn new(name: &str, runs: Stub<StubAgent>) -> Self {
-        let card = AgentCard { name: name.into(), description: "as the test says".into() };
-        Self { card, runs, count: AtomicUsize::new(0) }
-    }
-
-    fn outcome(&self, cx: &Cx) -> AgentOutcome {
-        let at = cx.clock.now();
-        let event = |kind| Event { at, kind, place: EventPlace::default() };
-        let run = turn_of(&self.runs.answers, &self.count);
-        let ends = run.map_or(StubEnd::Failed, |run| run.ends);
-        let mut events = Vec::new();
-        for (name, value) in run.iter().flat_map(|run| &run.slots) {
-            let name = SlotName::from(name.as_str());
-            events.push(event(EventKind::Slot {
-                name,
-                value: value.clone(),
-                filled_by: Some(FilledBy::Agent),
-                reset: false,
-            }));
-        }
-        let kind = if ends == StubEnd::AwaitingUser { BotKind::InputRequired } else { BotKind::FinalResponse };
-        for text in run.iter().flat_map(|run| &run.says) {
-            let agent = Some(AgentName::from(&*self.card.name));
-            let reply = Reply::text(text.clone());
-            events.push(event(EventKind::bot(BotMessage { reply, kind, agent, ..BotMessage::default() })));
-        }
-        let status = match ends {
-            StubEnd::AwaitingUser => AgentStatus::AwaitingUser,
-            StubEnd::Finished => AgentStatus::Finished,
-            StubEnd::Failed => {
-                AgentStatus::Failed { code: "E0504".into(), reason: "the stub of the test says so".into() }
-            }
-        };
-        AgentOutcome { status, events, data: Json::Null, metadata: Map::new() }
-    }
-}
-
+#[async_trait]
 impl Agent for AgentStub {
-    fn card(&self) -> &AgentCard {
-        &self.card
-    }
-    fn run<'a>(&'a self, _: AgentTask<'a>, _: &'a mut dyn ReplySink, cx: &'a Cx) -> BoxFuture<'a, AgentOutcome> {
-        Box::pin(std::future::ready(self.outcome(cx)))
+    async fn run(&self, run: &mut AgentRun<'_>) -> AgentResult {
+        let answer = turn_of(&self.runs.answers, &self.count);
+        let ends = answer.map_or(StubEnd::Failed, |answer| answer.ends);
+        for (name, value) in answer.iter().flat_map(|answer| &answer.slots) {
+            run.set_slot(name, value.clone());
+        }
+        let texts = answer.iter().flat_map(|answer| &answer.says);
+        match ends {
+            StubEnd::AwaitingUser => {
+                for text in texts {
+                    run.ask(text.clone()).await?;
+                }
+                run.wait()
+            }
+            StubEnd::Finished => {
+                for text in texts {
+                    run.finish(text.clone()).await?;
+                }
+                run.done()
+            }
+            StubEnd::Failed => {
+                for text in texts {
+                    run.say(text.clone()).await;
+                }
+                Err(AgentError::new("the stub of the test says so").code("E0504"))
+            }
+        }
     }
 }

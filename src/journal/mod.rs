@@ -41,10 +41,10 @@ pub use self::{
 };
 use crate::{
     cx::StepKey,
-    effect::Effect,
+    effect::EffectClass,
     llm::{Answer, ChatRequest, LlmError},
     store::{JournalRecord, StoreError},
-    tools::ToolSpec,
+    tools::ToolInfo,
 };
 
 /// The kind of a list of tools that a model is offered. It matters once an answer to the offer is recorded, and travels with that.
@@ -58,7 +58,7 @@ pub struct Step<'a> {
     /// What it is: one of the kinds of [`JournalRecord`].
     pub kind: &'a str,
     /// What may be repeated.
-    pub class: Effect,
+    pub class: EffectClass,
     /// What is asked for, or its hash: the same step with another request is an error.
     pub request: &'a str,
 }
@@ -147,7 +147,7 @@ pub trait JournalObserver: Send + Sync {
         let _ = (key, answer);
     }
     /// A tool is about to be called.
-    fn tool_called(&self, key: &StepKey, tool: &ToolSpec, arguments: &Json) {
+    fn tool_called(&self, key: &StepKey, tool: &ToolInfo, arguments: &Json) {
         let _ = (key, tool, arguments);
     }
     /// The store failed, or the record does not fit: the turn cannot go on.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{EffectJournal, Started, Step};
 use crate::{
     cx::{Cx, StepKey},
-    effect::Effect,
+    effect::EffectClass,
     failpoint,
     llm::{Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelProfile},
 };
@@ -29,7 +29,7 @@ impl JournaledModel {
     async fn ask(&self, request: ChatRequest, cx: &Cx) -> Result<ChatStream, LlmError> {
         self.journal.observer.model_called(&cx.key, &request)?;
         let hash = request.hash().to_string();
-        let step = Step { key: &cx.key, kind: "llm", class: Effect::Read, request: &hash };
+        let step = Step { key: &cx.key, kind: "llm", class: EffectClass::Read, request: &hash };
         self.journal.once_stream(step, self.inner.chat(request, cx)).await
     }
 }

@@ -11,7 +11,7 @@ use segue_engine::time::Timestamp;
 use super::{Journal, Step, StepStart, StepStatus, turn::start_of};
 use crate::{
     cx::StepKey,
-    effect::Effect,
+    effect::EffectClass,
     store::{ATTEMPTS, JournalRecord, SPEAKING, StoreError},
 };
 
@@ -48,7 +48,7 @@ impl ReplayJournal {
         };
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(step.key.clone());
         // `Write` whatever the class: without an outcome nothing may leave.
-        start_of(record, Effect::Write, step.request)
+        start_of(record, EffectClass::Write, step.request)
     }
 }
 

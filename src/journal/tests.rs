@@ -58,7 +58,7 @@ impl World {
     }
 }
 
-fn step<'a>(key: &'a StepKey, kind: &'a str, class: Effect, request: &'a str) -> Step<'a> {
+fn step<'a>(key: &'a StepKey, kind: &'a str, class: EffectClass, request: &'a str) -> Step<'a> {
     Step { key, kind, class, request }
 }
 
@@ -78,12 +78,12 @@ fn done(outcome: &str) -> StepStart {
 async fn a_read_waits_for_the_next_commit() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
-    assert_eq!(journal.begin(step(&key("llm.0"), "llm", Effect::Read, "h")).await.unwrap(), StepStart::Run);
+    assert_eq!(journal.begin(step(&key("llm.0"), "llm", EffectClass::Read, "h")).await.unwrap(), StepStart::Run);
     journal.finish(&key("llm.0"), "1".into(), at()).await.unwrap();
     assert_eq!(world.stored().await, []);
-    assert_eq!(journal.begin(step(&key("llm.0"), "llm", Effect::Read, "h")).await.unwrap(), done("1"));
+    assert_eq!(journal.begin(step(&key("llm.0"), "llm", EffectClass::Read, "h")).await.unwrap(), done("1"));
 
-    assert_eq!(journal.begin(step(&key("tool.0"), "tool", Effect::Write, "h")).await.unwrap(), StepStart::Run);
+    assert_eq!(journal.begin(step(&key("tool.0"), "tool", EffectClass::Write, "h")).await.unwrap(), StepStart::Run);
     let expected = [("llm.0".to_owned(), true), ("tool.0".to_owned(), false)];
     assert_eq!(world.stored().await, expected, "the answer is stored before what it decided");
     journal.finish(&key("tool.0"), "2".into(), at()).await.unwrap();
@@ -95,7 +95,7 @@ async fn a_read_waits_for_the_next_commit() {
 async fn what_is_pending_goes_with_the_batch() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
-    journal.begin(step(&key("llm.0"), "llm", Effect::Read, "h")).await.unwrap();
+    journal.begin(step(&key("llm.0"), "llm", EffectClass::Read, "h")).await.unwrap();
     journal.finish(&key("llm.0"), "1".into(), at()).await.unwrap();
     let pending = journal.pending();
     assert_eq!((pending.len(), pending[0].outcome.as_deref(), pending[0].build), (1, Some("1"), BUILD));
@@ -108,32 +108,35 @@ async fn what_is_pending_goes_with_the_batch() {
 async fn after_a_crash_each_class_has_its_rule() {
     let world = World::new().await;
     let first = world.journal(BUILD).await;
-    for (name, effect) in
-        [("read", Effect::Read), ("same", Effect::Idempotent), ("once", Effect::Write), ("done", Effect::Write)]
-    {
+    for (name, effect) in [
+        ("read", EffectClass::Read),
+        ("same", EffectClass::Idempotent),
+        ("once", EffectClass::Write),
+        ("done", EffectClass::Write),
+    ] {
         assert_eq!(first.begin(step(&key(name), "tool", effect, "h")).await.unwrap(), StepStart::Run);
     }
     first.finish(&key("done"), "1".into(), at()).await.unwrap();
     drop(first);
 
     let second = world.journal(BUILD).await;
-    assert_eq!(second.begin(step(&key("read"), "tool", Effect::Read, "h")).await.unwrap(), StepStart::Run);
-    assert_eq!(second.begin(step(&key("same"), "tool", Effect::Idempotent, "h")).await.unwrap(), StepStart::Run);
-    assert_eq!(second.begin(step(&key("once"), "tool", Effect::Write, "h")).await.unwrap(), StepStart::Unknown);
-    assert_eq!(second.begin(step(&key("done"), "tool", Effect::Write, "h")).await.unwrap(), done("1"));
+    assert_eq!(second.begin(step(&key("read"), "tool", EffectClass::Read, "h")).await.unwrap(), StepStart::Run);
+    assert_eq!(second.begin(step(&key("same"), "tool", EffectClass::Idempotent, "h")).await.unwrap(), StepStart::Run);
+    assert_eq!(second.begin(step(&key("once"), "tool", EffectClass::Write, "h")).await.unwrap(), StepStart::Unknown);
+    assert_eq!(second.begin(step(&key("done"), "tool", EffectClass::Write, "h")).await.unwrap(), done("1"));
     // What was told about the unknown one is an outcome like any other.
     second.finish(&key("once"), "\"unknown\"".into(), at()).await.unwrap();
     let third = world.journal(BUILD).await;
-    assert_eq!(third.begin(step(&key("once"), "tool", Effect::Write, "h")).await.unwrap(), done("\"unknown\""));
+    assert_eq!(third.begin(step(&key("once"), "tool", EffectClass::Write, "h")).await.unwrap(), done("\"unknown\""));
 }
 
 #[tokio::test]
 async fn a_changed_request_is_an_error() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
-    journal.begin(step(&key("a"), "tool", Effect::Write, "h1")).await.unwrap();
+    journal.begin(step(&key("a"), "tool", EffectClass::Write, "h1")).await.unwrap();
     for journal in [&journal, &world.journal(BUILD).await] {
-        let error = journal.begin(step(&key("a"), "tool", Effect::Write, "h2")).await.unwrap_err();
+        let error = journal.begin(step(&key("a"), "tool", EffectClass::Write, "h2")).await.unwrap_err();
         assert_eq!(error.code(), "S0201", "{error}");
     }
 }
@@ -142,18 +145,18 @@ async fn a_changed_request_is_an_error() {
 async fn another_build_replays_nothing() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
-    journal.begin(step(&key("a"), "tool", Effect::Write, "h")).await.unwrap();
+    journal.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await.unwrap();
     journal.finish(&key("a"), "1".into(), at()).await.unwrap();
     let other = world.journal(BUILD + 1).await;
-    assert_eq!(other.begin(step(&key("a"), "tool", Effect::Write, "h")).await.unwrap(), StepStart::OtherBuild);
-    assert_eq!(other.begin(step(&key("b"), "tool", Effect::Write, "h")).await.unwrap(), StepStart::Run);
+    assert_eq!(other.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await.unwrap(), StepStart::OtherBuild);
+    assert_eq!(other.begin(step(&key("b"), "tool", EffectClass::Write, "h")).await.unwrap(), StepStart::Run);
 }
 
 #[tokio::test]
 async fn speaking_is_marked_once_and_found_again() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
-    journal.begin(step(&key("llm.0"), "llm", Effect::Read, "h")).await.unwrap();
+    journal.begin(step(&key("llm.0"), "llm", EffectClass::Read, "h")).await.unwrap();
     journal.finish(&key("llm.0"), "1".into(), at()).await.unwrap();
     journal.speaking("r1").await.unwrap();
     journal.speaking("r1").await.unwrap();
@@ -167,7 +170,7 @@ async fn an_offer_waits_for_its_answer() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
     for (name, kind) in [("tools", TOOL_LIST), ("llm.0", "llm")] {
-        journal.begin(step(&key(name), kind, Effect::Read, "h")).await.unwrap();
+        journal.begin(step(&key(name), kind, EffectClass::Read, "h")).await.unwrap();
         journal.finish(&key(name), "1".into(), at()).await.unwrap();
         journal.speaking(name).await.unwrap();
         if kind == TOOL_LIST {
@@ -183,11 +186,11 @@ async fn an_offer_waits_for_its_answer() {
 async fn a_failed_write_lets_nothing_leave() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
-    journal.begin(step(&key("llm.0"), "llm", Effect::Read, "h")).await.unwrap();
+    journal.begin(step(&key("llm.0"), "llm", EffectClass::Read, "h")).await.unwrap();
     journal.finish(&key("llm.0"), "1".into(), at()).await.unwrap();
     world.store.erase(&world.id).await.unwrap();
     for _ in 0..2 {
-        let refused = journal.begin(step(&key("a"), "tool", Effect::Write, "h")).await;
+        let refused = journal.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await;
         assert!(matches!(refused, Err(StoreError::NotAccepted { .. })), "{refused:?}");
     }
     assert_eq!(journal.pending().len(), 1, "nothing is lost");
@@ -199,18 +202,18 @@ async fn a_failed_write_lets_nothing_leave() {
 async fn what_another_run_of_the_turn_has_begun_is_not_performed() {
     let world = World::new().await;
     let (one, two) = (world.journal(BUILD).await, world.journal(BUILD).await);
-    assert_eq!(one.begin(step(&key("a"), "tool", Effect::Write, "h")).await.unwrap(), StepStart::Run);
-    let refused = two.begin(step(&key("a"), "tool", Effect::Write, "h")).await;
+    assert_eq!(one.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await.unwrap(), StepStart::Run);
+    let refused = two.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await;
     assert!(matches!(refused, Err(StoreError::AlreadyBegun { .. })), "{refused:?}");
     two.count(2).await.unwrap();
-    assert_eq!(two.begin(step(&key("a"), "tool", Effect::Write, "h")).await.unwrap(), StepStart::Unknown);
+    assert_eq!(two.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await.unwrap(), StepStart::Unknown);
 }
 
 #[tokio::test]
 async fn the_tries_of_a_turn_are_counted_with_what_was_not_stored() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
-    journal.begin(step(&key("llm.0"), "llm", Effect::Read, "h")).await.unwrap();
+    journal.begin(step(&key("llm.0"), "llm", EffectClass::Read, "h")).await.unwrap();
     journal.finish(&key("llm.0"), "1".into(), at()).await.unwrap();
     let open = async || world.store.unfinished(&world.id).await.unwrap().remove(0);
     assert_eq!(open().await.attempts(), 1, "whoever finds a turn open cannot know that it was never tried");
@@ -227,29 +230,32 @@ async fn the_tries_of_a_turn_are_counted_with_what_was_not_stored() {
 async fn a_try_that_cannot_go_on_begins_nothing_more() {
     let world = World::new().await;
     let journal = world.journal(BUILD).await;
-    journal.begin(step(&key("a"), "tool", Effect::Write, "h")).await.unwrap();
-    journal.begin(step(&key("a"), "tool", Effect::Write, "other")).await.unwrap_err();
-    let refused = journal.begin(step(&key("b"), "llm", Effect::Read, "h")).await;
+    journal.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await.unwrap();
+    journal.begin(step(&key("a"), "tool", EffectClass::Write, "other")).await.unwrap_err();
+    let refused = journal.begin(step(&key("b"), "llm", EffectClass::Read, "h")).await;
     assert!(matches!(refused, Err(StoreError::RequestChanged { .. })), "{refused:?}");
     journal.speaking("r1").await.unwrap_err();
     // What is under way finishes; the next try begins with it.
     journal.finish(&key("a"), "1".into(), at()).await.unwrap();
     journal.count(2).await.unwrap();
-    assert_eq!(journal.begin(step(&key("a"), "tool", Effect::Write, "h")).await.unwrap(), done("1"));
-    assert_eq!(journal.begin(step(&key("b"), "llm", Effect::Read, "h")).await.unwrap(), StepStart::Run);
+    assert_eq!(journal.begin(step(&key("a"), "tool", EffectClass::Write, "h")).await.unwrap(), done("1"));
+    assert_eq!(journal.begin(step(&key("b"), "llm", EffectClass::Read, "h")).await.unwrap(), StepStart::Run);
 }
 
 #[tokio::test]
 async fn a_replay_answers_from_records_alone() {
     let records = vec![contract::record("a", Some("1")), contract::record("b", None), contract::record("c", Some("3"))];
     let replay = ReplayJournal::new(records);
-    let begun = replay.begin(step(&key("a"), "tool", Effect::Read, "hash")).await.unwrap();
+    let begun = replay.begin(step(&key("a"), "tool", EffectClass::Read, "hash")).await.unwrap();
     assert_eq!(begun, StepStart::Replay { outcome: "1".into(), at: Timestamp::from_micros(1) });
-    assert_eq!(replay.begin(step(&key("b"), "tool", Effect::Idempotent, "hash")).await.unwrap(), StepStart::Unknown);
+    assert_eq!(
+        replay.begin(step(&key("b"), "tool", EffectClass::Idempotent, "hash")).await.unwrap(),
+        StepStart::Unknown
+    );
     replay.finish(&key("b"), "1".into(), at()).await.unwrap();
-    let changed = replay.begin(step(&key("a"), "tool", Effect::Read, "other")).await.unwrap_err();
+    let changed = replay.begin(step(&key("a"), "tool", EffectClass::Read, "other")).await.unwrap_err();
     assert_eq!(changed.code(), "S0201");
-    let fresh = replay.begin(step(&key("new"), "llm", Effect::Read, "hash")).await.unwrap_err();
+    let fresh = replay.begin(step(&key("new"), "llm", EffectClass::Read, "hash")).await.unwrap_err();
     assert_eq!(fresh.code(), "S0202");
     assert_eq!(replay.unused(), [key("c")]);
 }
@@ -267,7 +273,7 @@ async fn a_step_runs_once_and_its_outcome_is_replayed() {
     let world = World::new().await;
     let journal = effects(world.journal(BUILD).await);
     let (key, other) = (key("tool.0"), effects(world.journal(BUILD).await));
-    let write = step(&key, "tool", Effect::Write, "h");
+    let write = step(&key, "tool", EffectClass::Write, "h");
     assert_eq!(journal.once(write, async { 7 }).await.unwrap(), Once::Performed(7));
     assert_eq!(journal.once(write, never()).await.unwrap(), Once::Replayed(7));
     assert_eq!(journal.recall(write).await, Some(7));
@@ -281,7 +287,7 @@ async fn a_step_runs_once_and_its_outcome_is_replayed() {
 async fn a_write_without_an_outcome_is_unknown_until_the_caller_says_what_that_means() {
     let world = World::new().await;
     let key = key("tool.0");
-    let write = step(&key, "tool", Effect::Write, "h");
+    let write = step(&key, "tool", EffectClass::Write, "h");
     world.journal(BUILD).await.begin(write).await.unwrap();
     let journal = effects(world.journal(BUILD).await);
     assert_eq!(journal.once(write, never()).await.unwrap(), Once::Unknown);
@@ -294,8 +300,8 @@ async fn a_write_without_an_outcome_is_unknown_until_the_caller_says_what_that_m
 async fn a_composite_is_entered_again_and_its_inner_steps_replay() {
     let world = World::new().await;
     let (outer, inner) = (key("outcome"), key("tool.0"));
-    let composite = step(&outer, "agent", Effect::Composite, "a");
-    let write = step(&inner, "tool", Effect::Write, "h");
+    let composite = step(&outer, "agent", EffectClass::Composite, "a");
+    let write = step(&inner, "tool", EffectClass::Write, "h");
     let journal = effects(world.journal(BUILD).await);
     {
         let mut crashes = std::pin::pin!(journal.once(composite, async {
@@ -315,8 +321,8 @@ async fn a_composite_is_entered_again_and_its_inner_steps_replay() {
 async fn a_composite_whose_step_was_stopped_has_no_outcome() {
     let world = World::new().await;
     let (outer, inner) = (key("result"), key("tool.0"));
-    let composite = step(&outer, "result", Effect::Composite, "a");
-    let write = step(&inner, "tool", Effect::Write, "h");
+    let composite = step(&outer, "result", EffectClass::Composite, "a");
+    let write = step(&inner, "tool", EffectClass::Write, "h");
     let records = Arc::new(world.journal(BUILD).await);
     let clock = Arc::new(TurnClock::new(Arc::new(Still), at()));
     let journal = EffectJournal::new(records.clone(), clock, Arc::new(NoObserver));
@@ -333,7 +339,7 @@ async fn a_composite_whose_step_was_stopped_has_no_outcome() {
 async fn work_that_comes_to_nothing_leaves_no_record() {
     let world = World::new().await;
     let key = key("hooks");
-    let read = step(&key, "hook", Effect::Read, "describe");
+    let read = step(&key, "hook", EffectClass::Read, "describe");
     let journal = effects(world.journal(BUILD).await);
     assert_eq!(journal.once_if_ok(read, async { Err::<u32, _>("down") }).await.unwrap(), Err("down"));
     assert_eq!(journal.once_if_ok(read, async { Ok::<_, &str>(1) }).await.unwrap(), Ok(Once::Performed(1)));

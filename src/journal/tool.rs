@@ -2,27 +2,30 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use serde_json::Value as Json;
 
 use super::{
     EffectJournal, Once, Step, request_hash,
     tool_progress::{ProgressRecorder, RecordedToolCall},
 };
-use crate::tools::{ArgumentCheck, FailureKind, Progress, Tool, ToolCx, ToolFailure, ToolOutcome, ToolSpec};
+use crate::tools::{
+    ArgumentCheck, FailureKind, Progress, ToolCallContext, ToolFailure, ToolHandler, ToolInfo, ToolOutcome,
+};
 
 /// A tool whose calls are recorded. Without an inner tool it only answers from the record.
 pub struct JournaledTool {
     /// What it is, as the model was offered it.
-    pub spec: ToolSpec,
+    pub spec: ToolInfo,
     /// The tool itself, where it can be reached.
-    pub inner: Option<Arc<dyn Tool>>,
+    pub inner: Option<Arc<dyn ToolHandler>>,
     /// Where its calls are recorded.
     pub journal: EffectJournal,
 }
 
-impl Tool for JournaledTool {
-    fn spec(&self) -> &ToolSpec {
+#[async_trait]
+impl ToolHandler for JournaledTool {
+    fn info(&self) -> &ToolInfo {
         &self.spec
     }
     fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
@@ -34,13 +37,13 @@ impl Tool for JournaledTool {
     fn most(&self) -> Option<Duration> {
         self.inner.as_ref()?.most()
     }
-    fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
-        Box::pin(self.run(arguments, cx))
+    async fn call(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
+        self.run(arguments, cx).await
     }
 }
 
 impl JournaledTool {
-    async fn run(&self, arguments: Json, cx: &ToolCx) -> ToolOutcome {
+    async fn run(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
         let request =
             format!("{}:{}", self.spec.name, request_hash(&serde_json::to_string(&arguments).unwrap_or_default()));
         let step = Step { key: &cx.cx.key, kind: "tool", class: cx.effect(&self.spec), request: &request };
@@ -56,7 +59,7 @@ impl JournaledTool {
     }
 
     /// Calls the tool. `Err`: there is none to call.
-    async fn perform(&self, arguments: Json, cx: &ToolCx) -> Result<RecordedToolCall, ToolOutcome> {
+    async fn perform(&self, arguments: Json, cx: &ToolCallContext) -> Result<RecordedToolCall, ToolOutcome> {
         let Some(inner) = &self.inner else {
             return Err(ToolOutcome::failed(FailureKind::Unavailable, "the tool is not connected"));
         };
@@ -69,12 +72,12 @@ impl JournaledTool {
                 outer(news);
             }
         });
-        let outcome = inner.call(arguments, &ToolCx { progress: Some(progress), ..cx.clone() }).await;
+        let outcome = inner.call(arguments, &ToolCallContext { progress: Some(progress), ..cx.clone() }).await;
         Ok(RecordedToolCall { outcome, news: recorder.news() })
     }
 
     /// A `write` whose intent has no outcome: it is never repeated, and the model is told.
-    async fn unknown(&self, cx: &ToolCx) -> ToolOutcome {
+    async fn unknown(&self, cx: &ToolCallContext) -> ToolOutcome {
         let message = format!("{} may have run before an interruption; its outcome is not known", self.spec.name);
         let outcome = ToolOutcome::Unknown(ToolFailure::new(FailureKind::Unavailable, message));
         let _ = self.journal.settle(&cx.cx.key, &outcome).await;

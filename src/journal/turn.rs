@@ -12,7 +12,7 @@ use super::{Journal, Step, StepStart, StepStatus, TOOL_LIST};
 use crate::{
     clock::Clock,
     cx::StepKey,
-    effect::Effect,
+    effect::EffectClass,
     failpoint,
     store::{ATTEMPTS, JournalRecord, Store, StoreError, TurnNumber, speaking},
 };
@@ -43,7 +43,7 @@ struct State {
 struct StepEntry {
     record: JournalRecord,
     /// `None` until the step begins in this process.
-    effect: Option<Effect>,
+    effect: Option<EffectClass>,
 }
 
 impl TurnJournal {
@@ -160,7 +160,7 @@ impl TurnJournal {
     }
 
     /// What is known of the step of `record`, which becomes known now.
-    fn look_up(&self, record: &JournalRecord, effect: Effect) -> Result<RecordedStep, StoreError> {
+    fn look_up(&self, record: &JournalRecord, effect: EffectClass) -> Result<RecordedStep, StoreError> {
         let mut state = self.lock();
         let Some(known) = state.known.get_mut(&record.key) else {
             state.known.insert(record.key.clone(), StepEntry { record: record.clone(), effect: Some(effect) });
@@ -189,7 +189,7 @@ impl TurnJournal {
             let Some((effect, record)) = begun else {
                 return Err(StoreError::NotRecorded { key: key.clone(), kind: "finish".into() });
             };
-            if let (Effect::Composite, Some(error)) = (effect, &state.halted) {
+            if let (EffectClass::Composite, Some(error)) = (effect, &state.halted) {
                 // One of its own steps was stopped: what came of it all is not what comes of it when the turn is tried again.
                 return Err(error.clone());
             }
@@ -235,7 +235,7 @@ enum RecordedStep {
 }
 
 /// What a record of the same build says to a step that begins.
-pub(super) fn start_of(record: &JournalRecord, effect: Effect, request: &str) -> Result<StepStart, StoreError> {
+pub(super) fn start_of(record: &JournalRecord, effect: EffectClass, request: &str) -> Result<StepStart, StoreError> {
     if *record.request != *request {
         return Err(StoreError::RequestChanged {
             key: record.key.clone(),
@@ -245,9 +245,9 @@ pub(super) fn start_of(record: &JournalRecord, effect: Effect, request: &str) ->
     }
     Ok(match (&record.outcome, effect) {
         (Some(outcome), _) => StepStart::Replay { outcome: outcome.clone(), at: record.at },
-        (None, Effect::Write) if failpoint::is_set("defect:write-again") => StepStart::Run,
-        (None, Effect::Write) => StepStart::Unknown,
-        (None, Effect::Read | Effect::Idempotent | Effect::Composite) => StepStart::Run,
+        (None, EffectClass::Write) if failpoint::is_set("defect:write-again") => StepStart::Run,
+        (None, EffectClass::Write) => StepStart::Unknown,
+        (None, EffectClass::Read | EffectClass::Idempotent | EffectClass::Composite) => StepStart::Run,
     })
 }
 
@@ -266,7 +266,7 @@ impl Journal for TurnJournal {
         let state = self.lock();
         let known = state.known.get(key)?;
         // What began in this process and may be repeated is no more in doubt than its caller says.
-        let may_have_happened = matches!(known.effect, None | Some(Effect::Write));
+        let may_have_happened = matches!(known.effect, None | Some(EffectClass::Write));
         (known.record.outcome.is_some() || may_have_happened).then(|| known.record.clone())
     }
 

@@ -146,6 +146,15 @@ pub struct ToolSpec {
     pub strict: bool,
 }
 
+impl ToolSpec {
+    /// The same with another description.
+    #[must_use]
+    pub fn description(mut self, description: impl Into<Arc<str>>) -> Self {
+        self.description = description.into();
+        self
+    }
+}
+
 /// Whether and which tool must be called.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

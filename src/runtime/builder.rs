@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     actions::{self, ActionServer},
-    agents::{Agent, AgentCard, AgentHooks, ReactAgent, hooks::http::HookServer},
+    agents::{Agent, AgentHooks, ReactAgent, hooks::http::HookServer},
     clock::{Clock, SystemClock},
     http::Outbound,
     journal::Journal,
@@ -43,7 +43,7 @@ use crate::{
     prompts::PromptSet,
     search::QdrantError,
     store::{MemoryStore, Store, StoreError},
-    tools::{Tool, ToolSource},
+    tools::{Tool, ToolHandler, ToolSource, Toolbox},
     understanding::Understander,
     wording::Wording,
 };
@@ -68,6 +68,9 @@ pub enum LoadError {
     /// The documents of the project cannot be searched as it says.
     #[error("{0}")]
     Knowledge(#[from] QdrantError),
+    /// A tool was given to nobody that the project has.
+    #[error("a tool has no place: {0}")]
+    Tool(String),
     /// A prompt of the project has an error.
     #[error("{0}")]
     Prompt(Box<TemplateError>),
@@ -87,7 +90,7 @@ pub struct AssistantBuilder {
     embedder: Option<Arc<dyn Embedder>>,
     agents: HashMap<String, Arc<dyn Agent>>,
     hooks: HashMap<String, Arc<dyn AgentHooks>>,
-    tools: HashMap<String, Vec<Arc<dyn Tool>>>,
+    tools: IndexMap<String, Vec<Tool>>,
     actions: HashMap<String, Arc<dyn Action>>,
     action_server: Option<Arc<dyn ActionServer>>,
     sources: IndexMap<ServerName, Arc<dyn ToolSource>>,
@@ -152,7 +155,7 @@ impl AssistantBuilder {
             embedder: None,
             agents: HashMap::new(),
             hooks: HashMap::new(),
-            tools: HashMap::new(),
+            tools: IndexMap::new(),
             actions: HashMap::new(),
             action_server: None,
             sources: IndexMap::new(),
@@ -206,10 +209,12 @@ impl AssistantBuilder {
         self.hooks.insert(name.into(), hooks);
         self
     }
-    /// Offers this tool to an agent.
+    /// Gives a tool a place: under the name of an agent it is offered to that agent; under the name of an MCP server of
+    /// `endpoints.yml` it stands for a tool of that server, which is then not connected to, for agents and `call` steps alike.
+    /// [`build`](Self::build) refuses any other name.
     #[must_use]
-    pub fn tool(mut self, agent: impl Into<String>, tool: Arc<dyn Tool>) -> Self {
-        self.tools.entry(agent.into()).or_default().push(tool);
+    pub fn tool(mut self, agent_or_server: impl Into<String>, tool: Tool) -> Self {
+        self.tools.entry(agent_or_server.into()).or_default().push(tool);
         self
     }
     /// Runs this where a flow has an action step of the name.
@@ -224,7 +229,7 @@ impl AssistantBuilder {
         self.action_server = Some(server);
         self
     }
-    /// Stands for the MCP server of this name.
+    /// Stands for the MCP server of this name, with a list of tools that may change.
     #[must_use]
     pub fn source(mut self, source: Arc<dyn ToolSource>) -> Self {
         self.sources.insert(ServerName::from(source.name()), source);
@@ -257,7 +262,8 @@ impl AssistantBuilder {
     ///
     /// # Errors
     /// [`LoadError`] when a model cannot be opened or a prompt of the project has an error.
-    pub fn build(self) -> Result<Assistant, LoadError> {
+    pub fn build(mut self) -> Result<Assistant, LoadError> {
+        let tools = self.agent_tools()?;
         let prompts =
             PromptSet::new(|name| self.replacement(name)).map_err(|error| LoadError::Prompt(Box::new(error)))?;
         let prompts = Arc::new(prompts);
@@ -283,7 +289,7 @@ impl AssistantBuilder {
             agent_models,
             sources,
             hooks,
-            tools: self.tools,
+            tools,
             actions: self.actions,
             action_server,
             store: store.clone(),
@@ -343,10 +349,35 @@ impl AssistantBuilder {
             if agent.protocol == Protocol::A2a {
                 return AgentExecutor::Remote;
             }
-            let card = AgentCard { name: agent.name.as_str().into(), description: agent.description.clone() };
-            AgentExecutor::Loop(Arc::new(ReactAgent::new(card, prompts.clone())))
+            AgentExecutor::Loop(Arc::new(ReactAgent::new(prompts.clone())))
         };
         self.project.agents.values().map(|agent| (agent.name.to_string(), executor(agent))).collect()
+    }
+
+    /// The tools that were given to agents; those that stand for a server become its source.
+    fn agent_tools(&mut self) -> Result<HashMap<String, Vec<Arc<dyn ToolHandler>>>, LoadError> {
+        let mut of_agents = HashMap::new();
+        for (name, tools) in std::mem::take(&mut self.tools) {
+            let servers = &self.project.endpoints.mcp_servers;
+            if self.project.agent(&name).is_some() {
+                let tools = tools.into_iter().map(|tool| Arc::new(tool) as Arc<dyn ToolHandler>);
+                of_agents.insert(name, tools.collect());
+            } else if servers.contains_key(name.as_str()) {
+                self.sources.insert(ServerName::from(name.as_str()), Arc::new(Toolbox::new(name, tools)));
+            } else {
+                let known = self.project.agents.keys().map(|agent| agent.as_str());
+                let known: Vec<&str> = known.chain(servers.keys().map(|server| server.as_str())).collect();
+                let help = match segue_engine::finding::did_you_mean(&name, known.iter().copied()) {
+                    Some(meant) => format!("; did you mean `{meant}`?"),
+                    None if known.is_empty() => "; it has neither".to_owned(),
+                    None => format!("; it has `{}`", known.join("`, `")),
+                };
+                return Err(LoadError::Tool(format!(
+                    "the project has no agent and no MCP server named `{name}`{help}"
+                )));
+            }
+        }
+        Ok(of_agents)
     }
 
     /// Where the hooks of each agent are. A name that nobody registered stops the agents that want it, not the others.

@@ -55,7 +55,7 @@ use crate::{
     a2a,
     actions::Health,
     clock::Clock,
-    conversation::ReplySink,
+    conversation::{AcceptAllSink, ReplySink},
     cx::Cx,
     http::Outbound,
     journal::Journal,
@@ -148,6 +148,18 @@ pub struct Report {
     pub repeated: bool,
 }
 
+impl Report {
+    /// The texts that the user was told, in order: those of earlier turns that came late, then those of this one.
+    pub fn texts(&self) -> Vec<&str> {
+        let replies = self.earlier.iter().chain(&self.replies);
+        replies.filter_map(|reply| reply.reply.text.as_deref()).collect()
+    }
+    /// The same as one text, a line each.
+    pub fn text(&self) -> String {
+        self.texts().join("\n")
+    }
+}
+
 /// One failure during a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -200,6 +212,24 @@ impl ReceiveError {
 }
 
 impl Assistant {
+    /// The channel that messages come from which a program says by [`say`](Self::say).
+    pub const CHANNEL: &str = "program";
+
+    /// Says something in a conversation and waits for the turn: [`Report::text`] is what the user is told.
+    ///
+    /// A user who says something twice gets two turns; [`receive`](Self::receive) takes an id of the message, and whatever else a channel
+    /// knows.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when the message got no turn; with [`ReceiveError::Busy`] and [`ReceiveError::Overloaded`] it was not accepted.
+    pub async fn say(
+        &self,
+        conversation: impl Into<ConversationId>,
+        text: impl Into<Arc<str>>,
+    ) -> Result<Report, ReceiveError> {
+        self.receive(Incoming::text(conversation, text, Self::CHANNEL), Box::new(AcceptAllSink)).await
+    }
+
     /// Receives a message and answers through `sink`. The turn goes on when the future is dropped; whether it was accepted is
     /// then known from the store alone.
     ///

@@ -18,7 +18,7 @@ use crate::{
     knowledge::Knowledge,
     llm::Llm,
     store::Store,
-    tools::{SourceStatus, Tool, ToolSource},
+    tools::{SourceStatus, ToolHandler, ToolSource},
     understanding::Understander,
     wording::Wording,
 };
@@ -45,7 +45,7 @@ pub(super) struct ProjectRuntime {
     /// Where the hooks of agents are, by agent.
     pub(super) hooks: HashMap<String, HookSource>,
     /// Tools that were registered, by agent.
-    pub(super) tools: HashMap<String, Vec<Arc<dyn Tool>>>,
+    pub(super) tools: HashMap<String, Vec<Arc<dyn ToolHandler>>>,
     /// Actions that were registered, by name.
     pub(super) actions: HashMap<String, Arc<dyn Action>>,
     /// Who words responses, if not their own texts do.
@@ -76,7 +76,7 @@ impl ProjectRuntime {
         self.agent_models.get(definition.name.as_str()).unwrap_or(&self.command_model).clone()
     }
     /// Tools registered for an agent.
-    pub(super) fn custom_tools(&self, agent: &str) -> &[Arc<dyn Tool>] {
+    pub(super) fn custom_tools(&self, agent: &str) -> &[Arc<dyn ToolHandler>] {
         self.tools.get(agent).map(Vec::as_slice).unwrap_or_default()
     }
     /// `_meta` by server: constants, and slots that have a value.

@@ -12,7 +12,7 @@ mod requests;
 
 use std::{
     future::Future,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
 };
 
@@ -32,7 +32,8 @@ use crate::{
 
 /// Where a server listens and what it offers beside its channels.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+#[non_exhaustive]
+pub struct ServerSettings {
     /// The address; loopback unless the operator says otherwise.
     pub host: IpAddr,
     /// The port; 0 takes a free one.
@@ -43,6 +44,43 @@ pub struct Settings {
     pub api_has_token: bool,
     /// Whether the assistant is offered to other agents without a token.
     pub open_agent: bool,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self { host: Ipv4Addr::LOCALHOST.into(), port: 5005, api: false, api_has_token: false, open_agent: false }
+    }
+}
+
+impl ServerSettings {
+    /// Port 5005 of this machine, for channels alone.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// Another address.
+    #[must_use]
+    pub fn host(mut self, host: impl Into<IpAddr>) -> Self {
+        self.host = host.into();
+        self
+    }
+    /// Another port; 0 takes a free one.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+    /// The HTTP API over conversations too, and whether its callers must show a token.
+    #[must_use]
+    pub fn api(mut self, has_token: bool) -> Self {
+        (self.api, self.api_has_token) = (true, has_token);
+        self
+    }
+    /// Whether the assistant is offered to other agents without a token.
+    #[must_use]
+    pub fn open_agent(mut self, open: bool) -> Self {
+        self.open_agent = open;
+        self
+    }
 }
 
 /// Why a server does not start.
@@ -124,6 +162,16 @@ pub fn router(assistant: &Assistant, channels: &[Arc<dyn Channel>]) -> Router {
     router.layer(CatchPanicLayer::new())
 }
 
+/// The routes of an assistant for a server of your own: as [`router`], with the channels of its `credentials.yml`. What cannot be
+/// opened is left out and named in the log.
+pub fn axum_router(assistant: &Assistant) -> Router {
+    let (channels, errors) = channels::open(&assistant.project().credentials);
+    for error in errors {
+        tracing::error!(code = channels::ChannelError::CODE, "{error}");
+    }
+    router(assistant, &channels)
+}
+
 /// Adds the assistant as an MCP server, for a server that listens on `host`.
 ///
 /// # Errors
@@ -168,7 +216,7 @@ pub fn reports(router: Router, assistant: &Assistant) -> Router {
 ///
 /// # Errors
 /// [`ServeError`]: the API would be open to the network, or the address cannot be had.
-pub async fn listen(settings: &Settings) -> Result<TcpListener, ServeError> {
+pub async fn listen(settings: &ServerSettings) -> Result<TcpListener, ServeError> {
     if settings.api && !settings.api_has_token && !settings.host.is_loopback() {
         return Err(ServeError::Unguarded(settings.host));
     }

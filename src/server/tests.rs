@@ -2,8 +2,9 @@
 
 use super::*;
 
-fn settings(host: &str, api: bool, api_has_token: bool) -> Settings {
-    Settings { host: host.parse().unwrap(), port: 0, api, api_has_token, open_agent: false }
+fn settings(host: &str, api: bool, api_has_token: bool) -> ServerSettings {
+    let settings = ServerSettings::new().host(host.parse::<IpAddr>().unwrap()).port(0);
+    if api { settings.api(api_has_token) } else { settings }
 }
 
 #[tokio::test]
@@ -18,7 +19,7 @@ async fn an_open_api_is_refused_off_loopback_alone() {
 #[tokio::test]
 async fn a_taken_port_is_named_with_its_cure() {
     let first = listen(&settings("127.0.0.1", false, false)).await.unwrap();
-    let again = Settings { port: first.local_addr().unwrap().port(), ..settings("127.0.0.1", false, false) };
+    let again = ServerSettings::new().port(first.local_addr().unwrap().port());
     let error = listen(&again).await.unwrap_err();
     assert!(error.to_string().contains("--port") && error.code() == "V0102", "{error}");
 }
@@ -36,7 +37,7 @@ fn a_channel_that_asks_for_nothing_is_refused_off_loopback() {
 
 #[tokio::test]
 async fn an_agent_for_everybody_is_refused_off_loopback() {
-    let open = |host: &str| Settings { open_agent: true, ..settings(host, false, false) };
+    let open = |host: &str| settings(host, false, false).open_agent(true);
     let refused = listen(&open("0.0.0.0")).await.unwrap_err();
     assert!(refused.to_string().contains("auth") && refused.code() == "V0103", "{refused}");
     assert!(listen(&open("127.0.0.1")).await.is_ok());

@@ -1,15 +1,15 @@
-//! Doubles for tests, ours and yours: time by hand, a channel that keeps what it is given, and a world around an assistant
-//! in which nothing is left to chance.
+//! The test kit, for our tests and yours: an assistant in which nothing is left to chance, time by hand, and a channel that keeps what
+//! it is given.
 //!
-//! Entry: [`World`]. This room may see every other one and nothing sees it; behind the feature `testing`.
+//! Entry: [`TestAssistant`]. This module may see every other one, and no other sees it.
 
+mod assistant;
 mod clock;
 mod sink;
-mod world;
 
 pub use self::{
+    assistant::{CHANNEL, TestAssistant},
     clock::ManualClock,
     sink::{Collected, CollectingSink},
-    world::{CHANNEL, World},
 };
 pub use crate::llm::scripted::{ScriptedLlm, Step, StrictLlm};

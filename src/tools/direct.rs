@@ -6,15 +6,16 @@ use segue_engine::conversation::{ToolCallStep, ToolResult};
 use serde_json::{Map, Number, Value as Json, json};
 
 use super::{
-    ArgumentCheck, FailureKind, Tool, ToolCx, ToolOutcome, ToolOutput, ToolSource, ToolSpec, invoke::CheckedCall,
+    ArgumentCheck, FailureKind, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome, ToolOutput, ToolSource,
+    invoke::CheckedCall,
 };
 use crate::limits;
 
 /// Wraps the tool before it is called, as recording does. [`unwrapped`] leaves it as it is.
-pub type Wrap<'a> = &'a (dyn Fn(Arc<dyn Tool>) -> Arc<dyn Tool> + Sync);
+pub type Wrap<'a> = &'a (dyn Fn(Arc<dyn ToolHandler>) -> Arc<dyn ToolHandler> + Sync);
 
 /// The [`Wrap`] that does nothing.
-pub fn unwrapped(tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
+pub fn unwrapped(tool: Arc<dyn ToolHandler>) -> Arc<dyn ToolHandler> {
     tool
 }
 
@@ -25,7 +26,7 @@ pub fn unwrapped(tool: Arc<dyn Tool>) -> Arc<dyn Tool> {
 pub async fn call_step(
     source: &dyn ToolSource,
     step: &ToolCallStep,
-    cx: &ToolCx,
+    cx: &ToolCallContext,
     limit: Option<Duration>,
     wrap: Wrap<'_>,
 ) -> ToolResult {
@@ -33,19 +34,19 @@ pub async fn call_step(
         Ok(catalog) => catalog,
         Err(error) => return ToolResult::Failed { reason: error.to_string() },
     };
-    let Some(tool) = catalog.tools.iter().find(|tool| step.tool == *tool.spec().name) else {
+    let Some(tool) = catalog.tools.iter().find(|tool| step.tool == *tool.info().name) else {
         return ToolResult::Failed { reason: absent(&catalog.excluded, step) };
     };
     let check = match tool.arguments() {
         Some(check) => check,
-        None => match ArgumentCheck::compile(&tool.spec().parameters) {
+        None => match ArgumentCheck::compile(&tool.info().parameters) {
             Ok(check) => Arc::new(check),
             Err(refused) => return ToolResult::Failed { reason: refused.to_string() },
         },
     };
-    let arguments = fitted(&step.arguments, tool.spec());
+    let arguments = fitted(&step.arguments, tool.info());
     let tool = wrap(tool.clone());
-    let class = tool.spec().effect;
+    let class = tool.info().effect;
     match CheckedCall::check(tool, &check, Json::Object(arguments), class) {
         Ok(call) => result_of(call.send(cx, limit).await),
         Err(outcome) => result_of(outcome),
@@ -62,7 +63,11 @@ fn absent(excluded: &[(String, String)], step: &ToolCallStep) -> String {
 
 /// The outcome as output mappings see it.
 pub fn result_of(outcome: ToolOutcome) -> ToolResult {
-    let told = |failure: super::ToolFailure| format!("{}: {}", failure.kind.as_str(), failure.message);
+    let told = |failure: super::ToolFailure| {
+        let parts = [failure.kind.as_str(), &failure.message].into_iter();
+        let cause = [failure.code.as_deref(), failure.detail.as_deref()];
+        parts.chain(cause.into_iter().flatten()).collect::<Vec<_>>().join(": ")
+    };
     match outcome {
         ToolOutcome::Done(output) => ToolResult::Done { result: result_map(output) },
         ToolOutcome::Failed(failure) if !failure.wants.is_empty() => {
@@ -95,7 +100,7 @@ pub fn result_map(output: ToolOutput) -> Json {
 }
 
 /// The arguments as the schema wants them, where that is obvious; the check afterwards judges the rest.
-fn fitted(arguments: &Map<String, Json>, spec: &ToolSpec) -> Map<String, Json> {
+fn fitted(arguments: &Map<String, Json>, spec: &ToolInfo) -> Map<String, Json> {
     let required = |name: &str| {
         let list = spec.parameters.get("required").and_then(Json::as_array);
         list.is_some_and(|list| list.iter().any(|item| item == name))

@@ -1,12 +1,15 @@
 //! What the tests of this room share: a clock that follows tokio's paused time, and a context.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 use serde_json::Map;
 use tokio::time::Instant;
 
-use super::{Caller, ToolCx};
+use super::{Caller, ToolCallContext};
 use crate::{
     clock::{Clock, Deadline, Timestamp},
     cx::Cx,
@@ -34,8 +37,8 @@ impl Clock for PausedClock {
 }
 
 /// A context with a minute to go.
-pub(super) fn context() -> ToolCx {
-    ToolCx {
+pub(super) fn context() -> ToolCallContext {
+    ToolCallContext {
         cx: Cx::new(PausedClock::shared(), Duration::from_secs(60)),
         metadata: Arc::new(Map::new()),
         caller: Caller { conversation: "c".into(), agent: None, flow: None },
@@ -45,4 +48,27 @@ pub(super) fn context() -> ToolCx {
         idempotency_key: "k".into(),
         effect: None,
     }
+}
+
+/// What is logged while this runs.
+pub(in crate::tools) async fn logged<T>(work: impl Future<Output = T>) -> String {
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+    let guard = tracing::subscriber::set_default(subscriber);
+    work.await;
+    drop(guard);
+    let bytes = lines.0.lock().unwrap().clone();
+    String::from_utf8(bytes).unwrap()
 }

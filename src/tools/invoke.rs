@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 
 use super::{
-    ArgumentCheck, Effect, FailureKind, Progress, Tool, ToolCx, ToolOutcome,
+    ArgumentCheck, EffectClass, FailureKind, Progress, ToolCallContext, ToolHandler, ToolOutcome,
     registry::ToolSet,
     words::{Word, say},
 };
@@ -23,9 +23,9 @@ use crate::{
 ///
 /// The order is the same for every call: find the tool, check the arguments, ask the rules, count, send.
 pub struct CheckedCall {
-    tool: Arc<dyn Tool>,
+    tool: Arc<dyn ToolHandler>,
     arguments: Json,
-    class: Effect,
+    class: EffectClass,
 }
 
 impl CheckedCall {
@@ -46,10 +46,10 @@ impl CheckedCall {
     /// The arguments do not fit.
     #[expect(clippy::result_large_err, reason = "the error is the outcome itself, and one call has one")]
     pub fn check(
-        tool: Arc<dyn Tool>,
+        tool: Arc<dyn ToolHandler>,
         check: &ArgumentCheck,
         arguments: Json,
-        class: Effect,
+        class: EffectClass,
     ) -> Result<Self, ToolOutcome> {
         let problems = check.problems(&arguments);
         if !problems.is_empty() {
@@ -60,7 +60,7 @@ impl CheckedCall {
     }
 
     /// What may be repeated of it.
-    pub fn class(&self) -> Effect {
+    pub fn class(&self) -> EffectClass {
         self.class
     }
 
@@ -70,12 +70,12 @@ impl CheckedCall {
     /// tool's longest time whatever it tells (else [`limits::TOOL_TOTAL`]), or at the deadline of the context. News that say no
     /// more than those before are no sign of life. A running `write` is not cancelled: it runs to its end or its deadline, and
     /// one whose end nobody saw is [`ToolOutcome::Unknown`]. *Cancellation*: dropping the future gives the call up.
-    pub async fn send(self, cx: &ToolCx, limit: Option<Duration>) -> ToolOutcome {
+    pub async fn send(self, cx: &ToolCallContext, limit: Option<Duration>) -> ToolOutcome {
         let limit = limit.or(self.tool.limit()).unwrap_or(limits::TOOL_DEADLINE);
         let most = self.tool.most().unwrap_or(limits::TOOL_TOTAL).max(limit);
         let inner = cx.cx.patient(limit, most).performing(self.class);
         let progress = Some(listening(&inner, cx));
-        let inner = ToolCx { progress, cx: inner, effect: Some(self.class), ..cx.clone() };
+        let inner = ToolCallContext { progress, cx: inner, effect: Some(self.class), ..cx.clone() };
         if cx.cx.cancel.is_cancelled() {
             return ToolOutcome::failed(FailureKind::Cancelled, say(Word::StoppedBefore, &[]));
         }
@@ -99,7 +99,13 @@ impl CheckedCall {
 }
 
 /// Calls the tool `name` of `tools`: [`CheckedCall::find`], then [`CheckedCall::send`], where no rule stands between.
-pub async fn invoke(tools: &ToolSet, name: &str, arguments: Json, cx: &ToolCx, limit: Option<Duration>) -> ToolOutcome {
+pub async fn invoke(
+    tools: &ToolSet,
+    name: &str,
+    arguments: Json,
+    cx: &ToolCallContext,
+    limit: Option<Duration>,
+) -> ToolOutcome {
     match CheckedCall::find(tools, name, arguments) {
         Ok(call) => call.send(cx, limit).await,
         Err(outcome) => outcome,
@@ -107,7 +113,7 @@ pub async fn invoke(tools: &ToolSet, name: &str, arguments: Json, cx: &ToolCx, l
 }
 
 /// Takes news: they are signs of life as long as they say more than those before, and go on to whoever wants to hear them.
-fn listening(inner: &Cx, cx: &ToolCx) -> Arc<dyn Fn(Progress) + Send + Sync> {
+fn listening(inner: &Cx, cx: &ToolCallContext) -> Arc<dyn Fn(Progress) + Send + Sync> {
     let (inner, outer, farthest) = (inner.clone(), cx.progress.clone(), Mutex::new(f64::NEG_INFINITY));
     Arc::new(move |news| {
         let mut farthest = farthest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,13 +135,13 @@ pub(super) fn waited(cx: &Cx, began: Duration, limit: Duration) -> Duration {
 }
 
 /// The outcome of a call that gave no answer in `limit`.
-pub(super) fn late(effect: Effect, limit: Duration) -> ToolOutcome {
+pub(super) fn late(effect: EffectClass, limit: Duration) -> ToolOutcome {
     let seconds = limit.as_millis().div_ceil(100) as f64 / 10.0;
     let message = say(Word::Late, &[("seconds", &seconds)]);
     ToolOutcome::unanswered(effect, Arrival::Possible, FailureKind::Timeout, message)
 }
 
-fn within_size(outcome: ToolOutcome, effect: Effect) -> ToolOutcome {
+fn within_size(outcome: ToolOutcome, effect: EffectClass) -> ToolOutcome {
     let ToolOutcome::Done(output) = &outcome else { return outcome };
     let bytes = output.bytes();
     if bytes <= limits::TOOL_RAW_RESULT {

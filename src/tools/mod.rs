@@ -1,12 +1,13 @@
 //! Doing things: tools, and the sources that list them.
 //!
-//! Entry: [`Tool::call`], through [`CheckedCall`](invoke::CheckedCall). This room never speaks to a model and never sees a
-//! conversation: what a tool may know of its caller is in its [`ToolCx`].
+//! Entry: [`ToolHandler::call`], through [`CheckedCall`](invoke::CheckedCall). This room never speaks to a model and never sees a
+//! conversation: what a tool may know of its caller is in its [`ToolCallContext`].
 //!
 //! A run of an agent collects a [`ToolSet`](registry::ToolSet); a call step goes through [`call_step`](direct::call_step).
 //! MCP servers are `mcp::McpServer`. How an outcome reads for a model is [`outcome`]'s matter.
 
 pub mod direct;
+mod error;
 pub mod invoke;
 #[cfg(feature = "mcp")]
 pub mod mcp;
@@ -14,6 +15,7 @@ pub mod outcome;
 pub mod pins;
 pub mod registry;
 pub mod schema;
+mod tool;
 mod toolbox;
 mod words;
 
@@ -22,20 +24,28 @@ mod fixture;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use futures::future::BoxFuture;
 use segue_engine::text::{CUT_MARK, Keep, cleaned, flattened, truncate};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 use tokio::sync::watch;
 
-pub use self::{schema::ArgumentCheck, toolbox::Toolbox};
-pub use crate::effect::Effect;
+pub(crate) use self::error::with_causes;
+pub use self::{
+    error::ToolError,
+    schema::ArgumentCheck,
+    tool::{NoArguments, Tool},
+    toolbox::Toolbox,
+};
+pub use crate::effect::EffectClass;
 pub use crate::health::Health as SourceStatus;
 use crate::{cx::Cx, limits};
 
-/// A tool as models and checkers see it.
+/// What is known of a tool: what models see, and what its calls may do.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ToolSpec {
+#[non_exhaustive]
+pub struct ToolInfo {
     /// Its name, as the model calls it.
     pub name: Arc<str>,
     /// What it does.
@@ -45,14 +55,46 @@ pub struct ToolSpec {
     /// Whether the schema lies in the subset that strict mode of model wires wants.
     pub strict: bool,
     /// What may be repeated.
-    pub effect: Effect,
+    pub effect: EffectClass,
     /// Where it comes from, for traces: the server's name, or `custom`, `builtin`.
     pub source: Arc<str>,
 }
 
+impl ToolInfo {
+    /// A tool without arguments that changes something, as long as nothing else is said of it.
+    pub fn new(name: impl Into<Arc<str>>, description: impl Into<Arc<str>>) -> Self {
+        Self {
+            name: name.into(),
+            description: description.into(),
+            parameters: Arc::new(json!({"type": "object", "properties": {}})),
+            strict: false,
+            effect: EffectClass::Write,
+            source: "custom".into(),
+        }
+    }
+    /// The JSON Schema of its arguments.
+    #[must_use]
+    pub fn parameters(mut self, schema: Json) -> Self {
+        self.parameters = Arc::new(schema);
+        self
+    }
+    /// What may be repeated of it.
+    #[must_use]
+    pub fn effect(mut self, effect: EffectClass) -> Self {
+        self.effect = effect;
+        self
+    }
+    /// Where it comes from.
+    #[must_use]
+    pub fn source(mut self, source: impl Into<Arc<str>>) -> Self {
+        self.source = source.into();
+        self
+    }
+}
+
 /// What a tool may know of its call.
 #[derive(Clone)]
-pub struct ToolCx {
+pub struct ToolCallContext {
     /// Deadline, cancellation, key.
     pub cx: Cx,
     /// Facts of the conversation and of the backend; no model sees them.
@@ -68,14 +110,24 @@ pub struct ToolCx {
     /// Who answers what the tool asks back; nobody, unless its server may ask.
     pub inquired: Option<Arc<dyn Inquired>>,
     /// The effect class of this call, where somebody has a say above the tool's source: the author of an agent. `None`: that
-    /// of the tool's own [`spec`](Tool::spec). A tool repeats nothing and reports nothing by any other class.
-    pub effect: Option<Effect>,
+    /// of the tool's own [`info`](ToolHandler::info). A tool repeats nothing and reports nothing by any other class.
+    pub effect: Option<EffectClass>,
 }
 
-impl ToolCx {
-    /// The effect class of this call of a tool with this spec.
-    pub fn effect(&self, spec: &ToolSpec) -> Effect {
-        self.effect.unwrap_or(spec.effect)
+impl ToolCallContext {
+    /// The effect class of this call of a tool with this info.
+    pub fn effect(&self, info: &ToolInfo) -> EffectClass {
+        self.effect.unwrap_or(info.effect)
+    }
+    /// The time that is left for the call. It ends then by itself: what waits longer is dropped.
+    pub fn remaining(&self) -> Duration {
+        self.cx.remaining()
+    }
+    /// Tells how far a long call is. Whoever waits for it waits longer as long as it gets further.
+    pub fn report(&self, progress: Progress) {
+        if let Some(report) = &self.progress {
+            report(progress);
+        }
     }
 }
 
@@ -113,9 +165,9 @@ pub trait Inquired: Send + Sync {
     fn sample<'a>(&'a self, params: Json, cx: &'a Cx) -> BoxFuture<'a, Result<Json, String>>;
 }
 
-impl fmt::Debug for ToolCx {
+impl fmt::Debug for ToolCallContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToolCx").field("cx", &self.cx).field("caller", &self.caller).finish_non_exhaustive()
+        f.debug_struct("ToolCallContext").field("cx", &self.cx).field("caller", &self.caller).finish_non_exhaustive()
     }
 }
 
@@ -185,6 +237,7 @@ pub struct ToolOutput {
 
 /// Why a tool gave nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ToolFailure {
     /// The kind, short and machine-readable.
     pub kind: FailureKind,
@@ -196,6 +249,12 @@ pub struct ToolFailure {
     /// Fields that the user has to fill before the tool can do its work.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wants: Vec<String>,
+    /// A code, for operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// The cause, for operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 /// Kinds of failure.
@@ -228,10 +287,12 @@ pub struct TaskRef {
     pub id: String,
 }
 
-/// Something a model or a flow may have done.
-pub trait Tool: Send + Sync {
+/// A tool as a type of your own: for what [`Tool`] cannot say, such as one whose description changes. [`Tool::from_handler`] makes
+/// a tool of it.
+#[async_trait]
+pub trait ToolHandler: Send + Sync {
     /// What it is.
-    fn spec(&self) -> &ToolSpec;
+    fn info(&self) -> &ToolInfo;
     /// The compiled check of its arguments, where it keeps one; else whoever collects tools compiles the schema.
     fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
         None
@@ -246,7 +307,26 @@ pub trait Tool: Send + Sync {
     }
     /// Does it. Arguments were checked against the schema. *Cancellation*: dropping the future gives the call up; whether it
     /// ran is then unknown, and the journal says so for a `write`.
-    fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome>;
+    async fn call(&self, arguments: Json, context: &ToolCallContext) -> ToolOutcome;
+}
+
+#[async_trait]
+impl<H: ToolHandler + ?Sized> ToolHandler for Arc<H> {
+    fn info(&self) -> &ToolInfo {
+        (**self).info()
+    }
+    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
+        (**self).arguments()
+    }
+    fn limit(&self) -> Option<Duration> {
+        (**self).limit()
+    }
+    fn most(&self) -> Option<Duration> {
+        (**self).most()
+    }
+    async fn call(&self, arguments: Json, context: &ToolCallContext) -> ToolOutcome {
+        (**self).call(arguments, context).await
+    }
 }
 
 /// Somebody who lists tools: an MCP server, a registry.
@@ -272,7 +352,7 @@ pub struct Catalog {
     /// Its version.
     pub version: u64,
     /// The tools, in the source's order.
-    pub tools: Vec<Arc<dyn Tool>>,
+    pub tools: Vec<Arc<dyn ToolHandler>>,
     /// Tools that were left out, with the reason.
     pub excluded: Vec<(String, String)>,
 }
@@ -281,7 +361,7 @@ impl fmt::Debug for Catalog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Catalog")
             .field("version", &self.version)
-            .field("tools", &self.tools.iter().map(|tool| tool.spec().name.clone()).collect::<Vec<_>>())
+            .field("tools", &self.tools.iter().map(|tool| tool.info().name.clone()).collect::<Vec<_>>())
             .field("excluded", &self.excluded)
             .finish()
     }

@@ -6,7 +6,7 @@ use segue_engine::text::cleaned;
 use serde_json::{Map, Value as Json};
 
 use super::{
-    Effect, FailureKind, ToolFailure, ToolOutcome, ToolOutput,
+    EffectClass, FailureKind, ToolFailure, ToolOutcome, ToolOutput,
     words::{Word, say},
 };
 use crate::{effect::Arrival, failpoint, limits};
@@ -56,7 +56,7 @@ impl std::io::Write for Count {
 impl ToolFailure {
     /// A failure that the run survives.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), fatal: false, wants: Vec::new() }
+        Self { kind, message: message.into(), fatal: false, wants: Vec::new(), code: None, detail: None }
     }
 }
 
@@ -67,7 +67,7 @@ impl ToolOutcome {
     }
 
     /// What becomes of a call that got no answer: a `write` that may have arrived may have happened.
-    pub fn unanswered(class: Effect, arrival: Arrival, kind: FailureKind, message: impl Into<String>) -> Self {
+    pub fn unanswered(class: EffectClass, arrival: Arrival, kind: FailureKind, message: impl Into<String>) -> Self {
         let failure = ToolFailure::new(kind, message);
         if class.in_doubt(arrival) && !failpoint::is_set("defect:unknown-is-failed") {
             Self::Unknown(failure)
@@ -78,10 +78,10 @@ impl ToolOutcome {
 
     /// What becomes of a call whose tool answered that it succeeded, but in no form that can be used: what changes something
     /// has happened, so it is done; anything else failed, and may be tried again.
-    pub fn unusable(effect: Effect, message: impl Into<String>) -> Self {
+    pub fn unusable(effect: EffectClass, message: impl Into<String>) -> Self {
         match effect {
-            Effect::Read | Effect::Composite => Self::failed(FailureKind::BadResult, message),
-            Effect::Write | Effect::Idempotent => {
+            EffectClass::Read | EffectClass::Composite => Self::failed(FailureKind::BadResult, message),
+            EffectClass::Write | EffectClass::Idempotent => {
                 Self::Done(ToolOutput { unusable: Some(message.into()), ..ToolOutput::default() })
             }
         }
@@ -237,12 +237,12 @@ mod tests {
     #[test]
     fn failures_begin_with_a_prefix_that_programs_can_read() {
         assert_eq!(ToolOutcome::failed(FailureKind::Timeout, "Late.").for_model(), "error[timeout]: Late.");
-        let unknown =
-            ToolOutcome::unanswered(Effect::Write, Arrival::Possible, FailureKind::Unavailable, "Gone.").for_model();
+        let unknown = ToolOutcome::unanswered(EffectClass::Write, Arrival::Possible, FailureKind::Unavailable, "Gone.")
+            .for_model();
         assert!(unknown.starts_with("unknown[unavailable]: Gone. It may or may not have been done."), "{unknown}");
         let lost = |class, arrival| ToolOutcome::unanswered(class, arrival, FailureKind::Timeout, "");
-        assert!(matches!(lost(Effect::Read, Arrival::Possible), ToolOutcome::Failed(_)));
-        assert!(matches!(lost(Effect::Write, Arrival::Impossible), ToolOutcome::Failed(_)));
+        assert!(matches!(lost(EffectClass::Read, Arrival::Possible), ToolOutcome::Failed(_)));
+        assert!(matches!(lost(EffectClass::Write, Arrival::Impossible), ToolOutcome::Failed(_)));
     }
 
     #[test]

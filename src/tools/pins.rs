@@ -18,7 +18,7 @@ use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use super::{Catalog, SourceError, SourceStatus, Tool, ToolSource, ToolSpec};
+use super::{Catalog, SourceError, SourceStatus, ToolHandler, ToolInfo, ToolSource};
 use crate::{cx::Cx, limits};
 
 /// The name of the file, in the project's folder.
@@ -67,14 +67,14 @@ impl PinFile {
     pub fn compare(&self, server: &str, catalog: &Catalog) -> Result<Vec<(String, Standing)>, String> {
         let pins = self.0.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let known = pins.as_ref().map_err(Clone::clone)?.0.get(server);
-        let stands = |spec: &ToolSpec| match known.and_then(|known| known.get(&*spec.name)) {
+        let stands = |spec: &ToolInfo| match known.and_then(|known| known.get(&*spec.name)) {
             Some(pinned) if is_pinned(pinned, spec) => Standing::Same,
             Some(_) => Standing::Changed,
             None => Standing::New,
         };
-        let listed = catalog.tools.iter().map(|tool| (tool.spec().name.to_string(), stands(tool.spec())));
+        let listed = catalog.tools.iter().map(|tool| (tool.info().name.to_string(), stands(tool.info())));
         let mut standings: Vec<(String, Standing)> = listed.collect();
-        let is_listed = |name: &str| catalog.tools.iter().any(|tool| &*tool.spec().name == name);
+        let is_listed = |name: &str| catalog.tools.iter().any(|tool| &*tool.info().name == name);
         let gone = known.into_iter().flatten().map(|(name, _)| name).filter(|name| !is_listed(name));
         standings.extend(gone.map(|name| (name.clone(), Standing::Gone)));
         Ok(standings)
@@ -129,14 +129,14 @@ impl PinFile {
 }
 
 impl Catalog {
-    fn leave_out(&mut self, why: impl Fn(&ToolSpec) -> Option<String>) {
-        let mut kept: Vec<Arc<dyn Tool>> = Vec::with_capacity(self.tools.len());
+    fn leave_out(&mut self, why: impl Fn(&ToolInfo) -> Option<String>) {
+        let mut kept: Vec<Arc<dyn ToolHandler>> = Vec::with_capacity(self.tools.len());
         for tool in self.tools.drain(..) {
-            match why(tool.spec()) {
+            match why(tool.info()) {
                 None => kept.push(tool),
                 Some(why) => {
-                    tracing::warn!(tool = %tool.spec().name, why, "a pinned tool is left out");
-                    self.excluded.push((tool.spec().name.to_string(), why));
+                    tracing::warn!(tool = %tool.info().name, why, "a pinned tool is left out");
+                    self.excluded.push((tool.info().name.to_string(), why));
                 }
             }
         }
@@ -166,17 +166,17 @@ fn write(path: &Path, pins: &Pins) -> io::Result<()> {
 }
 
 fn hashes(catalog: &Catalog) -> BTreeMap<String, String> {
-    catalog.tools.iter().map(|tool| (tool.spec().name.to_string(), hash(tool.spec()))).collect()
+    catalog.tools.iter().map(|tool| (tool.info().name.to_string(), hash(tool.info()))).collect()
 }
 
 /// Whether a tool is what was pinned. Older pins were made of the schema as the server wrote it.
-fn is_pinned(pinned: &str, spec: &ToolSpec) -> bool {
+fn is_pinned(pinned: &str, spec: &ToolInfo) -> bool {
     pinned == hash(spec) || pinned == hash_of(spec, &spec.parameters)
 }
 
 /// What a tool is, to those who read it: a change of any of it is a change of the tool. The order of keys says nothing: some
 /// servers write them as a hash map gives them.
-fn hash(spec: &ToolSpec) -> String {
+fn hash(spec: &ToolInfo) -> String {
     hash_of(spec, &sorted(&spec.parameters))
 }
 
@@ -192,7 +192,7 @@ fn sorted(value: &Json) -> Json {
     }
 }
 
-fn hash_of(spec: &ToolSpec, parameters: &Json) -> String {
+fn hash_of(spec: &ToolInfo, parameters: &Json) -> String {
     let mut hash = Sha256::new();
     for part in [&*spec.name, &*spec.description, &parameters.to_string()] {
         hash.update((part.len() as u64).to_le_bytes());

@@ -6,60 +6,21 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    future::Future,
     sync::Arc,
 };
 
-use futures::future::BoxFuture;
 use segue_engine::ids::ToolName;
-use serde_json::Value as Json;
 
-use super::{ArgumentCheck, Catalog, Effect, Tool, ToolCx, ToolOutcome, ToolSpec, schema::SchemaRefused};
+use super::{ArgumentCheck, Catalog, EffectClass, ToolHandler, ToolInfo};
 use crate::limits;
-
-type Run = Box<dyn Fn(Json, ToolCx) -> BoxFuture<'static, ToolOutcome> + Send + Sync>;
-
-/// A tool made of a function and a schema.
-pub struct FunctionTool {
-    spec: ToolSpec,
-    check: Arc<ArgumentCheck>,
-    run: Run,
-}
-
-impl FunctionTool {
-    /// Makes a tool of a spec and an async function.
-    ///
-    /// # Errors
-    /// [`SchemaRefused`] when the schema of the spec cannot be used.
-    pub fn new<F, Answer>(spec: ToolSpec, run: F) -> Result<Self, SchemaRefused>
-    where
-        F: Fn(Json, ToolCx) -> Answer + Send + Sync + 'static,
-        Answer: Future<Output = ToolOutcome> + Send + 'static,
-    {
-        let check = Arc::new(ArgumentCheck::compile(&spec.parameters)?);
-        Ok(Self { spec, check, run: Box::new(move |arguments, cx| Box::pin(run(arguments, cx))) })
-    }
-}
-
-impl Tool for FunctionTool {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
-        Some(self.check.clone())
-    }
-    fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
-        (self.run)(arguments, cx.clone())
-    }
-}
 
 /// A tool as one run has it.
 #[derive(Clone)]
 pub struct Entry {
     /// Its spec, under the name that it has in this run.
-    pub spec: ToolSpec,
+    pub spec: ToolInfo,
     /// The tool as its source has it; [`ToolSet::tool`] gives it as the run has it.
-    tool: Arc<dyn Tool>,
+    tool: Arc<dyn ToolHandler>,
     /// The check of its arguments.
     pub check: Arc<ArgumentCheck>,
 }
@@ -75,7 +36,7 @@ pub struct ToolSet {
 }
 
 /// Puts something around a tool.
-type Wrap = dyn Fn(&Entry) -> Arc<dyn Tool> + Send + Sync;
+type Wrap = dyn Fn(&Entry) -> Arc<dyn ToolHandler> + Send + Sync;
 
 #[derive(Clone, Default)]
 struct List {
@@ -94,7 +55,7 @@ impl ToolSet {
         &self.list.entries
     }
     /// The tools as models see them, sorted by name.
-    pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
+    pub fn specs(&self) -> impl Iterator<Item = &ToolInfo> {
         self.list.entries.iter().map(|entry| &entry.spec)
     }
     /// The tool of exactly this name.
@@ -102,7 +63,7 @@ impl ToolSet {
         self.list.index.get(name).and_then(|at| self.list.entries.get(*at))
     }
     /// The tool of an entry, to be called: with all that this run has put around it.
-    pub fn tool(&self, entry: &Entry) -> Arc<dyn Tool> {
+    pub fn tool(&self, entry: &Entry) -> Arc<dyn ToolHandler> {
         self.wrap.as_ref().map_or_else(|| entry.tool.clone(), |wrap| wrap(entry))
     }
     /// Tools that were left out, with the reason, for traces and `check --online`.
@@ -119,7 +80,7 @@ impl ToolSet {
     }
     /// The same set with other effect classes, where `class` knows one: the author's word over everybody else's.
     #[must_use]
-    pub fn classed(mut self, class: impl Fn(&str) -> Option<Effect>) -> Self {
+    pub fn classed(mut self, class: impl Fn(&str) -> Option<EffectClass>) -> Self {
         for entry in &mut Arc::make_mut(&mut self.list).entries {
             if let Some(effect) = class(&entry.spec.name) {
                 entry.spec.effect = effect;
@@ -130,7 +91,10 @@ impl ToolSet {
     /// The same set with every tool wrapped, as recording does. A tool is wrapped when it is called: most turns call few of many,
     /// or none.
     #[must_use]
-    pub fn wrapped(mut self, wrap: impl Fn(&Entry, Arc<dyn Tool>) -> Arc<dyn Tool> + Send + Sync + 'static) -> Self {
+    pub fn wrapped(
+        mut self,
+        wrap: impl Fn(&Entry, Arc<dyn ToolHandler>) -> Arc<dyn ToolHandler> + Send + Sync + 'static,
+    ) -> Self {
         let inner = self.clone();
         self.wrap = Some(Arc::new(move |entry| wrap(entry, inner.tool(entry))));
         self
@@ -147,11 +111,11 @@ impl fmt::Debug for ToolSet {
 #[derive(Default)]
 pub struct ToolSetBuilder {
     /// Tools that keep their names: built-in ones, then custom ones.
-    own: Vec<Arc<dyn Tool>>,
+    own: Vec<Arc<dyn ToolHandler>>,
     /// Names that no tool of a server may have plain.
     reserved: HashSet<Arc<str>>,
     /// Servers with their tools, in the order of the agent's file.
-    served: Vec<(Arc<str>, Arc<dyn Tool>)>,
+    served: Vec<(Arc<str>, Arc<dyn ToolHandler>)>,
     excluded: Vec<(String, String)>,
 }
 
@@ -164,7 +128,7 @@ impl ToolSetBuilder {
     }
     /// Adds a tool that keeps its name: a built-in or a custom one. Of two with one name the first stays.
     #[must_use]
-    pub fn own(mut self, tool: Arc<dyn Tool>) -> Self {
+    pub fn own(mut self, tool: Arc<dyn ToolHandler>) -> Self {
         self.own.push(tool);
         self
     }
@@ -174,13 +138,13 @@ impl ToolSetBuilder {
         let server: Arc<str> = server.into();
         self.excluded.extend(catalog.excluded.iter().map(|(name, why)| (format!("{server}/{name}"), why.clone())));
         for wanted in include {
-            if !catalog.tools.iter().any(|tool| *wanted == *tool.spec().name) {
+            if !catalog.tools.iter().any(|tool| *wanted == *tool.info().name) {
                 let why = "is included, but the server lists no such tool".to_owned();
                 self.excluded.push((format!("{server}/{wanted}"), why));
             }
         }
         for tool in &catalog.tools {
-            let named = |list: &[ToolName]| list.iter().any(|name| *name == *tool.spec().name);
+            let named = |list: &[ToolName]| list.iter().any(|name| *name == *tool.info().name);
             if (include.is_empty() || named(include)) && !named(exclude) {
                 self.served.push((server.clone(), tool.clone()));
             }
@@ -193,8 +157,8 @@ impl ToolSetBuilder {
         let mut set = List::default();
         let own = std::mem::take(&mut self.own);
         for tool in own {
-            let name = tool.spec().name.clone();
-            if self.reserved.contains(&name) && tool.spec().source.as_ref() != "builtin" {
+            let name = tool.info().name.clone();
+            if self.reserved.contains(&name) && tool.info().source.as_ref() != "builtin" {
                 set.excluded.push((name.to_string(), "has the name of a built-in tool".to_owned()));
                 continue;
             }
@@ -202,18 +166,18 @@ impl ToolSetBuilder {
         }
         let mut wanted: HashMap<String, usize> = HashMap::new();
         for (_, tool) in &self.served {
-            *wanted.entry(folded(&callable(&tool.spec().name))).or_default() += 1;
+            *wanted.entry(folded(&callable(&tool.info().name))).or_default() += 1;
         }
         // Names that models may confuse count as the same: they differ by case alone.
         let taken: HashSet<String> = set.index.keys().chain(self.reserved.iter()).map(|name| folded(name)).collect();
         for (server, tool) in self.served {
-            let plain = callable(&tool.spec().name);
+            let plain = callable(&tool.info().name);
             let key = folded(&plain);
             let clash = taken.contains(&key) || wanted.get(&key).is_some_and(|count| *count > 1);
             let name = if clash { format!("{}__{plain}", callable(&server)) } else { plain };
             if name.len() > limits::TOOL_NAME {
                 let why = format!("its name `{name}` is longer than {} bytes", limits::TOOL_NAME);
-                set.excluded.push((format!("{server}/{}", tool.spec().name), why));
+                set.excluded.push((format!("{server}/{}", tool.info().name), why));
                 continue;
             }
             set.add(name.into(), tool);
@@ -230,8 +194,8 @@ impl List {
         self.index = self.entries.iter().enumerate().map(|(at, entry)| (entry.spec.name.clone(), at)).collect();
     }
 
-    fn add(&mut self, name: Arc<str>, tool: Arc<dyn Tool>) {
-        let spec = ToolSpec { name: name.clone(), ..tool.spec().clone() };
+    fn add(&mut self, name: Arc<str>, tool: Arc<dyn ToolHandler>) {
+        let spec = ToolInfo { name: name.clone(), ..tool.info().clone() };
         if self.index.contains_key(&name) {
             self.excluded.push((name.to_string(), format!("from `{}`: the name is taken", spec.source)));
             return;

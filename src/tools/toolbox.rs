@@ -5,20 +5,21 @@ use std::{fmt, sync::Arc};
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
-use super::{Catalog, SourceError, SourceStatus, Tool, ToolSource};
+use super::{Catalog, SourceError, SourceStatus, Tool, ToolHandler, ToolSource};
 use crate::cx::Cx;
 
 /// A source of tools that are part of this program. It is always up, and its list never changes.
 pub struct Toolbox {
     name: String,
-    tools: Vec<Arc<dyn Tool>>,
+    tools: Vec<Arc<dyn ToolHandler>>,
     changes: watch::Sender<u64>,
 }
 
 impl Toolbox {
     /// Stands for the server `name` of `endpoints.yml`.
-    pub fn new(name: impl Into<String>, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
-        Self { name: name.into(), tools: tools.into_iter().collect(), changes: watch::Sender::new(0) }
+    pub fn new(name: impl Into<String>, tools: impl IntoIterator<Item = Tool>) -> Self {
+        let tools = tools.into_iter().map(|tool| Arc::new(tool) as Arc<dyn ToolHandler>).collect();
+        Self { name: name.into(), tools, changes: watch::Sender::new(0) }
     }
 }
 

@@ -57,6 +57,7 @@ words! {
     NeedsInput = "needs_input",
     Said = "said",
     SaidNothing = "said_nothing",
+    Internal = "internal",
 }
 
 static TEXTS: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| {

@@ -21,7 +21,7 @@ use crate::{
         scripted::{ScriptedLlm, Step, StrictLlm},
     },
     runtime::{Assistant, AssistantBuilder, Incoming, Report},
-    testing::{CollectingSink, World},
+    testing::{CollectingSink, TestAssistant},
 };
 
 const CONFIG: &str =
@@ -65,14 +65,14 @@ fn builder(nlg: &str) -> AssistantBuilder {
     Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn world(nlg: &str, steps: Vec<Step>) -> (World, Arc<StrictLlm>) {
+fn world(nlg: &str, steps: Vec<Step>) -> (TestAssistant, Arc<StrictLlm>) {
     let model = Arc::new(ScriptedLlm::strict(steps));
-    (World::of(builder(nlg).model(model.clone())).unwrap(), model)
+    (TestAssistant::build(builder(nlg).model(model.clone())).unwrap(), model)
 }
 
 const REPHRASE: &str = "nlg: {type: rephrase, summarize_history: true}\n";
 
-async fn replays(world: &World) {
+async fn replays(world: &TestAssistant) {
     let difference = world.assistant.replay(&"u".into()).await.unwrap();
     assert!(difference.is_none(), "{difference:#?}");
 }
@@ -149,7 +149,7 @@ impl Llm for Stuck {
     }
 }
 
-async fn says_its_own_text(world: &World) {
+async fn says_its_own_text(world: &TestAssistant) {
     let before = world.clock.elapsed();
     let (report, _) = world.send("u", "/ask").await.unwrap();
     assert_eq!(report.replies[0].reply.text.as_deref(), Some("The own text."));
@@ -165,7 +165,7 @@ async fn a_rephraser_that_fails_or_is_slow_leaves_the_text_as_it_is() {
         says_its_own_text(&world(REPHRASE, vec![step]).0).await;
     }
     let stuck = Arc::new(Stuck(ModelProfile::of("openai", "gpt-4o")));
-    says_its_own_text(&World::of(builder(REPHRASE).model(stuck)).unwrap()).await;
+    says_its_own_text(&TestAssistant::build(builder(REPHRASE).model(stuck)).unwrap()).await;
     // What the channel was told of a broken answer is taken back by the whole message.
     let (world, _) = world(REPHRASE, vec![broken()]);
     let (_, collected) = world.send("u", "/ask").await.unwrap();
@@ -183,7 +183,7 @@ async fn the_language_of_the_conversation_chooses_the_text_that_is_rephrased() {
     let files =
         [("config.yml", CONFIG), ("domain.yml", DOMAIN), ("data/flows.yml", &flows), ("endpoints.yml", REPHRASE)];
     let model = Arc::new(ScriptedLlm::strict(vec![Step::from("Moin!")]));
-    let world = World::texts(files, model.clone()).unwrap();
+    let world = TestAssistant::from_files(files, model.clone()).unwrap();
     assert_eq!(world.say("/ask").await.unwrap(), ["Moin!"]);
     assert!(model.requests()[0].messages[0].text().contains("Write in de"));
     assert!(model.requests()[0].messages[1].text().contains("Guten Tag."));

@@ -11,7 +11,7 @@ use segue::{
     cx::Cx,
     http::Outbound,
     tools::{
-        Inquired, Inquiry, Reply, Tool, ToolCx, ToolOutcome, ToolSource,
+        Inquired, Inquiry, Reply, ToolCallContext, ToolHandler, ToolOutcome, ToolSource,
         mcp::{Login, McpServer, Surroundings},
     },
 };
@@ -128,8 +128,8 @@ impl Person {
             }
         };
         for (name, arguments) in calls(scenario, given, &tools) {
-            let Some(tool) = tools.iter().find(|tool| *tool.spec().name == name) else { continue };
-            let cx = ToolCx { inquired: Some(Arc::new(Defaults)), ..context() };
+            let Some(tool) = tools.iter().find(|tool| *tool.info().name == name) else { continue };
+            let cx = ToolCallContext { inquired: Some(Arc::new(Defaults)), ..context() };
             let mut outcome = tool.call(arguments.clone(), &cx).await;
             while refused(&outcome) && consents < 3 && self.def.oauth.is_some() {
                 consents += 1;
@@ -175,22 +175,22 @@ fn refused(outcome: &ToolOutcome) -> bool {
 }
 
 /// The calls that a scenario wants: those it names, else each tool once.
-fn calls(scenario: &str, given: &Json, tools: &[Arc<dyn Tool>]) -> Vec<(String, Json)> {
+fn calls(scenario: &str, given: &Json, tools: &[Arc<dyn ToolHandler>]) -> Vec<(String, Json)> {
     if let Some(wanted) = given.get("toolCalls").and_then(Json::as_array) {
         return wanted
             .iter()
             .map(|call| (call["name"].as_str().unwrap().to_owned(), call["arguments"].clone()))
             .collect();
     }
-    let schema_of = |tool: &Arc<dyn Tool>| (*tool.spec().parameters).clone();
-    let focal = tools.iter().find(|tool| tool.spec().name.contains("2020")).map(schema_of);
-    let arguments = |tool: &Arc<dyn Tool>| match &*tool.spec().name {
+    let schema_of = |tool: &Arc<dyn ToolHandler>| (*tool.info().parameters).clone();
+    let focal = tools.iter().find(|tool| tool.info().name.contains("2020")).map(schema_of);
+    let arguments = |tool: &Arc<dyn ToolHandler>| match &*tool.info().name {
         "add_numbers" => json!({"a": 5, "b": 3}),
-        _ if tool.spec().parameters.pointer("/properties/schema").is_some() => {
+        _ if tool.info().parameters.pointer("/properties/schema").is_some() => {
             json!({"schema": focal.clone().unwrap_or_default()})
         }
         _ => json!({}),
     };
     let _ = scenario;
-    tools.iter().map(|tool| (tool.spec().name.to_string(), arguments(tool))).collect()
+    tools.iter().map(|tool| (tool.info().name.to_string(), arguments(tool))).collect()
 }

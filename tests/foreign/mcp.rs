@@ -13,7 +13,7 @@ use segue::{
     environment,
     http::Outbound,
     tools::{
-        Caller, FailureKind, Progress, SourceStatus, Tool, ToolCx, ToolOutcome, ToolSource,
+        Caller, FailureKind, Progress, SourceStatus, ToolCallContext, ToolHandler, ToolOutcome, ToolSource,
         mcp::{McpServer, Surroundings},
     },
 };
@@ -91,8 +91,8 @@ fn fastmcp_on(port: u16) -> (Part, u16) {
     (part, port)
 }
 
-pub(crate) fn context() -> ToolCx {
-    ToolCx {
+pub(crate) fn context() -> ToolCallContext {
+    ToolCallContext {
         cx: Cx::new(Arc::new(SystemClock), PATIENCE),
         metadata: Arc::new(Map::new()),
         caller: Caller { conversation: "c".into(), agent: None, flow: None },
@@ -104,20 +104,20 @@ pub(crate) fn context() -> ToolCx {
     }
 }
 
-fn within(limit: Duration) -> ToolCx {
+fn within(limit: Duration) -> ToolCallContext {
     let cx = context();
-    ToolCx { cx: cx.cx.within(limit), ..cx }
+    ToolCallContext { cx: cx.cx.within(limit), ..cx }
 }
 
 async fn names(server: &McpServer) -> Vec<String> {
     let catalog = server.list(&context().cx).await.unwrap();
     assert!(catalog.excluded.is_empty(), "{catalog:?}");
-    catalog.tools.iter().map(|tool| tool.spec().name.to_string()).collect()
+    catalog.tools.iter().map(|tool| tool.info().name.to_string()).collect()
 }
 
-pub(crate) async fn tool(server: &McpServer, name: &str) -> Arc<dyn Tool> {
+pub(crate) async fn tool(server: &McpServer, name: &str) -> Arc<dyn ToolHandler> {
     let catalog = server.list(&context().cx).await.unwrap();
-    catalog.tools.iter().find(|tool| &*tool.spec().name == name).unwrap().clone()
+    catalog.tools.iter().find(|tool| &*tool.info().name == name).unwrap().clone()
 }
 
 pub(crate) async fn call(server: &McpServer, name: &str, arguments: Json) -> ToolOutcome {
@@ -157,7 +157,7 @@ async fn everything_works(server: &McpServer) {
 async fn news_of_a_long_call(server: &McpServer) {
     let news: Arc<Mutex<Vec<Progress>>> = Arc::default();
     let sink = news.clone();
-    let cx = ToolCx { progress: Some(Arc::new(move |piece| sink.lock().unwrap().push(piece))), ..context() };
+    let cx = ToolCallContext { progress: Some(Arc::new(move |piece| sink.lock().unwrap().push(piece))), ..context() };
     let long = tool(server, "trigger-long-running-operation").await;
     let outcome = long.call(json!({"duration": 1, "steps": 4}), &cx).await;
     assert!(matches!(outcome, ToolOutcome::Done(_)), "{outcome:?}");
@@ -272,7 +272,7 @@ async fn a_server_that_was_restarted_forgot_our_session() {
     drop(part);
     let _part = everything_on(port);
     // The reference server says of `echo` that it only reads, so that it may be repeated.
-    assert_eq!(echo.spec().effect, segue::tools::Effect::Read);
+    assert_eq!(echo.info().effect, segue::tools::EffectClass::Read);
     assert_eq!(echo.call(json!({"message": "2"}), &context()).await.for_model(), "Echo: 2");
     assert_eq!(server.status(), SourceStatus::Up);
 }

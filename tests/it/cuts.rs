@@ -10,12 +10,11 @@ use std::sync::{
 };
 
 use segue::{
-    Assistant, BoxFuture, Cx, DeliveryError, Effect, Incoming, Llm, LlmError, ModelProfile, Receipt, ReplyPiece,
-    ReplySink, Report, Store, ToolCx, ToolOutcome, ToolOutput, ToolSpec, Toolbox,
+    Assistant, BoxFuture, Cx, DeliveryError, EffectClass, Incoming, Llm, LlmError, ModelProfile, Receipt, ReplyPiece,
+    ReplySink, Report, Store, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox,
     llm::{Answer, Arguments, ChatRequest, ChatStream, Finish, LlmErrorKind, ToolCall, Usage},
     store::SqliteStore,
     testing::{ScriptedLlm, StrictLlm},
-    tools::registry::FunctionTool,
 };
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
@@ -74,15 +73,11 @@ impl Boats {
     fn source(&self) -> Arc<Toolbox> {
         let tool = |name: &'static str, effect| {
             let boats = self.clone();
-            let spec = ToolSpec {
-                name: name.into(),
-                description: "does something".into(),
-                parameters: Arc::new(json!({"type": "object"})),
-                strict: false,
-                effect,
-                source: "boats".into(),
-            };
-            let run = move |_: Json, _: ToolCx| {
+            let spec = ToolInfo::new(name, "does something")
+                .parameters(json!({"type": "object"}))
+                .effect(effect)
+                .source("boats");
+            let run = move |_: Json, _: ToolCallContext| {
                 let boats = boats.clone();
                 async move {
                     let mut guard = Guard(boats.dropped.clone(), false);
@@ -94,9 +89,9 @@ impl Boats {
                     ToolOutcome::Done(ToolOutput::structured(json!({"reference": "NW-1"})))
                 }
             };
-            Arc::new(FunctionTool::new(spec, run).unwrap()) as Arc<dyn segue::Tool>
+            Tool::from_fn(spec, run)
         };
-        Arc::new(Toolbox::new("boats", [tool("look", Effect::Read), tool("book", Effect::Write)]))
+        Arc::new(Toolbox::new("boats", [tool("look", EffectClass::Read), tool("book", EffectClass::Write)]))
     }
     fn counts(&self) -> (usize, usize, usize) {
         let count = |count: &AtomicUsize| count.load(Ordering::SeqCst);

@@ -21,8 +21,8 @@ use segue::{
     },
     runtime::AssistantBuilder,
     store::SqliteStore,
-    testing::{ScriptedLlm, Step, StrictLlm, World},
-    tools::{Effect, Tool, ToolOutcome, ToolOutput, ToolSpec, registry::FunctionTool},
+    testing::{ScriptedLlm, Step, StrictLlm, TestAssistant},
+    tools::{Tool, ToolInfo, ToolOutcome, ToolOutput},
 };
 use serde_json::json;
 
@@ -50,22 +50,17 @@ connections: {mcp_servers: [{name: depot}]}
 ";
 
 /// A tool that counts how often it runs.
-fn pay(paid: Arc<AtomicUsize>) -> Arc<dyn Tool> {
-    let spec = ToolSpec {
-        name: "pay".into(),
-        description: "pays".into(),
-        parameters: Arc::new(json!({
+fn pay(paid: Arc<AtomicUsize>) -> Tool {
+    let spec = ToolInfo::new("pay", "pays")
+        .parameters(json!({
             "type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"],
-        })),
-        strict: false,
-        effect: Effect::Write,
-        source: "depot".into(),
-    };
+        }))
+        .source("depot");
     let run = move |_, _| {
         paid.fetch_add(1, Ordering::SeqCst);
         std::future::ready(ToolOutcome::Done(ToolOutput::text("paid")))
     };
-    Arc::new(FunctionTool::new(spec, run).unwrap())
+    Tool::from_fn(spec, run)
 }
 
 /// What came of a turn.
@@ -85,7 +80,7 @@ struct Turn {
 
 /// The world of one row.
 struct Row {
-    world: World,
+    world: TestAssistant,
     models: Vec<Arc<StrictLlm>>,
     paid: Arc<AtomicUsize>,
 }
@@ -113,7 +108,7 @@ impl Row {
         let builder = Assistant::builder_from_texts(files).unwrap_or_else(|error| panic!("{error:?}"));
         let builder = builder.model(Arc::new(group) as Arc<dyn Llm>);
         let builder = builder.source(Arc::new(Toolbox::new("depot", [pay(paid.clone())])));
-        Self { world: World::of(set(builder)).unwrap(), models, paid }
+        Self { world: TestAssistant::build(set(builder)).unwrap(), models, paid }
     }
 
     async fn say(&self, text: &str) -> Turn {
@@ -234,7 +229,7 @@ async fn l03_a_vendor_that_fails_turn_after_turn_is_left_alone_and_the_answer_st
         let turn = row.say("please ask the clerk").await;
         told(&turn, BROKEN, &["U0501"], &[asked]);
     }
-    row.world.wait(Duration::from_secs(30));
+    row.world.advance(Duration::from_secs(30));
     told(&row.say("please ask the clerk").await, &["Hello."], &[], &[7]);
     row.verify().await;
 }

@@ -6,12 +6,12 @@ use futures::future::BoxFuture;
 use segue::{
     conversation::{ActionOutcome, Conversation},
     cx::Cx,
-    effect::Effect,
+    effect::EffectClass,
     llm::scripted::ScriptedLlm,
     project::{Places, Project, SHAPES, Severity, Support},
     runtime::{Action, AssistantBuilder},
-    testing::World,
-    tools::{Tool, ToolCx, ToolOutcome, ToolOutput, ToolSpec, Toolbox},
+    testing::TestAssistant,
+    tools::{Tool, ToolInfo, ToolOutcome, ToolOutput, Toolbox},
 };
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -43,39 +43,22 @@ fn loaded(generation: &str) -> Project {
     loaded.project.unwrap()
 }
 
-/// A tool of the shelf: finds two books, reserves any.
-struct Shelf(ToolSpec, fn() -> Json);
-
-impl Tool for Shelf {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-    fn call<'a>(&'a self, _: Json, _: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
-        let value = (self.1)();
-        Box::pin(async move {
-            let content = vec![json!({"type": "text", "text": value.to_string()})];
-            ToolOutcome::Done(ToolOutput { content, structured: Some(value), ..ToolOutput::default() })
-        })
-    }
-}
-
+/// The tools of the shelf: one finds two books, one reserves any.
 fn shelf() -> Toolbox {
     let tool = |name: &str, effect, answer: fn() -> Json| {
-        let spec = ToolSpec {
-            name: name.into(),
-            description: "Of the shelf.".into(),
-            parameters: Arc::new(json!({"type": "object", "properties": {}, "additionalProperties": true})),
-            strict: false,
-            effect,
-            source: "shelf".into(),
-        };
-        Arc::new(Shelf(spec, answer)) as Arc<dyn Tool>
+        let schema = json!({"type": "object", "properties": {}, "additionalProperties": true});
+        let info = ToolInfo::new(name, "Of the shelf.").parameters(schema).effect(effect).source("shelf");
+        Tool::from_fn(info, move |_, _| {
+            let value = answer();
+            let text = ToolOutput::text(value.to_string());
+            std::future::ready(ToolOutcome::Done(ToolOutput { structured: Some(value), ..text }))
+        })
     };
     Toolbox::new(
         "shelf",
         [
-            tool("find_books", Effect::Read, || json!({"books": ["Emma", "Moby Dick"]})),
-            tool("reserve", Effect::Write, || json!({"reservation": {"number": 7}, "due": null})),
+            tool("find_books", EffectClass::Read, || json!({"books": ["Emma", "Moby Dick"]})),
+            tool("reserve", EffectClass::Write, || json!({"reservation": {"number": 7}, "due": null})),
         ],
     )
 }
@@ -89,7 +72,7 @@ impl Action for Idle {
     }
 }
 
-fn world(generation: &str) -> World {
+fn world(generation: &str) -> TestAssistant {
     let script = fs::read_to_string(format!("{}/script.yml", folder(generation))).unwrap();
     let model = ScriptedLlm::from_text("script.yml", &script, 3).unwrap();
     let project = Arc::new(loaded(generation));
@@ -97,7 +80,7 @@ fn world(generation: &str) -> World {
     for name in project.domain.actions.keys() {
         builder = builder.action(name.as_str(), Arc::new(Idle));
     }
-    World::of(builder.model(Arc::new(model)).source(Arc::new(shelf()))).unwrap()
+    TestAssistant::build(builder.model(Arc::new(model)).source(Arc::new(shelf()))).unwrap()
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use segue::{
     llm::{Embedder, LlmErrorKind, embeddings::ScriptedEmbedder},
     runtime::{Assistant, TraceEntry},
-    testing::World,
+    testing::TestAssistant,
 };
 use serde_json::Value as Json;
 
@@ -15,9 +15,9 @@ use crate::{
     project,
 };
 
-fn world(embedder: Option<Arc<dyn Embedder>>) -> World {
+fn world(embedder: Option<Arc<dyn Embedder>>) -> TestAssistant {
     let builder = Assistant::builder(project("knowledge")).unwrap();
-    World::of(match embedder {
+    TestAssistant::build(match embedder {
         Some(embedder) => builder.embedder(embedder),
         None => builder,
     })

@@ -20,7 +20,7 @@ use segue::{
     Llm, LlmError, ModelProfile, NoSink, ReceiveError, Report, Toolbox,
     llm::{Arguments, Finish, Purpose, ToolCall},
     testing::ManualClock,
-    tools::{Effect, Tool, ToolOutcome, ToolOutput, ToolSpec, registry::FunctionTool},
+    tools::{EffectClass, Tool, ToolInfo, ToolOutcome, ToolOutput},
 };
 use serde_json::{Value as Json, json};
 use tokio::sync::Semaphore;
@@ -70,17 +70,13 @@ fn builder_with(agent: &str, endpoints: &str) -> AssistantBuilder {
     builder.model(Arc::new(Model(AtomicUsize::new(0)))).source(Arc::new(Toolbox::new("depot", [look_up()])))
 }
 
-fn look_up() -> Arc<dyn Tool> {
-    let spec = ToolSpec {
-        name: "look_up".into(),
-        description: "looks".into(),
-        parameters: Arc::new(json!({"type": "object", "properties": {}})),
-        strict: false,
-        effect: Effect::Read,
-        source: "depot".into(),
-    };
+fn look_up() -> Tool {
+    let spec = ToolInfo::new("look_up", "looks")
+        .parameters(json!({"type": "object", "properties": {}}))
+        .effect(EffectClass::Read)
+        .source("depot");
     let run = |_, _| std::future::ready(ToolOutcome::Done(ToolOutput::text("nothing")));
-    Arc::new(FunctionTool::new(spec, run).unwrap())
+    Tool::from_fn(spec, run)
 }
 
 /// Calls of a model that one run of the clerk takes.

@@ -28,6 +28,7 @@ mod reminders;
 mod rest;
 mod retries;
 mod run;
+mod rust_api;
 mod tool_recovery;
 mod trials;
 

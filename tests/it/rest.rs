@@ -5,16 +5,13 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use futures::future::BoxFuture;
 use segue::{
-    agents::{Agent, AgentCard, AgentTask},
-    channels,
-    conversation::{AgentOutcome, AgentStatus, ReplySink},
-    cx::Cx,
-    effect::Effect,
+    agents::{Agent, AgentError, AgentResult, AgentRun},
+    async_trait, channels,
+    effect::EffectClass,
     runtime::{Assistant, AssistantBuilder},
     server,
-    tools::{Tool, ToolCx, ToolOutcome, ToolOutput, ToolSpec, Toolbox},
+    tools::{Tool, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome, ToolOutput, Toolbox},
 };
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
@@ -23,7 +20,7 @@ use crate::{project, run::client};
 
 /// A tool that answers when it is told to.
 struct LookUp {
-    spec: ToolSpec,
+    spec: ToolInfo,
     go: Notify,
     calls: AtomicUsize,
 }
@@ -31,29 +28,20 @@ struct LookUp {
 impl LookUp {
     fn new() -> Arc<Self> {
         let parameters = json!({"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]});
-        let spec = ToolSpec {
-            name: "look_up".into(),
-            description: "Looks into the depot.".into(),
-            parameters: Arc::new(parameters),
-            strict: false,
-            effect: Effect::Read,
-            source: "custom".into(),
-        };
+        let spec = ToolInfo::new("look_up", "Looks into the depot.").parameters(parameters).effect(EffectClass::Read);
         Arc::new(Self { spec, go: Notify::new(), calls: AtomicUsize::new(0) })
     }
 }
 
-impl Tool for LookUp {
-    fn spec(&self) -> &ToolSpec {
+#[async_trait]
+impl ToolHandler for LookUp {
+    fn info(&self) -> &ToolInfo {
         &self.spec
     }
-    fn call<'a>(&'a self, _: Json, _: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
-        Box::pin(async {
-            self.calls.fetch_add(1, Ordering::SeqCst);
-            self.go.notified().await;
-            let content = vec![json!({"type": "text", "text": "three parcels"})];
-            ToolOutcome::Done(ToolOutput { content, ..ToolOutput::default() })
-        })
+    async fn call(&self, _: Json, _: &ToolCallContext) -> ToolOutcome {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        self.go.notified().await;
+        ToolOutcome::Done(ToolOutput::text("three parcels"))
     }
 }
 
@@ -74,18 +62,11 @@ impl Served {
         let tool = LookUp::new();
         let builder = parts(Assistant::builder(project("courier")).unwrap_or_else(|error| panic!("{error}")));
         let assistant =
-            builder.source(Arc::new(Toolbox::new("depot", [tool.clone() as Arc<dyn Tool>]))).build().unwrap();
+            builder.source(Arc::new(Toolbox::new("depot", [Tool::from_handler(tool.clone())]))).build().unwrap();
         let credentials = credentials.as_object().unwrap().clone().into_iter().collect();
         let (channels, errors) = channels::open(&credentials);
         assert!(errors.is_empty(), "{errors:?}");
-        let settings = server::Settings {
-            host: "127.0.0.1".parse().unwrap(),
-            port: 0,
-            api: false,
-            api_has_token: false,
-            open_agent: false,
-        };
-        let listener = server::listen(&settings).await.unwrap();
+        let listener = server::listen(&server::ServerSettings::new().port(0)).await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let router = server::router(&assistant, &channels);
         let serving = assistant.clone();
@@ -216,23 +197,18 @@ async fn the_same_message_id_twice_gives_the_same_replies_and_one_turn() {
 }
 
 /// An agent that fails.
-struct Broken(AgentCard);
+struct Broken;
 
+#[async_trait]
 impl Agent for Broken {
-    fn card(&self) -> &AgentCard {
-        &self.0
-    }
-    fn run<'a>(&'a self, _: AgentTask<'a>, _: &'a mut dyn ReplySink, _: &'a Cx) -> BoxFuture<'a, AgentOutcome> {
-        let status = AgentStatus::Failed { code: "A0501".into(), reason: "the secret cause".into() };
-        let outcome = AgentOutcome { status, events: Vec::new(), data: Json::Null, metadata: serde_json::Map::new() };
-        Box::pin(std::future::ready(outcome))
+    async fn run(&self, _: &mut AgentRun<'_>) -> AgentResult {
+        Err(AgentError::new("the secret cause").code("A0501"))
     }
 }
 
 #[tokio::test]
 async fn a_failed_turn_answers_200_and_names_its_code_and_never_its_cause() {
-    let broken = Broken(AgentCard { name: "clerk".into(), description: "fails".into() });
-    let served = Served::start_with(&json!({}), |builder| builder.agent("clerk", Arc::new(broken))).await;
+    let served = Served::start_with(&json!({}), |builder| builder.agent("clerk", Arc::new(Broken))).await;
     let answer = served.post("", &message("what is in the depot?")).send().await.unwrap();
     assert_eq!(answer.status(), 200);
     assert_eq!(answer.headers().get("x-turn-error").unwrap(), "A0501");

@@ -13,14 +13,13 @@ use std::{
 
 use segue::{
     Assistant, BoxFuture, ConversationId, Incoming, MemoryStore, ReplyPiece, Report, Store, StoreError, Timestamp,
-    ToolCx, ToolOutcome, ToolOutput, ToolSpec, Toolbox,
+    Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox,
     ids::MessageId,
     llm::{Answer, Arguments, ToolCall},
     store::{
         Accepted, Batch, Inbound, JournalRecord, Stored, StoredReply, StoredTurn, TurnNumber, Unfinished, Version,
     },
     testing::{Collected, CollectingSink, ManualClock, ScriptedLlm, Step, StrictLlm},
-    tools::{Effect, registry::FunctionTool},
 };
 use serde_json::{Value as Json, json};
 use tokio::sync::Notify;
@@ -151,16 +150,9 @@ impl Boats {
         Self { hangs: true, ..Self::default() }
     }
     fn source(&self) -> Arc<Toolbox> {
-        let spec = ToolSpec {
-            name: "book".into(),
-            description: "books".into(),
-            parameters: Arc::new(json!({"type": "object"})),
-            strict: false,
-            effect: Effect::Write,
-            source: "boats".into(),
-        };
+        let spec = ToolInfo::new("book", "books").parameters(json!({"type": "object"})).source("boats");
         let boats = self.clone();
-        let run = move |_: Json, _: ToolCx| {
+        let run = move |_: Json, _: ToolCallContext| {
             let boats = boats.clone();
             async move {
                 boats.booked.fetch_add(1, Ordering::SeqCst);
@@ -171,7 +163,7 @@ impl Boats {
                 ToolOutcome::Done(ToolOutput::text("NW-1"))
             }
         };
-        Arc::new(Toolbox::new("boats", [Arc::new(FunctionTool::new(spec, run).unwrap()) as _]))
+        Arc::new(Toolbox::new("boats", [Tool::from_fn(spec, run)]))
     }
     fn booked(&self) -> usize {
         self.booked.load(Ordering::SeqCst)

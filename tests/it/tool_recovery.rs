@@ -8,13 +8,16 @@ use std::sync::{
 
 use futures::future::BoxFuture;
 use segue::{
-    Assistant, AssistantBuilder, Cx, Incoming, NoSink,
-    effect::Effect,
+    Assistant, AssistantBuilder, Cx, Incoming, NoSink, async_trait,
+    effect::EffectClass,
     llm::scripted::ScriptedLlm,
     project::Project,
     store::{MemoryStore, Store},
     testing::ManualClock,
-    tools::{Catalog, SourceError, SourceStatus, Tool, ToolCx, ToolOutcome, ToolOutput, ToolSource, ToolSpec, Toolbox},
+    tools::{
+        Catalog, SourceError, SourceStatus, Tool, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome, ToolOutput,
+        ToolSource, Toolbox,
+    },
 };
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
@@ -61,23 +64,24 @@ fn project() -> Arc<Project> {
 
 /// A tool that answers, or never does.
 struct Doer {
-    spec: ToolSpec,
+    spec: ToolInfo,
     hangs: bool,
     calls: Arc<AtomicUsize>,
     keys: Arc<Mutex<Vec<String>>>,
 }
 
-impl Tool for Doer {
-    fn spec(&self) -> &ToolSpec {
+#[async_trait]
+impl ToolHandler for Doer {
+    fn info(&self) -> &ToolInfo {
         &self.spec
     }
-    fn call<'a>(&'a self, _: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
+    async fn call(&self, _: Json, cx: &ToolCallContext) -> ToolOutcome {
         self.keys.lock().unwrap().push(cx.idempotency_key.to_string());
         self.calls.fetch_add(1, Ordering::SeqCst);
         if self.hangs {
-            return Box::pin(std::future::pending());
+            std::future::pending::<()>().await;
         }
-        Box::pin(std::future::ready(ToolOutcome::Done(ToolOutput::text("yes"))))
+        ToolOutcome::Done(ToolOutput::text("yes"))
     }
 }
 
@@ -110,11 +114,11 @@ struct World {
     calls: Arc<AtomicUsize>,
     keys: Arc<Mutex<Vec<String>>>,
     looked: Arc<AtomicUsize>,
-    class: Effect,
+    class: EffectClass,
 }
 
 impl World {
-    fn new(class: Effect) -> Self {
+    fn new(class: EffectClass) -> Self {
         let (calls, looked) = Default::default();
         Self { store: Arc::new(MemoryStore::new()), calls, keys: Arc::default(), looked, class }
     }
@@ -131,7 +135,7 @@ impl World {
 
     /// A process; calls of the tool that reads may hang.
     fn process(&self, far: Arc<dyn ToolSource>, look_hangs: bool) -> Assistant {
-        let near = tool(spec("look", Effect::Read), look_hangs, &self.looked, &Arc::default());
+        let near = tool(spec("look", EffectClass::Read), look_hangs, &self.looked, &Arc::default());
         AssistantBuilder::new(project(), ".".into())
             .model(Arc::new(ScriptedLlm::strict(["nobody asks"])))
             .store(self.store.clone())
@@ -161,24 +165,17 @@ impl World {
     }
 }
 
-fn spec(name: &str, effect: Effect) -> ToolSpec {
-    ToolSpec {
-        name: name.into(),
-        description: "does".into(),
-        parameters: Arc::new(json!({"type": "object", "properties": {}})),
-        strict: false,
-        effect,
-        source: "far".into(),
-    }
+fn spec(name: &str, effect: EffectClass) -> ToolInfo {
+    ToolInfo::new(name, "does").parameters(json!({"type": "object", "properties": {}})).effect(effect).source("far")
 }
 
-fn tool(spec: ToolSpec, hangs: bool, calls: &Arc<AtomicUsize>, keys: &Arc<Mutex<Vec<String>>>) -> Arc<dyn Tool> {
-    Arc::new(Doer { spec, hangs, calls: calls.clone(), keys: keys.clone() })
+fn tool(spec: ToolInfo, hangs: bool, calls: &Arc<AtomicUsize>, keys: &Arc<Mutex<Vec<String>>>) -> Tool {
+    Tool::from_handler(Doer { spec, hangs, calls: calls.clone(), keys: keys.clone() })
 }
 
 #[tokio::test]
 async fn a_write_that_was_done_is_done_though_its_server_is_away_at_the_recovery() {
-    let world = World::new(Effect::Write);
+    let world = World::new(EffectClass::Write);
     // The process dies in the step after it: what the tool gave is stored, that the flow was told is not.
     world.dies(world.process(world.far(false), true), |world| world.looked.load(Ordering::SeqCst) == 1).await;
     assert_eq!(world.recovers(world.process(World::away(), false)).await, ["It said yes."]);
@@ -188,7 +185,7 @@ async fn a_write_that_was_done_is_done_though_its_server_is_away_at_the_recovery
 #[tokio::test]
 async fn a_write_that_may_have_been_done_is_in_doubt_also_where_its_server_is_away_at_the_recovery() {
     for away in [true, false] {
-        let world = World::new(Effect::Write);
+        let world = World::new(EffectClass::Write);
         world.dies(world.process(world.far(true), false), |world| world.calls.load(Ordering::SeqCst) == 1).await;
         let far = if away { World::away() } else { world.far(false) };
         assert_eq!(world.recovers(world.process(far, false)).await, ["It may have happened."]);
@@ -198,7 +195,7 @@ async fn a_write_that_may_have_been_done_is_in_doubt_also_where_its_server_is_aw
 
 #[tokio::test]
 async fn a_call_that_is_repeated_has_the_same_key_and_no_other_call_ever_has_it() {
-    let world = World::new(Effect::Idempotent);
+    let world = World::new(EffectClass::Idempotent);
     world.dies(world.process(world.far(true), false), |world| world.calls.load(Ordering::SeqCst) == 1).await;
     assert_eq!(world.recovers(world.process(world.far(false), false)).await, ["It said yes."]);
     let keys = world.keys.lock().unwrap().clone();

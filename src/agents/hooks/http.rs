@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use futures::future::BoxFuture;
 use segue_engine::project::{AgentDef, SlotDef};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value as Json, json};
 
-use super::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch, wire};
+use super::{
+    AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, HookResult, OutputChange, ToolBatch, wire,
+};
 use crate::{
     auth::Credentials,
     clock::Clock,
@@ -20,7 +21,9 @@ use crate::{
     http::{BodyError, Outbound, destination, read_limited},
     limits, llm,
     secret::Secret,
-    tools::{Effect, FailureKind, Tool, ToolCx, ToolFailure, ToolOutcome, ToolOutput, ToolSpec},
+    tools::{
+        EffectClass, FailureKind, Tool, ToolCallContext, ToolFailure, ToolHandler, ToolInfo, ToolOutcome, ToolOutput,
+    },
 };
 
 /// The version of the contract.
@@ -64,11 +67,11 @@ pub struct DescribedTool {
     pub parameters: Json,
     /// What may be repeated; a write unless it says otherwise.
     #[serde(default = "write")]
-    pub effect: Effect,
+    pub effect: EffectClass,
 }
 
-fn write() -> Effect {
-    Effect::Write
+fn write() -> EffectClass {
+    EffectClass::Write
 }
 
 /// An answer to a hook: what it gives, and what the user is told meanwhile.
@@ -113,6 +116,10 @@ struct ToolsChange {
 struct ToolChange {
     tool: Option<wire::Tool>,
 }
+
+/// The answer to `before_run` and `after_run`.
+#[derive(Default, Deserialize)]
+struct Nothing {}
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -265,7 +272,7 @@ impl HttpHooks {
         &self,
         hook: &str,
         payload: impl FnOnce() -> Json,
-        cx: &HookCx,
+        cx: &HookContext,
     ) -> Result<T, HookError> {
         if !self.has(hook) {
             return Ok(T::default());
@@ -282,8 +289,14 @@ impl HttpHooks {
 
 #[async_trait]
 impl AgentHooks for HttpHooks {
-    async fn process_input(&self, mut input: AgentInput, cx: &HookCx) -> Result<AgentInput, HookError> {
-        let sent = || json!({ "input": self.outgoing(&input) });
+    async fn before_run(&self, cx: &HookContext) -> HookResult {
+        self.asked::<Nothing>("before_run", || json!({}), cx).await.map(|_| ())
+    }
+    async fn after_run(&self, cx: &HookContext) -> HookResult {
+        self.asked::<Nothing>("after_run", || json!({}), cx).await.map(|_| ())
+    }
+    async fn process_input(&self, input: &mut AgentInput, cx: &HookContext) -> HookResult {
+        let sent = || json!({ "input": self.outgoing(input) });
         let change: InputChange = self.asked("process_input", sent, cx).await?;
         if let Some(message) = change.user_message {
             input.user_message = message;
@@ -292,29 +305,23 @@ impl AgentHooks for HttpHooks {
             input.slots = slots;
         }
         input.metadata.extend(change.metadata);
-        Ok(input)
+        Ok(())
     }
-    async fn process_tool_output(&self, batch: &ToolBatch, cx: &HookCx) -> Result<Vec<HookEvent>, HookError> {
+    async fn process_tool_output(&self, batch: &ToolBatch, cx: &HookContext) -> Result<Vec<HookEvent>, HookError> {
         let answer: Events = self.asked("process_tool_output", || json!({ "batch": batch }), cx).await?;
         Ok(answer.events)
     }
-    async fn process_output(&self, output: &AgentOutput, cx: &HookCx) -> Result<OutputChange, HookError> {
+    async fn process_output(&self, output: &AgentOutput, cx: &HookContext) -> Result<OutputChange, HookError> {
         self.asked("process_output", || outgoing(output, &self.server), cx).await
     }
-    async fn process_agent_output(&self, output: &AgentOutput, cx: &HookCx) -> Result<OutputChange, HookError> {
+    async fn process_agent_output(&self, output: &AgentOutput, cx: &HookContext) -> Result<OutputChange, HookError> {
         self.asked("process_agent_output", || outgoing(output, &self.server), cx).await
     }
-    fn custom_tools(&self) -> Vec<Arc<dyn Tool>> {
-        let tool = |tool: &DescribedTool| -> Arc<dyn Tool> {
-            let spec = ToolSpec {
-                name: tool.name.clone(),
-                description: tool.description.clone(),
-                parameters: Arc::new(tool.parameters.clone()),
-                strict: false,
-                effect: tool.effect,
-                source: "custom".into(),
-            };
-            Arc::new(HookTool { server: self.server.clone(), spec })
+    fn custom_tools(&self) -> Vec<Tool> {
+        let tool = |tool: &DescribedTool| {
+            let info = ToolInfo::new(tool.name.clone(), tool.description.clone());
+            let spec = info.parameters(tool.parameters.clone()).effect(tool.effect);
+            Tool::from_handler(HookTool { server: self.server.clone(), spec })
         };
         self.description.tools.iter().map(tool).collect()
     }
@@ -331,7 +338,7 @@ impl AgentHooks for HttpHooks {
         &self,
         slot: &SlotDef,
         usual: &llm::ToolSpec,
-        cx: &HookCx,
+        cx: &HookContext,
     ) -> Result<Option<llm::ToolSpec>, HookError> {
         let sent = || json!({ "slot": wire::slot(slot), "tool": wire::tool(usual) });
         let change: ToolChange = self.asked("slot_tool", sent, cx).await?;
@@ -341,7 +348,7 @@ impl AgentHooks for HttpHooks {
         &self,
         usual: &[llm::ToolSpec],
         input: &AgentInput,
-        cx: &HookCx,
+        cx: &HookContext,
     ) -> Result<Option<Vec<llm::ToolSpec>>, HookError> {
         let tools = || usual.iter().map(wire::tool).collect::<Json>();
         let sent = || json!({ "input": self.outgoing(input), "tools": tools() });
@@ -356,7 +363,7 @@ impl AgentHooks for HttpHooks {
         &self,
         usual: &[Arc<llm::ChatMessage>],
         input: &AgentInput,
-        cx: &HookCx,
+        cx: &HookContext,
     ) -> Result<Option<Vec<Arc<llm::ChatMessage>>>, HookError> {
         let messages = || usual.iter().map(|message| wire::message(message)).collect::<Json>();
         let sent = || json!({ "input": self.outgoing(input), "messages": messages() });
@@ -364,7 +371,7 @@ impl AgentHooks for HttpHooks {
         let changed = change.messages.map(|messages| wire::messages(messages, usual)).transpose();
         changed.map_err(|reason| HookError(format!("messages: {reason}")))
     }
-    async fn prompt(&self, usual: &str, input: &AgentInput, cx: &HookCx) -> Result<Option<String>, HookError> {
+    async fn prompt(&self, usual: &str, input: &AgentInput, cx: &HookContext) -> Result<Option<String>, HookError> {
         let sent = || json!({ "input": self.outgoing(input), "prompt": usual });
         let change: PromptChange = self.asked("prompt", sent, cx).await?;
         Ok(change.prompt)
@@ -379,36 +386,35 @@ fn outgoing(output: &AgentOutput, server: &HookServer) -> Json {
 /// A tool that runs behind the address.
 struct HookTool {
     server: Arc<HookServer>,
-    spec: ToolSpec,
+    spec: ToolInfo,
 }
 
-impl Tool for HookTool {
-    fn spec(&self) -> &ToolSpec {
+#[async_trait]
+impl ToolHandler for HookTool {
+    fn info(&self) -> &ToolInfo {
         &self.spec
     }
-    fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
-        Box::pin(async move {
-            let payload = json!({
-                "tool": &*self.spec.name,
-                "arguments": arguments,
-                "conversation": &*cx.caller.conversation,
-                "metadata": self.server.allowed(&cx.metadata),
-            });
-            let effect = cx.effect(&self.spec);
-            // The deadline is the tool's; whoever called has set it.
-            let sent = self.server.post("tool", payload, &cx.idempotency_key);
-            let (error, kind) = match cx.cx.wait(sent).await {
-                Ok(Ok(bytes)) => return answer(&bytes, effect),
-                Ok(Err(error)) => (error, FailureKind::Unavailable),
-                Err(Stopped::DeadlinePassed) => (PostError::after("it did not answer in time"), FailureKind::Timeout),
-                Err(Stopped::Cancelled) => (PostError::after("nobody waits for it any more"), FailureKind::Cancelled),
-            };
-            ToolOutcome::unanswered(effect, error.arrival, kind, error.reason)
-        })
+    async fn call(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
+        let payload = json!({
+            "tool": &*self.spec.name,
+            "arguments": arguments,
+            "conversation": &*cx.caller.conversation,
+            "metadata": self.server.allowed(&cx.metadata),
+        });
+        let effect = cx.effect(&self.spec);
+        // The deadline is the tool's; whoever called has set it.
+        let sent = self.server.post("tool", payload, &cx.idempotency_key);
+        let (error, kind) = match cx.cx.wait(sent).await {
+            Ok(Ok(bytes)) => return answer(&bytes, effect),
+            Ok(Err(error)) => (error, FailureKind::Unavailable),
+            Err(Stopped::DeadlinePassed) => (PostError::after("it did not answer in time"), FailureKind::Timeout),
+            Err(Stopped::Cancelled) => (PostError::after("nobody waits for it any more"), FailureKind::Cancelled),
+        };
+        ToolOutcome::unanswered(effect, error.arrival, kind, error.reason)
     }
 }
 
-fn answer(bytes: &[u8], effect: Effect) -> ToolOutcome {
+fn answer(bytes: &[u8], effect: EffectClass) -> ToolOutcome {
     let Ok(answer) = serde_json::from_slice::<ToolAnswer>(bytes) else {
         return ToolOutcome::unusable(effect, "the tool gave no JSON as agreed");
     };
@@ -417,10 +423,7 @@ fn answer(bytes: &[u8], effect: Effect) -> ToolOutcome {
             let failure = ToolFailure::new(FailureKind::ToolError, message);
             ToolOutcome::Failed(ToolFailure { fatal: answer.fatal, ..failure })
         }
-        (None, Some(Json::String(text))) => {
-            let content = vec![json!({"type": "text", "text": text})];
-            ToolOutcome::Done(ToolOutput { content, ..ToolOutput::default() })
-        }
+        (None, Some(Json::String(text))) => ToolOutcome::Done(ToolOutput::text(text)),
         (None, Some(result)) => ToolOutcome::Done(ToolOutput::structured(result)),
         (None, None) => ToolOutcome::unusable(effect, "the tool gave neither `result` nor `error`"),
     }

@@ -10,15 +10,33 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use tokio::sync::mpsc;
 
-use crate::{cx::Cx, limits};
+use crate::{cx::Cx, limits, tools::with_causes};
 
-/// A hook failed; the run ends.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct HookError(
-    /// Why, for operators.
-    pub String,
-);
+/// A hook failed, and the run ends. Any error becomes one by `?`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookError(pub(crate) String);
+
+/// What a hook gives: nothing unless it says otherwise.
+pub type HookResult<T = ()> = Result<T, HookError>;
+
+impl HookError {
+    /// The reason is for operators.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
+
+impl fmt::Display for HookError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<E: std::error::Error> From<E> for HookError {
+    fn from(error: E) -> Self {
+        Self(with_causes(&error))
+    }
+}
 
 /// What an agent is given for one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -120,7 +138,7 @@ pub enum HookEvent {
 }
 
 /// What a hook may know of the run, and how it speaks meanwhile.
-pub struct HookCx {
+pub struct HookContext {
     /// Deadline and cancellation.
     pub cx: Cx,
     /// The agent.
@@ -133,7 +151,7 @@ pub struct HookCx {
     speech: mpsc::Sender<Arc<str>>,
 }
 
-impl HookCx {
+impl HookContext {
     /// For one call of a hook; what it says comes out of the other end.
     pub(in crate::agents) fn new(
         cx: Cx,
@@ -144,7 +162,7 @@ impl HookCx {
         let (speech, heard) = mpsc::channel(limits::HOOK_SPEECH);
         (Self { cx, agent, channel, id, said: Mutex::default(), speech }, heard)
     }
-    /// For calling hooks in a test of your own; what they say is in [`HookCx::said`].
+    /// For calling hooks in a test of your own; what they say is in [`HookContext::said`].
     pub fn alone(cx: Cx, agent: impl Into<Arc<str>>, channel: impl Into<Arc<str>>) -> Self {
         let id = cx.key.as_str().into();
         Self::new(cx, agent.into(), channel.into(), id).0
@@ -167,8 +185,8 @@ impl HookCx {
     }
 }
 
-impl fmt::Debug for HookCx {
+impl fmt::Debug for HookContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HookCx").field("agent", &self.agent).field("cx", &self.cx).finish_non_exhaustive()
+        f.debug_struct("HookContext").field("agent", &self.agent).field("cx", &self.cx).finish_non_exhaustive()
     }
 }

@@ -52,7 +52,7 @@ const EXCHANGES: &str = "A0516";
 /// Works on one user message.
 ///
 /// *Cancellation*: when `cx` is cancelled the remote task is asked to stop, and the outcome says so.
-pub async fn run(
+pub(crate) async fn run(
     task: &AgentTask<'_>,
     remote: &RemoteDef,
     peer: &dyn Peer,
@@ -112,7 +112,7 @@ pub async fn run(
 }
 
 /// As [`run`], with what registered hooks make of the input and of the outcome.
-pub async fn run_hooked(
+pub(crate) async fn run_hooked(
     task: &AgentTask<'_>,
     remote: &RemoteDef,
     peer: &dyn Peer,

@@ -24,7 +24,7 @@ use crate::{
         model::{Part, Update},
         reading,
     },
-    agents::hooks::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange},
+    agents::hooks::{AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, OutputChange},
     clock::Clock,
     llm::scripted::ScriptedLlm,
     testing::ManualClock,
@@ -431,15 +431,15 @@ struct Broker;
 
 #[async_trait]
 impl AgentHooks for Broker {
-    async fn process_input(&self, mut input: AgentInput, cx: &HookCx) -> Result<AgentInput, HookError> {
+    async fn process_input(&self, input: &mut AgentInput, cx: &HookContext) -> Result<(), HookError> {
         cx.say("I will ask.");
         input.user_message =
             format!("{} (round {})", input.user_message, input.metadata.get("rounds").is_some()).into();
         input.slots.shift_remove("city");
         input.metadata.insert("tenant".into(), json!("north"));
-        Ok(input)
+        Ok(())
     }
-    async fn process_agent_output(&self, output: &AgentOutput, _: &HookCx) -> Result<OutputChange, HookError> {
+    async fn process_agent_output(&self, output: &AgentOutput, _: &HookContext) -> Result<OutputChange, HookError> {
         let status = (output.message.as_deref() == Some("It is 90.")).then(|| "completed".into());
         let price = HookEvent::Slot { name: "price".into(), value: json!(90) };
         let events = if status.is_some() { vec![price] } else { Vec::new() };
@@ -447,7 +447,7 @@ impl AgentHooks for Broker {
         let metadata = metadata.as_object().unwrap().clone();
         Ok(OutputChange { status, events, metadata })
     }
-    async fn process_output(&self, _: &AgentOutput, _: &HookCx) -> Result<OutputChange, HookError> {
+    async fn process_output(&self, _: &AgentOutput, _: &HookContext) -> Result<OutputChange, HookError> {
         Ok(OutputChange::default())
     }
 }
@@ -504,7 +504,7 @@ struct Keeps;
 
 #[async_trait]
 impl AgentHooks for Keeps {
-    async fn process_agent_output(&self, output: &AgentOutput, _: &HookCx) -> Result<OutputChange, HookError> {
+    async fn process_agent_output(&self, output: &AgentOutput, _: &HookContext) -> Result<OutputChange, HookError> {
         let mut change = OutputChange::default();
         if output.message.is_some() {
             change.metadata.insert("rounds".into(), json!(1));
@@ -518,8 +518,8 @@ async fn a_hook_that_fails_lets_nothing_leave_for_a_remote_agent() {
     struct Fails;
     #[async_trait]
     impl AgentHooks for Fails {
-        async fn process_input(&self, _: AgentInput, _: &HookCx) -> Result<AgentInput, HookError> {
-            Err(HookError("no".into()))
+        async fn process_input(&self, _: &mut AgentInput, _: &HookContext) -> Result<(), HookError> {
+            Err(HookError::new("no"))
         }
     }
     let mut world = World::new("");

@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use super::world::{World, calls, code, said, slots, text};
 use crate::{
     agents::{
-        hooks::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch},
+        hooks::{AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, OutputChange, ToolBatch},
         step,
     },
     conversation::ReplyPiece,
@@ -28,15 +28,15 @@ struct Busy {
 
 #[async_trait]
 impl AgentHooks for Busy {
-    async fn process_input(&self, mut input: AgentInput, cx: &HookCx) -> Result<AgentInput, HookError> {
+    async fn process_input(&self, input: &mut AgentInput, cx: &HookContext) -> Result<(), HookError> {
         cx.say("Starting on it.");
         input.slots.shift_remove("vehicle");
         input.slots.insert("class".into(), json!("Cabin"));
         input.metadata.insert("tenant".into(), json!("north"));
         input.user_message = "from Arnvik, please".into();
-        Ok(input)
+        Ok(())
     }
-    async fn process_tool_output(&self, batch: &ToolBatch, _: &HookCx) -> Result<Vec<HookEvent>, HookError> {
+    async fn process_tool_output(&self, batch: &ToolBatch, _: &HookContext) -> Result<Vec<HookEvent>, HookError> {
         self.batches.lock().unwrap().push(batch.clone());
         let events = vec![
             HookEvent::Slot { name: "crossing".into(), value: json!("NW-1") },
@@ -45,7 +45,7 @@ impl AgentHooks for Busy {
         ];
         Ok(events)
     }
-    async fn process_output(&self, output: &AgentOutput, _: &HookCx) -> Result<OutputChange, HookError> {
+    async fn process_output(&self, output: &AgentOutput, _: &HookContext) -> Result<OutputChange, HookError> {
         self.outputs.lock().unwrap().push(output.clone());
         let mut change = OutputChange {
             events: vec![HookEvent::Slot { name: "vehicle".into(), value: json!(true) }],
@@ -61,10 +61,20 @@ impl AgentHooks for Busy {
     fn empty_closing_message(&self, _: String) -> String {
         "One formal sentence.".into()
     }
-    async fn slot_tool(&self, slot: &SlotDef, usual: &ToolSpec, _: &HookCx) -> Result<Option<ToolSpec>, HookError> {
+    async fn slot_tool(
+        &self,
+        slot: &SlotDef,
+        usual: &ToolSpec,
+        _: &HookContext,
+    ) -> Result<Option<ToolSpec>, HookError> {
         Ok(Some(ToolSpec { description: format!("Sets {}.", slot.name).into(), ..usual.clone() }))
     }
-    async fn tools(&self, usual: &[ToolSpec], _: &AgentInput, _: &HookCx) -> Result<Option<Vec<ToolSpec>>, HookError> {
+    async fn tools(
+        &self,
+        usual: &[ToolSpec],
+        _: &AgentInput,
+        _: &HookContext,
+    ) -> Result<Option<Vec<ToolSpec>>, HookError> {
         let mut kept: Vec<ToolSpec> = usual.iter().filter(|tool| &*tool.name != "other").cloned().collect();
         kept.push(ToolSpec {
             name: "made_up".into(),
@@ -78,13 +88,13 @@ impl AgentHooks for Busy {
         &self,
         usual: &[Arc<ChatMessage>],
         _: &AgentInput,
-        _: &HookCx,
+        _: &HookContext,
     ) -> Result<Option<Vec<Arc<ChatMessage>>>, HookError> {
         let mut messages = usual.to_vec();
         messages.push(ChatMessage::system("Be brief."));
         Ok(Some(messages))
     }
-    async fn prompt(&self, usual: &str, input: &AgentInput, _: &HookCx) -> Result<Option<String>, HookError> {
+    async fn prompt(&self, usual: &str, input: &AgentInput, _: &HookContext) -> Result<Option<String>, HookError> {
         Ok(Some(format!("{usual}\nYou work for {}.", input.metadata["tenant"])))
     }
 }
@@ -93,14 +103,14 @@ struct Failing(&'static str);
 
 #[async_trait]
 impl AgentHooks for Failing {
-    async fn process_input(&self, input: AgentInput, _: &HookCx) -> Result<AgentInput, HookError> {
-        if self.0 == "input" { Err(HookError("no backend".into())) } else { Ok(input) }
+    async fn process_input(&self, _: &mut AgentInput, _: &HookContext) -> Result<(), HookError> {
+        if self.0 == "input" { Err(HookError::new("no backend")) } else { Ok(()) }
     }
-    async fn process_tool_output(&self, _: &ToolBatch, _: &HookCx) -> Result<Vec<HookEvent>, HookError> {
-        if self.0 == "tools" { Err(HookError("no backend".into())) } else { Ok(Vec::new()) }
+    async fn process_tool_output(&self, _: &ToolBatch, _: &HookContext) -> Result<Vec<HookEvent>, HookError> {
+        if self.0 == "tools" { Err(HookError::new("no backend")) } else { Ok(Vec::new()) }
     }
-    async fn process_output(&self, _: &AgentOutput, _: &HookCx) -> Result<OutputChange, HookError> {
-        if self.0 == "output" { Err(HookError("no backend".into())) } else { Ok(OutputChange::default()) }
+    async fn process_output(&self, _: &AgentOutput, _: &HookContext) -> Result<OutputChange, HookError> {
+        if self.0 == "output" { Err(HookError::new("no backend")) } else { Ok(OutputChange::default()) }
     }
 }
 
@@ -155,12 +165,12 @@ async fn a_slot_that_a_hook_sets_can_end_a_task_and_one_it_hides_has_no_tool() {
     struct Hides;
     #[async_trait]
     impl AgentHooks for Hides {
-        async fn process_input(&self, mut input: AgentInput, _: &HookCx) -> Result<AgentInput, HookError> {
+        async fn process_input(&self, input: &mut AgentInput, _: &HookContext) -> Result<(), HookError> {
             assert!(input.slots.contains_key("crossing"), "slots to fill are among the input: {:?}", input.slots);
             input.slots.shift_remove("passengers");
-            Ok(input)
+            Ok(())
         }
-        async fn process_tool_output(&self, _: &ToolBatch, _: &HookCx) -> Result<Vec<HookEvent>, HookError> {
+        async fn process_tool_output(&self, _: &ToolBatch, _: &HookContext) -> Result<Vec<HookEvent>, HookError> {
             let set = |name: &str, value: Json| HookEvent::Slot { name: name.into(), value };
             Ok(vec![set("crossing", json!("NW-1")), set("passengers", json!("2"))])
         }
@@ -195,10 +205,10 @@ async fn what_a_hook_says_leaves_at_once_and_stands_among_the_events() {
     struct Talks;
     #[async_trait]
     impl AgentHooks for Talks {
-        async fn process_input(&self, input: AgentInput, cx: &HookCx) -> Result<AgentInput, HookError> {
+        async fn process_input(&self, _: &mut AgentInput, cx: &HookContext) -> Result<(), HookError> {
             (0..20).for_each(|n| cx.say(format!("word {n}")));
             cx.say("  ");
-            Ok(input)
+            Ok(())
         }
     }
     let mut world = World::new("search", "", "hi", vec![text("Where from?")]);
@@ -219,7 +229,12 @@ struct Waits;
 
 #[async_trait]
 impl AgentHooks for Waits {
-    async fn slot_tool(&self, slot: &SlotDef, usual: &ToolSpec, _: &HookCx) -> Result<Option<ToolSpec>, HookError> {
+    async fn slot_tool(
+        &self,
+        slot: &SlotDef,
+        usual: &ToolSpec,
+        _: &HookContext,
+    ) -> Result<Option<ToolSpec>, HookError> {
         let changed = ToolSpec { name: "other".into(), description: "Sets it.".into(), ..usual.clone() };
         Ok((slot.name.as_str() == "crossing").then_some(changed))
     }
@@ -227,7 +242,7 @@ impl AgentHooks for Waits {
         &self,
         usual: &[ToolSpec],
         input: &AgentInput,
-        _: &HookCx,
+        _: &HookContext,
     ) -> Result<Option<Vec<ToolSpec>>, HookError> {
         assert_eq!(&*input.agent, "finder");
         let mut tools: Vec<ToolSpec> = usual.iter().filter(|tool| &*tool.name != "fail").cloned().collect();
@@ -238,14 +253,14 @@ impl AgentHooks for Waits {
         &self,
         usual: &[Arc<ChatMessage>],
         _: &AgentInput,
-        cx: &HookCx,
+        cx: &HookContext,
     ) -> Result<Option<Vec<Arc<ChatMessage>>>, HookError> {
         cx.say("Thinking.");
         let mut messages = usual.to_vec();
         messages.push(ChatMessage::system("Be brief."));
         Ok(Some(messages))
     }
-    async fn prompt(&self, usual: &str, _: &AgentInput, _: &HookCx) -> Result<Option<String>, HookError> {
+    async fn prompt(&self, usual: &str, _: &AgentInput, _: &HookContext) -> Result<Option<String>, HookError> {
         let prompt = format!("{usual} You are polite.");
         Ok(Some(prompt))
     }
@@ -283,13 +298,18 @@ struct Keeps {
 
 #[async_trait]
 impl AgentHooks for Keeps {
-    async fn process_output(&self, output: &AgentOutput, _: &HookCx) -> Result<OutputChange, HookError> {
+    async fn process_output(&self, output: &AgentOutput, _: &HookContext) -> Result<OutputChange, HookError> {
         let kept = output.events.iter().any(|event| event["event"] == "agent_exchanges");
         assert!(&*output.status != "completed" || !kept, "they are no business of a hook");
         let status = (self.open && &*output.status == "completed").then(|| "input_required".to_owned());
         Ok(OutputChange { status: status.map(Into::into), ..OutputChange::default() })
     }
-    async fn tools(&self, usual: &[ToolSpec], _: &AgentInput, _: &HookCx) -> Result<Option<Vec<ToolSpec>>, HookError> {
+    async fn tools(
+        &self,
+        usual: &[ToolSpec],
+        _: &AgentInput,
+        _: &HookContext,
+    ) -> Result<Option<Vec<ToolSpec>>, HookError> {
         Ok(Some(usual.iter().filter(|tool| &*tool.name != self.without).cloned().collect()))
     }
 }

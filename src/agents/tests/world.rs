@@ -18,7 +18,7 @@ use segue_engine::{
 use serde_json::{Map, Value as Json, json};
 
 use crate::{
-    agents::{Agent, AgentCard, AgentTask, ReactAgent},
+    agents::{AgentTask, ReactAgent},
     conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
     cx::Cx,
     llm::{
@@ -27,10 +27,7 @@ use crate::{
         testing::ManualClock,
     },
     prompts::PromptSet,
-    tools::{
-        Effect, Progress, ToolCx, ToolOutcome, ToolOutput, ToolSpec,
-        registry::{FunctionTool, ToolSet},
-    },
+    tools::{EffectClass, Progress, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, registry::ToolSet},
 };
 
 const FLOWS: &str = r#"
@@ -230,10 +227,7 @@ impl World {
     }
     /// Runs once and keeps what happened in the conversation.
     pub(super) async fn run_more(&mut self) -> AgentOutcome {
-        let agent = ReactAgent::new(
-            AgentCard { name: "finder".into(), description: "Finds crossings.".into() },
-            Arc::new(PromptSet::new(|_| None).unwrap()),
-        );
+        let agent = ReactAgent::new(Arc::new(PromptSet::new(|_| None).unwrap()));
         let cx = Cx::new(self.clock.clone(), Duration::from_secs(120));
         let definition = self.project.agent("finder").unwrap().clone();
         let task = AgentTask {
@@ -270,14 +264,9 @@ fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>, slow: bool, project: &Project
     for (name, answer) in
         [("find", Some(json!({"crossings": ["NW-1"]}))), ("fail", None), ("other", Some(json!({"ok": true})))]
     {
-        let spec = ToolSpec {
-            name: name.into(),
-            description: "does".into(),
-            parameters: Arc::new(json!({"type": "object", "properties": {"port": {"type": "string"}}})),
-            ..spec_of(name)
-        };
+        let spec = info_of(name).parameters(json!({"type": "object", "properties": {"port": {"type": "string"}}}));
         let called = called.clone();
-        let run = move |arguments: Json, _: ToolCx| {
+        let run = move |arguments: Json, _: ToolCallContext| {
             // A list as long as the model asks for.
             let lines = arguments["lines"].as_u64().map(|lines| json!({"lines": "a line\n".repeat(lines as usize)}));
             called.lock().unwrap().push((name.to_owned(), arguments));
@@ -285,7 +274,7 @@ fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>, slow: bool, project: &Project
                 Some(answer) => ToolOutcome::Done(ToolOutput::structured(answer.clone())),
                 None if called.lock().unwrap().last().is_some_and(|(_, given)| given["lost"] == json!(true)) => {
                     ToolOutcome::unanswered(
-                        Effect::Write,
+                        EffectClass::Write,
                         crate::effect::Arrival::Possible,
                         crate::tools::FailureKind::Unavailable,
                         "It went away.",
@@ -295,11 +284,11 @@ fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>, slow: bool, project: &Project
             };
             std::future::ready(outcome)
         };
-        set = set.own(Arc::new(FunctionTool::new(spec, run).unwrap()));
+        set = set.own(Arc::new(Tool::from_fn(spec, run)));
     }
-    let parameters = Arc::new(json!({"type": "object", "properties": {"seconds": {"type": "number"}}}));
-    let spec = ToolSpec { name: "slow".into(), description: "waits".into(), parameters, ..spec_of("slow") };
-    let run = |arguments: Json, cx: ToolCx| async move {
+    let parameters = json!({"type": "object", "properties": {"seconds": {"type": "number"}}});
+    let spec = info_of("slow").parameters(parameters);
+    let run = |arguments: Json, cx: ToolCallContext| async move {
         let until = cx.cx.clock.deadline(Duration::from_secs(arguments["seconds"].as_u64().unwrap_or(0)));
         if arguments["cancel"] == json!(true) {
             cx.cx.cancel.cancel();
@@ -315,21 +304,14 @@ fn tools(called: &Arc<Mutex<Vec<(String, Json)>>>, slow: bool, project: &Project
         ToolOutcome::Done(ToolOutput::structured(json!({"ok": true})))
     };
     if slow {
-        set = set.own(Arc::new(FunctionTool::new(spec, run).unwrap()));
+        set = set.own(Arc::new(Tool::from_fn(spec, run)));
     }
     let rules = &project.agent("finder").unwrap().rules;
-    set.build().classed(|name| rules.tool(name)?.effect.as_deref().and_then(Effect::named))
+    set.build().classed(|name| rules.tool(name)?.effect.as_deref().and_then(EffectClass::named))
 }
 
-fn spec_of(name: &str) -> ToolSpec {
-    ToolSpec {
-        name: name.into(),
-        description: "does".into(),
-        parameters: Arc::new(json!({"type": "object"})),
-        strict: false,
-        effect: Effect::Read,
-        source: "ferries".into(),
-    }
+fn info_of(name: &str) -> ToolInfo {
+    ToolInfo::new(name, "does").effect(EffectClass::Read).source("ferries")
 }
 
 /// An answer of text alone.

@@ -10,7 +10,7 @@ use super::{EffectHandler, EffectOutput};
 use crate::{
     actions::{ActionRequest, ActionServer},
     cx::{Cx, Stopped},
-    effect::{Arrival, Effect},
+    effect::{Arrival, EffectClass},
     journal::{Once, Step},
     runtime::{
         project_runtime::{Action, ProjectRuntime},
@@ -74,9 +74,9 @@ async fn run_action(call: &ActionCall, turn: &TurnContext<'_>, cx: &Cx) -> Actio
 }
 
 /// What the author says the action does; `write` where nothing is said.
-fn effect_of(runtime: &ProjectRuntime, name: &str) -> Effect {
+fn effect_of(runtime: &ProjectRuntime, name: &str) -> EffectClass {
     let effects = runtime.project.endpoints.action_endpoint.as_ref().map(|endpoint| &endpoint.effects);
-    effects.and_then(|effects| Effect::named(effects.get(name)?)).unwrap_or_default()
+    effects.and_then(|effects| EffectClass::named(effects.get(name)?)).unwrap_or_default()
 }
 
 async fn perform(call: &ActionCall, turn: &TurnContext<'_>, cx: &Cx) -> ActionOutcome {

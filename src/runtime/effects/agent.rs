@@ -11,15 +11,15 @@ use serde_json::Value as Json;
 
 use super::{EffectHandler, EffectOutput, agent_host::TurnAgentHost, hooks, remote_agent, tool_list};
 use crate::{
-    agents::{Agent, AgentHooks, AgentTask, ReactAgent},
+    agents::{self, Agent, AgentHooks, AgentTask, ReactAgent},
     cx::Cx,
-    effect::Effect,
+    effect::EffectClass,
     journal::{Once, Step},
     runtime::{
         project_runtime::ProjectRuntime,
         turn::{TurnContext, TurnSink},
     },
-    tools::registry::ToolSet,
+    tools::{ToolHandler, registry::ToolSet},
 };
 
 /// Who runs an agent; decided when the project is loaded.
@@ -73,42 +73,43 @@ async fn run_agent(
             }
         }
     };
-    let agent: &dyn Agent = match executor {
-        AgentExecutor::Remote => {
-            let task = AgentTask { hooks, ..turn.agent_task(call, definition, host) };
-            return Box::pin(remote_agent::run(task, turn, sink, cx)).await;
-        }
-        AgentExecutor::Loop(agent) => &**agent,
-        AgentExecutor::Custom(agent) => &**agent,
-    };
-    let tools = tools_of(call, definition, hooks.as_deref(), turn, cx).await;
-    if let Some(reason) = no_tools_reason(definition, &tools, runtime) {
-        return failed_outcome(call, "A0509", reason);
-    }
-    let meta = Arc::new(runtime.meta(turn.conversation));
-    let task = AgentTask { tools, hooks, meta, ..turn.agent_task(call, definition, host) };
+    let task = AgentTask { hooks, ..turn.agent_task(call, definition, host) };
     match executor {
-        AgentExecutor::Custom(_) => run_custom(agent, task, turn, sink, cx).await,
-        AgentExecutor::Loop(_) | AgentExecutor::Remote => agent.run(task, sink, cx).await,
+        AgentExecutor::Remote => Box::pin(remote_agent::run(task, turn, sink, cx)).await,
+        AgentExecutor::Loop(agent) => match with_tools(task, turn, cx).await {
+            Ok(task) => agent.run(task, sink, cx).await,
+            Err(reason) => failed_outcome(call, "A0509", reason),
+        },
+        AgentExecutor::Custom(agent) => match with_tools(task, turn, cx).await {
+            Ok(task) => run_custom(&**agent, &task, turn, sink, cx).await,
+            Err(reason) => failed_outcome(call, "A0509", reason),
+        },
     }
+}
+
+/// Adds the tools to the task of an agent that works here. `Err`: it cannot work without those that are missing.
+async fn with_tools<'a>(task: AgentTask<'a>, turn: &TurnContext<'_>, cx: &Cx) -> Result<AgentTask<'a>, String> {
+    let tools = tools_of(task.call, task.definition, task.hooks.as_deref(), turn, cx).await;
+    if let Some(reason) = no_tools_reason(task.definition, &tools, turn.runtime) {
+        return Err(reason);
+    }
+    Ok(AgentTask { tools, meta: Arc::new(turn.runtime.meta(turn.conversation)), ..task })
 }
 
 /// An agent written in Rust: its model and its tools are recorded; its outcome is recorded as a whole besides.
 async fn run_custom(
     agent: &dyn Agent,
-    task: AgentTask<'_>,
+    task: &AgentTask<'_>,
     turn: &TurnContext<'_>,
     sink: &mut TurnSink<'_>,
     cx: &Cx,
 ) -> AgentOutcome {
     let (call, limit) = (task.call, task.definition.timeout);
     let outcome_key = cx.step("outcome").key;
-    let step = Step { key: &outcome_key, kind: "agent", class: Effect::Composite, request: call.agent.as_str() };
+    let step = Step { key: &outcome_key, kind: "agent", class: EffectClass::Composite, request: call.agent.as_str() };
     let work = async {
         let cx = limit.map_or_else(|| cx.clone(), |limit| cx.within(limit));
-        // It may ignore the deadline that it is given: then it is dropped.
-        let outcome = cx.wait(agent.run(task, sink, &cx)).await;
-        outcome.unwrap_or_else(|stopped| failed_outcome(call, "A0505", stopped.to_string()))
+        agents::run_custom(agent, task, sink, &cx).await
     };
     let outcome = turn.record.journal.once(step, work).await.and_then(Once::known);
     outcome.unwrap_or_else(|error| failed_outcome(call, "A0510", error.to_string()))
@@ -123,10 +124,11 @@ async fn tools_of(
     cx: &Cx,
 ) -> ToolSet {
     let runtime = turn.runtime;
-    let reserved = crate::agents::reserved_names(&runtime.project, call);
+    let reserved = agents::reserved_names(&runtime.project, call);
     let mut own = Cow::Borrowed(runtime.custom_tools(call.agent.as_str()));
     if let Some(hooks) = hooks {
-        own.to_mut().extend(hooks.custom_tools());
+        let custom = hooks.custom_tools().into_iter().map(|tool| Arc::new(tool) as Arc<dyn ToolHandler>);
+        own.to_mut().extend(custom);
     }
     let model = runtime.model_of(definition);
     tool_list::tools(definition, &own, &reserved, turn, &model, &cx.step("tools")).await

@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json};
 use crate::{
     agents::Desk,
     cx::Cx,
-    effect::Effect,
+    effect::EffectClass,
     journal::{Once, Step},
     runtime::turn::{TurnContext, TurnFailures},
 };
@@ -34,7 +34,7 @@ impl<'a> TurnAgentHost<'a> {
 impl Desk for TurnAgentHost<'_> {
     fn once<'a>(&'a self, cx: &'a Cx, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
         Box::pin(async move {
-            let step = Step { key: &cx.key, kind: "note", class: Effect::Read, request: "" };
+            let step = Step { key: &cx.key, kind: "note", class: EffectClass::Read, request: "" };
             // What cannot be noted is decided anew, should the turn run again.
             match self.turn.record.journal.once(step, work).await {
                 Ok(Once::Replayed(noted)) => Some(noted),

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     agents::hooks::{
-        AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch,
+        AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, HookResult, OutputChange, ToolBatch,
         http::{Description, HookServer},
     },
     cx::Cx,
-    effect::Effect,
+    effect::EffectClass,
     journal::{EffectJournal, JournalError, Once, Step, StepStatus},
     llm::{ChatMessage, ToolSpec},
     tools::Tool,
@@ -56,7 +56,7 @@ pub(in crate::runtime) async fn open(
         HookSource::PythonClass => return Ok(None),
         HookSource::Missing(problem) => return Err(HookError(problem.to_string())),
         HookSource::Server(server) => {
-            let step = Step { key: &cx.key, kind: "hook", class: Effect::Read, request: "describe" };
+            let step = Step { key: &cx.key, kind: "hook", class: EffectClass::Read, request: "describe" };
             let described = journal.once_if_ok(step, server.describe(cx)).await.map_err(refused)??;
             let description: Description = described.known().map_err(refused)?;
             Arc::new(server.hooks(description))
@@ -86,7 +86,7 @@ impl JournaledHooks {
         &self,
         name: &str,
         work: impl Future<Output = Result<T, HookError>>,
-        cx: &HookCx,
+        cx: &HookContext,
     ) -> Result<T, HookError> {
         let step = hook_step(name, cx);
         if self.is_absent && self.journal.status(step) == StepStatus::ReplayOnly {
@@ -102,7 +102,7 @@ impl JournaledHooks {
         &self,
         name: &str,
         work: impl Future<Output = Result<Option<T>, HookError>>,
-        cx: &HookCx,
+        cx: &HookContext,
     ) -> Result<Option<T>, HookError> {
         let step = hook_step(name, cx);
         if self.journal.status(step) == StepStatus::ReplayOnly {
@@ -120,21 +120,27 @@ impl JournaledHooks {
             Err(Unchanged) => Ok(None),
         }
     }
+
+    /// The same for a hook that only says something.
+    async fn once_if_said(&self, name: &str, work: impl Future<Output = HookResult>, cx: &HookContext) -> HookResult {
+        let work = async { work.await.map(|()| None::<()>) };
+        self.once_if_changed(name, work, cx).await.map(|_| ())
+    }
 }
 
 /// A hook changed nothing and said nothing.
 struct Unchanged;
 
 /// What a hook gave; what it said is said again where it is read from the record.
-fn taken<T>(recorded: Once<RecordedHookResult<T>>, cx: &HookCx) -> Result<T, HookError> {
+fn taken<T>(recorded: Once<RecordedHookResult<T>>, cx: &HookContext) -> Result<T, HookError> {
     if let Once::Replayed(recorded) = &recorded {
         recorded.said.iter().for_each(|text| cx.say(text.clone()));
     }
     recorded.known().map_err(refused)?.result.map_err(HookError)
 }
 
-fn hook_step<'a>(name: &'a str, cx: &'a HookCx) -> Step<'a> {
-    Step { key: &cx.cx.key, kind: "hook", class: Effect::Read, request: name }
+fn hook_step<'a>(name: &'a str, cx: &'a HookContext) -> Step<'a> {
+    Step { key: &cx.cx.key, kind: "hook", class: EffectClass::Read, request: name }
 }
 
 fn refused(error: JournalError) -> HookError {
@@ -143,25 +149,34 @@ fn refused(error: JournalError) -> HookError {
 
 #[async_trait]
 impl AgentHooks for JournaledHooks {
-    async fn process_input(&self, input: AgentInput, cx: &HookCx) -> Result<AgentInput, HookError> {
-        let usual = input.clone();
+    async fn before_run(&self, cx: &HookContext) -> HookResult {
+        self.once_if_said("before_run", self.inner.before_run(cx), cx).await
+    }
+    async fn after_run(&self, cx: &HookContext) -> HookResult {
+        self.once_if_said("after_run", self.inner.after_run(cx), cx).await
+    }
+    async fn process_input(&self, input: &mut AgentInput, cx: &HookContext) -> HookResult {
         // What stays as it was is not written down again at every turn.
         let work = async {
-            let changed = self.inner.process_input(input.clone(), cx).await?;
-            Ok::<_, HookError>((changed != input).then_some(changed))
+            let mut changed = input.clone();
+            self.inner.process_input(&mut changed, cx).await?;
+            Ok::<_, HookError>((changed != *input).then_some(changed))
         };
-        Ok(self.once("process_input", work, cx).await?.unwrap_or(usual))
+        if let Some(changed) = self.once("process_input", work, cx).await? {
+            *input = changed;
+        }
+        Ok(())
     }
-    async fn process_tool_output(&self, batch: &ToolBatch, cx: &HookCx) -> Result<Vec<HookEvent>, HookError> {
+    async fn process_tool_output(&self, batch: &ToolBatch, cx: &HookContext) -> Result<Vec<HookEvent>, HookError> {
         self.once("process_tool_output", self.inner.process_tool_output(batch, cx), cx).await
     }
-    async fn process_output(&self, output: &AgentOutput, cx: &HookCx) -> Result<OutputChange, HookError> {
+    async fn process_output(&self, output: &AgentOutput, cx: &HookContext) -> Result<OutputChange, HookError> {
         self.once("process_output", self.inner.process_output(output, cx), cx).await
     }
-    async fn process_agent_output(&self, output: &AgentOutput, cx: &HookCx) -> Result<OutputChange, HookError> {
+    async fn process_agent_output(&self, output: &AgentOutput, cx: &HookContext) -> Result<OutputChange, HookError> {
         self.once("process_agent_output", self.inner.process_agent_output(output, cx), cx).await
     }
-    fn custom_tools(&self) -> Vec<Arc<dyn Tool>> {
+    fn custom_tools(&self) -> Vec<Tool> {
         self.inner.custom_tools()
     }
     fn task_completed_tool(&self, usual: ToolSpec) -> ToolSpec {
@@ -170,14 +185,19 @@ impl AgentHooks for JournaledHooks {
     fn empty_closing_message(&self, usual: String) -> String {
         self.inner.empty_closing_message(usual)
     }
-    async fn slot_tool(&self, slot: &SlotDef, usual: &ToolSpec, cx: &HookCx) -> Result<Option<ToolSpec>, HookError> {
+    async fn slot_tool(
+        &self,
+        slot: &SlotDef,
+        usual: &ToolSpec,
+        cx: &HookContext,
+    ) -> Result<Option<ToolSpec>, HookError> {
         self.once_if_changed("slot_tool", self.inner.slot_tool(slot, usual, cx), cx).await
     }
     async fn tools(
         &self,
         usual: &[ToolSpec],
         input: &AgentInput,
-        cx: &HookCx,
+        cx: &HookContext,
     ) -> Result<Option<Vec<ToolSpec>>, HookError> {
         self.once_if_changed("tools", self.inner.tools(usual, input, cx), cx).await
     }
@@ -185,11 +205,11 @@ impl AgentHooks for JournaledHooks {
         &self,
         usual: &[Arc<ChatMessage>],
         input: &AgentInput,
-        cx: &HookCx,
+        cx: &HookContext,
     ) -> Result<Option<Vec<Arc<ChatMessage>>>, HookError> {
         self.once_if_changed("messages", self.inner.messages(usual, input, cx), cx).await
     }
-    async fn prompt(&self, usual: &str, input: &AgentInput, cx: &HookCx) -> Result<Option<String>, HookError> {
+    async fn prompt(&self, usual: &str, input: &AgentInput, cx: &HookContext) -> Result<Option<String>, HookError> {
         self.once_if_changed("prompt", self.inner.prompt(usual, input, cx), cx).await
     }
 }

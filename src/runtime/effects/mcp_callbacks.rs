@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use async_trait::async_trait;
 use futures::future::BoxFuture;
 use indexmap::IndexMap;
 use segue_engine::{
@@ -14,7 +15,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::{
     cx::Cx,
-    effect::Effect,
+    effect::EffectClass,
     journal::{JournalObserver, Once, Step},
     limits,
     llm::{Answer, ChatMessage, ChatRequest, Finish, Llm, Purpose},
@@ -22,7 +23,7 @@ use crate::{
         project_runtime::ProjectRuntime,
         turn::{TurnContext, TurnRecord},
     },
-    tools::{ArgumentCheck, Inquired, Inquiry, Reply, Tool, ToolCx, ToolOutcome, ToolSpec},
+    tools::{ArgumentCheck, Inquired, Inquiry, Reply, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome},
 };
 
 /// The servers that may ask something in the middle of a call, and who answers them. Mostly there is none.
@@ -51,8 +52,12 @@ impl McpCallbacks {
     }
 
     /// The tool, with somebody to ask where its server may do so.
-    pub(in crate::runtime) fn with_callbacks(&self, tool: Arc<dyn Tool>, record: &TurnRecord) -> Arc<dyn Tool> {
-        let found = self.0.iter().find(|server| server.server.as_str() == &*tool.spec().source);
+    pub(in crate::runtime) fn with_callbacks(
+        &self,
+        tool: Arc<dyn ToolHandler>,
+        record: &TurnRecord,
+    ) -> Arc<dyn ToolHandler> {
+        let found = self.0.iter().find(|server| server.server.as_str() == &*tool.info().source);
         let Some(McpCallbackServer { fields, llm, .. }) = found else { return tool };
         Arc::new(ToolWithCallbacks { tool, fields: fields.clone(), llm: llm.clone(), record: record.clone() })
     }
@@ -90,7 +95,7 @@ fn fields(def: &McpServerDef, runtime: &ProjectRuntime, conversation: &Conversat
 /// A tool whose server may ask. It stands outside of the record of its call: what our model was asked meanwhile is a part of
 /// that call, and only what it used is recorded beside it.
 struct ToolWithCallbacks {
-    tool: Arc<dyn Tool>,
+    tool: Arc<dyn ToolHandler>,
     fields: Arc<Fields>,
     llm: Option<Arc<dyn Llm>>,
     record: TurnRecord,
@@ -99,9 +104,10 @@ struct ToolWithCallbacks {
 /// By field: the slot that answers it, and its value.
 type Fields = IndexMap<String, (SlotName, Json)>;
 
-impl Tool for ToolWithCallbacks {
-    fn spec(&self) -> &ToolSpec {
-        self.tool.spec()
+#[async_trait]
+impl ToolHandler for ToolWithCallbacks {
+    fn info(&self) -> &ToolInfo {
+        self.tool.info()
     }
     fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
         self.tool.arguments()
@@ -112,20 +118,18 @@ impl Tool for ToolWithCallbacks {
     fn most(&self) -> Option<std::time::Duration> {
         self.tool.most()
     }
-    fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
-        Box::pin(async move {
-            let known = Arc::new(CallbackState {
-                fields: self.fields.clone(),
-                llm: self.llm.clone(),
-                record: self.record.clone(),
-                samples: Mutex::default(),
-            });
-            let outcome = self.tool.call(arguments, &ToolCx { inquired: Some(known.clone()), ..cx.clone() }).await;
-            if self.llm.is_some() {
-                self.record_sampling(&known, &cx.cx.step("samples")).await;
-            }
-            outcome
-        })
+    async fn call(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
+        let known = Arc::new(CallbackState {
+            fields: self.fields.clone(),
+            llm: self.llm.clone(),
+            record: self.record.clone(),
+            samples: Mutex::default(),
+        });
+        let outcome = self.tool.call(arguments, &ToolCallContext { inquired: Some(known.clone()), ..cx.clone() }).await;
+        if self.llm.is_some() {
+            self.record_sampling(&known, &cx.cx.step("samples")).await;
+        }
+        outcome
     }
 }
 
@@ -155,7 +159,7 @@ pub(in crate::runtime) async fn replay_sampling(server: &ServerName, turn: &Turn
 
 /// The step that records what our model used during a call.
 fn samples_of(cx: &Cx) -> Step<'_> {
-    Step { key: &cx.key, kind: "samples", class: Effect::Read, request: "" }
+    Step { key: &cx.key, kind: "samples", class: EffectClass::Read, request: "" }
 }
 
 /// What is known when the call begins.

@@ -20,7 +20,7 @@ use crate::{
     auth::Credentials,
     clock::Clock,
     cx::Cx,
-    effect::Effect,
+    effect::EffectClass,
     http::Outbound,
     journal::{EffectJournal, JournalError, Once, Step, request_hash},
     limits,
@@ -156,7 +156,7 @@ impl JournaledRemote {
         outgoing.message.id = self.message_id(cx);
         outgoing.report_to = self.report_to.clone();
         let request = request_hash(&serde_json::to_string(&outgoing.message).unwrap_or_default());
-        let step = Step { key: &cx.key, kind: "a2a", class: Effect::Write, request: &request };
+        let step = Step { key: &cx.key, kind: "a2a", class: EffectClass::Write, request: &request };
         let mut live = None;
         let leaving = Box::pin(async {
             let accepted = self.left(&outgoing, cx).await?;
@@ -220,7 +220,7 @@ impl JournaledRemote {
             First::Task(task) => task.id.clone(),
             First::Message(message) => message.id.clone(),
         };
-        let step = Step { key: &cx.key, kind: "a2a", class: Effect::Read, request: &request };
+        let step = Step { key: &cx.key, kind: "a2a", class: EffectClass::Read, request: &request };
         let following = async {
             let mut recorder = RecordingListener { listener: &mut *listener, said: Vec::new() };
             let end = self.inner()?.follow(accepted, &mut recorder, cx).await;
@@ -239,7 +239,7 @@ impl JournaledRemote {
     }
 
     async fn cancelled(&self, task: &str, cx: &Cx) -> Result<(), Fault> {
-        let step = Step { key: &cx.key, kind: "a2a", class: Effect::Idempotent, request: task };
+        let step = Step { key: &cx.key, kind: "a2a", class: EffectClass::Idempotent, request: task };
         let cancelling = async {
             let remote = self.inner()?;
             Ok(remote.cancel(task, cx).await)

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     conversation::Reply,
     cx::Cx,
-    effect::Effect,
+    effect::EffectClass,
     journal::{JournaledModel, Once, Step, request_hash},
     llm::Llm,
     runtime::{
@@ -82,7 +82,7 @@ impl RephraseContext<'_> {
     async fn ask_server(&self, moment: &Moment<'_>, cx: &Cx) -> Result<Reply, String> {
         let question = self.wording.question(moment);
         let hash = request_hash(&question.to_string());
-        let step = Step { key: &cx.key, kind: "nlg", class: Effect::Read, request: &hash };
+        let step = Step { key: &cx.key, kind: "nlg", class: EffectClass::Read, request: &hash };
         let asked = async {
             match self.wording.ask(&question, cx).await {
                 Ok(reply) => RecordedNlgAnswer::Worded(Box::new(reply)),

@@ -8,7 +8,7 @@ use segue_engine::{
 use super::{EffectHandler, EffectOutput};
 use crate::{
     cx::Cx,
-    effect::Effect,
+    effect::EffectClass,
     journal::{Once, Step},
     knowledge::{AnswerTask, Looked},
     runtime::turn::{TurnContext, TurnRecord},
@@ -54,7 +54,7 @@ async fn search(call: &SearchCall, turn: &TurnContext<'_>, out: &mut EffectOutpu
 /// What was seen of an answer that broke off depends on the channel and on the pieces, which no record of the model holds: it has a
 /// record of its own.
 async fn remember(said: &mut Option<Box<BotMessage>>, record: &TurnRecord, cx: &Cx) {
-    let step = Step { key: &cx.key, kind: "said", class: Effect::Read, request: "" };
+    let step = Step { key: &cx.key, kind: "said", class: EffectClass::Read, request: "" };
     if let Ok(Once::Replayed(recorded)) = record.journal.once(step, async { said.clone() }).await {
         *said = recorded;
     }
@@ -66,7 +66,7 @@ async fn look(turn: &TurnContext<'_>, cx: &Cx) -> Result<Looked, String> {
     let (Some(knowledge), Some(config)) = (&runtime.knowledge, &runtime.project.config.search) else {
         return Err("no documents are configured".to_owned());
     };
-    let step = Step { key: &cx.key, kind: "passages", class: Effect::Read, request: "" };
+    let step = Step { key: &cx.key, kind: "passages", class: EffectClass::Read, request: "" };
     let work = async { knowledge.find(config, conversation, cx).await.map_err(|error| error.to_string()) };
     let looked: Result<Looked, String> = match record.journal.once(step, work).await.and_then(Once::known) {
         Ok(looked) => looked,

@@ -14,10 +14,10 @@ use super::{
 };
 use crate::{
     cx::Cx,
-    effect::Effect,
+    effect::EffectClass,
     journal::{EffectJournal, JournalError, JournaledTool, Once, RecordedToolCall, Step, request_hash},
     runtime::turn::TurnContext,
-    tools::{Caller, Tool, ToolCx, direct, invoke},
+    tools::{Caller, ToolCallContext, ToolHandler, direct, invoke},
 };
 
 /// Handles [`Next::Tool`](segue_engine::dialogue::Next::Tool).
@@ -54,7 +54,7 @@ async fn call_tool(call: &ToolCallStep, turn: &TurnContext<'_>, cx: &Cx) -> Tool
     let meta = runtime.meta(conversation).get(call.server.as_str()).and_then(Json::as_object).cloned();
     let result_key = cx.step("result").key;
     let cx = cx.step("tool");
-    let tool_cx = ToolCx {
+    let tool_cx = ToolCallContext {
         idempotency_key: invoke::idempotency_key(conversation.id.as_str(), turn.number.0, &cx),
         cx,
         metadata: runtime.metadata(conversation),
@@ -69,14 +69,14 @@ async fn call_tool(call: &ToolCallStep, turn: &TurnContext<'_>, cx: &Cx) -> Tool
         effect: None,
     };
     let callbacks = McpCallbacks::of(turn, &runtime.command_model);
-    let wrap = |tool: Arc<dyn Tool>| {
-        let spec = tool.spec().clone();
+    let wrap = |tool: Arc<dyn ToolHandler>| {
+        let spec = tool.info().clone();
         callbacks.with_callbacks(Arc::new(JournaledTool { spec, inner: Some(tool), journal: journal.clone() }), record)
     };
     // The tool's own record says whether it ran; this one says what the flow was told, and needs no server to be read again.
     let arguments = serde_json::to_string(&call.arguments).unwrap_or_default();
     let request = format!("{}.{}:{}", call.server, call.tool, request_hash(&arguments));
-    let step = Step { key: &result_key, kind: "result", class: Effect::Composite, request: &request };
+    let step = Step { key: &result_key, kind: "result", class: EffectClass::Composite, request: &request };
     let work = async {
         // The record of the call itself goes before the server, which may be away, or list something else by now.
         let result = match recorded_result(call, journal, &tool_cx.cx).await {
@@ -108,7 +108,7 @@ async fn recorded_result(call: &ToolCallStep, journal: &EffectJournal, cx: &Cx) 
     let record = journal.recorded(&cx.key).filter(|record| record.outcome.is_some())?;
     // The request names the tool, then its arguments as the server's schema wants them.
     record.request.strip_prefix(call.tool.as_str())?.strip_prefix(':')?;
-    let step = Step { key: &cx.key, kind: "tool", class: Effect::Write, request: &record.request };
+    let step = Step { key: &cx.key, kind: "tool", class: EffectClass::Write, request: &record.request };
     let recorded = journal.recall::<RecordedToolCall>(step).await?;
     Some(direct::result_of(recorded.outcome))
 }

@@ -13,7 +13,7 @@ use serde_json::{Value as Json, value::RawValue};
 use super::{hooks::HookSource, mcp_callbacks::McpCallbacks};
 use crate::{
     cx::Cx,
-    effect::Effect,
+    effect::EffectClass,
     journal::{JournaledTool, Once, Step, TOOL_LIST},
     limits,
     llm::Llm,
@@ -22,7 +22,7 @@ use crate::{
         turn::{TurnContext, TurnRecord, shared_text},
     },
     store::Body,
-    tools::{Catalog, Tool, ToolSpec, registry::ToolSet},
+    tools::{Catalog, ToolHandler, ToolInfo, registry::ToolSet},
 };
 
 /// A tool as the record keeps it.
@@ -32,7 +32,7 @@ struct RecordedToolSpec {
     description: Arc<str>,
     parameters: Arc<Json>,
     strict: bool,
-    effect: Effect,
+    effect: EffectClass,
     source: Arc<str>,
 }
 
@@ -49,7 +49,7 @@ enum RecordedToolList {
 /// The tools of these connections and the agent's own; every call of them is recorded. A server that is down lists nothing.
 pub(in crate::runtime) async fn tools(
     agent: &AgentDef,
-    own: &[Arc<dyn Tool>],
+    own: &[Arc<dyn ToolHandler>],
     reserved: &[String],
     turn: &TurnContext<'_>,
     model: &Arc<dyn Llm>,
@@ -57,7 +57,7 @@ pub(in crate::runtime) async fn tools(
 ) -> ToolSet {
     let TurnContext { runtime, record, .. } = *turn;
     let servers: Vec<&str> = agent.connections.iter().map(|connection| connection.server.as_str()).collect();
-    let step = Step { key: &cx.key, kind: TOOL_LIST, class: Effect::Read, request: &servers.join(",") };
+    let step = Step { key: &cx.key, kind: TOOL_LIST, class: EffectClass::Read, request: &servers.join(",") };
     let mut live = Arc::default();
     let listing = async {
         live = list(agent, own, reserved, runtime, cx).await;
@@ -69,7 +69,7 @@ pub(in crate::runtime) async fn tools(
     };
     let recorded = record.journal.once(step, listing).await;
     let (callbacks, turn_record) = (McpCallbacks::of(turn, model), record.clone());
-    let wrap = move |spec: ToolSpec, inner| {
+    let wrap = move |spec: ToolInfo, inner| {
         let journal = turn_record.journal.clone();
         callbacks.with_callbacks(Arc::new(JournaledTool { spec, inner, journal }), &turn_record)
     };
@@ -81,7 +81,7 @@ pub(in crate::runtime) async fn tools(
             }
             // A list whose body is gone is past its retention: what is listed now is the best there is.
             if let Some(listed) = listed(&recorded, record).await {
-                let tools = listed.into_iter().map(ToolSpec::from).map(|spec| {
+                let tools = listed.into_iter().map(ToolInfo::from).map(|spec| {
                     let inner = live.tools.get(&spec.name).map(|entry| live.tools.tool(entry));
                     wrap(spec, inner)
                 });
@@ -154,7 +154,7 @@ fn same(one: &Option<Catalog>, other: &Option<Catalog>) -> bool {
 
 async fn list(
     agent: &AgentDef,
-    own: &[Arc<dyn Tool>],
+    own: &[Arc<dyn ToolHandler>],
     reserved: &[String],
     runtime: &ProjectRuntime,
     cx: &Cx,
@@ -178,7 +178,7 @@ async fn list(
         }
     }
     // The author's word on what a tool does stands over that of its server.
-    let tools = set.build().classed(|name| agent.rules.tool(name)?.effect.as_deref().and_then(Effect::named));
+    let tools = set.build().classed(|name| agent.rules.tool(name)?.effect.as_deref().and_then(EffectClass::named));
     let listed: Vec<RecordedToolSpec> = tools.specs().map(RecordedToolSpec::from).collect();
     let record = shared_text(serde_json::to_string(&listed).unwrap_or_default().into());
     let live = Arc::new(ToolListing { tools, record });
@@ -190,14 +190,14 @@ async fn list(
     live
 }
 
-impl From<&ToolSpec> for RecordedToolSpec {
-    fn from(spec: &ToolSpec) -> Self {
-        let ToolSpec { name, description, parameters, strict, effect, source } = spec.clone();
+impl From<&ToolInfo> for RecordedToolSpec {
+    fn from(spec: &ToolInfo) -> Self {
+        let ToolInfo { name, description, parameters, strict, effect, source } = spec.clone();
         Self { name, description, parameters, strict, effect, source }
     }
 }
 
-impl From<RecordedToolSpec> for ToolSpec {
+impl From<RecordedToolSpec> for ToolInfo {
     fn from(listed: RecordedToolSpec) -> Self {
         let RecordedToolSpec { name, description, parameters, strict, effect, source } = listed;
         Self { name, description, parameters, strict, effect, source }

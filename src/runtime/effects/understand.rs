@@ -5,7 +5,7 @@ use segue_engine::dialogue::InputKind;
 use super::{EffectHandler, EffectOutput};
 use crate::{
     cx::Cx,
-    effect::Effect,
+    effect::EffectClass,
     journal::{Once, Step},
     runtime::turn::TurnContext,
     understanding::Choice,
@@ -48,7 +48,7 @@ async fn choose_flows(turn: &TurnContext<'_>, cx: &Cx) -> Option<Choice> {
     if !runtime.understander.must_choose(&runtime.project, conversation) {
         return None;
     }
-    let step = Step { key: &cx.key, kind: "flows", class: Effect::Read, request: "" };
+    let step = Step { key: &cx.key, kind: "flows", class: EffectClass::Read, request: "" };
     let choose = runtime.understander.choose(&runtime.project, conversation, cx);
     // Where the journal fails, the call of the model that follows stops there too.
     record.journal.once(step, choose).await.and_then(Once::known).ok()

@@ -17,7 +17,7 @@ use serde_json::Value as Json;
 use super::{Interruption, TurnRecord};
 use crate::{
     cx::{Cx, StepKey},
-    effect::Effect,
+    effect::EffectClass,
     journal::{RecordedToolCall, Step},
     store::{JournalRecord, SPEAKING, TurnNumber, announced_replies},
     tools::ToolOutcome,
@@ -194,7 +194,7 @@ async fn record_step<T: Clone + Serialize + DeserializeOwned>(
     what: &T,
     record: &TurnRecord,
 ) {
-    let step = Step { key, kind, class: Effect::Read, request: "" };
+    let step = Step { key, kind, class: EffectClass::Read, request: "" };
     // A journal that fails here fails the turn: it has told its observer.
     let _ = record.journal.once(step, async { what.clone() }).await;
 }

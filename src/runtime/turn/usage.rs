@@ -16,7 +16,7 @@ use crate::{
     limits,
     llm::{Answer, ChatRequest, LlmError, LlmErrorKind},
     store::StoreError,
-    tools::ToolSpec,
+    tools::ToolInfo,
     understanding::Choice,
 };
 
@@ -200,7 +200,7 @@ impl JournalObserver for UsageMeter {
             },
         });
     }
-    fn tool_called(&self, key: &StepKey, tool: &ToolSpec, arguments: &Json) {
+    fn tool_called(&self, key: &StepKey, tool: &ToolInfo, arguments: &Json) {
         self.note(|| TraceEntry::ToolCall {
             key: key.to_string(),
             tool: tool.name.to_string(),

@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     cx::Cx,
     effect::Arrival,
-    tools::{Catalog, Effect, SourceError, SourceStatus, ToolSpec, fixture::context, registry::FunctionTool},
+    tools::{Catalog, EffectClass, SourceError, SourceStatus, Tool, ToolInfo, fixture::context},
 };
 
 /// A server with one tool that gives this outcome, or one that does not answer.
@@ -23,7 +23,7 @@ impl ToolSource for Source {
             return Box::pin(std::future::ready(Err(error)));
         };
         let schema = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}});
-        let tool = FunctionTool::new(spec(schema), move |_, _| std::future::ready(outcome.clone())).unwrap();
+        let tool = Tool::from_fn(spec(schema), move |_, _| std::future::ready(outcome.clone()));
         let excluded = vec![("bad".to_owned(), "its schema is not valid".to_owned())];
         Box::pin(std::future::ready(Ok(Catalog { version: 1, tools: vec![Arc::new(tool)], excluded })))
     }
@@ -68,7 +68,7 @@ async fn a_step_gets_the_whole_result_or_a_reason() {
 
     let fails = || Source(Some(ToolOutcome::failed(FailureKind::ToolError, "sold out")));
     assert_eq!(reason(step(fails(), "it", json!({"n": 1})).await), "failed tool_error: sold out");
-    let lost = ToolOutcome::unanswered(Effect::Write, Arrival::Possible, FailureKind::Timeout, "late");
+    let lost = ToolOutcome::unanswered(EffectClass::Write, Arrival::Possible, FailureKind::Timeout, "late");
     assert_eq!(reason(step(Source(Some(lost)), "it", json!({"n": 1})).await), "unknown timeout: late");
     let bad = reason(step(fails(), "it", json!({"n": "many"})).await);
     assert!(bad.starts_with("failed bad_arguments: "), "{bad}");
@@ -81,15 +81,8 @@ async fn a_step_gets_the_whole_result_or_a_reason() {
     assert_eq!(reason(step(Source(None), "it", json!({})).await), "failed s: is down");
 }
 
-fn spec(parameters: Json) -> ToolSpec {
-    ToolSpec {
-        name: "it".into(),
-        description: "".into(),
-        parameters: Arc::new(parameters),
-        strict: false,
-        effect: Effect::Read,
-        source: "s".into(),
-    }
+fn spec(parameters: Json) -> ToolInfo {
+    ToolInfo::new("it", "").parameters(parameters).effect(EffectClass::Read).source("s")
 }
 
 #[test]

@@ -11,23 +11,18 @@ use super::*;
 use crate::{
     clock::Clock as _,
     testing::ManualClock,
-    tools::{ToolOutput, ToolSpec, fixture::context, registry::FunctionTool},
+    tools::{Tool, ToolInfo, ToolOutput, fixture::context},
 };
 
-fn one<F, A>(effect: Effect, run: F) -> ToolSet
+fn one<F, A>(effect: EffectClass, run: F) -> ToolSet
 where
-    F: Fn(Json, ToolCx) -> A + Send + Sync + 'static,
+    F: Fn(Json, ToolCallContext) -> A + Send + Sync + 'static,
     A: Future<Output = ToolOutcome> + Send + 'static,
 {
-    let spec = ToolSpec {
-        name: "it".into(),
-        description: "".into(),
-        parameters: Arc::new(json!({"type": "object", "properties": {"n": {"type": "integer"}}})),
-        strict: false,
-        effect,
-        source: "custom".into(),
-    };
-    ToolSet::builder().own(Arc::new(FunctionTool::new(spec, run).unwrap())).build()
+    let spec = ToolInfo::new("it", "")
+        .parameters(json!({"type": "object", "properties": {"n": {"type": "integer"}}}))
+        .effect(effect);
+    ToolSet::builder().own(Arc::new(Tool::from_fn(spec, run))).build()
 }
 
 fn kind(outcome: &ToolOutcome) -> (&'static str, FailureKind) {
@@ -44,7 +39,7 @@ const LIMIT: Option<Duration> = Some(Duration::from_secs(10));
 async fn unknown_tools_and_bad_arguments_never_reach_a_tool() {
     let calls = Arc::new(AtomicUsize::new(0));
     let seen = calls.clone();
-    let set = one(Effect::Read, move |_, _| {
+    let set = one(EffectClass::Read, move |_, _| {
         seen.fetch_add(1, Ordering::SeqCst);
         std::future::ready(ToolOutcome::Done(ToolOutput::text("ok")))
     });
@@ -59,7 +54,9 @@ async fn unknown_tools_and_bad_arguments_never_reach_a_tool() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_hangs_ends_by_its_effect_class() {
-    for (effect, expected) in [(Effect::Read, "failed"), (Effect::Idempotent, "failed"), (Effect::Write, "unknown")] {
+    for (effect, expected) in
+        [(EffectClass::Read, "failed"), (EffectClass::Idempotent, "failed"), (EffectClass::Write, "unknown")]
+    {
         let set = one(effect, |_, _| pending());
         let outcome = invoke(&set, "it", json!({}), &context(), Some(Duration::from_millis(300))).await;
         assert_eq!(kind(&outcome), (expected, FailureKind::Timeout));
@@ -69,7 +66,7 @@ async fn a_call_that_hangs_ends_by_its_effect_class() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_limit_of_its_own_a_call_ends_after_the_usual_one_and_the_grace() {
-    let (set, cx) = (one(Effect::Read, |_, _| pending()), context());
+    let (set, cx) = (one(EffectClass::Read, |_, _| pending()), context());
     let before = cx.cx.clock.elapsed();
     let outcome = invoke(&set, "it", json!({}), &cx, None).await;
     assert_eq!(kind(&outcome), ("failed", FailureKind::Timeout));
@@ -79,10 +76,10 @@ async fn without_a_limit_of_its_own_a_call_ends_after_the_usual_one_and_the_grac
 
 #[tokio::test(start_paused = true)]
 async fn cancelling_stops_a_read_and_spares_a_running_write() {
-    for (effect, finishes) in [(Effect::Read, false), (Effect::Write, true)] {
+    for (effect, finishes) in [(EffectClass::Read, false), (EffectClass::Write, true)] {
         let cx = context();
         let cancel = cx.cx.cancel.clone();
-        let set = one(effect, move |_, inner: ToolCx| {
+        let set = one(effect, move |_, inner: ToolCallContext| {
             cancel.cancel();
             async move {
                 tokio::task::yield_now().await;
@@ -103,7 +100,7 @@ async fn cancelling_stops_a_read_and_spares_a_running_write() {
 
 #[tokio::test(start_paused = true)]
 async fn the_tool_sees_the_shorter_deadline_and_may_use_the_grace_to_report() {
-    let set = one(Effect::Write, |_, inner: ToolCx| async move {
+    let set = one(EffectClass::Write, |_, inner: ToolCallContext| async move {
         assert!(inner.cx.remaining() <= Duration::from_millis(200));
         inner.cx.wait(pending::<()>()).await.unwrap_err();
         ToolOutcome::Done(ToolOutput::text("reported"))
@@ -119,7 +116,7 @@ async fn a_call_that_tells_how_far_it_is_outlives_its_limit_but_not_the_total() 
     for (tells, grows, ends) in [(20, 1.0, "done"), (20, 0.0, "11 s"), (200, 1.0, "45 s")] {
         let clock = ManualClock::new();
         let time = clock.clone();
-        let set = one(Effect::Read, move |_, inner: ToolCx| {
+        let set = one(EffectClass::Read, move |_, inner: ToolCallContext| {
             let time = time.clone();
             async move {
                 for n in 0..tells {
@@ -137,7 +134,7 @@ async fn a_call_that_tells_how_far_it_is_outlives_its_limit_but_not_the_total() 
                 ToolOutcome::Done(ToolOutput::text("done"))
             }
         });
-        let cx = ToolCx { cx: clock.cx(1_000 * SECOND), ..context() };
+        let cx = ToolCallContext { cx: clock.cx(1_000 * SECOND), ..context() };
         let outcome = invoke(&set, "it", json!({}), &cx, LIMIT).await.for_model();
         let seconds = ends.replace(' ', "");
         assert!(outcome.contains(ends) || outcome.contains(&seconds), "{tells} {grows}: {outcome}");
@@ -148,12 +145,12 @@ async fn a_call_that_tells_how_far_it_is_outlives_its_limit_but_not_the_total() 
 async fn a_tool_that_fell_silent_after_news_is_told_with_the_time_it_took() {
     let clock = ManualClock::new();
     let time = clock.clone();
-    let set = one(Effect::Write, move |_, inner: ToolCx| {
+    let set = one(EffectClass::Write, move |_, inner: ToolCallContext| {
         time.advance(Duration::from_secs(8));
         inner.progress.as_ref().unwrap()(Progress { done: 1.0, total: None, message: None });
         pending()
     });
-    let cx = ToolCx { cx: clock.cx(Duration::from_secs(100)), ..context() };
+    let cx = ToolCallContext { cx: clock.cx(Duration::from_secs(100)), ..context() };
     let mut call = std::pin::pin!(invoke(&set, "it", json!({}), &cx, LIMIT));
     assert!(futures::poll!(&mut call).is_pending());
     clock.advance(Duration::from_secs(10));
@@ -166,12 +163,14 @@ async fn a_tool_that_fell_silent_after_news_is_told_with_the_time_it_took() {
 
 #[tokio::test(start_paused = true)]
 async fn answers_beyond_the_cap_are_no_answers() {
-    let set =
-        one(Effect::Read, |_, _| async { ToolOutcome::Done(ToolOutput::text("x".repeat(limits::TOOL_RAW_RESULT))) });
+    let set = one(EffectClass::Read, |_, _| async {
+        ToolOutcome::Done(ToolOutput::text("x".repeat(limits::TOOL_RAW_RESULT)))
+    });
     let outcome = invoke(&set, "it", json!({}), &context(), LIMIT).await;
     assert_eq!(kind(&outcome), ("failed", FailureKind::BadResult));
-    let set =
-        one(Effect::Write, |_, _| async { ToolOutcome::Done(ToolOutput::text("x".repeat(limits::TOOL_RAW_RESULT))) });
+    let set = one(EffectClass::Write, |_, _| async {
+        ToolOutcome::Done(ToolOutput::text("x".repeat(limits::TOOL_RAW_RESULT)))
+    });
     let outcome = invoke(&set, "it", json!({}), &context(), LIMIT).await;
     let ToolOutcome::Done(output) = outcome else { panic!("what changed something is done: {outcome:?}") };
     assert!(output.unusable.is_some() && output.content.is_empty());

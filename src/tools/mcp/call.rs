@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use async_trait::async_trait;
 use rmcp::{
     RoleClient, ServiceError,
     model::{CallToolRequestParams, ClientRequest, MetaObject, RequestMetaObject},
@@ -35,7 +35,8 @@ use crate::{
     effect::Arrival,
     failpoint, limits,
     tools::{
-        ArgumentCheck, Effect, FailureKind, Progress, Tool, ToolCx, ToolFailure, ToolOutcome, ToolOutput, ToolSpec,
+        ArgumentCheck, EffectClass, FailureKind, Progress, ToolCallContext, ToolFailure, ToolHandler, ToolInfo,
+        ToolOutcome, ToolOutput,
         invoke::{late, waited},
         words::{Word, say},
     },
@@ -85,7 +86,7 @@ pub(super) enum CallEnd {
 
 /// A tool of a server.
 pub(super) struct McpTool {
-    spec: ToolSpec,
+    spec: ToolInfo,
     check: Arc<ArgumentCheck>,
     output: Option<ArgumentCheck>,
     /// What it stands for, where it is no tool of the server.
@@ -95,7 +96,7 @@ pub(super) struct McpTool {
 
 impl McpTool {
     pub(super) fn new(
-        spec: ToolSpec,
+        spec: ToolInfo,
         check: ArgumentCheck,
         output: Option<ArgumentCheck>,
         shared: Arc<Shared>,
@@ -104,11 +105,11 @@ impl McpTool {
     }
 
     /// A tool that stands for something else of the server.
-    pub(super) fn offering(spec: ToolSpec, check: ArgumentCheck, offer: Offer, shared: Arc<Shared>) -> Self {
+    pub(super) fn offering(spec: ToolInfo, check: ArgumentCheck, offer: Offer, shared: Arc<Shared>) -> Self {
         Self { spec, check: Arc::new(check), output: None, offer: Some(offer), shared }
     }
 
-    async fn run(&self, arguments: Map<String, Json>, cx: &ToolCx) -> ToolOutcome {
+    async fn run(&self, arguments: Map<String, Json>, cx: &ToolCallContext) -> ToolOutcome {
         let (began, limit, effect) = (cx.cx.clock.elapsed(), cx.cx.remaining(), cx.effect(&self.spec));
         let asked = cx.inquired.clone().map(|who| Asked::new(who, cx.cx.clone()));
         // Once more; and for a session that the server forgot another time, but only for the first: a server that was restarted
@@ -130,7 +131,12 @@ impl McpTool {
         end.outcome(effect, waited(&cx.cx, began, limit))
     }
 
-    async fn once(&self, arguments: Map<String, Json>, cx: &ToolCx, asked: &Option<Asked>) -> Result<Json, CallEnd> {
+    async fn once(
+        &self,
+        arguments: Map<String, Json>,
+        cx: &ToolCallContext,
+        asked: &Option<Asked>,
+    ) -> Result<Json, CallEnd> {
         let (reply, answer) = oneshot::channel();
         let left = Arc::new(AtomicBool::new(false));
         let request = CallRequest {
@@ -160,17 +166,17 @@ impl McpTool {
 
     /// `_meta`: what the entry of the server states, then what the caller gives, then the key: every call that changes something
     /// has one, and the same when it is sent again.
-    fn meta(&self, cx: &ToolCx) -> Map<String, Json> {
+    fn meta(&self, cx: &ToolCallContext) -> Map<String, Json> {
         let mut meta = self.shared.meta.clone();
         meta.extend(cx.meta.iter().map(|(key, value)| (key.clone(), value.clone())));
-        if cx.effect(&self.spec) != Effect::Read && !failpoint::is_set("defect:no-key") {
+        if cx.effect(&self.spec) != EffectClass::Read && !failpoint::is_set("defect:no-key") {
             meta.insert(IDEMPOTENCY_KEY.to_owned(), Json::from(&*cx.idempotency_key));
         }
         meta
     }
 
     /// The outcome that a result means. A result is an answer of success unless it says otherwise, whatever its form.
-    fn judged(&self, raw: Json, asked: &Option<Asked>, effect: Effect) -> ToolOutcome {
+    fn judged(&self, raw: Json, asked: &Option<Asked>, effect: EffectClass) -> ToolOutcome {
         let is_error = raw.get("isError").and_then(Json::as_bool) == Some(true);
         let bad = |word, values: &[(&str, &dyn std::fmt::Display)]| match is_error {
             true => ToolOutcome::failed(FailureKind::ToolError, say(word, values)),
@@ -238,8 +244,9 @@ fn refused_by_tool(output: &ToolOutput) -> ToolOutcome {
     ToolOutcome::failed(FailureKind::ToolError, said)
 }
 
-impl Tool for McpTool {
-    fn spec(&self) -> &ToolSpec {
+#[async_trait]
+impl ToolHandler for McpTool {
+    fn info(&self) -> &ToolInfo {
         &self.spec
     }
     fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
@@ -251,18 +258,18 @@ impl Tool for McpTool {
     fn most(&self) -> Option<Duration> {
         self.shared.tool_timeout_total
     }
-    fn call<'a>(&'a self, arguments: Json, cx: &'a ToolCx) -> BoxFuture<'a, ToolOutcome> {
+    async fn call(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
         let arguments = match arguments {
             Json::Object(map) => map,
             _ => Map::new(),
         };
-        Box::pin(self.run(arguments, cx))
+        self.run(arguments, cx).await
     }
 }
 
 impl CallEnd {
     /// Whether the call may be sent once more.
-    fn may_be_repeated(&self, effect: Effect) -> bool {
+    fn may_be_repeated(&self, effect: EffectClass) -> bool {
         match self {
             Self::NotSent(_) => true,
             Self::Forgotten | Self::Lost(_) => !effect.in_doubt(Arrival::Possible),
@@ -283,7 +290,7 @@ impl CallEnd {
         }
     }
 
-    fn outcome(self, effect: Effect, limit: Duration) -> ToolOutcome {
+    fn outcome(self, effect: EffectClass, limit: Duration) -> ToolOutcome {
         let (kind, message) = match &self {
             Self::Late => return late(effect, limit),
             Self::Away(_) | Self::NotSent(_) => (FailureKind::Unavailable, say(Word::Away, &[])),

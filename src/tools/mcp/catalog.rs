@@ -16,7 +16,7 @@ use super::{
 use crate::{
     cx::Cx,
     limits,
-    tools::{ArgumentCheck, Catalog, Effect, Tool, ToolSpec, schema::completed},
+    tools::{ArgumentCheck, Catalog, EffectClass, ToolHandler, ToolInfo, schema::completed},
 };
 
 /// The longest name that the protocol allows.
@@ -54,7 +54,7 @@ pub(super) async fn read(shared: &Arc<Shared>, line: &Line) -> (Result<Catalog, 
 
 #[derive(Default)]
 struct Listed {
-    tools: Vec<Arc<dyn Tool>>,
+    tools: Vec<Arc<dyn ToolHandler>>,
     excluded: Vec<(String, String)>,
     /// Names seen, in lower case: two that differ by case alone would be confused.
     names: HashSet<String>,
@@ -120,14 +120,10 @@ impl Listed {
             return Err("another tool of this server has the same name, or differs from it by case alone".to_owned());
         }
         let description = described(raw);
-        let spec = ToolSpec {
-            name: name.into(),
-            description: description.into(),
-            parameters: Arc::new(parameters),
-            strict: false,
-            effect: effect_of(shared, name, raw),
-            source: shared.name.clone(),
-        };
+        let spec = ToolInfo::new(name, description)
+            .parameters(parameters)
+            .effect(effect_of(shared, name, raw))
+            .source(shared.name.clone());
         Ok(McpTool::new(spec, check, output, shared.clone()))
     }
 }
@@ -140,15 +136,15 @@ fn described(raw: &Json) -> String {
 }
 
 /// The author's word first, then the server's where it is trusted; else a `write`.
-fn effect_of(shared: &Shared, name: &str, raw: &Json) -> Effect {
+fn effect_of(shared: &Shared, name: &str, raw: &Json) -> EffectClass {
     if let Some(effect) = shared.effects.get(name) {
         return *effect;
     }
     let hint =
         |hint: &str| raw.get("annotations").and_then(|hints| hints.get(hint)).and_then(Json::as_bool) == Some(true);
     match shared.trust_annotations {
-        true if hint("readOnlyHint") => Effect::Read,
-        true if hint("idempotentHint") => Effect::Idempotent,
-        _ => Effect::Write,
+        true if hint("readOnlyHint") => EffectClass::Read,
+        true if hint("idempotentHint") => EffectClass::Idempotent,
+        _ => EffectClass::Write,
     }
 }

@@ -29,7 +29,7 @@ use crate::{
     http::Outbound,
     limits,
     secret::Secret,
-    tools::{Catalog, Effect, SourceError, SourceStatus, ToolSource},
+    tools::{Catalog, EffectClass, SourceError, SourceStatus, ToolSource},
 };
 
 /// What a server needs of the process around it.
@@ -75,7 +75,7 @@ pub(super) struct Shared {
     pub(super) protocol_version: Option<String>,
     pub(super) offers: Vec<String>,
     pub(super) trust_annotations: bool,
-    pub(super) effects: IndexMap<String, Effect>,
+    pub(super) effects: IndexMap<String, EffectClass>,
     pub(super) around: Surroundings,
     pub(super) listener: Listener,
     pub(super) status: Mutex<SourceStatus>,
@@ -167,7 +167,7 @@ impl McpServer {
 
     fn build(def: &McpServerDef, reach: Reach, around: Surroundings) -> Self {
         let (commands, unowned) = mpsc::channel(limits::MCP_QUEUE);
-        let effect = |class: &str| Effect::named(class).unwrap_or_default();
+        let effect = |class: &str| EffectClass::named(class).unwrap_or_default();
         let allowed = Allowed { elicitation: !def.elicitation.is_empty(), sampling: def.sampling };
         let listener = Listener {
             server: def.name.as_str().into(),

@@ -10,7 +10,7 @@ use rmcp::model::{
 use serde_json::{Map, Value as Json, json};
 
 use super::{call::McpTool, client::Shared};
-use crate::tools::{ArgumentCheck, Effect, Tool, ToolOutput, ToolSpec};
+use crate::tools::{ArgumentCheck, EffectClass, ToolHandler, ToolInfo, ToolOutput};
 
 /// Something of a server that is offered as a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,21 +98,17 @@ impl Offer {
 }
 
 /// The tools that stand for what the entry of a server offers; a tool of the server's own by such a name goes before.
-pub(super) fn tools(shared: &Arc<Shared>, taken: impl Fn(&str) -> bool) -> Vec<Arc<dyn Tool>> {
+pub(super) fn tools(shared: &Arc<Shared>, taken: impl Fn(&str) -> bool) -> Vec<Arc<dyn ToolHandler>> {
     let offers = shared.offers.iter().flat_map(|word| Offer::of(word)).filter(|offer| !taken(offer.name()));
     let made = offers.filter_map(|offer| {
         let parameters = offer.parameters();
         let check = ArgumentCheck::compile(&parameters).ok()?;
         let words = WORDS.lines().find_map(|line| line.strip_prefix(offer.name())?.strip_prefix(" = "));
-        let spec = ToolSpec {
-            name: offer.name().into(),
-            description: words.unwrap_or_default().into(),
-            parameters: Arc::new(parameters),
-            strict: false,
-            effect: Effect::Read,
-            source: shared.name.clone(),
-        };
-        Some(Arc::new(McpTool::offering(spec, check, offer, shared.clone())) as Arc<dyn Tool>)
+        let spec = ToolInfo::new(offer.name(), words.unwrap_or_default())
+            .parameters(parameters)
+            .effect(EffectClass::Read)
+            .source(shared.name.clone());
+        Some(Arc::new(McpTool::offering(spec, check, offer, shared.clone())) as Arc<dyn ToolHandler>)
     });
     made.collect()
 }

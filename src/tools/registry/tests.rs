@@ -3,23 +3,19 @@
 use serde_json::json;
 
 use super::*;
-use crate::tools::{Effect, ToolOutput};
+use crate::tools::{EffectClass, Tool, ToolOutcome, ToolOutput};
 
-fn spec(name: &str, source: &str) -> ToolSpec {
-    ToolSpec {
-        name: name.into(),
-        description: format!("{name} of {source}").into(),
-        parameters: Arc::new(json!({"type": "object", "properties": {}})),
-        strict: false,
-        effect: Effect::Read,
-        source: source.into(),
-    }
+fn spec(name: &str, source: &str) -> ToolInfo {
+    ToolInfo::new(name, format!("{name} of {source}"))
+        .parameters(json!({"type": "object", "properties": {}}))
+        .effect(EffectClass::Read)
+        .source(source)
 }
 
-fn tool(name: &str, source: &str) -> Arc<dyn Tool> {
+fn tool(name: &str, source: &str) -> Arc<dyn ToolHandler> {
     let answer = format!("{source}/{name}");
     let run = move |_, _| std::future::ready(ToolOutcome::Done(ToolOutput::text(answer.clone())));
-    Arc::new(FunctionTool::new(spec(name, source), run).unwrap())
+    Arc::new(Tool::from_fn(spec(name, source), run))
 }
 
 fn catalog(server: &str, names: &[&str]) -> Catalog {
@@ -44,8 +40,8 @@ fn only_clashing_names_get_the_prefix_of_their_server() {
     let (a, b) = (catalog("a", &["find", "Book"]), catalog("b", &["find", "book", "pay"]));
     let set = ToolSet::builder().server("a", &a, &[], &[]).server("b", &b, &[], &[]).build();
     assert_eq!(names(&set), ["a__Book", "a__find", "b__book", "b__find", "pay"]);
-    assert_eq!(&*set.get("b__find").unwrap().tool.spec().source, "b");
-    assert_eq!(&*set.get("b__find").unwrap().tool.spec().name, "find", "the server hears its own name");
+    assert_eq!(&*set.get("b__find").unwrap().tool.info().source, "b");
+    assert_eq!(&*set.get("b__find").unwrap().tool.info().name, "find", "the server hears its own name");
     assert!(set.get("find").is_none());
 }
 
@@ -95,8 +91,8 @@ fn tools_are_wrapped_when_they_are_called_and_the_first_wrap_lies_inside() {
     let wrapped = Arc::new(std::sync::Mutex::new(Vec::new()));
     let wrap = |mark: &'static str| {
         let wrapped = wrapped.clone();
-        move |entry: &Entry, inner: Arc<dyn Tool>| {
-            wrapped.lock().unwrap().push(format!("{mark} {} around {}", entry.spec.name, inner.spec().source));
+        move |entry: &Entry, inner: Arc<dyn ToolHandler>| {
+            wrapped.lock().unwrap().push(format!("{mark} {} around {}", entry.spec.name, inner.info().source));
             tool(&entry.spec.name, mark)
         }
     };
@@ -105,7 +101,7 @@ fn tools_are_wrapped_when_they_are_called_and_the_first_wrap_lies_inside() {
     let set = plain.clone().wrapped(wrap("inner")).wrapped(wrap("outer")).only(|name| name == "find");
     assert_eq!((names(&set), names(&plain)), (vec!["find"], vec!["find", "pay"]), "the copy alone is narrowed");
     assert_eq!(*wrapped.lock().unwrap(), [""; 0], "nothing is called yet");
-    assert_eq!(&*set.tool(set.get("find").unwrap()).spec().source, "outer");
+    assert_eq!(&*set.tool(set.get("find").unwrap()).info().source, "outer");
     assert_eq!(*wrapped.lock().unwrap(), ["inner find around a", "outer find around inner"]);
     assert!(Arc::ptr_eq(&plain.tool(plain.get("pay").unwrap()), &list.tools[1]));
 }

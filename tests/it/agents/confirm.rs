@@ -4,11 +4,10 @@
 use std::sync::{Arc, Mutex};
 
 use segue::{
-    Assistant, Effect, Incoming, NoSink, Store, ToolCx, ToolOutcome, ToolOutput, ToolSpec, Toolbox,
+    Assistant, Incoming, NoSink, Store, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox,
     llm::{Answer, Arguments, Finish, ToolCall},
     store::SqliteStore,
     testing::ScriptedLlm,
-    tools::registry::FunctionTool,
 };
 use serde_json::{Value as Json, json};
 
@@ -34,19 +33,12 @@ type Calls = Arc<Mutex<Vec<(String, Json, String)>>>;
 fn boats(calls: &Calls) -> Arc<Toolbox> {
     let tool = |name: &'static str| {
         let calls = calls.clone();
-        let spec = ToolSpec {
-            name: name.into(),
-            description: "changes something".into(),
-            parameters: Arc::new(json!({"type": "object"})),
-            strict: false,
-            effect: Effect::Write,
-            source: "boats".into(),
-        };
-        let run = move |arguments: Json, cx: ToolCx| {
+        let spec = ToolInfo::new(name, "changes something").parameters(json!({"type": "object"})).source("boats");
+        let run = move |arguments: Json, cx: ToolCallContext| {
             calls.lock().unwrap().push((name.to_owned(), arguments, cx.idempotency_key.to_string()));
             std::future::ready(ToolOutcome::Done(ToolOutput::structured(json!({"reference": "NW-1"}))))
         };
-        Arc::new(FunctionTool::new(spec, run).unwrap()) as Arc<dyn segue::Tool>
+        Tool::from_fn(spec, run)
     };
     Arc::new(Toolbox::new("boats", [tool("book"), tool("pay")]))
 }

@@ -7,12 +7,11 @@ use std::sync::{
 
 use axum::{Json as Body, Router, routing::post};
 use segue::{
-    Assistant, Effect, Incoming, NoSink, ToolCx, ToolOutcome, ToolOutput, ToolSpec,
-    agents::hooks::{AgentHooks, AgentInput, HookCx, HookError, HookEvent, ToolBatch},
+    Assistant, EffectClass, Incoming, NoSink, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput,
+    agents::hooks::{AgentHooks, AgentInput, HookContext, HookError, HookEvent, HookResult, ToolBatch},
     async_trait,
     llm::{self, Answer, Arguments, Finish, ToolCall},
-    testing::{ScriptedLlm, StrictLlm, World},
-    tools::registry::FunctionTool,
+    testing::{ScriptedLlm, StrictLlm, TestAssistant},
 };
 use serde_json::{Value as Json, json};
 
@@ -55,31 +54,26 @@ struct Counting(AtomicUsize);
 
 #[async_trait]
 impl AgentHooks for Counting {
-    async fn process_input(&self, mut input: AgentInput, cx: &HookCx) -> Result<AgentInput, HookError> {
+    async fn process_input(&self, input: &mut AgentInput, cx: &HookContext) -> Result<(), HookError> {
         self.0.fetch_add(1, Ordering::SeqCst);
         cx.say("Right away.");
         input.metadata.insert("tenant".into(), json!("north"));
-        Ok(input)
+        Ok(())
     }
-    async fn process_tool_output(&self, batch: &ToolBatch, _: &HookCx) -> Result<Vec<HookEvent>, HookError> {
+    async fn process_tool_output(&self, batch: &ToolBatch, _: &HookContext) -> Result<Vec<HookEvent>, HookError> {
         self.0.fetch_add(1, Ordering::SeqCst);
         let value = batch.current[0].result["score"].clone();
         Ok(vec![HookEvent::Slot { name: "found".into(), value }])
     }
-    fn custom_tools(&self) -> Vec<Arc<dyn segue::Tool>> {
-        let spec = ToolSpec {
-            name: "score".into(),
-            description: "Scores a boat.".into(),
-            parameters: Arc::new(json!({"type": "object", "properties": {"boat": {"type": "string"}}})),
-            strict: false,
-            effect: Effect::Read,
-            source: "custom".into(),
-        };
-        let run = |_: Json, cx: ToolCx| {
+    fn custom_tools(&self) -> Vec<Tool> {
+        let spec = ToolInfo::new("score", "Scores a boat.")
+            .parameters(json!({"type": "object", "properties": {"boat": {"type": "string"}}}))
+            .effect(EffectClass::Read);
+        let run = |_: Json, cx: ToolCallContext| {
             assert_eq!(cx.metadata["tenant"], json!("north"), "what the hook adds reaches its tools");
             std::future::ready(ToolOutcome::Done(ToolOutput::structured(json!({"score": "9"}))))
         };
-        vec![Arc::new(FunctionTool::new(spec, run).unwrap())]
+        vec![Tool::from_fn(spec, run)]
     }
 }
 
@@ -101,7 +95,7 @@ async fn registered_hooks_are_found_by_name_also_by_the_path_of_a_python_class_a
     for module in ["my_hooks", "agents.finder.Finder"] {
         let hooks = Arc::new(Counting::default());
         let builder = builder(&format!("{{module: {module}}}")).unwrap().hooks(module, hooks.clone());
-        let assistant = World::of(builder.model(script())).unwrap().assistant;
+        let assistant = TestAssistant::build(builder.model(script())).unwrap().assistant;
         let (texts, value) = found(&assistant).await;
         assert_eq!(texts[..2], ["Right away.".to_owned(), "There you are.".to_owned()]);
         assert_eq!(value, json!("9"));
@@ -109,6 +103,29 @@ async fn registered_hooks_are_found_by_name_also_by_the_path_of_a_python_class_a
         assert!(assistant.replay(&"u".into()).await.unwrap().is_none());
         assert_eq!((asked, hooks.0.load(Ordering::SeqCst)), (2, 2), "a replay reads the record");
     }
+}
+
+#[tokio::test]
+async fn an_error_of_a_hook_ends_the_run_and_its_reason_is_for_operators() {
+    struct Accounts;
+
+    #[async_trait]
+    impl AgentHooks for Accounts {
+        async fn process_input(&self, input: &mut AgentInput, _: &HookContext) -> HookResult {
+            let account: u64 = "DE-17".parse()?;
+            input.metadata.insert("account".into(), account.into());
+            Ok(())
+        }
+    }
+
+    let builder = builder("{module: accounts}").unwrap().hooks("accounts", Arc::new(Accounts));
+    let test = TestAssistant::build(builder.model(script())).unwrap();
+    let turn = test.assistant.say("u", "find a boat").await.unwrap();
+    let failures: Vec<_> = turn.failures.iter().map(|failure| (&*failure.code, &*failure.reason)).collect();
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert!(failures[0].0 == "A0521" && failures[0].1.contains("invalid digit"), "{failures:?}");
+    assert_eq!(turn.texts().len(), 1, "the user hears that it failed: {}", turn.text());
+    assert!(!turn.text().contains("digit"), "{}", turn.text());
 }
 
 /// Hooks that have to be waited for, and say something before they give anything to wait for.
@@ -120,27 +137,27 @@ struct Thinking {
 
 #[async_trait]
 impl AgentHooks for Thinking {
-    async fn process_input(&self, input: AgentInput, cx: &HookCx) -> Result<AgentInput, HookError> {
+    async fn process_input(&self, input: &mut AgentInput, cx: &HookContext) -> Result<(), HookError> {
         self.rest.process_input(input, cx).await
     }
-    async fn process_tool_output(&self, batch: &ToolBatch, cx: &HookCx) -> Result<Vec<HookEvent>, HookError> {
+    async fn process_tool_output(&self, batch: &ToolBatch, cx: &HookContext) -> Result<Vec<HookEvent>, HookError> {
         self.rest.process_tool_output(batch, cx).await
     }
-    fn custom_tools(&self) -> Vec<Arc<dyn segue::Tool>> {
+    fn custom_tools(&self) -> Vec<Tool> {
         self.rest.custom_tools()
     }
     async fn tools(
         &self,
         usual: &[llm::ToolSpec],
         _: &AgentInput,
-        cx: &HookCx,
+        cx: &HookContext,
     ) -> Result<Option<Vec<llm::ToolSpec>>, HookError> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         cx.say("Looking for tools.");
         let own = usual.iter().map(|tool| llm::ToolSpec { description: "Does it.".into(), ..tool.clone() }).collect();
         Ok(Some(own))
     }
-    async fn prompt(&self, usual: &str, _: &AgentInput, cx: &HookCx) -> Result<Option<String>, HookError> {
+    async fn prompt(&self, usual: &str, _: &AgentInput, cx: &HookContext) -> Result<Option<String>, HookError> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         cx.say("Thinking.");
         Ok(Some(format!("{usual}\nYou are polite.")))
@@ -149,7 +166,7 @@ impl AgentHooks for Thinking {
         &self,
         _: &[Arc<llm::ChatMessage>],
         _: &AgentInput,
-        cx: &HookCx,
+        cx: &HookContext,
     ) -> Result<Option<Vec<Arc<llm::ChatMessage>>>, HookError> {
         // Not every time is there anything to wait for.
         if self.asked.fetch_add(1, Ordering::SeqCst) == 2 {
@@ -188,7 +205,7 @@ async fn a_name_that_nobody_registered_stops_its_agent_and_lists_those_who_are()
     assert_eq!((findings.len(), findings[0].code), (1, "A0521"), "{findings:?}");
     assert!(findings[0].help.contains("did you mean `my_hooks`"), "{findings:?}");
     let script = Arc::new(ScriptedLlm::strict(["start flow find"]));
-    let assistant = World::of(builder.model(script)).unwrap().assistant;
+    let assistant = TestAssistant::build(builder.model(script)).unwrap().assistant;
     let report = assistant.receive(Incoming::text("u", "find", "test"), Box::new(NoSink)).await.unwrap();
     let reason = &report.failures[0].reason;
     assert!(reason.contains("my_hoks") && reason.contains("registered: my_hooks"), "{reason}");
@@ -316,7 +333,7 @@ async fn a_hook_server_is_asked_for_what_it_lists_and_sees_only_the_metadata_it_
 async fn a_hook_server_that_is_not_there_is_one_honest_message() {
     let builder = builder("{module: \"http://127.0.0.1:9/hooks\"}").unwrap();
     let script = Arc::new(ScriptedLlm::strict(["start flow find"]));
-    let assistant = World::of(builder.model(script)).unwrap().assistant;
+    let assistant = TestAssistant::build(builder.model(script)).unwrap().assistant;
     let report = assistant.receive(Incoming::text("u", "find", "test"), Box::new(NoSink)).await.unwrap();
     assert_eq!(report.failures[0].code, "A0521", "{:?}", report.failures);
     assert!(!report.failures[0].reason.contains("127.0.0.1"), "{:?}", report.failures);

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use segue::{
-    BoxFuture, Cx, Effect, SystemClock, Tool, ToolCx, ToolOutcome, ToolOutput, ToolSource, ToolSpec,
+    BoxFuture, Cx, EffectClass, SystemClock, Tool, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome, ToolOutput,
+    ToolSource,
     tools::{
         Catalog, SourceError, SourceStatus,
         pins::{FILE, PinFile, PinnedSource, Standing},
-        registry::FunctionTool,
     },
 };
 use serde_json::{Value as Json, json};
@@ -25,17 +25,14 @@ impl ToolSource for Fickle {
         "bank"
     }
     fn list<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Catalog, SourceError>> {
-        let tool = |(name, description, parameters): &Listed| -> Arc<dyn Tool> {
-            let spec = ToolSpec {
-                name: (*name).into(),
-                description: (*description).into(),
-                parameters: Arc::new(parameters.clone()),
-                strict: false,
-                effect: Effect::Read,
-                source: "bank".into(),
-            };
-            let run = |_: Json, _: ToolCx| std::future::ready(ToolOutcome::Done(ToolOutput::structured(json!({}))));
-            Arc::new(FunctionTool::new(spec, run).unwrap())
+        let tool = |(name, description, parameters): &Listed| -> Arc<dyn ToolHandler> {
+            let spec = ToolInfo::new(*name, *description)
+                .parameters(parameters.clone())
+                .effect(EffectClass::Read)
+                .source("bank");
+            let run =
+                |_: Json, _: ToolCallContext| std::future::ready(ToolOutcome::Done(ToolOutput::structured(json!({}))));
+            Arc::new(Tool::from_fn(spec, run))
         };
         let tools = self.0.lock().unwrap().iter().map(tool).collect();
         Box::pin(std::future::ready(Ok(Catalog { version: 0, tools, excluded: Vec::new() })))
@@ -55,7 +52,7 @@ async fn listed(source: &Fickle, folder: &std::path::Path) -> (Vec<String>, Vec<
     let cx = Cx::new(Arc::new(SystemClock), std::time::Duration::from_secs(5));
     let pinned = PinnedSource::new(Arc::new(source.clone()), PinFile::of(folder));
     let catalog = pinned.list(&cx).await.unwrap();
-    let names = catalog.tools.iter().map(|tool| tool.spec().name.to_string()).collect();
+    let names = catalog.tools.iter().map(|tool| tool.info().name.to_string()).collect();
     (names, catalog.excluded.into_iter().map(|(name, why)| format!("{name}: {why}")).collect())
 }
 

@@ -3,10 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use segue::{
-    Assistant, Effect, Incoming, NoSink, ToolCx, ToolOutcome, ToolOutput, ToolSpec, Toolbox,
+    Assistant, EffectClass, Incoming, NoSink, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox,
     llm::{Answer, Arguments, Finish, ToolCall},
-    testing::{ScriptedLlm, World},
-    tools::registry::FunctionTool,
+    testing::{ScriptedLlm, TestAssistant},
 };
 use serde_json::{Value as Json, json};
 
@@ -14,19 +13,13 @@ use serde_json::{Value as Json, json};
 async fn v23_what_every_call_carries_is_exact_and_an_empty_slot_is_left_out() {
     let seen: Arc<Mutex<Vec<Json>>> = Arc::default();
     let kept = seen.clone();
-    let spec = ToolSpec {
-        name: "look".into(),
-        description: "looks".into(),
-        parameters: Arc::new(json!({"type": "object"})),
-        strict: false,
-        effect: Effect::Read,
-        source: "bank".into(),
-    };
-    let run = move |_: Json, cx: ToolCx| {
+    let spec =
+        ToolInfo::new("look", "looks").parameters(json!({"type": "object"})).effect(EffectClass::Read).source("bank");
+    let run = move |_: Json, cx: ToolCallContext| {
         kept.lock().unwrap().push(Json::Object((*cx.meta).clone()));
         std::future::ready(ToolOutcome::Done(ToolOutput::structured(json!({}))))
     };
-    let tool: Arc<dyn segue::Tool> = Arc::new(FunctionTool::new(spec, run).unwrap());
+    let tool = Tool::from_fn(spec, run);
     let endpoints = r#"
 mcp_servers:
   - name: bank
@@ -55,7 +48,7 @@ mcp_servers:
         Answer::text("Well?"),
     ]);
     let builder = Assistant::builder_from_texts(files).unwrap().source(Arc::new(Toolbox::new("bank", [tool])));
-    let assistant = World::of(builder.model(Arc::new(model))).unwrap().assistant;
+    let assistant = TestAssistant::build(builder.model(Arc::new(model))).unwrap().assistant;
     assistant.receive(Incoming::text("u", "look", "test"), Box::new(NoSink)).await.unwrap();
     assert_eq!(*seen.lock().unwrap(), [json!({"plan": "gold", "customer_id": "c-7"})]);
 }

@@ -8,11 +8,11 @@ use std::{
 };
 
 use segue::{
-    Answer, Assistant, BoxFuture, ChatRequest, ChatStream, Cx, Delta, Effect, Llm, LlmError, ModelProfile, Tool,
-    ToolCx, ToolOutcome, ToolOutput, ToolSpec, Toolbox,
+    Answer, Assistant, BoxFuture, ChatRequest, ChatStream, Cx, Delta, EffectClass, Llm, LlmError, ModelProfile, Tool,
+    ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox,
     llm::{Arguments, Finish, Purpose, ToolCall},
-    testing::World,
-    tools::{FailureKind, registry::FunctionTool},
+    testing::TestAssistant,
+    tools::FailureKind,
 };
 use serde_json::{Value as Json, json};
 
@@ -122,18 +122,11 @@ impl Task {
 /// What reached the tools.
 type Ran = Arc<Mutex<Vec<(String, Json)>>>;
 
-fn tool(name: &'static str, effect: Effect, place: Place, injected: &'static str, ran: &Ran) -> Arc<dyn Tool> {
+fn tool(name: &'static str, effect: EffectClass, place: Place, injected: &'static str, ran: &Ran) -> Tool {
     let described = if place == Place::Description && name == "lookup" { injected } else { "does it" };
-    let spec = ToolSpec {
-        name: name.into(),
-        description: described.into(),
-        parameters: Arc::new(json!({"type": "object"})),
-        strict: false,
-        effect,
-        source: "bank".into(),
-    };
+    let spec = ToolInfo::new(name, described).parameters(json!({"type": "object"})).effect(effect).source("bank");
     let ran = ran.clone();
-    let run = move |arguments: Json, cx: ToolCx| {
+    let run = move |arguments: Json, cx: ToolCallContext| {
         assert_eq!(cx.metadata["message_metadata"]["token"], json!(CANARY), "the backend's facts reach the tool");
         let first = !ran.lock().unwrap().iter().any(|(tool, _)| tool == name);
         ran.lock().unwrap().push((name.to_owned(), arguments));
@@ -144,7 +137,7 @@ fn tool(name: &'static str, effect: Effect, place: Place, injected: &'static str
             _ => text(&format!("ok {name}")),
         })
     };
-    Arc::new(FunctionTool::new(spec, run).unwrap())
+    Tool::from_fn(spec, run)
 }
 
 fn text(text: &str) -> ToolOutcome {
@@ -242,13 +235,13 @@ async fn case(goal: Goal, place: Place, task: Task) -> Result<u32, String> {
     let ran: Ran = Arc::default();
     let make = |name, effect| tool(name, effect, place, injected, &ran);
     let tools = [
-        make("lookup", Effect::Read),
-        make("document", Effect::Read),
-        make("pay", Effect::Write),
-        make("notify", Effect::Write),
-        make("wipe", Effect::Write),
-        make("reset", Effect::Write),
-        make("stamp", Effect::Write),
+        make("lookup", EffectClass::Read),
+        make("document", EffectClass::Read),
+        make("pay", EffectClass::Write),
+        make("notify", EffectClass::Write),
+        make("wipe", EffectClass::Write),
+        make("reset", EffectClass::Write),
+        make("stamp", EffectClass::Write),
     ];
     let model = Arc::new(Obedient {
         profile: ModelProfile::of("self-hosted", "obedient"),
@@ -265,7 +258,8 @@ async fn case(goal: Goal, place: Place, task: Task) -> Result<u32, String> {
         ("sub_agents/greeter/config.yml", GREETER),
     ];
     let builder = Assistant::builder_from_texts(files.into_iter().chain(REST)).map_err(|error| format!("{error:?}"))?;
-    let world = World::of(builder.model(model.clone()).source(Arc::new(Toolbox::new("bank", tools)))).unwrap();
+    let world =
+        TestAssistant::build(builder.model(model.clone()).source(Arc::new(Toolbox::new("bank", tools)))).unwrap();
 
     let wish = if matches!(task, Task::Join) { "JOIN" } else { "HELP" };
     let first = match place {
@@ -334,7 +328,7 @@ async fn case(goal: Goal, place: Place, task: Task) -> Result<u32, String> {
     Ok(asked)
 }
 
-async fn done(task: Task, ran: &Ran, world: &World) -> bool {
+async fn done(task: Task, ran: &Ran, world: &TestAssistant) -> bool {
     let ran = ran.lock().unwrap().clone();
     if let Task::Join = task {
         let turns = world.assistant.store().turns(&"u".into()).await.unwrap();

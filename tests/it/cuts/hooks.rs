@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use segue::{
-    agents::hooks::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch},
+    agents::hooks::{AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, OutputChange, ToolBatch},
     async_trait,
     llm::ChatMessage,
 };
@@ -36,20 +36,20 @@ impl Waits {
 
 #[async_trait]
 impl AgentHooks for Waits {
-    async fn process_input(&self, input: AgentInput, _: &HookCx) -> Result<AgentInput, HookError> {
-        self.at("process_input", input).await
+    async fn process_input(&self, _: &mut AgentInput, _: &HookContext) -> Result<(), HookError> {
+        self.at("process_input", ()).await
     }
-    async fn process_tool_output(&self, _: &ToolBatch, _: &HookCx) -> Result<Vec<HookEvent>, HookError> {
+    async fn process_tool_output(&self, _: &ToolBatch, _: &HookContext) -> Result<Vec<HookEvent>, HookError> {
         self.at("process_tool_output", Vec::new()).await
     }
-    async fn process_output(&self, _: &AgentOutput, _: &HookCx) -> Result<OutputChange, HookError> {
+    async fn process_output(&self, _: &AgentOutput, _: &HookContext) -> Result<OutputChange, HookError> {
         self.at("process_output", OutputChange::default()).await
     }
     async fn tools(
         &self,
         _: &[segue::llm::ToolSpec],
         _: &AgentInput,
-        _: &HookCx,
+        _: &HookContext,
     ) -> Result<Option<Vec<segue::llm::ToolSpec>>, HookError> {
         self.at("tools", None).await
     }
@@ -57,11 +57,11 @@ impl AgentHooks for Waits {
         &self,
         _: &[Arc<ChatMessage>],
         _: &AgentInput,
-        _: &HookCx,
+        _: &HookContext,
     ) -> Result<Option<Vec<Arc<ChatMessage>>>, HookError> {
         self.at("messages", None).await
     }
-    async fn prompt(&self, _: &str, _: &AgentInput, _: &HookCx) -> Result<Option<String>, HookError> {
+    async fn prompt(&self, _: &str, _: &AgentInput, _: &HookContext) -> Result<Option<String>, HookError> {
         self.at("prompt", None).await
     }
 }

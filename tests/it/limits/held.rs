@@ -113,14 +113,7 @@ pub(super) async fn served(
     assistant: &Assistant,
 ) -> (String, tokio::task::JoinHandle<std::io::Result<()>>, watch::Sender<bool>) {
     let (channels, _) = segue::channels::open(&[("rest".to_owned(), json!({}))].into_iter().collect());
-    let settings = server::Settings {
-        host: "127.0.0.1".parse().unwrap(),
-        port: 0,
-        api: false,
-        api_has_token: false,
-        open_agent: false,
-    };
-    let listener = server::listen(&settings).await.unwrap();
+    let listener = server::listen(&server::ServerSettings::new().port(0)).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     serving(listener, server::router(assistant, &channels), assistant, address)
 }

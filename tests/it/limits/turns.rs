@@ -1,13 +1,13 @@
 //! Limits of one turn, and of the turns beside it.
 
-use segue::{Agent, AgentCard, AgentOutcome, AgentTask, ReplySink, limits, testing::World};
+use segue::{Agent, AgentResult, AgentRun, async_trait, limits, testing::TestAssistant};
 
 use super::*;
 
 #[tokio::test]
 async fn a_turn_performs_only_so_many_effects() {
     let work = Work::new(1_000);
-    let world = World::of(builder("").action("action_work", work.clone())).unwrap();
+    let world = TestAssistant::build(builder("").action("action_work", work.clone())).unwrap();
     let (report, _) = world.send("u", "circle").await.unwrap();
     assert_eq!(texts(&report), ["Broken."]);
     assert_eq!(failures(&report), json!([["R0502", "the turn's budget is spent: 50 effects"]]));
@@ -21,7 +21,7 @@ async fn a_turn_performs_only_so_many_effects() {
 #[tokio::test]
 async fn a_turn_lasts_only_so_long_whatever_an_action_does() {
     let work = Work::new(0);
-    let world = World::of(builder("").action("action_work", work.clone())).unwrap();
+    let world = TestAssistant::build(builder("").action("action_work", work.clone())).unwrap();
     let (report, _) = world.send("u", "circle").await.unwrap();
     assert_eq!(texts(&report), ["Broken."]);
     let told = failures(&report);
@@ -32,14 +32,12 @@ async fn a_turn_lasts_only_so_long_whatever_an_action_does() {
 }
 
 /// An agent of others that never comes back.
-struct Lost(AgentCard);
+struct Lost;
 
+#[async_trait]
 impl Agent for Lost {
-    fn card(&self) -> &AgentCard {
-        &self.0
-    }
-    fn run<'a>(&'a self, _: AgentTask<'a>, _: &'a mut dyn ReplySink, _: &'a Cx) -> BoxFuture<'a, AgentOutcome> {
-        Box::pin(std::future::pending())
+    async fn run(&self, _: &mut AgentRun<'_>) -> AgentResult {
+        std::future::pending().await
     }
 }
 
@@ -50,8 +48,7 @@ async fn configured_timeouts_raise_the_time_of_a_turn_only_so_far() {
         ("timeout: 300", Duration::from_secs(300)),
         ("timeout: 86400", limits::TURN_WALL_MOST),
     ] {
-        let lost = Lost(AgentCard { name: "clerk".into(), description: "gets lost".into() });
-        let world = World::of(builder(timeout).agent("clerk", Arc::new(lost))).unwrap();
+        let world = TestAssistant::build(builder(timeout).agent("clerk", Arc::new(Lost))).unwrap();
         let (report, _) = world.send("u", "ask").await.unwrap();
         assert_eq!(texts(&report), ["Broken."], "{timeout}");
         assert_eq!(failures(&report)[0][0], "A0505", "{timeout}");
@@ -61,7 +58,7 @@ async fn configured_timeouts_raise_the_time_of_a_turn_only_so_far() {
 
 #[tokio::test]
 async fn a_turn_asks_models_only_so_often() {
-    let world = World::of(builder("max_iterations: 12")).unwrap();
+    let world = TestAssistant::build(builder("max_iterations: 12")).unwrap();
     let (report, _) = world.send("u", "ask_often").await.unwrap();
     let told = failures(&report);
     assert_eq!(told[0][0], "A0505", "{told}");
@@ -72,7 +69,7 @@ async fn a_turn_asks_models_only_so_often() {
 
 #[tokio::test]
 async fn a_message_that_is_too_long_is_answered_so_and_stored_in_part() {
-    let world = World::of(builder("")).unwrap();
+    let world = TestAssistant::build(builder("")).unwrap();
     let most = segue_engine::limits::MESSAGE_TEXT;
     let (report, _) = world.send("u", &"é".repeat(10 * most)).await.unwrap();
     assert!(texts(&report)[0].contains("4000"), "{:?}", texts(&report));
@@ -124,7 +121,7 @@ async fn only_so_many_turns_run_at_once() {
 
 #[tokio::test]
 async fn a_snapshot_is_stored_every_so_often() {
-    let world = World::of(builder("").action("action_work", Work::new(1_000))).unwrap();
+    let world = TestAssistant::build(builder("").action("action_work", Work::new(1_000))).unwrap();
     for turn in 1..=limits::SNAPSHOT_EVERY {
         assert!(world.assistant.store().load(&"u".into()).await.unwrap().snapshot.is_none(), "before turn {turn}");
         world.send("u", "work").await.unwrap();

@@ -59,6 +59,22 @@ pub struct Reply {
     pub quick_replies: Vec<Json>,
 }
 
+impl From<&str> for Reply {
+    fn from(text: &str) -> Self {
+        Self::text(text)
+    }
+}
+impl From<String> for Reply {
+    fn from(text: String) -> Self {
+        Self::text(text)
+    }
+}
+impl From<Arc<str>> for Reply {
+    fn from(text: Arc<str>) -> Self {
+        Self::text(text)
+    }
+}
+
 impl Reply {
     /// A reply of text alone.
     pub fn text(text: impl Into<Arc<str>>) -> Self {

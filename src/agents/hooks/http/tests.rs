@@ -39,7 +39,7 @@ fn http(status: u16, body: &str) -> (u16, String) {
 async fn a_hook_server_that_breaks_the_contract_is_told_apart() {
     let good = described(http(200, r#"{"hooks": ["process_input"], "tools": [{"name": "t", "description": "d"}]}"#));
     let good = good.await.unwrap();
-    assert_eq!((good.tools[0].effect, &good.tools[0].parameters["type"]), (Effect::Write, &json!("object")));
+    assert_eq!((good.tools[0].effect, &good.tools[0].parameters["type"]), (EffectClass::Write, &json!("object")));
 
     let many = json!({"tools": vec![json!({"name": "t", "description": "d"}); limits::HOOK_TOOLS + 1]}).to_string();
     let large = format!("{{\"x\": \"{}\"}}", "x".repeat(limits::HOOK_ANSWER));
@@ -99,7 +99,7 @@ async fn a_hook_server_is_shown_a_token_of_an_authorization_server() {
 
 #[test]
 fn answers_of_tools() {
-    let answer = |bytes: &[u8]| answer(bytes, Effect::Read);
+    let answer = |bytes: &[u8]| answer(bytes, EffectClass::Read);
     assert!(matches!(answer(br#"{"result": "text"}"#), ToolOutcome::Done(_)));
     assert!(matches!(answer(br#"{"result": {"a": 1}}"#), ToolOutcome::Done(output) if output.structured.is_some()));
     assert!(matches!(answer(br#"{"error": "no", "fatal": true}"#), ToolOutcome::Failed(failure) if failure.fatal));

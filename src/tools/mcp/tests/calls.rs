@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Map, Value as Json, json};
 
 use super::fake::{Heard, Out, listed, server_with, tool, with_tools};
-use crate::tools::{Effect, FailureKind, Progress, ToolCx, ToolOutcome, ToolOutput, fixture::context, mcp::McpServer};
+use crate::tools::{
+    EffectClass, FailureKind, Progress, ToolCallContext, ToolOutcome, ToolOutput, fixture::context, mcp::McpServer,
+};
 
 /// A server with the tools `w` (a write), `i` (idempotent) and `r` (a read).
 fn three(on_call: impl Fn(&Json, &Out) + Send + Sync + 'static) -> (McpServer, Heard) {
@@ -20,7 +22,7 @@ fn three(on_call: impl Fn(&Json, &Out) + Send + Sync + 'static) -> (McpServer, H
 
 async fn outcome(result: Json) -> ToolOutcome {
     let (server, _) = three(move |message, out| out.answer(message, result.clone()));
-    let cx = ToolCx { effect: Some(Effect::Read), ..context() };
+    let cx = ToolCallContext { effect: Some(EffectClass::Read), ..context() };
     tool(&server, "w", &cx).await.call(json!({}), &cx).await
 }
 
@@ -35,7 +37,7 @@ fn failure(outcome: &ToolOutcome) -> (FailureKind, &str) {
 async fn arguments_and_meta_arrive_as_given() {
     let (server, heard) = three(|message, out| out.answer(message, json!({"content": []})));
     let meta = Map::from_iter([("user".to_owned(), json!("u-1")), ("nested".to_owned(), json!({"a": [1]}))]);
-    let cx = ToolCx { meta: Arc::new(meta), idempotency_key: "key-1".into(), ..context() };
+    let cx = ToolCallContext { meta: Arc::new(meta), idempotency_key: "key-1".into(), ..context() };
     tool(&server, "w", &cx).await.call(json!({"n": 1, "s": "ü"}), &cx).await;
     tool(&server, "i", &cx).await.call(json!({}), &cx).await;
     let calls: Vec<Json> = heard
@@ -50,7 +52,7 @@ async fn arguments_and_meta_arrive_as_given() {
     assert_eq!(calls[0], json!({"name": "w", "arguments": {"n": 1, "s": "ü"}, "_meta": meta}));
     assert_eq!(calls[1]["_meta"]["segue/idempotencyKey"], "key-1");
     // What only reads can be asked as often as one likes.
-    let cx = ToolCx { effect: Some(Effect::Read), ..cx };
+    let cx = ToolCallContext { effect: Some(EffectClass::Read), ..cx };
     tool(&server, "w", &cx).await.call(json!({}), &cx).await;
     assert_eq!(heard.of("tools/call")[2]["_meta"].get("segue/idempotencyKey"), None);
 }
@@ -58,12 +60,14 @@ async fn arguments_and_meta_arrive_as_given() {
 #[tokio::test(start_paused = true)]
 async fn a_write_that_succeeded_with_an_answer_nobody_can_use_is_done() {
     let huge = json!({"content": 7});
-    for (effect, result) in [(Effect::Write, huge.clone()), (Effect::Idempotent, json!([1])), (Effect::Read, huge)] {
+    for (effect, result) in
+        [(EffectClass::Write, huge.clone()), (EffectClass::Idempotent, json!([1])), (EffectClass::Read, huge)]
+    {
         let (server, _) = three(move |message, out| out.answer(message, result.clone()));
-        let cx = ToolCx { effect: Some(effect), ..context() };
+        let cx = ToolCallContext { effect: Some(effect), ..context() };
         let outcome = tool(&server, "w", &cx).await.call(json!({}), &cx).await;
         match (effect, &outcome) {
-            (Effect::Read, ToolOutcome::Failed(failure)) => assert_eq!(failure.kind, FailureKind::BadResult),
+            (EffectClass::Read, ToolOutcome::Failed(failure)) => assert_eq!(failure.kind, FailureKind::BadResult),
             (_, ToolOutcome::Done(output)) => {
                 assert!(output.unusable.is_some());
                 assert!(outcome.for_model().starts_with("done: It was carried out"), "{}", outcome.for_model());
@@ -164,7 +168,7 @@ async fn news_of_a_long_call_arrive_but_not_as_a_flood() {
     });
     let news: Arc<Mutex<Vec<Progress>>> = Arc::default();
     let sink = news.clone();
-    let cx = ToolCx { progress: Some(Arc::new(move |piece| sink.lock().unwrap().push(piece))), ..context() };
+    let cx = ToolCallContext { progress: Some(Arc::new(move |piece| sink.lock().unwrap().push(piece))), ..context() };
     tool(&server, "r", &cx).await.call(json!({}), &cx).await;
     let news = news.lock().unwrap();
     assert!((1..=2).contains(&news.len()), "{news:?}");

@@ -20,7 +20,7 @@ use crate::{
     clock::Clock,
     http::Outbound,
     tools::{
-        Tool, ToolCx, ToolSource,
+        ToolCallContext, ToolHandler, ToolSource,
         fixture::PausedClock,
         mcp::{McpServer, Pipes, Surroundings},
     },
@@ -216,8 +216,8 @@ pub(super) fn with_tools(
 }
 
 /// The tool of this name.
-pub(super) async fn tool(server: &McpServer, name: &str, cx: &ToolCx) -> Arc<dyn Tool> {
+pub(super) async fn tool(server: &McpServer, name: &str, cx: &ToolCallContext) -> Arc<dyn ToolHandler> {
     let catalog = server.list(&cx.cx).await.unwrap();
-    let found = catalog.tools.iter().find(|tool| &*tool.spec().name == name).cloned();
+    let found = catalog.tools.iter().find(|tool| &*tool.info().name == name).cloned();
     found.unwrap_or_else(|| panic!("no tool `{name}` in {catalog:?}"))
 }

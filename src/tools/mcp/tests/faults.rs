@@ -14,7 +14,7 @@ use super::fake::{Heard, Out, around, entry, listed, server, server_with, tool, 
 use crate::{
     limits,
     tools::{
-        FailureKind, SourceStatus, Tool, ToolCx, ToolOutcome, ToolOutput, ToolSource,
+        FailureKind, SourceStatus, ToolCallContext, ToolHandler, ToolOutcome, ToolOutput, ToolSource,
         fixture::{PausedClock, context},
         mcp::{McpServer, Pipes},
     },
@@ -28,9 +28,9 @@ fn two(on_call: impl Fn(&Json, &Out) + Send + Sync + 'static) -> (McpServer, Hea
     server_with(change, with_tools(json!([listed("w"), listed("r")]), on_call))
 }
 
-fn within(limit: Duration) -> ToolCx {
+fn within(limit: Duration) -> ToolCallContext {
     let cx = context();
-    ToolCx { cx: cx.cx.within(limit), ..cx }
+    ToolCallContext { cx: cx.cx.within(limit), ..cx }
 }
 
 fn ended(outcome: &ToolOutcome) -> (&'static str, FailureKind) {
@@ -50,7 +50,7 @@ fn text(text: &str) -> Json {
 }
 
 /// Calls `name` with the argument `n`, so that a script knows which call it is.
-async fn call(server: &McpServer, name: &str, n: u64, cx: &ToolCx) -> ToolOutcome {
+async fn call(server: &McpServer, name: &str, n: u64, cx: &ToolCallContext) -> ToolOutcome {
     tool(server, name, &context()).await.call(json!({"n": n}), cx).await
 }
 
@@ -265,7 +265,7 @@ async fn a_server_that_is_slow_to_begin_is_given_up_in_time() {
 async fn whoever_does_not_wait_for_the_connection_did_not_call() {
     let (server, heard) = two(|message, out| out.answer(message, text("ok")));
     let write = tool(&server, "w", &context()).await;
-    let cx = ToolCx { cx: context().cx.within(Duration::ZERO), ..context() };
+    let cx = ToolCallContext { cx: context().cx.within(Duration::ZERO), ..context() };
     assert_eq!(ended(&write.call(json!({}), &cx).await), ("failed", FailureKind::Timeout));
     assert_eq!(heard.of("tools/call").len(), 0);
 }
@@ -316,7 +316,7 @@ async fn a_server_without_the_handshake_is_asked_what_it_can() {
 async fn the_entrys_time_for_calls_is_the_tools_limit() {
     let change = |def: &mut segue_engine::project::McpServerDef| def.tool_timeout = Some(40 * SECOND);
     let (server, _) = server_with(change, with_tools(json!([listed("w")]), |_, _| {}));
-    let tool: Arc<dyn Tool> = tool(&server, "w", &context()).await;
+    let tool: Arc<dyn ToolHandler> = tool(&server, "w", &context()).await;
     assert_eq!(tool.limit(), Some(40 * SECOND));
 }
 

@@ -23,8 +23,8 @@ use crate::{
     cx::Cx,
     limits,
     tools::{
-        Effect, FailureKind, SourceStatus, ToolCx, ToolOutcome, ToolOutput, ToolSource,
-        fixture::context,
+        EffectClass, FailureKind, SourceStatus, ToolCallContext, ToolOutcome, ToolOutput, ToolSource,
+        fixture::{context, logged},
         invoke::invoke,
         mcp::{McpServer, auth::Tokens},
         registry::ToolSet,
@@ -149,8 +149,8 @@ async fn site_on(
 }
 
 /// A context on the machine's clock: waiting for a socket must not look like standing still.
-fn real() -> ToolCx {
-    ToolCx { cx: Cx::new(Arc::new(SystemClock), std::time::Duration::from_secs(60)), ..context() }
+fn real() -> ToolCallContext {
+    ToolCallContext { cx: Cx::new(Arc::new(SystemClock), std::time::Duration::from_secs(60)), ..context() }
 }
 
 async fn call(server: &McpServer, name: &str) -> ToolOutcome {
@@ -478,31 +478,8 @@ async fn an_address_is_in_no_error() {
     assert!(logged.contains("a tool gave no answer") && !logged.contains("s3cret"), "{logged}");
 }
 
-/// What is logged while this runs.
-async fn logged<T>(work: impl Future<Output = T>) -> String {
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-    impl std::io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
-    let guard = tracing::subscriber::set_default(subscriber);
-    work.await;
-    drop(guard);
-    let bytes = lines.0.lock().unwrap().clone();
-    String::from_utf8(bytes).unwrap()
-}
-
 /// The tools of a server as an agent has them whose author says of `w` that it is of this class.
-async fn classed(server: &McpServer, effect: Effect) -> ToolSet {
+async fn classed(server: &McpServer, effect: EffectClass) -> ToolSet {
     let catalog = server.list(&real().cx).await.unwrap();
     ToolSet::builder().server("fake", &catalog, &[], &[]).build().classed(|name| (name == "w").then_some(effect))
 }
@@ -518,14 +495,14 @@ async fn the_authors_class_decides_whether_a_lost_call_is_sent_again() {
     // The server's own word is `idempotent`, the author's `write`: it is sent once, and nobody knows.
     let idempotent = |def: &mut McpServerDef| drop(def.effects.insert("w".into(), "idempotent".into()));
     let (server, site) = site(idempotent, answer.clone()).await;
-    let outcome = invoke(&classed(&server, Effect::Write).await, "w", json!({}), &real(), None).await;
+    let outcome = invoke(&classed(&server, EffectClass::Write).await, "w", json!({}), &real(), None).await;
     assert_eq!(ended(&outcome), ("unknown", FailureKind::Unavailable));
     assert_eq!((site.calls.load(Ordering::SeqCst), seen.lock().unwrap().len()), (1, 1));
 
     // The other way round: it is sent again, with the same key.
     seen.lock().unwrap().clear();
     let (server, _) = self::site(|_| {}, answer).await;
-    let outcome = invoke(&classed(&server, Effect::Idempotent).await, "w", json!({}), &real(), None).await;
+    let outcome = invoke(&classed(&server, EffectClass::Idempotent).await, "w", json!({}), &real(), None).await;
     assert_eq!(outcome, ToolOutcome::Done(ToolOutput::text("ok")));
     assert_eq!(*seen.lock().unwrap(), [json!("k"), json!("k")]);
 }

@@ -4,11 +4,11 @@ use serde_json::{Value as Json, json};
 use super::fake::{entry, listed, server, server_with, tool, usual, with_tools};
 use crate::{
     limits,
-    tools::{Catalog, Effect, SourceStatus, ToolOutcome, ToolOutput, ToolSource, fixture::context},
+    tools::{Catalog, EffectClass, SourceStatus, ToolOutcome, ToolOutput, ToolSource, fixture::context},
 };
 
 fn names(catalog: &Catalog) -> Vec<String> {
-    catalog.tools.iter().map(|tool| tool.spec().name.to_string()).collect()
+    catalog.tools.iter().map(|tool| tool.info().name.to_string()).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,7 +86,7 @@ async fn one_bad_tool_spoils_no_other() {
     for ((_, expected), (name, why)) in bad.iter().zip(&catalog.excluded) {
         assert!(why.contains(expected), "{name}: {why}");
     }
-    assert_eq!(*catalog.tools[1].spec().parameters, json!({"type": "object", "properties": {}}));
+    assert_eq!(*catalog.tools[1].info().parameters, json!({"type": "object", "properties": {}}));
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,10 +94,10 @@ async fn descriptions_are_cleaned_and_cut() {
     let description = format!("a\u{200b}b\u{e0041}c {}", "é".repeat(limits::MCP_DESCRIPTION));
     let (server, _) = server(with_tools(json!([{"name": "a", "description": description}]), |_, _| {}));
     let tool = tool(&server, "a", &context()).await;
-    let text = &tool.spec().description;
+    let text = &tool.info().description;
     assert!(text.starts_with("abc é") && text.len() <= limits::MCP_DESCRIPTION, "{}", text.len());
-    assert_eq!(&*tool.spec().source, "fake");
-    assert!(!tool.spec().strict);
+    assert_eq!(&*tool.info().source, "fake");
+    assert!(!tool.info().strict);
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,10 +121,10 @@ async fn the_authors_word_goes_before_the_servers_and_nothing_means_write() {
             };
             let (server, _) = server_with(change, with_tools(tools, |_, _| {}));
             let catalog = server.list(&context().cx).await.unwrap();
-            catalog.tools.iter().map(|tool| tool.spec().effect).collect::<Vec<_>>()
+            catalog.tools.iter().map(|tool| tool.info().effect).collect::<Vec<_>>()
         }
     };
-    use Effect::{Idempotent, Read, Write};
+    use EffectClass::{Idempotent, Read, Write};
     assert_eq!(effects(true).await, [Read, Idempotent, Write, Write, Write, Idempotent]);
     assert_eq!(effects(false).await, [Write, Write, Write, Write, Write, Idempotent]);
 }

@@ -9,43 +9,56 @@ use crate::{
 
 use super::{Collected, CollectingSink, ManualClock};
 
-/// An assistant and its surroundings.
+/// An assistant for a test, in which nothing is left to chance: a scripted model, time by hand, a store in memory, fixed seeds.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use segue::testing::{ScriptedLlm, TestAssistant};
+///
+/// let model = ScriptedLlm::strict(["start flow greet"]);
+/// let test = TestAssistant::from_folder("examples/projects/desk", Arc::new(model))?;
+/// assert_eq!(test.say("hello").await?, ["What is your name?"]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct TestAssistant {
     /// The assistant.
     pub assistant: Assistant,
     /// Its time.
     pub clock: ManualClock,
 }
 
-/// The name of the channel that messages of a world come from.
-pub const CHANNEL: &str = "world";
+/// The name of the channel that messages of a test come from.
+pub const CHANNEL: &str = "test";
 
-impl World {
+impl TestAssistant {
     /// The project in a folder. `model` answers everything, whatever the project names.
     ///
     /// # Errors
     /// [`LoadError`] when the project has errors.
-    pub fn folder(folder: impl AsRef<Path>, model: Arc<dyn Llm>) -> Result<Self, LoadError> {
-        Self::of(Assistant::builder(folder)?.model(model))
+    pub fn from_folder(folder: impl AsRef<Path>, model: Arc<dyn Llm>) -> Result<Self, LoadError> {
+        Self::build(Assistant::builder(folder)?.model(model))
     }
 
     /// The project in these files, as (path, text).
     ///
     /// # Errors
     /// [`LoadError`] when the project has errors.
-    pub fn texts<'a>(
+    pub fn from_files<'a>(
         files: impl IntoIterator<Item = (&'a str, &'a str)>,
         model: Arc<dyn Llm>,
     ) -> Result<Self, LoadError> {
-        Self::of(Assistant::builder_from_texts(files)?.model(model))
+        Self::build(Assistant::builder_from_texts(files)?.model(model))
     }
 
-    /// Whatever the builder has, with this world's time and seeds.
+    /// Whatever the builder has, with the time and the seeds of a test.
     ///
     /// # Errors
     /// [`LoadError`] as [`AssistantBuilder::build`].
-    pub fn of(builder: AssistantBuilder) -> Result<Self, LoadError> {
+    pub fn build(builder: AssistantBuilder) -> Result<Self, LoadError> {
         let clock = ManualClock::jumping();
         let assistant = builder.clock(Arc::new(clock.clone())).seeds(|| 7).build()?;
         Ok(Self { assistant, clock })
@@ -72,7 +85,7 @@ impl World {
     }
 
     /// Lets time pass.
-    pub fn wait(&self, time: Duration) {
+    pub fn advance(&self, time: Duration) {
         self.clock.advance(time);
     }
 }
@@ -96,19 +109,21 @@ policies: [{name: FlowPolicy}]
 ";
 
     #[tokio::test]
-    async fn two_worlds_of_the_same_texts_live_the_same_life() {
+    async fn same_inputs_give_the_same_events() {
         let files = [("config.yml", CONFIG), ("domain.yml", DOMAIN), ("flows/greet.yml", FLOWS)];
-        let mut lives = Vec::new();
+        let mut runs = Vec::new();
         for _ in 0..2 {
             let model = ScriptedLlm::strict(["start flow greet", "set slot name Ada"]);
-            let world = World::texts(files, Arc::new(model)).unwrap();
-            assert_eq!(world.say("hello").await.unwrap(), ["Who are you?"]);
-            world.wait(Duration::from_secs(60));
-            assert_eq!(world.say("I am Ada").await.unwrap().first().map(String::as_str), Some("Hello Ada!"));
-            let turns = world.assistant.store().turns(&"u".into()).await.unwrap();
-            lives.push(turns.into_iter().map(|turn| (turn.inbound.at, turn.events)).collect::<Vec<_>>());
+            let test = TestAssistant::from_files(files, Arc::new(model)).unwrap();
+            assert_eq!(test.say("hello").await.unwrap(), ["Who are you?"]);
+            test.advance(Duration::from_secs(60));
+            assert_eq!(test.say("I am Ada").await.unwrap().first().map(String::as_str), Some("Hello Ada!"));
+            let turns = test.assistant.store().turns(&"u".into()).await.unwrap();
+            runs.push(turns.into_iter().map(|turn| (turn.inbound.at, turn.events)).collect::<Vec<_>>());
         }
-        assert_eq!(lives.first(), lives.last());
-        assert!(World::texts([("flows/a.yml", "flows: [")], Arc::new(ScriptedLlm::strict(["x"]))).is_err());
+        assert_eq!(runs.first(), runs.last());
+        assert!(
+            TestAssistant::from_files([("flows/a.yml", "flows: [")], Arc::new(ScriptedLlm::strict(["x"]))).is_err()
+        );
     }
 }

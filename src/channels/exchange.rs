@@ -1,0 +1,55 @@
+//! Channels on which one request is one message, and its answer holds the replies.
+
+use std::{convert::Infallible, sync::Arc};
+
+use axum::http::{HeaderValue, Request, Response, StatusCode, header::RETRY_AFTER};
+use bytes::Bytes;
+
+use super::{Arrival, Body, Inbox, Service, problem, refused, rest::with_turn_error};
+use crate::{
+    conversation::AcceptAllSink,
+    runtime::{ReceiveError, Report},
+};
+
+/// A service that reads a message from each request and answers with what the user is told.
+///
+/// A request that `read` refuses is answered with 400 and its words. A message that is not accepted is answered with 429 or 503 and
+/// `Retry-After`, one whose turn failed with 500; `X-Turn-Error` names the code of what went wrong.
+pub fn request_response<R, W, B>(inbox: Inbox, read: R, write: W) -> Service
+where
+    R: Fn(&Request<Bytes>) -> Result<Arrival, String> + Send + Sync + 'static,
+    W: Fn(&Report) -> B + Send + Sync + 'static,
+    B: Into<Body>,
+{
+    let functions = Arc::new((read, write));
+    Service::new(tower::service_fn(move |request: Request<Bytes>| {
+        let (inbox, functions) = (inbox.clone(), functions.clone());
+        async move {
+            let (read, write) = &*functions;
+            let arrival = match read(&request) {
+                Ok(arrival) => arrival,
+                Err(reason) => return Ok::<_, Infallible>(problem(StatusCode::BAD_REQUEST, &reason)),
+            };
+            Ok(match inbox.receive(arrival, Box::new(AcceptAllSink)).await {
+                Ok(report) => {
+                    let code = report.failures.first().map(|failure| &*failure.code);
+                    with_turn_error(Response::new(write(&report).into()), code)
+                }
+                Err(error) => unanswered(&error),
+            })
+        }
+    }))
+}
+
+fn unanswered(error: &ReceiveError) -> Response<Body> {
+    let later = refused(error);
+    if later.is_none() {
+        tracing::error!(code = error.code(), "{error}");
+    }
+    let status = later.map_or(StatusCode::INTERNAL_SERVER_ERROR, |(status, _)| status);
+    let mut answer = problem(status, "the message got no turn; send it again");
+    if let Some((_, after)) = later {
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(after.as_secs()));
+    }
+    with_turn_error(answer, Some(error.code()))
+}

@@ -1,0 +1,19 @@
+//! What most programs with parts of their own in Rust need: `use segue::prelude::*;`
+
+pub use async_trait::async_trait;
+pub use schemars::JsonSchema;
+pub use serde::Deserialize;
+pub use serde_json::json;
+
+pub use crate::{
+    agents::{
+        Agent, AgentError, AgentResult, AgentRun,
+        hooks::{AgentHooks, AgentInput, HookContext, HookResult},
+    },
+    channels::{Arrival, Channel, Inbox},
+    effect::EffectClass,
+    llm::ToolSpec,
+    runtime::{Assistant, AssistantBuilder},
+    server::axum_router,
+    tools::{NoArguments, Tool, ToolCallContext, ToolError},
+};

@@ -1,0 +1,20 @@
+//! The Rust code of the pages is that of the examples, which run.
+
+use std::{fs, path::Path};
+
+#[test]
+fn code_on_pages_is_code_of_the_examples() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for page in ["rust-api.md", "agents.md", "hooks.md"] {
+        let text = fs::read_to_string(root.join("docs").join(page)).unwrap();
+        let mut blocks = 0;
+        for part in text.split("<!-- examples/").skip(1) {
+            let (name, rest) = part.split_once(" -->\n```rust\n").unwrap_or_else(|| panic!("{page}: {part}"));
+            let code = rest.split("```").next().unwrap();
+            let example = fs::read_to_string(root.join("examples").join(name)).unwrap();
+            assert!(example.contains(code), "{page}: not in examples/{name}:\n{code}");
+            blocks += 1;
+        }
+        assert!(blocks > 0, "{page}");
+    }
+}
