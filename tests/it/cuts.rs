@@ -2,6 +2,7 @@
 //! writes finishes and is recorded, the agent waits, what counted stays, the next message goes on from there, and a replay
 //! and another process see the same.
 
+mod custom;
 mod hooks;
 
 use std::sync::{
