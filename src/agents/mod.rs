@@ -8,6 +8,7 @@ mod answers;
 mod calls;
 mod claims;
 mod completion;
+mod credentials;
 mod filler;
 mod gate;
 mod hooked;
@@ -37,7 +38,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-pub use self::{hooks::AgentHooks, react::ReactAgent};
+pub use self::{credentials::credentials, hooks::AgentHooks, react::ReactAgent};
 use crate::{conversation::ReplySink, cx::Cx, llm::Llm, tools::registry::ToolSet};
 
 /// Who an agent is.

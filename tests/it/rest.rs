@@ -8,7 +8,6 @@ use std::sync::{
 use futures::future::BoxFuture;
 use segue::{
     agents::{Agent, AgentCard, AgentTask},
-    channels,
     conversation::{AgentOutcome, AgentStatus, ReplySink},
     cx::Cx,
     effect::Effect,
@@ -75,9 +74,7 @@ impl Served {
         let builder = parts(Assistant::builder(project("courier")).unwrap_or_else(|error| panic!("{error}")));
         let assistant =
             builder.source(Arc::new(Toolbox::new("depot", [tool.clone() as Arc<dyn Tool>]))).build().unwrap();
-        let credentials = credentials.as_object().unwrap().clone().into_iter().collect();
-        let (channels, errors) = channels::open(&credentials);
-        assert!(errors.is_empty(), "{errors:?}");
+        let channels = crate::channels(credentials);
         let settings = server::Settings {
             host: "127.0.0.1".parse().unwrap(),
             port: 0,

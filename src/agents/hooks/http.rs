@@ -13,6 +13,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{AgentHooks, AgentInput, AgentOutput, HookCx, HookError, HookEvent, OutputChange, ToolBatch, wire};
 use crate::{
+    agents,
     auth::Credentials,
     clock::Clock,
     cx::{Cx, Stopped},
@@ -137,7 +138,7 @@ impl HookServer {
     pub fn new(url: &str, definition: &AgentDef, http: Outbound, clock: &Arc<dyn Clock>) -> Result<Self, HookError> {
         let url = destination(url).map_err(HookError)?;
         let auth = if definition.remote.is_some() { &definition.hook_auth } else { &definition.auth };
-        let credentials = Credentials::read(auth, clock, &http);
+        let credentials = agents::credentials(auth, clock, &http);
         Ok(Self {
             url,
             http,
