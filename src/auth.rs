@@ -9,7 +9,6 @@ mod tokens;
 use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use serde_json::{Map, Value as Json};
 
 pub use self::{
     grant::{ClientGrant, Given, Giver, Manner},
@@ -19,7 +18,6 @@ use crate::{
     clock::Clock,
     cx::Stopped,
     http::{Outbound, destination},
-    limits,
     secret::Secret,
 };
 
@@ -37,7 +35,7 @@ pub enum NoToken {
         /// The error as OAuth names it, where it does.
         code: Option<String>,
     },
-    /// Its answer is larger than [`limits::TOKEN_ANSWER`].
+    /// Its answer is larger than [`crate::limits::TOKEN_ANSWER`].
     #[error("no token: the answer of the token server is too large")]
     TooLarge,
     /// Its answer is no JSON.
@@ -89,27 +87,6 @@ pub enum Credentials {
 }
 
 impl Credentials {
-    /// Reads an `auth` of the project, whose shape was checked when it was loaded.
-    ///
-    /// # Errors
-    /// In words, for operators: a key is missing.
-    pub fn read(auth: &Map<String, Json>, clock: &Arc<dyn Clock>, http: &Outbound) -> Result<Self, String> {
-        let text = |key: &str| auth.get(key).and_then(Json::as_str).filter(|text| !text.trim().is_empty());
-        if let Some(oauth) = auth.get("oauth").and_then(Json::as_object) {
-            let tokens = ClientCredentials::tokens(oauth, clock.clone(), http.clone())?;
-            return Ok(Self::Token(Box::new(tokens)));
-        }
-        if let Some(key) = text("api_key") {
-            let format = text("header_format").unwrap_or("Bearer {key}");
-            let name = text("header_name").unwrap_or("Authorization").to_owned();
-            return Ok(Self::Header(name, Secret::new(format.replace("{key}", key))));
-        }
-        match text("token") {
-            Some(token) => Ok(Self::Header("Authorization".to_owned(), Secret::new(format!("Bearer {token}")))),
-            None => Ok(Self::None),
-        }
-    }
-
     /// The header of a request that leaves now. `refused` is the value that the server did not take: where another can be
     /// had, it is not given again.
     ///
@@ -142,22 +119,20 @@ pub struct ClientCredentials {
 }
 
 impl ClientCredentials {
-    /// Reads an `oauth` of the project.
+    /// Tokens with the rights `scope` that the token server at `url` gives for `grant`, each within `timeout`.
     ///
     /// # Errors
-    /// In words, for operators: a key is missing, or the address is none.
-    pub fn tokens(oauth: &Map<String, Json>, clock: Arc<dyn Clock>, http: Outbound) -> Result<Tokens<Self>, String> {
-        let text = |key: &str| oauth.get(key).and_then(Json::as_str).filter(|text| !text.is_empty());
-        let needed = |key: &str| text(key).map(str::to_owned).ok_or_else(|| format!("`oauth` lacks `{key}`"));
-        let timeout = oauth.get("timeout").and_then(Json::as_f64).and_then(|s| Duration::try_from_secs_f64(s).ok());
-        let (id, secret) = (needed("client_id")?, Secret::new(needed("client_secret")?));
-        let source = Self {
-            http,
-            url: destination(&needed("token_url")?)?,
-            scope: text("scope").unwrap_or_default().to_owned(),
-            grant: ClientGrant::new(id, secret, text("audience").map(str::to_owned)),
-        };
-        Ok(Tokens::new(source, clock, timeout.unwrap_or(limits::TOKEN_WAIT)))
+    /// The address is none.
+    pub fn tokens(
+        grant: ClientGrant,
+        url: &str,
+        scope: &str,
+        timeout: Duration,
+        clock: Arc<dyn Clock>,
+        http: Outbound,
+    ) -> Result<Tokens<Self>, String> {
+        let source = Self { http, url: destination(url)?, scope: scope.to_owned(), grant };
+        Ok(Tokens::new(source, clock, timeout))
     }
 }
 

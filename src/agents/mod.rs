@@ -9,6 +9,7 @@ mod answers;
 mod calls;
 mod claims;
 mod completion;
+mod credentials;
 mod custom;
 mod filler;
 mod gate;
@@ -39,11 +40,12 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-pub(crate) use self::{custom::run as run_custom, react::ReactAgent};
 pub use self::{
+    credentials::credentials,
     custom::{Agent, AgentEnd, AgentError, AgentResult, AgentRun},
     hooks::AgentHooks,
 };
+pub(crate) use self::{custom::run as run_custom, react::ReactAgent};
 use crate::{cx::Cx, llm::Llm, tools::registry::ToolSet};
 
 /// What an agent is given for one invocation.

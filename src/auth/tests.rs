@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::testing::ManualClock;
+use crate::{limits, testing::ManualClock};
 
 /// A token server: answers each request by its number, and keeps them.
 async fn server(answer: impl Fn(usize) -> (u16, String) + Send + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
@@ -43,9 +43,12 @@ async fn server(answer: impl Fn(usize) -> (u16, String) + Send + 'static) -> (St
 struct Source(Tokens<ClientCredentials>);
 
 fn source(url: &str, clock: &ManualClock) -> Source {
-    let oauth =
-        json!({"client_id": "me", "client_secret": "s3cret", "token_url": url, "audience": "them", "timeout": 5});
-    Source(ClientCredentials::tokens(oauth.as_object().unwrap(), Arc::new(clock.clone()), Outbound::new()).unwrap())
+    Source(tokens(url, ("me", "s3cret"), clock))
+}
+
+fn tokens(url: &str, (id, secret): (&str, &str), clock: &ManualClock) -> Tokens<ClientCredentials> {
+    let grant = ClientGrant::new(id.to_owned(), Secret::new(secret), Some("them".to_owned()));
+    ClientCredentials::tokens(grant, url, "", limits::TOKEN_WAIT, Arc::new(clock.clone()), Outbound::new()).unwrap()
 }
 
 impl Source {
@@ -103,9 +106,7 @@ async fn a_token_server_that_hangs_is_given_up_in_time() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/token", listener.local_addr().unwrap());
     let clock = ManualClock::jumping();
-    let oauth = json!({"client_id": "me", "client_secret": "s3cret", "token_url": url});
-    let tokens =
-        ClientCredentials::tokens(oauth.as_object().unwrap(), Arc::new(clock.clone()), Outbound::new()).unwrap();
+    let tokens = tokens(&url, ("me", "s3cret"), &clock);
     assert!(matches!(tokens.token(None, &()).await, Err(NoToken::Late(limits::TOKEN_WAIT, Stopped::DeadlinePassed))));
     assert_eq!(clock.slept(), [limits::TOKEN_WAIT]);
 }
@@ -132,21 +133,9 @@ async fn a_right_that_nobody_gives_is_not_asked_for_in_another_manner() {
 #[tokio::test]
 async fn id_and_secret_stand_in_the_head_as_a_form_writes_them() {
     let (url, heard) = server(|number| token(number, 60)).await;
-    let oauth = json!({"client_id": "a:b", "client_secret": "50% +/ü", "token_url": url});
-    let clock = Arc::new(ManualClock::new());
-    let tokens = ClientCredentials::tokens(oauth.as_object().unwrap(), clock, Outbound::new()).unwrap();
+    let tokens = tokens(&url, ("a:b", "50% +/ü"), &ManualClock::new());
     tokens.token(None, &()).await.unwrap();
     // base64 of `a%3Ab:50%25+%2B%2F%C3%BC`
     let head = heard.lock().unwrap()[0].clone();
     assert!(head.contains("Basic YSUzQWI6NTAlMjUrJTJCJTJGJUMzJUJD"), "{head}");
-}
-
-#[test]
-fn one_way_or_another() {
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
-    let read = |auth: Json| Credentials::read(auth.as_object().unwrap(), &clock, &Outbound::new());
-    assert!(matches!(read(json!({})).unwrap(), Credentials::None));
-    assert!(read(json!({"oauth": {"client_id": "me"}})).is_err());
-    let shown = format!("{:?}", read(json!({"token": "s3cret"})).unwrap());
-    assert!(!shown.contains("s3cret"), "{shown}");
 }

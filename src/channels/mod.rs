@@ -23,8 +23,10 @@ use axum::http;
 use bytes::Bytes;
 use futures::{future::BoxFuture, stream::BoxStream};
 use indexmap::IndexMap;
-use segue_engine::ids::ConversationId;
-use serde_json::Value as Json;
+use segue_engine::{
+    ids::ConversationId,
+    project::{ChannelDef, ChannelSettings},
+};
 
 pub use self::{
     door::{Bearer, Caller, Door, Refused},
@@ -134,38 +136,65 @@ impl ChannelError {
 }
 
 /// The channels that a project lists; `rest` when it lists none at all. What cannot be opened comes second.
-pub fn open(credentials: &IndexMap<String, Json>) -> (Vec<Arc<dyn Channel>>, Vec<ChannelError>) {
+pub fn open(credentials: &IndexMap<String, ChannelDef>) -> (Vec<Arc<dyn Channel>>, Vec<ChannelError>) {
     if credentials.is_empty() {
         return (vec![Arc::new(Rest::default())], Vec::new());
     }
     let (mut channels, mut errors): (Vec<Arc<dyn Channel>>, _) = (Vec::new(), Vec::new());
-    for (name, settings) in credentials {
-        match name.as_str() {
-            "rest" => match Rest::from_settings(settings) {
-                Ok(rest) => channels.push(Arc::new(rest)),
-                Err(problem) => errors.push(ChannelError { channel: name.clone(), problem }),
-            },
-            // These exist for the terminal and for a server of others, or are served beside the channels; there is nothing to open.
-            "cmdline" | "rasa" | "mcp" => {}
-            _ => {
-                let problem = "this version does not speak this channel; use `rest`, or implement the `Channel` trait";
-                errors.push(ChannelError { channel: name.clone(), problem: problem.to_owned() });
+    for (name, def) in credentials {
+        let opened = match (&def.settings, name.as_str()) {
+            (ChannelSettings::Rest(settings), _) => {
+                def.check_spelling().and_then(|()| pages::Pages::of(def)).and_then(|_| Rest::new(settings))
             }
+            // These exist for the terminal and for a server of others, or are served beside the channels; there is nothing to open.
+            (ChannelSettings::Mcp(_), _) | (_, "cmdline" | "rasa") => continue,
+            _ => {
+                Err("this version does not speak this channel; use `rest`, or implement the `Channel` trait".to_owned())
+            }
+        };
+        match opened {
+            Ok(rest) => channels.push(Arc::new(rest)),
+            Err(problem) => errors.push(ChannelError { channel: name.clone(), problem }),
         }
     }
     (channels, errors)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-    use serde_json::json;
+    use segue_engine::project::{Project, SourceFile, Sources};
+    use serde_json::{Value as Json, json};
 
     use super::*;
 
+    /// A channel with these settings, as the loader reads it; the error is what it finds.
+    pub(crate) fn channel(name: &str, settings: &Json) -> Result<ChannelDef, String> {
+        channel_beside("", name, settings)
+    }
+
+    /// The same in a project with this domain.
+    pub(crate) fn channel_beside(domain: &str, name: &str, settings: &Json) -> Result<ChannelDef, String> {
+        let mut settings = settings.clone();
+        let mut sources = Sources::default();
+        // Secrets must come from the environment.
+        if let Some(secret) =
+            settings.pointer_mut("/jwt/secret").map(|secret| std::mem::replace(secret, json!("${SECRET}")))
+        {
+            sources.environment.insert("SECRET".to_owned(), secret.as_str().unwrap().to_owned());
+        }
+        let text = json!({name: settings}).to_string().into();
+        sources.credentials = Some(SourceFile { path: "credentials.yml".into(), text });
+        sources.domain = vec![SourceFile { path: "domain.yml".into(), text: domain.into() }];
+        let loaded = Project::load(&sources);
+        let found: Vec<String> = loaded.findings.iter().map(|one| format!("{} {}", one.message, one.help)).collect();
+        loaded.project.map(|mut project| project.credentials.swap_remove(name).unwrap()).ok_or(found.join("; "))
+    }
+
     fn names(credentials: &[(&str, Json)]) -> (Vec<String>, Vec<String>) {
-        let credentials = credentials.iter().map(|(name, settings)| ((*name).to_owned(), settings.clone())).collect();
+        let credentials =
+            credentials.iter().map(|(name, settings)| ((*name).to_owned(), channel(name, settings).unwrap())).collect();
         let (channels, errors) = open(&credentials);
         (channels.iter().map(|c| c.name().to_owned()).collect(), errors.iter().map(ToString::to_string).collect())
     }
@@ -179,11 +208,10 @@ mod tests {
     #[test]
     fn what_cannot_be_opened_does_not_stop_the_rest() {
         let (opened, errors) =
-            names(&[("telegram", json!({})), ("rest", json!({})), ("rest", json!({"auth_token": 7}))]);
-        // The second `rest` replaced the first in the map; its token is no text.
+            names(&[("telegram", json!({})), ("rest", json!({"allowed_origins": ["shop.example"]}))]);
         assert!(opened.is_empty(), "{opened:?}");
         assert_eq!(errors.len(), 2);
         assert!(errors[0].contains("`telegram`") && errors[0].contains("Channel"), "{errors:?}");
-        assert!(errors[1].contains("auth_token"), "{errors:?}");
+        assert!(errors[1].contains("allowed_origins"), "{errors:?}");
     }
 }

@@ -3,7 +3,7 @@
 //! `:*` for one, stands for every port.
 
 use axum::http::{Uri, uri::Authority};
-use serde_json::Value as Json;
+use segue_engine::project::ChannelDef;
 
 /// The settings of a channel in `credentials.yml`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,12 +15,12 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Reads `allowed_origins` and `allowed_hosts` of a channel's settings.
+    /// Those of a channel.
     ///
     /// # Errors
     /// What is wrong with an entry, and the fix.
-    pub fn from_settings(settings: &Json) -> Result<Self, String> {
-        let pages = Self { origins: texts(settings, "allowed_origins")?, hosts: texts(settings, "allowed_hosts")? };
+    pub fn of(channel: &ChannelDef) -> Result<Self, String> {
+        let pages = Self { origins: channel.origins.clone(), hosts: channel.hosts.clone() };
         if let Some(wrong) = pages.origins.iter().find(|origin| split_origin(origin).is_none()) {
             return Err(format!("`allowed_origins`: `{wrong}` is no origin; write it as \"https://shop.example\""));
         }
@@ -29,12 +29,6 @@ impl Pages {
         }
         Ok(pages)
     }
-}
-
-fn texts(settings: &Json, key: &str) -> Result<Vec<String>, String> {
-    let Some(list) = settings.get(key).filter(|list| !list.is_null()) else { return Ok(Vec::new()) };
-    let texts = list.as_array().map(|list| list.iter().map(|one| one.as_str().map(str::to_owned)).collect());
-    texts.flatten().ok_or_else(|| format!("`{key}` must be a list of texts"))
 }
 
 /// Whether an `Origin` header is that of the page `allowed`. A browser leaves the usual port of a scheme out.
@@ -92,8 +86,6 @@ fn split_host(host: &str) -> Option<(String, Option<u16>)> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -132,15 +124,17 @@ mod tests {
 
     #[test]
     fn a_setting_that_cannot_be_compared_is_named() {
-        for (settings, named) in [
-            (json!({"allowed_origins": "https://a.example"}), "list of texts"),
-            (json!({"allowed_origins": ["a.example"]}), "https://"),
-            (json!({"allowed_hosts": ["https://a.example/x"]}), "host name"),
-        ] {
-            let problem = Pages::from_settings(&settings).unwrap_err();
-            assert!(problem.contains(named), "{settings}: {problem}");
+        let channel = |origins: &[&str], hosts: &[&str]| {
+            let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+            ChannelDef { origins: owned(origins), hosts: owned(hosts), ..ChannelDef::default() }
+        };
+        for (channel, named) in
+            [(channel(&["a.example"], &[]), "https://"), (channel(&[], &["https://a.example/x"]), "host name")]
+        {
+            let problem = Pages::of(&channel).unwrap_err();
+            assert!(problem.contains(named), "{channel:?}: {problem}");
         }
-        let pages = Pages::from_settings(&json!({"allowed_origins": ["https://a.example"], "allowed_hosts": null}));
+        let pages = Pages::of(&channel(&["https://a.example"], &[]));
         assert_eq!(pages, Ok(Pages { origins: vec!["https://a.example".to_owned()], hosts: Vec::new() }));
     }
 }

@@ -8,12 +8,11 @@ use axum::http::{
 };
 use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture};
+use segue_engine::project::RestSettings;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Arrival, Body, Caller, Channel, Door, Inbox, MADE_NAMES, Service, json,
-    pages::Pages,
-    problem,
+    Arrival, Body, Caller, Channel, Door, Inbox, MADE_NAMES, Service, json, problem,
     queue::{self, Form},
     stream, wire,
 };
@@ -39,57 +38,22 @@ pub struct Rest {
     metadata: Option<usize>,
 }
 
-/// Settings of this channel.
-const SETTINGS: [&str; 8] =
-    ["auth_token", "token", "jwt", "senders", "payloads", "metadata_bytes", "allowed_origins", "allowed_hosts"];
-
 impl Rest {
-    /// With the settings of `credentials.yml`: `auth_token` (or `token`) is the token that callers must show, `senders` for whom it
-    /// speaks, `jwt` which signed tokens they may show; `payloads: false` reads messages such as `/SetSlots(…)` as words;
-    /// `metadata_bytes` bounds what a client says beside a message;
-    /// `allowed_origins` and `allowed_hosts` as in [`Pages`].
+    /// With the settings of `credentials.yml`.
     ///
     /// # Errors
-    /// What is wrong with a setting, and the cure.
-    pub fn from_settings(settings: &Json) -> Result<Self, String> {
-        let mut settings = settings.as_object().cloned().unwrap_or_default();
-        if let Some(other) = settings.keys().find(|key| !SETTINGS.contains(&key.as_str())) {
-            return Err(format!("there is no setting `{other}`; there are `{}`", SETTINGS.join("`, `")));
+    /// What is wrong with a setting, and the fix.
+    pub fn new(settings: &RestSettings) -> Result<Self, String> {
+        let metadata = settings.metadata_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        if metadata.is_some_and(|bytes| bytes > limits::BODY) {
+            return Err(format!("`metadata_bytes` must be a whole number up to {}", limits::BODY));
         }
-        if let Some(token) = settings.shift_remove("token").filter(|token| !token.is_null()) {
-            if settings.get("auth_token").is_some_and(|token| !token.is_null()) {
-                return Err("`token` and `auth_token` are one setting; keep one of them".to_owned());
-            }
-            settings.insert("auth_token".to_owned(), token);
-        }
-        let senders: Option<Vec<String>> = match settings.get("senders") {
-            None | Some(Json::Null) => Some(Vec::new()),
-            Some(Json::String(one)) => Some(vec![one.clone()]),
-            Some(Json::Array(list)) if !list.is_empty() => {
-                list.iter().map(|one| one.as_str().map(str::to_owned)).collect()
-            }
-            Some(_) => None,
-        };
-        let senders = senders.ok_or("`senders` must be a list of texts, such as [\"shop-*\"]; or leave the key out")?;
-        if !senders.is_empty() && settings.get("auth_token").is_none_or(Json::is_null) {
-            return Err("`senders` binds a token to senders; set `auth_token` beside it".to_owned());
-        }
-        let refuses_payloads = match settings.get("payloads") {
-            None | Some(Json::Null | Json::Bool(true)) => false,
-            Some(Json::Bool(false)) => true,
-            Some(_) => return Err("`payloads` must be true or false".to_owned()),
-        };
-        let metadata = match settings.get("metadata_bytes") {
-            None | Some(Json::Null) => None,
-            Some(bytes) => {
-                let bytes = bytes.as_u64().and_then(|bytes| usize::try_from(bytes).ok());
-                let wrong = || format!("`metadata_bytes` must be a whole number up to {}", limits::BODY);
-                Some(bytes.filter(|bytes| *bytes <= limits::BODY).ok_or_else(wrong)?)
-            }
-        };
-        let settings = Json::Object(settings);
-        Pages::from_settings(&settings)?;
-        Ok(Self { door: Door::from_settings(&settings)?, senders, refuses_payloads, metadata })
+        Ok(Self {
+            door: Door::of(&settings.auth)?,
+            senders: settings.senders.clone(),
+            refuses_payloads: settings.refuses_payloads,
+            metadata,
+        })
     }
 
     /// Whether callers must show a token.

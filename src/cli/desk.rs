@@ -48,7 +48,7 @@ pub(super) fn opened(
     if !by_flag && entry.is_none() {
         return Ok((router, None));
     }
-    let mut offer = Offer::from_settings(&entry.cloned().unwrap_or_default(), project).map_err(Refused::Setting)?;
+    let mut offer = Offer::new(&entry.cloned().unwrap_or_default(), project).map_err(Refused::Setting)?;
     offer.door = offer.door.or_token(token.and_then(Bearer::new));
     (offer.local, offer.insecure) = (host.is_loopback(), insecure);
     let desk = Desk::new(assistant, offer);

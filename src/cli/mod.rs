@@ -26,6 +26,7 @@ mod pins;
 mod place;
 mod rasa;
 mod replay;
+mod schema;
 mod serve;
 mod test;
 mod trace;
@@ -82,6 +83,8 @@ enum Command {
     Inspect(rasa::Inspect),
     /// `data validate` is the same as `check`
     Data(rasa::Data),
+    /// Write JSON Schemas of the project files, for editors
+    Schema(schema::Args),
     /// Show the page of an error code; without a code, list them
     Explain(explain::Args),
     /// Offer the assistant to a host as an MCP server; or log in at servers that it uses, and look at their pins
@@ -117,6 +120,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Test(args) => wait(test::test(args)),
         Command::Trace(args) => wait(trace::trace(args)),
         Command::Replay(args) => wait(replay::replay(args)),
+        Command::Schema(args) => schema::schema(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Import(args) => wait(import::import(args)),
         Command::Doctor(args) => wait(doctor::doctor(args)),

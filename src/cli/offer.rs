@@ -35,8 +35,8 @@ pub(super) async fn offer(args: Args) -> Done {
     log("warn")?;
     let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
     opened.name_scripted_models();
-    let settings = opened.project.credentials.get(mcp::NAME).cloned().unwrap_or_default();
-    let mut offer = match Offer::from_settings(&settings, &opened.project) {
+    let channel = opened.project.credentials.get(mcp::NAME).cloned().unwrap_or_default();
+    let mut offer = match Offer::new(&channel, &opened.project) {
         Ok(offer) => offer,
         Err(problem) => {
             out::note(&format!("credentials.yml: `{}`: {problem} [C0101]", mcp::NAME));

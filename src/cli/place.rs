@@ -119,6 +119,7 @@ impl Place {
             endpoints: parts.endpoints.clone(),
             credentials: parts.credentials.clone(),
             sub_agents: parts.sub_agents.clone(),
+            channels: Vec::new(),
         }
     }
 
@@ -232,7 +233,7 @@ pub(super) fn cannot_build(error: LoadError) -> anyhow::Error {
 impl Place {
     fn configured(&self, project: &Project) -> Result<Location, StoreError> {
         let location = match &project.endpoints.tracker_store {
-            Some(configured) => Location::from_tracker_store(configured)?,
+            Some(configured) => Location::of(configured)?,
             None => Location::parse(Location::DEFAULT)?,
         };
         Ok(match location {

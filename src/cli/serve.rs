@@ -10,7 +10,7 @@ use segue::{
     environment, failpoint,
     health::Health,
     limits,
-    project::Project,
+    project::{ChannelDef, ChannelSettings, Project, RestSettings},
     runtime::Outbox,
     server,
     server::{ServerSettings, listen},
@@ -180,7 +180,10 @@ type Channels = (Vec<Arc<dyn channels::Channel>>, Vec<channels::ChannelError>);
 
 fn opened_channels(project: &Project, only: Option<&str>) -> Option<Channels> {
     let Some(only) = only else { return Some(channels::open(&project.credentials)) };
-    let settings = project.credentials.get(only).cloned().unwrap_or_else(|| serde_json::json!({}));
+    let settings = project.credentials.get(only).cloned().unwrap_or_else(|| match only {
+        "rest" => ChannelDef { settings: ChannelSettings::Rest(RestSettings::default()), ..ChannelDef::default() },
+        _ => ChannelDef::default(),
+    });
     let (opened, troubles) = channels::open(&[(only.to_owned(), settings)].into_iter().collect());
     if opened.is_empty() {
         let why = troubles.first().map(ToString::to_string).unwrap_or_else(|| format!("`{only}` has nothing to open"));

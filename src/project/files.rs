@@ -10,14 +10,14 @@ use std::{
 use segue_engine::{
     finding::{Finding, Findings, Place},
     limits::{PROJECT_FILES, YAML_FILE},
-    project::{Folders, SourceFile, Sources, named_files, variables},
+    project::{Folders, MapSchema, SourceFile, Sources, named_files, variables},
 };
 
 use super::builtin;
 use crate::{environment, limits::PROJECT_TEXT};
 
 /// Where the parts of a project are, in place of the usual places. Paths begin in the project's folder.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Places {
     /// In place of `config.yml`.
     pub config: Option<PathBuf>,
@@ -31,6 +31,9 @@ pub struct Places {
     pub credentials: Option<PathBuf>,
     /// In place of `sub_agents/`.
     pub sub_agents: Option<PathBuf>,
+    /// Schemas of channels that the program brings, each with the name of its channel: their settings in `credentials.yml` are
+    /// checked as those of built-in ones are.
+    pub channels: Vec<&'static MapSchema>,
 }
 
 const CURE: &str = "Check the path and the rights of the file.";
@@ -39,7 +42,8 @@ const CURE: &str = "Check the path and the rights of the file.";
 pub(super) fn read(root: &Path, places: &Places) -> io::Result<(Sources, Vec<Finding>)> {
     let real = root.canonicalize()?;
     fs::read_dir(&real)?;
-    let mut sources = Sources { patterns: builtin::patterns(), ..Sources::default() };
+    let mut sources =
+        Sources { patterns: builtin::patterns(), channels: places.channels.clone(), ..Sources::default() };
     let mut disk = Disk { root: real, findings: Findings::default(), files: 0, seen: HashSet::new() };
     sources.config = disk.single(places.config.as_deref(), &["config.yml", "config.yaml"]);
     let folders = sources.config.as_ref().map(Folders::read).unwrap_or_default();

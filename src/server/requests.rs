@@ -60,9 +60,9 @@ async fn answer(State(check): State<Arc<RequestCheck>>, request: Request, next: 
 impl RequestCheck {
     fn new(project: &Project, local: bool) -> Self {
         // Settings that cannot be read admit nobody; opening the channel says what is wrong with them.
-        let routes = project.credentials.iter().map(|(name, settings)| {
+        let routes = project.credentials.iter().map(|(name, channel)| {
             let path = if name == "mcp" { "/mcp".to_owned() } else { format!("/webhooks/{name}") };
-            (path, Pages::from_settings(settings).unwrap_or_default())
+            (path, Pages::of(channel).unwrap_or_default())
         });
         // What is switched on elsewhere admits no pages but those of this machine.
         let beside = ["/mcp", "/a2a"].map(|path| (path.to_owned(), Pages::default()));

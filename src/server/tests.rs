@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use segue_engine::project::{CallerAuth, RestSettings};
+
 use super::*;
 
 fn settings(host: &str, api: bool, api_has_token: bool) -> ServerSettings {
@@ -26,9 +28,11 @@ async fn a_taken_port_is_named_with_its_cure() {
 
 #[test]
 fn a_channel_that_asks_for_nothing_is_refused_off_loopback() {
-    let rest =
-        |settings| -> Vec<Arc<dyn Channel>> { vec![Arc::new(channels::Rest::from_settings(&settings).unwrap())] };
-    let (open, closed) = (rest(serde_json::json!({})), rest(serde_json::json!({"auth_token": "t"})));
+    let rest = |token: Option<&str>| -> Vec<Arc<dyn Channel>> {
+        let auth = CallerAuth { token: token.map(str::to_owned), jwt: None };
+        vec![Arc::new(channels::Rest::new(&RestSettings { auth, ..RestSettings::default() }).unwrap())]
+    };
+    let (open, closed) = (rest(None), rest(Some("t")));
     let (far, near) = ("0.0.0.0".parse().unwrap(), "127.0.0.1".parse().unwrap());
     let refused = guarded(&open, far).unwrap_err();
     assert!(refused.code() == "V0105" && refused.to_string().contains("--insecure"), "{refused}");

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use serde_json::{Map, Value as Json};
+use segue_engine::project::TrackerStoreDef;
 
 use super::{MemoryStore, Store, StoreError};
 use crate::http;
@@ -67,49 +67,25 @@ impl Location {
         Ok(Self::Sqlite { path: path.into(), full })
     }
 
-    /// Reads a `tracker_store` of `endpoints.yml` as it stands in projects of the CALM format: `type: SQL` with
-    /// `dialect: sqlite` and `db`, or `type: InMemory`. With every kind of SQLite file goes the key `synchronous`.
+    /// As `tracker_store` of `endpoints.yml` says. Its key `synchronous` counts before an option of the path.
     ///
     /// # Errors
-    /// [`StoreError::Unsupported`] for every other kind.
-    pub fn from_tracker_store(store: &Map<String, Json>) -> Result<Self, StoreError> {
-        let text = |key: &str| store.get(key).and_then(Json::as_str).unwrap_or_default();
-        let (kind, dialect) = (text("type").to_ascii_lowercase(), text("dialect").to_ascii_lowercase());
-        match (kind.as_str(), dialect.as_str()) {
-            ("" | "inmemory" | "in_memory" | "memory", _) => Ok(Self::Memory),
-            // The CALM format's own default file.
-            ("sql", "sqlite" | "") => Self::tracker_file(store, &["db"], "rasa.db"),
-            ("sqlite" | "segue", _) => Self::tracker_file(store, &["path", "db"], Self::DEFAULT),
-            _ => Err(StoreError::Unsupported {
-                given: format!("tracker_store: type {kind:?}, dialect {dialect:?}"),
+    /// [`StoreError::Unsupported`] for a store that this version does not have.
+    pub fn of(store: &TrackerStoreDef) -> Result<Self, StoreError> {
+        match store {
+            TrackerStoreDef::Memory => Ok(Self::Memory),
+            TrackerStoreDef::Sqlite { file, full: setting } => {
+                Ok(match Self::parse(file.as_deref().unwrap_or(Self::DEFAULT))? {
+                    Self::Sqlite { path, full } => Self::Sqlite { path, full: setting.unwrap_or(full) },
+                    Self::Memory => Self::Memory,
+                })
+            }
+            TrackerStoreDef::Unsupported(what) => Err(StoreError::Unsupported {
+                given: format!("tracker_store: {what}"),
                 reason: "this store is not supported".to_owned(),
                 cure: "use `type: SQL` with `dialect: sqlite`, or `type: InMemory`".to_owned(),
             }),
         }
-    }
-}
-
-impl Location {
-    /// The file of a `tracker_store` that is SQLite, under one of `keys`. Its key `synchronous` counts before an option of the path.
-    fn tracker_file(store: &Map<String, Json>, keys: &[&str], default: &str) -> Result<Self, StoreError> {
-        let text = |key: &str| store.get(key).and_then(Json::as_str).unwrap_or_default();
-        let written = keys.iter().map(|key| text(key)).find(|path| !path.is_empty());
-        let setting = match store.get("synchronous").map(|value| value.as_str().unwrap_or_default()) {
-            None => None,
-            Some("full") => Some(true),
-            Some("normal") => Some(false),
-            Some(other) => {
-                return Err(StoreError::Unsupported {
-                    given: format!("tracker_store: synchronous {other:?}"),
-                    reason: "there is no such setting".to_owned(),
-                    cure: "write `full`, or `normal` where the latest turns may be lost with the power".to_owned(),
-                });
-            }
-        };
-        Ok(match Self::parse(written.unwrap_or(default))? {
-            Self::Sqlite { path, full } => Self::Sqlite { path, full: setting.unwrap_or(full) },
-            Self::Memory => Self::Memory,
-        })
     }
 
     /// Whether the file is there and is the database of another program. Looks at the file and changes nothing.
@@ -175,8 +151,6 @@ pub fn backup(location: &Location, to: &Path) -> Result<(), StoreError> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-    use serde_json::json;
-
     use super::*;
 
     fn sqlite(path: &str, full: bool) -> Option<Location> {
@@ -207,32 +181,18 @@ mod tests {
 
     #[test]
     fn tracker_stores() {
+        let file = |file: Option<&str>, full| TrackerStoreDef::Sqlite { file: file.map(str::to_owned), full };
         for (store, expected) in [
-            (json!({"type": "SQL", "dialect": "sqlite", "db": "x.db"}), sqlite("x.db", true)),
-            (json!({"type": "SQL"}), sqlite("rasa.db", true)),
-            (json!({"type": "SQL", "db": "x.db", "synchronous": "full"}), sqlite("x.db", true)),
-            (json!({"type": "SQL", "db": "sqlite:x.db?synchronous=normal"}), sqlite("x.db", false)),
-            (
-                json!({"type": "SQL", "db": "sqlite:x.db?synchronous=normal", "synchronous": "full"}),
-                sqlite("x.db", true),
-            ),
-            (
-                json!({"type": "SQL", "db": "sqlite:x.db?synchronous=full", "synchronous": "normal"}),
-                sqlite("x.db", false),
-            ),
-            (json!({"type": "SQL", "db": "x.db", "synchronous": "normal"}), sqlite("x.db", false)),
-            (json!({"type": "segue", "synchronous": "off"}), None),
-            (json!({"type": "InMemory"}), Some(Location::Memory)),
-            (json!({"type": "SQL", "dialect": "postgresql", "db": "x"}), None),
-            (json!({"type": "mongod"}), None),
-            (json!({"type": "sqlite", "db": "x.db"}), sqlite("x.db", true)),
-            (json!({"type": "sqlite", "db": "x.db", "synchronous": "normal"}), sqlite("x.db", false)),
-            (json!({"type": "segue", "path": "x.db"}), sqlite("x.db", true)),
-            (json!({"type": "segue", "path": "x.db", "synchronous": "normal"}), sqlite("x.db", false)),
-            (json!({"type": "segue"}), sqlite(Location::DEFAULT, true)),
+            (TrackerStoreDef::Memory, Some(Location::Memory)),
+            (file(Some("x.db"), None), sqlite("x.db", true)),
+            (file(Some("x.db"), Some(false)), sqlite("x.db", false)),
+            (file(Some("sqlite:x.db?synchronous=normal"), None), sqlite("x.db", false)),
+            (file(Some("sqlite:x.db?synchronous=normal"), Some(true)), sqlite("x.db", true)),
+            (file(Some("sqlite:x.db?synchronous=full"), Some(false)), sqlite("x.db", false)),
+            (file(None, None), sqlite(Location::DEFAULT, true)),
+            (TrackerStoreDef::Unsupported("mongod".to_owned()), None),
         ] {
-            let found = Location::from_tracker_store(store.as_object().unwrap());
-            assert_eq!(found.ok(), expected, "{store}");
+            assert_eq!(Location::of(&store).ok(), expected, "{store:?}");
         }
     }
 }

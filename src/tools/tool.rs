@@ -296,10 +296,8 @@ mod tests {
     #[tokio::test]
     async fn a_call_that_may_have_happened_is_unknown() {
         let tool = Tool::new("pay", "Pays", |_: NoArguments, _| async {
-            let lost = "x"
-                .parse::<i64>()
-                .map_err(|error| ToolError::may_have_happened("The bank did not answer.").code("B7").detail(error));
-            Ok(lost?)
+            let lost = |error| ToolError::may_have_happened("The bank did not answer.").code("B7").detail(error);
+            "x".parse::<i64>().map_err(lost)
         });
         let outcome = tool.call(json!({}), &context()).await;
         let ToolOutcome::Unknown(failure) = &outcome else { panic!("{outcome:?}") };

@@ -13,8 +13,8 @@ use segue_engine::{
     finding::Place,
     ids::{FlowId, FrameId, StepId},
     project::{
-        AgentDef, Call, Collect, Config, Domain, Endpoints, Flow, Mapping, NextStep, OnToolError, Project, Protocol,
-        SlotDef, SlotType, Step, StepKind, Target,
+        AgentDef, AuthDef, Call, Collect, Config, Domain, Endpoints, Flow, Mapping, NextStep, OnToolError, Project,
+        Protocol, SlotDef, SlotType, Step, StepKind, Target,
     },
     template::{Mode, TemplateEngine, TemplateSource},
     time::Timestamp,
@@ -98,8 +98,8 @@ fn agent(name: &str, description: &str) -> AgentDef {
         max_iterations: None,
         connections: Vec::new(),
         rules: segue_engine::project::AgentRules::default(),
-        auth: Map::new(),
-        hook_auth: Map::new(),
+        auth: AuthDef::default(),
+        hook_auth: AuthDef::default(),
         remote: None,
         place: Place::default(),
     }

@@ -180,7 +180,7 @@ pub(crate) fn with_auth(address: &str, auth: &Json, lines: &[&'static str]) -> A
     let project = loaded.project.as_mut().unwrap();
     let name = project.agents.keys().next().unwrap().clone();
     let agent = Arc::get_mut(project.agents.get_mut(&name).unwrap()).unwrap();
-    agent.auth = auth.as_object().unwrap().clone();
+    agent.auth = serde_json::from_value(auth.clone()).unwrap();
     let builder = AssistantBuilder::new(Arc::new(loaded.project.unwrap()), PathBuf::new());
     builder.model(model(lines)).build().unwrap()
 }

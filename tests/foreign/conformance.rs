@@ -15,8 +15,8 @@ use segue::{
         mcp::{Login, McpServer, Surroundings},
     },
 };
-use segue_engine::project::{McpServerDef, McpTransport};
-use serde_json::{Map, Value as Json, json};
+use segue_engine::project::{McpServerDef, McpTransport, OAuthDef};
+use serde_json::{Value as Json, json};
 
 use crate::{
     mcp::{context, entry},
@@ -91,7 +91,7 @@ async fn act_as_client() {
 }
 
 /// What the entry of a scenario would say under `oauth`.
-fn oauth(scenario: &str, given: &Json) -> Option<Map<String, Json>> {
+fn oauth(scenario: &str, given: &Json) -> Option<OAuthDef> {
     let grant = match scenario.strip_prefix("auth/")? {
         machine if machine.starts_with("client-credentials") => "client_credentials",
         _ => "authorization_code",
@@ -104,7 +104,7 @@ fn oauth(scenario: &str, given: &Json) -> Option<Map<String, Json>> {
             oauth[key] = value.clone();
         }
     }
-    oauth.as_object().cloned()
+    serde_json::from_value(oauth).unwrap()
 }
 
 /// Someone who uses a server, and gives consent whenever it is asked for.

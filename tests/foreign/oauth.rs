@@ -30,7 +30,7 @@ pub(crate) fn guarded() -> (Part, String) {
 
 fn def(base: &str, oauth: &Json) -> McpServerDef {
     let mut def = entry(McpTransport::Http { url: format!("{base}/mcp") });
-    def.oauth = oauth.as_object().cloned();
+    def.oauth = serde_json::from_value(oauth.clone()).unwrap();
     def
 }
 

@@ -8,7 +8,7 @@ use segue::{
     cx::Cx,
     effect::EffectClass,
     llm::scripted::ScriptedLlm,
-    project::{Places, Project, SHAPES, Severity, Support},
+    project::{Places, Project, SCHEMAS, Severity, Support},
     runtime::{Action, AssistantBuilder},
     testing::TestAssistant,
     tools::{Tool, ToolInfo, ToolOutcome, ToolOutput, Toolbox},
@@ -107,20 +107,20 @@ async fn a_project_of_each_generation_talks() {
 #[test]
 fn every_key_of_the_format_stands_in_one_of_them() {
     let mut written = BTreeSet::new();
-    // One key is an alternative to others, which a project cannot have at once.
-    for word in ["redis_url", "basic_auth", "secret"] {
+    // Alternatives to other keys, which a project cannot have at once, and what is said to be without effect.
+    for word in ["redis_url", "basic_auth", "secret", "active_loop", "requested_slot"] {
         written.insert(word.to_owned());
     }
     for generation in GENERATIONS {
         keys(Path::new(&folder(generation)), &mut written);
     }
     // Cases of tests have projects of their own.
-    let missing: Vec<String> = SHAPES
+    let missing: Vec<String> = SCHEMAS
         .iter()
-        .filter(|shape| !shape.file.starts_with("tests/"))
-        .flat_map(|shape| shape.keys.iter().map(move |key| (shape, key)))
+        .filter(|schema| !schema.file.starts_with("tests/"))
+        .flat_map(|schema| schema.keys.iter().map(move |key| (schema, key)))
         .filter(|(_, key)| !matches!(key.support, Support::Refused(_)) && !written.contains(key.name))
-        .map(|(shape, key)| format!("{}: {}", shape.name, key.name))
+        .map(|(schema, key)| format!("{}: {}", schema.name, key.name))
         .collect();
     assert!(missing.is_empty(), "{missing:#?}");
 }

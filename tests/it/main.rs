@@ -29,8 +29,18 @@ mod rest;
 mod retries;
 mod run;
 mod rust_api;
+mod schema;
 mod tool_recovery;
 mod trials;
+
+/// The channels of a `credentials.yml` with this content.
+fn channels(credentials: &serde_json::Value) -> Vec<std::sync::Arc<dyn segue::Channel>> {
+    let text = credentials.to_string();
+    let project = segue::project::from_texts([("credentials.yml", text.as_str())]).project.unwrap();
+    let (channels, errors) = segue::channels::open(&project.credentials);
+    assert!(errors.is_empty(), "{errors:?}");
+    channels
+}
 
 /// A project of `tests/projects`.
 fn project(name: &str) -> String {

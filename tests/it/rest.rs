@@ -7,7 +7,7 @@ use std::sync::{
 
 use segue::{
     agents::{Agent, AgentError, AgentResult, AgentRun},
-    async_trait, channels,
+    async_trait,
     effect::EffectClass,
     runtime::{Assistant, AssistantBuilder},
     server,
@@ -63,9 +63,7 @@ impl Served {
         let builder = parts(Assistant::builder(project("courier")).unwrap_or_else(|error| panic!("{error}")));
         let assistant =
             builder.source(Arc::new(Toolbox::new("depot", [Tool::from_handler(tool.clone())]))).build().unwrap();
-        let credentials = credentials.as_object().unwrap().clone().into_iter().collect();
-        let (channels, errors) = channels::open(&credentials);
-        assert!(errors.is_empty(), "{errors:?}");
+        let channels = crate::channels(credentials);
         let listener = server::listen(&server::ServerSettings::new().port(0)).await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let router = server::router(&assistant, &channels);

@@ -14,6 +14,7 @@ use super::{
     AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, HookResult, OutputChange, ToolBatch, wire,
 };
 use crate::{
+    agents,
     auth::Credentials,
     clock::Clock,
     cx::{Cx, Stopped},
@@ -144,7 +145,7 @@ impl HookServer {
     pub fn new(url: &str, definition: &AgentDef, http: Outbound, clock: &Arc<dyn Clock>) -> Result<Self, HookError> {
         let url = destination(url).map_err(HookError)?;
         let auth = if definition.remote.is_some() { &definition.hook_auth } else { &definition.auth };
-        let credentials = Credentials::read(auth, clock, &http);
+        let credentials = agents::credentials(auth, clock, &http);
         Ok(Self {
             url,
             http,

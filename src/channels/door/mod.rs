@@ -14,8 +14,7 @@ use axum::http::{
     HeaderMap, HeaderValue, Response, StatusCode,
     header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE},
 };
-use segue_engine::project::JwtDef;
-use serde_json::Value as Json;
+use segue_engine::project::{CallerAuth, JwtDef};
 
 pub use self::bearer::Bearer;
 use self::jwt::Rules;
@@ -59,25 +58,13 @@ impl Door {
         Ok(Self { token, rules })
     }
 
-    /// With the settings of a channel in `credentials.yml`: `auth_token`, `jwt`.
+    /// For the callers of a channel of `credentials.yml`.
     ///
     /// # Errors
-    /// What is wrong with a setting, and the cure.
-    pub fn from_settings(settings: &Json) -> Result<Self, String> {
-        let token = match settings.get("auth_token") {
-            None | Some(Json::Null) => None,
-            Some(Json::String(token)) => {
-                Some(Bearer::new(token).ok_or("`auth_token` is empty; set it, or leave the key out")?)
-            }
-            // Not what it is: a token of digits without quotes is a secret all the same.
-            Some(_) => return Err("`auth_token` must be a text; put it into quotes".to_owned()),
-        };
-        let rules = match settings.get("jwt") {
-            None | Some(Json::Null) => None,
-            Some(Json::Object(rules)) => Some(JwtDef::read(rules).map_err(|wrong| format!("`jwt`: {wrong}"))?),
-            Some(_) => return Err("`jwt` must be a map with `issuer`, `audience` and `jwks`".to_owned()),
-        };
-        Self::new(token, rules.as_ref())
+    /// What is wrong with a rule.
+    pub fn of(auth: &CallerAuth) -> Result<Self, String> {
+        let token = auth.token.as_deref().map(|token| Bearer::new(token).ok_or("`auth_token` is empty")).transpose()?;
+        Self::new(token, auth.jwt.as_ref())
     }
 
     /// The same door, with a token where none was set and no other proof is asked for.

@@ -3,105 +3,73 @@
 use rmcp::model::{PromptArgument, ResourceContents};
 use segue_engine::{
     conversation::Reply,
-    project::{Project, ResponseText, Variation},
+    project::{McpArgumentDef, McpPromptDef, McpResourceDef, Project, ResponseText, Variation},
     template,
 };
-use serde::Deserialize;
 use serde_json::{Map, Value as Json};
-
-/// A prompt of the author.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Prompt {
-    pub(super) name: String,
-    pub(super) description: Option<String>,
-    response: String,
-    #[serde(default)]
-    pub(super) arguments: Vec<Argument>,
-}
-
-/// An argument of a prompt; `{name}` in the response is its value.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Argument {
-    pub(super) name: String,
-    pub(super) description: Option<String>,
-    #[serde(default)]
-    pub(super) required: bool,
-}
-
-/// A resource of the author; one with `{name}` in its address is a template.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Resource {
-    pub(super) uri: String,
-    pub(super) name: Option<String>,
-    pub(super) description: Option<String>,
-    pub(super) mime_type: Option<String>,
-    response: String,
-}
 
 /// Values by name: texts.
 pub(super) type Values = Map<String, Json>;
 
-impl Prompt {
-    /// What it says, with these values.
-    pub(super) fn said(&self, project: &Project, values: &Values) -> Reply {
-        said(project, &self.response, values)
-    }
-
-    /// Its arguments as hosts are told.
-    pub(super) fn told(&self) -> Vec<PromptArgument> {
-        let told = |one: &Argument| {
-            let told = PromptArgument::new(&*one.name).with_required(one.required);
-            one.description.iter().fold(told, |told, about| told.with_description(about))
-        };
-        self.arguments.iter().map(told).collect()
-    }
+/// What a prompt says, with these values.
+pub(super) fn prompt(project: &Project, prompt: &McpPromptDef, values: &Values) -> Reply {
+    said(project, &prompt.response, values)
 }
 
-impl Resource {
-    /// Whether its address is a template.
-    pub(super) fn is_template(&self) -> bool {
-        self.uri.contains('{')
-    }
+/// The arguments of a prompt as hosts are told.
+pub(super) fn arguments(prompt: &McpPromptDef) -> Vec<PromptArgument> {
+    let told = |one: &McpArgumentDef| {
+        let told = PromptArgument::new(&*one.name).with_required(one.required);
+        one.description.iter().fold(told, |told, about| told.with_description(about))
+    };
+    prompt.arguments.iter().map(told).collect()
+}
 
-    /// The values that an address gives to the template; empty for the address itself.
-    pub(super) fn matched(&self, address: &str) -> Option<Values> {
-        let (ours, theirs): (Vec<&str>, Vec<&str>) = (self.uri.split('/').collect(), address.split('/').collect());
-        if ours.len() != theirs.len() {
-            return None;
-        }
-        let mut values = Values::new();
-        for (our, their) in ours.into_iter().zip(theirs) {
-            match our.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
-                Some(name) if !their.is_empty() => drop(values.insert(name.to_owned(), their.into())),
-                None if our == their => {}
-                _ => return None,
-            }
-        }
-        Some(values)
-    }
+/// Whether the address of a resource is a template.
+pub(super) fn is_template(resource: &McpResourceDef) -> bool {
+    resource.uri.contains('{')
+}
 
-    /// What stands there: the text of the response, and what it holds as data.
-    pub(super) fn contents(&self, project: &Project, address: &str, values: &Values) -> Vec<ResourceContents> {
-        let reply = said(project, &self.response, values);
-        let attached = reply.attachment.as_ref().and_then(Json::as_str);
-        let data = [reply.image.as_deref(), attached].into_iter().flatten().filter_map(|data| {
-            let (kind, data) = data.strip_prefix("data:")?.split_once(";base64,")?;
-            Some(ResourceContents::blob(data, address).with_mime_type(kind))
-        });
-        let kind = self.mime_type.as_deref().unwrap_or("text/plain");
-        let text = reply.text.as_ref().map(|text| ResourceContents::text(&**text, address).with_mime_type(kind));
-        text.into_iter().chain(data).collect()
+/// The values that an address gives to the template of a resource; empty for the address itself.
+pub(super) fn matched(resource: &McpResourceDef, address: &str) -> Option<Values> {
+    let (ours, theirs): (Vec<&str>, Vec<&str>) = (resource.uri.split('/').collect(), address.split('/').collect());
+    if ours.len() != theirs.len() {
+        return None;
     }
+    let mut values = Values::new();
+    for (our, their) in ours.into_iter().zip(theirs) {
+        match our.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
+            Some(name) if !their.is_empty() => drop(values.insert(name.to_owned(), their.into())),
+            None if our == their => {}
+            _ => return None,
+        }
+    }
+    Some(values)
+}
+
+/// What stands at the address of a resource: the text of the response, and what it holds as data.
+pub(super) fn contents(
+    project: &Project,
+    resource: &McpResourceDef,
+    address: &str,
+    values: &Values,
+) -> Vec<ResourceContents> {
+    let reply = said(project, &resource.response, values);
+    let attached = reply.attachment.as_ref().and_then(Json::as_str);
+    let data = [reply.image.as_deref(), attached].into_iter().flatten().filter_map(|data| {
+        let (kind, data) = data.strip_prefix("data:")?.split_once(";base64,")?;
+        Some(ResourceContents::blob(data, address).with_mime_type(kind))
+    });
+    let kind = resource.mime_type.as_deref().unwrap_or("text/plain");
+    let text = reply.text.as_ref().map(|text| ResourceContents::text(&**text, address).with_mime_type(kind));
+    text.into_iter().chain(data).collect()
 }
 
 /// Whether the responses of the author's prompts and resources are there, and say the same in every talk.
 ///
 /// # Errors
 /// Which is not, and the cure.
-pub(super) fn check(project: &Project, prompts: &[Prompt], resources: &[Resource]) -> Result<(), String> {
+pub(super) fn check(project: &Project, prompts: &[McpPromptDef], resources: &[McpResourceDef]) -> Result<(), String> {
     let of_prompts = prompts.iter().map(|one| ("prompts", &one.response));
     for (key, name) in of_prompts.chain(resources.iter().map(|one| ("resources", &one.response))) {
         let Some(response) = project.response(name) else {
@@ -143,7 +111,7 @@ mod tests {
 
     #[test]
     fn an_address_fits_its_template_piece_by_piece() {
-        let resource = Resource {
+        let resource = McpResourceDef {
             uri: "boats://{name}/deck/{number}".to_owned(),
             name: None,
             description: None,
@@ -151,9 +119,9 @@ mod tests {
             response: String::new(),
         };
         let values = json!({"name": "eider", "number": "2"});
-        assert_eq!(resource.matched("boats://eider/deck/2").map(Json::Object), Some(values));
+        assert_eq!(matched(&resource, "boats://eider/deck/2").map(Json::Object), Some(values));
         for other in ["boats://eider/deck", "boats://eider/hold/2", "boats://eider/deck/2/3", "boats:///deck/2"] {
-            assert_eq!(resource.matched(other), None, "{other}");
+            assert_eq!(matched(&resource, other), None, "{other}");
         }
     }
 }

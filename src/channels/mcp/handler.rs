@@ -12,7 +12,7 @@ use rmcp::{
     service::RequestContext,
 };
 
-use segue_engine::ids::ConversationId;
+use segue_engine::{ids::ConversationId, project::McpResourceDef};
 
 use super::{
     authored::{self, Values},
@@ -122,7 +122,7 @@ impl ServerHandler for Session {
         page: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let fixed = self.shared.offer.resources.iter().filter(|one| !one.is_template());
+        let fixed = self.shared.offer.resources.iter().filter(|one| !authored::is_template(one));
         let fixed = fixed.map(|one| {
             let resource = Resource::new(&*one.uri, one.name.as_deref().unwrap_or(&one.uri));
             let resource = one.description.iter().fold(resource, |told, about| told.with_description(about));
@@ -149,7 +149,7 @@ impl ServerHandler for Session {
         let template = ResourceTemplate::new(transcript::TEMPLATE, "transcript")
             .with_description("What was said in a talk that this session began.")
             .with_mime_type(PLAIN);
-        let authored = self.shared.offer.resources.iter().filter(|one| one.is_template());
+        let authored = self.shared.offer.resources.iter().filter(|one| authored::is_template(one));
         let authored = authored.map(|one| {
             let template = ResourceTemplate::new(&*one.uri, one.name.as_deref().unwrap_or(&one.uri));
             let template = one.description.iter().fold(template, |told, about| told.with_description(about));
@@ -164,7 +164,7 @@ impl ServerHandler for Session {
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         if let Some((one, values)) = self.authored_at(&request.uri) {
-            let contents = one.contents(self.shared.assistant.project(), &request.uri, &values);
+            let contents = authored::contents(self.shared.assistant.project(), one, &request.uri, &values);
             return Ok(ReadResourceResult::new(contents).into());
         }
         // Whether a talk of somebody else is there is not told either.
@@ -187,9 +187,9 @@ impl Session {
             .with_instructions(say("instructions", &[("name", name)]))
     }
 
-    fn authored_at(&self, address: &str) -> Option<(&authored::Resource, Values)> {
+    fn authored_at(&self, address: &str) -> Option<(&McpResourceDef, Values)> {
         let mut all = self.shared.offer.resources.iter();
-        all.find_map(|one| Some((one, one.matched(address)?)))
+        all.find_map(|one| Some((one, authored::matched(one, address)?)))
     }
 
     /// Whether this session may read what stands at an address.

@@ -23,8 +23,7 @@ mod words;
 use std::{fmt, future::Future, sync::Arc};
 
 use rmcp::{ServiceExt, transport::io::stdio_pipes};
-use segue_engine::project::Project;
-use serde_json::Value as Json;
+use segue_engine::project::{ChannelDef, ChannelSettings, McpPromptDef, McpResourceDef, Project};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -43,9 +42,9 @@ pub struct Offer {
     /// Whether questions for a slot are put to the person behind a host that can do so, in place of ending the call.
     pub elicits: bool,
     /// Prompts of the author.
-    prompts: Vec<authored::Prompt>,
+    prompts: Vec<McpPromptDef>,
     /// Resources of the author.
-    resources: Vec<authored::Resource>,
+    resources: Vec<McpResourceDef>,
     /// HTTP: what callers must show.
     pub door: Door,
     /// HTTP: web pages that may call, as `https://host:port` or `https://host:*`.
@@ -61,43 +60,25 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// With the settings of `credentials.yml`: `auth_token`, `jwt`, `elicitation`, `payloads`, `allowed_origins`, `allowed_hosts`,
-    /// `prompts` and `resources`.
+    /// With the settings of `credentials.yml`.
     ///
     /// # Errors
-    /// What is wrong with a setting, and the cure.
-    pub fn from_settings(settings: &Json, project: &Project) -> Result<Self, String> {
-        let mut offer = Self { door: Door::from_settings(settings)?, ..Self::default() };
-        for (key, value) in settings.as_object().into_iter().flatten() {
-            match (key.as_str(), value) {
-                (_, Json::Null) => {}
-                ("elicitation", Json::Bool(elicits)) => offer.elicits = *elicits,
-                ("payloads", Json::Bool(takes)) => offer.refuses_payloads = !takes,
-                ("auth_token" | "jwt", _) => {}
-                ("allowed_origins", list) => offer.origins = texts(key, list)?,
-                ("allowed_hosts", list) => offer.hosts = texts(key, list)?,
-                ("prompts", list) => offer.prompts = entries(key, list)?,
-                ("resources", list) => offer.resources = entries(key, list)?,
-                ("elicitation" | "payloads", _) => return Err(format!("`{key}` must be true or false")),
-                (other, _) => {
-                    return Err(format!(
-                        "there is no setting `{other}`; there are `auth_token`, `jwt`, `elicitation`, `payloads`, `prompts`, `resources`, `allowed_origins` and `allowed_hosts`"
-                    ));
-                }
-            }
-        }
-        authored::check(project, &offer.prompts, &offer.resources)?;
-        Ok(offer)
+    /// What is wrong with a setting, and the fix.
+    pub fn new(channel: &ChannelDef, project: &Project) -> Result<Self, String> {
+        let ChannelSettings::Mcp(settings) = &channel.settings else { return Ok(Self::default()) };
+        channel.check_spelling()?;
+        authored::check(project, &settings.prompts, &settings.resources)?;
+        Ok(Self {
+            elicits: settings.elicitation,
+            prompts: settings.prompts.clone(),
+            resources: settings.resources.clone(),
+            door: Door::of(&settings.auth)?,
+            origins: channel.origins.clone(),
+            hosts: channel.hosts.clone(),
+            refuses_payloads: settings.refuses_payloads,
+            ..Self::default()
+        })
     }
-}
-
-fn entries<T: serde::de::DeserializeOwned>(key: &str, list: &Json) -> Result<Vec<T>, String> {
-    serde_json::from_value(list.clone()).map_err(|error| format!("`{key}`: {error}"))
-}
-
-fn texts(key: &str, list: &Json) -> Result<Vec<String>, String> {
-    let texts = list.as_array().map(|list| list.iter().map(|one| one.as_str().map(str::to_owned)).collect());
-    texts.flatten().ok_or_else(|| format!("`{key}` must be a list of texts"))
 }
 
 /// The assistant at a desk where hosts come with their wishes. Cheap to clone; clones are the same desk.

@@ -10,6 +10,7 @@ use rmcp::{
     },
     service::RequestContext,
 };
+use segue_engine::project::{McpArgumentDef, McpPromptDef};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
@@ -29,8 +30,9 @@ impl Session {
     /// All prompts: those of the author, then the flows that have no namesake among them.
     pub(super) fn prompts(&self) -> Vec<Prompt> {
         let authored = &self.shared.offer.prompts;
-        let of_author =
-            authored.iter().map(|one| Prompt::new(&*one.name, one.description.as_deref(), Some(one.told())));
+        let of_author = authored
+            .iter()
+            .map(|one| Prompt::new(&*one.name, one.description.as_deref(), Some(authored::arguments(one))));
         let flows = self.shared.offers.tools.iter().skip(1);
         let of_flows = flows.filter(|tool| !authored.iter().any(|one| one.name == tool.name)).map(|tool| {
             let told = |(name, schema): (&String, &Json)| {
@@ -84,13 +86,13 @@ impl Session {
 
     fn authored(
         &self,
-        prompt: &authored::Prompt,
+        prompt: &McpPromptDef,
         given: &Map<String, Json>,
         context: &RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         let value =
             |name: &str| given.get(name).and_then(Json::as_str).filter(|text| text.len() <= limits::MCP_DESCRIPTION);
-        let missing: Vec<&authored::Argument> =
+        let missing: Vec<&McpArgumentDef> =
             prompt.arguments.iter().filter(|one| one.required && value(&one.name).is_none()).collect();
         if let Some(first) = missing.first() {
             let can_ask = self.shared.offer.elicits && is_newer(context) && form::can_be_shown(context);
@@ -105,7 +107,7 @@ impl Session {
             .iter()
             .map(|one| (one.name.clone(), value(&one.name).unwrap_or_default().into()))
             .collect();
-        let said = blocks(&prompt.said(self.shared.assistant.project(), &values));
+        let said = blocks(&authored::prompt(self.shared.assistant.project(), prompt, &values));
         let messages = said.into_iter().map(|block| PromptMessage::new(Role::User, block)).collect();
         Ok(GetPromptResult::new(messages).into())
     }
@@ -139,8 +141,8 @@ fn choices(schema: &Json) -> Vec<String> {
 }
 
 /// A form for the arguments that are missing.
-fn asks_for(prompt: &authored::Prompt, missing: &[&authored::Argument]) -> Option<InputRequest> {
-    let field = |one: &&authored::Argument| {
+fn asks_for(prompt: &McpPromptDef, missing: &[&McpArgumentDef]) -> Option<InputRequest> {
+    let field = |one: &&McpArgumentDef| {
         let schema = match &one.description {
             Some(about) => json!({"type": "string", "description": about}),
             None => json!({"type": "string"}),

@@ -3,8 +3,22 @@
 use axum::http::HeaderValue;
 use tower::ServiceExt as _;
 
-use super::{super::door, *};
+use segue_engine::project::ChannelSettings;
+
+use super::{
+    super::{door, tests::channel},
+    *,
+};
 use crate::{runtime::Assistant, testing::ScriptedLlm};
+
+/// The channel with these settings.
+fn rest(settings: &Json) -> Result<Rest, String> {
+    let channel = channel("rest", settings)?;
+    channel.check_spelling()?;
+    super::super::pages::Pages::of(&channel)?;
+    let ChannelSettings::Rest(settings) = &channel.settings else { panic!("{channel:?}") };
+    Rest::new(settings)
+}
 
 fn read(body: &str) -> Result<Arrival, String> {
     arrival(body.as_bytes(), &HeaderMap::new())
@@ -90,7 +104,7 @@ async fn a_conversation_is_nobodys_but_the_callers_who_began_it() {
     let assistant = Assistant::builder_from_texts(files).unwrap().model(model).build().unwrap();
     let secret = "a secret of thirty-two bytes, or more";
     let settings = json!({"auth_token": "s3cret", "jwt": {"issuer": "https://i", "audience": "me", "secret": secret}});
-    let service = Rest::from_settings(&settings).unwrap().service(Inbox::new(assistant, "rest"));
+    let service = rest(&settings).unwrap().service(Inbox::new(assistant, "rest"));
     let say = async |token: &str, text: &str| {
         let body = json!({"sender": "u1", "message": text}).to_string();
         let request = Request::post("/webhook").header("authorization", format!("Bearer {token}")).body(body.into());
@@ -126,7 +140,7 @@ async fn answered_with(settings: &Json, token: &str, body: Json) -> (StatusCode,
     ];
     let model = Arc::new(ScriptedLlm::strict(["start flow greet"]));
     let assistant = Assistant::builder_from_texts(files).unwrap().model(model).build().unwrap();
-    let service = Rest::from_settings(settings).unwrap().service(Inbox::new(assistant.clone(), "rest"));
+    let service = rest(settings).unwrap().service(Inbox::new(assistant.clone(), "rest"));
     let body = body.to_string();
     let request = Request::post("/webhook").header("authorization", format!("Bearer {token}")).body(body.into());
     let answer = service.oneshot(request.unwrap()).await.unwrap();
@@ -179,16 +193,16 @@ async fn metadata_has_a_limit() {
 fn a_setting_that_makes_no_sense_keeps_the_channel_closed() {
     for (settings, named) in [
         (json!({"auth_tokn": "x"}), "`auth_tokn`"),
-        (json!({"token": "x", "auth_token": "y"}), "one setting"),
-        (json!({"token": 7}), "`auth_token`"),
+        (json!({"auth_token": " "}), "`auth_token`"),
+        (json!({"token": ["x"]}), "`token`"),
         (json!({"senders": ["u1"]}), "`auth_token`"),
         (json!({"auth_token": "x", "senders": []}), "`senders`"),
-        (json!({"auth_token": "x", "senders": [7]}), "`senders`"),
+        (json!({"auth_token": "x", "senders": [["u1"]]}), "`senders`"),
         (json!({"payloads": "no"}), "`payloads`"),
         (json!({"metadata_bytes": -1}), "`metadata_bytes`"),
         (json!({"allowed_origins": ["shop.example"]}), "`allowed_origins`"),
     ] {
-        let problem = Rest::from_settings(&settings).unwrap_err();
+        let problem = rest(&settings).unwrap_err();
         assert!(problem.contains(named), "{settings}: {problem}");
     }
 }

@@ -5,7 +5,8 @@
 
 use std::{cmp::Ordering, time::Duration};
 
-use serde_json::{Map, Value};
+use segue_engine::project::RouterDef;
+use serde_json::Value;
 
 use super::health::Known;
 use crate::llm::{ModelConfig, price::Prices, retry::random};
@@ -61,16 +62,14 @@ pub struct GroupConfig {
 }
 
 impl GroupConfig {
-    /// Reads `router` as written. A strategy that nobody knows was refused when the project was loaded.
-    pub fn of(router: &Map<String, Value>) -> Self {
-        let number = |key: &str| router.get(key).and_then(Value::as_f64).filter(|number| *number >= 0.0);
-        let strategy = router.get("routing_strategy").and_then(Value::as_str).and_then(Strategy::named);
+    /// As `router` of a project says. A strategy that nobody knows was refused when the project was loaded.
+    pub fn of(router: &RouterDef) -> Self {
         Self {
             // The format's default, where a router says nothing.
-            strategy: strategy.unwrap_or(Strategy::Shuffle),
-            cooldown: number("cooldown_time").and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
-            allowed_fails: number("allowed_fails").map(|fails| fails as u32),
-            num_retries: number("num_retries").map(|retries| retries as u32),
+            strategy: router.strategy.as_deref().and_then(Strategy::named).unwrap_or(Strategy::Shuffle),
+            cooldown: router.cooldown,
+            allowed_fails: router.allowed_fails,
+            num_retries: router.num_retries,
         }
     }
 }
@@ -220,13 +219,12 @@ mod tests {
 
     #[test]
     fn names_of_strategies() {
-        let router = |value: Value| GroupConfig::of(value.as_object().unwrap());
-        assert_eq!(router(json!({})).strategy, Strategy::Shuffle);
+        let router = |strategy: Option<&str>| {
+            GroupConfig::of(&RouterDef { strategy: strategy.map(str::to_owned), ..RouterDef::default() })
+        };
+        assert_eq!(router(None).strategy, Strategy::Shuffle);
         for (name, strategy) in Strategy::NAMES {
-            assert_eq!(router(json!({"routing_strategy": name})).strategy, *strategy);
+            assert_eq!(router(Some(name)).strategy, *strategy);
         }
-        let whole = router(json!({"cooldown_time": 2.5, "allowed_fails": 1, "num_retries": 3}));
-        assert_eq!(whole.cooldown, Some(Duration::from_millis(2500)));
-        assert_eq!((whole.allowed_fails, whole.num_retries), (Some(1), Some(3)));
     }
 }

@@ -40,7 +40,7 @@ pub(in crate::runtime) fn open(
 ) -> HashMap<String, Arc<Remote>> {
     let remote = |definition: &AgentDef| {
         let remote = definition.remote.as_ref()?;
-        let credentials = Credentials::read(&definition.auth, clock, http)
+        let credentials = agents::credentials(&definition.auth, clock, http)
             .inspect_err(|reason| tracing::error!(agent = %definition.name, code = "A0511", "{reason}"));
         let access = Access {
             card: match &remote.card {
@@ -48,7 +48,7 @@ pub(in crate::runtime) fn open(
                 CardSource::Address(address) => CardPlace::Address(address.to_string()),
             },
             credentials: credentials.unwrap_or(Credentials::None),
-            hosts: hosts(&definition.auth),
+            hosts: definition.auth.hosts.clone(),
             timeout: definition.timeout.unwrap_or(limits::A2A_REQUEST),
             tries: definition.max_retries,
             streams: remote.use_streaming,
@@ -60,12 +60,6 @@ pub(in crate::runtime) fn open(
         Some((definition.name.to_string(), Arc::new(Remote::new(access, around))))
     };
     project.agents.values().filter_map(|definition| remote(definition)).collect()
-}
-
-/// The hosts that an `auth` lists.
-fn hosts(auth: &serde_json::Map<String, serde_json::Value>) -> Vec<String> {
-    let list = auth.get("hosts").and_then(serde_json::Value::as_array).into_iter().flatten();
-    list.filter_map(|host| host.as_str().map(str::to_owned)).collect()
 }
 
 /// Looks whether they are there, all at once, each as its configuration says.

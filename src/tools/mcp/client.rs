@@ -8,7 +8,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use indexmap::IndexMap;
-use segue_engine::project::{McpServerDef, McpTransport};
+use segue_engine::project::{McpServerDef, McpTransport, OAuthDef};
 use serde_json::{Map, Value as Json};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -65,7 +65,7 @@ pub(super) struct Shared {
     pub(super) reach: Reach,
     pub(super) headers: Vec<(String, Secret)>,
     /// `oauth` of the entry, and the tokens once somebody connected.
-    oauth: Option<Map<String, Json>>,
+    oauth: Option<OAuthDef>,
     tokens: OnceLock<Result<Arc<Tokens>, String>>,
     /// `_meta` of every call.
     pub(super) meta: Map<String, Json>,

@@ -171,8 +171,7 @@ async fn a_new_connection_takes_the_place_of_the_one_that_waited_longest() {
 #[tokio::test]
 async fn who_has_no_token_is_refused_before_the_body_is_read() {
     let (assistant, _) = still(&Work::new(0));
-    let credentials = [("rest".to_owned(), json!({"auth_token": "t0k"}))].into_iter().collect();
-    let (channels, _) = segue::channels::open(&credentials);
+    let channels = crate::channels(&json!({"rest": {"auth_token": "t0k"}}));
     let (address, _serving, _stop) = served_routes(segue::server::router(&assistant, &channels), &assistant).await;
     let head = "POST /webhooks/rest/webhook HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n";
     let mut client = connected(&address, &format!("{head}\r\n")).await;

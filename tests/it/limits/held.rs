@@ -112,7 +112,7 @@ async fn a_message_waits_only_so_long_to_be_accepted() {
 pub(super) async fn served(
     assistant: &Assistant,
 ) -> (String, tokio::task::JoinHandle<std::io::Result<()>>, watch::Sender<bool>) {
-    let (channels, _) = segue::channels::open(&[("rest".to_owned(), json!({}))].into_iter().collect());
+    let channels = crate::channels(&json!({"rest": {}}));
     let listener = server::listen(&server::ServerSettings::new().port(0)).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     serving(listener, server::router(assistant, &channels), assistant, address)

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value as Json};
 
-use super::AgentRules;
+use super::{AgentRules, AuthDef};
 use crate::{
     finding::Place,
     ids::{AgentName, ServerName, SlotName, ToolName},
@@ -47,10 +47,10 @@ pub struct AgentDef {
     pub connections: Vec<AgentConnection>,
     /// What it may do, and what must hold first.
     pub rules: AgentRules,
-    /// `auth`, as written: how we say who we are, to a remote agent or to hooks behind an address. Never print it.
-    pub auth: Map<String, Json>,
-    /// `hook_auth`, as written: how a remote agent's hooks behind an address know us. Never print it.
-    pub hook_auth: Map<String, Json>,
+    /// `auth`: how we say who we are, to a remote agent or to hooks behind an address.
+    pub auth: AuthDef,
+    /// `hook_auth`: how a remote agent's hooks behind an address know us.
+    pub hook_auth: AuthDef,
     /// How a remote agent is reached and understood; none for one of this project.
     pub remote: Option<Box<RemoteDef>>,
     /// Where it stands.

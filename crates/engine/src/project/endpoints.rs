@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 
-use super::{JwtDef, Nlg};
+use super::{JwtDef, Nlg, OAuthDef};
 use crate::{
     finding::Place,
     ids::{ServerName, SlotName},
@@ -22,8 +22,8 @@ pub struct Endpoints {
     pub action_endpoint: Option<ActionEndpointDef>,
     /// `nlg`: who words responses.
     pub nlg: Option<Nlg>,
-    /// `tracker_store`, as written.
-    pub tracker_store: Option<Map<String, Json>>,
+    /// `tracker_store`: where conversations are kept.
+    pub tracker_store: Option<TrackerStoreDef>,
     /// `vector_store`, when it is a Qdrant.
     pub qdrant: Option<super::QdrantDef>,
     /// `server`: how much the server takes on at once.
@@ -46,6 +46,22 @@ impl Endpoints {
         let entries = group.into_iter().flat_map(|group| group.models.iter().map(|model| &model.settings));
         std::iter::once(own).chain(entries).collect()
     }
+}
+
+/// `tracker_store`: where conversations are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TrackerStoreDef {
+    /// In memory, while the process runs.
+    Memory,
+    /// In a file of SQLite.
+    Sqlite {
+        /// Its path; a default of the store where there is none.
+        file: Option<String>,
+        /// `synchronous`, where set: whether a commit survives a loss of power.
+        full: Option<bool>,
+    },
+    /// In a store that this version does not have.
+    Unsupported(String),
 }
 
 /// `server`: how much the server takes on at once; what is not set has its default.
@@ -164,12 +180,25 @@ pub struct ModelGroup {
     pub id: Arc<str>,
     /// In order.
     pub models: Vec<ModelDef>,
-    /// `router`, as written.
-    pub router: Option<Map<String, Json>>,
+    /// `router`, where there is one.
+    pub router: Option<RouterDef>,
     /// The groups that stand in when all models of this one fail, in order, each once; from its router.
     pub fallbacks: Vec<Arc<str>>,
     /// Where it stands.
     pub place: Place,
+}
+
+/// `router` of a model group: how one of its models is chosen, and when another is. What is not set has its default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RouterDef {
+    /// `routing_strategy`, as the format names it.
+    pub strategy: Option<String>,
+    /// How long a model that failed too often is left alone.
+    pub cooldown: Option<Duration>,
+    /// Failures before that.
+    pub allowed_fails: Option<u32>,
+    /// How often one call is tried again, over all models.
+    pub num_retries: Option<u32>,
 }
 
 /// One model.
@@ -197,8 +226,8 @@ pub struct McpServerDef {
     pub transport: McpTransport,
     /// Headers of every request, auth included. May hold secrets: never print them.
     pub headers: Vec<(String, String)>,
-    /// `oauth`, as written; may hold secrets.
-    pub oauth: Option<Map<String, Json>>,
+    /// `oauth`: how tokens are come by.
+    pub oauth: Option<OAuthDef>,
     /// `_meta` that every call carries.
     pub meta_static: Map<String, Json>,
     /// `_meta` filled from slots: parameter and slot.

@@ -6,8 +6,10 @@
 mod agent_rules;
 mod agents;
 mod analysis;
+mod auth;
 pub(crate) mod builtin;
 pub mod cases;
+mod channels;
 mod check;
 mod config;
 mod domain;
@@ -16,11 +18,11 @@ mod endpoints;
 mod flows;
 mod folders;
 mod jwt;
-mod keys;
 mod load;
 mod nlg;
 mod reader;
 pub mod render;
+mod schema;
 mod search;
 mod uses;
 mod yaml;
@@ -28,12 +30,16 @@ mod yaml;
 use std::{collections::BTreeMap, sync::Arc};
 
 use indexmap::IndexMap;
-use serde_json::Value as Json;
 
 pub use self::{
     agent_rules::{AgentRules, ClaimRule, ConfirmRule, FillerPace, GroundedRule, ResumeRule, TaintRule, ToolRule},
     agents::{AgentConnection, AgentDef, CardSource, HealthCheck, MessageMeans, OnToolError, Protocol, RemoteDef},
+    auth::{AuthDef, OAuthDef, OAuthGrant},
     builtin::LANGUAGE,
+    channels::{
+        CallerAuth, ChannelDef, ChannelSettings, McpArgumentDef, McpChannelSettings, McpPromptDef, McpResourceDef,
+        RestSettings,
+    },
     config::{CommandAlias, Compat, Config, Generation, GeneratorConfig},
     domain::{
         ActionDef, Domain, Fill, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType,
@@ -41,14 +47,14 @@ pub use self::{
     },
     endpoints::{
         A2aServerDef, ActionEndpointDef, Endpoints, HttpDef, McpServerDef, McpTransport, ModelDef, ModelGroup,
-        ServerDef, TrackerEvents,
+        RouterDef, ServerDef, TrackerEvents, TrackerStoreDef,
     },
     flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Otherwise, Step, StepKind, Target},
     folders::{Folders, named_files},
     jwt::{JwtDef, JwtKeys, WrongJwt},
-    keys::{Key, SHAPES, Shape, Support, Takes, Unknown, reference},
     load::variables,
     nlg::{Nlg, NlgServer, Rephraser},
+    schema::{Key, MapSchema, ProjectFile, SCHEMAS, Support, UnknownKeys, ValueType, json_schema, key, reference},
     search::{DocumentStore, ModelChoice, QdrantDef, RetrievalConfig, SearchConfig},
 };
 use crate::{
@@ -85,6 +91,8 @@ pub struct Sources {
     pub texts: BTreeMap<String, Arc<str>>,
     /// Built-in patterns: flow files whose flows are added where the project defines none of that id, and their domain.
     pub patterns: Vec<SourceFile>,
+    /// Schemas of channels that the program brings, by the name of the channel.
+    pub channels: Vec<&'static MapSchema>,
     /// Environment variables that `${NAME}` may read.
     pub environment: BTreeMap<String, String>,
 }
@@ -102,8 +110,8 @@ pub struct Project {
     pub agents: IndexMap<AgentName, Arc<AgentDef>>,
     /// `endpoints.yml`.
     pub endpoints: Endpoints,
-    /// `credentials.yml`: channel name to its settings.
-    pub credentials: IndexMap<String, Json>,
+    /// `credentials.yml`: the channels by name.
+    pub credentials: IndexMap<String, ChannelDef>,
     /// The engine that every template of this project was compiled with.
     pub templates: TemplateEngine,
     /// The command generator's template, where the project brings its own.

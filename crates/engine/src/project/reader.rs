@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
 use super::{
     Sources,
-    keys::{Key, Shape, Support, Takes, Unknown},
+    schema::{Key, MapSchema, Support, UnknownKeys, ValueType},
     uses::{ConditionUse, Fill, Role, Use, Used},
     yaml::{Entry, Node, Value},
 };
@@ -45,6 +46,7 @@ pub(crate) struct Reader<'a> {
 pub(crate) struct Fields<'n> {
     /// The map itself.
     pub(crate) node: &'n Node,
+    schema: &'static MapSchema,
     good: Vec<&'n Entry>,
 }
 
@@ -91,94 +93,107 @@ impl<'a> Reader<'a> {
     }
 
     /// The pairs of a map. Unknown, refused, missing and ill-typed keys are reported and left out.
-    pub(crate) fn fields<'n>(&mut self, node: &'n Node, shape: &'static Shape) -> Option<Fields<'n>> {
+    pub(crate) fn fields<'n>(&mut self, node: &'n Node, schema: &'static MapSchema) -> Option<Fields<'n>> {
         let Some(entries) = node.map() else {
-            let message = format!("{} is a map of keys, but here stands {}", shape.a(), node.kind());
-            let known: Vec<&str> = shape.names().take(6).collect();
+            let message = format!("{} is a map of keys, but here stands {}", schema.a(), node.kind());
+            let known: Vec<&str> = schema.names().take(6).collect();
             self.error("F0108", node, message, format!("Write keys such as `{}`.", known.join("`, `")));
             return None;
         };
-        let good = entries.iter().filter(|entry| self.accept(entry, shape)).collect();
-        let fields = Fields { node, good };
-        for key in shape.keys.iter().filter(|key| key.required) {
-            let written = node.get(key.name);
-            if written.is_none_or(Node::is_null) {
-                let message = format!("the {} needs `{}`", shape.name, key.name);
-                let at = entries.iter().find(|entry| entry.key == key.name).map_or(node, |entry| &entry.at);
+        let good = entries.iter().filter(|entry| self.accept(entry, schema)).collect();
+        let fields = Fields { node, schema, good };
+        for key in schema.keys {
+            let written = key.names().find_map(|name| entries.iter().find(|entry| entry.key == name));
+            if key.required && written.is_none_or(|entry| entry.node.is_null()) {
+                let message = format!("the {} needs `{}`", schema.name, key.name);
+                let at = written.map_or(node, |entry| &entry.at);
                 self.error("F0109", at, message, format!("Add `{}: …`. {}", key.name, key.doc));
+            }
+            if let ValueType::Secret = key.takes {
+                self.secret(&fields, key.name);
+            }
+        }
+        for entry in &fields.good {
+            let newer = schema.key(&entry.key).filter(|key| key.name != entry.key && node.get(key.name).is_some());
+            if let Some(key) = newer {
+                let message = format!("`{}` is the older name of `{}`, which stands here too", entry.key, key.name);
+                self.warning("F0116", &entry.at, message, format!("Only `{}` counts; keep one of the two.", key.name));
             }
         }
         Some(fields)
     }
 
-    fn accept(&mut self, entry: &Entry, shape: &'static Shape) -> bool {
-        let Some(key) = shape.key(&entry.key) else {
-            return self.unknown(entry, shape);
+    fn accept(&mut self, entry: &Entry, schema: &'static MapSchema) -> bool {
+        let Some(key) = schema.key(&entry.key) else {
+            return self.unknown(entry, schema);
         };
         match key.support {
             Support::Refused(why) => {
-                let message = format!("`{}` is not supported in {}", key.name, shape.a());
+                let message = format!("`{}` is not supported in {}", entry.key, schema.a());
                 self.error("F0214", &entry.at, message, format!("{why}."));
                 return false;
             }
-            Support::Warned(why) => {
-                let message = format!("`{}` in {} is accepted, but not as you may expect", key.name, shape.a());
+            Support::AcceptedWithWarning(why) => {
+                let message = format!("`{}` in {} is accepted, but not as you may expect", entry.key, schema.a());
                 self.warning("F0116", &entry.at, message, format!("{why}."));
             }
-            Support::Full | Support::Quiet(_) => {}
+            Support::Full | Support::Accepted(_) => {}
         }
         if entry.node.is_null() {
-            return key.takes == Takes::Any;
+            return matches!(key.takes, ValueType::Any | ValueType::AnyOf(_));
         }
-        self.typed(&entry.node, key)
+        self.typed(entry, key)
     }
 
-    fn unknown(&mut self, entry: &Entry, shape: &'static Shape) -> bool {
-        let near = did_you_mean(&entry.key, shape.names());
+    fn unknown(&mut self, entry: &Entry, schema: &'static MapSchema) -> bool {
+        let near = did_you_mean(&entry.key, schema.names());
         let help = match near {
             Some(near) => format!("Did you mean `{near}`?"),
-            None => format!("Known keys: `{}`.", shape.names().collect::<Vec<_>>().join("`, `")),
+            None => format!("Known keys: `{}`.", schema.names().collect::<Vec<_>>().join("`, `")),
         };
-        let message = format!("`{}` is not a key of {}", entry.key, shape.a());
-        match shape.unknown {
-            Unknown::Refused => self.error("F0107", &entry.at, message, help),
-            Unknown::Warned => self.warning("F0107", &entry.at, message, help),
-            Unknown::Kept if near.is_some() => self.warning("F0107", &entry.at, message, help),
-            Unknown::Kept => {}
+        let message = format!("`{}` is not a key of {}", entry.key, schema.a());
+        match schema.unknown {
+            UnknownKeys::Refused => self.error("F0107", &entry.at, message, help),
+            UnknownKeys::Warned => self.warning("F0107", &entry.at, message, help),
+            UnknownKeys::Kept if near.is_some() => self.warning("F0107", &entry.at, message, help),
+            UnknownKeys::Kept => {}
         }
-        shape.unknown == Unknown::Kept
+        schema.unknown == UnknownKeys::Kept
     }
 
-    fn typed(&mut self, node: &Node, key: &Key) -> bool {
+    fn typed(&mut self, entry: &Entry, key: &Key) -> bool {
+        let node = &entry.node;
         if node.unset {
             // The variable that is missing was reported; what it will hold is not known.
             return false;
         }
+        // What has no effect may be anything.
+        if let Support::Accepted(_) = key.support {
+            return true;
+        }
+        let is_text = |node: &Node| node.text().is_some();
         let right = match key.takes {
-            Takes::Text => node.text().is_some(),
-            Takes::Bool => node.bool().is_some(),
-            Takes::Condition => node.text().is_some(),
-            Takes::Number => node.number().is_some(),
-            Takes::Whole => node.number().is_some_and(|n| n.is_u64()),
-            Takes::Positive => node.number().and_then(|n| n.as_u64()).is_some_and(|n| n > 0),
-            Takes::Seconds => {
+            ValueType::Text | ValueType::Secret | ValueType::Known(_) | ValueType::Condition => is_text(node),
+            ValueType::Bool => node.bool().is_some(),
+            ValueType::Number => node.number().is_some(),
+            ValueType::Whole => node.number().is_some_and(|n| n.is_u64()),
+            ValueType::Positive => node.number().and_then(|n| n.as_u64()).is_some_and(|n| n > 0),
+            ValueType::Seconds => {
                 node.number().and_then(|n| n.as_f64()).is_some_and(|n| n.is_finite() && n > 0.0 && n < 1e9)
             }
-            Takes::List => node.list().is_some(),
-            Takes::Texts => node.list().is_some_and(|items| items.iter().all(|item| item.text().is_some())),
-            Takes::Map => node.map().is_some(),
-            Takes::OneOf(names) => node.text().is_some_and(|text| names.contains(&text)),
-            Takes::TextOrTexts => match node.list() {
-                Some(items) => items.iter().all(|item| item.text().is_some()),
-                None => node.text().is_some(),
-            },
-            Takes::Any => true,
+            ValueType::OneOf(names) => node.text().is_some_and(|text| names.contains(&text)),
+            ValueType::Texts => node.list().is_some_and(|items| items.iter().all(is_text)),
+            ValueType::TextOrTexts => node.list().map_or(is_text(node), |items| items.iter().all(is_text)),
+            ValueType::List(_) => node.list().is_some(),
+            ValueType::Map(_) | ValueType::Section(_) => node.map().is_some(),
+            ValueType::AnyOf(_) | ValueType::Null | ValueType::Any => true,
         };
         if right {
             return true;
         }
-        if let (Takes::OneOf(names), Some(text)) = (key.takes, node.text()) {
-            let message = format!("`{text}` is not a value of `{}`; it takes {}", key.name, key.takes.expected());
+        let name = &entry.key;
+        if let (ValueType::OneOf(names), Some(text)) = (key.takes, node.text()) {
+            let message = format!("`{text}` is not a value of `{name}`; it takes {}", key.takes.expected());
             let help = match did_you_mean(text, names.iter().copied()) {
                 Some(near) => format!("Did you mean `{near}`?"),
                 None => format!("Write {}.", key.takes.expected()),
@@ -186,7 +201,7 @@ impl<'a> Reader<'a> {
             self.error("F0111", node, message, help);
             return false;
         }
-        let message = format!("`{}` takes {}, but here stands {}", key.name, key.takes.expected(), said(node));
+        let message = format!("`{name}` takes {}, but here stands {}", key.takes.expected(), said(node));
         self.error("F0108", node, message, cure(node, key));
         false
     }
@@ -329,14 +344,16 @@ pub(crate) fn said(node: &Node) -> String {
 fn cure(node: &Node, key: &Key) -> String {
     let written = node.text().filter(|_| !node.expanded);
     match (key.takes, written) {
-        (Takes::Bool, Some(text)) if ["yes", "on", "y"].contains(&text.to_lowercase().as_str()) => {
+        (ValueType::Bool, Some(text)) if ["yes", "on", "y"].contains(&text.to_lowercase().as_str()) => {
             "Write `true`.".into()
         }
-        (Takes::Bool, Some(text)) if ["no", "off", "n"].contains(&text.to_lowercase().as_str()) => {
+        (ValueType::Bool, Some(text)) if ["no", "off", "n"].contains(&text.to_lowercase().as_str()) => {
             "Write `false`.".into()
         }
-        (Takes::List | Takes::Texts, Some(text)) => format!("Write it as a list: `[{text}]`."),
-        (Takes::Condition | Takes::Text, _) if node.map().is_some() || node.list().is_some() => {
+        (ValueType::List(_) | ValueType::Texts, Some(text)) => format!("Write it as a list: `[{text}]`."),
+        (ValueType::Condition | ValueType::Text | ValueType::Secret, _)
+            if node.map().is_some() || node.list().is_some() =>
+        {
             "Put quotes around the whole text.".into()
         }
         _ => format!("{} Write {}.", key.doc, key.takes.expected()),
@@ -344,9 +361,15 @@ fn cure(node: &Node, key: &Key) -> String {
 }
 
 impl<'n> Fields<'n> {
-    /// The pair under `key`.
+    /// The pair under `key`, or under an older name of it.
     pub(crate) fn entry(&self, key: &str) -> Option<&'n Entry> {
-        self.good.iter().find(|entry| entry.key == key).copied()
+        self.written(key, |name| self.good.iter().find(|entry| entry.key == name).copied())
+    }
+    fn written<T>(&self, key: &str, find: impl Fn(&str) -> Option<T>) -> Option<T> {
+        match self.schema.key(key) {
+            Some(key) => key.names().find_map(find),
+            None => find(key),
+        }
     }
     /// The value under `key`, where it is of the right type.
     pub(crate) fn node(&self, key: &str) -> Option<&'n Node> {
@@ -355,11 +378,17 @@ impl<'n> Fields<'n> {
     /// The key itself, whatever its value; the map where it is absent.
     pub(crate) fn at(&self, key: &str) -> &'n Node {
         let entries = self.node.map().unwrap_or_default();
-        entries.iter().find(|entry| entry.key == key).map_or(self.node, |entry| &entry.at)
+        self.written(key, |name| entries.iter().find(|entry| entry.key == name)).map_or(self.node, |entry| &entry.at)
     }
     /// Whether `key` stands there, whatever its value.
     pub(crate) fn has(&self, key: &str) -> bool {
-        self.node.get(key).is_some()
+        self.written(key, |name| self.node.get(name)).is_some()
+    }
+    /// A key that is not declared and looks like one that is.
+    pub(crate) fn misspelt(&self) -> Option<String> {
+        let unknown = |entry: &&Entry| self.schema.key(&entry.key).is_none();
+        let near = |entry: &&Entry| did_you_mean(&entry.key, self.schema.names()).is_some();
+        self.node.map().unwrap_or_default().iter().filter(unknown).find(near).map(|entry| entry.key.clone())
     }
     pub(crate) fn text(&self, key: &str) -> Option<&'n str> {
         self.node(key)?.text()
@@ -369,6 +398,11 @@ impl<'n> Fields<'n> {
     }
     pub(crate) fn bool(&self, key: &str) -> Option<bool> {
         self.node(key)?.bool()
+    }
+    /// A boolean with a declared default.
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        let default = || self.schema.key(key).and_then(|key| key.default) == Some("true");
+        self.bool(key).unwrap_or_else(default)
     }
     pub(crate) fn number(&self, key: &str) -> Option<f64> {
         self.node(key)?.number()?.as_f64()
@@ -395,16 +429,43 @@ impl<'n> Fields<'n> {
     pub(crate) fn json_map(&self, key: &str) -> Option<Map<String, Json>> {
         self.node(key).filter(|node| node.map().is_some()).map(Node::json_map)
     }
-    /// All pairs of the right type as JSON; numbers and booleans that came out of the environment become what the key takes.
-    pub(crate) fn json_all(&self, shape: &Shape) -> Map<String, Json> {
-        let value = |entry: &Entry| match shape.key(&entry.key).map(|key| key.takes) {
-            Some(Takes::Number | Takes::Whole | Takes::Positive | Takes::Seconds) => {
-                entry.node.number().map_or(Json::Null, Json::Number)
-            }
-            Some(Takes::Bool) => entry.node.bool().map_or(Json::Null, Json::Bool),
-            Some(Takes::Text) => entry.node.text().map_or(Json::Null, Json::from),
-            _ => entry.node.json(),
-        };
-        self.good.iter().map(|entry| (entry.key.clone(), value(entry))).collect()
+    /// All pairs of the right type as JSON, by the newest name of each key; numbers and booleans that came out of the environment
+    /// become what the key takes.
+    pub(crate) fn json_all(&self) -> Map<String, Json> {
+        typed_map(self.schema, self.good.iter().copied())
     }
+    /// The same as a type whose fields are called as the keys; none where something is missing, which was reported.
+    pub(crate) fn parse<T: DeserializeOwned>(&self) -> Option<T> {
+        serde_json::from_value(Json::Object(self.json_all())).ok()
+    }
+}
+
+fn typed_map<'n>(schema: &MapSchema, entries: impl Iterator<Item = &'n Entry>) -> Map<String, Json> {
+    let mut all = Map::new();
+    for entry in entries {
+        match schema.key(&entry.key) {
+            // Of a key that stands there twice the newest name counts.
+            Some(key) if key.name != entry.key && all.contains_key(key.name) => {}
+            Some(key) => drop(all.insert(key.name.to_owned(), typed_json(&entry.node, key.takes))),
+            None => drop(all.insert(entry.key.clone(), entry.node.json())),
+        }
+    }
+    all
+}
+
+fn typed_json(node: &Node, takes: ValueType) -> Json {
+    let typed = match takes {
+        ValueType::Number | ValueType::Whole | ValueType::Positive | ValueType::Seconds => {
+            node.number().map(Json::Number)
+        }
+        ValueType::Bool => node.bool().map(Json::Bool),
+        ValueType::Text | ValueType::Secret => node.text().map(Json::from),
+        ValueType::Texts => {
+            node.list().map(|items| items.iter().map(|item| typed_json(item, ValueType::Text)).collect())
+        }
+        ValueType::List(item) => node.list().map(|items| items.iter().map(|one| typed_json(one, *item)).collect()),
+        ValueType::Section(schema) => node.map().map(|entries| typed_map(schema, entries.iter()).into()),
+        _ => None,
+    };
+    typed.unwrap_or_else(|| node.json())
 }

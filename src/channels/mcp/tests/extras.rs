@@ -5,7 +5,10 @@ use rmcp::model::{
     SubscribeRequestParams, UnsubscribeRequestParams,
 };
 
+use segue_engine::project::Project;
+
 use super::*;
+use crate::channels::tests::channel_beside;
 
 fn settings() -> Json {
     json!({
@@ -19,8 +22,12 @@ fn settings() -> Json {
     })
 }
 
+fn offer(settings: &Json, project: &Project) -> Result<Offer, String> {
+    Offer::new(&channel_beside(DOMAIN, "mcp", settings)?, project)
+}
+
 fn offered(assistant: &Assistant) -> Desk {
-    Desk::new(assistant, Offer::from_settings(&settings(), assistant.project()).unwrap())
+    Desk::new(assistant, offer(&settings(), assistant.project()).unwrap())
 }
 
 async fn prompt(client: &Client, name: &str, arguments: Json) -> Result<String, rmcp::ServiceError> {
@@ -57,11 +64,11 @@ async fn resources_of_the_author_are_read_by_everybody() {
 #[test]
 fn what_is_wrong_with_an_entry_is_said() {
     let assistant = assistant(&[]);
-    let problem = |settings: Json| Offer::from_settings(&settings, assistant.project()).unwrap_err();
+    let problem = |settings: Json| offer(&settings, assistant.project()).unwrap_err();
     let unknown = problem(json!({"prompts": [{"name": "a", "response": "utter_nothing"}]}));
-    assert!(unknown.contains("`prompts`") && unknown.contains("utter_nothing"), "{unknown}");
+    assert!(unknown.contains("utter_nothing"), "{unknown}");
     let key = problem(json!({"resources": [{"uri": "a://b", "answer": "utter_club"}]}));
-    assert!(key.contains("`resources`") && key.contains("answer"), "{key}");
+    assert!(key.contains("`answer` is not a key of an MCP resource"), "{key}");
 }
 
 #[tokio::test]

@@ -82,7 +82,8 @@ const SECRET: &str = "a secret of thirty-two bytes, or more";
 /// Callers that can be told apart, beside those who know one token.
 fn told_apart() -> Offer {
     let rules = json!({"auth_token": "s3cret", "jwt": {"issuer": "https://i", "audience": "me", "secret": SECRET}});
-    Offer { door: Door::from_settings(&rules).unwrap(), ..Offer::default() }
+    let channel = crate::channels::tests::channel("mcp", &rules).unwrap();
+    Offer::new(&channel, assistant(&[]).project()).unwrap()
 }
 
 fn bearer(who: &str) -> String {

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use segue_engine::project::OAuthDef;
 use serde_json::Value as Json;
 
 use super::{
     discovery::{challenge as ask_challenge, discovered},
     errand::Errand,
-    settings::Settings,
 };
 use crate::{
     auth::{ClientGrant, Given, Giver, Manner, NoToken},
@@ -17,7 +17,8 @@ use crate::{
 
 /// Our id and secret, and where they are shown once that is found.
 pub(super) struct Found {
-    settings: Settings,
+    /// Rights that the entry names.
+    named: Vec<String>,
     /// The server.
     url: String,
     http: reqwest::Client,
@@ -29,20 +30,18 @@ pub(super) struct Found {
 }
 
 impl Found {
-    pub(super) fn new(
-        settings: Settings,
-        url: &str,
-        http: reqwest::Client,
-        errand: Arc<Errand>,
-    ) -> Result<Self, String> {
-        let giver = match &settings.token_url {
+    pub(super) fn new(oauth: &OAuthDef, url: &str, http: reqwest::Client, errand: Arc<Errand>) -> Result<Self, String> {
+        let giver = match &oauth.token_url {
             Some(given) => Some(Giver { client: http.clone(), url: destination(given)?, manner: None, resource: None }),
             None => None,
         };
-        let id = settings.client_id.clone().unwrap_or_default();
-        let secret = settings.client_secret.clone().unwrap_or_else(|| Secret::new(""));
-        let grant = ClientGrant::new(id, secret, settings.audience.clone());
-        Ok(Self { settings, url: url.to_owned(), http, errand, grant, giver, scopes: Vec::new() })
+        let required =
+            |value: &Option<String>, key: &str| value.clone().ok_or_else(|| format!("`oauth` lacks `{key}`"));
+        let id = required(&oauth.client_id, "client_id")?;
+        let secret = Secret::new(required(&oauth.client_secret, "client_secret")?);
+        let grant = ClientGrant::new(id, secret, oauth.audience.clone());
+        let named = oauth.scope.split_ascii_whitespace().map(str::to_owned).collect();
+        Ok(Self { named, url: url.to_owned(), http, errand, grant, giver, scopes: Vec::new() })
     }
 
     /// A new token with the rights of the entry and those `wanted`.
@@ -56,7 +55,7 @@ impl Found {
             }
         };
         let mut scopes: Vec<&str> = Vec::new();
-        for scope in self.settings.scope.iter().chain(&self.scopes).chain(wanted) {
+        for scope in self.named.iter().chain(&self.scopes).chain(wanted) {
             if !scopes.contains(&scope.as_str()) {
                 scopes.push(scope);
             }
@@ -71,7 +70,7 @@ impl Found {
             None => ask_challenge(&self.http, &self.url).await,
         };
         let (manager, metadata) = discovered(&self.url, challenge.or(asked.as_deref()), &self.errand).await?;
-        let scopes = if self.settings.scope.is_empty() { manager.select_initial_scopes(&[]).await } else { Vec::new() };
+        let scopes = if self.named.is_empty() { manager.select_initial_scopes(&[]).await } else { Vec::new() };
         let methods = metadata.additional_fields.get("token_endpoint_auth_methods_supported").and_then(Json::as_array);
         let takes = |method: &str| methods.is_none_or(|all| all.iter().any(|one| one.as_str() == Some(method)));
         let manner = match (takes("client_secret_basic"), takes("client_secret_post")) {

@@ -3,14 +3,13 @@
 use rmcp::transport::auth::{
     AuthorizationCallback, AuthorizationManager, CredentialStore, InMemoryCredentialStore, OAuthClientConfig,
 };
-use segue_engine::project::{McpServerDef, McpTransport};
+use segue_engine::project::{McpServerDef, McpTransport, OAuthDef, OAuthGrant};
 
 use super::{
     code_grant::stamped,
     discovery::{challenge, discovered, words},
     errand::Errand,
     kept::{Kept, Record},
-    settings::{Grant, Settings},
 };
 use crate::{cx::Cx, limits, tools::mcp::Surroundings};
 
@@ -29,7 +28,7 @@ pub struct Login {
 struct Wanted {
     name: String,
     url: String,
-    settings: Settings,
+    oauth: OAuthDef,
 }
 
 impl Wanted {
@@ -37,11 +36,11 @@ impl Wanted {
         let McpTransport::Http { url } = &def.transport else {
             return Err(format!("`{}` is a program of this machine: there is nothing to log in to", def.name));
         };
-        let settings = def.oauth.as_ref().map(Settings::read).transpose()?;
-        let settings = settings.filter(|settings| settings.grant == Grant::AuthorizationCode).ok_or_else(|| {
+        let by_consent = |oauth: &&OAuthDef| oauth.grant == OAuthGrant::AuthorizationCode;
+        let oauth = def.oauth.as_ref().filter(by_consent).cloned().ok_or_else(|| {
             format!("the entry of `{}` has no `oauth: {{grant: authorization_code}}`: nobody has to log in", def.name)
         })?;
-        Ok(Self { name: def.name.to_string(), url: url.clone(), settings })
+        Ok(Self { name: def.name.to_string(), url: url.clone(), oauth })
     }
 
     fn kept(&self, around: &Surroundings) -> Kept {
@@ -52,7 +51,7 @@ impl Wanted {
 impl Login {
     /// The port to which the entry of a server wants logins to return, where it says so.
     pub fn port(def: &McpServerDef) -> Option<u16> {
-        Wanted::of(def).ok().and_then(|wanted| wanted.settings.redirect_port)
+        Wanted::of(def).ok().and_then(|wanted| wanted.oauth.redirect_port)
     }
 
     /// Finds out where consent is given, makes us known there, and makes the address to open. `redirect_uri` is the
@@ -63,14 +62,16 @@ impl Login {
     pub async fn begin(def: &McpServerDef, redirect_uri: &str, around: &Surroundings) -> Result<Self, String> {
         let wanted = Wanted::of(def)?;
         let kept = wanted.kept(around);
-        let Wanted { name, url, settings } = wanted;
-        let errand = std::sync::Arc::new(Errand::new(&url, &settings.hosts, &around.http)?);
+        let Wanted { name, url, oauth } = wanted;
+        let errand = std::sync::Arc::new(Errand::new(&url, &oauth.hosts, &around.http)?);
         let http = around.http.client().map_err(|error| error.to_string())?;
         let asked = challenge(http, &url).await;
         let (mut manager, metadata) = discovered(&url, asked.as_deref(), &errand).await?;
         errand.check(&metadata.authorization_endpoint).await?;
-        let mut scopes =
-            if settings.scope.is_empty() { manager.select_initial_scopes(&[]).await } else { settings.scope.clone() };
+        let mut scopes: Vec<String> = oauth.scope.split_ascii_whitespace().map(str::to_owned).collect();
+        if scopes.is_empty() {
+            scopes = manager.select_initial_scopes(&[]).await;
+        }
         // What an earlier login gave is asked for again, and what the server missed since.
         if let Ok(record) = kept.read(&url).await
             && !record.wanted.is_empty()
@@ -83,11 +84,11 @@ impl Login {
         let by_document = metadata.additional_fields.get("client_id_metadata_document_supported");
         let by_document = by_document.and_then(serde_json::Value::as_bool).unwrap_or(false);
         // In the order of the protocol: a client that is known, a document about it, a registration on the spot.
-        let client = match (&settings.client_id, &settings.client_metadata_url) {
+        let client = match (&oauth.client_id, &oauth.client_metadata_url) {
             (Some(id), _) => {
                 let config = OAuthClientConfig::new(id, redirect_uri);
-                match &settings.client_secret {
-                    Some(secret) => config.with_client_secret(secret.expose()),
+                match &oauth.client_secret {
+                    Some(secret) => config.with_client_secret(secret),
                     None => config,
                 }
             }

@@ -12,16 +12,14 @@ mod discovery;
 mod errand;
 mod kept;
 mod login;
-mod settings;
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use futures::future::BoxFuture;
-use serde_json::{Map, Value as Json};
+use segue_engine::project::{OAuthDef, OAuthGrant};
 
 pub use self::login::Login;
-pub(super) use self::settings::Settings;
-use self::{code_grant::CodeGrant, errand::Errand, kept::Kept, settings::Grant};
+use self::{code_grant::CodeGrant, errand::Errand, kept::Kept};
 use crate::{
     auth::{self, Given, NoToken, Source},
     clock::Clock,
@@ -61,26 +59,25 @@ enum Why {
 }
 
 impl Tokens {
-    /// Reads the `oauth` of the entry `name`, which is reached at `url`. `kept` is the folder of what logins gave.
+    /// As the `oauth` of the entry `name`, which is reached at `url`. `kept` is the folder of what logins gave.
     ///
     /// # Errors
     /// In words, for operators: a key is missing, or an address is none.
     pub(super) fn new(
         (name, url): (&str, &str),
-        oauth: &Map<String, Json>,
+        oauth: &OAuthDef,
         outbound: &Outbound,
         clock: Arc<dyn Clock>,
         kept: Option<PathBuf>,
     ) -> Result<Self, String> {
-        let settings = Settings::read(oauth)?;
-        let errand = Arc::new(Errand::new(url, &settings.hosts, outbound)?);
-        let timeout = settings.timeout;
-        let way = match settings.grant {
-            Grant::ClientCredentials => {
+        let errand = Arc::new(Errand::new(url, &oauth.hosts, outbound)?);
+        let timeout = oauth.timeout.unwrap_or(limits::MCP_INITIALISE);
+        let way = match oauth.grant {
+            OAuthGrant::ClientCredentials => {
                 let http = outbound.client().map_err(|error| error.to_string())?;
-                Way::Client(Box::new(client_grant::Found::new(settings, url, http.clone(), errand)?))
+                Way::Client(Box::new(client_grant::Found::new(oauth, url, http.clone(), errand)?))
             }
-            Grant::AuthorizationCode => {
+            OAuthGrant::AuthorizationCode => {
                 Way::Code(Box::new(CodeGrant::new(Kept::new(kept, name), url, errand, clock.clone())))
             }
         };

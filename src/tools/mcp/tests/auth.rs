@@ -10,8 +10,8 @@ use std::{
 
 use axum::{Json as Body, Router, extract::Request, http::HeaderMap, response::IntoResponse, routing};
 use futures::future::BoxFuture;
-use segue_engine::time::Timestamp;
-use serde_json::{Map, Value as Json, json};
+use segue_engine::{project::OAuthDef, time::Timestamp};
+use serde_json::{Value as Json, json};
 
 use crate::{
     clock::{Clock, Deadline},
@@ -59,13 +59,13 @@ async fn giver(life: Option<u64>) -> (String, Arc<Mutex<Vec<(HeaderMap, String)>
     (serve(Router::new().route("/token", routing::post(give))).await, asked)
 }
 
-fn oauth(more: Json) -> Map<String, Json> {
-    let mut oauth = json!({"client_id": "me", "client_secret": "s3cret"}).as_object().unwrap().clone();
-    oauth.extend(more.as_object().unwrap().clone());
-    oauth
+fn oauth(more: Json) -> OAuthDef {
+    let mut oauth = json!({"client_id": "me", "client_secret": "s3cret"});
+    oauth.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    serde_json::from_value(oauth).unwrap()
 }
 
-fn tokens(url: &str, oauth: &Map<String, Json>, clock: &Arc<Seconds>) -> Tokens {
+fn tokens(url: &str, oauth: &OAuthDef, clock: &Arc<Seconds>) -> Tokens {
     let http = Outbound::new();
     Tokens::new(("far", url), oauth, &http, clock.clone(), None).unwrap()
 }

@@ -195,7 +195,7 @@ async fn tokens_are_kept_and_asked_for_anew_when_one_is_refused() {
             "client_id": "me", "client_secret": "s3cret", "scope": "tools",
             "token_url": url.replace("/mcp", "/token")
         });
-        def.oauth = Some(oauth.as_object().unwrap().clone());
+        def.oauth = serde_json::from_value(oauth).unwrap();
     };
     let (server, site) = site(oauth, |request, _| ok(request)).await;
     for _ in 0..2 {
@@ -217,8 +217,8 @@ async fn a_token_server_that_talks_without_end_is_not_heard_out() {
     tokio::spawn(async move { axum::serve(listener, router).await });
     let oauth = json!({"client_id": "me", "client_secret": "s3cret", "token_url": url});
     let (http, clock) = (crate::http::Outbound::new(), Arc::new(SystemClock));
-    let oauth = oauth.as_object().unwrap();
-    let tokens = Tokens::new(("fake", &url), oauth, &http, clock, None).unwrap();
+    let oauth = serde_json::from_value(oauth).unwrap();
+    let tokens = Tokens::new(("fake", &url), &oauth, &http, clock, None).unwrap();
     assert_eq!(tokens.token().await, Err(NoToken::TooLarge));
     // The same for what it says about itself.
     let router = Router::new().fallback(async || "x".repeat(limits::MCP_TOKEN + 1));
@@ -226,8 +226,8 @@ async fn a_token_server_that_talks_without_end_is_not_heard_out() {
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await });
     let oauth = json!({"client_id": "me", "client_secret": "s3cret"});
-    let (oauth, clock) = (oauth.as_object().unwrap(), Arc::new(SystemClock));
-    let tokens = Tokens::new(("fake", &url), oauth, &http, clock, None).unwrap();
+    let (oauth, clock) = (serde_json::from_value(oauth).unwrap(), Arc::new(SystemClock));
+    let tokens = Tokens::new(("fake", &url), &oauth, &http, clock, None).unwrap();
     let error = tokens.token().await.unwrap_err().to_string();
     assert!(error.contains("too large"), "{error}");
 }
@@ -235,7 +235,7 @@ async fn a_token_server_that_talks_without_end_is_not_heard_out() {
 #[tokio::test]
 async fn an_entry_whose_oauth_lacks_something_says_so() {
     let oauth = |def: &mut McpServerDef| {
-        def.oauth = Some(json!({"client_id": "me"}).as_object().unwrap().clone());
+        def.oauth = serde_json::from_value(json!({"client_id": "me"})).unwrap();
     };
     let (server, _) = site(oauth, |request, _| ok(request)).await;
     let error = server.list(&real().cx).await.unwrap_err();

@@ -2,8 +2,8 @@
 
 use super::super::{
     A2aServerDef,
-    keys::{A2A_AUTH, A2A_SERVER},
     reader::Reader,
+    schema::{A2A_AUTH, A2A_SERVER},
     yaml::Node,
 };
 
@@ -18,14 +18,11 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<A2aServerDef>
     }
     reader.address(fields.node("url"));
     let auth = fields.node("auth").and_then(|node| reader.fields(node, &A2A_AUTH));
-    if let Some(auth) = &auth {
-        reader.secret(auth, "token");
-        if !auth.has("token") && !auth.has("jwt") {
-            let message = "the `auth` of `a2a_server` asks callers for nothing";
-            reader.error("F0109", auth.node, message, "Add `token: ${…}`, or `jwt`; or leave `auth` away.");
-        }
+    if let Some(auth) = auth.as_ref().filter(|auth| !auth.has("token") && !auth.has("jwt")) {
+        let message = "the `auth` of `a2a_server` asks callers for nothing";
+        reader.error("F0109", auth.node, message, "Add `token: ${…}`, or `jwt`; or leave `auth` away.");
     }
-    let jwt = auth.as_ref().and_then(|auth| reader.jwt(auth.node("jwt")?)).map(|(def, _)| def);
+    let jwt = auth.as_ref().and_then(|auth| reader.jwt(auth.node("jwt")?));
     let timeout = fields.number("task_timeout_seconds").unwrap_or(600.0);
     let task_timeout = std::time::Duration::try_from_secs_f64(timeout).ok();
     if task_timeout.is_none() {
@@ -36,12 +33,12 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<A2aServerDef>
         description: description.into(),
         url: fields.text("url").map(|url| url.trim_end_matches('/').to_owned()),
         card,
-        include_repair: fields.bool("include_conversation_repair").unwrap_or(true),
+        include_repair: fields.flag("include_conversation_repair"),
         task_timeout: task_timeout.filter(|timeout| !timeout.is_zero()),
         token: auth.and_then(|auth| auth.text("token").map(str::to_owned)),
         jwt,
-        push: fields.bool("push_notifications").unwrap_or(true),
-        payloads: fields.bool("payloads").unwrap_or(true),
+        push: fields.flag("push_notifications"),
+        payloads: fields.flag("payloads"),
         place: reader.place(node),
     })
 }

@@ -3,12 +3,12 @@
 use super::{
     super::{
         ActionEndpointDef, TrackerEvents,
-        keys::{ACTION_ENDPOINT, BASIC_AUTH},
         reader::{Fields, Reader, said},
+        schema::ACTION_ENDPOINT,
         uses::Used,
         yaml::Node,
     },
-    endpoints::{effects, pairs},
+    endpoints::{basic_auth, effects, pairs},
 };
 
 /// Reads the section; `None` where it stands empty.
@@ -40,17 +40,14 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<ActionEndpoin
     if let Some(token) = fields.text("token").filter(|token| !token.is_empty()) {
         params.push((fields.text("token_name").unwrap_or("token").to_owned(), token.to_owned()));
     }
-    let basic = fields.node("basic_auth").and_then(|node| reader.fields(node, &BASIC_AUTH));
-    reader.secret_warned(basic.as_ref().and_then(|basic| basic.node("password")), "password", "ACTION_SERVER_PASSWORD");
-    let basic = basic.and_then(|basic| Some((basic.text("username")?.to_owned(), basic.text("password")?.to_owned())));
     Some(ActionEndpointDef {
         url: url.and_then(Node::text).map(str::to_owned),
         module,
         headers: pairs(reader, &fields, "headers"),
         params,
-        basic_auth: basic,
+        basic_auth: basic_auth(reader, &fields, "ACTION_SERVER_PASSWORD"),
         cafile: fields.text("cafile").map(str::to_owned),
-        selective_domain: fields.bool("enable_selective_domain").unwrap_or(false),
+        selective_domain: fields.flag("enable_selective_domain"),
         tracker_events: tracker_events(reader, &fields),
         timeout: fields.seconds("timeout"),
         compress: fields.bool("compress"),

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::super::{
     AgentRules, ClaimRule, ConfirmRule, FillerPace, GroundedRule, ResumeRule, TaintRule, ToolRule,
-    keys::{AGENT_TOOL, CLAIM},
     reader::{Fields, Reader, said},
+    schema::{AGENT_TOOL, CLAIM},
     uses::Role,
     yaml::Node,
 };

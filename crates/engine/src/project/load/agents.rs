@@ -7,8 +7,8 @@ use indexmap::IndexMap;
 use super::{
     super::{
         AgentConnection, AgentDef, Endpoints, OnToolError, Protocol,
-        keys::{AGENT, AGENT_FILE, AUTH, CONFIGURATION, CONNECTION, CONNECTIONS},
         reader::{Fields, Reader},
+        schema::{AGENT, AGENT_FILE, CONFIGURATION, CONNECTION, CONNECTIONS},
         uses::Used,
         yaml::Node,
     },
@@ -70,9 +70,9 @@ fn agent(reader: &mut Reader<'_>, root: &Node, endpoints: &Endpoints) -> Option<
         module: module.map(Into::into),
         timeout: how.seconds("timeout"),
         max_retries: how.whole("max_retries").and_then(|n| u32::try_from(n).ok()).unwrap_or(MAX_RETRIES),
-        include_date_time: how.bool("include_date_time").unwrap_or(true),
+        include_date_time: how.flag("include_date_time"),
         timezone,
-        enable_filler_messages: how.bool("enable_filler_messages").unwrap_or(true),
+        enable_filler_messages: how.flag("enable_filler_messages"),
         tool_timeout: how.seconds("tool_timeout"),
         on_tool_error: if how.text("on_tool_error") == Some("fail") {
             OnToolError::Fail
@@ -82,8 +82,8 @@ fn agent(reader: &mut Reader<'_>, root: &Node, endpoints: &Endpoints) -> Option<
         max_iterations: how.whole("max_iterations").and_then(|n| u32::try_from(n).ok()),
         connections,
         rules: agent_rules::rules(reader, &how),
-        auth: how.json_map("auth").unwrap_or_default(),
-        hook_auth: how.json_map("hook_auth").unwrap_or_default(),
+        auth: how.node("auth").and_then(|node| reader.auth(node)).unwrap_or_default(),
+        hook_auth: how.node("hook_auth").and_then(|node| reader.auth(node)).unwrap_or_default(),
         remote,
         place: reader.place(who.node("name")?),
     })
@@ -114,9 +114,6 @@ fn protocol(reader: &mut Reader<'_>, who: &Fields<'_>) -> Option<Protocol> {
 fn check_own(reader: &mut Reader<'_>, file: &Fields<'_>, how: &Fields<'_>) {
     // Hooks behind an address may want to know who asks.
     let served = how.text("module").is_some_and(|module| module.contains("://"));
-    if let Some(auth) = how.node("auth").filter(|_| served).and_then(|node| reader.fields(node, &AUTH)) {
-        reader.auth(&auth);
-    }
     for key in remote::KEYS {
         if how.has(key) && !(served && key == "auth") {
             let message = format!("`{key}` belongs to remote agents");

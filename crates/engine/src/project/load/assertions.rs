@@ -6,10 +6,10 @@ use super::super::{
     cases::{
         AgentMark, Assertion, AssertionKind, FlowEnd, Flows, Generative, SlotCheck, ToolCheck, Uttered, UtteredButton,
     },
-    keys::{
+    reader::{Fields, Reader, said},
+    schema::{
         ASSERTION, FLOW_ASSERTION, FLOWS_ASSERTION, GENERATIVE, SLOT_ASSERTION, TOOL_ASSERTION, UTTERED, UTTERED_BUTTON,
     },
-    reader::{Fields, Reader, said},
     yaml::Node,
 };
 use crate::pattern::{Flags, Pattern, PatternError};

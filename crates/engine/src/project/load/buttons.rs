@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    super::{ResponseText, keys::BUTTON, reader::Reader, uses::Used, yaml::Node},
+    super::{ResponseText, reader::Reader, schema::BUTTON, uses::Used, yaml::Node},
     responses::text,
 };
 use crate::{

@@ -12,11 +12,11 @@ use super::{
             Case, CaseFile, CaseStep, CaseStepKind, Fixture, Named, Shared, SlotCheck, Stub, StubAction, StubAgent,
             StubEnd, StubTool, UserStep,
         },
-        keys::{
-            CONFTEST, JUDGE_SHAPE, STUB_ACTION, STUB_AGENT, STUB_TOOL, Shape, TEST_CASE, TEST_FILE, TEST_STEP,
+        reader::{Fields, Reader, said},
+        schema::{
+            CONFTEST, LLM_JUDGE, MapSchema, STUB_ACTION, STUB_AGENT, STUB_TOOL, TEST_CASE, TEST_FILE, TEST_STEP,
             TEST_STEP_KINDS,
         },
-        reader::{Fields, Reader, said},
         yaml::{Entry, Node},
     },
     assertions,
@@ -35,18 +35,18 @@ impl CaseFile {
     }
 }
 
-fn read(file: &SourceFile, shape: &'static Shape) -> (Option<CaseFile>, Vec<Finding>) {
+fn read(file: &SourceFile, schema: &'static MapSchema) -> (Option<CaseFile>, Vec<Finding>) {
     let sources = Sources::default();
     let mut reader = Reader::new(&sources);
-    let read = reader.open(file).and_then(|root| whole(&mut reader, file, &root, shape));
+    let read = reader.open(file).and_then(|root| whole(&mut reader, file, &root, schema));
     (read, reader.findings.sorted())
 }
 
-fn whole(reader: &mut Reader<'_>, file: &SourceFile, root: &Node, shape: &'static Shape) -> Option<CaseFile> {
+fn whole(reader: &mut Reader<'_>, file: &SourceFile, root: &Node, schema: &'static MapSchema) -> Option<CaseFile> {
     let empty = Node::empty_map(root);
     // An empty `conftest.yml` says nothing, which is fine.
-    let root = if root.is_null() && shape.name == CONFTEST.name { &empty } else { root };
-    let fields = reader.fields(root, shape)?;
+    let root = if root.is_null() && schema.name == CONFTEST.name { &empty } else { root };
+    let fields = reader.fields(root, schema)?;
     let shared = shared(reader, &fields);
     let mut cases: Vec<Case> = Vec::new();
     for node in fields.list("test_cases") {
@@ -95,7 +95,7 @@ fn shared(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Shared {
     shared.llm = fields.node("stub_llm").and_then(|node| named(reader, node));
     shared.endpoints = fields.node("endpoints").and_then(|node| named(reader, node));
     if let Some(node) = fields.node("llm_judge")
-        && let Some(judge) = reader.fields(node, &JUDGE_SHAPE)
+        && let Some(judge) = reader.fields(node, &LLM_JUDGE)
     {
         shared.judge = judge.json_map("llm");
     }
@@ -271,7 +271,7 @@ fn step(reader: &mut Reader<'_>, node: &Node) -> Option<CaseStep> {
 fn user(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<CaseStepKind> {
     let text = fields.shared("user")?;
     let metadata = fields.node("metadata").and_then(|node| named(reader, node));
-    let ordered = fields.bool("assertion_order_enabled").unwrap_or(false);
+    let ordered = fields.flag("assertion_order_enabled");
     let assertions = fields.list("assertions").iter().filter_map(|node| assertions::assertion(reader, node)).collect();
     let commands = fields.list("commands").iter().map(Node::json).collect();
     Some(CaseStepKind::User(Box::new(UserStep { text, metadata, ordered, assertions, commands })))

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::super::{
     CommandAlias, Compat, Config, Folders, Generation, GeneratorConfig, SearchConfig,
-    keys::{COMPAT, CONFIG, GENERATOR, USER_INPUT},
     reader::{Fields, Reader, said},
+    schema::{COMPAT, CONFIG, GENERATOR, USER_INPUT},
     yaml::Node,
 };
 use super::search;
@@ -38,12 +38,12 @@ pub(super) fn load(reader: &mut Reader<'_>) -> (Config, Option<Template>) {
     config.additional_languages =
         fields.texts("additional_languages").into_iter().filter_map(|node| language(reader, Some(node))).collect();
     config.folders = Folders::of(&root);
-    config.shortcuts = fields.bool("shortcuts").unwrap_or(true);
+    config.shortcuts = fields.flag("shortcuts");
     if let Some(compat) = fields.node("compat").and_then(|node| reader.fields(node, &COMPAT)) {
         config.compat = Compat {
             patterns: compat.text("patterns").and_then(Generation::of).unwrap_or_default(),
-            rerun_actions: compat.bool("rerun_actions").unwrap_or(false),
-            clarify_on_multiple_start_flows: compat.bool("clarify_on_multiple_start_flows").unwrap_or(false),
+            rerun_actions: compat.flag("rerun_actions"),
+            clarify_on_multiple_start_flows: compat.flag("clarify_on_multiple_start_flows"),
             failed_actions_continue: compat.text("failed_actions") == Some("continue"),
         };
     }
@@ -102,8 +102,7 @@ fn pipeline(reader: &mut Reader<'_>, fields: &Fields<'_>) -> (Option<GeneratorCo
             );
         }
         let Some(own) = reader.fields(node, &GENERATOR) else { continue };
-        let file = own.node("prompt_template").or(own.node("prompt"));
-        prompt = file.and_then(|node| reader.template_file(node));
+        prompt = own.node("prompt_template").and_then(|node| reader.template_file(node));
         generator = Some(generator_config(reader, &own, name));
     }
     (generator, prompt)
@@ -167,7 +166,7 @@ fn generator_config(reader: &mut Reader<'_>, own: &Fields<'_>, name: &str) -> Ge
     if let Some(llm) = own.node("llm") {
         (config.model_group, config.llm) = reader.model(llm);
     }
-    config.include_date_time = own.bool("include_date_time").unwrap_or(true);
+    config.include_date_time = own.flag("include_date_time");
     config.timezone = reader.timezone(own.node("timezone"), "F0705");
     for entry in own.map("command_aliases") {
         let Some(command) = entry.node.text() else {

@@ -8,8 +8,8 @@ use serde_json::{Map, Value as Json, json};
 use super::{
     super::{
         ActionDef, Config, Domain, ResponseDef, SessionConfig, SlotDef, SourceFile,
-        keys::{ACTION, DOMAIN, SESSION},
         reader::{Fields, Reader, said},
+        schema::{ACTION, DOMAIN, SESSION},
         uses::Used,
         yaml::{Entry, Node},
     },
@@ -212,7 +212,7 @@ fn action_settings(reader: &mut Reader<'_>, node: &Node) -> ActionDef {
         nodes.iter().for_each(|node| reader.uses(Used::Slot, node));
         nodes.into_iter().filter_map(Node::text).map(SlotName::from).collect()
     });
-    ActionDef { send_domain: fields.bool("send_domain").unwrap_or(false), inputs }
+    ActionDef { send_domain: fields.flag("send_domain"), inputs }
 }
 
 /// Within the author's files a name that stands twice is told; a built-in one just gives way.

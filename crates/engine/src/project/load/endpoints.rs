@@ -1,18 +1,18 @@
 //! `endpoints.yml`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 
 use super::{
     super::{
-        Endpoints, HttpDef, McpServerDef, McpTransport, ModelDef, ModelGroup, ServerDef,
-        keys::{
-            ENDPOINTS, HTTP, INTERACTION, LOCK_STORE, MCP_META, MCP_META_KEY, MCP_META_SLOT, MCP_SERVER, METRICS,
-            MODEL, MODEL_GROUP, PRIVACY, ROUTER, SERVER, Shape, TRACING, TRACKER_STORE,
-        },
+        Endpoints, HttpDef, McpServerDef, McpTransport, ModelDef, ModelGroup, RouterDef, ServerDef, TrackerStoreDef,
         reader::{Fields, Reader, said},
+        schema::{
+            BASIC_AUTH, ENDPOINTS, HTTP, INTERACTION, LOCK_STORE, MCP_META, MCP_META_KEY, MCP_META_SLOT, MCP_SERVER,
+            METRICS, MODEL, MODEL_GROUP, MapSchema, PRIVACY, ROUTER, SERVER, TRACING, TRACKER_STORE,
+        },
         uses::Used,
         yaml::Node,
     },
@@ -57,33 +57,27 @@ pub(super) fn load(reader: &mut Reader<'_>) -> Endpoints {
 }
 
 fn sections(reader: &mut Reader<'_>, fields: &Fields<'_>, endpoints: &mut Endpoints) {
-    for (key, shape) in SECTIONS {
+    for (key, schema) in SECTIONS {
         if let Some(node) = fields.node(key).filter(|node| node.map().is_some()) {
-            reader.fields(node, shape);
+            reader.fields(node, schema);
         }
-    }
-    if let Some(store) = fields.node("tracker_store") {
-        tracker_store(reader, store);
     }
     if let Some(node) = fields.node("vector_store") {
         endpoints.qdrant = super::search::vector_store(reader, node);
     }
-    for key in ["privacy"] {
-        if let Some(node) = fields.node(key) {
-            model_reference(reader, node);
-        }
+    if let Some(node) = fields.node("privacy") {
+        model_reference(reader, node);
     }
     endpoints.action_endpoint = fields.node("action_endpoint").and_then(|node| action_endpoint::read(reader, node));
     endpoints.server = fields.node("server").and_then(|node| server(reader, node)).unwrap_or_default();
     endpoints.http = fields.node("http").and_then(|node| http(reader, node)).unwrap_or_default();
     endpoints.a2a_server = fields.node("a2a_server").and_then(|node| a2a_server::read(reader, node));
     endpoints.nlg = fields.node("nlg").and_then(|node| nlg::nlg(reader, node));
-    endpoints.tracker_store = fields.json_map("tracker_store");
+    endpoints.tracker_store = fields.node("tracker_store").and_then(|node| tracker_store(reader, node));
 }
 
-/// Sections that are read by others or only accepted; their keys are checked here.
-static SECTIONS: [(&str, &Shape); 6] = [
-    ("tracker_store", &TRACKER_STORE),
+/// Sections that have no effect; their keys are checked here.
+static SECTIONS: [(&str, &MapSchema); 5] = [
     ("lock_store", &LOCK_STORE),
     ("interaction_handling", &INTERACTION),
     ("privacy", &PRIVACY),
@@ -130,25 +124,32 @@ fn http(reader: &mut Reader<'_>, node: &Node) -> Option<HttpDef> {
     Some(HttpDef { proxy: fields.text("proxy").map(str::to_owned), no_proxy: hosts })
 }
 
-/// Says of a store that is not supported what to do; `segue run` refuses it, everything else works.
-fn tracker_store(reader: &mut Reader<'_>, store: &Node) {
-    let text = |key: &str| store.get(key).and_then(Node::text).unwrap_or_default().to_ascii_lowercase();
-    let (kind, dialect) = (text("type"), text("dialect"));
-    let supported = match kind.as_str() {
-        "" | "inmemory" | "in_memory" | "memory" | "sqlite" | "segue" => true,
-        "sql" => matches!(dialect.as_str(), "" | "sqlite"),
-        _ => false,
-    };
-    if !supported {
-        let (at, what) = match (store.get("dialect"), store.get("type")) {
-            (Some(at), _) if kind == "sql" => (at, dialect),
-            (_, at) => (at.unwrap_or(store), kind),
-        };
-        let message =
-            format!("the tracker store `{what}` is not supported by this version; `segue run` will refuse it");
-        let help = "Use `type: SQL` with `dialect: sqlite`; `segue import` brings conversations over.";
-        reader.warning("F0614", at, message, help);
-    }
+/// The file that the format has where it names none.
+const CALM_FILE: &str = "rasa.db";
+
+/// Where conversations are kept. A store that is not supported is a warning; `segue run` refuses it, everything else works.
+fn tracker_store(reader: &mut Reader<'_>, node: &Node) -> Option<TrackerStoreDef> {
+    let fields = reader.fields(node, &TRACKER_STORE)?;
+    let lower = |key: &str| fields.text(key).unwrap_or_default().to_ascii_lowercase();
+    let file = |keys: &[&str]| keys.iter().filter_map(|key| fields.text(key)).find(|file| !file.is_empty());
+    let full = fields.text("synchronous").map(|how| how == "full");
+    let (kind, dialect) = (lower("type"), lower("dialect"));
+    Some(match (kind.as_str(), dialect.as_str()) {
+        ("" | "inmemory" | "in_memory" | "memory", _) => TrackerStoreDef::Memory,
+        ("sql", "" | "sqlite") => {
+            TrackerStoreDef::Sqlite { file: Some(file(&["db"]).unwrap_or(CALM_FILE).to_owned()), full }
+        }
+        ("sqlite" | "segue", _) => TrackerStoreDef::Sqlite { file: file(&["path", "db"]).map(str::to_owned), full },
+        _ => {
+            let (key, what) = if kind == "sql" { ("dialect", dialect) } else { ("type", kind) };
+            let at = fields.node(key).unwrap_or(node);
+            let message =
+                format!("the tracker store `{what}` is not supported by this version; `segue run` will refuse it");
+            let help = "Use `type: SQL` with `dialect: sqlite`; `segue import` brings conversations over.";
+            reader.warning("F0614", at, message, help);
+            TrackerStoreDef::Unsupported(what)
+        }
+    })
 }
 
 /// Follows `llm` and `embeddings` below a section to the model groups they name.
@@ -177,8 +178,7 @@ impl Reader<'_> {
             return (None, Map::new());
         }
         let Some(fields) = self.fields(node, &MODEL) else { return (None, Map::new()) };
-        self.secret(&fields, "api_key");
-        (None, fields.json_all(&MODEL))
+        (None, fields.json_all())
     }
 }
 
@@ -194,15 +194,11 @@ fn model_group(reader: &mut Reader<'_>, node: &Node) -> Option<ModelGroup> {
             "Add a model with `provider` and `model`.",
         );
     }
-    let router = fields.node("router").filter(|router| router.map().is_some());
     let id = fields.shared("id");
-    let mut stand_ins = Vec::new();
-    if let Some(router) = router.and_then(|router| reader.fields(router, &ROUTER))
-        && let Some(written) = router.node("fallbacks")
-    {
-        stand_ins = fallbacks::fallbacks(reader, id.as_deref().unwrap_or_default(), written);
-    }
-    let router = router.map(Node::json_map);
+    let router_fields = fields.node("router").and_then(|router| reader.fields(router, &ROUTER));
+    let fallbacks = router_fields.as_ref().and_then(|router| router.node("fallbacks"));
+    let fallbacks = fallbacks.map(|node| fallbacks::fallbacks(reader, id.as_deref().unwrap_or_default(), node));
+    let router = router_fields.as_ref().map(router);
     if written.len() > 1 && router.is_none() {
         let message = "a group with several models needs a `router`, else the others would never be used";
         reader.error(
@@ -212,12 +208,29 @@ fn model_group(reader: &mut Reader<'_>, node: &Node) -> Option<ModelGroup> {
             "Add `router: {routing_strategy: simple-shuffle}`, or keep one model.",
         );
     }
-    Some(ModelGroup { id: id?, models, router, fallbacks: stand_ins, place: reader.place(fields.at("id")) })
+    Some(ModelGroup {
+        id: id?,
+        models,
+        router,
+        fallbacks: fallbacks.unwrap_or_default(),
+        place: reader.place(fields.at("id")),
+    })
+}
+
+fn router(fields: &Fields<'_>) -> RouterDef {
+    let positive = |key: &str| fields.number(key).filter(|number| *number >= 0.0);
+    // The casts saturate.
+    let count = |key: &str| positive(key).map(|number| number as u32);
+    RouterDef {
+        strategy: fields.text("routing_strategy").map(str::to_owned),
+        cooldown: positive("cooldown_time").and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+        allowed_fails: count("allowed_fails"),
+        num_retries: count("num_retries"),
+    }
 }
 
 fn model_def(reader: &mut Reader<'_>, node: &Node) -> Option<ModelDef> {
     let fields = reader.fields(node, &MODEL)?;
-    reader.secret(&fields, "api_key");
     if !fields.has("provider") {
         reader.error("F0109", node, "the model needs `provider`", "Add for example `provider: openai`.");
     }
@@ -228,17 +241,16 @@ fn model_def(reader: &mut Reader<'_>, node: &Node) -> Option<ModelDef> {
             reader.error("F0109", node, message, format!("Add `{key}: …` with the path of its file."));
         }
     }
-    let mut settings = fields.json_all(&MODEL);
+    let mut settings = fields.json_all();
     settings.shift_remove("provider");
     settings.shift_remove("model");
-    settings.shift_remove("model_name");
-    let model = fields.shared("model").or(fields.shared("model_name")).unwrap_or_default();
+    let model = fields.shared("model").unwrap_or_default();
     Some(ModelDef { provider, model, settings })
 }
 
 fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {
     let fields = reader.fields(node, &MCP_SERVER)?;
-    reader.mcp_auth(&fields);
+    let oauth = reader.mcp_oauth(&fields);
     let transport = transport(reader, node, &fields);
     let (meta_static, meta_slots, meta_metadata) = meta(reader, &fields);
     let mut headers = pairs(reader, &fields, "headers");
@@ -250,21 +262,21 @@ fn mcp_server(reader: &mut Reader<'_>, node: &Node) -> Option<McpServerDef> {
         name: ServerName::new(fields.shared("name")?),
         transport: transport?,
         headers,
-        oauth: fields.json_map("oauth"),
+        oauth,
         meta_static,
         meta_slots,
         meta_metadata,
         connect_timeout: fields.seconds("connect_timeout"),
         tool_timeout: fields.seconds("tool_timeout"),
         tool_timeout_total: fields.seconds("tool_timeout_total"),
-        progress_messages: fields.bool("progress_messages").unwrap_or(false),
+        progress_messages: fields.flag("progress_messages"),
         protocol_version: fields.text("protocol_version").map(str::to_owned),
         elicitation,
-        sampling: fields.bool("sampling").unwrap_or(false),
+        sampling: fields.flag("sampling"),
         offers,
-        trust_annotations: fields.bool("trust_annotations").unwrap_or(false),
+        trust_annotations: fields.flag("trust_annotations"),
         effects,
-        pin: fields.bool("pin").unwrap_or(false),
+        pin: fields.flag("pin"),
         place: reader.place(fields.at("name")),
     })
 }
@@ -348,6 +360,13 @@ pub(super) fn effects(reader: &mut Reader<'_>, fields: &Fields<'_>, of: &str) ->
         }
     }
     effects
+}
+
+/// `basic_auth`: user and password.
+pub(super) fn basic_auth(reader: &mut Reader<'_>, fields: &Fields<'_>, variable: &str) -> Option<(String, String)> {
+    let basic = fields.node("basic_auth").and_then(|node| reader.fields(node, &BASIC_AUTH))?;
+    reader.secret_warned(basic.node("password"), "password", variable);
+    Some((basic.text("username")?.to_owned(), basic.text("password")?.to_owned()))
 }
 
 pub(super) fn pairs(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &str) -> Vec<(String, String)> {

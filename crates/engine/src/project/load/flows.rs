@@ -12,8 +12,8 @@ use sha2::{Digest, Sha256};
 use super::{
     super::{
         Flow, NluTrigger,
-        keys::{FLOW, FLOW_FILE, FLOW_TRANSLATION, TRIGGER, TRIGGER_INTENT},
         reader::{Fields, Reader, said},
+        schema::{FLOW, FLOW_FILE, FLOW_TRANSLATION, TRIGGER, TRIGGER_INTENT},
         uses::{Role, Used},
         yaml::{Entry, Node},
     },
@@ -100,9 +100,9 @@ impl Found {
             translations: translations(reader, &fields),
             description: fields.shared("description").unwrap_or_default(),
             guard,
-            always_include_in_prompt: fields.bool("always_include_in_prompt").unwrap_or(false),
+            always_include_in_prompt: fields.flag("always_include_in_prompt"),
             nlu_triggers,
-            run_pattern_completed: fields.bool("run_pattern_completed").unwrap_or(true),
+            run_pattern_completed: fields.flag("run_pattern_completed"),
             persisted_slots,
             steps,
             index,

@@ -1,24 +1,20 @@
 //! `jwt`: rules for the tokens of callers, in `a2a_server` and in `credentials.yml`.
 
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
 use super::super::{
     jwt::JwtDef,
-    keys::JWT,
     reader::{Fields, Reader},
+    schema::JWT,
     yaml::Node,
 };
 
 impl Reader<'_> {
-    /// The rules, and the same as JSON with the key set in place of its file.
-    pub(super) fn jwt(&mut self, node: &Node) -> Option<(JwtDef, Map<String, Json>)> {
+    /// The rules, with the key set in place of its file.
+    pub(super) fn jwt(&mut self, node: &Node) -> Option<JwtDef> {
         let before = self.findings.as_slice().len();
         let fields = self.fields(node, &JWT)?;
-        self.secret(&fields, "secret");
-        let mut rules = Map::new();
-        for key in JWT.names().filter(|key| fields.has(key)) {
-            rules.extend(fields.node(key).map(|node| (key.to_owned(), node.json())));
-        }
+        let mut rules = fields.json_all();
         if let Some(set) = self.key_set(&fields) {
             rules.insert("jwks".to_owned(), set);
         }
@@ -27,7 +23,7 @@ impl Reader<'_> {
             return None;
         }
         match JwtDef::read(&rules) {
-            Ok(def) => Some((def, rules)),
+            Ok(def) => Some(def),
             Err(wrong) => {
                 let at = fields.node(wrong.key).unwrap_or(node);
                 let mut help = wrong.help.chars();

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use super::{
     super::{
         Branch, NextStep, Otherwise, Step, Target,
-        keys::BRANCH,
         reader::{Reader, said},
+        schema::BRANCH,
         uses::Role,
         yaml::Node,
     },

@@ -3,12 +3,12 @@
 use super::{
     super::{
         Nlg, NlgServer, Rephraser,
-        keys::NLG,
         reader::{Fields, Reader},
+        schema::NLG,
         uses::Used,
         yaml::Node,
     },
-    endpoints::pairs,
+    endpoints::{basic_auth, pairs},
 };
 
 /// Turns that a rephraser sees, unless set.
@@ -43,10 +43,9 @@ pub(super) fn nlg(reader: &mut Reader<'_>, node: &Node) -> Option<Nlg> {
         reader.uses(Used::ModelGroup, group);
         model_group = fields.shared("model_group");
     }
-    let file = fields.node("prompt").or(fields.node("prompt_template"));
     Some(Nlg::Rephraser(Rephraser {
-        all: fields.bool("rephrase_all").unwrap_or(false),
-        prompt: file.and_then(|file| reader.template_file(file)),
+        all: fields.flag("rephrase_all"),
+        prompt: fields.node("prompt_template").and_then(|file| reader.template_file(file)),
         // The cast saturates; what can be shown is bounded by the conversation's own history.
         turns: fields.whole("max_historical_turns").unwrap_or(TURNS) as usize,
         model_group,
@@ -56,13 +55,7 @@ pub(super) fn nlg(reader: &mut Reader<'_>, node: &Node) -> Option<Nlg> {
 
 fn server(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Nlg> {
     reader.address(fields.node("url"));
-    reader.secret(fields, "token");
-    let password = fields.node("basic_auth").and_then(|auth| auth.get("password"));
-    reader.secret_warned(password, "password", "NLG_PASSWORD");
-    let basic_auth = fields.node("basic_auth").map(|auth| {
-        let text = |key: &str| auth.get(key).and_then(Node::text).unwrap_or_default().to_owned();
-        (text("username"), text("password"))
-    });
+    let basic_auth = basic_auth(reader, fields, "NLG_PASSWORD");
     Some(Nlg::Server(NlgServer {
         url: fields.text("url")?.to_owned(),
         token: fields.text("token").map(str::to_owned),

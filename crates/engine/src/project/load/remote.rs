@@ -2,8 +2,8 @@
 
 use super::super::{
     CardSource, HealthCheck, MessageMeans, RemoteDef,
-    keys::{AUTH, REMOTE_OUTPUT},
     reader::{Fields, Reader, said},
+    schema::REMOTE_OUTPUT,
     uses::Used,
     yaml::Node,
 };
@@ -61,12 +61,6 @@ pub(super) fn check(reader: &mut Reader<'_>, file: &Fields<'_>, how: &Fields<'_>
     if file.has("connections") {
         let message = "`connections` have no meaning for a remote agent, which has its own tools";
         reader.error("F0510", file.at("connections"), message, "Remove them, or set `protocol: RASA`.");
-    }
-    if let Some(auth) = how.node("auth").and_then(|node| reader.fields(node, &AUTH)) {
-        reader.auth(&auth);
-    }
-    if let Some(auth) = how.node("hook_auth").and_then(|node| reader.fields(node, &AUTH)) {
-        reader.auth(&auth);
     }
     reader.address(how.node("push_notification_url"));
 }
@@ -131,7 +125,7 @@ pub(super) fn read(reader: &mut Reader<'_>, how: &Fields<'_>) -> Option<RemoteDe
         card,
         max_polling_time: how.seconds("max_polling_time"),
         polling_initial_delay: how.seconds("polling_initial_delay"),
-        use_streaming: how.bool("use_streaming").unwrap_or(true),
+        use_streaming: how.flag("use_streaming"),
         push_notification_url: how.text("push_notification_url").map(str::to_owned),
         health_check: match how.text("health_check") {
             Some("message") => HealthCheck::Message,

@@ -4,8 +4,8 @@ use serde_json::{Map, Value as Json};
 
 use super::super::{
     ResponseDef, ResponseText, Variation,
-    keys::{RESPONSE_METADATA, VARIATION},
     reader::{Fields, Reader, said},
+    schema::{RESPONSE_METADATA, VARIATION},
     uses::{Role, Used},
     yaml::{Entry, Node},
 };

@@ -2,8 +2,8 @@
 
 use super::super::{
     DocumentStore, ModelChoice, QdrantDef, RetrievalConfig, SearchConfig,
-    keys::{DOCUMENTS, RETRIEVAL, SEARCH, VECTOR_STORE},
     reader::{Fields, Reader},
+    schema::{DOCUMENTS, RETRIEVAL, SEARCH, VECTOR_STORE},
     yaml::Node,
 };
 
@@ -16,8 +16,8 @@ const MESSAGES: usize = 2;
 pub(super) fn retrieval(reader: &mut Reader<'_>, node: &Node) -> RetrievalConfig {
     let mut config = RetrievalConfig::default();
     let Some(fields) = reader.fields(node, &RETRIEVAL) else { return config };
-    config.active = fields.bool("active").unwrap_or(true);
-    config.slots = fields.bool("should_embed_slots").unwrap_or(true);
+    config.active = fields.flag("active");
+    config.slots = fields.flag("should_embed_slots");
     config.embeddings = fields.node("embeddings").map(|node| choice(reader, node));
     match fields.number("num_flows") {
         Some(n) if n < 1.0 => {
@@ -54,16 +54,15 @@ pub(super) fn policy(reader: &mut Reader<'_>, node: &Node) -> Option<SearchConfi
     if let Some(store) = fields.node("vector_store") {
         documents(reader, store, &mut config);
     }
-    config.generative = fields.bool("use_generative_llm").unwrap_or(true);
-    config.citations = fields.bool("citation_enabled").unwrap_or(false);
-    config.check_relevancy = fields.bool("check_relevancy").unwrap_or(false);
+    config.generative = fields.flag("use_generative_llm");
+    config.citations = fields.flag("citation_enabled");
+    config.check_relevancy = fields.flag("check_relevancy");
     let count = |key: &str| fields.whole(key).map(|n| usize::try_from(n).unwrap_or(usize::MAX));
     config.messages_in_query = count("max_messages_in_query").unwrap_or(MESSAGES).max(1);
     config.max_history = count("max_history");
-    config.include_date_time = fields.bool("include_date_time").unwrap_or(true);
+    config.include_date_time = fields.flag("include_date_time");
     config.timezone = reader.timezone(fields.node("timezone"), "F0705");
-    let file = fields.node("prompt_template").or(fields.node("prompt"));
-    config.prompt = file.and_then(|node| reader.template_file(node));
+    config.prompt = fields.node("prompt_template").and_then(|node| reader.template_file(node));
     Some(config)
 }
 
@@ -127,7 +126,6 @@ pub(super) fn vector_store(reader: &mut Reader<'_>, node: &Node) -> Option<Qdran
 }
 
 fn qdrant(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<QdrantDef> {
-    reader.secret(fields, "api_key");
     reader.address(fields.node("url"));
     let Some(collection) = fields.text("collection") else {
         let message = "a Qdrant store needs `collection`";
@@ -138,7 +136,7 @@ fn qdrant(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<QdrantDef> {
         Some(url) => url.trim_end_matches('/').to_owned(),
         None => {
             let host = fields.text("host").unwrap_or("localhost").trim_end_matches('/');
-            let scheme = if fields.bool("https").unwrap_or(false) { "https" } else { "http" };
+            let scheme = if fields.flag("https") { "https" } else { "http" };
             let base = if host.contains("://") { host.to_owned() } else { format!("{scheme}://{host}") };
             format!("{base}:{}", fields.whole("port").unwrap_or(6333))
         }

@@ -1,14 +1,15 @@
 //! Secrets in files: allowed as `${NAME}` only.
 
 use super::super::{
-    keys,
+    AuthDef, OAuthDef,
     reader::{Fields, Reader},
+    schema::{AUTH, MCP_OAUTH, MapSchema, OAUTH},
     yaml::Node,
 };
 
 impl Reader<'_> {
     /// Refuses a secret that stands in the file itself.
-    pub(super) fn secret(&mut self, fields: &Fields<'_>, key: &str) {
+    pub(crate) fn secret(&mut self, fields: &Fields<'_>, key: &str) {
         let Some(node) = fields.node(key).filter(|node| !node.expanded) else { return };
         let variable = format!("{}_{key}", fields.text("name").or(fields.text("provider")).unwrap_or("my"));
         let variable = variable.to_uppercase().replace(|c: char| !c.is_ascii_alphanumeric(), "_");
@@ -28,40 +29,38 @@ impl Reader<'_> {
         self.findings.warning("F0601", &place, message, help);
     }
 
-    /// Checks the keys that say who we are: one way at most, secrets from the environment.
-    pub(super) fn auth(&mut self, fields: &Fields<'_>) {
-        self.auth_shaped(fields, &keys::OAUTH);
+    /// `auth` or `hook_auth`: one way at most, secrets from the environment.
+    pub(super) fn auth(&mut self, node: &Node) -> Option<AuthDef> {
+        let fields = self.fields(node, &AUTH)?;
+        self.one_way(&fields, &OAUTH);
+        fields.parse()
     }
 
-    /// The same for an MCP server, which knows more ways to come by a token.
-    pub(super) fn mcp_auth(&mut self, fields: &Fields<'_>) {
-        self.auth_shaped(fields, &keys::MCP_OAUTH);
-        let Some(node) = fields.node("oauth") else { return };
-        let Some(map) = fields.json_map("oauth") else { return };
-        if map.get("grant").and_then(|grant| grant.as_str()) == Some("authorization_code") {
-            return;
+    /// `oauth` of an MCP server, which knows more ways to come by a token.
+    pub(super) fn mcp_oauth(&mut self, server: &Fields<'_>) -> Option<OAuthDef> {
+        let fields = self.one_way(server, &MCP_OAUTH)?;
+        if fields.text("grant") != Some("authorization_code") {
+            for key in ["client_id", "client_secret"].into_iter().filter(|key| !fields.has(key)) {
+                let message = format!("`oauth` of an MCP server needs `{key}`");
+                let help =
+                    format!("Add `{key}: …`, or set `grant: authorization_code` for a server that people log in to.");
+                self.error("F0109", fields.node, message, help);
+            }
         }
-        for key in ["client_id", "client_secret"].into_iter().filter(|key| !map.contains_key(*key)) {
-            let message = format!("`oauth` of an MCP server needs `{key}`");
-            let help =
-                format!("Add `{key}: …`, or set `grant: authorization_code` for a server that people log in to.");
-            self.error("F0109", node, message, help);
-        }
+        fields.parse()
     }
 
-    fn auth_shaped(&mut self, fields: &Fields<'_>, shape: &'static keys::Shape) {
+    /// Checks that there is one way at most. The answer is what stands under `oauth`.
+    fn one_way<'n>(&mut self, fields: &Fields<'n>, oauth_schema: &'static MapSchema) -> Option<Fields<'n>> {
         let ways: Vec<&str> = ["api_key", "oauth", "token"].into_iter().filter(|key| fields.has(key)).collect();
         if let [first, second, ..] = ways.as_slice() {
             let message = format!("`{first}` and `{second}` are two ways to say who we are; one is allowed");
             self.error("F0604", fields.at(second), message, "Keep one of them.");
         }
-        self.secret(fields, "api_key");
-        self.secret(fields, "token");
-        if let Some(oauth) = fields.node("oauth").and_then(|node| self.fields(node, shape)) {
-            self.secret(&oauth, "client_secret");
-            self.address(oauth.node("token_url"));
-            self.address(oauth.node("client_metadata_url"));
-        }
+        let oauth = self.fields(fields.node("oauth")?, oauth_schema)?;
+        self.address(oauth.node("token_url"));
+        self.address(oauth.node("client_metadata_url"));
+        Some(oauth)
     }
 
     /// Checks that a text is an HTTP address.

@@ -8,8 +8,8 @@ use serde_json::Value as Json;
 use super::super::{
     Config, Fill, Mapping, Rejection, SlotDef, SlotType, Validation,
     builtin::{self, BuiltinSlot},
-    keys::{MAPPING, REJECTION, SLOT, VALIDATION},
     reader::{Fields, Reader, said},
+    schema::{MAPPING, MAPPING_CONDITION, REJECTION, SLOT, VALIDATION},
     uses::{Role, Used},
     yaml::{Entry, Node},
 };
@@ -39,7 +39,7 @@ pub(super) fn slot(reader: &mut Reader<'_>, entry: &Entry) -> Option<SlotDef> {
     };
     let validation = fields.node("validation").and_then(|node| validation(reader, node, &name));
     let place = reader.place(&entry.at);
-    let shared = fields.bool("shared_for_coexistence").unwrap_or(false);
+    let shared = fields.flag("shared_for_coexistence");
     Some(SlotDef { name, kind, initial, mappings, fill, validation, shared, builtin: reader.builtin, place })
 }
 
@@ -146,7 +146,7 @@ fn mapping(reader: &mut Reader<'_>, node: &Node) -> Option<Mapping> {
     let written = fields.node("type")?;
     match written.text()? {
         "from_llm" => {
-            let allow_nlu_correction = fields.bool("allow_nlu_correction").unwrap_or(false);
+            let allow_nlu_correction = fields.flag("allow_nlu_correction");
             Some(Mapping::FromLlm { allow_nlu_correction, active_flows })
         }
         kind @ ("controlled" | "custom") => {
@@ -158,7 +158,7 @@ fn mapping(reader: &mut Reader<'_>, node: &Node) -> Option<Mapping> {
                     "Write `type: controlled`.",
                 );
             }
-            let action = fields.node("run_action_every_turn").or(fields.node("action"));
+            let action = fields.node("run_action_every_turn");
             if let Some(action) = action {
                 reader.uses(Used::CustomAction, action);
             }
@@ -202,13 +202,11 @@ fn mapping(reader: &mut Reader<'_>, node: &Node) -> Option<Mapping> {
 fn active_flows(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<FlowId> {
     let mut flows = Vec::new();
     for node in fields.list("conditions") {
-        if let Some(flow) = node.get("active_flow").filter(|flow| flow.text().is_some()) {
+        let Some(fields) = reader.fields(node, &MAPPING_CONDITION) else { continue };
+        if let Some(flow) = fields.node("active_flow") {
             reader.uses(Used::Flow, flow);
             flows.extend(flow.text().map(FlowId::from));
-        } else if node.get("active_loop").is_some() {
-            let message = "forms are not run here, so this condition never holds";
-            reader.warning("F0116", node, message, "Write `active_flow: <flow>`.");
-        } else {
+        } else if !fields.has("active_flow") && !fields.has("active_loop") {
             reader.error(
                 "F0108",
                 node,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::{
     super::{
         Call, Collect, NameText, Step, StepKind,
-        keys::{DTMF, STEP, STEP_KINDS, TOOL_INPUT, TOOL_MAPPING, TOOL_OUTPUT, belongs},
         reader::{Fields, Reader, said},
+        schema::{DTMF, STEP, STEP_KINDS, Support, TOOL_INPUT, TOOL_MAPPING, TOOL_OUTPUT, belongs},
         uses::{Role, Used},
         yaml::{Entry, Node},
     },
@@ -144,7 +144,7 @@ impl<'a> Draft<'a> {
         let mut kinds = entries.iter().filter(|entry| STEP_KINDS.contains(&entry.key.as_str()));
         let Some(first) = kinds.next() else {
             let told = |entry: &Entry| {
-                matches!(STEP.key(&entry.key), Some(key) if matches!(key.support, super::super::keys::Support::Refused(_)))
+                matches!(STEP.key(&entry.key), Some(key) if matches!(key.support, Support::Refused(_)))
                     || STEP.key(&entry.key).is_none() && did_you_mean(&entry.key, STEP_KINDS).is_some()
             };
             if !entries.iter().any(told) {
@@ -264,12 +264,12 @@ fn collect(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Collect> {
     let rejections = slots::rejections(reader, fields, &slot);
     Some(Collect {
         description: fields.shared("description"),
-        ask_before_filling: fields.bool("ask_before_filling").unwrap_or(false),
-        reset_after_flow_ends: fields.bool("reset_after_flow_ends").unwrap_or(true),
+        ask_before_filling: fields.flag("ask_before_filling"),
+        reset_after_flow_ends: fields.flag("reset_after_flow_ends"),
         utter: fields.text("utter").map_or_else(|| ResponseName::from(format!("utter_ask_{slot}")), ResponseName::from),
         action: ActionName::from(format!("action_ask_{slot}")),
         rejections,
-        force_slot_filling: fields.bool("force_slot_filling").unwrap_or(false),
+        force_slot_filling: fields.flag("force_slot_filling"),
         silence: silence(reader, fields),
         slot,
     })

@@ -8,7 +8,9 @@ use crate::finding::Finding;
 
 /// Loads files by their names: `config.yml`, `domain.yml`, `endpoints.yml`, `credentials.yml`, `sub_agents/…`, `data/…`.
 pub(crate) fn load(files: &[(&str, &str)]) -> Loaded {
-    Project::load(&sources(files))
+    let loaded = Project::load(&sources(files));
+    schema::json_schema::tests::agree(files, &loaded.findings);
+    loaded
 }
 
 fn sources(files: &[(&str, &str)]) -> Sources {
@@ -158,8 +160,14 @@ fn groups_that_stand_in_are_read_in_every_form() {
 
 #[test]
 fn endpoints_are_read_and_filled_from_the_environment() {
-    let endpoints = "model_groups:\n  - id: main\n    router: {routing_strategy: simple-shuffle}\n    models:\n      - {provider: openai, model: a, api_key: '${KEY}', timeout: 7, custom_key: [1]}\n      - {provider: cassette, path: tapes}\nmcp_servers:\n  - {name: far, type: http, url: 'http://localhost:${PORT}/mcp', api_key: '${KEY}', header_name: X-Key, header_format: 'Key {key}', headers: {A: b}, effects: {pay: write}, tool_timeout: 2.5, meta_map: {static: {a: b}, from_slots: [{slot: name, param: who}]}}\n  - {name: near, type: stdio, command: segue, args: [demo, 7], env: {A: b}, trust_annotations: true}\naction_endpoint: {url: 'http://localhost:${PORT}/webhook'}\ninteraction_handling: {global_silence_timeout: 7}\n";
+    let endpoints = "model_groups:\n  - id: main\n    router: {routing_strategy: simple-shuffle, cooldown_time: 2.5, allowed_fails: 1, num_retries: 3}\n    models:\n      - {provider: openai, model: a, api_key: '${KEY}', timeout: 7, custom_key: [1]}\n      - {provider: cassette, path: tapes}\nmcp_servers:\n  - {name: far, type: http, url: 'http://localhost:${PORT}/mcp', api_key: '${KEY}', header_name: X-Key, header_format: 'Key {key}', headers: {A: b}, effects: {pay: write}, tool_timeout: 2.5, meta_map: {static: {a: b}, from_slots: [{slot: name, param: who}]}}\n  - {name: near, type: stdio, command: segue, args: [demo, 7], env: {A: b}, trust_annotations: true}\naction_endpoint: {url: 'http://localhost:${PORT}/webhook'}\ninteraction_handling: {global_silence_timeout: 7}\n";
     let project = clean(&[("config.yml", ""), ("domain.yml", DOMAIN), ("endpoints.yml", endpoints)]);
+    let router = project.endpoints.model_groups["main"].router.as_ref().unwrap();
+    assert_eq!(
+        (router.strategy.as_deref(), router.cooldown),
+        (Some("simple-shuffle"), Some(Duration::from_millis(2500)))
+    );
+    assert_eq!((router.allowed_fails, router.num_retries), (Some(1), Some(3)));
     let models = &project.endpoints.model_groups["main"].models;
     assert_eq!(models[0].settings["api_key"], "hidden");
     assert_eq!(
@@ -261,6 +269,79 @@ fn a_server_section_is_read_and_a_limit_of_nothing_is_refused() {
         let findings = load(&[("config.yml", ""), ("endpoints.yml", &text)]).findings;
         assert!(findings.iter().any(|finding| finding.code == "F0108"), "{key}: {findings:?}");
     }
+}
+
+#[test]
+fn a_tracker_store_is_read_in_the_forms_of_the_format() {
+    let sqlite = |file: Option<&str>, full| TrackerStoreDef::Sqlite { file: file.map(str::to_owned), full };
+    for (store, expected) in [
+        ("{}", TrackerStoreDef::Memory),
+        ("{type: InMemory}", TrackerStoreDef::Memory),
+        ("{type: SQL}", sqlite(Some("rasa.db"), None)),
+        ("{type: SQL, dialect: sqlite, db: x.db}", sqlite(Some("x.db"), None)),
+        ("{type: SQL, db: x.db, synchronous: full}", sqlite(Some("x.db"), Some(true))),
+        ("{type: sqlite, db: x.db, synchronous: normal}", sqlite(Some("x.db"), Some(false))),
+        ("{type: segue, path: x.db}", sqlite(Some("x.db"), None)),
+        ("{type: segue}", sqlite(None, None)),
+    ] {
+        let endpoints = format!("tracker_store: {store}");
+        let project = clean(&[("config.yml", ""), ("endpoints.yml", &endpoints)]);
+        assert_eq!(project.endpoints.tracker_store, Some(expected), "{store}");
+    }
+    for (store, code, what) in [
+        ("{type: SQL, dialect: postgresql, db: x, username: u}", "F0614", "`postgresql`"),
+        ("{type: mongod, url: m}", "F0614", "`mongod`"),
+        ("{type: segue, synchronous: off}", "F0111", "`off`"),
+    ] {
+        let endpoints = format!("tracker_store: {store}");
+        let findings = load(&[("config.yml", ""), ("endpoints.yml", &endpoints)]).findings;
+        assert!(findings.len() == 1 && findings[0].code == code, "{findings:?}");
+        assert!(findings[0].message.contains(what), "{findings:?}");
+    }
+}
+
+#[test]
+fn sections_that_have_no_effect_may_have_any_form() {
+    for form in ["[a]", "text", "7", "{unheard: [1]}", "{type: [1], rules: x, global_silence_timeout: long}"] {
+        for section in ["privacy", "interaction_handling", "tracing", "metrics"] {
+            let endpoints = format!("{section}: {form}");
+            let loaded = load(&[("config.yml", ""), ("endpoints.yml", &endpoints)]);
+            assert!(loaded.project.is_some(), "{endpoints}: {:?}", loaded.findings);
+        }
+    }
+}
+
+#[test]
+fn tokens_and_secrets_of_our_own_are_read_once() {
+    let endpoints = "mcp_servers:\n  - name: far\n    url: https://far/mcp\n    oauth: {client_id: 7, client_secret: '${KEY}', scope: a b, hosts: [in.far], redirect_port: '${PORT}', timeout: 2.5}\n";
+    let project = clean(&[("config.yml", ""), ("endpoints.yml", endpoints)]);
+    let oauth = project.endpoints.mcp_servers["far"].oauth.as_ref().unwrap();
+    assert_eq!((oauth.client_id.as_deref(), oauth.client_secret.as_deref()), (Some("7"), Some("hidden")));
+    assert_eq!((oauth.grant, oauth.redirect_port), (OAuthGrant::ClientCredentials, Some(5055)));
+    assert_eq!((oauth.hosts.join(","), oauth.timeout), ("in.far".to_owned(), Some(Duration::from_millis(2500))));
+    assert!(!format!("{oauth:?}").contains("hidden"));
+    let agent = "agent: {name: a, description: b, protocol: A2A}\nconfiguration:\n  agent_card: https://a/card\n  auth: {oauth: {client_id: me, client_secret: '${KEY}', token_url: 'https://t', timeout: '${PORT}'}, hosts: [b.a]}\n";
+    let project = clean(&[("config.yml", ""), ("sub_agents/a/config.yml", agent)]);
+    let auth = &project.agents["a"].auth;
+    let oauth = auth.oauth.as_ref().unwrap();
+    assert_eq!((oauth.timeout, auth.hosts.join(",")), (Some(Duration::from_secs(5055)), "b.a".to_owned()));
+}
+
+#[test]
+fn a_key_of_a_channel_that_is_not_known_is_a_warning_and_a_misspelt_one_keeps_it_closed() {
+    for (channel, key, misspelt) in [
+        ("rest", "auth_tokn", true),
+        ("rest", "colour", false),
+        ("mcp", "elicitations", true),
+        ("mcp", "colour", false),
+    ] {
+        let loaded = load(&[("config.yml", ""), ("credentials.yml", &format!("{channel}:\n  {key}: x\n"))]);
+        assert_eq!(places(&loaded.findings), ["F0107 credentials.yml:2:3"], "{:?}", loaded.findings);
+        let channel = &loaded.project.unwrap().credentials[channel];
+        assert_eq!(channel.check_spelling().is_err(), misspelt, "{key}");
+    }
+    let loaded = load(&[("config.yml", ""), ("credentials.yml", "rest:\n  payloads: maybe\n")]);
+    assert_eq!(places(&loaded.findings), ["F0108 credentials.yml:2:13"], "{:?}", loaded.findings);
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn every_key_of_the_format_is_read() {
     let values: Vec<_> = slots.iter().map(|slot| slot.value.clone()).collect();
     assert_eq!(values, [Some(serde_json::json!(50)), None, Some(Json::Null)]);
     let keys: Vec<_> = user.assertions.iter().map(|assertion| assertion.kind.key()).collect();
-    let declared: Vec<_> = super::super::super::keys::ASSERTION.names().collect();
+    let declared: Vec<_> = super::super::super::schema::ASSERTION.names().collect();
     assert!(declared.iter().all(|key| keys.contains(key)), "{declared:?}");
 }
 

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::{Key, SHAPES, Shape, Support, Unknown};
+use super::{Key, MapSchema, SCHEMAS, Support, UnknownKeys};
 
 const HEAD: &str = "# Every key of the format
 
-This page is written by `cargo xtask docs` from the tables that the loader reads by, so it says what the program does. A key
-that is not listed is unknown; what happens to it stands above each table.
+This page is written by `cargo xtask docs` from the declarations that the loader reads by, so it says what the program does. A key
+that is not listed is unknown; what happens to it stands above each table. Editors read the same as JSON Schema
+([how](../checks.md#in-an-editor)).
 
 *supported* works as described. *accepted* is read and has no effect, and nothing is lost by that. *accepted with a warning* is read,
 `segue check` says what is different here, and the project loads. *refused* is an error with a cure. *required* keys must be there.
@@ -18,17 +19,17 @@ pub fn reference() -> String {
     let mut out = HEAD.to_owned();
     let mut file = "";
     let mut sums = [0_usize; 4];
-    for shape in SHAPES {
-        if shape.file != file {
-            file = shape.file;
+    for schema in SCHEMAS {
+        if schema.file != file {
+            file = schema.file;
             let _ = write!(out, "\n## `{file}`\n");
         }
-        section(&mut out, shape);
-        for key in shape.keys {
+        section(&mut out, schema);
+        for key in schema.keys {
             let at = match key.support {
                 Support::Full => 0,
-                Support::Quiet(_) => 1,
-                Support::Warned(_) => 2,
+                Support::Accepted(_) => 1,
+                Support::AcceptedWithWarning(_) => 2,
                 Support::Refused(_) => 3,
             };
             if let Some(sum) = sums.get_mut(at) {
@@ -45,34 +46,41 @@ pub fn reference() -> String {
     out
 }
 
-fn section(out: &mut String, shape: &Shape) {
-    let name = shape.a();
+fn section(out: &mut String, schema: &MapSchema) {
+    let name = schema.a();
     let mut letters = name.chars();
     let first = letters.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
-    let unknown = match shape.unknown {
-        Unknown::Refused => "Any other key is an error.",
-        Unknown::Warned => "Any other key is left out with a warning.",
-        Unknown::Kept => "Any other key is kept; one that looks like a slip of the pen is warned about.",
+    let unknown = match schema.unknown {
+        UnknownKeys::Refused => "Any other key is an error.",
+        UnknownKeys::Warned => "Any other key is left out with a warning.",
+        UnknownKeys::Kept => "Any other key is kept; a likely typo is warned about.",
     };
     let _ = write!(out, "\n### {first}{}\n\n{unknown}\n\n", letters.as_str());
     out.push_str("| key | takes | here | what it is for |\n| --- | --- | --- | --- |\n");
-    for key in shape.keys {
-        let _ = writeln!(
-            out,
-            "| `{}` | {} | {} | {} |",
-            key.name,
-            cell(&key.takes.expected()),
-            support(key),
-            cell(key.doc)
-        );
+    for key in schema.keys {
+        let (names, takes, support) = (names(key), cell(&key.takes.described()), support(key));
+        let _ = writeln!(out, "| {names} | {takes} | {support} | {} |", cell(&doc(key)));
     }
+}
+
+/// What it is for, and its default.
+fn doc(key: &Key) -> String {
+    match key.default {
+        Some(default) => format!("{}; `{default}` unless set.", key.doc.trim_end_matches('.')),
+        None => key.doc.to_owned(),
+    }
+}
+
+fn names(key: &Key) -> String {
+    let older: String = key.older.iter().map(|name| format!(", older `{name}`")).collect();
+    format!("`{}`{older}", key.name)
 }
 
 fn support(key: &Key) -> String {
     let (word, why) = match key.support {
         Support::Full => ("supported", ""),
-        Support::Quiet(why) => ("accepted", why),
-        Support::Warned(why) => ("accepted with a warning", why),
+        Support::Accepted(why) => ("accepted", why),
+        Support::AcceptedWithWarning(why) => ("accepted with a warning", why),
         Support::Refused(why) => ("refused", why),
     };
     let required = if key.required { ", required" } else { "" };
@@ -95,7 +103,7 @@ mod tests {
     fn every_key_has_its_row() {
         let page = reference();
         let rows = page.lines().filter(|line| line.starts_with("| `")).count();
-        assert_eq!(rows, SHAPES.iter().map(|shape| shape.keys.len()).sum::<usize>());
+        assert_eq!(rows, SCHEMAS.iter().map(|schema| schema.keys.len()).sum::<usize>());
         assert!(page.contains("| `generation_prompt` | a value | refused: "), "{page}");
         assert!(page.contains("### An agent's configuration\n"), "{page}");
     }

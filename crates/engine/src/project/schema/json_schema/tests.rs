@@ -1,0 +1,141 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::collections::BTreeMap;
+
+use jsonschema::error::{ValidationError, ValidationErrorKind};
+
+use super::{super::SCHEMAS, *};
+use crate::{
+    finding::Finding,
+    project::{SourceFile, yaml},
+};
+
+/// The kind of a project's file, by its path in tests.
+fn kind(path: &str) -> Option<ProjectFile> {
+    Some(match path {
+        "config.yml" => ProjectFile::Config,
+        "endpoints.yml" => ProjectFile::Endpoints,
+        "credentials.yml" => ProjectFile::Credentials,
+        _ if path.starts_with("domain") => ProjectFile::Domain,
+        _ if path.starts_with("sub_agents/") && path.ends_with(".yml") => ProjectFile::Agent,
+        _ => return None,
+    })
+}
+
+/// What a schema says about a text, or nothing.
+fn problems(file: ProjectFile, text: &str) -> Vec<String> {
+    let source = SourceFile { path: "x.yml".into(), text: text.into() };
+    let mut findings = crate::finding::Findings::default();
+    let Some(root) = yaml::read(&source, &mut findings) else { return vec!["no YAML".to_owned()] };
+    let validator = jsonschema::draft202012::new(&json_schema(file)).unwrap();
+    let json = root.json();
+    validator.iter_errors(&json).flat_map(|error| told(&error)).collect()
+}
+
+/// An error with the reasons why no form fits.
+fn told(error: &ValidationError<'_>) -> Vec<String> {
+    let mut all = vec![format!("{}: {error}", error.instance_path())];
+    if let ValidationErrorKind::AnyOf { context } = error.kind() {
+        all.extend(context.iter().flatten().flat_map(told));
+    }
+    all
+}
+
+/// Files about which the loader has nothing to say are valid: every load of a test comes by here.
+pub(crate) fn agree(files: &[(&str, &str)], findings: &[Finding]) {
+    for (path, text) in files {
+        if findings.iter().any(|finding| *finding.place.file == **path) {
+            continue;
+        }
+        let by_content = || {
+            let source = SourceFile { path: (*path).into(), text: (*text).into() };
+            let root = yaml::read(&source, &mut crate::finding::Findings::default())?;
+            Some(if root.get("flows").is_some() { ProjectFile::Flows } else { ProjectFile::Domain })
+        };
+        let is_data = path.starts_with("data/");
+        let Some(file) = kind(path).or_else(|| is_data.then(by_content).flatten()) else { continue };
+        let problems = problems(file, text);
+        assert!(problems.is_empty(), "{path}: {problems:#?}\n{text}");
+    }
+}
+
+#[test]
+fn every_schema_is_one() {
+    for file in ProjectFile::ALL {
+        let schema = json_schema(file);
+        assert!(jsonschema::draft202012::meta::is_valid(&schema), "{file:?}");
+        assert!(jsonschema::draft202012::new(&schema).is_ok(), "{file:?}");
+    }
+}
+
+#[test]
+fn the_maps_of_a_file_have_names_of_their_own() {
+    let mut names: BTreeMap<(&str, String), &str> = BTreeMap::new();
+    for schema in SCHEMAS {
+        if let Some(other) = names.insert((schema.file, reference_name(schema)), schema.name) {
+            panic!("{other} and {} have one name in {}", schema.name, schema.file);
+        }
+    }
+}
+
+#[test]
+fn every_map_stands_in_a_schema() {
+    let written: String = ProjectFile::ALL.map(|file| json_schema(file).to_string()).concat();
+    let roots = ProjectFile::ALL.map(|file| file.root().name);
+    for schema in SCHEMAS {
+        let name = format!("#/$defs/{}\"", reference_name(schema));
+        assert!(roots.contains(&schema.name) || written.contains(&name), "{} is declared and never used", schema.name);
+    }
+}
+
+#[test]
+fn what_the_loader_refuses_is_refused() {
+    for (file, text, says) in [
+        (ProjectFile::Config, "language: [en]", "/language"),
+        (ProjectFile::Config, "languge: en", "languge"),
+        (ProjectFile::Config, "recipe: default.v2", "/recipe"),
+        (ProjectFile::Config, "pipeline: [{llm: {model_group: a}}]", "/pipeline/0"),
+        (ProjectFile::Config, "shortcuts: 'yes'", "/shortcuts"),
+        (ProjectFile::Config, "compat: {patterns: '4'}", "/compat/patterns"),
+        (ProjectFile::Domain, "slots: {a: {}}", "/slots/a"),
+        (ProjectFile::Domain, "slots: {a: {type: number}}", "/slots/a/type"),
+        (ProjectFile::Domain, "slots: {a: {type: text, mappings: [{typ: from_llm}]}}", "/slots/a/mappings/0"),
+        (ProjectFile::Domain, "responses: {utter_a: [{text: [a]}]}", "/responses/utter_a"),
+        (ProjectFile::Domain, "session_config: {session_expiration_time: long}", "/session_config"),
+        (ProjectFile::Flows, "flows: {a: {steps: [{action: utter_a}]}}", "description"),
+        (ProjectFile::Flows, "flows: {a: {description: x, steps: {action: utter_a}}}", "/flows/a/steps"),
+        (ProjectFile::Flows, "flows: {a: {description: x, steps: [{actoin: utter_a}]}}", "actoin"),
+        (ProjectFile::Flows, "flows: {a: {description: x, steps: [{if: a, then: END}]}}", "/flows/a/steps/0"),
+        (ProjectFile::Flows, "flows: {a: {description: x, steps: [{noop: , next: [{if: a, thn: END}]}]}}", "/next"),
+        (ProjectFile::Endpoints, "model_groups: [{id: a}]", "models"),
+        (ProjectFile::Endpoints, "mcp_servers: [{name: a, type: tcp}]", "/type"),
+        (ProjectFile::Endpoints, "mcp_servers: [{name: a, url: x, token: literal}]", "/token"),
+        (ProjectFile::Endpoints, "mcp_servers: [{name: a, url: x, tool_timeout: 0}]", "/tool_timeout"),
+        (ProjectFile::Endpoints, "server: {open_turns: many}", "/server/open_turns"),
+        (ProjectFile::Credentials, "rest: true", "/rest"),
+        (ProjectFile::Credentials, "rest: {auth_tokn: x}", "auth_tokn"),
+        (ProjectFile::Credentials, "mcp: {prompts: [{name: a}]}", "/mcp/prompts/0"),
+        (ProjectFile::Agent, "agent: {name: a}", "description"),
+        (ProjectFile::Agent, "agent: {name: a, description: b}\nconfiguration: {confirm: always}", "/confirm"),
+        (ProjectFile::Cases, "test_cases: [{test_case: a, steps: [{usr: hi}]}]", "usr"),
+        (ProjectFile::Cases, "fixtures: []", "test_cases"),
+        (ProjectFile::Conftest, "test_cases: []", "test_cases"),
+    ] {
+        let problems = problems(file, text);
+        assert!(problems.iter().any(|problem| problem.contains(says)), "{text}: {problems:?}");
+    }
+}
+
+#[test]
+fn editors_are_told_what_a_key_is_for() {
+    let schema = json_schema(ProjectFile::Endpoints);
+    let model = &schema["$defs"]["model"]["properties"];
+    assert_eq!(model["model"]["description"], "The model's name.");
+    assert_eq!(model["model_name"]["deprecated"], true);
+    assert_eq!(model["idle_timeout"]["default"], 10);
+    assert_eq!(schema["additionalProperties"], false);
+    assert!(schema["$defs"]["model"].get("additionalProperties").is_none(), "a model may have keys of its vendor");
+    let server = &schema["$defs"]["MCP-server"];
+    assert_eq!(server["required"], json!(["name"]));
+    assert_eq!(server["properties"]["type"]["anyOf"][0]["enum"], json!(["http", "https", "stdio"]));
+}

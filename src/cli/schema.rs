@@ -1,0 +1,36 @@
+//! `segue schema`: JSON Schemas of the project files, for editors.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::Context as _;
+use segue::project::{ProjectFile, json_schema};
+
+use super::{Done, USAGE, out};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The kind of file: config, domain, flows, endpoints, credentials, agent, cases or conftest
+    #[arg(required_unless_present = "out")]
+    file: Option<ProjectFile>,
+    /// Write one file each, or that of FILE alone, into this folder: flows.schema.json
+    #[arg(long, short, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+}
+
+/// Prints a schema, or writes files.
+pub(super) fn schema(args: &Args) -> Done {
+    let text = |file| Ok::<_, serde_json::Error>(serde_json::to_string_pretty(&json_schema(file))? + "\n");
+    match (&args.out, args.file) {
+        (None, Some(file)) => out::raw(&text(file)?)?,
+        (None, None) => return Ok(USAGE),
+        (Some(folder), only) => {
+            fs::create_dir_all(folder).with_context(|| format!("the folder {} cannot be made", folder.display()))?;
+            for file in ProjectFile::ALL.into_iter().filter(|file| only.is_none_or(|only| only == *file)) {
+                let path = folder.join(format!("{}.schema.json", file.name()));
+                fs::write(&path, text(file)?).with_context(|| format!("{} cannot be written", path.display()))?;
+                out::note(&format!("wrote {}", path.display()));
+            }
+        }
+    }
+    Ok(0)
+}
