@@ -37,11 +37,11 @@
 //! | 5 hall | [`channels`], [`import`] | wires to users, both directions; conversations of another store |
 //! | 4 engine room | [`runtime`] | one turn, from message to replies |
 //! | 3 actors | [`understanding`], [`knowledge`], [`wording`], [`agents`] | from words to commands; answers from documents; responses in other words; loops with a goal |
-//! | 2 instruments | [`llm`], [`tools`], [`a2a`], [`actions`], [`store`], [`journal`], [`search`], [`prompts`] | models; tools and MCP; agents of others; action servers; everything durable; what happens at most once; finding texts; texts for models |
+//! | 2 instruments | [`llm`], [`tools`], [`a2a`], [`actions`], [`store`], [`journal`], [`search`], [`prompts`] | models; tools and MCP; remote agents; action servers; everything durable; what happens at most once; finding texts; texts for models |
 //! | 1 vocabulary | [`project`], [`conversation`] | what the author wrote; what happened |
 //! | 0 ground | [`clock`], [`cx`], [`effect`], [`limits`], [`secret`], [`http`], [`auth`], [`environment`] | words everybody uses |
 //!
-//! The brain, [`dialogue`], is a crate of its own that can neither wait nor look around: `segue-engine`.
+//! The dialogue engine, [`dialogue`], is a crate of its own that can neither wait nor look around: `segue-engine`.
 //!
 //! # The journey of a message
 //!
@@ -51,43 +51,33 @@
 //! 4. The conversation is loaded: a snapshot, and the events since.
 //! 5. [`dialogue::advance`] takes the message and says what must happen outside.
 //! 6. Understanding turns words into commands: without a model where it is obvious, else by one call.
-//! 7. The brain executes commands and walks flows until it needs an action, a tool or an agent.
-//! 8. Each effect passes the journal, which knows what may be repeated; its outcome is the next input of the brain.
-//! 9. When the brain listens, events, replies and the mark "answered" are committed as one.
+//! 7. The dialogue engine executes commands and walks flows until it needs an action, a tool or an agent.
+//! 8. Each effect passes the journal, which knows what may be repeated; its outcome is the next input of the dialogue engine.
+//! 9. When the dialogue engine listens, events, replies and the mark "answered" are committed as one.
 //! 10. Replies go to the channel's [`ReplySink`]; streamed pieces may have left before, announced.
 
-pub mod a2a;
+use segue_base::child;
+#[cfg(feature = "grpc")]
+pub use segue_base::grpc;
+pub use segue_base::{auth, clock, cx, effect, environment, failpoint, health, http, limits, secret};
+pub use {segue_a2a as a2a, segue_llm as llm, segue_store as store};
+
 pub mod actions;
 pub mod agents;
-pub mod auth;
 pub mod channels;
-mod child;
-pub mod clock;
 pub mod conversation;
-pub mod cx;
 #[cfg(feature = "mcp")]
 pub mod demo;
 pub mod e2e;
-pub mod effect;
-pub mod environment;
-pub mod failpoint;
-#[cfg(feature = "grpc")]
-pub mod grpc;
-pub mod health;
-pub mod http;
 pub mod import;
 pub mod journal;
 pub mod knowledge;
-pub mod limits;
-pub mod llm;
 pub mod prelude;
 pub mod project;
 pub mod prompts;
 pub mod runtime;
 pub mod search;
-pub mod secret;
 pub mod server;
-pub mod store;
 pub mod testing;
 pub mod tools;
 pub mod understanding;

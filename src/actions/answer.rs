@@ -1,4 +1,4 @@
-//! What an action server answers: a status and a body become an outcome (dialogue.md 9.2).
+//! What an action server answers: a status and a body become an outcome.
 
 use segue_engine::{
     conversation::{ActionAnswer, ActionOutcome, StepError},

@@ -11,7 +11,7 @@ use crate::limits;
 /// The version we say we are: the newest generation whose projects run here.
 pub(super) const VERSION: &str = "3.17.0";
 
-/// What is posted (dialogue.md 9.1).
+/// What is posted.
 #[derive(Serialize)]
 pub(super) struct Body<'a> {
     pub(super) next_action: &'a str,

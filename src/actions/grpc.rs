@@ -1,4 +1,4 @@
-//! The exchange with one address by gRPC: the service `action_server_webhook.ActionService` (dialogue.md 9.3). Whole answers
+//! The exchange with one address by gRPC: the service `action_server_webhook.ActionService`. Whole answers
 //! alone: pieces of a streamed one come as messages, as they do over HTTP.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};

@@ -1,8 +1,8 @@
-//! Custom actions that run elsewhere: the client of action servers (dialogue.md 9).
+//! Custom actions that run elsewhere: the client of action servers.
 //!
 //! *For*: handing an action step to a server over HTTP or gRPC, or to Python code that this program serves itself. *Entry*: [`open`],
 //! then [`ActionServer::run`]. *Never*: nothing is tried twice here (the journal knows what may be repeated), a failure is never
-//! taken for success, and no event is applied or rendered: what the server says goes to the brain as it came.
+//! taken for success, and no event is applied or rendered: what the server says goes to the dialogue engine as it came.
 
 mod answer;
 mod body;

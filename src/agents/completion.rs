@@ -121,7 +121,7 @@ impl<'a> Ledger<'a> {
         AgentOutcome { status, events: self.events, data, metadata: self.metadata }
     }
 
-    /// A finished task sets every exit slot, changed or not; any other end sets those that changed (agents.md 3.8).
+    /// A finished task sets every exit slot, changed or not; any other end sets those that changed.
     fn slots(&mut self, status: &AgentStatus, profile: &Profile, slots: &RunSlots<'_>, cx: &Cx) {
         for name in profile.exit_slots.iter().filter(|name| !self.hooked.contains(name)).cloned().collect::<Vec<_>>() {
             let name = &name;

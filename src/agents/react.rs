@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{conversation::ReplySink, cx::Cx, prompts::PromptSet};
 
-/// An agent that reasons and acts in turn (agents.md 3), open or task by the step that calls it.
+/// An agent that reasons and acts in turn, open or task by the step that calls it.
 pub(crate) struct ReactAgent {
     prompts: Arc<PromptSet>,
     cache: PromptCache,

@@ -1,4 +1,4 @@
-//! The tools `set_slot_<name>`: typed by the slot, checked before anything is recorded (agents.md 3.8).
+//! The tools `set_slot_<name>`: typed by the slot, checked before anything is recorded.
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ use segue_engine::{
 };
 use serde_json::{Map, Value as Json};
 
-/// Slots of the runtime that no agent needs to know (agents.md 4.1).
+/// Slots of the runtime that no agent needs to know.
 const HIDDEN: &[&str] = &[
     "requested_slot",
     "flow_hashes",

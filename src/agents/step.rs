@@ -1,4 +1,4 @@
-//! From one model answer to one decision. No I/O here: the rules of agents.md 3.5, 3.7, 3.8 and 3.10 as a small machine.
+//! From one model answer to one decision. No I/O here: the rules of an agent.s loop as a small state machine.
 
 use std::{sync::Arc, time::Duration};
 
@@ -40,7 +40,7 @@ pub(super) const HOOK: &str = "A0521";
 /// The agent said that something was done that no tool did.
 pub(super) const UNPROVEN: &str = "A0522";
 
-/// Empty answers that are tried again, and the waits before that (agents.md 3.10).
+/// Empty answers that are tried again, and the waits before that.
 const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 /// The least limit that an answer gets which was cut off inside a call.
 const MORE_TOKENS: u32 = 4_096;

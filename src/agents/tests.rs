@@ -1,4 +1,4 @@
-//! The test vectors of agents.md 12 that concern one run, numbered as there: a scripted model, tools in this process, and a
+//! One run of an agent: a scripted model, tools in this process, and a
 //! clock whose waits end at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

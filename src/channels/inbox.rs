@@ -1,4 +1,4 @@
-//! From a parsed message to the assistant's door: the record that every channel fills, and its defaults (channels.md 1.0).
+//! From a parsed message to the assistant's door: the record that every channel fills, and its defaults.
 
 use std::{fmt, sync::Arc};
 

@@ -25,7 +25,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// The media type of the answer. Lines carry the wrong one on purpose: existing clients look for it (channels.md 1.1).
+    /// The media type of the answer. Lines carry the wrong one on purpose: existing clients look for it.
     pub(super) fn media_type(self) -> &'static str {
         match self {
             Self::Lines | Self::Sse => "text/event-stream",

@@ -1,4 +1,4 @@
-//! The REST channel: one request, one answer; whole, or as a stream (channels.md 1.1 and 3.2).
+//! The REST channel: one request, one answer; whole, or as a stream.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 

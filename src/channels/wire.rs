@@ -1,5 +1,5 @@
 //! Replies in the words of wires: the record that most JSON wires share, what a wire without buttons or pictures shows
-//! instead, and the events of a stream (channels.md 1.0, 1.1 and 3.2).
+//! instead, and the events of a stream.
 
 use std::{borrow::Cow, fmt::Write as _};
 

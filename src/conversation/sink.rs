@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{BotKind, Reply};
 use crate::cx::Cx;
 
-/// What a piece belongs to, as far as it is known (decisions.md 13.3): while a text streams its kind is pending.
+/// What a piece belongs to, as far as it is known: while a text streams its kind is pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyKind {
@@ -109,8 +109,8 @@ pub trait ReplySink: Send {
     /// The message is stored: it gets its turn, whatever happens to this process. Called once, before the first piece; not where the
     /// message is refused.
     fn accepted(&mut self) {}
-    /// Fires when whoever asked wants no more of the turn: it then ends before its next model, agent or search, and what
-    /// happened is kept (decisions.md 13.6). `None` where nobody can stop a turn.
+    /// Fires when the caller wants no more of the turn: it then ends before its next model, agent or search, and what
+    /// happened is kept. `None` where nobody can stop a turn.
     fn stop(&self) -> Option<CancellationToken> {
         None
     }

@@ -88,7 +88,7 @@ impl Action for ActionStub {
 }
 
 impl ActionStub {
-    /// What an action server would send; the brain reads it as it reads that.
+    /// What an action server would send; the dialogue engine reads it as it reads that.
     fn answer(&self) -> ActionOutcome {
         let Some(answer) = &self.answer else {
             let reason = format!("the action `{}` is reached and not stubbed, while others are", self.name);

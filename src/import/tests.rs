@@ -16,7 +16,7 @@ fn project() -> Project {
     loaded.project.unwrap_or_else(|| panic!("{:?}", loaded.findings))
 }
 
-/// Every type of event that trackers hold (dialogue.md 8.1), and one that nobody knows.
+/// Every type of event that trackers hold, and one that nobody knows.
 fn every_event() -> Vec<Json> {
     vec![
         json!({"event": "action", "name": "action_session_start", "policy": null, "confidence": 1.0}),

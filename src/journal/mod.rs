@@ -75,7 +75,7 @@ pub enum StepStart {
         /// When it came.
         at: Timestamp,
     },
-    /// A `write` that may have happened: do not perform it, tell whoever asked. [`Journal::finish`] may record what was told.
+    /// A `write` that may have happened: do not perform it, tell the caller. [`Journal::finish`] may record what was told.
     Unknown,
     /// Another build recorded this step: nothing may be replayed. The runtime turns what is recorded into events.
     OtherBuild,

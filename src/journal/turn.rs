@@ -150,7 +150,7 @@ impl TurnJournal {
         // The intent of a step that is done again is durable already; what led to it may not be.
         if let Err(error) = self.flush((!again).then_some(record)).await {
             if !again && !matches!(error, StoreError::AlreadyBegun { .. }) {
-                // Whoever asked may ask again: the intent must not count as written.
+                // The caller may ask again: the intent must not count as written.
                 self.lock().known.remove(step.key);
             }
             return Err(error);

@@ -16,10 +16,10 @@ use crate::{
         ChatRequest, LlmErrorKind, Purpose,
         embeddings::ScriptedEmbedder,
         scripted::{ScriptedLlm, Step, StrictLlm},
-        testing::{ManualClock, answering},
     },
-    testing::CollectingSink,
+    testing::{CollectingSink, ManualClock},
 };
+use segue_base::test_server::answering;
 
 const DOMAIN: &str =
     "slots: {port: {type: text, mappings: [{type: from_llm}]}, notes: {type: any, mappings: [{type: from_llm}]}}\n";
@@ -33,7 +33,7 @@ struct Scene {
     project: Project,
     conversation: Conversation,
     embedder: Option<Arc<dyn Embedder>>,
-    clock: Arc<ManualClock>,
+    clock: ManualClock,
     kept: std::sync::OnceLock<Knowledge>,
 }
 

@@ -526,7 +526,7 @@ impl AssistantBuilder {
         Ok(Some(Arc::new(knowledge)))
     }
 
-    /// The longest turn: ours, or what configured timeouts need, within [`limits::TURN_WALL_MOST`] (decisions.md 13.11).
+    /// The longest turn: ours, or what configured timeouts need, within [`limits::TURN_WALL_MOST`].
     fn wall(&self) -> Duration {
         let agents =
             self.project.agents.values().filter_map(|agent| agent.timeout.max(remote_agent::longest_wait(agent)));

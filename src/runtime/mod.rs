@@ -1,6 +1,6 @@
 //! One turn, from message to replies, and everything that keeps turns apart and safe.
 //!
-//! Entry: [`Assistant`]. This room knows no HTTP, no vendor and no channel; it is the only one that sees the brain and the
+//! Entry: [`Assistant`]. This room knows no HTTP, no vendor and no channel; it is the only one that sees the dialogue engine and the
 //! instruments together. Its promises: a message is stored before it is acted on; one turn at a time per conversation; a
 //! turn is one transaction; every effect passes the journal; a reply leaves after it is stored, except streamed
 //! pieces, which are announced first.
@@ -306,7 +306,7 @@ impl Assistant {
         let cx = Cx::new(self.0.clock.clone(), limits::ACTION_START);
         Some(server.names(&cx).await)
     }
-    /// Which agents of others were found, for `/health`.
+    /// Which remote agents were found, for `/health`.
     pub fn remote_agents(&self) -> BTreeMap<String, a2a::Health> {
         self.0.runtime.remote_agents.iter().map(|(name, remote)| (name.clone(), remote.health())).collect()
     }

@@ -2,20 +2,20 @@
 
 use std::{cell::RefCell, collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
-use segue_engine::project::{ModelChoice, ModelDef, Project};
+use segue_engine::project::{ModelChoice, ModelDef, Project, RouterDef};
 use serde_json::{Map, Value as Json};
 
 use crate::{
     environment,
     http::Outbound,
-    llm::{self, Embedder, GroupConfig, Llm, ModelConfig, OpenError, Source, Surroundings},
+    llm::{self, Embedder, GroupConfig, Llm, ModelConfig, OpenError, Source, Strategy, Surroundings},
     secret::Secret,
 };
 
-/// The model that is asked where a project names none (agents.md 10.4).
+/// The model that is asked where a project names none.
 const DEFAULT_MODEL: &str = "gpt-5.1-2025-11-13";
 
-/// The embedding model that is asked where a project names none (dialogue.md 4.3).
+/// The embedding model that is asked where a project names none.
 const DEFAULT_EMBEDDINGS: &str = "text-embedding-3-large";
 
 /// Opens models as the project names them.
@@ -98,7 +98,7 @@ impl<'a> ModelFactory<'a> {
         let defs = group.map(|group| group.models.clone()).filter(|defs| !defs.is_empty());
         let defs = defs.unwrap_or_else(|| vec![from_map(&Map::new(), DEFAULT_MODEL)]);
         let configs: Vec<ModelConfig> = defs.iter().map(|def| self.config(def)).collect();
-        let router = group.and_then(|group| group.router.as_ref()).map(GroupConfig::of).unwrap_or_default();
+        let router = group.and_then(|group| group.router.as_ref()).map(group_config).unwrap_or_default();
         let model = llm::open_group(&configs, &router, &self.around)?;
         self.alone.borrow_mut().insert(id.clone(), model.clone());
         Ok(model)
@@ -204,6 +204,16 @@ impl Llm for OfflineModel {
     }
 }
 
+/// How a group behaves as a whole, as its `router` says.
+fn group_config(router: &RouterDef) -> GroupConfig {
+    GroupConfig {
+        strategy: Strategy::of_router(router.strategy.as_deref()),
+        cooldown: router.cooldown,
+        allowed_fails: router.allowed_fails,
+        num_retries: router.num_retries,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -211,8 +221,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        llm::{ChatMessage, ChatRequest, LlmErrorKind, Purpose, testing::ManualClock},
+        llm::{ChatMessage, ChatRequest, LlmErrorKind, Purpose},
         project::from_texts,
+        testing::ManualClock,
     };
 
     /// A project as its author writes it: the first group fails, and the group that its router names answers.

@@ -60,7 +60,7 @@ pub(super) struct ProjectRuntime {
     pub(super) knowledge: Option<Arc<Knowledge>>,
     /// The model that writes such answers.
     pub(super) knowledge_model: Arc<dyn Llm>,
-    /// Agents of others, by agent.
+    /// Remote agents, by agent.
     pub(super) remote_agents: HashMap<String, Arc<Remote>>,
     /// ToolListCache of tools that were made.
     pub(super) tool_lists: Arc<ToolListCache>,

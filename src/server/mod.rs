@@ -202,7 +202,7 @@ pub fn offered(router: Router, agent: &A2aAgent, assistant: &Assistant) -> Route
     channels::a2a::PATHS.iter().fold(router, add).layer(CatchPanicLayer::new())
 }
 
-/// Adds the way by which agents of others report on tasks that outlast a turn, where the project lets them.
+/// Adds the way by which remote agents report on tasks that outlast a turn, where the project lets them.
 pub fn reports(router: Router, assistant: &Assistant) -> Router {
     let reporters = assistant.project().agents.values().filter_map(|agent| agent.remote.as_ref());
     if !reporters.into_iter().any(|remote| remote.push_notification_url.is_some()) {

@@ -4,12 +4,12 @@
 //! Entry: [`TestAssistant`]. This module may see every other one, and no other sees it.
 
 mod assistant;
-mod clock;
 mod sink;
 
 pub use self::{
     assistant::{CHANNEL, TestAssistant},
-    clock::ManualClock,
     sink::{Collected, CollectingSink},
 };
+pub use segue_base::manual_clock::ManualClock;
+
 pub use crate::llm::scripted::{ScriptedLlm, Step, StrictLlm};

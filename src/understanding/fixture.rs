@@ -203,7 +203,7 @@ pub(super) fn bank_with_template(text: &str) -> Project {
     project
 }
 
-/// A conversation, built as the brain would.
+/// A conversation, built as the dialogue engine would.
 pub(super) struct Talk(pub(super) Conversation);
 
 impl Talk {

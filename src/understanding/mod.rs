@@ -1,6 +1,6 @@
 //! From words to commands.
 //!
-//! *For*: what the person means, as commands for the brain, where that needs a model. Buttons, structured messages and
+//! *For*: what the person means, as commands for the dialogue engine, where that needs a model. Buttons, structured messages and
 //! answers that are plain by themselves never come here. *Entry*: [`Understander::understand`]. *Never*: executes a command;
 //! lets a command act before the model's terminal mark came (guarded by `a_broken_answer_yields_no_command`); takes what a
 //! person wrote for anything but data; fails: what goes wrong is a command too, and [`Understanding::failures`] says why.

@@ -1,7 +1,7 @@
-//! The last look at commands before the brain gets them: a flow that was not on offer is not started.
+//! The last look at commands before the dialogue engine gets them: a flow that was not on offer is not started.
 //!
 //! Everything else that may stand in a command's way (mappings, questions that insist on their answer, what is active
-//! already) is the brain's matter, which tells it in its own record.
+//! already) is the dialogue engine's matter, which tells it in its own record.
 
 use segue_engine::{conversation::Command, ids::FlowId};
 
@@ -9,7 +9,7 @@ use super::view::View;
 
 /// Drops starts of flows whose guards do not hold; says of each why.
 pub(super) fn sift(view: &View<'_>, commands: Vec<Command>, notes: &mut Vec<String>) -> Vec<Command> {
-    // A flow that is under way stays known, whatever its guard says: the brain tells that it is active.
+    // A flow that is under way stays known, whatever its guard says: the dialogue engine tells that it is active.
     let on_offer = |flow: &FlowId| {
         view.startable.iter().any(|known| known.id == *flow) || view.flows_under_way().any(|active| active == flow)
     };

@@ -1,4 +1,4 @@
-//! Turns that whoever asked stops in the middle (decisions.md 13.6), seen from outside: a tool that reads is called off, one that
+//! Turns that the caller stops in the middle, seen from outside: a tool that reads is called off, one that
 //! writes finishes and is recorded, the agent waits, what counted stays, the next message goes on from there, and a replay
 //! and another process see the same.
 

@@ -1,4 +1,4 @@
-//! The process dies at a named point of a turn (reliability.md 1.2), on SQLite, and another one takes over: no accepted message
+//! The process dies at a named point of a turn, on SQLite, and another one takes over: no accepted message
 //! is lost, none starts two turns, and the tool that books is never called twice.
 
 use std::{
@@ -242,7 +242,7 @@ async fn c22_what_was_shown_while_it_came_is_not_delivered_again() {
     }
 }
 
-/// An upgrade in the middle of a turn (decisions.md 13.5): nothing is replayed, the write is unknown, and the user is told.
+/// An upgrade in the middle of a turn: nothing is replayed, the write is unknown, and the user is told.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_project_takes_a_turn_over_without_deciding_it_again() {
     let ground = Ground::new();
@@ -337,7 +337,7 @@ async fn a_turn_that_kills_three_processes_is_given_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_of_an_earlier_version_survives_every_cut_while_it_is_brought_up_to_date() {
     let ground = Ground::new();
-    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stores");
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/store/tests/stores");
     fs::copy(stored.join("schema-8.sqlite"), ground.path("talks.db")).unwrap();
     fs::copy(stored.join("schema-8.sqlite-speaking"), ground.path("talks.db-speaking")).unwrap();
     let list = |point: &str| {

@@ -1,6 +1,6 @@
 """Makes varied conditions and records the original library's verdicts on them.
 
-    python tests/oracle/condition_cases.py crates/engine/tests/data
+    python tests/oracle/condition_cases.py crates/lang/tests/data
 
 writes `condition_documents.json` (a list) and `conditions.jsonl` (lines of {"text", "document": index, "verdict"}). The seed is
 fixed, so the same library gives the same files.

@@ -1,7 +1,7 @@
 """Writes what Jinja2 makes of the cases in `jinja_cases.json`: one JSON object per line on standard output.
 
     pip install jinja2==3.1.6
-    python3 tests/oracle/jinja_golden.py > crates/engine/tests/data/jinja.jsonl
+    python3 tests/oracle/jinja_golden.py > crates/lang/tests/data/jinja.jsonl
 
 A case is a list [template] or [template, context]; an error of Jinja2 is written as `"error"` in place of the text.
 Undefined names print nothing and chain, the way the CALM format's templates are written against.

@@ -1,7 +1,7 @@
 """Asks the original library what it makes of conditions.
 
 Reads lines of JSON, {"text": ..., "document": ...}, from standard input and prints for each {"ok": true, "value": ...} or
-{"ok": false, "error": ...}. Needs `pip install pypred==0.4.0`; used only to record `crates/engine/tests/data`.
+{"ok": false, "error": ...}. Needs `pip install pypred==0.4.0`; used only to record `crates/lang/tests/data`.
 """
 
 import collections

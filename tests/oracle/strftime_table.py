@@ -1,7 +1,7 @@
 """Writes the table of dates that CPython prints: one JSON object per line on standard output.
 
     pip install tzdata==2026.6
-    python3 tests/oracle/strftime_table.py > crates/engine/tests/data/strftime.jsonl
+    python3 tests/oracle/strftime_table.py > crates/lang/tests/data/strftime.jsonl
 
 Run it on Linux: other systems lack the `%-d` forms. Locale C.
 """

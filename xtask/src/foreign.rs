@@ -68,20 +68,33 @@ fn install(lists: &Path, home: &Path) -> Result<()> {
     for list in ["package.json", "package-lock.json"] {
         fs::copy(lists.join(list), home.join(list))?;
     }
-    println!("foreign parts: installing from npm with {node}");
-    // The lock decides every version; no package may run a script of its own.
+    println!("foreign parts: installing from npm with {node}, and from PyPI with {python}");
+    // Each waits for its registry most of the time, so they go side by side.
+    std::thread::scope(|scope| {
+        let mut installers = vec![scope.spawn(|| install_npm(home))];
+        installers.extend(
+            ENVIRONMENTS.map(|(name, list)| scope.spawn(move || install_python(lists, list, &home.join(name)))),
+        );
+        installers.into_iter().try_for_each(|installer| match installer.join() {
+            Ok(result) => result,
+            Err(_) => bail!("an installation ended with a panic"),
+        })
+    })?;
+    fs::write(&stamp, wanted).context("cannot write the stamp")
+}
+
+/// The lock decides every version; no package may run a script of its own.
+fn install_npm(home: &Path) -> Result<()> {
     let mut npm = Command::new("npm");
     npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"]).arg(home);
-    place::must(&mut npm, "npm")?;
-    println!("foreign parts: installing from PyPI with {python}");
-    for (name, list) in ENVIRONMENTS {
-        let venv = home.join(name);
-        place::must(Command::new("python3").args(["-m", "venv"]).arg(&venv), "python3 -m venv")?;
-        let mut pip = Command::new(venv.join("bin/python"));
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]);
-        place::must(pip.arg(lists.join(list)), "pip")?;
-    }
-    fs::write(&stamp, wanted).context("cannot write the stamp")
+    place::must(&mut npm, "npm")
+}
+
+fn install_python(lists: &Path, list: &str, venv: &Path) -> Result<()> {
+    place::must(Command::new("python3").args(["-m", "venv"]).arg(venv), "python3 -m venv")?;
+    let mut pip = Command::new(venv.join("bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", "-r"]);
+    place::must(pip.arg(lists.join(list)), "pip")
 }
 
 fn node_is_new_enough(version: &str) -> bool {

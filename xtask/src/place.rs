@@ -15,9 +15,17 @@ pub fn root() -> Result<PathBuf> {
     Ok(found.context("not inside the repository: run this as `cargo xtask …`")?.to_path_buf())
 }
 
-/// The cargo that started us.
+/// The cargo that started us. It does not inherit what cargo told us about our own package: build scripts that look at these variables
+/// (that of ring does) would run again, and everything above them would be built again.
 pub fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(&name);
+        }
+    }
+    cargo
 }
 
 /// Runs a command with our own standard streams and fails when it does.

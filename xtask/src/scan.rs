@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn a_folder_of_tests_is_a_test_as_a_whole() {
         assert!(Scan::new("tests/it/main.rs", "fn a() {}").in_test(1));
-        assert!(Scan::new("src/llm/tests.rs", "fn a() {}").in_test(1));
+        assert!(Scan::new("crates/llm/src/tests.rs", "fn a() {}").in_test(1));
         assert!(!Scan::new("src/testing/world.rs", "fn a() {}").in_test(1));
     }
 }

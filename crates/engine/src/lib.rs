@@ -11,16 +11,12 @@
 //! Nothing here waits, reads a clock, draws a random number, opens a file or speaks to a network: the manifest has no
 //! dependency that could. Time and seed are arguments; effects are values ([`dialogue::Next`]) that somebody else performs.
 
-pub mod condition;
+pub use segue_lang::{condition, finding, pattern, template, text, time};
+
 pub mod conversation;
 pub mod dialogue;
-pub mod finding;
 pub mod ids;
 pub mod limits;
-pub mod pattern;
 pub mod payload;
 pub mod project;
 mod stable_hash;
-pub mod template;
-pub mod text;
-pub mod time;

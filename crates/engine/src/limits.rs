@@ -4,7 +4,7 @@
 pub const HISTORY_ITEMS: usize = 48;
 /// Conversation: replies to one message that are kept whole, for saying them again; the oldest are forgotten first.
 pub const SAID_REPLIES: usize = 16;
-/// Turn: steps that flows may walk before the assistant must listen; the same number as in the CALM format (dialogue.md 5.3).
+/// Turn: steps that flows may walk before the assistant must listen; the same number as in the CALM format.
 pub const FLOW_STEPS: usize = 250;
 /// Turn: frames on the stack, up to which a flow may come onto it.
 pub const STACK_FRAMES: usize = 64;
@@ -22,11 +22,11 @@ pub const RAN_STEPS: usize = 32;
 pub const REMINDERS: usize = 32;
 /// Turn: characters of a tool's answer that the event about it keeps.
 pub const TOOL_SUMMARY: usize = 500;
-/// Message: characters that are stored and understood; a longer one is answered with "too long" (reliability.md 3.9).
+/// Message: characters that are stored and understood; a longer one is answered with "too long".
 pub const MESSAGE_TEXT: usize = 4_000;
-/// Message: characters shown to the command generator when the project sets none (dialogue.md 4.1).
+/// Message: characters shown to the command generator when the project sets none.
 pub const MESSAGE_CHARACTERS: usize = 420;
-/// Message: `=` signs in one `/SetSlots(…)` (dialogue.md 3.5).
+/// Message: `=` signs in one `/SetSlots(…)`.
 pub const PAYLOAD_PAIRS: usize = 10;
 /// YAML: bytes of one file.
 pub const YAML_FILE: usize = 16 * 1024 * 1024;
@@ -40,43 +40,6 @@ pub const PROJECT_FILES: usize = 20_000;
 pub const YAML_ALIASES: usize = 1_000;
 /// YAML: values that aliases may repeat in one file, all together.
 pub const YAML_ALIAS_NODES: usize = 200_000;
-
-// ---- templates ----
-
-/// Instructions one rendering may execute: ten times what a prompt over a hundred flows needs.
-pub const TEMPLATE_FUEL: u64 = 100_000;
-/// Nesting of loops, blocks and macro calls inside one rendering.
-pub const TEMPLATE_RECURSION: usize = 50;
-/// Bytes one rendering may produce.
-pub const TEMPLATE_OUTPUT_BYTES: usize = 256 * 1024;
-/// Bytes of JSON that the `fromjson` filter reads.
-pub const TEMPLATE_JSON_BYTES: usize = 4 * 1024 * 1024;
-/// Characters of the widest text that `ljust`, `rjust`, `center` and `zfill` make in a template.
-pub const TEMPLATE_PAD_CHARS: usize = 10_000;
-/// Levels of nesting that are filled inside the `custom`, `buttons` and `elements` of a response.
-pub const RESPONSE_DEPTH: usize = 64;
-
-// ---- conditions and regular expressions ----
-
-/// Longest regular expression, in bytes of UTF-8. Longer ones are refused when the project is loaded.
-pub const PATTERN_TEXT: usize = 1024;
-/// Deepest nesting of groups in a regular expression; the translator walks groups on the call stack.
-pub const PATTERN_DEPTH: usize = 64;
-/// Largest compiled regular expression, in bytes. One `\w` takes about 50 KiB, since it knows every script: 1 MiB would refuse
-/// `\w{1,30}`, and an ordinary expression for mail addresses with counted repeats takes 6 MiB (measured 2026-11).
-pub const PATTERN_COMPILED: usize = 8 << 20;
-/// Largest cache of one search in linear time, in bytes; past it the search goes on more slowly.
-pub const PATTERN_CACHE: usize = 1 << 20;
-/// Longest text a regular expression is searched in, in bytes. Longer texts count as "not matched", and the trace says so.
-pub const PATTERN_HAYSTACK: usize = 64 << 10;
-/// Most steps back in one search, for expressions that need backtracking. One start position costs at least one step, so
-/// this is well above [`PATTERN_HAYSTACK`]; it is also the default of the library in use and takes some tens of milliseconds.
-pub const PATTERN_BACKTRACKS: usize = 1_000_000;
-
-/// Longest condition, in bytes, as written and again after its template is rendered.
-pub const CONDITION_TEXT: usize = 16 << 10;
-/// Deepest nesting of parentheses, sets and `not` in a condition; chains of `and` and `or` do not count.
-pub const CONDITION_DEPTH: usize = 32;
 
 // ---- flow analysis ----
 

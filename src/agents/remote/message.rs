@@ -1,4 +1,4 @@
-//! What a remote agent is told (agents.md 9.4): the words, the slots, and what the author lets out beside.
+//! What a remote agent is told: the words, the slots, and what the author lets out beside.
 
 use segue_engine::{condition::Scope, conversation::AgentCall};
 use serde_json::{Map, Value as Json, json};

@@ -1,4 +1,4 @@
-//! Agents that others run, over A2A (agents.md 9): one invocation sends the user's message, follows the task to where it stands
+//! Agents that others run, over A2A: one invocation sends the user's message, follows the task to where it stands
 //! still, and says what came of it.
 //!
 //! Entry: [`run`]. What leaves goes through a [`Peer`] that the runtime records. This part never sends the id of a task that

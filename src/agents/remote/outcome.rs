@@ -1,4 +1,4 @@
-//! From a task's state to the outcome of a run (agents.md 9.5 and 9.6).
+//! From a task's state to the outcome of a run.
 
 use std::sync::Arc;
 
@@ -196,7 +196,7 @@ impl Results {
         }
     }
 
-    /// As agents.md 4.2 names them: `<agent>_<artifact>_<part>`.
+    /// The name of such a result: `<agent>_<artifact>_<part>`.
     pub(super) fn listed(&self, agent: &str) -> Json {
         let list = self.parts.iter().map(|made| {
             let artifact = made.artifact.map_or_else(|| "message".to_owned(), |at| at.to_string());

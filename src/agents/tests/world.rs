@@ -24,9 +24,9 @@ use crate::{
     llm::{
         Answer, Arguments, Finish, ToolCall,
         scripted::{ScriptedLlm, Step, StrictLlm},
-        testing::ManualClock,
     },
     prompts::PromptSet,
+    testing::ManualClock,
     tools::{EffectClass, Progress, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, registry::ToolSet},
 };
 
@@ -89,7 +89,7 @@ pub(super) struct World {
     pub(super) conversation: Conversation,
     pub(super) call: AgentCall,
     pub(super) model: Arc<StrictLlm>,
-    pub(super) clock: Arc<ManualClock>,
+    pub(super) clock: ManualClock,
     /// Names and arguments of the calls that reached a tool.
     pub(super) called: Arc<Mutex<Vec<(String, Json)>>>,
     pub(super) sink: Pieces,
@@ -228,7 +228,7 @@ impl World {
     /// Runs once and keeps what happened in the conversation.
     pub(super) async fn run_more(&mut self) -> AgentOutcome {
         let agent = ReactAgent::new(Arc::new(PromptSet::new(|_| None).unwrap()));
-        let cx = Cx::new(self.clock.clone(), Duration::from_secs(120));
+        let cx = self.clock.cx(Duration::from_secs(120));
         let definition = self.project.agent("finder").unwrap().clone();
         let task = AgentTask {
             project: &self.project,

@@ -1,4 +1,4 @@
-//! The assistant as an agent for others: A2A in both generations, over JSON-RPC and plain HTTP (agents.md 9.7).
+//! The assistant as an agent for others: A2A in both generations, over JSON-RPC and plain HTTP.
 //!
 //! *For*: every flow is a skill; a task is what the assistant does until it stands still. *Entry*: [`A2aAgent`]; its
 //! [`service`](A2aAgent::service) answers the paths of [`PATHS`]. *Never*: this part keeps a task of its own. What a task is and

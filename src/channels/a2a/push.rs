@@ -1,6 +1,6 @@
 //! Reports: a task that stands still is told to the addresses that its caller named.
 //!
-//! Such an address comes from outside, so it leads to the open network or nowhere (reliability.md 3.7). A report is a courtesy:
+//! Such an address comes from outside, so it leads to the open network or nowhere. A report is a courtesy:
 //! it is tried a few times, and a caller who misses it asks.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

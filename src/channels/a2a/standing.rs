@@ -1,4 +1,4 @@
-//! Where a task stands: from the stack after a turn, and from what happened in it (agents.md 9.7).
+//! Where a task stands: from the stack after a turn, and from what happened in it.
 
 use segue_engine::{
     conversation::{BotKind, Conversation, Event, EventKind, FrameKind, Reply},
@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::a2a::model::{File, Part, TaskState};
 
-/// What a turn came to, for whoever asked for it.
+/// What a turn came to, for the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Standing {
     /// The state.

@@ -1,4 +1,4 @@
-//! Turns that whoever asked for them stops: they end at the next safe point, and what happened is kept.
+//! Turns that the caller stops: they end at the next safe point, and what happened is kept.
 //!
 //! A turn can be interrupted before or during a model call, an agent run or a search. Steps of a flow always run on to the next
 //! such point. Where a turn was interrupted is recorded, so that a replay ends there too.

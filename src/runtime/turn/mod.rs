@@ -57,7 +57,7 @@ pub(super) struct OpenTurn<'a> {
     journal: Arc<TurnJournal>,
     /// The same, or what somebody put around it.
     wrapped: Arc<dyn Journal>,
-    /// Fires when whoever asked wants no more.
+    /// Fires when the caller wants no more.
     stop: Option<CancellationToken>,
 }
 

@@ -84,9 +84,9 @@ pub(in crate::runtime) struct LeftBehind {
 /// How a try of a turn comes to follow another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::runtime) enum After {
-    /// Whoever asked for the other one is gone, and so may be its process.
+    /// The caller is gone, and so may be its process.
     Interruption,
-    /// The store did not take the other one; whoever asked still listens.
+    /// The store did not take the other one; the caller still listens.
     Failure,
     /// The other one asked for something else than is recorded: nothing of the record runs again.
     Misfit,

@@ -1,9 +1,10 @@
 //! Against answers as the interface's description shows them.
 
+use segue_base::test_server::{Exchange, answering};
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::llm::testing::{Exchange, ManualClock, answering};
+use crate::testing::ManualClock;
 
 fn def(url: &str) -> QdrantDef {
     QdrantDef {
@@ -114,7 +115,7 @@ async fn a_store_that_says_nothing_is_given_up_in_time() {
         tokio::spawn(
             async move { Qdrant::new(&def(&base), Outbound::new()).unwrap().nearest(&[1.0], 1, 0.0, &cx).await },
         );
-    while clock.slept.lock().unwrap().is_empty() {
+    while clock.slept().is_empty() {
         tokio::task::yield_now().await;
     }
     clock.advance(limits::KNOWLEDGE_WAIT);

@@ -343,7 +343,7 @@ impl CallEnd {
     }
 }
 
-/// Performs one call in a session and answers whoever asked; returns how the session fared.
+/// Performs one call in a session and answers the caller; returns how the session fared.
 pub(super) async fn perform(line: &Line, request: CallRequest, listener: &Listener) -> Fate {
     let CallRequest { tool, offer, arguments, meta, cx, progress, asked, left, mut reply } = request;
     let _admitted = asked.clone().map(|asked| listener.askable.admit(asked));
@@ -427,7 +427,7 @@ impl Round<'_> {
                 Err(Stopped::Cancelled) => Err(CallEnd::Stopped),
             },
         };
-        // Whoever asked went because its own wait was over: then it was the deadline, or somebody stopped it.
+        // The caller went because its own wait was over: then it was the deadline, or somebody stopped it.
         let late = matches!(result, Err(CallEnd::Stopped)) && cx.remaining().is_zero();
         let result = if late { Err(CallEnd::Late) } else { result };
         if let Err(CallEnd::Late | CallEnd::Stopped) = result {

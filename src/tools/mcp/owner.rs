@@ -109,7 +109,7 @@ impl Owner {
     }
 
     async fn serve(&mut self, command: Command) {
-        // Whoever asked may have left while the command waited.
+        // The caller may have left while the command waited.
         let left = match &command {
             Command::List { reply } => reply.is_closed(),
             Command::Call(request) => request.reply.is_closed(),

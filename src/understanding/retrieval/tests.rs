@@ -7,8 +7,9 @@ use segue_engine::{condition::Condition, project::RetrievalConfig};
 
 use super::*;
 use crate::{
-    llm::{ChatRequest, Llm, LlmErrorKind, embeddings::ScriptedEmbedder, scripted::ScriptedLlm, testing::ManualClock},
+    llm::{ChatRequest, Llm, LlmErrorKind, embeddings::ScriptedEmbedder, scripted::ScriptedLlm},
     prompts::PromptSet,
+    testing::ManualClock,
     understanding::{
         Understander,
         fixture::{NOON, Talk, asks, flow, project_of},

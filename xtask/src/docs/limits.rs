@@ -1,4 +1,4 @@
-//! The page of all limits, made from the constants of the two `limits.rs` and their comments.
+//! The page of all limits, made from the constants of every `limits.rs` and their comments.
 
 use std::fmt::Write;
 
@@ -7,14 +7,15 @@ use quote::ToTokens;
 use syn::{Attribute, BinOp, Expr, ExprBinary, ExprCall, Item, Lit, Meta};
 
 /// The files with the constants.
-pub const SOURCES: [&str; 2] = ["crates/engine/src/limits.rs", "src/limits.rs"];
+pub const SOURCES: [&str; 3] =
+    ["crates/lang/src/limits.rs", "crates/engine/src/limits.rs", "crates/base/src/limits.rs"];
 /// A heading for each of them.
-const HEADINGS: [&str; 2] = ["Loading and dialogue", "The running parts"];
+const HEADINGS: [&str; 3] = ["Conditions and templates", "Loading and dialogue", "The running parts"];
 const HEAD: &str = "\
 # Limits
 
-Every buffer and every wait has a limit. This page is written by `cargo xtask docs` from `crates/engine/src/limits.rs` and
-`src/limits.rs`. Values that can be configured have a key in [the reference](reference/keys.md); the others are changed in the source.
+Every buffer and every wait has a limit. This page is written by `cargo xtask docs` from the files `limits.rs` of the packages
+`lang`, `engine` and `base`. Values that can be configured have a key in [the reference](reference/keys.md); the others are changed in the source.
 ";
 
 /// The text of the page.

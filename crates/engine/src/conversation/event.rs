@@ -325,7 +325,7 @@ pub enum EventKind {
     Undo,
     /// Something is to happen later, unless it is cancelled before.
     Reminder {
-        /// Its name; the brain gives it one where there is none.
+        /// Its name; the dialogue engine gives it one where there is none.
         #[serde(default)]
         name: Option<Arc<str>>,
         /// The intent that comes then.
@@ -333,7 +333,7 @@ pub enum EventKind {
         /// Its entities.
         #[serde(default, skip_serializing_if = "Json::is_null")]
         entities: Json,
-        /// When, in the form of ISO 8601; the brain writes the zone to it.
+        /// When, in the form of ISO 8601; the dialogue engine writes the zone to it.
         date_time: String,
         /// Whether a message of the user cancels it.
         #[serde(default = "yes")]
@@ -502,7 +502,7 @@ pub enum EventKind {
         /// Its name; null when it ended.
         name: Option<String>,
     },
-    /// Ours: an action reported an event that only the brain may write. It stands here as it came and changes nothing.
+    /// Ours: an action reported an event that only the dialogue engine may write. It stands here as it came and changes nothing.
     Reported {
         /// The action.
         by: ActionName,

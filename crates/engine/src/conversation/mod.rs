@@ -16,7 +16,6 @@ mod slots;
 mod stack;
 pub mod tracker;
 mod undo;
-mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,13 +36,13 @@ pub use self::{
     slots::{SlotState, Slots},
     stack::{AgentFrame, AgentState, FlowFrameType, Frame, FrameKind, PatternFrame, Position, RanStep, Stack},
     undo::Undo,
-    usage::{ModelsUsed, Usage, rounded},
 };
 use crate::{
     ids::{AgentName, ConversationId, FlowId},
     project::builtin::{LISTEN, REQUEST_INPUT},
     time::Timestamp,
 };
+pub use segue_lang::usage::{ModelsUsed, Usage, rounded};
 
 /// One conversation as its events left it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! What the brain asks to be done, and what came of it: the values that the journal records.
+//! What the dialogue engine asks to be done, and what came of it: the values that the journal records.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl ActionOutcome {
     }
 }
 
-/// What an action server answers, as it came: the brain makes messages and events of it.
+/// What an action server answers, as it came: the dialogue engine makes messages and events of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ActionAnswer {
     /// Messages to the user, in order; they come before the events.

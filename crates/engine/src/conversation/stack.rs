@@ -1,4 +1,4 @@
-//! What is under way: frames, bottom first. Data only; the brain moves them.
+//! What is under way: frames, bottom first. Data only; the dialogue engine moves them.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -299,7 +299,7 @@ impl Deref for Stack {
     }
 }
 
-/// Parts the copies, if there are any. For the brain, which records each change as an event.
+/// Parts the copies, if there are any. For the dialogue engine, which records each change as an event.
 impl DerefMut for Stack {
     fn deref_mut(&mut self) -> &mut Vec<Frame> {
         Arc::make_mut(&mut self.0)

@@ -1,6 +1,6 @@
 //! The tracker format: how a conversation looks to action servers, and how their events become ours.
 //!
-//! Writing never fails and leaves out only what the format has no name for. Reading takes any event: what only the brain may
+//! Writing never fails and leaves out only what the format has no name for. Reading takes any event: what only the dialogue engine may
 //! write is kept as [`EventKind::Reported`], what nobody knows as [`EventKind::Unknown`].
 
 mod state;
@@ -14,7 +14,7 @@ use crate::{
     project::Project,
 };
 
-/// Events that only the brain may write: they are its own books.
+/// Events that only the dialogue engine may write: they are its own books.
 const OURS: [&str; 22] = [
     "user",
     "action",

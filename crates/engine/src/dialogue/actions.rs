@@ -248,7 +248,7 @@ pub(super) fn accept_kind(turn: &mut Turn<'_>, kind: EventKind, by: FilledBy) {
     accept(turn, Event { at: turn.at, kind, place: EventPlace::default() }, by);
 }
 
-/// Takes in an event from outside. What would break the brain's own books is left out: the stack, and what is counted here.
+/// Takes in an event from outside. What would break the dialogue engine's own books is left out: the stack, and what is counted here.
 pub(super) fn accept(turn: &mut Turn<'_>, mut event: Event, by: FilledBy) {
     if turn.conversation().session.ended {
         return turn.note("an event that comes after the end of the session is left out");
@@ -268,7 +268,7 @@ pub(super) fn accept(turn: &mut Turn<'_>, mut event: Event, by: FilledBy) {
         | EventKind::AgentCompleted { .. }
         | EventKind::External { .. }
         | EventKind::FlowStarted { .. } => {
-            return turn.note("an event from outside that only the brain may write is left out");
+            return turn.note("an event from outside that only the dialogue engine may write is left out");
         }
         EventKind::Slot { name, value, filled_by, .. } => {
             if turn.project.slot(name.as_str()).is_none() {

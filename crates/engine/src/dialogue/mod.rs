@@ -1,4 +1,4 @@
-//! The brain: deterministic, without a wait, a clock or a file.
+//! The dialogue engine: deterministic, without a wait, a clock or a file.
 //!
 //! Entry: [`advance`]. It takes the project, the conversation and one input, changes the conversation only by applying the
 //! events that it also returns, and says in [`Next`] what the runtime must do now. The same arguments give the same answer,
@@ -54,7 +54,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// One input of the brain.
+/// One input of the dialogue engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Input {
     /// When it came; recorded, and the time of every event that it causes.
@@ -115,7 +115,7 @@ pub enum Next {
     Search(SearchCall),
 }
 
-/// What the brain answers.
+/// What the dialogue engine answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advance {
     /// What happened; already applied to the conversation.

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::{Config, SlotType};
 
 pub(crate) const LISTEN: &str = "action_listen";
-/// Ends the turn like [`LISTEN`], for agents of others.
+/// Ends the turn like [`LISTEN`], for remote agents.
 pub(crate) const REQUEST_INPUT: &str = "action_agent_request_user_input";
 pub(crate) const SESSION_START: &str = "action_session_start";
 pub(crate) const RESTART: &str = "action_restart";

@@ -1,4 +1,4 @@
-//! Rows of dialogue.md 10 that no conversation can show: what is stored, and what is found at loading. The others are cases
+//! Rules that no conversation can show: what is stored, and what is found at loading. The others are cases
 //! in `cases/rows.yml`.
 
 use segue_engine::{

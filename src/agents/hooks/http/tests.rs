@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use segue_base::test_server::answering;
+
 use super::*;
-use crate::llm::testing::{ManualClock, answering};
+use crate::testing::ManualClock;
 
 fn definition() -> AgentDef {
     with_auth("{api_key: \"${KEY}\", header_name: X-Key, header_format: \"k {key}\"}")
@@ -22,7 +24,7 @@ fn with_auth(auth: &str) -> AgentDef {
 
 async fn described(answer: (u16, String)) -> Result<Description, HookError> {
     let (address, heard) = answering(vec![answer]).await;
-    let clock: Arc<dyn Clock> = ManualClock::new();
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
     let server = HookServer::new(&format!("{address}/hooks"), &definition(), Outbound::new(), &clock)?;
     let result = server.describe(&ManualClock::new().cx(Duration::from_secs(60))).await;
     let asked = heard.take();
@@ -60,11 +62,11 @@ async fn a_hook_server_that_says_nothing_is_given_up_in_time() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/", listener.local_addr().unwrap());
     let clock = ManualClock::new();
-    let shared: Arc<dyn Clock> = clock.clone();
+    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
     let server = HookServer::new(&address, &definition(), Outbound::new(), &shared).unwrap();
     let cx = clock.cx(Duration::from_secs(60));
     let passing = async {
-        while clock.slept.lock().unwrap().is_empty() {
+        while clock.slept().is_empty() {
             tokio::task::yield_now().await;
         }
         clock.advance(limits::HOOK_DEADLINE);
@@ -72,7 +74,7 @@ async fn a_hook_server_that_says_nothing_is_given_up_in_time() {
     };
     let error = tokio::select! { error = server.describe(&cx) => error.unwrap_err(), () = passing => unreachable!() };
     assert!(error.to_string().contains("deadline"), "{error}");
-    assert_eq!(clock.slept.lock().unwrap()[0], limits::HOOK_DEADLINE);
+    assert_eq!(clock.slept()[0], limits::HOOK_DEADLINE);
 }
 
 #[tokio::test]
@@ -82,7 +84,7 @@ async fn a_hook_server_is_shown_a_token_of_an_authorization_server() {
     let (address, heard) = answering(vec![http(401, "{}"), http(200, "{}"), http(200, "{}")]).await;
     let auth = format!("{{oauth: {{client_id: me, client_secret: \"${{KEY}}\", token_url: \"{tokens}/token\"}}}}");
     let clock = ManualClock::new();
-    let shared: Arc<dyn Clock> = clock.clone();
+    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
     let server = HookServer::new(&address, &with_auth(&auth), Outbound::new(), &shared).unwrap();
     let cx = clock.cx(Duration::from_secs(60));
     server.describe(&cx).await.unwrap();

@@ -1,4 +1,4 @@
-//! Calls and connections that go wrong (reliability.md 2.2).
+//! Calls and connections that go wrong.
 use std::{
     sync::{
         Arc, Mutex,

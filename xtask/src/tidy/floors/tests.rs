@@ -102,3 +102,11 @@ fn a_map_without_a_table_is_a_breach() {
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].file, MAP);
 }
+
+#[test]
+fn what_comes_from_a_package_below_needs_no_row() {
+    let lib = "pub use segue_base::{cx, http};\npub use {segue_a2a as a2a, segue_rest as rest};\npub use segue_engine::dialogue;\n";
+    let code = "use crate::{cx::Cx, http::Outbound};\nuse crate::rest::X;\nuse crate::dialogue::Next;";
+    let tree = Tree::of(&[(MAP, FLOORS), ("src/lib.rs", lib), ("src/llm/mod.rs", code)]);
+    assert_eq!(check(&tree).into_iter().map(|breach| breach.line).collect::<Vec<_>>(), [3]);
+}

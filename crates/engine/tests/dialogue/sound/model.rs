@@ -1,5 +1,5 @@
 //! What the format says about values, written down once more: what a value becomes, who may fill a slot, what is refused,
-//! and which values end with a flow (dialogue.md 2.8, 3.2, 3.3, 7.2).
+//! and which values end with a flow.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,0 +1,271 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use super::*;
+use crate::{
+    Arguments, Purpose, ToolCall, ToolSpec,
+    message::{Thought, Thoughts},
+};
+
+fn config(model: &str, extra: Value) -> ModelConfig {
+    let extra = extra.as_object().cloned().unwrap_or_default();
+    ModelConfig { provider: "anthropic".into(), model: model.into(), extra, ..ModelConfig::default() }
+}
+
+fn sent(config: &ModelConfig, request: &ChatRequest) -> Value {
+    let settled = Settled::of(config).map_err(|(key, problem)| format!("{key}: {problem}")).unwrap();
+    serde_json::from_slice(&body(request, config, &settled).unwrap()).unwrap()
+}
+
+fn hello() -> ChatRequest {
+    ChatRequest::new(Purpose::AGENT, vec![ChatMessage::system("s"), ChatMessage::user("u")])
+}
+
+fn tool(name: &str) -> ToolSpec {
+    let parameters = Arc::new(json!({"type": "object", "properties": {"b": {}, "a": {}}}));
+    ToolSpec { name: name.into(), description: "Finds.".into(), parameters, strict: true }
+}
+
+fn call(id: &str, arguments: Arguments) -> ToolCall {
+    ToolCall { id: id.into(), name: "find".into(), arguments }
+}
+
+fn assistant(text: &str, tool_calls: Vec<ToolCall>) -> Arc<ChatMessage> {
+    Arc::new(ChatMessage::Assistant { text: text.into(), tool_calls, thoughts: None })
+}
+
+#[test]
+fn the_smallest_request() {
+    assert_eq!(
+        sent(&config("claude-opus-4-6", json!({})), &hello()),
+        json!({
+            "model": "claude-opus-4-6", "max_tokens": 4096, "stream": true,
+            "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "u"}]}],
+        })
+    );
+    let body = sent(&config("m", json!({"prompt_cache": false, "stream": false})), &hello());
+    assert_eq!((&body["stream"], body["system"][0].get("cache_control")), (&json!(false), None));
+}
+
+#[test]
+fn an_entry_that_asks_for_another_cache_says_how() {
+    assert!(Settled::of(&config("m", json!({"prompt_cache": "1d"}))).is_err_and(|(key, _)| key == "prompt_cache"));
+}
+
+#[test]
+fn settings_bow_to_the_family() {
+    let extra = json!({"top_p": 0.5, "stop": "END", "metadata": {"user_id": "u"}, "rpm": 5});
+    let entry =
+        ModelConfig { temperature: Some(0.3), max_tokens: Some(256), ..config("claude-sonnet-4-5", extra.clone()) };
+    let body = sent(&entry, &hello());
+    assert_eq!((&body["temperature"], &body["max_tokens"], &body["top_p"]), (&json!(0.3), &json!(256), &json!(0.5)));
+    assert_eq!((&body["stop_sequences"], body.get("stop"), body.get("rpm")), (&json!(["END"]), None, None));
+    assert_eq!(body["metadata"], json!({"user_id": "u"}));
+    let mut thinking = hello();
+    thinking.reasoning_effort = Some(Effort::Low);
+    let body = sent(&entry, &thinking);
+    assert_eq!(body["thinking"], json!({"type": "enabled", "budget_tokens": 2048}));
+    assert_eq!((body.get("temperature"), &body["max_tokens"]), (None, &json!(2304)), "thoughts come on top");
+    let entry = ModelConfig { model: "claude-opus-4-8".into(), ..entry };
+    let body = sent(&entry, &thinking);
+    assert_eq!((body.get("temperature"), body.get("top_p")), (None, None), "newer models take neither");
+    assert_eq!((&body["thinking"], &body["output_config"]), (&json!({"type": "adaptive"}), &json!({"effort": "low"})));
+}
+
+/// The vendor refuses a temperature beside thoughts, and a limit that is not above their budget.
+#[test]
+fn thinking_that_the_entry_switches_on_counts_as_thinking() {
+    let mut request = hello();
+    (request.temperature, request.max_tokens) = (Some(0.0), Some(256));
+    for (model, thinking, room) in [
+        ("claude-sonnet-4-5", json!({"type": "enabled", "budget_tokens": 8000}), 8000),
+        ("claude-opus-4-6", json!({"type": "adaptive"}), 16_384),
+    ] {
+        let entry = config(model, json!({"thinking": thinking}));
+        let body = sent(&entry, &request);
+        assert_eq!((&body["thinking"], body.get("temperature")), (&thinking, None), "{model}");
+        assert_eq!(body["max_tokens"], json!(256 + room), "{model}");
+        assert!(Settled::of(&entry).unwrap().thinks(None), "its first word may take long");
+    }
+    let off = config("claude-opus-5", json!({"thinking": {"type": "disabled"}}));
+    request.reasoning_effort = Some(Effort::High);
+    assert_eq!(sent(&off, &request)["max_tokens"], json!(256));
+}
+
+#[test]
+fn what_the_entry_says_about_thinking_wins() {
+    let extra =
+        json!({"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"format": {"a": 1}}});
+    let entry = ModelConfig { reasoning_effort: Some(Effort::High), ..config("claude-opus-5", extra) };
+    let body = sent(&entry, &hello());
+    assert_eq!(body["thinking"]["display"], json!("summarized"));
+    assert_eq!(body["output_config"], json!({"format": {"a": 1}, "effort": "high"}));
+}
+
+#[test]
+fn tools_and_the_choice_among_them() {
+    let entry = config("claude-haiku-4-5", json!({}));
+    let offering = |choice: ToolChoice, parallel: Option<bool>| {
+        let mut request = hello().with_tools([tool("find"), tool("list")]);
+        (request.tool_choice, request.parallel_tool_calls) = (choice, parallel);
+        request
+    };
+    let body = sent(&entry, &offering(ToolChoice::Auto, None));
+    assert_eq!(body.get("tool_choice"), None);
+    assert_eq!(body["tools"][0]["name"], json!("find"));
+    // The author's order of properties reaches the model.
+    assert!(body["tools"][0]["input_schema"].to_string().contains(r#"{"b":{},"a":{}}"#));
+    for (choice, parallel, sent_choice) in [
+        (ToolChoice::Auto, Some(false), json!({"type": "auto", "disable_parallel_tool_use": true})),
+        (ToolChoice::None, Some(false), json!({"type": "none"})),
+        (ToolChoice::Required, None, json!({"type": "any"})),
+        (ToolChoice::Tool("list".into()), None, json!({"type": "tool", "name": "list"})),
+    ] {
+        assert_eq!(sent(&entry, &offering(choice, parallel))["tool_choice"], sent_choice);
+    }
+    let mut thinking = offering(ToolChoice::Required, None);
+    thinking.reasoning_effort = Some(Effort::High);
+    assert_eq!(sent(&entry, &thinking)["tool_choice"], json!({"type": "auto"}), "who thinks is not forced");
+}
+
+#[test]
+fn tools_are_strict_where_model_and_schema_allow_it() {
+    let closed = json!({
+        "type": "object", "properties": {"slot_value": {"type": ["string", "null"]}}, "required": ["slot_value"],
+        "additionalProperties": false,
+    });
+    let own = ToolSpec { parameters: Arc::new(closed), strict: true, ..tool("set_slot_a") };
+    let open = ToolSpec { strict: true, ..tool("book") };
+    let request = hello().with_tools([open, tool("find"), own]);
+    let marks = |model: &str, extra: Value| {
+        let body = sent(&config(model, extra), &request);
+        body["tools"].as_array().unwrap().iter().map(|tool| tool.get("strict").cloned()).collect::<Vec<_>>()
+    };
+    assert_eq!(marks("claude-haiku-4-5", json!({"strict": true})), [None, None, Some(json!(true))]);
+    assert_eq!(marks("claude-opus-4-1", json!({"strict": true})), [None, None, None], "a model that does not know it");
+    assert_eq!(marks("claude-haiku-4-5", json!({})), [None, None, None], "nobody asked for it");
+    let format =
+        json!({"strict": true, "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}});
+    assert_eq!(marks("claude-haiku-4-5", format), [None, None, None], "a schema for answers takes the room");
+}
+
+#[test]
+fn rounds_of_tools_keep_the_protocol() {
+    let good = call("c1", Arguments::json(json!({"x": 1})));
+    let bad = call("call:2", Arguments::Malformed { text: "{\"x\":".into(), error: "EOF".into() });
+    let mut request = hello();
+    request.messages.extend([
+        assistant("I look.", vec![good.clone(), bad.clone()]),
+        ChatMessage::tool(&good, "found"),
+        ChatMessage::tool(&bad, ""),
+        ChatMessage::system("note"),
+    ]);
+    let body = sent(&config("m", json!({"prompt_cache": false})), &request);
+    assert_eq!(
+        body["messages"],
+        json!([
+            {"role": "user", "content": [{"type": "text", "text": "u"}]},
+            {"role": "assistant", "content": [
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "c1", "name": "find", "input": {"x": 1}},
+                {"type": "tool_use", "id": "call_2", "name": "find", "input": {"malformed": "{\"x\":"}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "content": "found"},
+                {"type": "tool_result", "tool_use_id": "call_2"},
+                {"type": "text", "text": "note"},
+            ]},
+        ])
+    );
+    // The closing round offers no tools, but the wire wants to know those that were called.
+    assert_eq!(body["tools"], json!([{"name": "find", "input_schema": {"type": "object"}}]));
+    assert_eq!(body["tool_choice"], json!({"type": "none"}));
+}
+
+#[test]
+fn turns_alternate_and_begin_and_end_with_the_user() {
+    let roles = |messages: Vec<Arc<ChatMessage>>| {
+        let body = sent(&config("m", json!({})), &ChatRequest::new(Purpose::AGENT, messages));
+        let messages = body["messages"].as_array().unwrap().clone();
+        let role = |message: &Value| {
+            (message["role"].as_str().unwrap().to_owned(), message["content"].as_array().unwrap().len())
+        };
+        messages.iter().map(role).collect::<Vec<_>>()
+    };
+    let (user, bot) = (|n| ("user".to_owned(), n), |n| ("assistant".to_owned(), n));
+    let (says, said) = (|| ChatMessage::user("u"), || ChatMessage::assistant("a"));
+    assert_eq!(roles(vec![said(), says(), says(), said()]), [user(1), bot(1), user(2), bot(1), user(1)]);
+    assert_eq!(roles(vec![ChatMessage::system("s")]), [user(1)]);
+    assert_eq!(
+        roles(vec![ChatMessage::user(" "), said(), ChatMessage::system("n"), says()]),
+        [user(1), bot(1), user(2)]
+    );
+}
+
+#[test]
+fn marks_stand_at_the_end_of_what_comes_again_and_are_never_more_than_the_wire_takes() {
+    let round = |n: usize| {
+        let call = call(&format!("c{n}"), Arguments::json(json!({})));
+        [assistant("", vec![call.clone()]), ChatMessage::tool(&call, "found")]
+    };
+    let mut messages = vec![
+        ChatMessage::system("stable"),
+        ChatMessage::user("first"),
+        ChatMessage::assistant("answer"),
+        ChatMessage::system("the time"),
+        ChatMessage::user("newest"),
+    ];
+    let marks = |messages: &[Arc<ChatMessage>]| {
+        let request = ChatRequest::new(Purpose::AGENT, messages.to_vec()).with_tools([tool("a"), tool("b")]);
+        let body = sent(&config("m", json!({"prompt_cache": "1h"})), &request);
+        let mut marks = Vec::new();
+        let mut look = |place: String, block: &Value| {
+            if let Some(mark) = block.get("cache_control") {
+                assert_eq!(mark, &json!({"type": "ephemeral", "ttl": "1h"}));
+                marks.push(place);
+            }
+        };
+        for (key, list) in [("tools", &body["tools"]), ("system", &body["system"])] {
+            list.as_array().unwrap().iter().enumerate().for_each(|(at, block)| look(format!("{key} {at}"), block));
+        }
+        for (at, message) in body["messages"].as_array().unwrap().iter().enumerate() {
+            let blocks = message["content"].as_array().unwrap();
+            blocks.iter().enumerate().for_each(|(block, value)| look(format!("message {at}.{block}"), value));
+        }
+        marks
+    };
+    assert_eq!(marks(&messages), ["tools 1", "system 0", "message 1.0"]);
+    messages.extend(round(1));
+    messages.extend(round(2));
+    let four = marks(&messages);
+    assert_eq!(four, ["tools 1", "system 0", "message 1.0", "message 6.0"]);
+    assert_eq!(four.len(), limits::MODEL_CACHE_MARKS);
+    // A question and nothing else comes only once.
+    let once = sent(&config("m", json!({})), &hello());
+    assert_eq!(once["messages"][0]["content"][0].get("cache_control"), None);
+}
+
+#[test]
+fn thoughts_go_back_to_the_model_that_had_them_and_to_no_other() {
+    let thought = |after, text: &str| Thought {
+        after,
+        block: Arc::new(json!({"type": "thinking", "thinking": text, "signature": "s"})),
+    };
+    let thoughts = Thoughts { model: "claude-a".into(), blocks: vec![thought(0, "one"), thought(2, "two")] };
+    let calls = vec![call("c1", Arguments::json(json!({}))), call("c2", Arguments::json(json!({})))];
+    let mut request = hello();
+    request.messages.push(Arc::new(ChatMessage::Assistant {
+        text: "I look.".into(),
+        tool_calls: calls.clone(),
+        thoughts: Some(Arc::new(thoughts)),
+    }));
+    request.messages.extend(calls.iter().map(|call| ChatMessage::tool(call, "found")));
+    let kinds = |model: &str| {
+        let body = sent(&config(model, json!({})), &request);
+        let blocks = body["messages"][1]["content"].as_array().unwrap().clone();
+        blocks.iter().map(|block| block["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds("claude-a"), ["thinking", "text", "tool_use", "thinking", "tool_use"]);
+    assert_eq!(kinds("claude-b"), ["text", "tool_use", "tool_use"]);
+    assert!(!request.messages[2].without_thoughts().eq(&request.messages[2]));
+}

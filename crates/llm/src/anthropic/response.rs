@@ -1,0 +1,269 @@
+//! Reads the events of a messages answer, or one whole answer.
+//!
+//! Events and blocks of kinds that are not known are passed over, as the vendor asks for. A `ping` is no sign of progress: the deadlines of
+//! the call run on.
+
+use std::sync::Arc;
+
+use segue_base::limits;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::thoughts::Thinking;
+use crate::{
+    error::{Fault, LlmError},
+    message::{Answer, Finish, Usage},
+    oddity::Oddity,
+    transport::{
+        assembler::{Assembler, ToolCallDelta},
+        body_format::{BodyDecoder, EventHandler, EventKind},
+        error_response::error_from_event,
+        json_repair,
+    },
+};
+
+/// The decoder for the answer of `model` to a request of `message_count` messages and `request_bytes` bytes.
+pub(crate) fn decoder(model: Arc<str>, message_count: usize, request_bytes: usize) -> BodyDecoder<MessageState> {
+    let state = MessageState { blocks: Vec::new(), thinking: Thinking::of(model), usage: Counts::default() };
+    BodyDecoder::new(state, Assembler::new(message_count, request_bytes))
+}
+
+/// What was read of the answer, beside what the assembler keeps.
+pub(crate) struct MessageState {
+    /// Blocks that began, by the API's number of each; at most [`limits::MODEL_BLOCKS`].
+    blocks: Vec<(u64, Kind)>,
+    thinking: Thinking,
+    usage: Counts,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Call,
+    Thought,
+    /// A kind that this side did not ask for.
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    index: Option<u64>,
+    message: Option<Value>,
+    content_block: Option<Block>,
+    delta: Option<BlockDelta>,
+    usage: Option<Value>,
+    /// Of a whole answer.
+    content: Option<Vec<Block>>,
+    model: Option<String>,
+    stop_reason: Option<String>,
+}
+
+/// What `message_start` tells.
+#[derive(Deserialize)]
+struct Start {
+    model: Option<String>,
+    usage: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Block {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    text: Option<String>,
+    id: Option<String>,
+    name: Option<String>,
+    input: Option<Value>,
+    thinking: Option<String>,
+    signature: Option<String>,
+    data: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct BlockDelta {
+    text: Option<String>,
+    partial_json: Option<String>,
+    thinking: Option<String>,
+    signature: Option<String>,
+    stop_reason: Option<String>,
+}
+
+/// Tokens as the API counts them: those from and to the cache are not among `input_tokens`. Later figures replace earlier ones.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct Counts {
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+}
+
+impl EventHandler for MessageState {
+    fn event(&mut self, name: &[u8], data: &[u8], to: &mut Assembler) -> Result<EventKind, LlmError> {
+        if data.trim_ascii().is_empty() {
+            return Ok(EventKind::Ping);
+        }
+        let (event, repaired) = json_repair::parse::<Event>(data)?;
+        if repaired {
+            to.odd(Oddity::Repaired);
+        }
+        // The kind stands in the data; the name of the event repeats it.
+        let kind = event.kind.clone().unwrap_or_else(|| String::from_utf8_lossy(name).into_owned());
+        match kind.as_str() {
+            "ping" => return Ok(EventKind::Ping),
+            "message_stop" => return Ok(EventKind::End),
+            "error" => return Err(error_from_event(data)),
+            "message_start" => self.start(event.message, to),
+            "content_block_start" => {
+                if let Some(block) = event.content_block {
+                    self.block(event.index, block, to)?;
+                }
+            }
+            "content_block_delta" => {
+                if let Some(delta) = event.delta {
+                    self.delta(event.index, delta, to)?;
+                }
+            }
+            "message_delta" => {
+                self.counts(event.usage, to);
+                stop(event.delta.and_then(|delta| delta.stop_reason), to);
+            }
+            "message" => {
+                to.begin();
+                to.model(&event.model.unwrap_or_default());
+                for (index, block) in (0u64..).zip(event.content.unwrap_or_default()) {
+                    self.block(Some(index), block, to)?;
+                }
+                self.counts(event.usage, to);
+                stop(event.stop_reason, to);
+            }
+            // Kinds that came later; and the ends of blocks, which the next block tells as well.
+            _ => {}
+        }
+        Ok(EventKind::Progress)
+    }
+
+    fn complete(&mut self, answer: &mut Answer) {
+        answer.thoughts = self.thinking.done();
+    }
+}
+
+impl MessageState {
+    fn start(&mut self, message: Option<Value>, to: &mut Assembler) {
+        to.begin();
+        let Some(start) = message.and_then(|message| serde_json::from_value::<Start>(message).ok()) else { return };
+        to.model(&start.model.unwrap_or_default());
+        // The output of this event is a placeholder: it counts only with the figures of the end.
+        if let Some(counts) = start.usage.and_then(|usage| serde_json::from_value::<Counts>(usage).ok()) {
+            self.usage = Counts { output_tokens: None, ..counts };
+        }
+    }
+
+    fn counts(&mut self, usage: Option<Value>, to: &mut Assembler) {
+        let Some(more) = usage.and_then(|usage| serde_json::from_value::<Counts>(usage).ok()) else { return };
+        let known = self.usage;
+        self.usage = Counts {
+            input_tokens: more.input_tokens.or(known.input_tokens),
+            output_tokens: more.output_tokens.or(known.output_tokens),
+            cache_creation_input_tokens: more.cache_creation_input_tokens.or(known.cache_creation_input_tokens),
+            cache_read_input_tokens: more.cache_read_input_tokens.or(known.cache_read_input_tokens),
+        };
+        let Counts { input_tokens: Some(input), output_tokens: Some(output), .. } = self.usage else { return };
+        let cached = self.usage.cache_read_input_tokens.unwrap_or(0);
+        let cache_written = self.usage.cache_creation_input_tokens.unwrap_or(0);
+        let input = input.saturating_add(cached).saturating_add(cache_written);
+        to.usage(Usage { input, output, cached, cache_written, ..Usage::default() });
+    }
+
+    fn block(&mut self, index: Option<u64>, block: Block, to: &mut Assembler) -> Result<(), LlmError> {
+        to.begin();
+        let kind = match block.kind.as_deref() {
+            Some("text") => Kind::Text,
+            Some("tool_use") => Kind::Call,
+            Some("thinking" | "redacted_thinking") => Kind::Thought,
+            _ => Kind::Other,
+        };
+        let index = index.unwrap_or_else(|| self.blocks.last().map_or(0, |(last, _)| last + 1));
+        self.blocks.retain(|(number, _)| *number != index);
+        if self.blocks.len() == limits::MODEL_BLOCKS {
+            return Err(Fault::TooManyCalls.into());
+        }
+        self.blocks.push((index, kind));
+        match kind {
+            Kind::Text => self.text(block.text, to),
+            Kind::Call => {
+                // An empty object only opens the call; its arguments come in pieces.
+                let input = block.input.filter(|input| input.as_object().is_none_or(|input| !input.is_empty()));
+                let arguments = input.map_or_else(String::new, |input| input.to_string());
+                let (id, name) = (block.id.unwrap_or_default(), block.name.unwrap_or_default());
+                self.call(ToolCallDelta { index: Some(index), id: &id, name: &name, arguments: &arguments }, to)
+            }
+            Kind::Thought => {
+                if !to.is_finished() {
+                    let (text, signature) = (block.thinking.unwrap_or_default(), block.signature.unwrap_or_default());
+                    self.thinking.begin(index, text, signature, block.data);
+                }
+                Ok(())
+            }
+            Kind::Other => Ok(()),
+        }
+    }
+
+    fn delta(&mut self, index: Option<u64>, delta: BlockDelta, to: &mut Assembler) -> Result<(), LlmError> {
+        to.begin();
+        let index = index.or(self.blocks.last().map(|(last, _)| *last)).unwrap_or(0);
+        let kind = self.blocks.iter().find(|(number, _)| *number == index).map(|(_, kind)| *kind);
+        match kind {
+            Some(Kind::Other) => Ok(()),
+            Some(Kind::Thought) => {
+                if !to.is_finished() {
+                    let (text, signature) = (delta.thinking.unwrap_or_default(), delta.signature.unwrap_or_default());
+                    self.thinking.more(index, &text, &signature);
+                }
+                Ok(())
+            }
+            Some(Kind::Text) => self.text(delta.text, to),
+            Some(Kind::Call) | None => {
+                if let Some(arguments) = delta.partial_json {
+                    let piece = ToolCallDelta { index: Some(index), arguments: &arguments, ..ToolCallDelta::default() };
+                    self.call(piece, to)?;
+                }
+                self.text(delta.text, to)
+            }
+        }
+    }
+
+    fn text(&mut self, text: Option<String>, to: &mut Assembler) -> Result<(), LlmError> {
+        if to.text(&text.unwrap_or_default())? {
+            self.thinking.said();
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, piece: ToolCallDelta<'_>, to: &mut Assembler) -> Result<(), LlmError> {
+        if to.call(piece)? {
+            self.thinking.called();
+        }
+        Ok(())
+    }
+}
+
+fn stop(reason: Option<String>, to: &mut Assembler) {
+    if let Some(finish) = reason.and_then(|reason| finish(&reason)) {
+        to.finish(finish);
+    }
+}
+
+/// What a stop reason means; `None`: the server wrote an empty one into an event that ends nothing.
+///
+/// `refusal` is the vendor's safety classifier that stepped in, not words of the model. `pause_turn` belongs to tools that run
+/// at the vendor, none of which is ever offered: the answer is incomplete.
+fn finish(reason: &str) -> Option<Finish> {
+    Some(match reason {
+        "" => return None,
+        "tool_use" => Finish::ToolCalls,
+        "max_tokens" | "model_context_window_exceeded" | "pause_turn" => Finish::Length,
+        "refusal" => Finish::ContentFilter,
+        _ => Finish::Stop,
+    })
+}

@@ -1,0 +1,167 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::time::Duration;
+
+use segue_base::{manual_clock::ManualClock, test_server::answering};
+use serde_json::json;
+
+use super::*;
+use crate::{ChatMessage, Delta, Effort, Fault, Purpose, transport::ResponseDecoder};
+
+fn entry(base: Option<&str>) -> ModelConfig {
+    ModelConfig {
+        provider: "anthropic".into(),
+        model: "claude-haiku-4-5".into(),
+        api_base: base.map(Into::into),
+        api_key: Some(Secret::new("hunter2-long")),
+        ..ModelConfig::default()
+    }
+}
+
+#[test]
+fn addresses() {
+    let none = Surroundings::default();
+    let around = Surroundings { anthropic_base_url: Some("http://b/".into()), ..Surroundings::default() };
+    for (base, around, url) in [
+        (None, &none, "https://api.anthropic.com/v1/messages"),
+        (None, &around, "http://b/v1/messages"),
+        (Some("http://c"), &around, "http://c/v1/messages"),
+        (Some("http://c/v1/"), &none, "http://c/v1/messages"),
+        (Some("http://c/x/v1/messages"), &none, "http://c/x/v1/messages"),
+    ] {
+        assert_eq!(Anthropic::new(&entry(base), around).unwrap().transport.endpoint.url.as_str(), url, "{base:?}");
+    }
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_named_with_its_cure() {
+    let none = Surroundings::default();
+    let refused = |config: &ModelConfig| Anthropic::new(config, &none).err().unwrap();
+    let no_key = ModelConfig { api_key: None, ..entry(None) };
+    assert_eq!(refused(&no_key).key, "api_key");
+    assert!(refused(&no_key).to_string().contains("ANTHROPIC_API_KEY"));
+    assert!(Anthropic::new(&ModelConfig { api_key: None, ..entry(Some("http://gateway")) }, &none).is_ok());
+    assert_eq!(refused(&entry(Some("not an address"))).key, "api_base");
+    let broken = ModelConfig { api_key: Some(Secret::new("a\nb")), ..entry(None) };
+    assert!(!refused(&broken).to_string().contains("a\nb"));
+}
+
+#[tokio::test]
+async fn a_request_carries_version_and_proof() {
+    let whole = json!({"type": "message", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"});
+    let (base, heard) = answering(vec![(200, whole.to_string())]).await;
+    let extra = json!({"anthropic_beta": ["one", "two"]}).as_object().unwrap().clone();
+    let model = Anthropic::new(&ModelConfig { extra, ..entry(Some(&base)) }, &Surroundings::default()).unwrap();
+    let cx = ManualClock::new().cx(Duration::from_secs(60));
+    let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);
+    assert_eq!(&*model.chat(request, &cx).await.unwrap().finish().await.unwrap().text, "hi");
+    let heard = heard.take();
+    let head = heard[0].head.to_lowercase();
+    for line in [
+        "post /v1/messages http/1.1",
+        "x-api-key: hunter2-long",
+        "anthropic-version: 2023-06-01",
+        "anthropic-beta: one,two",
+    ] {
+        assert!(head.contains(&format!("{line}\r\n")), "{line}: {head}");
+    }
+    assert!(!heard[0].body.contains("anthropic_beta"));
+}
+
+#[tokio::test]
+async fn the_vendors_words_hide_the_key() {
+    let body = json!({"type": "error", "error": {"type": "authentication_error", "message": "wrong key hunter2-long"}});
+    let (base, _heard) = answering(vec![(401, body.to_string())]).await;
+    let model = Anthropic::new(&entry(Some(&base)), &Surroundings::default()).unwrap();
+    let cx = ManualClock::new().cx(Duration::from_secs(60));
+    let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);
+    let error = model.chat(request, &cx).await.unwrap_err();
+    assert_eq!(error.kind, LlmErrorKind::Unauthorised);
+    assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+}
+
+/// A model that thinks may be silent for as long as the call lasts; one that does not may not.
+#[test]
+fn who_thinks_may_take_its_time() {
+    let waits = |effort| {
+        let config = ModelConfig { reasoning_effort: effort, ..entry(None) };
+        Anthropic::new(&config, &Surroundings::default()).unwrap().transport.timeouts
+    };
+    assert_eq!(waits(None).first, limits::MODEL_FIRST_TOKEN);
+    assert_eq!(waits(None).idle, limits::MODEL_IDLE);
+    assert_eq!(
+        (waits(Some(Effort::High)).first, waits(Some(Effort::High)).idle),
+        (limits::MODEL_TOTAL, limits::MODEL_TOTAL)
+    );
+}
+
+fn event(data: &serde_json::Value) -> String {
+    format!("event: x\ndata: {data}\n\n")
+}
+
+fn decode(events: &str) -> (usize, Result<super::super::Answer, LlmError>) {
+    let mut decoder = response::decoder("m".into(), 1, 0);
+    let fed = decoder.feed(events.as_bytes());
+    let ended = fed.and_then(|()| decoder.end());
+    let mut told = 0;
+    while let Some(delta) = decoder.next_delta() {
+        told += usize::from(matches!(delta, Delta::Text(_)));
+    }
+    (told, ended.and_then(|()| decoder.answer()))
+}
+
+#[test]
+fn an_answer_has_no_more_blocks_than_it_may() {
+    let start =
+        |index| event(&json!({"type": "content_block_start", "index": index, "content_block": {"type": "new"}}));
+    let many: String = (0..=limits::MODEL_BLOCKS).map(start).collect();
+    assert_eq!(decode(&many).1.unwrap_err(), Fault::TooManyCalls.into());
+}
+
+#[test]
+fn too_many_thoughts_cost_the_thoughts_and_not_the_answer() {
+    let long = "x".repeat(limits::MODEL_THOUGHTS / 2);
+    let think = |index: usize| {
+        let block = json!({"type": "thinking", "thinking": long, "signature": "s"});
+        event(&json!({"type": "content_block_start", "index": index, "content_block": block}))
+    };
+    let rest = [
+        event(&json!({"type": "content_block_delta", "index": 9, "delta": {"type": "text_delta", "text": "hi"}})),
+        event(&json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}})),
+        event(&json!({"type": "message_stop"})),
+    ];
+    let (_, few) = decode(&[think(0), rest.concat()].concat());
+    assert_eq!(few.unwrap().thoughts.unwrap().blocks.len(), 1);
+    let (told, many) = decode(&[think(0), think(1), rest.concat()].concat());
+    let many = many.unwrap();
+    assert_eq!((told, &*many.text, many.thoughts), (1, "hi", None));
+}
+
+#[test]
+fn calls_of_tools_at_the_vendor_are_not_ours() {
+    let events = [
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}}),
+        json!({"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "{\"query\""}}),
+        json!({"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "hi"}}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}),
+        json!({"type": "message_stop"}),
+    ];
+    let answer = decode(&events.iter().map(event).collect::<String>()).1.unwrap();
+    assert_eq!((&*answer.text, answer.tool_calls.len()), ("hi", 0));
+}
+
+/// Thoughts that the vendor sealed are given back sealed; those without its signature are not.
+#[test]
+fn sealed_thoughts_stay_sealed() {
+    let start = |index: u64, block: serde_json::Value| {
+        event(&json!({"type": "content_block_start", "index": index, "content_block": block}))
+    };
+    let events = [
+        start(0, json!({"type": "redacted_thinking", "data": "sealed"})),
+        start(1, json!({"type": "thinking", "thinking": "unsigned"})),
+        event(&json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}})),
+    ];
+    let thoughts = decode(&events.concat()).1.unwrap().thoughts.unwrap();
+    assert_eq!(thoughts.blocks.len(), 1);
+    assert_eq!(*thoughts.blocks[0].block, json!({"type": "redacted_thinking", "data": "sealed"}));
+}

@@ -1,0 +1,252 @@
+//! The body of a chat completions request, as it is serialised: it borrows the history from the request.
+
+use std::{borrow::Cow, sync::Arc};
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    ModelConfig,
+    message::{ChatMessage, SILENCE, ToolCall},
+    price::LOCAL_KEYS,
+    profile::{Effort, ModelProfile, TokenLimit},
+    request::{ChatRequest, ToolChoice, ToolSpec},
+};
+
+/// Keys of a model entry that this side sets or uses itself; they never travel as extras.
+const OWN_KEYS: &[&str] = &[
+    "model",
+    "messages",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "stream",
+    "stream_options",
+    "temperature",
+    "max_tokens",
+    "max_completion_tokens",
+    "reasoning_effort",
+    "n",
+    "functions",
+    "function_call",
+    // Of client libraries, not of the wire.
+    "cache",
+    "use_chat_completions_endpoint",
+    "api_type",
+    "request_timeout",
+    "num_retries",
+    "drop_params",
+    "strict",
+];
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    messages: Vec<ApiMessage<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parallel_tool_calls: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<Effort>,
+    stream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream_options: Option<StreamOptions>,
+    #[serde(flatten)]
+    extra: &'a Map<String, Value>,
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+enum ApiMessage<'a> {
+    System {
+        content: Cow<'a, str>,
+    },
+    User {
+        content: &'a str,
+    },
+    Assistant {
+        /// `null` where there are only calls.
+        content: Option<&'a str>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tool_calls: Vec<Call<'a>>,
+    },
+    Tool {
+        content: &'a str,
+        tool_call_id: Cow<'a, str>,
+    },
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    id: Cow<'a, str>,
+    #[serde(flatten)]
+    function: Function<CalledFunction<'a>>,
+}
+
+/// A function on offer, or one that was called.
+#[derive(Serialize)]
+#[serde(tag = "type", content = "function", rename_all = "snake_case")]
+enum Function<F> {
+    Function(F),
+}
+
+#[derive(Serialize)]
+struct CalledFunction<'a> {
+    name: &'a str,
+    arguments: String,
+}
+
+type Tool<'a> = Function<OfferedFunction<'a>>;
+
+#[derive(Serialize)]
+struct OfferedFunction<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strict: Option<bool>,
+}
+
+/// The extras of a model entry that may travel.
+pub(super) fn extras(config: &ModelConfig) -> Map<String, Value> {
+    let travels = |key: &str| !OWN_KEYS.contains(&key) && !LOCAL_KEYS.contains(&key) && !key.starts_with("aws_");
+    config.extra.iter().filter(|(key, _)| travels(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// Whether the answer is asked for in pieces. Some servers cannot stream (`stream: false` of their entry); their whole answer
+/// is read as a stream of one piece.
+pub(super) fn streams(config: &ModelConfig) -> bool {
+    config.extra.get("stream").and_then(Value::as_bool).unwrap_or(true)
+}
+
+/// The body for `request`. `extra` comes from [`extras`].
+pub(super) fn body(
+    request: &ChatRequest,
+    config: &ModelConfig,
+    profile: &ModelProfile,
+    extra: &Map<String, Value>,
+) -> Result<Vec<u8>, serde_json::Error> {
+    let limit = request.max_tokens.or(config.max_tokens);
+    let effort = profile.effort(request.reasoning_effort.or(config.reasoning_effort));
+    // Several servers refuse an empty list, and settings of tools without tools.
+    let has_tools = profile.tools && !request.tools.is_empty();
+    let parallel = request.parallel_tool_calls.or(config.parallel_tool_calls);
+    let stream = streams(config);
+    let tool = |spec| tool(spec, profile.strict_tools);
+    serde_json::to_vec(&Body {
+        model: &config.model,
+        messages: messages(&request.messages, profile.system_anywhere, wants_short_ids(config)),
+        tools: if has_tools { request.tools.iter().map(tool).collect() } else { Vec::new() },
+        tool_choice: if has_tools { choice(&request.tool_choice) } else { None },
+        parallel_tool_calls: parallel.filter(|_| has_tools && profile.parallel_switch),
+        temperature: profile.temperature(request.temperature.or(config.temperature), effort),
+        max_tokens: limit.filter(|_| profile.token_limit == TokenLimit::MaxTokens),
+        max_completion_tokens: limit.filter(|_| profile.token_limit == TokenLimit::MaxCompletionTokens),
+        reasoning_effort: effort,
+        stream,
+        stream_options: (stream && profile.stream_options).then_some(StreamOptions { include_usage: true }),
+        extra,
+    })
+}
+
+fn choice(choice: &ToolChoice) -> Option<Value> {
+    Some(match choice {
+        ToolChoice::Auto => return None,
+        ToolChoice::None => json!("none"),
+        ToolChoice::Required => json!("required"),
+        ToolChoice::Tool(name) => json!({"type": "function", "function": {"name": name}}),
+    })
+}
+
+fn tool(spec: &ToolSpec, knows_strict: bool) -> Tool<'_> {
+    Function::Function(OfferedFunction {
+        name: &spec.name,
+        description: &spec.description,
+        parameters: &spec.parameters,
+        strict: knows_strict.then_some(spec.strict),
+    })
+}
+
+/// Mistral takes nothing but nine letters or digits as the id of a call.
+fn wants_short_ids(config: &ModelConfig) -> bool {
+    let model = config.model.to_ascii_lowercase();
+    config.provider == "mistral" || ["mistral", "mixtral", "magistral"].iter().any(|name| model.contains(name))
+}
+
+/// An id as this server takes it; the same for the same id, so that a result finds its call.
+fn id(id: &str, short: bool) -> Cow<'_, str> {
+    if !short || (id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric())) {
+        return id.into();
+    }
+    let letter = |byte: &u8| char::from_digit(u32::from(byte % 36), 36);
+    Sha256::digest(id.as_bytes()).iter().filter_map(letter).take(9).collect()
+}
+
+fn messages(messages: &[Arc<ChatMessage>], system_anywhere: bool, short_ids: bool) -> Vec<ApiMessage<'_>> {
+    let mut written = Vec::with_capacity(messages.len() + 1);
+    let mut rest = messages;
+    if !system_anywhere {
+        // Many chat templates take one system message, at the start.
+        let leading = messages.iter().take_while(|message| matches!(***message, ChatMessage::System { .. })).count();
+        let (system, others) = messages.split_at(leading);
+        if let Some((first, more)) = system.split_first() {
+            let mut content = Cow::Borrowed(first.text());
+            for message in more {
+                content.to_mut().push_str("\n\n");
+                content.to_mut().push_str(message.text());
+            }
+            written.push(ApiMessage::System { content });
+        }
+        rest = others;
+    }
+    written.extend(rest.iter().map(|message| api_message(message, system_anywhere, short_ids)));
+    if let Some(ChatMessage::Assistant { .. }) = messages.last().map(|last| &**last) {
+        written.push(ApiMessage::User { content: SILENCE.trim_ascii_end() });
+    }
+    written
+}
+
+fn api_message(message: &ChatMessage, system_anywhere: bool, short_ids: bool) -> ApiMessage<'_> {
+    match message {
+        ChatMessage::System { text } if system_anywhere => ApiMessage::System { content: Cow::Borrowed(text) },
+        ChatMessage::System { text } | ChatMessage::User { text } => ApiMessage::User { content: text },
+        ChatMessage::Assistant { text, tool_calls, .. } => ApiMessage::Assistant {
+            content: Some(&**text).filter(|text| !text.is_empty() || tool_calls.is_empty()),
+            tool_calls: tool_calls.iter().map(|call| called(call, short_ids)).collect(),
+        },
+        ChatMessage::Tool { call_id, text, .. } => {
+            ApiMessage::Tool { content: text, tool_call_id: id(call_id, short_ids) }
+        }
+    }
+}
+
+fn called(call: &ToolCall, short_ids: bool) -> Call<'_> {
+    let function = Function::Function(CalledFunction { name: &call.name, arguments: arguments(call) });
+    Call { id: id(&call.id, short_ids), function }
+}
+
+/// Servers parse the arguments of the history again; what was malformed must come back as JSON all the same.
+fn arguments(call: &ToolCall) -> String {
+    match call.arguments.as_json() {
+        Some(value) => value.to_string(),
+        None => json!({"malformed": call.arguments.to_string()}).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::sync::Arc;
+
+use super::*;
+use crate::{Arguments, Purpose, ToolList};
+
+fn sent(provider: &str, model: &str, request: &ChatRequest, config: ModelConfig) -> Value {
+    let config = ModelConfig { provider: provider.into(), model: model.into(), ..config };
+    let profile = ModelProfile::of(provider, model);
+    let bytes = body(request, &config, &profile, &extras(&config)).unwrap();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+fn hello() -> ChatRequest {
+    ChatRequest::new(Purpose::AGENT, vec![ChatMessage::system("s"), ChatMessage::user("u")])
+}
+
+fn tool(strict: bool) -> ToolList {
+    let parameters = Arc::new(json!({"type": "object", "properties": {"b": {}, "a": {}}}));
+    [ToolSpec { name: "find".into(), description: "Finds.".into(), parameters, strict }].into()
+}
+
+#[test]
+fn the_smallest_request() {
+    assert_eq!(
+        sent("self-hosted", "m", &hello(), ModelConfig::default()),
+        json!({"model": "m", "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}],
+               "stream": true, "stream_options": {"include_usage": true}})
+    );
+}
+
+#[test]
+fn settings_of_the_request_win_over_the_entry_and_bow_to_the_profile() {
+    let config = ModelConfig { temperature: Some(0.0), max_tokens: Some(256), ..ModelConfig::default() };
+    let mut request = hello();
+    request.temperature = Some(0.3);
+    let body = sent("openai", "gpt-5.1", &request, config.clone());
+    assert_eq!((&body["temperature"], &body["max_completion_tokens"]), (&json!(0.3), &json!(256)));
+    assert_eq!((&body["reasoning_effort"], body.get("max_tokens")), (&json!("none"), None));
+    let body = sent("openai", "gpt-5-mini", &request, config.clone());
+    assert_eq!((body.get("temperature"), &body["reasoning_effort"]), (None, &json!("minimal")));
+    let body = sent("ollama", "llama3", &request, config);
+    assert_eq!((&body["max_tokens"], body.get("reasoning_effort")), (&json!(256), None));
+}
+
+#[test]
+fn tools_are_strict_one_by_one_and_only_where_the_model_can() {
+    let mut request = hello().with_tools(tool(true));
+    request.parallel_tool_calls = Some(false);
+    request.tool_choice = ToolChoice::Tool("find".into());
+    let body = sent("openai", "gpt-4o", &request, ModelConfig::default());
+    assert_eq!(body["tools"][0]["function"]["strict"], json!(true));
+    assert_eq!(body["tool_choice"], json!({"type": "function", "function": {"name": "find"}}));
+    assert_eq!(body["parallel_tool_calls"], json!(false));
+    // The author's order of properties reaches the model.
+    assert!(body["tools"][0]["function"]["parameters"].to_string().contains(r#"{"b":{},"a":{}}"#));
+    let body = sent("self-hosted", "m", &request, ModelConfig::default());
+    assert_eq!(body["tools"][0]["function"].get("strict"), None);
+    assert_eq!(body.get("parallel_tool_calls"), None);
+}
+
+#[test]
+fn settings_of_tools_need_tools() {
+    let mut request = hello();
+    request.tool_choice = ToolChoice::Required;
+    request.parallel_tool_calls = Some(true);
+    let body = sent("openai", "gpt-4o", &request, ModelConfig::default());
+    assert!(["tools", "tool_choice", "parallel_tool_calls"].iter().all(|key| body.get(key).is_none()), "{body}");
+}
+
+#[test]
+fn rounds_of_tools_keep_the_protocol() {
+    let good = ToolCall { id: "c1".into(), name: "find".into(), arguments: Arguments::json(json!({"x": 1})) };
+    let malformed = Arguments::Malformed { text: "{\"x\":".into(), error: "EOF".into() };
+    let bad = ToolCall { id: "c2".into(), name: "find".into(), arguments: malformed };
+    let mut request = hello();
+    request.messages.extend([
+        Arc::new(ChatMessage::Assistant {
+            text: "".into(),
+            tool_calls: vec![good.clone(), bad.clone()],
+            thoughts: None,
+        }),
+        ChatMessage::tool(&good, "found"),
+        ChatMessage::tool(&bad, "no JSON"),
+        ChatMessage::system("note"),
+    ]);
+    let body = sent("self-hosted", "m", &request, ModelConfig::default());
+    let messages = &body["messages"];
+    assert_eq!(messages[2]["content"], Value::Null);
+    assert_eq!(messages[2]["tool_calls"][0]["function"]["arguments"], json!(r#"{"x":1}"#));
+    let healed = messages[2]["tool_calls"][1]["function"]["arguments"].as_str().unwrap();
+    assert!(serde_json::from_str::<Value>(healed).unwrap().is_object());
+    assert_eq!((&messages[3]["tool_call_id"], &messages[3]["content"]), (&json!("c1"), &json!("found")));
+    assert_eq!(messages[5]["role"], json!("user"), "a late system message of a strict template");
+    assert_eq!(sent("openai", "gpt-4o", &request, ModelConfig::default())["messages"][5]["role"], json!("system"));
+}
+
+/// As on the messages wire: many models refuse to go on with an answer of their own.
+#[test]
+fn a_request_never_ends_with_the_assistants_side() {
+    let spoken = ChatRequest::new(
+        Purpose::AGENT,
+        vec![ChatMessage::system("s"), ChatMessage::user("u"), ChatMessage::assistant("Welcome.")],
+    );
+    for (provider, model) in [("openai", "gpt-4o"), ("self-hosted", "m")] {
+        let messages = sent(provider, model, &spoken, ModelConfig::default())["messages"].clone();
+        let last = messages.as_array().unwrap().last().unwrap();
+        assert_eq!((messages.as_array().unwrap().len(), &last["role"]), (4, &json!("user")), "{messages}");
+        assert_eq!(last["content"], json!("(Nothing was said.)"));
+    }
+}
+
+/// After a fallback the history holds ids of another vendor.
+#[test]
+fn ids_of_calls_are_made_short_where_the_model_takes_no_others() {
+    let (foreign, own) = ("call_8f2KqPz0Z1xYbQ", "aB3dE6gH9");
+    let calls =
+        [foreign, own].map(|id| ToolCall { id: id.into(), name: "find".into(), arguments: Arguments::json(json!({})) });
+    let asked = Arc::new(ChatMessage::Assistant { text: "".into(), tool_calls: calls.to_vec(), thoughts: None });
+    let [first, second] = &calls;
+    let request = ChatRequest::new(
+        Purpose::AGENT,
+        vec![ChatMessage::user("u"), asked, ChatMessage::tool(first, "a"), ChatMessage::tool(second, "b")],
+    );
+    let body = sent("mistral", "mistral-large-latest", &request, ModelConfig::default());
+    let id = |at: usize| body["messages"][1]["tool_calls"][at]["id"].as_str().unwrap();
+    assert!(id(0).len() == 9 && id(0).bytes().all(|byte| byte.is_ascii_alphanumeric()), "{}", id(0));
+    assert_eq!(id(1), own);
+    assert_eq!(
+        (&body["messages"][2]["tool_call_id"], &body["messages"][3]["tool_call_id"]),
+        (&json!(id(0)), &json!(own))
+    );
+    let body = sent("openai", "gpt-4o", &request, ModelConfig::default());
+    assert_eq!(body["messages"][1]["tool_calls"][0]["id"], json!(foreign));
+}
+
+#[test]
+fn leading_system_messages_become_one_where_the_template_wants_one() {
+    let request = ChatRequest::new(
+        Purpose::AGENT,
+        vec![ChatMessage::system("a"), ChatMessage::system("b"), ChatMessage::user("u")],
+    );
+    let body = sent("self-hosted", "m", &request, ModelConfig::default());
+    assert_eq!(body["messages"], json!([{"role": "system", "content": "a\n\nb"}, {"role": "user", "content": "u"}]));
+}
+
+#[test]
+fn extras_travel_but_never_replace_our_own_keys() {
+    let extra =
+        json!({"top_p": 0.5, "stop": ["\n"], "stream_options": {}, "n": 3, "aws_region_name": "x", "cache": {}});
+    let config = ModelConfig { extra: extra.as_object().cloned().unwrap(), ..ModelConfig::default() };
+    let body = sent("self-hosted", "m", &hello(), config);
+    assert_eq!((&body["top_p"], &body["stop"], &body["stream"]), (&json!(0.5), &json!(["\n"]), &json!(true)));
+    assert_ne!(body["stream_options"], json!({}));
+    assert!(["n", "aws_region_name", "cache"].iter().all(|key| body.get(key).is_none()), "{body}");
+}
+
+#[test]
+fn an_entry_may_ask_for_whole_answers() {
+    let config =
+        ModelConfig { extra: json!({"stream": false}).as_object().cloned().unwrap(), ..ModelConfig::default() };
+    let body = sent("openai", "gpt-4o", &hello(), config);
+    assert_eq!((&body["stream"], body.get("stream_options")), (&json!(false), None));
+}

@@ -1,0 +1,160 @@
+//! Reads the events of a chat completion, or one whole answer. Vendors' quirks that are accepted are named in `tests/wire/openai/`.
+
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::Value;
+
+use crate::{
+    error::{LlmError, LlmErrorKind},
+    message::{Finish, Usage},
+    oddity::Oddity,
+    transport::{
+        assembler::{Assembler, ToolCallDelta},
+        body_format::{BodyDecoder, EventHandler, EventKind},
+        error_response::error_from_event,
+        json_repair,
+    },
+};
+
+/// The decoder of the answer to a request of `message_count` messages and `request_bytes` bytes.
+pub(crate) fn decoder(message_count: usize, request_bytes: usize) -> BodyDecoder<ChunkHandler> {
+    BodyDecoder::new(ChunkHandler, Assembler::new(message_count, request_bytes))
+}
+
+/// Reads chunks; each of them stands for itself.
+pub(crate) struct ChunkHandler;
+
+/// The JSON of one event, or of a whole answer, as far as anything is read of it.
+#[derive(Deserialize)]
+struct Chunk {
+    model: Option<String>,
+    choices: Option<Vec<Choice>>,
+    usage: Option<Value>,
+    error: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    index: Option<u64>,
+    delta: Option<MessageDelta>,
+    /// Where a whole answer has its delta.
+    message: Option<MessageDelta>,
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct MessageDelta {
+    content: Option<String>,
+    refusal: Option<String>,
+    tool_calls: Option<Vec<Call>>,
+}
+
+#[derive(Deserialize)]
+struct Call {
+    index: Option<u64>,
+    id: Option<String>,
+    function: Option<Function>,
+}
+
+#[derive(Deserialize)]
+struct Function {
+    name: Option<String>,
+    /// A string of JSON by the rules; some servers send the object itself.
+    arguments: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct ApiUsage {
+    prompt_tokens: u64,
+    #[serde(default)]
+    completion_tokens: u64,
+    prompt_tokens_details: Option<InputDetails>,
+    completion_tokens_details: Option<OutputDetails>,
+}
+#[derive(Deserialize)]
+struct InputDetails {
+    cached_tokens: Option<u64>,
+}
+#[derive(Deserialize)]
+struct OutputDetails {
+    reasoning_tokens: Option<u64>,
+}
+
+impl EventHandler for ChunkHandler {
+    fn event(&mut self, name: &[u8], data: &[u8], to: &mut Assembler) -> Result<EventKind, LlmError> {
+        if data.trim_ascii() == b"[DONE]" {
+            return Ok(EventKind::End);
+        }
+        if name == b"error" {
+            return Err(error_from_event(data));
+        }
+        if data.trim_ascii().is_empty() {
+            return Ok(EventKind::Progress);
+        }
+        let (chunk, repaired) = json_repair::parse::<Chunk>(data)?;
+        if repaired {
+            to.odd(Oddity::Repaired);
+        }
+        if chunk.error.is_some() {
+            return Err(error_from_event(data));
+        }
+        take(chunk, to)?;
+        Ok(EventKind::Progress)
+    }
+}
+
+fn take(chunk: Chunk, to: &mut Assembler) -> Result<(), LlmError> {
+    to.model(&chunk.model.unwrap_or_default());
+    for choice in chunk.choices.unwrap_or_default() {
+        // Only one choice is ever asked for.
+        if choice.index.is_some_and(|index| index > 0) {
+            continue;
+        }
+        to.begin();
+        if let Some(delta) = choice.delta.or(choice.message) {
+            take_delta(delta, to)?;
+        }
+        if let Some(finish) = choice.finish_reason.and_then(|reason| finish(&reason)) {
+            to.finish(finish?);
+        }
+    }
+    if let Some(usage) = chunk.usage.and_then(|usage| serde_json::from_value::<ApiUsage>(usage).ok()) {
+        to.usage(Usage {
+            input: usage.prompt_tokens,
+            output: usage.completion_tokens,
+            cached: usage.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0),
+            reasoning: usage.completion_tokens_details.and_then(|details| details.reasoning_tokens).unwrap_or(0),
+            ..Usage::default()
+        });
+    }
+    Ok(())
+}
+
+fn take_delta(delta: MessageDelta, to: &mut Assembler) -> Result<(), LlmError> {
+    to.text(&delta.content.unwrap_or_default())?;
+    to.refusal(&delta.refusal.unwrap_or_default())?;
+    for call in delta.tool_calls.unwrap_or_default() {
+        let (name, arguments) = call.function.map_or((None, None), |function| (function.name, function.arguments));
+        let arguments = match arguments {
+            None => String::new(),
+            Some(Value::String(text)) => text,
+            Some(object) => object.to_string(),
+        };
+        let (id, name) = (call.id.unwrap_or_default(), name.unwrap_or_default());
+        to.call(ToolCallDelta { index: call.index, id: &id, name: &name, arguments: &arguments })?;
+    }
+    Ok(())
+}
+
+/// What a finish reason means; `None`: the server wrote an empty one into a chunk that ends nothing.
+fn finish(reason: &str) -> Option<Result<Finish, LlmError>> {
+    Some(Ok(match reason {
+        "" => return None,
+        "tool_calls" | "function_call" | "tool_use" => Finish::ToolCalls,
+        "length" | "max_tokens" | "model_length" => Finish::Length,
+        "content_filter" | "safety" => Finish::ContentFilter,
+        "error" | "abort" | "cancelled" | "network_error" => {
+            return Some(Err(LlmError::new(LlmErrorKind::CutShort).because(reason)));
+        }
+        _ => Finish::Stop,
+    }))
+}

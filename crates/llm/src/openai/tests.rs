@@ -1,0 +1,96 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod server;
+
+use segue_base::limits;
+
+use super::{OpenAi, response::decoder};
+use crate::{ModelConfig, Surroundings, error::LlmError, message::Answer, stream::Delta, transport::ResponseDecoder};
+
+/// As on the messages wire: a model that thinks may be silent for as long as the call lasts, between two events too.
+#[test]
+fn who_thinks_may_take_its_time() {
+    for (model, waits) in [
+        ("gpt-oss-20b", (limits::MODEL_TOTAL, limits::MODEL_TOTAL)),
+        ("llama3", (limits::MODEL_FIRST_TOKEN, limits::MODEL_IDLE)),
+    ] {
+        let base = Some("http://127.0.0.1:9/v1".into());
+        let config = ModelConfig { model: model.into(), api_base: base, ..ModelConfig::default() };
+        let config = ModelConfig { provider: "self-hosted".into(), ..config };
+        let transport = OpenAi::new(&config, &Surroundings::default()).unwrap().transport;
+        assert_eq!((transport.timeouts.first, transport.timeouts.idle), waits, "{model}");
+    }
+}
+
+/// What a reader sees: the text shown, and the end.
+fn decode<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (String, Result<Answer, LlmError>) {
+    let mut decoder = decoder(2, 400);
+    let mut shown = String::new();
+    let mut outcome = Ok(());
+    for chunk in chunks {
+        outcome = decoder.feed(chunk);
+        if outcome.is_err() || decoder.saw_end_marker() {
+            break;
+        }
+    }
+    if outcome.is_ok() && !decoder.saw_end_marker() {
+        outcome = decoder.end();
+    }
+    while let Some(delta) = decoder.next_delta() {
+        if let Delta::Text(text) = delta {
+            assert!(!text.is_empty());
+            shown.push_str(&text);
+        }
+    }
+    (shown, outcome.and_then(|()| decoder.answer()))
+}
+
+/// Text is told with the bytes that complete its event, not later.
+#[test]
+fn text_leaves_with_its_event() {
+    let mut decoder = decoder(1, 0);
+    decoder.feed(b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n").unwrap();
+    assert_eq!(decoder.next_delta(), None);
+    decoder.feed(b"\n").unwrap();
+    assert_eq!(decoder.next_delta(), Some(Delta::Text("a".into())));
+}
+
+#[test]
+fn a_flood_is_cut_at_its_limit() {
+    let event = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(1000));
+    let (shown, end) = decode(std::iter::repeat_n(event.as_bytes(), 10_000));
+    assert_eq!(end.unwrap_err(), crate::Fault::TextTooLong.into());
+    assert!(shown.len() <= segue_base::limits::MODEL_ANSWER);
+}
+
+#[test]
+fn a_whole_answer_without_end_is_cut_at_its_limit() {
+    let piece = vec![b' '; 64 * 1024];
+    let pieces =
+        std::iter::once(&b"{"[..]).chain(std::iter::repeat_n(&piece[..], segue_base::limits::MODEL_BODY / piece.len()));
+    assert_eq!(decode(pieces).1.unwrap_err(), crate::Fault::TextTooLong.into());
+}
+
+mod properties {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn rubbish_never_panics_and_never_calls(
+            pieces in proptest::collection::vec(prop_oneof![
+                Just("data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n"), Just("data: "), Just("\n\n"), Just("{"), Just("["),
+                Just("data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]}}]}\n\n"),
+                Just("data: [DONE]\n\n"), Just("\"\\ud800"), Just("null"), Just("data: {\"choices\":null}\n\n"), Just("data: {\"choices\":[{}]}\n\n"),
+                Just("data: {\"error\":null,\"usage\":null,\"choices\":[]}\n\n"), Just("data: []\n\n"), Just("data: {\"error\":{}}\n\n"),
+            ], 0..30),
+            size in 1usize..50,
+        ) {
+            let bytes = pieces.concat().into_bytes();
+            let (_, end) = decode(bytes.chunks(size));
+            // None of the pieces holds a terminal mark of the model.
+            prop_assert!(end.map_or(true, |answer| answer.tool_calls.is_empty()));
+        }
+    }
+}

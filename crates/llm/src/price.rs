@@ -1,0 +1,90 @@
+//! What a call costs: the prices of a model's entry times the tokens of its answer.
+
+use segue_lang::usage::rounded;
+use serde_json::Value;
+
+use super::{ModelConfig, message::Usage};
+
+/// Keys of a model entry that are for this side alone: prices, shares and limits. They never travel.
+pub(super) const LOCAL_KEYS: &[&str] =
+    &["rpm", "tpm", "weight", INPUT, OUTPUT, CACHE_READ, CACHE_WRITE, REASONING, "prompt_cache"];
+
+const INPUT: &str = "input_cost_per_token";
+const OUTPUT: &str = "output_cost_per_token";
+const CACHE_READ: &str = "cache_read_input_token_cost";
+const CACHE_WRITE: &str = "cache_creation_input_token_cost";
+const REASONING: &str = "output_cost_per_reasoning_token";
+
+/// Prices of one token each, in whatever currency the project's author counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prices {
+    /// A token of the request.
+    pub input: f64,
+    /// A token of the answer.
+    pub output: f64,
+    /// A token that came from the vendor's cache.
+    pub cache_read: f64,
+    /// A token that was written to it.
+    pub cache_write: f64,
+    /// A token of unseen reasoning.
+    pub reasoning: f64,
+}
+
+impl Prices {
+    /// The prices that an entry sets; `None` where it sets neither that of the request nor that of the answer.
+    pub fn of(config: &ModelConfig) -> Option<Self> {
+        let price = |key: &str| config.extra.get(key).and_then(Value::as_f64).filter(|price| *price >= 0.0);
+        if price(INPUT).is_none() && price(OUTPUT).is_none() {
+            return None;
+        }
+        let (input, output) = (price(INPUT).unwrap_or(0.0), price(OUTPUT).unwrap_or(0.0));
+        Some(Self {
+            input,
+            output,
+            cache_read: price(CACHE_READ).unwrap_or(input),
+            cache_write: price(CACHE_WRITE).unwrap_or(input),
+            reasoning: price(REASONING).unwrap_or(output),
+        })
+    }
+
+    /// What these tokens cost.
+    pub fn cost(&self, usage: &Usage) -> f64 {
+        let plain = usage.input.saturating_sub(usage.cached).saturating_sub(usage.cache_written);
+        let said = usage.output.saturating_sub(usage.reasoning);
+        let times = |tokens: u64, price: f64| tokens as f64 * price;
+        let cost = times(plain, self.input)
+            + times(usage.cached, self.cache_read)
+            + times(usage.cache_written, self.cache_write)
+            + times(said, self.output)
+            + times(usage.reasoning, self.reasoning);
+        rounded(cost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn prices(extra: Value) -> Option<Prices> {
+        Prices::of(&ModelConfig { extra: extra.as_object().unwrap().clone(), ..ModelConfig::default() })
+    }
+
+    #[test]
+    fn every_kind_of_token_has_its_price() {
+        let prices = prices(json!({INPUT: 3e-6, OUTPUT: 15e-6, CACHE_READ: 0.3e-6, CACHE_WRITE: 3.75e-6})).unwrap();
+        let usage =
+            Usage { input: 1_000, cached: 600, cache_written: 300, output: 50, reasoning: 20, ..Usage::default() };
+        let expected = 100.0 * 3e-6 + 600.0 * 0.3e-6 + 300.0 * 3.75e-6 + 50.0 * 15e-6;
+        assert!((prices.cost(&usage) - expected).abs() < 1e-12, "{}", prices.cost(&usage));
+        assert_eq!(prices.cost(&Usage { input: 1, output: 1, ..Usage::default() }), 1.8e-5);
+    }
+
+    #[test]
+    fn without_prices_nothing_is_known() {
+        assert_eq!(prices(json!({"rpm": 5, CACHE_READ: 1e-6})), None);
+        assert_eq!(prices(json!({INPUT: -1, OUTPUT: 2e-6})).unwrap().input, 0.0);
+    }
+}

@@ -1,0 +1,186 @@
+//! The canonical form of a request, of which its hash is taken. Journals and cassettes hold such hashes: not a byte of it may ever change.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{ChatMessage, ChatRequest};
+
+/// The hash of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestHash(pub [u8; 32]);
+
+impl ChatRequest {
+    /// SHA-256 of [`Self::canonical`]: equal for equal requests, on every machine and in every later version.
+    pub fn hash(&self) -> RequestHash {
+        RequestHash(Sha256::digest(self.canonical()).into())
+    }
+
+    /// The request as JSON in which object keys of schemas and arguments are sorted: what [`Self::hash`] is taken of.
+    pub fn canonical(&self) -> String {
+        let messages: Vec<Value> = self.messages.iter().map(|message| canonical_message(message)).collect();
+        let mut tools = plain(&self.tools);
+        tools.sort_all_objects();
+        let settings = json!({
+            "purpose": self.purpose,
+            "tool_choice": self.tool_choice,
+            "parallel_tool_calls": self.parallel_tool_calls,
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            "reasoning_effort": self.reasoning_effort,
+        });
+        json!({"messages": messages, "settings": settings, "tools": tools}).to_string()
+    }
+}
+
+/// A message as it is stored; only one with calls is sorted.
+fn canonical_message(message: &ChatMessage) -> Value {
+    let mut value = plain(message);
+    if value.get("tool_calls").is_some() {
+        value.sort_all_objects();
+    }
+    value
+}
+
+/// Plain data as JSON, which cannot fail.
+fn plain(data: &impl Serialize) -> Value {
+    serde_json::to_value(data).unwrap_or_default()
+}
+
+impl fmt::Display for RequestHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+impl fmt::Debug for RequestHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+impl std::str::FromStr for RequestHash {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut bytes = [0; 32];
+        if text.len() != 64 || !text.is_ascii() {
+            return Err("expected 64 hexadecimal digits");
+        }
+        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let pair = std::str::from_utf8(pair).unwrap_or_default();
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| "expected 64 hexadecimal digits")?;
+        }
+        Ok(Self(bytes))
+    }
+}
+impl Serialize for RequestHash {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+impl<'de> Deserialize<'de> for RequestHash {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        Arguments, Purpose, ToolCall, ToolSpec,
+        message::{Thought, Thoughts},
+    };
+
+    fn request(parameters: Value, arguments: Value) -> ChatRequest {
+        let call = ToolCall { id: "c1".into(), name: "find".into(), arguments: Arguments::json(arguments) };
+        ChatRequest::new(
+            Purpose::AGENT,
+            vec![
+                ChatMessage::system("be brief"),
+                Arc::new(ChatMessage::Assistant { text: "".into(), tool_calls: vec![call.clone()], thoughts: None }),
+                ChatMessage::tool(&call, "{}"),
+            ],
+        )
+        .with_tools([ToolSpec {
+            name: "find".into(),
+            description: "finds".into(),
+            parameters: Arc::new(parameters),
+            strict: false,
+        }])
+    }
+
+    #[test]
+    fn the_hash_ignores_the_order_of_keys_and_nothing_else() {
+        let a = request(json!({"type": "object", "properties": {"b": {}, "a": {}}}), json!({"x": 1, "y": 2}));
+        let b = request(json!({"properties": {"a": {}, "b": {}}, "type": "object"}), json!({"y": 2, "x": 1}));
+        assert_eq!(a.hash(), b.hash());
+        let c = request(json!({"type": "object", "properties": {"b": {}, "a": {}}}), json!({"x": 1, "y": 3}));
+        assert_ne!(a.hash(), c.hash());
+        let mut warm = a.clone();
+        warm.temperature = Some(0.5);
+        assert_ne!(a.hash(), warm.hash());
+    }
+
+    #[test]
+    fn the_hash_stays_the_same_for_ever() {
+        // Journals and cassettes hold these hashes: if this test fails, stored ones no longer match.
+        let request = ChatRequest::new(Purpose::COMMANDS, vec![ChatMessage::user("hi")]);
+        assert_eq!(
+            request.canonical(),
+            r#"{"messages":[{"role":"user","text":"hi"}],"settings":{"purpose":"commands","tool_choice":"auto","parallel_tool_calls":null,"temperature":null,"max_tokens":null,"reasoning_effort":null},"tools":[]}"#
+        );
+    }
+
+    /// Every part of a request that has a form of its own.
+    #[test]
+    fn the_canonical_form_of_every_part_stays_the_same() {
+        let call = |id: &str, arguments| ToolCall { id: id.into(), name: "find".into(), arguments };
+        let broken = Arguments::Malformed { text: "{\"a".into(), error: "EOF".into() };
+        let calls = vec![call("c1", Arguments::json(json!({"y": [1], "x": {"b": null, "a": 2}}))), call("c2", broken)];
+        let block = Thought { after: 1, block: Arc::new(json!({"type": "thinking", "a": 1})) };
+        let thoughts = Some(Arc::new(Thoughts { model: "m".into(), blocks: vec![block] }));
+        let said = |text: &str, tool_calls, thoughts| {
+            Arc::new(ChatMessage::Assistant { text: text.into(), tool_calls, thoughts })
+        };
+        let mut request = request(json!({"b": 1.5, "a": {}}), json!({"x": 1}));
+        request.messages = vec![
+            said("a \"q\"\n", calls.clone(), None),
+            said("", Vec::new(), thoughts.clone()),
+            said("", vec![calls[0].clone()], thoughts),
+            ChatMessage::tool(&calls[0], "{}"),
+        ];
+        request.tool_choice = crate::ToolChoice::Tool("find".into());
+        request.parallel_tool_calls = Some(false);
+        (request.temperature, request.max_tokens) = (Some(0.5), Some(7));
+        request.reasoning_effort = Some(crate::Effort::Low);
+        let called = r#"{"arguments":{"json":{"x":{"a":2,"b":null},"y":[1]}},"id":"c1","name":"find"}"#;
+        let malformed = r#"{"arguments":{"malformed":{"error":"EOF","text":"{\"a"}},"id":"c2","name":"find"}"#;
+        let expected = [
+            r#"{"messages":[{"role":"assistant","text":"a \"q\"\n","tool_calls":["#,
+            &format!("{called},{malformed}"),
+            r#"]},{"role":"assistant","text":"","thoughts":{"model":"m","blocks":[{"after":1,"block":{"type":"thinking","a":1}}]}},"#,
+            r#"{"role":"assistant","text":"","thoughts":{"blocks":[{"after":1,"block":{"a":1,"type":"thinking"}}],"model":"m"},"tool_calls":["#,
+            called,
+            r#"]},{"role":"tool","call_id":"c1","name":"find","text":"{}"}],"settings":{"purpose":"agent","tool_choice":{"tool":"find"},"#,
+            r#""parallel_tool_calls":false,"temperature":0.5,"max_tokens":7,"reasoning_effort":"low"},"#,
+            r#""tools":[{"description":"finds","name":"find","parameters":{"a":{},"b":1.5},"strict":false}]}"#,
+        ];
+        assert_eq!(request.canonical(), expected.concat());
+    }
+
+    #[test]
+    fn requests_and_hashes_survive_storage() {
+        let a = request(json!({"type": "object"}), json!({"x": [1, "ü"]}));
+        let text = serde_json::to_string(&a).unwrap();
+        assert_eq!(serde_json::from_str::<ChatRequest>(&text).unwrap(), a);
+        assert_eq!(a.hash().to_string().parse(), Ok(a.hash()));
+        assert!("zz".parse::<RequestHash>().is_err());
+        assert!("é".repeat(32).parse::<RequestHash>().is_err());
+    }
+}

@@ -1,0 +1,217 @@
+//! What a rule can see of a request.
+
+use std::{cell::OnceCell, collections::BTreeMap};
+
+use serde_json::{Map, Value};
+
+use super::{
+    pattern::{Pattern, Tables},
+    script::{RawRead, Script},
+};
+use crate::{ChatMessage, ChatRequest};
+
+/// A request, taken apart for rules.
+pub(super) struct Facts<'a> {
+    pub(super) script: &'a Script,
+    pub(super) request: &'a ChatRequest,
+    /// The user's words: the fact `user`, else the last message of the user's side.
+    pub(super) user: String,
+    /// All instructions.
+    pub(super) system: String,
+    /// What the model said last.
+    pub(super) assistant: &'a str,
+    /// Outcomes that the model has not answered yet, in order.
+    pub(super) fresh: Vec<Outcome<'a>>,
+    /// What `read` finds, each when it is first asked for.
+    read: BTreeMap<&'a str, OnceCell<Option<String>>>,
+    prompt: OnceCell<String>,
+    state: OnceCell<Value>,
+    /// The values of `let`; they do not depend on the rule.
+    pub(super) named: OnceCell<Vec<(&'a str, minijinja::Value)>>,
+}
+
+/// The outcome of a call, as the model reads it.
+pub(super) struct Outcome<'a> {
+    pub(super) name: &'a str,
+    pub(super) text: &'a str,
+}
+
+impl Outcome<'_> {
+    /// The outcome as JSON; as a string when it is none.
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(self.text).unwrap_or_else(|_| Value::String(self.text.into()))
+    }
+}
+
+/// How a fact is read.
+pub(super) struct Reader {
+    purposes: Vec<String>,
+    pattern: Option<Pattern>,
+    state: Option<String>,
+    talk: Option<Pattern>,
+    since: Option<Pattern>,
+}
+
+impl Reader {
+    pub(super) fn new(raw: RawRead, tables: &Tables) -> Result<Self, String> {
+        let sources = [raw.pattern.is_some(), raw.state.is_some(), raw.talk.is_some()];
+        if sources.into_iter().filter(|given| *given).count() != 1 || (raw.since.is_some() && raw.talk.is_none()) {
+            return Err("expected one of `match`, `state` and `talk`; `since` belongs to `talk`".into());
+        }
+        let compiled = |pattern: Option<String>| pattern.map(|pattern| Pattern::new(&pattern, tables)).transpose();
+        let purposes = raw.purpose.map(|purposes| purposes.into_vec()).unwrap_or_default();
+        let (pattern, talk, since) = (compiled(raw.pattern)?, compiled(raw.talk)?, compiled(raw.since)?);
+        Ok(Self { purposes, pattern, state: raw.state, talk, since })
+    }
+
+    fn read(&self, facts: &Facts<'_>) -> Option<String> {
+        if !self.purposes.is_empty() && !self.purposes.iter().any(|purpose| purpose == facts.request.purpose.as_str()) {
+            return None;
+        }
+        if let Some(path) = &self.state {
+            return match at(facts.state(), path)? {
+                Value::Null => None,
+                Value::String(text) => Some(text.clone()),
+                other => Some(other.to_string()),
+            };
+        }
+        if let Some(pattern) = &self.talk {
+            return pattern.last(&talk(facts.request, self.since.as_ref()));
+        }
+        let prompt = facts.prompt.get_or_init(|| [facts.system.as_str(), last_user(facts.request)].join("\n"));
+        self.pattern.as_ref()?.last(prompt)
+    }
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn of(script: &'a Script, request: &'a ChatRequest) -> Self {
+        let mut facts = Self {
+            script,
+            request,
+            user: plain(last_user(request)),
+            system: String::new(),
+            assistant: "",
+            fresh: Vec::new(),
+            read: script.readers.keys().map(|name| (name.as_str(), OnceCell::new())).collect(),
+            prompt: OnceCell::new(),
+            state: OnceCell::new(),
+            named: OnceCell::new(),
+        };
+        for message in &request.messages {
+            match &**message {
+                ChatMessage::System { text } => {
+                    facts.system.push_str(text);
+                    facts.system.push('\n');
+                }
+                ChatMessage::User { .. } => facts.fresh.clear(),
+                ChatMessage::Assistant { text, .. } => {
+                    facts.assistant = text;
+                    facts.fresh.clear();
+                }
+                ChatMessage::Tool { name, text, .. } => facts.fresh.push(Outcome { name, text }),
+            }
+        }
+        if let Some(words) = facts.read("user").map(plain) {
+            facts.user = words;
+        }
+        facts
+    }
+
+    /// A fact of `read`.
+    pub(super) fn read(&self, name: &str) -> Option<&str> {
+        let readers = self.script.readers.get(name)?;
+        self.read.get(name)?.get_or_init(|| readers.iter().find_map(|reader| reader.read(self))).as_deref()
+    }
+
+    /// All facts of `read` that there are.
+    pub(super) fn all_read(&self) -> BTreeMap<&str, &str> {
+        self.read.keys().filter_map(|name| Some((*name, self.read(name)?))).collect()
+    }
+
+    /// Messages of the user's side.
+    pub(super) fn turns(&self) -> u64 {
+        self.request.messages.iter().filter(|message| matches!(***message, ChatMessage::User { .. })).count() as u64
+    }
+
+    /// The JSON objects that stand in the instructions and in the last message of the user's side, merged; later keys win.
+    pub(super) fn state(&self) -> &Value {
+        self.state.get_or_init(|| {
+            let mut state = Map::new();
+            collect(&self.system, &mut state);
+            collect(last_user(self.request), &mut state);
+            Value::Object(state)
+        })
+    }
+
+    /// The last outcome of each tool in the whole request.
+    pub(super) fn results(&self) -> Value {
+        let mut results = Map::new();
+        for message in &self.request.messages {
+            if let ChatMessage::Tool { name, text, .. } = &**message {
+                results.insert(name.to_string(), Outcome { name, text }.json());
+            }
+        }
+        Value::Object(results)
+    }
+}
+
+/// Starts of objects that are tried; a text full of braces costs no more.
+const STARTS: usize = 200;
+
+fn collect(text: &str, state: &mut Map<String, Value>) {
+    let mut rest = text;
+    for _ in 0..STARTS {
+        let Some(at) = rest.find('{') else { return };
+        let Some(tail) = rest.get(at..) else { return };
+        let mut parser = serde_json::Deserializer::from_str(tail).into_iter::<Map<String, Value>>();
+        let taken = match parser.next() {
+            Some(Ok(object)) => {
+                state.extend(object);
+                parser.byte_offset()
+            }
+            _ => 1,
+        };
+        rest = tail.get(taken.max(1)..).unwrap_or_default();
+    }
+}
+
+fn last_user(request: &ChatRequest) -> &str {
+    let user = request.messages.iter().rev().find(|message| matches!(***message, ChatMessage::User { .. }));
+    user.map_or("", |message| message.text())
+}
+
+/// What both sides said, one message a line; only what came after the last message or instruction that matches `since`.
+fn talk(request: &ChatRequest, since: Option<&Pattern>) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for message in &request.messages {
+        let text = message.text();
+        if since.is_some_and(|since| since.find(text).is_some()) {
+            lines.clear();
+            continue;
+        }
+        match &**message {
+            ChatMessage::User { .. } => lines.push(format!("USER: {}", plain(text))),
+            ChatMessage::Assistant { .. } if !text.trim().is_empty() => lines.push(format!("AI: {}", plain(text))),
+            _ => {}
+        }
+    }
+    lines.join("\n")
+}
+
+/// One line, single spaces, straight quotes.
+fn plain(text: &str) -> String {
+    text.split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .replace(['\u{2019}', '\u{2018}'], "'")
+        .replace(['\u{201C}', '\u{201D}'], "\"")
+}
+
+/// The value at a path such as `crossings.0.id`, `$.crossings[0].id`.
+pub(super) fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+    let path = path.trim_start_matches('$').replace('[', ".").replace(']', "");
+    path.split('.').filter(|part| !part.is_empty()).try_fold(value, |value, part| match value {
+        Value::Array(list) => list.get(part.parse::<usize>().ok()?),
+        other => other.get(part),
+    })
+}

@@ -1,0 +1,250 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::time::Duration;
+
+use segue_base::manual_clock::ManualClock;
+use serde_json::json;
+
+use super::*;
+use crate::{Answer, ChatMessage, Delta, Finish, LlmErrorKind, Purpose, ToolCall, ToolSpec};
+
+/// A small ferry assistant: enough of each feature to show that it carries one.
+const FERRIES: &str = include_str!("tests/ferries.yml");
+
+fn model() -> ScriptedLlm {
+    ScriptedLlm::from_text("ferries.yml", FERRIES, 7).unwrap()
+}
+
+/// A prompt like that of a command generator: state as JSON, the user's words at its end.
+fn commands(asked: &str, words: &str) -> ChatRequest {
+    let state = json!({"flows": [{"name": "book_crossing"}], "asked": asked, "slots": {"passengers": null}});
+    let prompt = format!("Choose commands.\n\nState:\n{state}\n\nUSER: an earlier line\nAI: hello\nUSER: {words}");
+    ChatRequest::new(Purpose::COMMANDS, vec![ChatMessage::user(prompt)])
+}
+
+fn agent(words: &str) -> ChatRequest {
+    let tool = |name: &str| ToolSpec {
+        name: name.into(),
+        description: "".into(),
+        parameters: Arc::new(json!({"type": "object"})),
+        strict: false,
+    };
+    ChatRequest::new(Purpose::AGENT, vec![ChatMessage::system("You find crossings."), ChatMessage::user(words)])
+        .with_tools([tool("find_crossings"), tool("task_completed")])
+}
+
+async fn ask(model: &dyn Llm, request: ChatRequest) -> Result<Arc<Answer>, LlmError> {
+    let cx = ManualClock::jumping().cx(Duration::from_secs(600));
+    model.chat(request, &cx).await?.finish().await
+}
+
+async fn said(request: ChatRequest) -> String {
+    ask(&model(), request).await.unwrap().text.to_string()
+}
+
+#[tokio::test]
+async fn a_command_generator_by_rule() {
+    for (asked, words, lines) in [
+        (
+            "",
+            "I'd like to book a ferry from bgo to Stavanger",
+            "start flow book_crossing\nset slot from Bergen\nset slot to Stavanger",
+        ),
+        ("", "Book a ferry for three of us", "start flow book_crossing\nset slot passengers 3"),
+        ("passengers", "a couple of adults", "set slot passengers 2"),
+        ("passengers", "never mind, cancel that", "cancel flow"),
+        ("", "BOOK A FERRY", "start flow book_crossing"),
+    ] {
+        assert_eq!(said(commands(asked, words)).await, lines, "{asked}: {words}");
+    }
+}
+
+#[tokio::test]
+async fn a_research_agent_by_rule() {
+    let mut request = agent("Is there anything from Bergen to svg tomorrow?");
+    let first = ask(&model(), request.clone()).await.unwrap();
+    assert_eq!(&*first.text, "One moment, I am looking.");
+    let call = first.tool_calls[0].clone();
+    assert_eq!(
+        call,
+        ToolCall {
+            id: "call_2_0".into(),
+            name: "find_crossings".into(),
+            arguments: crate::Arguments::json(
+                json!({"from": "Bergen", "to": "Stavanger", "passengers": 1, "day": "tomorrow"})
+            ),
+        }
+    );
+    request.messages.push(first.to_message());
+    let found = json!({"crossings": [{"id": "BS1", "departs": "08:00", "price": 59.5}, {"id": "BS2", "departs": "17:30", "price": 49}]});
+    request.messages.push(ChatMessage::tool(&call, found.to_string()));
+    let second = ask(&model(), request.clone()).await.unwrap();
+    assert_eq!(&*second.text, "I found 2 crossings:\n- BS1 at 08:00 for 59.50\n- BS2 at 17:30 for 49.00");
+    assert!(second.tool_calls.is_empty());
+    // The same round with nothing found, and with a failure.
+    request.messages.pop();
+    request.messages.push(ChatMessage::tool(&call, r#"{"crossings": []}"#));
+    assert_eq!(said(request.clone()).await, "Nothing sails from Bergen.");
+    request.messages.pop();
+    request.messages.push(ChatMessage::tool(&call, "Error: the server is down"));
+    assert_eq!(said(request).await, "I cannot look that up now (find_crossings).");
+}
+
+#[tokio::test]
+async fn the_same_request_gets_the_same_answer() {
+    let model = model();
+    let mut seen = std::collections::BTreeSet::new();
+    for words in ["hello", "hi", "hello there", "hey you", "good day", "hi hi"] {
+        let first = ask(&model, agent(words)).await.unwrap();
+        assert_eq!(first, ask(&model, agent(words)).await.unwrap(), "{words}");
+        seen.insert(first.text.to_string());
+    }
+    assert_eq!(seen.len(), 2, "both alternatives are used: {seen:?}");
+}
+
+#[tokio::test]
+async fn without_a_line_it_says_so() {
+    assert_eq!(said(agent("what is the meaning of life?")).await, NO_LINE);
+}
+
+#[tokio::test]
+async fn text_leaves_piece_by_piece_in_its_time() {
+    let clock = ManualClock::jumping();
+    let cx = clock.cx(Duration::from_secs(600));
+    let mut stream = model().chat(agent("slowly please"), &cx).await.unwrap();
+    let mut pieces = Vec::new();
+    while let Some(delta) = stream.next().await {
+        if let Delta::Text(text) = delta.unwrap() {
+            pieces.push((text.to_string(), clock_millis(&clock)));
+        }
+    }
+    assert_eq!(pieces, [("One ".into(), 300), ("by ".into(), 320), ("one.".into(), 340)]);
+}
+
+fn clock_millis(clock: &ManualClock) -> u128 {
+    segue_base::clock::Clock::elapsed(clock).as_millis()
+}
+
+#[tokio::test]
+async fn faults_look_like_those_of_vendors() {
+    use LlmErrorKind as K;
+    let model = model();
+    for (words, kind) in [
+        ("fail with 429", K::RateLimited { after: Some(Duration::from_secs(2)) }),
+        ("fail with quota", K::Quota),
+        ("fail with cut", K::CutShort),
+        ("fail with page", K::BadAnswer(crate::Fault::NotAnAnswer)),
+        ("fail with noise", K::BadAnswer(crate::Fault::NotJson)),
+        ("fail with error", K::Overloaded { after: None }),
+        ("fail with silence", K::FirstTokenTimeout),
+    ] {
+        assert_eq!(ask(&model, agent(words)).await.unwrap_err().kind, kind, "{words}");
+    }
+    let answer = ask(&model, agent("fail with length")).await.unwrap();
+    assert_eq!((answer.finish, answer.tool_calls.len(), answer.lost_calls.len()), (Finish::Length, 0, 1));
+}
+
+#[tokio::test]
+async fn mischief_splits_bytes_and_answers_garbage_at_times() {
+    let text = "mischief: {split: true, garbage_every: 3}\nrules:\n- say: 'Grüße 😀 to all of you'\n  calls: [{name: f, arguments: {a: 'ü😀'}}]";
+    for seed in 0..50 {
+        let model = ScriptedLlm::from_text("m", text, seed).unwrap();
+        for call in 1..=6 {
+            let end = ask(&model, agent("x")).await;
+            if call % 3 == 0 {
+                assert_eq!(end.unwrap_err().code(), "bad_answer");
+            } else {
+                let answer = end.unwrap();
+                assert_eq!(&*answer.text, "Grüße 😀 to all of you");
+                assert_eq!(answer.tool_calls[0].arguments.as_json(), Some(&json!({"a": "ü😀"})));
+            }
+        }
+    }
+}
+
+#[test]
+fn mistakes_in_a_script_are_named() {
+    for (text, words) in [
+        ("rules: [{say: '{{ x', name: greet}]", "rule `greet`: `reply`"),
+        ("rules: [{when: {user: '('}, say: x}]", "rule 1: `when`"),
+        ("rules: [{when: {user: '{dock:x}'}, say: x}]", "no table is named `dock`"),
+        ("rules: [{when: {test: '1 +'}, say: x}]", "`test: 1 +`"),
+        ("rules: [{when: {user: x}}]", "the rule answers nothing"),
+        ("rules: [{say: x, pace: {every: '3 parsecs'}}]", "no duration"),
+        ("read: {a: {match: x, state: y}}\nrules: []", "`read.a`"),
+        ("rules: [{sya: x}]", "sya"),
+        ("rules: [{say: x, fail: {garbage: lots}}]", ""),
+    ] {
+        let error = ScriptedLlm::from_text("s.yml", text, 0).err().unwrap();
+        assert!(error.starts_with("s.yml: ") && error.contains(words), "{text}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_script_that_counts_for_ever_or_grows_without_bounds_ends() {
+    let endless = "rules: [{say: '{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}'}]";
+    let model = ScriptedLlm::from_text("s.yml", endless, 0).unwrap();
+    let error = ask(&model, agent("x")).await.unwrap_err();
+    assert!(error.detail.as_deref().is_some_and(|detail| detail.contains("fuel")), "{error:?}");
+    // A pattern that is too large to compile matches nothing: the next rule answers.
+    let large = r"rules: [{when: {user: '(?:\w{100}){1000}|x'}, say: large}, {say: next}]";
+    let model = ScriptedLlm::from_text("s.yml", large, 0).unwrap();
+    assert_eq!(&*ask(&model, agent("x")).await.unwrap().text, "next");
+}
+
+#[tokio::test]
+async fn the_strict_double_is_strict() {
+    let double = ScriptedLlm::strict(["one", "two"]);
+    assert_eq!(&*ask(&double, agent("a")).await.unwrap().text, "one");
+    assert!(double.verify().unwrap_err().contains("1 answers were never asked for"));
+    ask(&double, agent("b")).await.unwrap();
+    double.verify().unwrap();
+    assert_eq!(ask(&double, agent("c")).await.unwrap_err().kind, LlmErrorKind::Unscripted);
+    assert!(double.verify().unwrap_err().contains("call 3 (agent) was not expected"));
+    assert_eq!(double.requests().len(), 3);
+    let picky =
+        Step::from("x").expecting(|request| if request.tools.is_empty() { Ok(()) } else { Err("tools!".into()) });
+    let double = ScriptedLlm::strict([picky]);
+    assert!(ask(&double, agent("a")).await.is_err());
+    assert!(double.verify().unwrap_err().contains("tools!"));
+}
+
+#[tokio::test]
+async fn facts_of_the_talk_and_named_expressions() {
+    let script = r"
+tables: { port: { Bergen: [bgo], Stavanger: [svg] } }
+read:
+  now: { match: 'Now: (?P<it>.*)' }
+  port: { talk: 'to ({port})|reach ({port})' }
+  people: { talk: 'USER: for (\w+)', since: ^-- over -- }
+let:
+  port: fact.port | lookup('port')
+  day: user | date(fact.now)
+  all: port ~ ' ' ~ day ~ ' ' ~ ((fact.people | number) or 'alone')
+rules:
+  - { when: { test: port == 'Bergen' }, say: '{{ all }}' }
+  - { say: 'elsewhere, {{ all }}' }
+";
+    let model = ScriptedLlm::from_text("talk", script, 1).unwrap();
+    let mut messages = vec![
+        ChatMessage::system("Now: Saturday, 21 November 2026"),
+        ChatMessage::user("to svg"),
+        ChatMessage::user("for two"),
+        ChatMessage::assistant("You can reach BGO as well."),
+        ChatMessage::user("well then, tomorrow"),
+    ];
+    let answer = |messages| ask(&model, ChatRequest::new(Purpose::AGENT, messages));
+    assert_eq!(&*answer(messages.clone()).await.unwrap().text, "Bergen 2026-11-22 2");
+    messages.insert(3, ChatMessage::system("-- over --"));
+    assert_eq!(&*answer(messages.clone()).await.unwrap().text, "Bergen 2026-11-22 alone");
+    messages.push(ChatMessage::user("to svg, on monday"));
+    assert_eq!(&*answer(messages).await.unwrap().text, "elsewhere, Stavanger 2026-11-23 alone");
+    for (wrong, says) in [
+        ("read: { a: { talk: '(' } }", "read.a"),
+        ("let: { a: '1 +' }", "let.a"),
+        ("read: { a: { match: x, since: y } }", "since"),
+    ] {
+        let problem = ScriptedLlm::from_text("s", &format!("{wrong}\nrules: [{{ say: x }}]"), 1).err().unwrap();
+        assert!(problem.contains(says), "{problem}");
+    }
+}

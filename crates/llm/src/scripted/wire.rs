@@ -1,0 +1,114 @@
+//! Answers of scripts as bytes of the chat completions wire, with their timing and their faults.
+
+use std::{collections::VecDeque, time::Duration};
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use segue_base::cx::Cx;
+use serde_json::{Value, json};
+
+use super::{
+    reply::Reply,
+    script::{Fail, Garbage, Piece},
+};
+use crate::{
+    ChatRequest, LlmError,
+    retry::random,
+    transport::{Body, error_response::error_from_status},
+};
+
+/// What the server says instead of streaming.
+pub(super) fn refusal(status: u16, code: &str, after: Option<Duration>) -> LlmError {
+    let body = json!({"error": {"code": code, "message": "the script refuses"}}).to_string();
+    error_from_status(status, after, body.as_bytes())
+}
+
+/// The bytes of an answer. `split`: seed of random cuts.
+pub(super) fn body(reply: &Reply, request: &ChatRequest, split: Option<u64>, cx: &Cx) -> Body {
+    let mut events = match reply.fail {
+        Some(Fail::Garbage(Garbage::Page)) => vec![(Duration::ZERO, "<!doctype html><title>502</title>".to_owned())],
+        Some(Fail::Garbage(Garbage::Noise)) => vec![(Duration::ZERO, "data: {\"choices\": nonsense}\n\n".to_owned())],
+        Some(Fail::Garbage(Garbage::Error)) => {
+            vec![(Duration::ZERO, event(&json!({"error": {"code": 503, "message": "the script breaks"}})))]
+        }
+        Some(Fail::Silence) => Vec::new(),
+        _ => answer(reply, request),
+    };
+    if let Some(Fail::Cut(after)) = reply.fail {
+        events.truncate(after);
+    }
+    let mut pieces: VecDeque<(Duration, Bytes)> = VecDeque::new();
+    for (wait, text) in events {
+        let mut rest = Bytes::from(text);
+        let mut wait = wait;
+        while let Some(seed) = split.filter(|_| rest.len() > 1) {
+            let at = random(seed, pieces.len() as u64) % rest.len() as u64;
+            let head = rest.split_to(usize::try_from(at).unwrap_or(0).max(1));
+            pieces.push_back((std::mem::take(&mut wait), head));
+        }
+        pieces.push_back((wait, rest));
+    }
+    if reply.fail == Some(Fail::Silence) {
+        return stream::pending().boxed();
+    }
+    let clock = cx.clock.clone();
+    stream::unfold((pieces, clock), |(mut pieces, clock)| async move {
+        let (wait, bytes) = pieces.pop_front()?;
+        if !wait.is_zero() {
+            clock.sleep(clock.deadline(wait)).await;
+        }
+        Some((Ok(bytes), (pieces, clock)))
+    })
+    .boxed()
+}
+
+fn event(value: &Value) -> String {
+    format!("data: {value}\n\n")
+}
+
+fn chunk(delta: Value, finish: Option<&str>) -> String {
+    event(&json!({"object": "chat.completion.chunk", "model": "scripted",
+                  "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}))
+}
+
+fn answer(reply: &Reply, request: &ChatRequest) -> Vec<(Duration, String)> {
+    let pace = reply.pace;
+    let mut events = vec![(pace.first, chunk(json!({"role": "assistant", "content": ""}), None))];
+    for (place, piece) in pieces(&reply.text, pace.piece).into_iter().enumerate() {
+        let wait = if place == 0 { Duration::ZERO } else { pace.every };
+        events.push((wait, chunk(json!({"content": piece}), None)));
+    }
+    for (index, (name, arguments)) in reply.calls.iter().enumerate() {
+        let id = format!("call_{}_{index}", request.messages.len());
+        let call = |more: Value| chunk(json!({"tool_calls": [more]}), None);
+        let head = json!({"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}});
+        events.push((pace.every, call(head)));
+        let arguments = arguments.to_string();
+        let middle = (0..=arguments.len() / 2).rev().find(|at| arguments.is_char_boundary(*at)).unwrap_or(0);
+        let (a, b) = arguments.split_at(middle);
+        for part in [a, b] {
+            events.push((Duration::ZERO, call(json!({"index": index, "function": {"arguments": part}}))));
+        }
+    }
+    let finish = match (reply.cut_by_length, reply.calls.is_empty()) {
+        (true, _) => "length",
+        (false, false) => "tool_calls",
+        (false, true) => "stop",
+    };
+    events.push((Duration::ZERO, chunk(json!({}), Some(finish))));
+    let bytes: usize = request.messages.iter().map(|message| message.text().len()).sum();
+    let usage = json!({"prompt_tokens": bytes.div_ceil(4), "completion_tokens": reply.text.len().div_ceil(4)});
+    events.push((Duration::ZERO, event(&json!({"model": "scripted", "choices": [], "usage": usage}))));
+    events.push((Duration::ZERO, "data: [DONE]\n\n".to_owned()));
+    events
+}
+
+/// The text in pieces that together are the text.
+fn pieces(text: &str, piece: Piece) -> Vec<String> {
+    match piece {
+        Piece::Whole if text.is_empty() => Vec::new(),
+        Piece::Whole => vec![text.to_owned()],
+        Piece::Char => text.chars().map(String::from).collect(),
+        Piece::Word => text.split_inclusive(' ').map(str::to_owned).collect(),
+    }
+}

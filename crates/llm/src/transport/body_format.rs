@@ -1,0 +1,145 @@
+//! What the body of a response turns out to be: a stream of events, or one JSON text presented as one event.
+
+use segue_base::limits;
+
+use super::{ResponseDecoder, assembler::Assembler, sse::SseDecoder};
+use crate::{
+    error::{Fault, LlmError, LlmErrorKind},
+    message::Answer,
+    stream::Delta,
+};
+
+/// Reads the events of one API.
+pub(crate) trait EventHandler: Send {
+    /// Takes one event; `name` is empty where it has none. What it brings goes to `to`.
+    ///
+    /// # Errors
+    /// The event says that the call failed, or is broken.
+    fn event(&mut self, name: &[u8], data: &[u8], to: &mut Assembler) -> Result<EventKind, LlmError>;
+    /// Adds what the assembler does not know of.
+    fn complete(&mut self, _: &mut Answer) {}
+}
+
+/// What an event was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventKind {
+    /// A sign that the connection lives, and nothing else.
+    Ping,
+    /// Anything that counts as progress.
+    Progress,
+    /// The end marker of the API.
+    End,
+}
+
+/// The format of a body, known from its first byte that is no white space: content types lie.
+#[derive(Debug, PartialEq, Eq)]
+enum BodyFormat {
+    /// Only white space so far.
+    Unknown,
+    Events,
+    /// A whole answer, or an error, as one JSON text.
+    Json,
+}
+
+/// The decoder of one response.
+pub(crate) struct BodyDecoder<H> {
+    format: BodyFormat,
+    /// The JSON text so far; at most [`limits::MODEL_BODY`].
+    json: Vec<u8>,
+    sse: SseDecoder,
+    handler: H,
+    /// `None` after the answer was taken.
+    assembler: Option<Assembler>,
+    /// Events other than pings.
+    events: u64,
+    saw_end_marker: bool,
+}
+
+impl<H: EventHandler> BodyDecoder<H> {
+    pub(crate) fn new(handler: H, assembler: Assembler) -> Self {
+        Self {
+            format: BodyFormat::Unknown,
+            json: Vec::new(),
+            sse: SseDecoder::default(),
+            handler,
+            assembler: Some(assembler),
+            events: 0,
+            saw_end_marker: false,
+        }
+    }
+
+    fn event(&mut self, name: &[u8], data: &[u8]) -> Result<(), LlmError> {
+        let Some(assembler) = &mut self.assembler else { return Ok(()) };
+        let kind = self.handler.event(name, data, assembler)?;
+        self.events += u64::from(kind != EventKind::Ping);
+        self.saw_end_marker |= kind == EventKind::End;
+        Ok(())
+    }
+}
+
+impl<H: EventHandler> ResponseDecoder for BodyDecoder<H> {
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), LlmError> {
+        if self.format == BodyFormat::Unknown {
+            self.format = match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+                None => BodyFormat::Unknown,
+                Some(b'{' | b'[') => BodyFormat::Json,
+                Some(b'<') => return Err(LlmError::from(Fault::NotAnAnswer).because(String::from_utf8_lossy(bytes))),
+                Some(_) => BodyFormat::Events,
+            };
+        }
+        if self.format == BodyFormat::Json {
+            if self.json.len() + bytes.len() > limits::MODEL_BODY {
+                return Err(Fault::TextTooLong.into());
+            }
+            self.json.extend_from_slice(bytes);
+            return Ok(());
+        }
+        let fed = self.sse.feed(bytes);
+        while !self.saw_end_marker
+            && let Some(event) = self.sse.next()
+        {
+            self.event(&event.name, &event.data)?;
+        }
+        if self.saw_end_marker { Ok(()) } else { fed.map_err(LlmError::from) }
+    }
+
+    fn end(&mut self) -> Result<(), LlmError> {
+        if self.format == BodyFormat::Json {
+            let json = std::mem::take(&mut self.json);
+            return self.event(b"", &json);
+        }
+        if !self.saw_end_marker
+            && let Some(event) = self.sse.end()?
+        {
+            match self.event(&event.name, &event.data) {
+                // The last event has no end mark: it may be cut anywhere.
+                Err(error) if error.kind == LlmErrorKind::BadAnswer(Fault::NotJson) => self.events += 1,
+                other => other?,
+            }
+        }
+        if self.events == 0 && self.format == BodyFormat::Events { Err(Fault::NotAnAnswer.into()) } else { Ok(()) }
+    }
+
+    fn next_delta(&mut self) -> Option<Delta> {
+        self.assembler.as_mut()?.next_delta()
+    }
+    fn events(&self) -> u64 {
+        self.events
+    }
+    fn is_finished(&self) -> bool {
+        self.assembler.as_ref().is_none_or(Assembler::is_finished)
+    }
+    fn saw_end_marker(&self) -> bool {
+        self.saw_end_marker
+    }
+
+    fn answer(&mut self) -> Result<Answer, LlmError> {
+        let mut assembler = self.assembler.take().ok_or(LlmErrorKind::CutShort)?;
+        if self.saw_end_marker {
+            assembler.wire_end()?;
+        }
+        let mut answer = assembler.done()?;
+        self.handler.complete(&mut answer);
+        Ok(answer)
+    }
+}

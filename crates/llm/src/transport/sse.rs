@@ -1,0 +1,188 @@
+//! Server-sent events, decoded from bytes as they arrive.
+//!
+//! Own work for correctness: the crates for it have no limit for a line, drop the last event of a stream that lacks its blank line, or
+//! panic on a byte order mark. Broken UTF-8 is left to the reader, who replaces it.
+//! Rules: <https://html.spec.whatwg.org/multipage/server-sent-events.html>, section 9.2.6.
+
+use std::collections::VecDeque;
+
+use segue_base::limits;
+
+use crate::error::Fault;
+
+/// Turns bytes, cut anywhere, into events. Holds at most one line, one event, and the events of the bytes fed last.
+#[derive(Debug, Default)]
+pub(super) struct SseDecoder {
+    /// The line that is not complete yet.
+    line: Vec<u8>,
+    /// The last line ended with CR, so that an LF right after it belongs to it.
+    after_cr: bool,
+    /// Only the first line may begin with a byte order mark.
+    past_first_line: bool,
+    /// The event that is not complete yet.
+    event: SseEvent,
+    has_data: bool,
+    /// Complete events that were not taken yet.
+    events: VecDeque<SseEvent>,
+}
+
+/// One event.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct SseEvent {
+    /// The `event:` field; empty when there was none.
+    pub(super) name: Vec<u8>,
+    /// The `data:` lines, joined with line feeds. Not necessarily UTF-8.
+    pub(super) data: Vec<u8>,
+}
+
+impl SseDecoder {
+    /// Takes the next bytes. After an error, [`next`](Self::next) still gives the events before it.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        for part in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+            if std::mem::take(&mut self.after_cr) && part == b"\n" {
+                continue;
+            }
+            let (text, end) = match part.split_last() {
+                Some((end @ (b'\n' | b'\r'), text)) => (text, Some(*end)),
+                _ => (part, None),
+            };
+            if self.line.len() + text.len() > limits::MODEL_LINE {
+                return Err(Fault::LineTooLong);
+            }
+            self.line.extend_from_slice(text);
+            if end.is_some() {
+                self.after_cr = end == Some(b'\r');
+                self.end_line()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next complete event, if there is one.
+    pub(super) fn next(&mut self) -> Option<SseEvent> {
+        self.events.pop_front()
+    }
+
+    /// After the last byte: the event that lacks its blank line or even its line end, if there is one.
+    pub(super) fn end(&mut self) -> Result<Option<SseEvent>, Fault> {
+        if !self.line.is_empty() {
+            self.end_line()?;
+        }
+        self.end_event();
+        Ok(self.next())
+    }
+
+    fn end_line(&mut self) -> Result<(), Fault> {
+        let line = std::mem::take(&mut self.line);
+        let is_first = !std::mem::replace(&mut self.past_first_line, true);
+        let line = line.strip_prefix(b"\xEF\xBB\xBF").filter(|_| is_first).unwrap_or(&line);
+        if line.is_empty() {
+            self.end_event();
+            return Ok(());
+        }
+        let mut parts = line.splitn(2, |byte| *byte == b':');
+        let (key, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match key {
+            b"data" => {
+                let data = &mut self.event.data;
+                if data.len() + value.len() > limits::MODEL_LINE {
+                    return Err(Fault::LineTooLong);
+                }
+                if std::mem::replace(&mut self.has_data, true) {
+                    data.push(b'\n');
+                }
+                data.extend_from_slice(value);
+            }
+            b"event" => self.event.name = value.to_vec(),
+            // Comments (empty key), ids, retry times and unknown fields mean nothing to a model call.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end_event(&mut self) {
+        let event = std::mem::take(&mut self.event);
+        if std::mem::take(&mut self.has_data) {
+            self.events.push_back(event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decode<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<(String, Vec<u8>)>, Fault> {
+        let (mut decoder, mut events) = (SseDecoder::default(), Vec::new());
+        for chunk in chunks {
+            decoder.feed(chunk)?;
+            events.extend(std::iter::from_fn(|| decoder.next()));
+        }
+        events.extend(decoder.end()?);
+        Ok(events.into_iter().map(|event| (String::from_utf8_lossy(&event.name).into_owned(), event.data)).collect())
+    }
+
+    fn data(text: &[u8]) -> Vec<Vec<u8>> {
+        decode([text]).unwrap().into_iter().map(|(_, data)| data).collect()
+    }
+
+    #[test]
+    fn the_standards_corner_cases() {
+        let cases: [(&[u8], &[&[u8]]); 12] = [
+            (b"data: a\n\ndata: b\n\n", &[b"a", b"b"]),
+            (b"data: a\r\n\r\ndata: b\r\n\r\n", &[b"a", b"b"]),
+            (b"data: a\r\rdata: b\r\r", &[b"a", b"b"]),
+            (b"\xEF\xBB\xBFdata: a\n\n", &[b"a"]),
+            (b": ping\n\ndata: a\n: ping\n\n", &[b"a"]),
+            (b"data: a\ndata: b\n\n", &[b"a\nb"]),
+            (b"data:a\ndata:  b\n\n", &[b"a\n b"]),
+            (b"data\n\n", &[b""]),
+            (b"id: 1\nretry: 3\nfoo: x\n\ndata: a\n\n", &[b"a"]),
+            (b"data: a\n", &[b"a"]),
+            (b"data: a", &[b"a"]),
+            (b"\n\n\r\n", &[]),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(data(text), expected, "{:?}", String::from_utf8_lossy(text));
+        }
+    }
+
+    #[test]
+    fn the_name_belongs_to_its_event_alone() {
+        let events = decode([&b"event: error\ndata: a\n\ndata: b\n\n"[..]]).unwrap();
+        assert_eq!(events, [("error".into(), b"a".to_vec()), (String::new(), b"b".to_vec())]);
+    }
+
+    #[test]
+    fn endless_lines_and_events_are_refused() {
+        let long = vec![b'x'; limits::MODEL_LINE + 2];
+        assert_eq!(decode([&long[..]]), Err(Fault::LineTooLong));
+        let many = b"data: 0123456789\n".repeat(limits::MODEL_LINE / 10 + 2);
+        assert_eq!(decode(many.chunks(4096)), Err(Fault::LineTooLong));
+    }
+
+    proptest! {
+        #[test]
+        fn chunking_changes_nothing(
+            pieces in proptest::collection::vec(proptest::sample::select(vec![
+                &b"data: "[..], b"\n", b"\r", b"\r\n", b": c", b"event: e", "ü😀".as_bytes(), b"\xFF", b"\xEF\xBB\xBF", b"{\"a\":1}",
+            ]), 0..40),
+            sizes in proptest::collection::vec(1usize..7, 1..40),
+        ) {
+            let whole = pieces.concat();
+            let mut chunks = Vec::new();
+            let mut rest = &whole[..];
+            for size in sizes.iter().cycle() {
+                if rest.is_empty() { break; }
+                let (head, tail) = rest.split_at((*size).min(rest.len()));
+                chunks.push(head);
+                rest = tail;
+            }
+            prop_assert_eq!(decode([&whole[..]]), decode(chunks));
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Compressed responses through a whole model.
+#![allow(clippy::unwrap_used)]
+use std::{io::Write, time::Duration};
+
+use flate2::{Compression, write::GzEncoder};
+use segue_base::limits;
+use segue_base::manual_clock::ManualClock;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use crate::{
+    Answer, ChatMessage, ChatRequest, Fault, Llm, LlmError, LlmErrorKind, ModelConfig, Purpose, Surroundings,
+    openai::OpenAi,
+};
+
+/// What a model makes of this body, which is compressed on its way.
+async fn answer(body: &[u8], cut: usize) -> Result<std::sync::Arc<Answer>, LlmError> {
+    let mut packer = GzEncoder::new(Vec::new(), Compression::best());
+    packer.write_all(body).unwrap();
+    let packed = packer.finish().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}/v1", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut heard = Vec::new();
+        while !heard.ends_with(b"}") {
+            let mut some = [0; 4096];
+            let read = stream.read(&mut some).await.unwrap();
+            heard.extend_from_slice(some.get(..read).unwrap());
+        }
+        let head = "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\nconnection: close\r\n\r\n";
+        // A reader that has had enough hangs up.
+        let _ = stream.write_all(head.as_bytes()).await;
+        let _ = stream.write_all(packed.get(..packed.len() - cut).unwrap()).await;
+    });
+    let provider = "self-hosted".into();
+    let config = ModelConfig { provider, model: "m".into(), api_base: Some(base), ..ModelConfig::default() };
+    let model = OpenAi::new(&config, &Surroundings::default()).unwrap();
+    let cx = ManualClock::new().cx(Duration::from_secs(60));
+    model.chat(ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]), &cx).await?.finish().await
+}
+
+const EVENT: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n";
+const STOP: &str = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+
+#[tokio::test]
+async fn a_compressed_answer_is_read_and_a_damaged_one_is_cut_short() {
+    let body = [EVENT, STOP].concat();
+    assert_eq!(&*answer(body.as_bytes(), 0).await.unwrap().text, "hi");
+    let half = EVENT.repeat(2000);
+    assert_eq!(answer(half.as_bytes(), 20).await.unwrap_err().kind, LlmErrorKind::CutShort);
+}
+
+/// Some kilobytes that become a hundred megabytes end at the limit of what is read, whatever they look like.
+#[tokio::test]
+async fn a_gzip_bomb_ends_at_the_limits_of_an_answer() {
+    const HUGE: usize = 100 * 1024 * 1024;
+    let whole = [b"{".to_vec(), vec![b' '; HUGE]].concat();
+    let line = [b"data: ".to_vec(), vec![b'x'; HUGE]].concat();
+    let event = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(1000));
+    let text = event.repeat(HUGE / event.len());
+    for (body, fault) in
+        [(whole, Fault::TextTooLong), (line, Fault::LineTooLong), (text.into_bytes(), Fault::TextTooLong)]
+    {
+        assert!(body.len() > limits::MODEL_BODY * 20);
+        assert_eq!(answer(&body, 0).await.unwrap_err(), fault.into());
+    }
+}

@@ -1,0 +1,101 @@
+//! What makes two messages the same, and for how long a message is remembered.
+
+use std::{sync::Arc, time::Duration};
+
+use segue_base::limits;
+use segue_engine::{
+    conversation::{Event, EventKind, UserMessage},
+    ids::{ConversationId, MessageId},
+    time::Timestamp,
+};
+use serde_json::Map;
+
+use super::Inbound;
+#[cfg(feature = "sqlite")]
+use super::checksum::Checksum;
+
+/// The key against duplicates within a conversation; `None` for a message without an id.
+///
+/// Tenant, channel and account are in it with their lengths, so that no two different messages share a key.
+pub(super) fn dedup_key(inbound: &Inbound) -> Option<String> {
+    let id = inbound.message.message_id.as_str();
+    (!id.is_empty()).then(|| {
+        let (tenant, channel, account) = (&inbound.tenant, &inbound.message.input_channel, &inbound.account);
+        format!("{}.{}.{}:{tenant}{channel}{account}{id}", tenant.len(), channel.len(), account.len())
+    })
+}
+
+/// A hash of [`dedup_key`], by which a store finds a message quickly; never 0. Different messages may share one, so
+/// whoever finds a message compares the keys.
+#[cfg(feature = "sqlite")]
+pub(super) fn dedup_hash(key: &str) -> u64 {
+    Checksum::new(key).number(0).text("").finish().max(1)
+}
+
+/// Whether a message that came `earlier` is no longer remembered as the same as one that comes `now`.
+pub(super) fn is_past_dedup_window(earlier: Timestamp, now: Timestamp) -> bool {
+    is_older(limits::DUPLICATE_MEMORY, earlier, now)
+}
+
+/// Whether what was recorded `earlier` is past its retention `now`.
+pub(super) fn is_expired(earlier: Timestamp, now: Timestamp) -> bool {
+    is_older(limits::JOURNAL_RETENTION, earlier, now)
+}
+
+fn is_older(age: Duration, earlier: Timestamp, now: Timestamp) -> bool {
+    i128::from(now.since(earlier)) > age.as_micros() as i128
+}
+
+/// The message of a turn whose own record is past its retention, as far as the turn's events tell.
+pub(super) fn from_events(conversation: &ConversationId, events: &[Event]) -> Inbound {
+    let user = events.iter().find_map(|event| match &event.kind {
+        EventKind::User(message) => Some((message.clone(), event.at)),
+        _ => None,
+    });
+    let at = events.first().map(|event| event.at).unwrap_or_default();
+    let (message, at) = user.unwrap_or_else(|| {
+        let none: Arc<str> = "".into();
+        let message_id = MessageId::from("");
+        (UserMessage { text: none.clone(), message_id, input_channel: none, metadata: Map::new() }, at)
+    });
+    Inbound { tenant: "".into(), account: "".into(), conversation: conversation.clone(), message, at, seed: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+    use super::*;
+
+    fn inbound(tenant: &str, channel: &str, account: &str, id: &str) -> Inbound {
+        Inbound {
+            tenant: tenant.into(),
+            account: account.into(),
+            conversation: "c".into(),
+            message: UserMessage {
+                text: "hi \"there\"".into(),
+                message_id: id.into(),
+                input_channel: channel.into(),
+                metadata: Map::new(),
+            },
+            at: Timestamp::from_micros(7),
+            seed: u64::MAX,
+        }
+    }
+
+    #[test]
+    fn keys_differ_wherever_a_part_differs() {
+        let parts = [
+            ("a", "b", "c", "d"),
+            ("ab", "", "c", "d"),
+            ("a", "bc", "", "d"),
+            ("a", "b", "", "cd"),
+            ("", "", "", "abcd"),
+        ];
+        let keys: Vec<_> = parts.iter().map(|(t, c, a, id)| dedup_key(&inbound(t, c, a, id)).unwrap()).collect();
+        for key in &keys {
+            assert_eq!(keys.iter().filter(|other| *other == key).count(), 1, "{key}");
+        }
+        assert_eq!(dedup_key(&inbound("a", "b", "c", "")), None);
+    }
+}

@@ -1,0 +1,300 @@
+//! One conversation in memory.
+
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
+
+use segue_base::limits;
+use segue_engine::{
+    conversation::{Conversation, Event},
+    ids::{ConversationId, MessageId},
+    time::Timestamp,
+};
+
+use crate::{
+    Accepted, Batch, Body, Inbound, JournalRecord, StoreError, Stored, StoredEvents, StoredReply, StoredTurn,
+    TurnNumber, Unfinished, Version, dedup, merge_journal, newest,
+};
+
+/// All that is kept of a conversation.
+pub(super) struct MemoryConversation {
+    id: ConversationId,
+    /// How many turns were accepted.
+    pub(super) turns: u64,
+    /// When it was last written to, counted in writes of the whole store.
+    pub(super) updated_at: u64,
+    inbox: Vec<InboxEntry>,
+    /// Batch `n` is at `n - 1`.
+    batches: Vec<StoredTurnCommit>,
+    /// With the number of the batch after which it was taken.
+    snapshot: Option<(u64, Conversation)>,
+    /// Replies that wait for delivery: batch and id.
+    pending: Vec<(u64, Arc<str>)>,
+    /// Journals and traces of the latest turns.
+    records: BTreeMap<u64, TurnRecords>,
+    bodies: Vec<Body>,
+    /// When its earliest reminder is due.
+    pub(super) due: Option<Timestamp>,
+    /// Private texts by name, each with the time it was kept.
+    private: BTreeMap<Box<str>, (Timestamp, String)>,
+    /// Set by tests: its events cannot be read.
+    pub(super) is_corrupt: bool,
+}
+
+/// An accepted message.
+struct InboxEntry {
+    turn: u64,
+    /// The batch that answered it; 0 while it is open.
+    batch: u64,
+    /// What makes it the same as another one; none without an id.
+    dedup_key: Option<String>,
+    inbound: Inbound,
+}
+
+/// A batch.
+struct StoredTurnCommit {
+    turn: u64,
+    events: Vec<Event>,
+    replies: Vec<StoredReply>,
+}
+
+/// What is kept of a turn for a while only.
+#[derive(Default)]
+struct TurnRecords {
+    /// The latest record of each step.
+    journal: Vec<JournalRecord>,
+    trace: Option<String>,
+}
+
+impl MemoryConversation {
+    pub(super) fn new(id: ConversationId) -> Self {
+        Self {
+            id,
+            turns: 0,
+            updated_at: 0,
+            inbox: Vec::new(),
+            batches: Vec::new(),
+            snapshot: None,
+            pending: Vec::new(),
+            records: BTreeMap::new(),
+            bodies: Vec::new(),
+            due: None,
+            private: BTreeMap::new(),
+            is_corrupt: false,
+        }
+    }
+
+    pub(super) fn has_open_turns(&self) -> bool {
+        self.inbox.iter().any(|entry| entry.batch == 0)
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.pending.is_empty() || self.has_open_turns()
+    }
+
+    /// Whether a turn was accepted and not answered.
+    pub(super) fn is_open(&self, turn: TurnNumber) -> bool {
+        self.inbox.iter().any(|entry| entry.turn == turn.0 && entry.batch == 0)
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.batches.len() as u64
+    }
+
+    pub(super) fn accept(&mut self, inbound: Inbound) -> Result<Accepted, StoreError> {
+        let dedup_key = dedup::dedup_key(&inbound);
+        let same = |entry: &&InboxEntry| {
+            let is_remembered = entry.batch == 0 || !dedup::is_past_dedup_window(entry.inbound.at, inbound.at);
+            dedup_key.is_some() && entry.dedup_key == dedup_key && is_remembered
+        };
+        if let Some(earlier) = self.inbox.iter().rev().find(same) {
+            let turn = TurnNumber(earlier.turn);
+            return Ok(match earlier.batch {
+                0 => Accepted::Running(turn),
+                batch => Accepted::Answered(turn, self.replies(batch)),
+            });
+        }
+        // Turn 1 says that there is nothing to load: imported batches have no turns.
+        self.turns = self.turns.max(u64::from(!self.batches.is_empty())) + 1;
+        self.inbox.push(InboxEntry { turn: self.turns, batch: 0, dedup_key, inbound });
+        Ok(Accepted::New(TurnNumber(self.turns)))
+    }
+
+    fn readable(&self) -> Result<(), StoreError> {
+        if self.is_corrupt { Err(StoreError::damaged(&self.id, "a test made it so")) } else { Ok(()) }
+    }
+
+    pub(super) fn load(&self) -> Result<Stored, StoreError> {
+        self.readable()?;
+        let after = self.snapshot.as_ref().map_or(0, |(after, _)| *after);
+        let later = self.batches.iter().skip(usize::try_from(after).unwrap_or(usize::MAX));
+        Ok(Stored {
+            snapshot: self.snapshot.as_ref().map(|(_, snapshot)| snapshot.clone()),
+            tail: later.flat_map(|batch| batch.events.iter().cloned()).collect(),
+            version: Version(self.version()),
+        })
+    }
+
+    fn replies(&self, number: u64) -> Vec<StoredReply> {
+        let batch = number.checked_sub(1).and_then(|at| self.batches.get(usize::try_from(at).ok()?));
+        batch.map(|batch| batch.replies.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn append(&mut self, batch: Batch) -> Result<Version, StoreError> {
+        if batch.turn.0 > 0 && !self.is_open(batch.turn) {
+            return Err(StoreError::NotAccepted { conversation: self.id.clone(), turn: batch.turn.0 });
+        }
+        let number = self.version() + 1;
+        if let Some(snapshot) = batch.snapshot {
+            self.snapshot = Some((number, snapshot));
+        }
+        let waiting = batch.replies.iter().map(|reply| &reply.id).filter(|id| !batch.delivered.contains(id));
+        self.pending.extend(waiting.map(|id| (number, id.clone())));
+        let given_up = self.pending.len().saturating_sub(limits::OUTBOX);
+        self.pending.drain(..given_up);
+        let answered = self.inbox.iter_mut().filter(|entry| entry.batch == 0 && entry.turn == batch.turn.0);
+        answered.for_each(|entry| entry.batch = number);
+        for body in batch.bodies {
+            if self.body(&body.hash).is_none() {
+                self.bodies.push(body);
+            }
+        }
+        if !batch.journal.is_empty() || batch.trace.is_some() {
+            let records = self.records.entry(batch.turn.0).or_default();
+            merge_journal(&mut records.journal, batch.journal);
+            records.trace = batch.trace;
+        }
+        if let Some(due) = batch.timer {
+            self.due = due;
+        }
+        self.batches.push(StoredTurnCommit { turn: batch.turn.0, events: batch.events, replies: batch.replies });
+        Ok(Version(number))
+    }
+
+    /// Whether the step of a record is in the journal of an open turn already, written by the same build.
+    pub(super) fn has_begun(&self, turn: TurnNumber, record: &JournalRecord) -> bool {
+        let same = |known: &JournalRecord| known.key == record.key && known.build == record.build;
+        self.records.get(&turn.0).is_some_and(|records| records.journal.iter().any(same))
+    }
+
+    /// Adds records of a turn.
+    pub(super) fn record(&mut self, turn: TurnNumber, journal: Vec<JournalRecord>) {
+        merge_journal(&mut self.records.entry(turn.0).or_default().journal, journal);
+    }
+
+    /// Takes journal and trace of a turn away, unless it is still open.
+    pub(super) fn drop_journal(&mut self, turn: TurnNumber) {
+        if self.is_open(turn) {
+            return;
+        }
+        self.records.remove(&turn.0);
+        self.drop_unused_bodies();
+    }
+
+    fn drop_unused_bodies(&mut self) {
+        if self.records.is_empty() {
+            // Nothing is left that could refer to them.
+            self.bodies = Vec::new();
+        }
+    }
+
+    pub(super) fn open_turns(&self, turns: &Range<TurnNumber>) -> Result<Vec<Unfinished>, StoreError> {
+        let open = self.inbox.iter().filter(|entry| entry.batch == 0 && turns.contains(&TurnNumber(entry.turn)));
+        let unfinished = open.map(|entry| Unfinished {
+            turn: TurnNumber(entry.turn),
+            inbound: entry.inbound.clone(),
+            journal: self.records.get(&entry.turn).map(|records| records.journal.clone()).unwrap_or_default(),
+        });
+        Ok(unfinished.collect())
+    }
+
+    pub(super) fn undelivered(&self) -> Result<Vec<StoredReply>, StoreError> {
+        let numbered = (1..).zip(&self.batches);
+        let replies = numbered.flat_map(|(number, batch)| batch.replies.iter().map(move |reply| (number, reply)));
+        let waits = |(number, reply): &(u64, &StoredReply)| {
+            self.pending.iter().any(|(batch, id)| batch == number && *id == reply.id)
+        };
+        Ok(replies.filter(waits).map(|(_, reply)| reply.clone()).collect())
+    }
+
+    pub(super) fn delivered(&mut self, replies: &[Arc<str>]) {
+        self.pending.retain(|(_, id)| !replies.contains(id));
+    }
+
+    /// The newest events, oldest first.
+    pub(super) fn latest_events(&self, most: usize) -> Result<Vec<Event>, StoreError> {
+        self.readable()?;
+        Ok(newest(self.batches.iter().rev().map(|batch| batch.events.clone()).collect(), most))
+    }
+
+    /// The events of the newest batches before a version, newest first.
+    pub(super) fn latest_turns(&self, before: Option<Version>, most: usize) -> Result<Vec<StoredEvents>, StoreError> {
+        self.readable()?;
+        let numbered = self.batches.iter().enumerate().rev().map(|(at, batch)| (Version(at as u64 + 1), batch));
+        let earlier = numbered.filter(|(version, _)| before.is_none_or(|before| *version < before)).take(most);
+        let events = earlier.map(|(version, batch)| StoredEvents {
+            version,
+            turn: TurnNumber(batch.turn),
+            events: batch.events.clone(),
+        });
+        Ok(events.collect())
+    }
+
+    pub(super) fn all_turns(&self) -> Result<Vec<StoredTurn>, StoreError> {
+        self.readable()?;
+        let turn = |batch: &StoredTurnCommit| {
+            let entry = self.inbox.iter().find(|entry| entry.turn == batch.turn);
+            let inbound = entry.map(|entry| entry.inbound.clone());
+            let records = self.records.get(&batch.turn).filter(|_| batch.turn > 0);
+            StoredTurn {
+                turn: TurnNumber(batch.turn),
+                inbound: inbound.unwrap_or_else(|| dedup::from_events(&self.id, &batch.events)),
+                events: batch.events.clone(),
+                replies: batch.replies.clone(),
+                journal: records.map(|records| records.journal.clone()).unwrap_or_default(),
+                trace: records.and_then(|records| records.trace.clone()),
+            }
+        };
+        Ok(self.batches.iter().map(turn).collect())
+    }
+
+    /// Takes away what is past its retention; how many records went.
+    pub(super) fn expire(&mut self, now: Timestamp) -> u64 {
+        let before = self.inbox.len() + self.records.len();
+        let records = &mut self.records;
+        self.inbox.retain(|entry| {
+            let gone = entry.batch > 0 && dedup::is_expired(entry.inbound.at, now);
+            if gone {
+                records.remove(&entry.turn);
+            }
+            !gone
+        });
+        self.private.retain(|_, (at, _)| !dedup::is_expired(*at, now));
+        self.drop_unused_bodies();
+        (before - self.inbox.len() - self.records.len()) as u64
+    }
+
+    pub(super) fn answered(&self, message: &MessageId) -> Result<Option<Vec<StoredReply>>, StoreError> {
+        let mut answered = self.inbox.iter().rev().filter(|entry| entry.batch > 0);
+        let found = answered.find(|entry| entry.inbound.message.message_id == *message);
+        Ok(found.map(|entry| self.replies(entry.batch)))
+    }
+
+    pub(super) fn keep_private(&mut self, name: &str, text: Option<String>, at: Timestamp) {
+        match text {
+            Some(text) => _ = self.private.insert(name.into(), (at, text)),
+            None => _ = self.private.remove(name),
+        }
+    }
+
+    pub(super) fn private(&self, name: &str) -> Option<String> {
+        self.private.get(name).map(|(_, text)| text.clone())
+    }
+
+    pub(super) fn replies_of(&self, turn: TurnNumber) -> Result<Option<Vec<StoredReply>>, StoreError> {
+        let entry = self.inbox.iter().rev().find(|entry| entry.turn == turn.0);
+        Ok(entry.filter(|entry| entry.batch > 0).map(|entry| self.replies(entry.batch)))
+    }
+
+    pub(super) fn body(&self, hash: &str) -> Option<Arc<str>> {
+        self.bodies.iter().find(|body| *body.hash == *hash).map(|body| body.text.clone())
+    }
+}

@@ -1,0 +1,243 @@
+//! `tests/stores/schema-8.sqlite` was written by the last version with the old rows: `anna`, `bert` and `carl` by a server on the
+//! project `tests/projects/kills`, which died in the middle of an answer to `carl`; the others by the store's own methods.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::{
+    Accepted, Store, StoredTurn, Version, announced_replies,
+    contract::{message, record, talk, told},
+    sqlite::SqliteStore,
+};
+
+/// A copy of the file in a folder of its own.
+struct Old(TempDir);
+
+impl Old {
+    fn new() -> Self {
+        let old = Self(tempfile::tempdir().unwrap());
+        let from = format!("{}/tests/stores/schema-8.sqlite", env!("CARGO_MANIFEST_DIR"));
+        fs::copy(&from, old.path()).unwrap();
+        fs::copy(format!("{from}-speaking"), marks_path(&old.path())).unwrap();
+        old
+    }
+    fn path(&self) -> PathBuf {
+        self.0.path().join("a.db")
+    }
+    fn by_hand(&self, sql: &str) {
+        Connection::open(self.path()).unwrap().execute_batch(sql).unwrap();
+    }
+    fn open(&self) -> SqliteStore {
+        SqliteStore::open(&self.path(), false).unwrap()
+    }
+    fn files(&self) -> Vec<String> {
+        let names = fs::read_dir(self.0.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    }
+}
+
+fn announced(journal: &[JournalRecord]) -> Vec<&str> {
+    announced_replies(journal).map(|id| &**id).collect()
+}
+
+/// The journals of turns without the records of replies, by step and outcome.
+fn steps(turn: &StoredTurn) -> Vec<(&str, Option<&str>)> {
+    let mut steps: Vec<_> =
+        turn.journal.iter().map(|record| (record.key.as_str(), record.outcome.as_deref())).collect();
+    steps.sort_unstable();
+    steps
+}
+
+/// What the conversations that were made by hand hold.
+async fn dora_and_emil(store: &SqliteStore) {
+    let id = ConversationId::from("dora");
+    let turns = store.turns(&id).await.unwrap();
+    for (n, turn) in (1..).zip(&turns) {
+        let inbound = message("dora", &format!("m{n}"), 1_790_000_000 + n);
+        assert_eq!(turn.inbound, inbound);
+        assert_eq!(steps(turn), [("a", Some("1")), ("b", Some("{\"b\":2}")), ("c", Some("3")), ("d", Some("4"))]);
+        assert_eq!(turn.trace.as_deref(), Some(&*format!("{{\"turn\":{n}}}")));
+    }
+    let third = message("dora", "m3", 1_790_000_003);
+    let third = told(&third, TurnNumber(3));
+    assert_eq!((turns.len(), &turns[2].events, &turns[2].replies), (3, &third.events, &third.replies));
+    assert_eq!(&*turns[1].replies[0].id, "dora-2");
+    let stored = store.load(&id).await.unwrap();
+    assert_eq!((stored.version, &stored.tail), (Version(3), &third.events), "the snapshot is there");
+    assert_eq!(stored.snapshot.unwrap().id, id);
+    let waiting: Vec<_> = store.undelivered(&id).await.unwrap().into_iter().map(|reply| reply.id).collect();
+    assert_eq!(waiting.iter().map(|id| &**id).collect::<Vec<_>>(), ["dora-2", "3/r1"]);
+    assert_eq!(store.private(&id, "token").await.unwrap().as_deref(), Some("a private text"));
+    assert_eq!(store.body(&id, "h").await.unwrap().as_deref(), Some("a prompt"));
+    assert_eq!(store.timers(9).await.unwrap(), [(id.clone(), Timestamp::from_micros(1_990_000_000_000_000))]);
+    let again = store.accept(message("dora", "m2", 1_790_000_500)).await.unwrap();
+    assert!(matches!(again, Accepted::Answered(TurnNumber(2), _)), "{again:?}");
+
+    let id = ConversationId::from("emil");
+    assert_eq!(store.load(&id).await.unwrap().version, Version(1));
+    let open = store.unfinished(&id).await.unwrap();
+    assert_eq!(open.iter().map(|open| open.turn.0).collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(open[0].inbound.message.metadata["k"]["v"][0], 1);
+    assert_eq!((&*open[0].inbound.tenant, &*open[0].inbound.account), ("t", "acc"));
+    let steps = open[0].journal.iter().filter(|record| *record.kind == *"tool");
+    assert_eq!(steps.cloned().collect::<Vec<_>>(), [record("a", Some("1")), record("b", None)]);
+    assert_eq!(open[1].journal, []);
+    let begun = store.journal(&id, TurnNumber(2), vec![record("b", None)]).await.unwrap_err();
+    assert_eq!(begun.code(), "S0108", "the intent is known");
+}
+
+#[tokio::test]
+async fn a_file_of_the_version_before_opens_and_goes_on() {
+    let old = Old::new();
+    let store = old.open();
+    dora_and_emil(&store).await;
+    let open = store.unfinished(&"emil".into()).await.unwrap();
+    assert_eq!(announced(&open[0].journal), ["2/r0", "2/r1"]);
+    let open = store.unfinished(&"carl".into()).await.unwrap();
+    assert_eq!((open.len(), announced(&open[0].journal).len()), (1, 1), "the server died after the first words");
+    for (id, turns) in [("anna", 2), ("bert", 2), ("carl", 1)] {
+        let stored = store.turns(&id.into()).await.unwrap();
+        assert_eq!(stored.len(), turns, "{id}");
+        assert!(stored[0].journal.iter().all(|record| record.outcome.is_some()), "{id}");
+        talk(&store, id, "m9", 1_890_000_000).await;
+    }
+    assert!(store.conversations(99).await.unwrap().iter().all(|id| *id != "fred"), "it was erased");
+    talk(&store, "gina", "m1", 1_890_000_001).await;
+    drop(store);
+    assert_eq!(old.files(), ["a.db", "a.db.lock", "a.db.schema-8", "a.db.schema-8-speaking"]);
+    let file = Connection::open(old.path()).unwrap();
+    let left = "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'old%'";
+    assert_eq!(file.query_row(left, [], |row| row.get(0)), Ok(0));
+    // The copy is what was there: it can be brought up to date itself.
+    dora_and_emil(&SqliteStore::open(&old.0.path().join("a.db.schema-8"), false).unwrap()).await;
+}
+
+/// As a process that is killed between two transactions leaves it.
+#[tokio::test]
+async fn what_was_interrupted_goes_on() {
+    for done in 0..8 {
+        let old = Old::new();
+        let mut file = Connection::open(old.path()).unwrap();
+        keep_copy(&file, &old.path(), 8, |_| Ok(u64::MAX)).unwrap();
+        let transaction = file.transaction().unwrap();
+        begin(&transaction, 8, &marks_path(&old.path())).unwrap();
+        transaction.commit().unwrap();
+        let tables: [(&str, &str, Put); 2] = [("old_journal", "id", put_records), ("old_inbox", "id", put_message)];
+        for (table, key, put) in tables.iter().cycle().take(done) {
+            move_part(&mut file, table, key, *put).unwrap();
+        }
+        assert_eq!(schema::version(&file), Ok(KNOWN), "an earlier version refuses it already");
+        assert!(!schema::is_newest(&file, &old.path()).unwrap());
+        drop(file);
+        // Whoever only reads brings it to the end first.
+        let view = SqliteStore::view(&old.path()).unwrap();
+        assert_eq!(view.conversations(99).await.unwrap().len(), 5, "{done}");
+        dora_and_emil(&old.open()).await;
+    }
+}
+
+#[tokio::test]
+async fn only_the_owner_brings_a_file_up_to_date() {
+    let old = Old::new();
+    let _owner = owner::Owner::take(&old.path()).unwrap();
+    assert_eq!(SqliteStore::view(&old.path()).err().unwrap().code(), "S0107");
+    assert_eq!(schema::version(&Connection::open(old.path()).unwrap()), Ok(8));
+}
+
+#[tokio::test]
+async fn a_disk_without_room_is_told_and_nothing_is_changed() {
+    let old = Old::new();
+    let (before, held) = (old.files(), fs::read(old.path()).unwrap());
+    let mut file = Connection::open(old.path()).unwrap();
+    // Less than a reserve of 32 MiB and twice the size of the file.
+    let error = migrate_with(&mut file, &old.path(), |_| Ok(32 << 20)).unwrap_err();
+    assert!(error.to_string().contains("needs 33 MiB") && error.to_string().contains("there are 32 MiB"), "{error}");
+    drop(file);
+    assert_eq!(old.files(), before, "no copy is begun");
+    assert!(fs::read(old.path()).unwrap() == held, "the file is as it was");
+    // With room it is brought up to date.
+    dora_and_emil(&old.open()).await;
+}
+
+#[test]
+fn the_room_that_is_needed_grows_with_the_file() {
+    let error = has_room(Path::new("a.db"), 100 << 20, 231 << 20).unwrap_err();
+    assert!(error.to_string().contains("232 MiB") && error.to_string().contains("231 MiB"), "{error}");
+    has_room(Path::new("a.db"), 100 << 20, 232 << 20).unwrap();
+}
+
+#[tokio::test]
+async fn a_damaged_row_hurts_its_conversation_alone_and_stays_damaged() {
+    let old = Old::new();
+    let of = |id: &str| format!("WHERE conversation = (SELECT number FROM conversations WHERE id = '{id}')");
+    let flip =
+        |column: &str| format!("{column} = CAST(substr({column}, 1, 40) || x'7e' || substr({column}, 42) AS BLOB)");
+    old.by_hand(&format!("UPDATE batches SET {} {} AND version = 1", flip("events"), of("anna")));
+    old.by_hand(&format!("UPDATE batches SET replies = x'0102' {} AND version = 2", of("bert")));
+    old.by_hand(&format!("UPDATE inbox SET packed = x'5b' {} AND turn = 2", of("carl")));
+    old.by_hand(&format!("UPDATE journal SET {} {} AND turn = 2", flip("outcome"), of("emil")));
+    old.by_hand(&format!("UPDATE snapshots SET snapshot = x'0102' {}", of("dora")));
+    let store = old.open();
+    let damage = |error: StoreError| assert_eq!(error.code(), "S0102", "{error}");
+    damage(store.load(&"anna".into()).await.unwrap_err());
+    damage(store.load(&"bert".into()).await.unwrap_err());
+    damage(store.unfinished(&"carl".into()).await.unwrap_err());
+    damage(store.unfinished(&"emil".into()).await.unwrap_err());
+    assert_eq!(store.load(&"carl".into()).await.unwrap().version, Version(1));
+    let dora = store.load(&"dora".into()).await.unwrap();
+    assert_eq!((dora.snapshot.is_none(), dora.tail.len()), (true, 8), "a snapshot is no loss");
+    // What is left of it can be read by a person, and other tools read the rest.
+    let file = Connection::open(old.path()).unwrap();
+    let text: String = file.query_row("SELECT events FROM batches WHERE id = 1", [], |row| row.get(0)).unwrap();
+    assert!(text.contains("book directly"), "{text}");
+    let events: i64 =
+        file.query_row("SELECT count(*) FROM events WHERE sender_id = 'dora'", [], |row| row.get(0)).unwrap();
+    assert_eq!(events, 8);
+}
+
+/// The body of a row as it was: version, checksum, JSON.
+fn sealed(id: &str, number: u64, body: &str) -> Vec<u8> {
+    let sum = Checksum::new(id).number(number).bytes(body.as_bytes()).finish();
+    [&[1], &sum.to_le_bytes()[..], body.as_bytes()].concat()
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_version_is_brought_up_to_date() {
+    let old = Old::new();
+    let columns = "conversation, turn, step, kind, request, outcome, at, build";
+    let emil = "(SELECT number FROM conversations WHERE id = 'emil')";
+    old.by_hand(&format!(
+        "DROP TABLE journal;
+         CREATE TABLE journal (
+             conversation INTEGER NOT NULL, turn INTEGER NOT NULL, step TEXT NOT NULL, kind TEXT NOT NULL,
+             request TEXT NOT NULL, outcome TEXT, at INTEGER NOT NULL, build INTEGER NOT NULL,
+             PRIMARY KEY (conversation, turn, step)
+         ) WITHOUT ROWID;
+         INSERT INTO journal ({columns})
+         VALUES ({emil}, 2, 'a', 'tool', 'hash', '1', 1, -1), ({emil}, 2, 'b', 'tool', 'hash', NULL, 1, -1);
+         DROP TABLE timers; DROP TABLE private; PRAGMA user_version = 1"
+    ));
+    fs::remove_file(marks_path(&old.path())).unwrap();
+    let journal = serde_json::to_string(&[record("a", Some("1")), record("b", None)]).unwrap();
+    let file = Connection::open(old.path()).unwrap();
+    let dora = "(SELECT number FROM conversations WHERE id = 'dora')";
+    let sql = format!("UPDATE batches SET journal = ?1 WHERE conversation = {dora} AND version = 1");
+    file.execute(&sql, [sealed("dora", 1, &journal)]).unwrap();
+    drop(file);
+
+    let store = old.open();
+    let open = store.unfinished(&"emil".into()).await.unwrap();
+    assert_eq!(open[0].journal, [record("a", Some("1")), record("b", None)]);
+    assert_eq!(store.turns(&"dora".into()).await.unwrap()[0].journal, [record("a", Some("1")), record("b", None)]);
+    let (inbound, due) = (message("dora", "m9", 1_890_000_000), Timestamp::from_micros(5));
+    assert_eq!(store.accept(inbound.clone()).await.unwrap(), Accepted::New(TurnNumber(4)));
+    let timed = crate::Batch { timer: Some(Some(due)), ..told(&inbound, TurnNumber(4)) };
+    store.append(&"dora".into(), Version(3), timed).await.unwrap();
+    assert_eq!(store.timers(9).await.unwrap(), [("dora".into(), due)]);
+    assert!(old.files().contains(&"a.db.schema-1".to_owned()));
+}
