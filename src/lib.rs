@@ -78,6 +78,9 @@ pub mod prompts;
 pub mod runtime;
 pub mod search;
 pub mod server;
+#[cfg(test)]
+#[path = "../tests/support/answering.rs"]
+mod test_server;
 pub mod testing;
 pub mod tools;
 pub mod understanding;

@@ -106,7 +106,7 @@ impl Step {
             }
         };
         if answer.finish == Finish::ContentFilter {
-            // Nobody gets round it, no call of it runs, and what was not seen yet is not said (reliability.md L17).
+            // Nobody gets round it, no call of it runs, and what was not seen yet is not said.
             let (status, kind) = match self.closing {
                 // The task is done all the same.
                 true => (AgentStatus::Finished, BotKind::FinalResponse),
@@ -115,7 +115,7 @@ impl Step {
             return Decision::Finish { status, spoken: spoken.broken_off(), kind };
         }
         if !answer.lost_calls.is_empty() && !self.lengthened && spoken.text.is_empty() {
-            // Cut inside a call: once more with room. Nothing of the call may run (reliability.md L10, L19).
+            // Cut inside a call: once more with room. Nothing of the call may run.
             self.lengthened = true;
             self.max_tokens = Some(more_room(&answer));
             return Decision::Again { wait: None };

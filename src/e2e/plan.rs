@@ -117,7 +117,7 @@ fn one((file, inside): (String, String), case: &Case, shared: &Shared, findings:
             findings.error(
                 "E0105",
                 &slot.place,
-                format!("`{CLOCK_SLOT}` is a point in time, but here stands {value}"),
+                format!("`{CLOCK_SLOT}` is a point in time, but this is {value}"),
                 help,
             );
         }

@@ -10,6 +10,7 @@ use segue_engine::{
 use serde_json::{Value as Json, json};
 
 use super::*;
+use crate::test_server::answering;
 use crate::{
     conversation::{NoSink, ReplyPiece},
     llm::{
@@ -19,7 +20,6 @@ use crate::{
     },
     testing::{CollectingSink, ManualClock},
 };
-use segue_base::test_server::answering;
 
 const DOMAIN: &str =
     "slots: {port: {type: text, mappings: [{type: from_llm}]}, notes: {type: any, mappings: [{type: from_llm}]}}\n";

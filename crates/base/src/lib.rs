@@ -29,6 +29,3 @@ pub mod http;
 pub mod limits;
 pub mod manual_clock;
 pub mod secret;
-#[cfg(any(test, debug_assertions, feature = "testing"))]
-#[doc(hidden)]
-pub mod test_server;

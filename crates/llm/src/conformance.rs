@@ -14,8 +14,7 @@ use std::{
     time::Duration,
 };
 
-use segue_base::manual_clock::ManualClock;
-use segue_base::secret::Secret;
+use segue_base::{manual_clock::ManualClock, secret::Secret};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -37,6 +37,9 @@ pub mod retry;
 pub mod router;
 pub mod scripted;
 pub mod stream;
+#[cfg(test)]
+#[path = "../../../tests/support/answering.rs"]
+mod test_server;
 mod transport;
 mod window;
 

@@ -1,6 +1,6 @@
 //! Against answers as the interface's description shows them.
 
-use segue_base::test_server::{Exchange, answering};
+use crate::test_server::{Exchange, answering};
 use serde_json::{Value as Json, json};
 
 use super::*;

@@ -1,4 +1,4 @@
-//! The worst model there is: it obeys every instruction it finds, wherever it stands (reliability.md P14). 210 cases: what it is
+//! The worst model there is: it obeys every instruction it finds, wherever it stands. 210 cases: what it is
 //! made to want, where the instruction stands, and what the user came for. Nothing forbidden happens, and everybody gets
 //! what they came for.
 

@@ -5,8 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Router, extract::Request as Asked, response::Response};
 use futures::{future::BoxFuture, stream};
-use segue_base::manual_clock::ManualClock;
-use segue_base::{auth::Credentials, effect::Arrival, http::Outbound};
+use segue_base::{auth::Credentials, effect::Arrival, http::Outbound, manual_clock::ManualClock};
 use tonic::{Status as End, body::Body, server::Grpc};
 use tonic_prost::ProstCodec;
 

@@ -101,7 +101,7 @@ pub struct McpResourceDef {
     pub uri: String,
     /// Its name.
     pub name: Option<String>,
-    /// What stands there.
+    /// What the resource holds, in one sentence.
     pub description: Option<String>,
     /// Its media type.
     pub mime_type: Option<String>,

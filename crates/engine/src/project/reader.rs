@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
     /// The pairs of a map. Unknown, refused, missing and ill-typed keys are reported and left out.
     pub(crate) fn fields<'n>(&mut self, node: &'n Node, schema: &'static MapSchema) -> Option<Fields<'n>> {
         let Some(entries) = node.map() else {
-            let message = format!("{} is a map of keys, but here stands {}", schema.a(), node.kind());
+            let message = format!("{} is a map of keys, but this is {}", schema.a(), node.kind());
             let known: Vec<&str> = schema.names().take(6).collect();
             self.error("F0108", node, message, format!("Write keys such as `{}`.", known.join("`, `")));
             return None;
@@ -201,7 +201,7 @@ impl<'a> Reader<'a> {
             self.error("F0111", node, message, help);
             return false;
         }
-        let message = format!("`{name}` takes {}, but here stands {}", key.takes.expected(), said(node));
+        let message = format!("`{name}` takes {}, but this is {}", key.takes.expected(), said(node));
         self.error("F0108", node, message, cure(node, key));
         false
     }
@@ -232,7 +232,7 @@ impl<'a> Reader<'a> {
             return Some(condition);
         }
         let Some(text) = node.text() else {
-            let message = format!("a condition is a text, but here stands {}", said(node));
+            let message = format!("a condition is a text, but this is {}", said(node));
             self.error(
                 "F0108",
                 node,
@@ -332,7 +332,7 @@ fn sentence(text: &str) -> String {
     format!("{first}{}.", chars.as_str().trim_end_matches('.'))
 }
 
-/// What stands there, for people; scalars with their text. Texts from the environment are never shown.
+/// A value, for messages to people; scalars with their text. Texts from the environment are never shown.
 pub(crate) fn said(node: &Node) -> String {
     match node.text() {
         Some(_) if node.expanded => "a text from the environment".into(),
@@ -444,7 +444,7 @@ fn typed_map<'n>(schema: &MapSchema, entries: impl Iterator<Item = &'n Entry>) -
     let mut all = Map::new();
     for entry in entries {
         match schema.key(&entry.key) {
-            // Of a key that stands there twice the newest name counts.
+            // Where a key is given under two names, the newest name counts.
             Some(key) if key.name != entry.key && all.contains_key(key.name) => {}
             Some(key) => drop(all.insert(key.name.to_owned(), typed_json(&entry.node, key.takes))),
             None => drop(all.insert(entry.key.clone(), entry.node.json())),

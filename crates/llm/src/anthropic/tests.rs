@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use segue_base::{manual_clock::ManualClock, test_server::answering};
+use segue_base::manual_clock::ManualClock;
 use serde_json::json;
 
 use super::*;
-use crate::{ChatMessage, Delta, Effort, Fault, Purpose, transport::ResponseDecoder};
+use crate::{ChatMessage, Delta, Effort, Fault, Purpose, test_server::answering, transport::ResponseDecoder};
 
 fn entry(base: Option<&str>) -> ModelConfig {
     ModelConfig {

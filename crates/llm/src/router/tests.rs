@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use segue_base::limits;
-use segue_base::manual_clock::ManualClock;
+use segue_base::{limits, manual_clock::ManualClock};
 
 use super::*;
 use crate::{

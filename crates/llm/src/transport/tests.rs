@@ -3,8 +3,7 @@
 use std::{io::Write, time::Duration};
 
 use flate2::{Compression, write::GzEncoder};
-use segue_base::limits;
-use segue_base::manual_clock::ManualClock;
+use segue_base::{limits, manual_clock::ManualClock};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use segue_base::test_server::answering;
+use crate::test_server::answering;
 
 use super::*;
 use crate::testing::ManualClock;

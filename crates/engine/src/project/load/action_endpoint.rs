@@ -98,7 +98,7 @@ fn tracker_events(reader: &mut Reader<'_>, fields: &Fields<'_>) -> TrackerEvents
         (Some("session"), _) => TrackerEvents::Session,
         _ => {
             let message =
-                format!("`tracker_events` is `all`, `session` or a number of events, but here stands {}", said(node));
+                format!("`tracker_events` is `all`, `session` or a number of events, but this is {}", said(node));
             reader.error("F0623", node, message, "Write `session` to send the events of the present session.");
             TrackerEvents::All
         }

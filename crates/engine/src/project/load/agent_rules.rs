@@ -97,6 +97,6 @@ fn seconds(node: &Node) -> Option<Option<Duration>> {
 }
 
 fn wrong_pace(reader: &mut Reader<'_>, node: &Node) {
-    let message = format!("`filler_after` takes seconds, `false`, or both by channel, but here stands {}", said(node));
+    let message = format!("`filler_after` takes seconds, `false`, or both by channel, but this is {}", said(node));
     reader.error("F0531", node, message, "Write for example `filler_after: 3` or `{default: 3, voice: 1.5}`.");
 }

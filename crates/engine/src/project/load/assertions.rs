@@ -143,12 +143,7 @@ fn generative(reader: &mut Reader<'_>, node: &Node) -> Option<Generative> {
     let threshold = fields.number("threshold").unwrap_or(THRESHOLD);
     if !(0.0..=1.0).contains(&threshold) {
         let at = fields.node("threshold").unwrap_or(node);
-        reader.error(
-            "E0105",
-            at,
-            format!("a threshold is from 0 to 1, but here stands {threshold}"),
-            "Write `0.8`, say.",
-        );
+        reader.error("E0105", at, format!("a threshold is from 0 to 1, but this is {threshold}"), "Write `0.8`, say.");
         return None;
     }
     Some(Generative {
@@ -172,7 +167,7 @@ fn tool(reader: &mut Reader<'_>, node: &Node) -> Option<ToolCheck> {
         return Some(named(name));
     }
     if node.map().is_none() {
-        let message = format!("a tool is a name or a map, but here stands {}", said(node));
+        let message = format!("a tool is a name or a map, but this is {}", said(node));
         reader.error("F0108", node, message, "Write for example `tool_called: search`.");
         return None;
     }

@@ -70,7 +70,7 @@ fn shared(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Shared {
     }
     for entry in named_items(reader, fields, "metadata") {
         if entry.node.map().is_none() {
-            let message = format!("metadata is a map, but here stands {}", said(&entry.node));
+            let message = format!("metadata is a map, but this is {}", said(&entry.node));
             reader.error("F0108", &entry.node, message, "Write for example `channel: phone` below its name.");
             continue;
         }
@@ -113,7 +113,7 @@ fn named_items<'n>(reader: &mut Reader<'_>, fields: &Fields<'n>, key: &str) -> V
         match item.map() {
             Some(pairs) => entries.extend(pairs),
             None => {
-                let message = format!("an item of `{key}` is a map from a name, but here stands {}", said(item));
+                let message = format!("an item of `{key}` is a map from a name, but this is {}", said(item));
                 reader.error("F0108", item, message, "Write `- name:` with its values below.");
             }
         }
@@ -135,7 +135,7 @@ fn slots(reader: &mut Reader<'_>, node: &Node) -> Vec<(Named, Json)> {
             }
             None if item.is_null() => {}
             None => {
-                let message = format!("a fixture is a list of slots with values, but here stands {}", said(item));
+                let message = format!("a fixture is a list of slots with values, but this is {}", said(item));
                 reader.error("F0108", item, message, "Write `- slot: value`.");
             }
         }
@@ -153,7 +153,7 @@ fn stub_action(reader: &mut Reader<'_>, entry: &Entry) -> Option<StubAction> {
             if item.map().is_some() {
                 maps.push(item.json());
             } else {
-                let message = format!("an item of `{key}` is a map, but here stands {}", said(item));
+                let message = format!("an item of `{key}` is a map, but this is {}", said(item));
                 reader.error("F0108", item, message, "Write it as an action server would send it.");
             }
         }
@@ -298,7 +298,7 @@ fn named_slots(reader: &mut Reader<'_>, node: &Node) -> Vec<SlotCheck> {
             ),
             (None, Some(name)) => checks.push(SlotCheck { name: name.into(), value: None }),
             (None, None) => {
-                let message = format!("slots are names or `name: value`, but here stands {}", said(item));
+                let message = format!("slots are names or `name: value`, but this is {}", said(item));
                 reader.error("F0108", item, message, "Write `- slot: value`, or `- slot` where any value will do.");
             }
         }

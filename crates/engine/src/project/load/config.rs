@@ -170,7 +170,7 @@ fn generator_config(reader: &mut Reader<'_>, own: &Fields<'_>, name: &str) -> Ge
     config.timezone = reader.timezone(own.node("timezone"), "F0705");
     for entry in own.map("command_aliases") {
         let Some(command) = entry.node.text() else {
-            let message = format!("a command is a text, but here stands {}", said(&entry.node));
+            let message = format!("a command is a text, but this is {}", said(&entry.node));
             reader.error("F0108", &entry.node, message, "Write for example `'^escalate$': hand over`.");
             continue;
         };

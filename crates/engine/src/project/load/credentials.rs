@@ -21,7 +21,7 @@ pub(super) fn load(reader: &mut Reader<'_>) -> IndexMap<String, ChannelDef> {
     }
     reader.expand(&mut root, "credentials");
     let Some(entries) = root.map() else {
-        let message = format!("credentials are a map from channel to settings, but here stands {}", root.kind());
+        let message = format!("credentials are a map from channel to settings, but this is {}", root.kind());
         reader.error("F0108", &root, message, "Write for example `rest:`.");
         return channels;
     };
@@ -41,7 +41,7 @@ fn channel(reader: &mut Reader<'_>, entry: &Entry) -> Option<ChannelDef> {
     let empty = Node::empty_map(&entry.node);
     let node = if entry.node.is_null() { &empty } else { &entry.node };
     if node.map().is_none() {
-        let message = format!("the settings of channel `{}` are a map, but here stands {}", entry.key, said(node));
+        let message = format!("the settings of channel `{}` are a map, but this is {}", entry.key, said(node));
         reader.error("F0108", node, message, format!("Write `{}:` alone, or keys below it.", entry.key));
         return None;
     }
@@ -141,7 +141,7 @@ fn mcp(reader: &mut Reader<'_>, node: &Node) -> Option<ChannelDef> {
     Some(def(&fields, ChannelSettings::Mcp(settings)))
 }
 
-/// `auth_token` and `jwt`. An empty token would let in whoever shows none.
+/// `auth_token` and `jwt`. An empty token is refused: it would admit callers without a token.
 fn caller_auth(reader: &mut Reader<'_>, fields: &Fields<'_>) -> CallerAuth {
     if fields.text("auth_token").is_some_and(|token| token.trim().is_empty()) {
         reader.error("F0109", fields.at("auth_token"), "`auth_token` is empty", "Set it, or leave the key out.");

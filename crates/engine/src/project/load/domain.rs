@@ -97,7 +97,7 @@ impl Merge {
             (Some(name), _) => (name, ActionDef::default()),
             (None, Some([entry])) => (entry.key.as_str(), action_settings(reader, &entry.node)),
             _ => {
-                let message = format!("an action is a name, but here stands {}", said(node));
+                let message = format!("an action is a name, but this is {}", said(node));
                 reader.error("F0108", node, message, "Write `- action_name`, or `- action_name: {send_domain: true}`.");
                 return;
             }
@@ -118,7 +118,7 @@ impl Merge {
         match name {
             Some(name) => _ = self.intents.insert(name.into()),
             None => {
-                let message = format!("an intent is a name, but here stands {}", said(node));
+                let message = format!("an intent is a name, but this is {}", said(node));
                 reader.error("F0108", node, message, "Write `- intent_name`.");
             }
         }

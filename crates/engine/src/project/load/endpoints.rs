@@ -173,7 +173,7 @@ impl Reader<'_> {
                 self.uses(Used::ModelGroup, group);
                 return (Some(name.into()), Map::new());
             }
-            let message = format!("`model_group` takes a text, but here stands {}", said(group));
+            let message = format!("`model_group` takes a text, but this is {}", said(group));
             self.error("F0108", group, message, "Write the id of a group in `endpoints.yml`.");
             return (None, Map::new());
         }
@@ -291,7 +291,7 @@ fn elicitation(reader: &mut Reader<'_>, fields: &Fields<'_>) -> IndexMap<String,
                 slots.insert(entry.key.clone(), slot.into());
             }
             None => {
-                let message = format!("`elicitation` holds names of slots, but here stands {}", said(&entry.node));
+                let message = format!("`elicitation` holds names of slots, but this is {}", said(&entry.node));
                 reader.error("F0108", &entry.node, message, "Write the slot that answers this field.");
             }
         }
@@ -306,7 +306,7 @@ fn offers(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<String> {
         match node.text() {
             Some(what @ ("resources" | "prompts")) => offers.push(what.to_owned()),
             _ => {
-                let message = format!("`offers` holds `resources` or `prompts`, but here stands {}", said(node));
+                let message = format!("`offers` holds `resources` or `prompts`, but this is {}", said(node));
                 reader.error("F0108", node, message, "Tools are always offered.");
             }
         }
@@ -350,10 +350,8 @@ pub(super) fn effects(reader: &mut Reader<'_>, fields: &Fields<'_>, of: &str) ->
                 effects.insert(entry.key.clone(), effect.to_owned());
             }
             _ => {
-                let message = format!(
-                    "the effect of {of} is `read`, `idempotent` or `write`, but here stands {}",
-                    said(&entry.node)
-                );
+                let message =
+                    format!("the effect of {of} is `read`, `idempotent` or `write`, but this is {}", said(&entry.node));
                 let help = "`read` may be repeated freely, `idempotent` with the same key, `write` never.";
                 reader.error("F0613", &entry.node, message, help);
             }
@@ -375,7 +373,7 @@ pub(super) fn pairs(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &str) -> 
         match entry.node.text() {
             Some(text) => pairs.push((entry.key.clone(), text.to_owned())),
             None => {
-                let message = format!("`{key}` holds texts, but here stands {}", said(&entry.node));
+                let message = format!("`{key}` holds texts, but this is {}", said(&entry.node));
                 reader.error("F0108", &entry.node, message, "Write a text.");
             }
         }

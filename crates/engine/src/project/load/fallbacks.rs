@@ -59,7 +59,7 @@ fn name_of(reader: &mut Reader<'_>, node: &Node, into: &mut Vec<Arc<str>>) {
             into.push(name.into());
         }
         None => {
-            let message = format!("`fallbacks` names model groups, but here stands {}", said(node));
+            let message = format!("`fallbacks` names model groups, but this is {}", said(node));
             reader.error("F0108", node, message, "Write `fallbacks: [spare]` with the ids of other groups.");
         }
     }

@@ -135,7 +135,7 @@ impl Found {
                 None => (intent, 0.0),
             };
             let Some(name) = at.text() else {
-                let message = format!("an intent is a name, but here stands {}", said(at));
+                let message = format!("an intent is a name, but this is {}", said(at));
                 reader.error("F0108", at, message, "Write `- intent: <name>`.");
                 continue;
             };

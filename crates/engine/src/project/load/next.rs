@@ -49,7 +49,7 @@ impl Draft<'_> {
             return Follow::Go(dest(reader, text, node));
         }
         let Some(items) = node.list() else {
-            let message = format!("`{key}` is a step id, `END`, or a list, but here stands {}", said(node));
+            let message = format!("`{key}` is a step id, `END`, or a list, but this is {}", said(node));
             let help = format!("Write branches as a list: `- if: …` on a line of its own, below `{key}:`.");
             reader.error("F0108", node, message, help);
             return Follow::Go(Dest::End);
@@ -124,8 +124,7 @@ impl Draft<'_> {
             }
             Some(items) => self.list(reader, items, Position::Branch).map(Dest::At),
             None => {
-                let message =
-                    format!("`{key}` takes a step id, `END` or a list of steps, but here stands {}", said(node));
+                let message = format!("`{key}` takes a step id, `END` or a list of steps, but this is {}", said(node));
                 reader.error("F0108", node, message, "Write the steps as a list, each with `- ` before it.");
                 None
             }

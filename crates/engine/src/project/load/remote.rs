@@ -77,7 +77,7 @@ fn check_card(reader: &mut Reader<'_>, card: &Node) {
     }
     if text.contains("://") {
         if !text.starts_with("http://") && !text.starts_with("https://") {
-            let message = format!("a card is fetched over http or https, but here stands {}", said(card));
+            let message = format!("a card is fetched over http or https, but this is {}", said(card));
             reader.error("F0509", card, message, "Write an address that begins with `https://`.");
         }
         return;

@@ -111,7 +111,7 @@ fn with_extras(mut metadata: Map<String, Json>, fields: &Fields<'_>) -> Map<Stri
 
 fn wrong_text(reader: &mut Reader<'_>, node: &Node) {
     if node.text().is_none() {
-        reader.error("F0108", node, format!("a text is expected, but here stands {}", said(node)), "Write a text.");
+        reader.error("F0108", node, format!("a text is expected, but this is {}", said(node)), "Write a text.");
     }
 }
 

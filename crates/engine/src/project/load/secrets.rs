@@ -73,7 +73,7 @@ impl Reader<'_> {
                 Some((before, _)) if !node.expanded => format!("a text (`{before}?…`)"),
                 _ => super::super::reader::said(node),
             };
-            let message = format!("an address begins with `http://` or `https://` and a host, but here stands {shown}");
+            let message = format!("an address begins with `http://` or `https://` and a host, but this is {shown}");
             self.error("F0612", node, message, "Write it in full, such as `http://localhost:8000/mcp`.");
         }
     }

@@ -287,7 +287,7 @@ fn silence(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<(Option<Arc<str>
         match node.number().and_then(|number| number.as_f64()).filter(|number| *number > 0.0) {
             Some(number) => seconds.push((channel, number)),
             None => {
-                let message = format!("`silence_timeout` takes seconds, but here stands {}", said(node));
+                let message = format!("`silence_timeout` takes seconds, but this is {}", said(node));
                 reader.error("F0108", node, message, "Write seconds, or a map from channel to seconds.");
             }
         }
@@ -302,7 +302,7 @@ fn set_slots(reader: &mut Reader<'_>, node: &Node) -> Vec<(SlotName, serde_json:
     let mut pairs = Vec::new();
     for map in maps {
         let Some(entries) = map.map().filter(|entries| !entries.is_empty()) else {
-            let message = format!("`set_slots` takes slots with values, but here stands {}", said(map));
+            let message = format!("`set_slots` takes slots with values, but this is {}", said(map));
             reader.error("F0108", map, message, "Write `- slot_name: value`.");
             continue;
         };

@@ -101,7 +101,7 @@ pub(crate) static MCP_ARGUMENT: MapSchema = MapSchema::new("argument of an MCP p
 pub(crate) static MCP_RESOURCE: MapSchema = MapSchema::new("MCP resource", FILE, Refused).keys(&[
     key("uri", Text, "Its address; with `{name}` it is a template.").required(),
     key("name", Text, "Its name."),
-    key("description", Text, "What stands there."),
+    key("description", Text, "What the resource holds, in one sentence."),
     key("mime_type", Text, "Its media type.").default("text/plain"),
     RESPONSE,
 ]);

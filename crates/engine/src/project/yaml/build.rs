@@ -187,7 +187,7 @@ impl<'a> Builder<'a> {
         let file = &self.file.path;
         let Some(open) = self.open.last_mut() else { return };
         let Some(name) = at.text().map(str::to_owned).or_else(|| at.is_null().then(|| "null".to_owned())) else {
-            let message = format!("a key must be a text, but here stands {}", at.kind());
+            let message = format!("a key must be a text, but this is {}", at.kind());
             self.findings.error("F0108", &at.place(file), message, "Write a plain word as the key.");
             return;
         };
@@ -219,7 +219,7 @@ impl<'a> Builder<'a> {
         for source in sources {
             let place = source.place(&self.file.path);
             let Value::Map(added) = source.value else {
-                let message = "`<<` merges maps, but here stands something else";
+                let message = "`<<` merges maps, but this is something else";
                 self.findings.error("F0108", &place, message, "Write `<<: *name_of_a_map`.");
                 continue;
             };

@@ -2,14 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use segue_base::{limits, secret::Secret};
-use segue_base::{
-    manual_clock::ManualClock,
-    test_server::{Exchange, answering},
-};
+use segue_base::{limits, manual_clock::ManualClock, secret::Secret};
 use serde_json::{Value, json};
 
-use crate::{LlmErrorKind, ModelConfig, Surroundings, embeddings::open, error::Fault};
+use crate::{
+    LlmErrorKind, ModelConfig, Surroundings,
+    embeddings::open,
+    error::Fault,
+    test_server::{Exchange, answering},
+};
 
 fn entry(base: &str) -> ModelConfig {
     ModelConfig {

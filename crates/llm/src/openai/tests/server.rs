@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use segue_base::manual_clock::ManualClock;
-use segue_base::{cx::Cx, http::Outbound, secret::Secret};
+use segue_base::{cx::Cx, http::Outbound, manual_clock::ManualClock, secret::Secret};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

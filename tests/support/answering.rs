@@ -1,35 +1,29 @@
-//! A server on loopback with written answers, for tests of clients.
-#![allow(clippy::unwrap_used)]
+//! A server on loopback with written answers, for tests of clients in several packages.
+#![allow(clippy::unwrap_used, dead_code)]
 
 use std::sync::{Arc, Mutex};
 
 /// One request that a server of [`answering`] took.
 #[derive(Debug)]
-pub struct Exchange {
+pub(crate) struct Exchange {
     /// The request line and the headers.
-    pub head: String,
+    pub(crate) head: String,
     /// The body.
-    pub body: String,
+    pub(crate) body: String,
 }
 
 /// What a server of [`answering`] heard so far.
-pub struct Heard(Arc<Mutex<Vec<Exchange>>>);
+pub(crate) struct Heard(Arc<Mutex<Vec<Exchange>>>);
 
 impl Heard {
     /// Takes all of it.
-    ///
-    /// # Panics
-    /// When a test panicked while it held the list.
-    pub fn take(&self) -> Vec<Exchange> {
+    pub(crate) fn take(&self) -> Vec<Exchange> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
 
 /// A server on loopback that gives these answers, one for each connection, and keeps what it was asked. The first value is its address.
-///
-/// # Panics
-/// When a socket fails: it is for tests.
-pub async fn answering(answers: Vec<(u16, String)>) -> (String, Heard) {
+pub(crate) async fn answering(answers: Vec<(u16, String)>) -> (String, Heard) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
