@@ -60,7 +60,7 @@ use segue_base::child;
 #[cfg(feature = "grpc")]
 pub use segue_base::grpc;
 pub use segue_base::{auth, clock, cx, effect, environment, failpoint, health, http, limits, secret};
-pub use {segue_a2a as a2a, segue_llm as llm, segue_store as store};
+pub use {segue_a2a as a2a, segue_llm as llm, segue_store as store, segue_tools as tools};
 
 pub mod actions;
 pub mod agents;
@@ -82,7 +82,6 @@ pub mod server;
 #[path = "../tests/support/answering.rs"]
 mod test_server;
 pub mod testing;
-pub mod tools;
 pub mod understanding;
 pub mod wording;
 

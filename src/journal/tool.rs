@@ -52,8 +52,9 @@ impl JournaledTool {
             Ok(Ok(Once::Unknown)) => self.unknown(cx).await,
             Ok(Err(outcome)) => outcome,
             Err(error) => {
-                let failure = ToolFailure::new(FailureKind::Cancelled, error.to_string());
-                ToolOutcome::Failed(ToolFailure { fatal: true, ..failure })
+                let mut failure = ToolFailure::new(FailureKind::Cancelled, error.to_string());
+                failure.fatal = true;
+                ToolOutcome::Failed(failure)
             }
         }
     }

@@ -421,8 +421,9 @@ fn answer(bytes: &[u8], effect: EffectClass) -> ToolOutcome {
     };
     match (answer.error, answer.result) {
         (Some(message), _) => {
-            let failure = ToolFailure::new(FailureKind::ToolError, message);
-            ToolOutcome::Failed(ToolFailure { fatal: answer.fatal, ..failure })
+            let mut failure = ToolFailure::new(FailureKind::ToolError, message);
+            failure.fatal = answer.fatal;
+            ToolOutcome::Failed(failure)
         }
         (None, Some(Json::String(text))) => ToolOutcome::Done(ToolOutput::text(text)),
         (None, Some(result)) => ToolOutcome::Done(ToolOutput::structured(result)),

@@ -192,14 +192,23 @@ async fn list(
 
 impl From<&ToolInfo> for RecordedToolSpec {
     fn from(spec: &ToolInfo) -> Self {
-        let ToolInfo { name, description, parameters, strict, effect, source } = spec.clone();
-        Self { name, description, parameters, strict, effect, source }
+        let spec = spec.clone();
+        Self {
+            name: spec.name,
+            description: spec.description,
+            parameters: spec.parameters,
+            strict: spec.strict,
+            effect: spec.effect,
+            source: spec.source,
+        }
     }
 }
 
 impl From<RecordedToolSpec> for ToolInfo {
     fn from(listed: RecordedToolSpec) -> Self {
-        let RecordedToolSpec { name, description, parameters, strict, effect, source } = listed;
-        Self { name, description, parameters, strict, effect, source }
+        let mut info = Self::new(listed.name, listed.description).effect(listed.effect).source(listed.source);
+        info.parameters = listed.parameters;
+        info.strict = listed.strict;
+        info
     }
 }

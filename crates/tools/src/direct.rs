@@ -1,0 +1,148 @@
+//! The call step of a flow: one tool of one server, without a model in between.
+
+use std::{sync::Arc, time::Duration};
+
+use segue_engine::conversation::{ToolCallStep, ToolResult};
+use serde_json::{Map, Number, Value as Json, json};
+
+use super::{
+    ArgumentCheck, FailureKind, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome, ToolOutput, ToolSource,
+    invoke::CheckedCall,
+};
+use segue_base::limits;
+
+/// Wraps the tool before it is called, as recording does. [`unwrapped`] leaves it as it is.
+pub type Wrap<'a> = &'a (dyn Fn(Arc<dyn ToolHandler>) -> Arc<dyn ToolHandler> + Sync);
+
+/// The [`Wrap`] that does nothing.
+pub fn unwrapped(tool: Arc<dyn ToolHandler>) -> Arc<dyn ToolHandler> {
+    tool
+}
+
+/// Performs a call step within `limit`, or the time that the server's entry or the default gives. The reasons of a failure are for operators.
+///
+/// Arguments come from slots: empty ones of optional parameters are left out, and values whose type has one obvious
+/// counterpart in the schema (`2.0` for an integer, `"7"` for a number, `3` for a string) take it.
+pub async fn call_step(
+    source: &dyn ToolSource,
+    step: &ToolCallStep,
+    cx: &ToolCallContext,
+    limit: Option<Duration>,
+    wrap: Wrap<'_>,
+) -> ToolResult {
+    let catalog = match source.list(&cx.cx.within(limits::MCP_INITIALISE)).await {
+        Ok(catalog) => catalog,
+        Err(error) => return ToolResult::Failed { reason: error.to_string() },
+    };
+    let Some(tool) = catalog.tools.iter().find(|tool| step.tool == *tool.info().name) else {
+        return ToolResult::Failed { reason: absent(&catalog.excluded, step) };
+    };
+    let check = match tool.arguments() {
+        Some(check) => check,
+        None => match ArgumentCheck::compile(&tool.info().parameters) {
+            Ok(check) => Arc::new(check),
+            Err(refused) => return ToolResult::Failed { reason: refused.to_string() },
+        },
+    };
+    let arguments = fitted(&step.arguments, tool.info());
+    let tool = wrap(tool.clone());
+    let class = tool.info().effect;
+    match CheckedCall::check(tool, &check, Json::Object(arguments), class) {
+        Ok(call) => result_of(call.send(cx, limit).await),
+        Err(outcome) => result_of(outcome),
+    }
+}
+
+fn absent(excluded: &[(String, String)], step: &ToolCallStep) -> String {
+    let known = excluded.iter().find(|(name, _)| step.tool == *name.as_str());
+    match known {
+        Some((_, why)) => format!("the tool `{}` of `{}` is left out: {why}", step.tool, step.server),
+        None => format!("the server `{}` lists no tool `{}`", step.server, step.tool),
+    }
+}
+
+/// The outcome as output mappings see it.
+pub fn result_of(outcome: ToolOutcome) -> ToolResult {
+    let told = |failure: super::ToolFailure| {
+        let parts = [failure.kind.as_str(), &failure.message].into_iter();
+        let cause = [failure.code.as_deref(), failure.detail.as_deref()];
+        parts.chain(cause.into_iter().flatten()).collect::<Vec<_>>().join(": ")
+    };
+    match outcome {
+        ToolOutcome::Done(output) => ToolResult::Done { result: result_map(output) },
+        ToolOutcome::Failed(failure) if !failure.wants.is_empty() => {
+            let slots = failure.wants.iter().map(|field| field.as_str().into()).collect();
+            ToolResult::Wants { reason: told(failure), slots }
+        }
+        ToolOutcome::Failed(failure) => ToolResult::Failed { reason: told(failure) },
+        ToolOutcome::Unknown(failure) => ToolResult::Unknown { reason: told(failure) },
+        ToolOutcome::Pending(task) => {
+            let reason = format!("{}: it goes on as task {}", FailureKind::Refused.as_str(), task.id);
+            ToolResult::Unknown { reason }
+        }
+    }
+}
+
+/// The map `{content, structuredContent, isError, meta, text}`; with an answer that cannot be used, `unusable` says why.
+pub fn result_map(output: ToolOutput) -> Json {
+    let text = output.unusable.clone().unwrap_or_else(|| output.joined_text());
+    let mut map = json!({
+        "content": output.content,
+        "structuredContent": output.structured,
+        "isError": false,
+        "meta": output.meta,
+        "text": text,
+    });
+    if let (Some(why), Some(map)) = (output.unusable, map.as_object_mut()) {
+        map.insert("unusable".to_owned(), Json::from(why));
+    }
+    map
+}
+
+/// The arguments as the schema wants them, where that is obvious; the check afterwards judges the rest.
+fn fitted(arguments: &Map<String, Json>, spec: &ToolInfo) -> Map<String, Json> {
+    let required = |name: &str| {
+        let list = spec.parameters.get("required").and_then(Json::as_array);
+        list.is_some_and(|list| list.iter().any(|item| item == name))
+    };
+    let wanted = |name: &str| spec.parameters.get("properties")?.get(name)?.get("type")?.as_str();
+    arguments
+        .iter()
+        .filter(|(name, value)| !value.is_null() || required(name))
+        .map(|(name, value)| (name.clone(), wanted(name).map_or_else(|| value.clone(), |kind| fit(value, kind))))
+        .collect()
+}
+
+fn fit(value: &Json, kind: &str) -> Json {
+    let fitted = match (kind, value) {
+        ("integer", Json::Number(number)) => whole(number),
+        ("integer" | "number", Json::String(text)) => {
+            let number = text.trim().parse::<Number>().ok();
+            if kind == "integer" { number.as_ref().and_then(whole) } else { number.map(Json::Number) }
+        }
+        ("string", Json::Number(number)) => {
+            Some(Json::String(whole(number).map_or_else(|| number.to_string(), |n| n.to_string())))
+        }
+        ("string", Json::Bool(flag)) => Some(Json::String(flag.to_string())),
+        ("boolean", Json::String(text)) => match text.as_str() {
+            "true" | "True" => Some(Json::Bool(true)),
+            "false" | "False" => Some(Json::Bool(false)),
+            _ => None,
+        },
+        _ => None,
+    };
+    fitted.unwrap_or_else(|| value.clone())
+}
+
+/// A number without a fraction, as an integer.
+fn whole(number: &Number) -> Option<Json> {
+    if let Some(integer) = number.as_i64() {
+        return Some(integer.into());
+    }
+    // Beyond 2^53 a float no longer names one integer.
+    let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= 9_007_199_254_740_992.0)?;
+    Some((float as i64).into())
+}
+
+#[cfg(test)]
+mod tests;

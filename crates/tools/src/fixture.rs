@@ -1,0 +1,74 @@
+//! What the tests of this room share: a clock that follows tokio's paused time, and a context.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use serde_json::Map;
+use tokio::time::Instant;
+
+use super::{Caller, ToolCallContext};
+use segue_base::{
+    clock::{Clock, Deadline, Timestamp},
+    cx::Cx,
+};
+
+/// Follows tokio's clock, which tests pause.
+pub(super) struct PausedClock(Instant);
+
+impl PausedClock {
+    pub(super) fn shared() -> Arc<dyn Clock> {
+        Arc::new(Self(Instant::now()))
+    }
+}
+
+impl Clock for PausedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(i64::try_from(self.elapsed().as_micros()).unwrap_or(i64::MAX))
+    }
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+    fn sleep(&self, until: Deadline) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(until.0.saturating_sub(self.elapsed())))
+    }
+}
+
+/// A context with a minute to go.
+pub(super) fn context() -> ToolCallContext {
+    ToolCallContext {
+        cx: Cx::new(PausedClock::shared(), Duration::from_secs(60)),
+        metadata: Arc::new(Map::new()),
+        caller: Caller { conversation: "c".into(), agent: None, flow: None },
+        meta: Arc::new(Map::new()),
+        progress: None,
+        inquired: None,
+        idempotency_key: "k".into(),
+        effect: None,
+    }
+}
+
+/// What is logged while this runs.
+pub(crate) async fn logged<T>(work: impl Future<Output = T>) -> String {
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+    let guard = tracing::subscriber::set_default(subscriber);
+    work.await;
+    drop(guard);
+    let bytes = lines.0.lock().unwrap().clone();
+    String::from_utf8(bytes).unwrap()
+}

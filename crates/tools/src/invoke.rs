@@ -1,0 +1,184 @@
+//! One call of a tool: find it, check the arguments, send it within its time, cap what it gives, and say what became of it.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use serde_json::Value as Json;
+use sha2::{Digest, Sha256};
+
+use super::{
+    ArgumentCheck, EffectClass, FailureKind, Progress, ToolCallContext, ToolHandler, ToolOutcome,
+    registry::ToolSet,
+    words::{Word, say},
+};
+use segue_base::{
+    cx::{Cx, Stopped},
+    effect::Arrival,
+    limits,
+};
+
+/// A call whose tool was found and whose arguments fit: what its caller's rules may judge before it is sent.
+///
+/// The order is the same for every call: find the tool, check the arguments, ask the rules, count, send.
+pub struct CheckedCall {
+    tool: Arc<dyn ToolHandler>,
+    arguments: Json,
+    class: EffectClass,
+}
+
+impl CheckedCall {
+    /// Finds the tool `name` of `tools` and checks the arguments.
+    ///
+    /// # Errors
+    /// The outcome that the model is told: there is no such tool, or the arguments do not fit.
+    #[expect(clippy::result_large_err, reason = "the error is the outcome itself, and one call has one")]
+    pub fn find(tools: &ToolSet, name: &str, arguments: Json) -> Result<Self, ToolOutcome> {
+        let Some(entry) = tools.get(name) else { return Err(unknown_tool(tools, name)) };
+        // The class that this run gives the tool: its source may know another.
+        Self::check(tools.tool(entry), &entry.check, arguments, entry.spec.effect)
+    }
+
+    /// Checks the arguments for a tool that is found already.
+    ///
+    /// # Errors
+    /// The arguments do not fit.
+    #[expect(clippy::result_large_err, reason = "the error is the outcome itself, and one call has one")]
+    pub fn check(
+        tool: Arc<dyn ToolHandler>,
+        check: &ArgumentCheck,
+        arguments: Json,
+        class: EffectClass,
+    ) -> Result<Self, ToolOutcome> {
+        let problems = check.problems(&arguments);
+        if !problems.is_empty() {
+            let message = say(Word::Arguments, &[("problems", &problems.join(" "))]);
+            return Err(ToolOutcome::failed(FailureKind::BadArguments, message));
+        }
+        Ok(Self { tool, arguments, class })
+    }
+
+    /// What may be repeated of it.
+    pub fn class(&self) -> EffectClass {
+        self.class
+    }
+
+    /// Sends it. Never an error: whatever goes wrong is an outcome that the model can be told.
+    ///
+    /// The call ends after `limit` without a sign of life (else the tool's own limit, else [`limits::TOOL_DEADLINE`]), after the
+    /// tool's longest time whatever it tells (else [`limits::TOOL_TOTAL`]), or at the deadline of the context. News that say no
+    /// more than those before are no sign of life. A running `write` is not cancelled: it runs to its end or its deadline, and
+    /// one whose end nobody saw is [`ToolOutcome::Unknown`]. *Cancellation*: dropping the future gives the call up.
+    pub async fn send(self, cx: &ToolCallContext, limit: Option<Duration>) -> ToolOutcome {
+        let limit = limit.or(self.tool.limit()).unwrap_or(limits::TOOL_DEADLINE);
+        let most = self.tool.most().unwrap_or(limits::TOOL_TOTAL).max(limit);
+        let inner = cx.cx.patient(limit, most).performing(self.class);
+        let progress = Some(listening(&inner, cx));
+        let inner = ToolCallContext { progress, cx: inner, effect: Some(self.class), ..cx.clone() };
+        if cx.cx.cancel.is_cancelled() {
+            return ToolOutcome::failed(FailureKind::Cancelled, say(Word::StoppedBefore, &[]));
+        }
+        let left = inner.cx.remaining();
+        if left.is_zero() {
+            return ToolOutcome::failed(FailureKind::Timeout, say(Word::LateBefore, &[]));
+        }
+        let began = inner.cx.clock.elapsed();
+        // A little longer than the tool has, so that what wraps it can record how it ended.
+        match inner.cx.wait_beyond(limits::TOOL_GRACE, self.tool.call(self.arguments, &inner)).await {
+            Ok(outcome) => within_size(outcome, self.class),
+            Err(Stopped::DeadlinePassed) => {
+                late(self.class, waited(&inner.cx, began.saturating_add(limits::TOOL_GRACE), left))
+            }
+            Err(Stopped::Cancelled) => {
+                let message = say(Word::Stopped, &[]);
+                ToolOutcome::unanswered(self.class, Arrival::Possible, FailureKind::Cancelled, message)
+            }
+        }
+    }
+}
+
+/// Calls the tool `name` of `tools`: [`CheckedCall::find`], then [`CheckedCall::send`], where no rule stands between.
+pub async fn invoke(
+    tools: &ToolSet,
+    name: &str,
+    arguments: Json,
+    cx: &ToolCallContext,
+    limit: Option<Duration>,
+) -> ToolOutcome {
+    match CheckedCall::find(tools, name, arguments) {
+        Ok(call) => call.send(cx, limit).await,
+        Err(outcome) => outcome,
+    }
+}
+
+/// Takes news: they are signs of life as long as they say more than those before, and go on to whoever wants to hear them.
+fn listening(inner: &Cx, cx: &ToolCallContext) -> Arc<dyn Fn(Progress) + Send + Sync> {
+    let (inner, outer, farthest) = (inner.clone(), cx.progress.clone(), Mutex::new(f64::NEG_INFINITY));
+    Arc::new(move |news| {
+        let mut farthest = farthest.lock().unwrap_or_else(PoisonError::into_inner);
+        if news.done > *farthest {
+            *farthest = news.done;
+            inner.alive();
+        }
+        drop(farthest);
+        if let Some(outer) = &outer {
+            outer(news);
+        }
+    })
+}
+
+/// How long a call was waited for that came too late: its limit, or longer where it showed signs of life.
+pub(super) fn waited(cx: &Cx, began: Duration, limit: Duration) -> Duration {
+    let tenths = cx.clock.elapsed().saturating_sub(began).as_millis() / 100;
+    limit.max(Duration::from_millis(u64::try_from(tenths).unwrap_or_default() * 100))
+}
+
+/// The outcome of a call that gave no answer in `limit`.
+pub(super) fn late(effect: EffectClass, limit: Duration) -> ToolOutcome {
+    let seconds = limit.as_millis().div_ceil(100) as f64 / 10.0;
+    let message = say(Word::Late, &[("seconds", &seconds)]);
+    ToolOutcome::unanswered(effect, Arrival::Possible, FailureKind::Timeout, message)
+}
+
+fn within_size(outcome: ToolOutcome, effect: EffectClass) -> ToolOutcome {
+    let ToolOutcome::Done(output) = &outcome else { return outcome };
+    let bytes = output.bytes();
+    if bytes <= limits::TOOL_RAW_RESULT {
+        return outcome;
+    }
+    let message = say(Word::TooLarge, &[("bytes", &bytes), ("limit", &limits::TOOL_RAW_RESULT)]);
+    ToolOutcome::unusable(effect, message)
+}
+
+fn unknown_tool(tools: &ToolSet, name: &str) -> ToolOutcome {
+    let name = name.get(..name.floor_char_boundary(limits::TOOL_NAME)).unwrap_or_default();
+    let names = tools.specs().map(|spec| &*spec.name).collect::<Vec<_>>().join(", ");
+    let message = if names.is_empty() {
+        say(Word::NoTools, &[("name", &name)])
+    } else {
+        say(Word::NoTool, &[("name", &name), ("tools", &names)])
+    };
+    ToolOutcome::failed(FailureKind::UnknownTool, message)
+}
+
+/// The key that is the same whenever the same step is tried again, and comes at no other time: of the conversation, the number
+/// of its turn, the step, and the seed that was drawn when the turn's message was accepted. Numbers of turns come again, with a
+/// store in memory after a restart, after an erasure, or from an older copy of the store; the seed does not. The key tells
+/// nothing of the conversation to whom it is sent.
+pub fn idempotency_key(conversation: &str, turn: u64, cx: &Cx) -> Arc<str> {
+    format!("{:032x}", idempotency_number(conversation, turn, cx)).into()
+}
+
+/// The same as a number, for ids of another form.
+pub fn idempotency_number(conversation: &str, turn: u64, cx: &Cx) -> u128 {
+    let mut hash = Sha256::new();
+    for part in [conversation, &turn.to_string(), &cx.seed.to_string(), cx.key.as_str()] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().take(16).fold(0, |number: u128, byte| (number << 8) | u128::from(*byte))
+}
+
+#[cfg(test)]
+mod tests;

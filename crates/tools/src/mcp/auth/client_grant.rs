@@ -1,0 +1,88 @@
+//! Client credentials at the token server of an MCP server, which its metadata names unless the entry does.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use segue_engine::project::OAuthDef;
+use serde_json::Value as Json;
+
+use super::{
+    discovery::{challenge as ask_challenge, discovered},
+    errand::Errand,
+};
+use segue_base::{
+    auth::{ClientGrant, Given, Giver, Manner, NoToken},
+    http::destination,
+    secret::Secret,
+};
+
+/// Our id and secret, and where they are shown once that is found.
+pub(super) struct Found {
+    /// Rights that the entry names.
+    named: Vec<String>,
+    /// The server.
+    url: String,
+    http: reqwest::Client,
+    errand: Arc<Errand>,
+    grant: ClientGrant,
+    giver: Option<Giver>,
+    /// Rights that the first challenge or the metadata named.
+    scopes: Vec<String>,
+}
+
+impl Found {
+    pub(super) fn new(oauth: &OAuthDef, url: &str, http: reqwest::Client, errand: Arc<Errand>) -> Result<Self, String> {
+        let giver = match &oauth.token_url {
+            Some(given) => Some(Giver { client: http.clone(), url: destination(given)?, manner: None, resource: None }),
+            None => None,
+        };
+        let required =
+            |value: &Option<String>, key: &str| value.clone().ok_or_else(|| format!("`oauth` lacks `{key}`"));
+        let id = required(&oauth.client_id, "client_id")?;
+        let secret = Secret::new(required(&oauth.client_secret, "client_secret")?);
+        let grant = ClientGrant::new(id, secret, oauth.audience.clone());
+        let named = oauth.scope.split_ascii_whitespace().map(str::to_owned).collect();
+        Ok(Self { named, url: url.to_owned(), http, errand, grant, giver, scopes: Vec::new() })
+    }
+
+    /// A new token with the rights of the entry and those `wanted`.
+    pub(super) async fn token(&mut self, wanted: &BTreeSet<String>, challenge: Option<&str>) -> Result<Given, NoToken> {
+        let giver = match &self.giver {
+            Some(giver) => giver.clone(),
+            None => {
+                let (giver, scopes) = self.found(challenge).await.map_err(NoToken::NoWay)?;
+                self.scopes = scopes;
+                self.giver.insert(giver).clone()
+            }
+        };
+        let mut scopes: Vec<&str> = Vec::new();
+        for scope in self.named.iter().chain(&self.scopes).chain(wanted) {
+            if !scopes.contains(&scope.as_str()) {
+                scopes.push(scope);
+            }
+        }
+        self.grant.token(&giver, &scopes.join(" ")).await
+    }
+
+    /// The token server, and the rights that are asked for at first.
+    async fn found(&self, challenge: Option<&str>) -> Result<(Giver, Vec<String>), String> {
+        let asked = match challenge {
+            Some(_) => None,
+            None => ask_challenge(&self.http, &self.url).await,
+        };
+        let (manager, metadata) = discovered(&self.url, challenge.or(asked.as_deref()), &self.errand).await?;
+        let scopes = if self.named.is_empty() { manager.select_initial_scopes(&[]).await } else { Vec::new() };
+        let methods = metadata.additional_fields.get("token_endpoint_auth_methods_supported").and_then(Json::as_array);
+        let takes = |method: &str| methods.is_none_or(|all| all.iter().any(|one| one.as_str() == Some(method)));
+        let manner = match (takes("client_secret_basic"), takes("client_secret_post")) {
+            (true, false) => Some(Manner::Head),
+            (false, true) => Some(Manner::Form),
+            (true, true) => None,
+            (false, false) => return Err("the token server takes no client that has a secret".to_owned()),
+        };
+        let url = self.errand.check(&metadata.token_endpoint).await?;
+        let client = self.errand.client()?.clone();
+        // A token that needs consent anew is not for us.
+        let scopes = scopes.into_iter().filter(|scope| scope != "offline_access").collect();
+        Ok((Giver { client, url, manner, resource: Some(self.url.clone()) }, scopes))
+    }
+}

@@ -1,0 +1,207 @@
+//! Tokens that a person's consent gave: used while they are good, then renewed by the refresh token (RFC 6749, 6).
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use rmcp::transport::auth::{
+    AuthError, AuthorizationManager, CredentialStore, InMemoryCredentialStore, OAuthClientConfig, StoredCredentials,
+};
+use serde_json::{Value as Json, json};
+
+use super::{
+    discovery::{challenge, discovered, words},
+    errand::Errand,
+    kept::{Kept, Lock, Record},
+};
+use segue_base::{
+    auth::{Given, margin},
+    clock::Clock,
+    cx::Cx,
+    limits,
+    secret::Secret,
+};
+
+pub(super) struct CodeGrant {
+    kept: Kept,
+    url: String,
+    errand: Arc<Errand>,
+    clock: Arc<dyn Clock>,
+    /// The dance with the token server, once it had to be found; good for one client.
+    dance: Option<(String, AuthorizationManager)>,
+}
+
+impl CodeGrant {
+    pub(super) fn new(kept: Kept, url: &str, errand: Arc<Errand>, clock: Arc<dyn Clock>) -> Self {
+        Self { kept, url: url.to_owned(), errand, clock, dance: None }
+    }
+
+    /// Whether anybody has logged in.
+    pub(super) async fn is_logged_in(&self) -> bool {
+        self.kept.read(&self.url).await.is_ok()
+    }
+
+    /// A token other than `refused`. `wanted` are rights that only a new login can bring.
+    pub(super) async fn token(&mut self, refused: Option<&str>, wanted: &BTreeSet<String>) -> Result<Given, String> {
+        if let Some(given) = self.good(&self.kept.read(&self.url).await?, refused) {
+            return Ok(given);
+        }
+        let cx = Cx::new(self.clock.clone(), limits::MCP_LOGIN_LOCK);
+        let lock = self.kept.lock(&cx).await?;
+        // Another process may have been quicker: then its token is in the file.
+        let mut record = self.kept.read(&self.url).await?;
+        if let Some(given) = self.good(&record, refused) {
+            return Ok(given);
+        }
+        let granted = &record.credentials.granted_scopes;
+        let missing: Vec<String> = wanted.iter().filter(|scope| !granted.contains(scope)).cloned().collect();
+        if missing.is_empty() {
+            return self.refreshed(lock, record).await;
+        }
+        let why = format!("it wants more rights ({}): {}", missing.join(" "), self.kept.cure());
+        // What earlier processes were asked for counts as well.
+        let room = limits::MCP_SCOPES.saturating_sub(record.wanted.len());
+        let new: Vec<String> = missing.into_iter().filter(|scope| !record.wanted.contains(scope)).take(room).collect();
+        if !new.is_empty() {
+            record.wanted.extend(new);
+            record.wanted.sort_unstable();
+            lock.write(&record).await?;
+        }
+        Err(why)
+    }
+
+    /// The token of a record, if it is another than `refused` and its end is not near.
+    fn good(&self, record: &Record, refused: Option<&str>) -> Option<Given> {
+        let (token, life) = access(&record.credentials, self.clock.now().as_micros() / 1_000_000);
+        let token = token.filter(|token| refused != Some(token.as_str()) && !life.is_zero())?;
+        Some(Given { token: Secret::new(token), life })
+    }
+
+    /// Refreshes, and keeps what that gives. It goes on when nobody waits any more: a refresh token that was shown is often good
+    /// for nothing else, and what came for it must not be lost because a user hung up.
+    async fn refreshed(&mut self, lock: Lock, record: Record) -> Result<Given, String> {
+        let refresh = Refresh {
+            kept: self.kept.clone(),
+            url: self.url.clone(),
+            errand: self.errand.clone(),
+            clock: self.clock.clone(),
+            dance: self.dance.take(),
+        };
+        let cx = Cx::new(self.clock.clone(), limits::MCP_REFRESH);
+        let all = tokio::spawn(async move {
+            let mut refresh = refresh;
+            let given = cx.wait(refresh.run(&lock, record)).await;
+            (
+                refresh.dance,
+                given.unwrap_or_else(|stopped| Err(format!("no token in {:?}: {stopped}", limits::MCP_REFRESH))),
+            )
+        });
+        let (dance, given) = all.await.map_err(|_| "the refresh broke".to_owned())?;
+        self.dance = dance;
+        given
+    }
+}
+
+/// One refresh.
+struct Refresh {
+    kept: Kept,
+    url: String,
+    errand: Arc<Errand>,
+    clock: Arc<dyn Clock>,
+    dance: Option<(String, AuthorizationManager)>,
+}
+
+impl Refresh {
+    async fn run(&mut self, lock: &Lock, record: Record) -> Result<Given, String> {
+        let store = InMemoryCredentialStore::new();
+        let failed = |error: AuthError| words(&error);
+        store.save(record.credentials.clone()).await.map_err(failed)?;
+        let dance = match &mut self.dance {
+            Some((client, dance)) if *client == record.client_id => dance,
+            place => {
+                let asked = challenge(self.errand.client()?, &self.url).await;
+                let (mut dance, metadata) = discovered(&self.url, asked.as_deref(), &self.errand).await?;
+                let issuer = record.credentials.issuer.as_deref();
+                if issuer.is_some() && metadata.issuer.is_some() && issuer != metadata.issuer.as_deref() {
+                    return Err(format!("its tokens come from another server now; {}", self.kept.cure()));
+                }
+                dance.configure_client(client(&record)).map_err(failed)?;
+                &mut place.insert((record.client_id.clone(), dance)).1
+            }
+        };
+        dance.set_credential_store(store.clone());
+        match dance.refresh_token().await {
+            Ok(_) => {}
+            Err(AuthError::AuthorizationRequired | AuthError::TokenRefreshRejected(_)) => {
+                return Err(format!("the login has run out; {}", self.kept.cure()));
+            }
+            Err(error) => return Err(words(&error)),
+        }
+        let now = self.clock.now().as_micros() / 1_000_000;
+        let credentials = store.load().await.map_err(failed)?.ok_or("the token server gave nothing")?;
+        let credentials = stamped(credentials, now);
+        let (token, life) = access(&credentials, now);
+        lock.write(&Record { credentials, ..record }).await?;
+        let token = token.ok_or("the token server gave nothing")?;
+        Ok(Given { token: Secret::new(token), life })
+    }
+}
+
+/// The client that a record belongs to.
+fn client(record: &Record) -> OAuthClientConfig {
+    let config = OAuthClientConfig::new(&record.client_id, &record.redirect_uri);
+    match &record.client_secret {
+        Some(secret) => config.with_client_secret(secret),
+        None => config,
+    }
+}
+
+/// The same, received at `now` by the clock that everything else goes by.
+pub(super) fn stamped(mut credentials: StoredCredentials, now: i64) -> StoredCredentials {
+    credentials.token_received_at = u64::try_from(now).ok();
+    credentials
+}
+
+/// The token of a record, and how long it is good at `now`, in seconds since 1970; zero, too, when its end is near.
+fn access(credentials: &StoredCredentials, now: i64) -> (Option<String>, Duration) {
+    // Read as the JSON it is kept as: the library's types for it are of a crate that is not ours.
+    let kept = json!(credentials.token_response);
+    let token = kept.get("access_token").and_then(Json::as_str).map(str::to_owned);
+    let life = kept.get("expires_in").and_then(Json::as_u64).map(Duration::from_secs);
+    let left = match (life, credentials.token_received_at) {
+        (Some(life), Some(at)) => {
+            let age = Duration::from_secs(u64::try_from(now).unwrap_or_default().saturating_sub(at));
+            let left = life.saturating_sub(age);
+            if left > margin(life) { left } else { Duration::ZERO }
+        }
+        _ => limits::TOKEN_LIFE,
+    };
+    (token, left)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use segue_base::manual_clock::ManualClock;
+
+    #[tokio::test]
+    async fn a_login_keeps_no_more_rights_than_allowed() {
+        const URL: &str = "http://127.0.0.1:9/mcp";
+        let folder = tempfile::tempdir().unwrap();
+        let (kept, clock) = (Kept::new(Some(folder.path().to_owned()), "far"), ManualClock::new());
+        let rights = |mark: &str, count: usize| (0..count).map(|at| format!("{mark}{at}")).collect::<BTreeSet<_>>();
+        let record = json!({
+            "url": URL, "client_id": "me", "redirect_uri": URL, "wanted": rights("old", limits::MCP_SCOPES - 2),
+            "credentials": {"client_id": "me", "token_response": {"access_token": "t", "token_type": "bearer"}},
+        });
+        let lock = kept.lock(&clock.cx(Duration::from_secs(1))).await.unwrap();
+        lock.write(&serde_json::from_value(record).unwrap()).await.unwrap();
+        drop(lock);
+        let errand = Arc::new(Errand::new(URL, &[], &segue_base::http::Outbound::new()).unwrap());
+        let mut grant = CodeGrant::new(kept.clone(), URL, errand, Arc::new(clock));
+        for mark in ["new", "newer"] {
+            assert!(grant.token(Some("t"), &rights(mark, limits::MCP_SCOPES)).await.is_err(), "a person must consent");
+            assert_eq!(kept.read(URL).await.unwrap().wanted.len(), limits::MCP_SCOPES);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What a login gave, in a file that only its owner may read, and that one process changes at a time.
+//!
+//! A refresh token is often good for one use: if two processes show the same, the server takes all of them back. So whoever
+//! wants to change the file holds its [`Lock`] from before it is read until the new one stands; the others read what that brought.
+
+use std::{
+    fs::TryLockError,
+    io::{Error, ErrorKind},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rmcp::transport::auth::StoredCredentials;
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWriteExt;
+
+use segue_base::{cx::Cx, limits};
+
+/// The pause between two looks at a lock that somebody holds.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The file of one server. It is read anew whenever it is needed: a login beside a running assistant takes effect at once.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    name: String,
+    path: Option<PathBuf>,
+}
+
+/// What stands in the file.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// The address it was given for: no token goes to another.
+    pub(super) url: String,
+    pub(super) client_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) client_secret: Option<String>,
+    pub(super) redirect_uri: String,
+    pub(super) credentials: StoredCredentials,
+    /// Rights that the server asked for since, and that a new login should bring.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) wanted: Vec<String>,
+}
+
+impl Kept {
+    /// The file of the server `name` in `folder`; without a folder nothing is kept.
+    pub(super) fn new(folder: Option<PathBuf>, name: &str) -> Self {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '_' };
+        let mut file: String = name.chars().map(plain).collect();
+        if file != name {
+            // Two names may look alike once they are plain.
+            use sha2::Digest;
+            let hash = sha2::Sha256::digest(name.as_bytes());
+            file.extend(hash.iter().take(4).map(|byte| format!("{byte:02x}")));
+        }
+        Self { name: name.to_owned(), path: folder.map(|folder| folder.join(format!("{file}.json"))) }
+    }
+
+    /// What is kept for `url`.
+    ///
+    /// # Errors
+    /// In words, for operators: there is nothing, with the cure.
+    pub(super) async fn read(&self, url: &str) -> Result<Record, String> {
+        let login = format!("run `segue mcp login {}`", self.name);
+        let Some(path) = &self.path else {
+            return Err("nobody can log in: this assistant has no folder to keep logins in".to_owned());
+        };
+        let bytes = match tokio::fs::read(path).await {
+            Ok(bytes) if bytes.len() <= limits::MCP_TOKEN => bytes,
+            Ok(_) => return Err(format!("{} is too large; {login}", path.display())),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(format!("nobody has logged in; {login}"));
+            }
+            Err(error) => return Err(format!("{} cannot be read: {error}", path.display())),
+        };
+        let record: Record =
+            serde_json::from_slice(&bytes).map_err(|_| format!("{} is damaged; {login}", path.display()))?;
+        if record.url != url {
+            return Err(format!("the login that is kept is for another address; {login}"));
+        }
+        Ok(record)
+    }
+
+    /// Takes the right to change the file, from this and every other process; waits while somebody has it. The system gives it
+    /// back for a process that dies.
+    ///
+    /// # Errors
+    /// In words, for operators: somebody has it for longer than [`limits::MCP_LOGIN_LOCK`].
+    pub(super) async fn lock(&self, cx: &Cx) -> Result<Lock, String> {
+        let path = self.path.as_ref().ok_or("this assistant has no folder to keep logins in")?;
+        let words = |error: Error| format!("{} cannot be locked: {error}", path.display());
+        let file = lockable(path).await.map_err(words)?;
+        let cx = cx.within(limits::MCP_LOGIN_LOCK);
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) => {}
+                // A file system without locks: then processes must not share a folder on it.
+                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => break,
+                Err(TryLockError::Error(error)) => return Err(words(error)),
+            }
+            let pause = cx.wait(cx.clock.sleep(cx.clock.deadline(PAUSE))).await;
+            if pause.is_err() || cx.remaining().is_zero() {
+                return Err(format!("another process holds {} and does not let go of it", path.display()));
+            }
+        }
+        Ok(Lock { file, path: path.clone() })
+    }
+
+    /// How the login that would help is made.
+    pub(super) fn cure(&self) -> String {
+        format!("run `segue mcp login {}`", self.name)
+    }
+}
+
+/// The right to change the file; given back when it is dropped.
+pub(super) struct Lock {
+    file: std::fs::File,
+    path: PathBuf,
+}
+
+impl Drop for Lock {
+    /// Not by closing the file alone: a child that this process is just starting has the file, too, until it becomes its own
+    /// program, and would hold the lock for so long.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
+impl Lock {
+    /// Replaces what is kept, in one step.
+    ///
+    /// # Errors
+    /// In words, for operators.
+    pub(super) async fn write(&self, record: &Record) -> Result<(), String> {
+        let text = serde_json::to_vec_pretty(record).map_err(|error| error.to_string())?;
+        let wrote = replace(&self.path, &text).await;
+        wrote.map_err(|error| format!("{} cannot be written: {error}", self.path.display()))
+    }
+
+    /// Forgets the login; whether there was one.
+    ///
+    /// # Errors
+    /// In words, for operators.
+    pub(super) async fn forget(&self) -> Result<bool, String> {
+        match tokio::fs::remove_file(&self.path).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(format!("{} cannot be removed: {error}", self.path.display())),
+        }
+    }
+}
+
+/// The file beside it that is locked: the one that is kept is replaced, and a lock would go with the old one. It stays there: to
+/// remove it would let two processes hold two files of one name.
+async fn lockable(path: &Path) -> std::io::Result<std::fs::File> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut builder = tokio::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    builder.mode(0o700);
+    builder.create(folder).await?;
+    let mut options = tokio::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    options.mode(0o600);
+    Ok(options.open(path.with_extension("lock")).await?.into_std().await)
+}
+
+/// Writes beside the file, for its owner alone, then puts the new one in its place: whoever dies in between leaves the old one
+/// as it was. The name of the new one is always the same: the lock keeps others away, and what a crash left is overwritten.
+async fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let fresh = path.with_extension("new");
+    match tokio::fs::remove_file(&fresh).await {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = tokio::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    options.mode(0o600);
+    let wrote = async {
+        let mut file = options.open(&fresh).await?;
+        file.write_all(text).await?;
+        file.sync_all().await?;
+        tokio::fs::rename(&fresh, path).await
+    };
+    let result = wrote.await;
+    match &result {
+        Ok(()) => settle(path).await,
+        Err(_) => drop(tokio::fs::remove_file(&fresh).await),
+    }
+    result
+}
+
+/// Has the folder remember the new name, too. Where that cannot be asked for, the file itself is safe all the same.
+async fn settle(path: &Path) {
+    #[cfg(unix)]
+    if let Some(folder) = path.parent()
+        && let Ok(folder) = tokio::fs::File::open(folder).await
+    {
+        let _ = folder.sync_all().await;
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+}
+
+#[cfg(test)]
+mod tests;

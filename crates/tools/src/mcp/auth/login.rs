@@ -1,0 +1,167 @@
+//! The door through which a person lets us in: an address to open, and the address to which that leads back.
+
+use rmcp::transport::auth::{
+    AuthorizationCallback, AuthorizationManager, CredentialStore, InMemoryCredentialStore, OAuthClientConfig,
+};
+use segue_engine::project::{McpServerDef, McpTransport, OAuthDef, OAuthGrant};
+
+use super::{
+    code_grant::stamped,
+    discovery::{challenge, discovered, words},
+    errand::Errand,
+    kept::{Kept, Record},
+};
+use crate::mcp::Surroundings;
+use segue_base::{cx::Cx, limits};
+
+/// A login that has begun: it ends with [`Self::finish`].
+pub struct Login {
+    kept: Kept,
+    url: String,
+    address: String,
+    manager: AuthorizationManager,
+    client: OAuthClientConfig,
+    store: InMemoryCredentialStore,
+    around: Surroundings,
+}
+
+/// What is needed to log in at one server.
+struct Wanted {
+    name: String,
+    url: String,
+    oauth: OAuthDef,
+}
+
+impl Wanted {
+    fn of(def: &McpServerDef) -> Result<Self, String> {
+        let McpTransport::Http { url } = &def.transport else {
+            return Err(format!("`{}` is a program of this machine: there is nothing to log in to", def.name));
+        };
+        let by_consent = |oauth: &&OAuthDef| oauth.grant == OAuthGrant::AuthorizationCode;
+        let oauth = def.oauth.as_ref().filter(by_consent).cloned().ok_or_else(|| {
+            format!("the entry of `{}` has no `oauth: {{grant: authorization_code}}`: nobody has to log in", def.name)
+        })?;
+        Ok(Self { name: def.name.to_string(), url: url.clone(), oauth })
+    }
+
+    fn kept(&self, around: &Surroundings) -> Kept {
+        Kept::new(around.logins.clone(), &self.name)
+    }
+}
+
+impl Login {
+    /// The port to which the entry of a server wants logins to return, where it says so.
+    pub fn port(def: &McpServerDef) -> Option<u16> {
+        Wanted::of(def).ok().and_then(|wanted| wanted.oauth.redirect_port)
+    }
+
+    /// Finds out where consent is given, makes us known there, and makes the address to open. `redirect_uri` is the
+    /// address at which the answer is awaited. *Cancellation*: nothing is kept before [`Self::finish`].
+    ///
+    /// # Errors
+    /// In words, for operators, with no secret in them.
+    pub async fn begin(def: &McpServerDef, redirect_uri: &str, around: &Surroundings) -> Result<Self, String> {
+        let wanted = Wanted::of(def)?;
+        let kept = wanted.kept(around);
+        let Wanted { name, url, oauth } = wanted;
+        let errand = std::sync::Arc::new(Errand::new(&url, &oauth.hosts, &around.http)?);
+        let http = around.http.client().map_err(|error| error.to_string())?;
+        let asked = challenge(http, &url).await;
+        let (mut manager, metadata) = discovered(&url, asked.as_deref(), &errand).await?;
+        errand.check(&metadata.authorization_endpoint).await?;
+        let mut scopes: Vec<String> = oauth.scope.split_ascii_whitespace().map(str::to_owned).collect();
+        if scopes.is_empty() {
+            scopes = manager.select_initial_scopes(&[]).await;
+        }
+        // What an earlier login gave is asked for again, and what the server missed since.
+        if let Ok(record) = kept.read(&url).await
+            && !record.wanted.is_empty()
+        {
+            scopes.extend(record.credentials.granted_scopes.into_iter().chain(record.wanted));
+        }
+        let mut seen = std::collections::HashSet::new();
+        scopes.retain(|scope| seen.insert(scope.clone()));
+        let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
+        let by_document = metadata.additional_fields.get("client_id_metadata_document_supported");
+        let by_document = by_document.and_then(serde_json::Value::as_bool).unwrap_or(false);
+        // In the order of the protocol: a client that is known, a document about it, a registration on the spot.
+        let client = match (&oauth.client_id, &oauth.client_metadata_url) {
+            (Some(id), _) => {
+                let config = OAuthClientConfig::new(id, redirect_uri);
+                match &oauth.client_secret {
+                    Some(secret) => config.with_client_secret(secret),
+                    None => config,
+                }
+            }
+            (None, Some(document)) if by_document => OAuthClientConfig::new(document, redirect_uri),
+            _ => manager.register_client("Segue", redirect_uri, &scopes).await.map_err(|error| {
+                format!(
+                    "`{name}` does not let us register: {}; get a client id and set `oauth.client_id`",
+                    words(&error)
+                )
+            })?,
+        };
+        manager.configure_client(client.clone()).map_err(|error| words(&error))?;
+        let store = InMemoryCredentialStore::new();
+        manager.set_credential_store(store.clone());
+        let address = manager.get_authorization_url(&scopes).await.map_err(|error| words(&error))?;
+        Ok(Self { kept, url, address, manager, client, store, around: around.clone() })
+    }
+
+    /// The address that a person has to open.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Ends the login with the address to which the browser was sent back, and keeps what it gave. Returns the rights
+    /// that were given.
+    ///
+    /// # Errors
+    /// In words, for operators: consent was refused, or the answer is not for this login.
+    pub async fn finish(self, callback: &str) -> Result<Vec<String>, String> {
+        let url = reqwest::Url::parse(callback).map_err(|error| format!("the answer is no address: {error}"))?;
+        let refused = url.query_pairs().find(|(key, _)| key == "error").map(|(_, why)| why.into_owned());
+        if let Some(why) = refused {
+            let why: String = why.chars().filter(|c| c.is_ascii_graphic()).take(60).collect();
+            return Err(format!("consent was not given ({why})"));
+        }
+        let callback = AuthorizationCallback::from_redirect_url(callback).map_err(|error| words(&error))?;
+        let exchanged = self.manager.exchange_code_for_token_with_issuer(
+            &callback.code,
+            &callback.csrf_token,
+            callback.issuer.as_deref(),
+        );
+        exchanged.await.map_err(|error| words(&error))?;
+        let credentials = self.store.load().await.map_err(|error| words(&error))?.ok_or("nothing was given")?;
+        let scopes = credentials.granted_scopes.clone();
+        let record = Record {
+            url: self.url,
+            client_id: self.client.client_id,
+            client_secret: self.client.client_secret,
+            redirect_uri: self.client.redirect_uri,
+            credentials: stamped(credentials, self.around.clock.now().as_micros() / 1_000_000),
+            wanted: Vec::new(),
+        };
+        let cx = Cx::new(self.around.clock.clone(), limits::MCP_LOGIN_LOCK);
+        self.kept.lock(&cx).await?.write(&record).await?;
+        Ok(scopes)
+    }
+
+    /// Forgets what a login at this server gave; whether there was something.
+    ///
+    /// # Errors
+    /// In words, for operators.
+    pub async fn forget(def: &McpServerDef, around: &Surroundings) -> Result<bool, String> {
+        let kept = Wanted::of(def)?.kept(around);
+        if around.logins.is_none() {
+            return Ok(false);
+        }
+        kept.lock(&Cx::new(around.clock.clone(), limits::MCP_LOGIN_LOCK)).await?.forget().await
+    }
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Login").field("url", &self.url).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,443 @@
+//! One call over MCP: sent, waited for, called off when it is too late, and judged.
+//!
+//! The rules by which a lost call ends are those of its effect class: what certainly did not run may run again at once,
+//! what may have run is repeated only where repeating does no harm.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use rmcp::{
+    RoleClient, ServiceError,
+    model::{CallToolRequestParams, ClientRequest, MetaObject, RequestMetaObject},
+    service::{PeerRequestOptions, RequestHandle},
+    transport::{DynamicTransportError, streamable_http_client::StreamableHttpError},
+};
+use serde_json::{Map, Value as Json};
+use tokio::{sync::oneshot, time::timeout};
+
+use super::{
+    client::{Closed, Command, Shared},
+    connection::{Line, Unanswered, call_request},
+    inquiry::{self, Asked},
+    listener::Listener,
+    offers::Offer,
+    owner::Fate,
+    wire::wants_credentials,
+};
+use crate::{
+    ArgumentCheck, EffectClass, FailureKind, Progress, ToolCallContext, ToolFailure, ToolHandler, ToolInfo,
+    ToolOutcome, ToolOutput,
+    invoke::{late, waited},
+    words::{Word, say},
+};
+use segue_base::{
+    cx::{Cx, Stopped},
+    effect::Arrival,
+    failpoint, limits,
+};
+
+/// Where the key of a call that changes something stands in its `_meta`.
+const IDEMPOTENCY_KEY: &str = "segue/idempotencyKey";
+
+/// A call on its way to the owner.
+pub(super) struct CallRequest {
+    tool: Arc<str>,
+    /// What is asked for, where it is no tool.
+    offer: Option<Offer>,
+    arguments: Map<String, Json>,
+    meta: Map<String, Json>,
+    cx: Cx,
+    progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+    /// Who answers what the server asks back.
+    asked: Option<Asked>,
+    /// Set when the request leaves: before that, nothing can have happened.
+    left: Arc<AtomicBool>,
+    pub(super) reply: oneshot::Sender<Result<Json, CallEnd>>,
+}
+
+/// How a call ended without a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CallEnd {
+    /// There is no session, and none can be had now; the reason is for operators.
+    Away(String),
+    /// The session turned out to be dead before the call left.
+    NotSent(String),
+    /// The server no longer knows the session: it refused the call unread.
+    Forgotten,
+    /// The server wants other credentials; the reason is for operators.
+    Credentials(String),
+    /// It left, and the session ended.
+    Lost(String),
+    /// It was too late.
+    Late,
+    /// It was too late before it left.
+    LateBefore,
+    /// Somebody stopped it.
+    Stopped,
+    /// The server answered with an error of the protocol.
+    Refused { code: i32, message: String },
+}
+
+/// A tool of a server.
+pub(super) struct McpTool {
+    spec: ToolInfo,
+    check: Arc<ArgumentCheck>,
+    output: Option<ArgumentCheck>,
+    /// What it stands for, where it is no tool of the server.
+    offer: Option<Offer>,
+    shared: Arc<Shared>,
+}
+
+impl McpTool {
+    pub(super) fn new(
+        spec: ToolInfo,
+        check: ArgumentCheck,
+        output: Option<ArgumentCheck>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self { spec, check: Arc::new(check), output, offer: None, shared }
+    }
+
+    /// A tool that stands for something else of the server.
+    pub(super) fn offering(spec: ToolInfo, check: ArgumentCheck, offer: Offer, shared: Arc<Shared>) -> Self {
+        Self { spec, check: Arc::new(check), output: None, offer: Some(offer), shared }
+    }
+
+    async fn run(&self, arguments: Map<String, Json>, cx: &ToolCallContext) -> ToolOutcome {
+        let (began, limit, effect) = (cx.cx.clock.elapsed(), cx.cx.remaining(), cx.effect(&self.spec));
+        let asked = cx.inquired.clone().map(|who| Asked::new(who, cx.cx.clone()));
+        // Once more; and for a session that the server forgot another time, but only for the first: a server that was restarted
+        // lets the kept connection fail, and then refuses the session that was opened before.
+        let (mut tries, mut forgotten) = (0, 0);
+        let end = loop {
+            let end = match self.once(arguments.clone(), cx, &asked).await {
+                Ok(raw) => return self.judged(raw, &asked, effect),
+                Err(end) => end,
+            };
+            tries += 1;
+            forgotten += u32::from(end == CallEnd::Forgotten);
+            let is_tried = if end == CallEnd::Forgotten { forgotten > 1 } else { tries > 1 };
+            if is_tried || !end.may_be_repeated(effect) || cx.cx.remaining().is_zero() {
+                break end;
+            }
+        };
+        tracing::warn!(server = %self.shared.name, tool = %self.spec.name, ?end, "a tool gave no answer");
+        end.outcome(effect, waited(&cx.cx, began, limit))
+    }
+
+    async fn once(
+        &self,
+        arguments: Map<String, Json>,
+        cx: &ToolCallContext,
+        asked: &Option<Asked>,
+    ) -> Result<Json, CallEnd> {
+        let (reply, answer) = oneshot::channel();
+        let left = Arc::new(AtomicBool::new(false));
+        let request = CallRequest {
+            tool: self.spec.name.clone(),
+            offer: self.offer,
+            arguments,
+            meta: self.meta(cx),
+            cx: cx.cx.clone(),
+            progress: cx.progress.clone(),
+            asked: asked.clone(),
+            left: left.clone(),
+            reply,
+        };
+        let asked = async {
+            let closed = |Closed| CallEnd::Away("the server is closed".to_owned());
+            self.shared.send(Command::Call(Box::new(request))).await.map_err(closed)?;
+            // The owner ends without an answer only when the server is closed.
+            answer.await.unwrap_or_else(|_| Err(CallEnd::Lost("the server was closed".to_owned())))
+        };
+        match cx.cx.wait(asked).await {
+            Ok(result) => result,
+            Err(Stopped::Cancelled) => Err(CallEnd::Stopped),
+            Err(Stopped::DeadlinePassed) if left.load(Ordering::SeqCst) => Err(CallEnd::Late),
+            Err(Stopped::DeadlinePassed) => Err(CallEnd::LateBefore),
+        }
+    }
+
+    /// `_meta`: what the entry of the server states, then what the caller gives, then the key: every call that changes something
+    /// has one, and the same when it is sent again.
+    fn meta(&self, cx: &ToolCallContext) -> Map<String, Json> {
+        let mut meta = self.shared.meta.clone();
+        meta.extend(cx.meta.iter().map(|(key, value)| (key.clone(), value.clone())));
+        if cx.effect(&self.spec) != EffectClass::Read && !failpoint::is_set("defect:no-key") {
+            meta.insert(IDEMPOTENCY_KEY.to_owned(), Json::from(&*cx.idempotency_key));
+        }
+        meta
+    }
+
+    /// The outcome that a result means. A result is an answer of success unless it says otherwise, whatever its form.
+    fn judged(&self, raw: Json, asked: &Option<Asked>, effect: EffectClass) -> ToolOutcome {
+        let is_error = raw.get("isError").and_then(Json::as_bool) == Some(true);
+        let bad = |word, values: &[(&str, &dyn std::fmt::Display)]| match is_error {
+            true => ToolOutcome::failed(FailureKind::ToolError, say(word, values)),
+            false => ToolOutcome::unusable(effect, say(word, values)),
+        };
+        let Json::Object(mut raw) = raw else { return bad(Word::NoAnswer, &[]) };
+        match raw.get("resultType").and_then(Json::as_str) {
+            None | Some("complete") => {}
+            Some("input_required") => return wanting(asked, ""),
+            Some(_) => return bad(Word::NoAnswer, &[]),
+        }
+        if let Some(offer) = self.offer {
+            return ToolOutcome::Done(offer.output(raw));
+        }
+        let known = ["content", "structuredContent", "isError", "_meta", "resultType"];
+        let known = raw.keys().any(|key| known.contains(&key.as_str())) || raw.is_empty();
+        let content = match raw.remove("content") {
+            None => Vec::new(),
+            Some(Json::Array(parts)) => parts,
+            Some(_) => return bad(Word::NoAnswer, &[]),
+        };
+        if !known {
+            return bad(Word::NoAnswer, &[]);
+        }
+        let meta = match raw.remove("_meta") {
+            Some(Json::Object(meta)) => meta,
+            _ => Map::new(),
+        };
+        let structured = raw.remove("structuredContent").filter(|value| !value.is_null());
+        let output = ToolOutput { structured, content, meta, unusable: None };
+        if is_error {
+            // The question could not be answered, and the tool gave up for it.
+            if asked.as_ref().is_some_and(|asked| !asked.missing().is_empty()) {
+                return wanting(asked, &output.joined_text());
+            }
+            return refused_by_tool(&output);
+        }
+        if let (Some(check), Some(value)) = (&self.output, &output.structured) {
+            let problems = check.problems(value);
+            if !problems.is_empty() {
+                return bad(Word::AgainstSchema, &[("problems", &problems.join(" "))]);
+            }
+        }
+        ToolOutcome::Done(output)
+    }
+}
+
+/// The tool asked for something that is not known: the user has to be asked, if that is allowed at all.
+fn wanting(asked: &Option<Asked>, message: &str) -> ToolOutcome {
+    let wants = asked.as_ref().map(Asked::missing).unwrap_or_default();
+    if wants.is_empty() {
+        return ToolOutcome::failed(FailureKind::Refused, say(Word::WantsInput, &[]));
+    }
+    let message = say(Word::NeedsInput, &[("fields", &wants.join(", ")), ("message", &message)]);
+    ToolOutcome::Failed(ToolFailure { wants, ..ToolFailure::new(FailureKind::Refused, message) })
+}
+
+/// The tool itself says that it failed. That is an answer: nothing is in doubt, and nothing is repeated.
+fn refused_by_tool(output: &ToolOutput) -> ToolOutcome {
+    let said = match (output.joined_text(), &output.structured) {
+        (text, _) if !text.trim().is_empty() => say(Word::Said, &[("message", &text.trim())]),
+        (_, Some(value)) => say(Word::Said, &[("message", value)]),
+        _ => say(Word::SaidNothing, &[]),
+    };
+    ToolOutcome::failed(FailureKind::ToolError, said)
+}
+
+#[async_trait]
+impl ToolHandler for McpTool {
+    fn info(&self) -> &ToolInfo {
+        &self.spec
+    }
+    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
+        Some(self.check.clone())
+    }
+    fn limit(&self) -> Option<Duration> {
+        self.shared.tool_timeout
+    }
+    fn most(&self) -> Option<Duration> {
+        self.shared.tool_timeout_total
+    }
+    async fn call(&self, arguments: Json, cx: &ToolCallContext) -> ToolOutcome {
+        let arguments = match arguments {
+            Json::Object(map) => map,
+            _ => Map::new(),
+        };
+        self.run(arguments, cx).await
+    }
+}
+
+impl CallEnd {
+    /// Whether the call may be sent once more.
+    fn may_be_repeated(&self, effect: EffectClass) -> bool {
+        match self {
+            Self::NotSent(_) => true,
+            Self::Forgotten | Self::Lost(_) => !effect.in_doubt(Arrival::Possible),
+            _ => false,
+        }
+    }
+
+    /// Whether the call may have arrived. What was refused did, and was not carried out.
+    fn arrival(&self) -> Arrival {
+        match self {
+            Self::Lost(_) | Self::Late | Self::Stopped => Arrival::Possible,
+            Self::Away(_)
+            | Self::NotSent(_)
+            | Self::Forgotten
+            | Self::Credentials(_)
+            | Self::LateBefore
+            | Self::Refused { .. } => Arrival::Impossible,
+        }
+    }
+
+    fn outcome(self, effect: EffectClass, limit: Duration) -> ToolOutcome {
+        let (kind, message) = match &self {
+            Self::Late => return late(effect, limit),
+            Self::Away(_) | Self::NotSent(_) => (FailureKind::Unavailable, say(Word::Away, &[])),
+            Self::Forgotten => (FailureKind::Unavailable, say(Word::NotRun, &[])),
+            Self::Credentials(_) => (FailureKind::Unavailable, say(Word::RefusedCredentials, &[])),
+            Self::LateBefore => (FailureKind::Timeout, say(Word::LateBefore, &[])),
+            Self::Lost(_) => (FailureKind::Unavailable, say(Word::Lost, &[])),
+            Self::Stopped => (FailureKind::Cancelled, say(Word::Stopped, &[])),
+            Self::Refused { code, message } => {
+                // -32602: invalid params, as JSON-RPC numbers it.
+                let kind = if *code == -32602 { FailureKind::BadArguments } else { FailureKind::ToolError };
+                (kind, say(Word::Said, &[("message", message)]))
+            }
+        };
+        ToolOutcome::unanswered(effect, self.arrival(), kind, message)
+    }
+
+    fn of(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::NotSent(reason) => Self::NotSent(reason),
+            Unanswered::Gone => Self::Lost("the session ended".to_owned()),
+            Unanswered::Failed(ServiceError::McpError(error)) => {
+                Self::Refused { code: error.code.0, message: error.message.into_owned() }
+            }
+            Unanswered::Failed(ServiceError::TransportSend(error)) => Self::of_transport(&error),
+            Unanswered::Failed(error) => Self::Lost(error.to_string()),
+        }
+    }
+
+    /// What a failed request over HTTP says about whether the server saw it.
+    fn of_transport(error: &DynamicTransportError) -> Self {
+        match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+            Some(StreamableHttpError::SessionExpired) => Self::Forgotten,
+            Some(refused) if wants_credentials(refused) => Self::Credentials(refused.to_string()),
+            Some(StreamableHttpError::Client(cause)) if Arrival::of_http(cause) == Arrival::Impossible => {
+                Self::NotSent(cause.to_string())
+            }
+            Some(StreamableHttpError::HttpStatus(status)) if status.status == 429 => Self::Away(status.to_string()),
+            _ => Self::Lost(error.error.to_string()),
+        }
+    }
+
+    fn fate(&self) -> Fate {
+        match self {
+            Self::Forgotten => Fate::Broken,
+            Self::NotSent(_) | Self::Lost(_) => Fate::Lost,
+            Self::Late => Fate::Doubtful,
+            _ => Fate::Good,
+        }
+    }
+}
+
+/// Performs one call in a session and answers the caller; returns how the session fared.
+pub(super) async fn perform(line: &Line, request: CallRequest, listener: &Listener) -> Fate {
+    let CallRequest { tool, offer, arguments, meta, cx, progress, asked, left, mut reply } = request;
+    let _admitted = asked.clone().map(|asked| listener.askable.admit(asked));
+    let other = offer.and_then(|offer| offer.request(&arguments));
+    let mut params = CallToolRequestParams::new(tool.to_string()).with_arguments(arguments);
+    let (fate, result) = loop {
+        let round = Round { line, meta: &meta, cx: &cx, progress: &progress, left: &left };
+        let request = other.clone().unwrap_or_else(|| call_request(params.clone()));
+        let (fate, result) = round.ask(request, &mut reply, listener).await;
+        let more = match (&result, &asked) {
+            (Ok(result), Some(asked)) if other.is_none() => answers(result, listener, asked, params.clone()).await,
+            _ => None,
+        };
+        match more {
+            Some(next) => params = next,
+            None => break (fate, result),
+        }
+    };
+    let _ = reply.send(result);
+    fate
+}
+
+/// The call once more with the answers to what its result asks; none where it asks nothing, or not all is known.
+async fn answers(
+    result: &Json,
+    listener: &Listener,
+    asked: &Asked,
+    params: CallToolRequestParams,
+) -> Option<CallToolRequestParams> {
+    if result.get("resultType").and_then(Json::as_str) != Some("input_required") {
+        return None;
+    }
+    let none = Map::new();
+    let asks = result.get("inputRequests").and_then(Json::as_object).unwrap_or(&none);
+    let responses = inquiry::responses(&listener.server, listener.allowed, asks, asked).await?;
+    let mut next = params.with_input_responses(responses);
+    next.request_state = result.get("requestState").and_then(Json::as_str).map(str::to_owned);
+    Some(next)
+}
+
+/// One request of a call, which may take several.
+struct Round<'a> {
+    line: &'a Line,
+    meta: &'a Map<String, Json>,
+    cx: &'a Cx,
+    progress: &'a Option<Arc<dyn Fn(Progress) + Send + Sync>>,
+    left: &'a AtomicBool,
+}
+
+impl Round<'_> {
+    async fn ask(
+        &self,
+        request: ClientRequest,
+        reply: &mut oneshot::Sender<Result<Json, CallEnd>>,
+        listener: &Listener,
+    ) -> (Fate, Result<Json, CallEnd>) {
+        let (line, cx) = (self.line, self.cx);
+        let options = PeerRequestOptions::no_options().with_meta(RequestMetaObject(MetaObject(self.meta.clone())));
+        self.left.store(true, Ordering::SeqCst);
+        let mut handle = match line.call(request, options).await {
+            Ok(handle) => handle,
+            Err(unanswered) => {
+                let end = CallEnd::of(unanswered);
+                return (end.fate(), Err(end));
+            }
+        };
+        let _watching =
+            self.progress.clone().map(|report| listener.watchers.watch(handle.progress_token.clone(), report));
+        let result = tokio::select! {
+            biased;
+            answer = &mut handle.rx => match answer {
+                Ok(Ok(result)) => Ok(serde_json::to_value(result).unwrap_or_default()),
+                Ok(Err(error)) => Err(CallEnd::of(Unanswered::Failed(error))),
+                Err(_) => Err(CallEnd::of(Unanswered::Gone)),
+            },
+            () = line.gone.cancelled() => Err(CallEnd::of(Unanswered::Gone)),
+            () = failpoint::while_waiting("C13", limits::MCP_CANCEL) => Err(CallEnd::Late),
+            () = reply.closed() => Err(CallEnd::Stopped),
+            stopped = cx.wait(std::future::pending::<()>()) => match stopped {
+                Err(Stopped::DeadlinePassed) | Ok(()) => Err(CallEnd::Late),
+                Err(Stopped::Cancelled) => Err(CallEnd::Stopped),
+            },
+        };
+        // The caller went because its own wait was over: then it was the deadline, or somebody stopped it.
+        let late = matches!(result, Err(CallEnd::Stopped)) && cx.remaining().is_zero();
+        let result = if late { Err(CallEnd::Late) } else { result };
+        if let Err(CallEnd::Late | CallEnd::Stopped) = result {
+            call_off(handle).await;
+        }
+        (result.as_ref().map_or_else(CallEnd::fate, |_| Fate::Good), result)
+    }
+}
+
+/// Tells the server that nobody waits any more; the library forgets the id, so a late answer goes nowhere.
+async fn call_off(handle: RequestHandle<RoleClient>) {
+    let _ = timeout(limits::MCP_CANCEL, handle.cancel(Some("nobody waits for the answer any more".to_owned()))).await;
+}

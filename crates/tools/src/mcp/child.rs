@@ -1,0 +1,56 @@
+//! A server as a child process: what it inherits, and what `segue` as a command means.
+
+use std::path::Path;
+
+use super::client::Surroundings;
+use segue_base::child::{self, Launch};
+pub(super) use segue_base::child::{Child, Started, Tail};
+
+/// Variables that a child inherits beside those its entry sets: what programs need to find themselves and to print, and
+/// nothing that is ours.
+const INHERITED: &[&str] = &[
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "TERM",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "TEMP",
+    "TMP",
+    "SYSTEMROOT",
+    "SYSTEMDRIVE",
+    "WINDIR",
+    "APPDATA",
+    "LOCALAPPDATA",
+    "PROGRAMFILES",
+    "USERPROFILE",
+    "USERNAME",
+    "PATHEXT",
+    "COMSPEC",
+];
+
+/// Starts a server. `segue` as the command is this very program.
+///
+/// # Errors
+/// In words, for operators: the program cannot be started.
+pub(super) fn start(
+    command: &str,
+    args: &[String],
+    env: &[(String, String)],
+    around: &Surroundings,
+) -> Result<Started, String> {
+    let program = if command == "segue" { around.program.as_path() } else { Path::new(command) };
+    let inherited = around.environment.iter().filter(|(name, _)| {
+        INHERITED.iter().any(|known| if cfg!(windows) { known.eq_ignore_ascii_case(name) } else { known == name })
+    });
+    let environment = inherited.chain(env).cloned().collect();
+    child::start(Launch { program, args, environment, directory: around.directory.as_deref() })
+}
+
+#[cfg(all(test, unix))]
+mod tests;

@@ -1,0 +1,249 @@
+//! One server as a source of tools. The work is done by the task that [`owner`](super::owner) describes; this is its handle.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use indexmap::IndexMap;
+use segue_engine::project::{McpServerDef, McpTransport, OAuthDef};
+use serde_json::{Map, Value as Json};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::{mpsc, oneshot, watch},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    auth::Tokens,
+    call::CallRequest,
+    inquiry::{Allowed, Askable},
+    listener::{Listener, Watchers},
+    owner::Owner,
+};
+use crate::{Catalog, EffectClass, SourceError, SourceStatus, ToolSource};
+use segue_base::{clock::Clock, cx::Cx, http::Outbound, limits, secret::Secret};
+
+/// What a server needs of the process around it.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// The pooled HTTP client.
+    pub http: Outbound,
+    /// The running program itself: what `command: segue` starts.
+    pub program: PathBuf,
+    /// Where child processes start; the project's folder.
+    pub directory: Option<PathBuf>,
+    /// The environment of this process; children get an allow-list of it.
+    pub environment: Arc<[(String, String)]>,
+    /// The folder where logins are kept; none: nobody can log in.
+    pub logins: Option<PathBuf>,
+}
+
+/// Opens both directions to a server in this process: what it writes, and what it reads.
+pub type Pipes = Arc<dyn Fn() -> (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>) + Send + Sync>;
+
+/// How a server is reached.
+pub(super) enum Reach {
+    Http { url: String },
+    Stdio { command: String, args: Vec<String>, env: Vec<(String, Secret)> },
+    Pipes(Pipes),
+}
+
+/// What the handle, its tools and the owner share.
+pub(super) struct Shared {
+    pub(super) name: Arc<str>,
+    pub(super) reach: Reach,
+    pub(super) headers: Vec<(String, Secret)>,
+    /// `oauth` of the entry, and the tokens once somebody connected.
+    oauth: Option<OAuthDef>,
+    tokens: OnceLock<Result<Arc<Tokens>, String>>,
+    /// `_meta` of every call.
+    pub(super) meta: Map<String, Json>,
+    pub(super) connect_timeout: Duration,
+    pub(super) tool_timeout: Option<Duration>,
+    pub(super) tool_timeout_total: Option<Duration>,
+    pub(super) protocol_version: Option<String>,
+    pub(super) offers: Vec<String>,
+    pub(super) trust_annotations: bool,
+    pub(super) effects: IndexMap<String, EffectClass>,
+    pub(super) around: Surroundings,
+    pub(super) listener: Listener,
+    pub(super) status: Mutex<SourceStatus>,
+    /// The newest list; good as long as its version is the listener's.
+    pub(super) catalog: Mutex<Option<Catalog>>,
+    commands: mpsc::Sender<Command>,
+    /// The other end, until the owner takes it at the first command.
+    unowned: Mutex<Option<mpsc::Receiver<Command>>>,
+    /// Fires when the server is to be closed.
+    pub(super) closing: CancellationToken,
+    /// Fires when the owner has ended.
+    pub(super) closed: CancellationToken,
+}
+
+/// What the owner is asked.
+pub(super) enum Command {
+    List { reply: oneshot::Sender<Result<Catalog, SourceError>> },
+    Call(Box<CallRequest>),
+}
+
+impl Shared {
+    /// Hands a command to the owner, which is started by the first one. Waits while the queue is full.
+    ///
+    /// # Errors
+    /// The server is closed.
+    pub(super) async fn send(self: &Arc<Self>, command: Command) -> Result<(), Closed> {
+        let unowned = self.unowned.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(commands) = unowned {
+            tokio::spawn(Owner::new(self.clone()).run(commands));
+        }
+        self.commands.send(command).await.map_err(|_| Closed)
+    }
+
+    pub(super) fn set_status(&self, status: SourceStatus) {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    /// Where this server's tokens come from; one source for all its sessions.
+    ///
+    /// # Errors
+    /// In words, for operators: the entry lacks something.
+    pub(super) fn tokens(&self) -> Result<Option<Arc<Tokens>>, String> {
+        let (Some(oauth), Reach::Http { url }) = (&self.oauth, &self.reach) else { return Ok(None) };
+        let made = || {
+            let (clock, logins) = (self.around.clock.clone(), self.around.logins.clone());
+            Tokens::new((&self.name, url), oauth, &self.around.http, clock, logins).map(Arc::new)
+        };
+        self.tokens.get_or_init(made).clone().map(Some)
+    }
+
+    /// An error of this source.
+    pub(super) fn error(&self, reason: impl Into<String>) -> SourceError {
+        SourceError { source_name: self.name.to_string(), reason: reason.into() }
+    }
+
+    fn cached(&self) -> Option<Catalog> {
+        let catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
+        let version = *self.listener.version.borrow();
+        catalog.as_ref().filter(|catalog| catalog.version == version).cloned()
+    }
+}
+
+/// The server was closed for good.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Closed;
+
+/// One MCP server. Nothing is connected before somebody asks; dropping it ends its session and its process.
+pub struct McpServer {
+    shared: Arc<Shared>,
+}
+
+impl McpServer {
+    /// The server of an entry in `endpoints.yml`.
+    pub fn new(def: &McpServerDef, around: Surroundings) -> Self {
+        let secret = |(name, value): &(String, String)| (name.clone(), Secret::new(value.clone()));
+        let reach = match &def.transport {
+            McpTransport::Http { url } => Reach::Http { url: url.clone() },
+            McpTransport::Stdio { command, args, env } => {
+                Reach::Stdio { command: command.clone(), args: args.clone(), env: env.iter().map(secret).collect() }
+            }
+        };
+        Self::build(def, reach, around)
+    }
+
+    /// A server in this process, reached through pipes; the entry gives its name and settings.
+    pub fn in_process(def: &McpServerDef, pipes: Pipes, around: Surroundings) -> Self {
+        Self::build(def, Reach::Pipes(pipes), around)
+    }
+
+    fn build(def: &McpServerDef, reach: Reach, around: Surroundings) -> Self {
+        let (commands, unowned) = mpsc::channel(limits::MCP_QUEUE);
+        let effect = |class: &str| EffectClass::named(class).unwrap_or_default();
+        let allowed = Allowed { elicitation: !def.elicitation.is_empty(), sampling: def.sampling };
+        let listener = Listener {
+            server: def.name.as_str().into(),
+            version: watch::Sender::new(0),
+            watchers: Watchers::default(),
+            askable: Askable::default(),
+            allowed,
+            clock: around.clock.clone(),
+        };
+        let headers = def.headers.iter().map(|(name, value)| (name.clone(), Secret::new(value.clone())));
+        let shared = Shared {
+            name: def.name.as_str().into(),
+            reach,
+            headers: headers.collect(),
+            oauth: def.oauth.clone(),
+            tokens: OnceLock::new(),
+            meta: def.meta_static.clone(),
+            connect_timeout: def.connect_timeout.unwrap_or(limits::MCP_INITIALISE),
+            tool_timeout: def.tool_timeout,
+            tool_timeout_total: def.tool_timeout_total,
+            protocol_version: def.protocol_version.clone(),
+            offers: def.offers.clone(),
+            trust_annotations: def.trust_annotations,
+            effects: def.effects.iter().map(|(tool, class)| (tool.clone(), effect(class))).collect(),
+            around,
+            listener,
+            status: Mutex::new(SourceStatus::Unknown),
+            catalog: Mutex::new(None),
+            commands,
+            unowned: Mutex::new(Some(unowned)),
+            closing: CancellationToken::new(),
+            closed: CancellationToken::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    async fn listed(&self, cx: &Cx) -> Result<Catalog, SourceError> {
+        if let Some(catalog) = self.shared.cached() {
+            return Ok(catalog);
+        }
+        let (reply, answer) = oneshot::channel();
+        let asked = async {
+            self.shared.send(Command::List { reply }).await.ok()?;
+            answer.await.ok()
+        };
+        match cx.wait(asked).await {
+            Ok(Some(result)) => result,
+            Ok(None) => Err(self.shared.error("the server is closed")),
+            Err(stopped) => Err(self.shared.error(format!("its tools were not listed in time: {stopped}"))),
+        }
+    }
+
+    async fn ended(&self, cx: &Cx) {
+        self.shared.closing.cancel();
+        let never_began = self.shared.unowned.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
+        if !never_began {
+            // When the time is over, the owner goes on closing by itself.
+            let _ = cx.wait(self.shared.closed.cancelled()).await;
+        }
+    }
+}
+
+impl ToolSource for McpServer {
+    fn name(&self) -> &str {
+        &self.shared.name
+    }
+    fn list<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Catalog, SourceError>> {
+        Box::pin(self.listed(cx))
+    }
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.listener.version.subscribe()
+    }
+    fn status(&self) -> SourceStatus {
+        self.shared.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+    fn close<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, ()> {
+        Box::pin(self.ended(cx))
+    }
+}
+
+impl Drop for McpServer {
+    fn drop(&mut self) {
+        self.shared.closing.cancel();
+    }
+}

@@ -1,0 +1,320 @@
+//! A session: making one, asking it something, closing it.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use rmcp::{
+    RoleClient,
+    model::{
+        ClientRequest, ListToolsRequest, PaginatedRequestParams, PingRequest, ProtocolVersion, Request, ServerResult,
+        SubscriptionFilter,
+    },
+    service::{
+        ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RequestHandle,
+        RunningService, RunningServiceCancellationToken, ServiceError,
+    },
+    transport::{
+        DynamicTransportError, IntoTransport, async_rw::AsyncRwTransport, streamable_http_client::StreamableHttpError,
+    },
+};
+use tokio::time::timeout;
+use tokio_util::{
+    sync::CancellationToken,
+    task::{AbortOnDropHandle, TaskTracker},
+};
+
+use super::{
+    child::{self, Child, Tail},
+    client::{Reach, Shared},
+    lines::Lines,
+    listener::Listener,
+    wire,
+};
+use segue_base::{cx::Cx, failpoint, limits};
+
+type Service = RunningService<RoleClient, Listener>;
+
+/// The way to talk in a session. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Line {
+    pub(super) peer: Peer<RoleClient>,
+    /// Fires when nothing will be heard any more.
+    pub(super) gone: CancellationToken,
+    /// The requests under way in this session.
+    pub(super) requests: TaskTracker,
+}
+
+/// A session, with what has to be closed at its end.
+pub(super) struct Link {
+    pub(super) line: Line,
+    /// When it began.
+    pub(super) since: Duration,
+    stop: RunningServiceCancellationToken,
+    /// Ends with the session.
+    session: tokio::task::JoinHandle<()>,
+    child: Option<Child>,
+    errors: Tail,
+    /// Listens for changed lists where the protocol wants to be asked for them.
+    _listening: Option<AbortOnDropHandle<()>>,
+}
+
+/// Opens a session. The caller bounds the time; dropping the future ends a child that was started.
+///
+/// # Errors
+/// In words, for operators, with the newest lines of the child's standard error.
+pub(super) fn connect(shared: &Shared) -> BoxFuture<'_, Result<Link, String>> {
+    Box::pin(connected(shared))
+}
+
+async fn connected(shared: &Shared) -> Result<Link, String> {
+    // A server that is known to have given the handshake up is not troubled with one.
+    let newest = shared.protocol_version.as_deref() == Some(ProtocolVersion::LATEST.as_str());
+    if newest {
+        let preferred_versions = vec![ProtocolVersion::LATEST];
+        match open(shared, ClientLifecycleMode::Discover { preferred_versions }).await {
+            Err(Refusal::Handshake(_)) => {}
+            Err(Refusal::Other(reason)) => return Err(reason),
+            Ok(link) => return Ok(link),
+        }
+    }
+    // One round trip, understood by every server but those of the newest revision that gave the handshake up.
+    match open(shared, ClientLifecycleMode::Initialize).await {
+        Err(Refusal::Handshake(first)) => {
+            let preferred_versions = vec![ProtocolVersion::LATEST];
+            open(shared, ClientLifecycleMode::Discover { preferred_versions }).await.map_err(|second| match second {
+                Refusal::Handshake(_) => first,
+                Refusal::Other(reason) => format!("{first}; without a handshake: {reason}"),
+            })
+        }
+        Err(Refusal::Other(reason)) => Err(reason),
+        Ok(link) => Ok(link),
+    }
+}
+
+enum Refusal {
+    /// The server answers, but not to this handshake.
+    Handshake(String),
+    Other(String),
+}
+
+async fn open(shared: &Shared, mode: ClientLifecycleMode) -> Result<Link, Refusal> {
+    let gone = CancellationToken::new();
+    match &shared.reach {
+        Reach::Http { url } => {
+            let client = shared.around.http.client().map_err(|error| Refusal::Other(error.to_string()))?;
+            let transport = wire::transport(client, url, &shared.headers, shared.tokens().map_err(Refusal::Other)?)
+                .map_err(Refusal::Other)?;
+            let service = greet(shared, transport, mode).await?;
+            Ok(Link::of(shared, service, gone, None, Tail::default()))
+        }
+        Reach::Stdio { command, args, env } => {
+            let env: Vec<_> = env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
+            let started = child::start(command, args, &env, &shared.around).map_err(Refusal::Other)?;
+            let output = Lines::new(started.output, gone.clone());
+            let transport = AsyncRwTransport::<RoleClient, _, _>::new(
+                output,
+                failpoint::torn("C12", "\"tools/call\"", started.input),
+            );
+            match greet(shared, transport, mode).await {
+                Ok(service) => Ok(Link::of(shared, service, gone, Some(started.child), started.errors)),
+                Err(refusal) => {
+                    started.child.end().await;
+                    let said = said(&started.errors);
+                    Err(match refusal {
+                        Refusal::Handshake(reason) => Refusal::Handshake(reason + &said),
+                        Refusal::Other(reason) => Refusal::Other(reason + &said),
+                    })
+                }
+            }
+        }
+        Reach::Pipes(pipes) => {
+            let (output, input) = pipes();
+            let transport = AsyncRwTransport::<RoleClient, _, _>::new(Lines::new(output, gone.clone()), input);
+            let service = greet(shared, transport, mode).await?;
+            Ok(Link::of(shared, service, gone, None, Tail::default()))
+        }
+    }
+}
+
+async fn greet<T, E, A>(shared: &Shared, transport: T, mode: ClientLifecycleMode) -> Result<Service, Refusal>
+where
+    T: IntoTransport<RoleClient, E, A>,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    shared.listener.clone().serve_with_lifecycle(transport, mode).await.map_err(|error| match &error {
+        ClientInitializeError::JsonRpcError(_) | ClientInitializeError::NoCompatibleProtocolVersion { .. } => {
+            Refusal::Handshake(format!("it refuses the handshake: {error}"))
+        }
+        ClientInitializeError::TransportError { error, context } => {
+            Refusal::Other(format!("{} ({context})", of_transport(error)))
+        }
+        _ => Refusal::Other(with_causes(&error)),
+    })
+}
+
+/// Whether a request failed because the server no longer knows the session.
+pub(super) fn is_forgotten(error: &ServiceError) -> bool {
+    let ServiceError::TransportSend(error) = error else { return false };
+    let error = error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>();
+    matches!(error, Some(StreamableHttpError::SessionExpired))
+}
+
+/// Why a request failed, for operators.
+pub(super) fn why(error: &ServiceError) -> String {
+    match error {
+        ServiceError::TransportSend(error) => of_transport(error),
+        other => with_causes(other),
+    }
+}
+
+/// The library's words name its types; the cause is what operators can use.
+fn of_transport(error: &DynamicTransportError) -> String {
+    match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+        Some(StreamableHttpError::Client(cause)) => with_causes(cause),
+        // The reason for which we have no token travels as its challenge.
+        Some(StreamableHttpError::AuthRequired(refused)) => refused.www_authenticate_header.clone(),
+        Some(other) => with_causes(other),
+        None => with_causes(error.error.as_ref()),
+    }
+}
+
+/// An error with what caused it: the outermost of a transport often says little.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let words = inner.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+/// The newest of what a child wrote to its standard error, for a reason.
+fn said(errors: &Tail) -> String {
+    let said = errors.last(400);
+    if said.is_empty() { String::new() } else { format!("; its standard error ends with: {said}") }
+}
+
+impl Link {
+    fn of(shared: &Shared, service: Service, gone: CancellationToken, child: Option<Child>, errors: Tail) -> Self {
+        let line = Line { peer: service.peer().clone(), gone, requests: TaskTracker::new() };
+        let stop = service.cancellation_token();
+        let asks = line.peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
+        let _listening =
+            asks.then(|| AbortOnDropHandle::new(tokio::spawn(listen(line.clone(), shared.listener.clone()))));
+        let gone = line.gone.clone();
+        let session = tokio::spawn(async move {
+            let _ = service.waiting().await;
+            gone.cancel();
+        });
+        Self { since: shared.around.clock.elapsed(), line, stop, session, child, errors, _listening }
+    }
+
+    /// Why it is over, for operators.
+    pub(super) fn reason(&self) -> String {
+        let over = if self.line.is_alive() { "it no longer answers" } else { "it went away" };
+        format!("{over}{}", said(&self.errors))
+    }
+
+    /// Closes the session when the requests under way in it have ended, each by its own bounds, or when `closing` fires.
+    pub(super) async fn retire(self, closing: CancellationToken) {
+        self.line.requests.close();
+        tokio::select! {
+            () = self.line.requests.wait() => {}
+            () = closing.cancelled() => {}
+        }
+        self.close().await;
+    }
+
+    /// Closes the session and ends the child; bounded by a few times [`limits::MCP_CLOSE`].
+    pub(super) async fn close(self) {
+        self.stop.cancel();
+        let session = async {
+            let _ = timeout(limits::MCP_CLOSE, self.session).await;
+        };
+        let child = async {
+            if let Some(child) = self.child {
+                child.end().await;
+            }
+        };
+        // Both at once: a child that waits for the end of its input gets it from the session.
+        futures::join!(session, child);
+    }
+}
+
+/// Asks for news of the list, in sessions without a handshake.
+async fn listen(line: Line, listener: Listener) {
+    let filter = SubscriptionFilter::builder().tools_list_changed().build();
+    let Ok(mut news) = line.peer.listen(filter).await else { return };
+    while let Ok(Some(_)) = news.next().await {
+        listener.changed();
+    }
+}
+
+/// Why a request of ours got no result.
+#[derive(Debug)]
+pub(super) enum Unanswered {
+    /// It never left.
+    NotSent(String),
+    /// It left, or may have.
+    Failed(ServiceError),
+    /// The session ended meanwhile.
+    Gone,
+}
+
+impl Line {
+    /// Whether the session lives, as far as we know.
+    pub(super) fn is_alive(&self) -> bool {
+        !self.gone.is_cancelled() && !self.peer.is_transport_closed()
+    }
+
+    /// Sends a call of a tool; the answer comes through the handle.
+    pub(super) async fn call(
+        &self,
+        request: ClientRequest,
+        options: PeerRequestOptions,
+    ) -> Result<RequestHandle<RoleClient>, Unanswered> {
+        let sent = self.peer.send_request_with_option(request, options);
+        sent.await.map_err(|error| Unanswered::NotSent(error.to_string()))
+    }
+
+    /// One page of the list of tools.
+    pub(super) async fn page(&self, cursor: Option<String>) -> Result<ServerResult, Unanswered> {
+        let request = match cursor {
+            Some(cursor) => ListToolsRequest::with_param(PaginatedRequestParams::default().with_cursor(Some(cursor))),
+            None => ListToolsRequest::default(),
+        };
+        self.ask(ClientRequest::ListToolsRequest(request)).await
+    }
+
+    /// Whether anybody answers.
+    pub(super) async fn answers(&self, cx: &Cx) -> bool {
+        let ping = ClientRequest::PingRequest(PingRequest::default());
+        // Any answer will do: a server that knows no ping says so.
+        match cx.wait(self.ask(ping)).await {
+            Ok(Ok(_) | Err(Unanswered::Failed(ServiceError::McpError(_)))) => true,
+            Ok(Err(_)) | Err(_) => false,
+        }
+    }
+
+    async fn ask(&self, request: ClientRequest) -> Result<ServerResult, Unanswered> {
+        let sent = self.peer.send_request_with_option(request, PeerRequestOptions::no_options());
+        let mut handle = sent.await.map_err(|error| Unanswered::NotSent(error.to_string()))?;
+        tokio::select! {
+            biased;
+            answer = &mut handle.rx => match answer {
+                Ok(answer) => answer.map_err(Unanswered::Failed),
+                Err(_) => Err(Unanswered::Gone),
+            },
+            () = self.gone.cancelled() => Err(Unanswered::Gone),
+        }
+    }
+}
+
+/// A call of a tool.
+pub(super) fn call_request(params: rmcp::model::CallToolRequestParams) -> ClientRequest {
+    ClientRequest::CallToolRequest(Request::new(params))
+}

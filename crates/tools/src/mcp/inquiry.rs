@@ -1,0 +1,172 @@
+//! What a server asks in the middle of a call: a form for the user, or an answer of our model.
+//!
+//! Only servers whose entry allows it get this far, and only while a call of theirs is in flight: the answer comes from
+//! whoever called. In sessions nothing says which call a question belongs to, so it is answered only when one call can be
+//! meant; without sessions the question is the call's own answer, and there is no doubt.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use rmcp::{
+    ErrorData,
+    model::{CreateMessageRequestMethod, InputResponses},
+};
+use serde_json::{Map, Value as Json, json};
+
+use crate::{Inquired, Inquiry, Reply};
+use segue_base::{cx::Cx, limits};
+
+/// Who answers during one call, and what could not be answered.
+#[derive(Clone)]
+pub(super) struct Asked {
+    pub(super) who: Arc<dyn Inquired>,
+    pub(super) cx: Cx,
+    /// Fields that only the user can fill.
+    missing: Arc<Mutex<Vec<String>>>,
+    /// Questions so far.
+    count: Arc<AtomicUsize>,
+}
+
+/// What a server may ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Allowed {
+    pub(super) elicitation: bool,
+    pub(super) sampling: bool,
+}
+
+impl Asked {
+    pub(super) fn new(who: Arc<dyn Inquired>, cx: Cx) -> Self {
+        Self { who, cx, missing: Arc::default(), count: Arc::default() }
+    }
+
+    /// The fields that the user must fill before the call can succeed.
+    pub(super) fn missing(&self) -> Vec<String> {
+        lock(&self.missing).clone()
+    }
+
+    /// Answers a form. `None`: the user has to be asked first.
+    fn form(&self, server: &Arc<str>, params: &Json) -> Option<Json> {
+        let declined = json!({"action": "decline"});
+        // A page to open is nothing that a conversation can answer.
+        let schema = params.get("requestedSchema");
+        let Some(schema) = schema.filter(|_| params.get("mode").and_then(Json::as_str) != Some("url")) else {
+            return Some(declined);
+        };
+        let message = params.get("message").and_then(Json::as_str).unwrap_or_default().to_owned();
+        match self.who.form(&Inquiry { server: server.clone(), message, schema: schema.clone() }) {
+            Reply::Accept(content) => Some(json!({"action": "accept", "content": content})),
+            Reply::Decline => Some(declined),
+            Reply::Missing(fields) => {
+                let mut missing = lock(&self.missing);
+                for field in fields {
+                    if !missing.contains(&field) {
+                        missing.push(field);
+                    }
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether one more question is heard.
+    fn one_more(&self) -> bool {
+        self.count.fetch_add(1, Ordering::SeqCst) < limits::MCP_QUESTIONS
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The calls in flight of one server that could be asked.
+#[derive(Clone, Default)]
+pub(super) struct Askable(Arc<Mutex<HashMap<u64, Asked>>>, Arc<AtomicU64>);
+
+impl Askable {
+    /// Lets this call be asked until the returned guard is dropped.
+    pub(super) fn admit(&self, asked: Asked) -> Admitted {
+        let number = self.1.fetch_add(1, Ordering::SeqCst);
+        lock(&self.0).insert(number, asked);
+        Admitted { askable: self.clone(), number }
+    }
+
+    /// The one call that can be meant.
+    fn only(&self) -> Option<Asked> {
+        let calls = lock(&self.0);
+        let mut all = calls.values();
+        all.next().filter(|_| calls.len() == 1).cloned()
+    }
+
+    /// Answers a form that came as a request of its own.
+    pub(super) fn form(&self, server: &Arc<str>, params: &Json) -> Json {
+        let Some(asked) = self.only().filter(Asked::one_more) else {
+            tracing::warn!(%server, "a question belongs to no one call: it is declined");
+            return json!({"action": "decline"});
+        };
+        asked.form(server, params).unwrap_or_else(|| json!({"action": "cancel"}))
+    }
+
+    /// Lets our model answer.
+    ///
+    /// # Errors
+    /// It belongs to no one call, or there is no answer.
+    pub(super) async fn sample(&self, server: &Arc<str>, params: Json) -> Result<Json, ErrorData> {
+        let Some(asked) = self.only().filter(Asked::one_more) else {
+            tracing::warn!(%server, "a request for our model belongs to no one call: it is refused");
+            return Err(ErrorData::method_not_found::<CreateMessageRequestMethod>());
+        };
+        let sampled = asked.who.sample(params, &asked.cx).await;
+        sampled.map_err(|reason| ErrorData::internal_error(reason, None))
+    }
+}
+
+/// Ends the admission when dropped.
+pub(super) struct Admitted {
+    askable: Askable,
+    number: u64,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        lock(&self.askable.0).remove(&self.number);
+    }
+}
+
+/// The answers to all that an unfinished result asks. `None`: not all of it can be answered now.
+pub(super) async fn responses(
+    server: &Arc<str>,
+    allowed: Allowed,
+    asks: &Map<String, Json>,
+    asked: &Asked,
+) -> Option<InputResponses> {
+    // A result that asks nothing and is not complete either is a question all the same: else it could come without end.
+    if asks.is_empty() && !asked.one_more() {
+        return None;
+    }
+    let mut responses = InputResponses::new();
+    let mut whole = true;
+    for (key, ask) in asks {
+        let params = ask.get("params").cloned().unwrap_or_default();
+        if !asked.one_more() {
+            return None;
+        }
+        let response = match ask.get("method").and_then(Json::as_str) {
+            Some("elicitation/create") if allowed.elicitation => asked.form(server, &params),
+            Some("sampling/createMessage") if allowed.sampling => asked.who.sample(params, &asked.cx).await.ok(),
+            Some("elicitation/create") => Some(json!({"action": "decline"})),
+            _ => None,
+        };
+        match response {
+            Some(response) => {
+                responses.insert(key.clone(), response);
+            }
+            None => whole = false,
+        }
+    }
+    whole.then_some(responses)
+}

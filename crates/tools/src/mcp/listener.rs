@@ -1,0 +1,146 @@
+//! What a server may tell us unasked: that its list changed, and how far a call is. What it may ask is refused here.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use rmcp::{
+    ClientHandler, ErrorData, RoleClient,
+    model::{
+        ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationCreateRequestMethod,
+        Implementation, ProgressNotificationParam, ProgressToken, ProtocolVersion,
+    },
+    service::{NotificationContext, RequestContext},
+};
+use tokio::sync::watch;
+
+use super::inquiry::{Allowed, Askable};
+use crate::Progress;
+use segue_base::{clock::Clock, limits};
+
+type Report = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// Who wants to hear of which call, and when it heard last.
+type Reports = HashMap<ProgressToken, (Report, Option<Duration>)>;
+
+/// Where the news of running calls go. Bounded by the calls in flight.
+#[derive(Clone, Default)]
+pub(super) struct Watchers(Arc<Mutex<Reports>>);
+
+impl Watchers {
+    /// Sends the news of one call to `report` until the returned guard is dropped.
+    pub(super) fn watch(&self, token: ProgressToken, report: Report) -> Watching {
+        self.lock().insert(token.clone(), (report, None));
+        Watching { watchers: self.clone(), token }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reports> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who wants to hear of this call now: nobody, when it ended or was heard a moment ago.
+    fn due(&self, token: &ProgressToken, now: Duration) -> Option<Report> {
+        let mut watchers = self.lock();
+        let (report, last) = watchers.get_mut(token)?;
+        if last.is_some_and(|last| now.saturating_sub(last) < limits::MCP_PROGRESS) {
+            return None;
+        }
+        *last = Some(now);
+        Some(report.clone())
+    }
+}
+
+/// Ends the reports of one call when dropped.
+pub(super) struct Watching {
+    watchers: Watchers,
+    token: ProgressToken,
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.watchers.lock().remove(&self.token);
+    }
+}
+
+/// Our side of a session.
+#[derive(Clone)]
+pub(super) struct Listener {
+    /// The server's name.
+    pub(super) server: Arc<str>,
+    /// The version of the tool list; raised when the server says that it changed.
+    pub(super) version: watch::Sender<u64>,
+    pub(super) watchers: Watchers,
+    /// The calls in flight that may be asked something.
+    pub(super) askable: Askable,
+    pub(super) allowed: Allowed,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl Listener {
+    /// The list may have changed.
+    pub(super) fn changed(&self) {
+        self.version.send_modify(|version| *version += 1);
+    }
+}
+
+impl ClientHandler for Listener {
+    fn get_info(&self) -> ClientConfig {
+        // What the entry of the server does not allow is not there; roots never are.
+        let mut capabilities = ClientCapabilities::default();
+        if self.allowed.elicitation {
+            let forms = serde_json::json!({"form": {}});
+            capabilities.elicitation = serde_json::from_value(forms).ok();
+        }
+        if self.allowed.sampling {
+            capabilities.sampling = serde_json::from_value(serde_json::json!({})).ok();
+        }
+        ClientConfig::new(capabilities, Implementation::new("segue", env!("CARGO_PKG_VERSION")))
+            // The newest revision that has the handshake; servers without it are asked for their versions instead.
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    // The library answers with an empty list by default; what we do not offer is not there.
+    #[allow(deprecated)] // the standard retires roots; servers still ask
+    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<rmcp::model::ListRootsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<rmcp::model::ListRootsRequestMethod>())
+    }
+
+    async fn create_elicitation(
+        &self,
+        request: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        if !self.allowed.elicitation {
+            return Err(ErrorData::method_not_found::<ElicitationCreateRequestMethod>());
+        }
+        let params = serde_json::to_value(request).unwrap_or_default();
+        let answer = self.askable.form(&self.server, &params);
+        serde_json::from_value(answer).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    }
+
+    #[allow(deprecated)] // the standard retires sampling; servers still ask
+    async fn create_message(
+        &self,
+        params: rmcp::model::CreateMessageRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<rmcp::model::CreateMessageResult, ErrorData> {
+        if !self.allowed.sampling {
+            return Err(ErrorData::method_not_found::<rmcp::model::CreateMessageRequestMethod>());
+        }
+        let params = serde_json::to_value(params).unwrap_or_default();
+        let answer = self.askable.sample(&self.server, params).await?;
+        serde_json::from_value(answer).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.changed();
+    }
+
+    async fn on_progress(&self, news: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        if let Some(report) = self.watchers.due(&news.progress_token, self.clock.elapsed()) {
+            report(Progress { done: news.progress, total: news.total, message: news.message });
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Outcomes: how each kind is made, and how it reads for a model.
+
+use std::fmt::Display;
+
+use segue_engine::text::cleaned;
+use serde_json::{Map, Value as Json};
+
+use super::{
+    EffectClass, FailureKind, ToolFailure, ToolOutcome, ToolOutput,
+    words::{Word, say},
+};
+use segue_base::{effect::Arrival, failpoint, limits};
+
+impl ToolOutput {
+    /// An answer of text alone.
+    pub fn text(text: impl Into<String>) -> Self {
+        let part = Json::Object(Map::from_iter([
+            ("type".to_owned(), Json::from("text")),
+            ("text".to_owned(), Json::from(text.into())),
+        ]));
+        Self { content: vec![part], ..Self::default() }
+    }
+
+    /// An answer of structured content alone.
+    pub fn structured(value: Json) -> Self {
+        Self { structured: Some(value), ..Self::default() }
+    }
+
+    /// The text parts, joined by newlines.
+    pub fn joined_text(&self) -> String {
+        let texts = self.content.iter().filter_map(text_of);
+        texts.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Bytes of the answer as JSON, without making the JSON.
+    pub(super) fn bytes(&self) -> usize {
+        let mut count = Count(0);
+        // Writing to a counter cannot fail; should it, the count so far is what there is.
+        let _ = serde_json::to_writer(&mut count, self);
+        count.0
+    }
+}
+
+struct Count(usize);
+
+impl std::io::Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl ToolFailure {
+    /// A failure that the run survives.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), fatal: false, wants: Vec::new(), code: None, detail: None }
+    }
+}
+
+impl ToolOutcome {
+    /// A failure, and nothing else is in doubt.
+    pub fn failed(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self::Failed(ToolFailure::new(kind, message))
+    }
+
+    /// What becomes of a call that got no answer: a `write` that may have arrived may have happened.
+    pub fn unanswered(class: EffectClass, arrival: Arrival, kind: FailureKind, message: impl Into<String>) -> Self {
+        let failure = ToolFailure::new(kind, message);
+        if class.in_doubt(arrival) && !failpoint::is_set("defect:unknown-is-failed") {
+            Self::Unknown(failure)
+        } else {
+            Self::Failed(failure)
+        }
+    }
+
+    /// What becomes of a call whose tool answered that it succeeded, but in no form that can be used: what changes something
+    /// has happened, so it is done; anything else failed, and may be tried again.
+    pub fn unusable(effect: EffectClass, message: impl Into<String>) -> Self {
+        match effect {
+            EffectClass::Read | EffectClass::Composite => Self::failed(FailureKind::BadResult, message),
+            EffectClass::Write | EffectClass::Idempotent => {
+                Self::Done(ToolOutput { unusable: Some(message.into()), ..ToolOutput::default() })
+            }
+        }
+    }
+
+    /// Whether it counts as a failed call of an agent's run.
+    pub fn is_failure(&self) -> bool {
+        matches!(self, Self::Failed(_) | Self::Unknown(_))
+    }
+
+    /// The text that a model gets as the result of its call: structured content as JSON, else the text parts, with the
+    /// others described; failures as a short prefix and words. At most [`limits::TOOL_RESULT`] bytes, with a mark where
+    /// it was cut, and free of characters that cannot be seen.
+    pub fn for_model(&self) -> String {
+        let text = match self {
+            Self::Done(output) => answer(output),
+            Self::Failed(failure) => failure_words(Word::Failed, failure),
+            Self::Unknown(failure) => failure_words(Word::Unknown, failure),
+            Self::Pending(task) => say(Word::Pending, &[("id", &task.id)]),
+        };
+        capped(&cleaned(&text), limits::TOOL_RESULT)
+    }
+}
+
+impl FailureKind {
+    /// The kind as models and traces read it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ToolError => "tool_error",
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::UnknownTool => "unknown_tool",
+            Self::BadArguments => "bad_arguments",
+            Self::BadResult => "bad_result",
+            Self::Cancelled => "cancelled",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+fn failure_words(word: Word, failure: &ToolFailure) -> String {
+    say(word, &[("kind", &failure.kind.as_str()), ("message", &failure.message)])
+}
+
+fn answer(output: &ToolOutput) -> String {
+    if let Some(message) = &output.unusable {
+        return say(Word::Unusable, &[("message", message)]);
+    }
+    let mut parts = Vec::new();
+    match &output.structured {
+        // Servers repeat structured content as text for old clients: the structure alone is enough.
+        Some(value) => {
+            parts.push(match unwrapped(value) {
+                Json::String(text) => text.clone(),
+                other => other.to_string(),
+            });
+            parts.extend(output.content.iter().filter(|part| text_of(part).is_none()).map(described));
+        }
+        None => {
+            parts.extend(output.content.iter().map(|part| text_of(part).map_or_else(|| described(part), str::to_owned)))
+        }
+    }
+    if parts.is_empty() { say(Word::Empty, &[]) } else { parts.join("\n") }
+}
+
+/// Some servers wrap what is no object as `{"result": …}`; the wrapper says nothing.
+fn unwrapped(value: &Json) -> &Json {
+    match value {
+        Json::Object(map) if map.len() == 1 => map.get("result").unwrap_or(value),
+        _ => value,
+    }
+}
+
+fn text_of(part: &Json) -> Option<&str> {
+    if part.get("type").and_then(Json::as_str) == Some("text") { part.get("text").and_then(Json::as_str) } else { None }
+}
+
+fn described(part: &Json) -> String {
+    let field = |name: &str| part.get(name).and_then(Json::as_str).unwrap_or_default().to_owned();
+    let named = |value: &Json| {
+        let of = |name: &str| value.get(name).and_then(Json::as_str).filter(|text| !text.is_empty());
+        of("name").or_else(|| of("uri")).unwrap_or("?").to_owned()
+    };
+    match part.get("type").and_then(Json::as_str).unwrap_or_default() {
+        "image" => say(Word::Image, &[("kind", &field("mimeType"))]),
+        "audio" => say(Word::Audio, &[("kind", &field("mimeType"))]),
+        "resource_link" => say(Word::Link, &[("name", &named(part))]),
+        "resource" => match part.get("resource") {
+            Some(resource) => match resource.get("text").and_then(Json::as_str) {
+                Some(text) => text.to_owned(),
+                None => say(Word::Resource, &[("name", &named(resource))]),
+            },
+            None => say(Word::Resource, &[("name", &"?")]),
+        },
+        other => say(Word::Part, &[("kind", &other)]),
+    }
+}
+
+/// Cuts a text to `limit` bytes, the mark included, never inside a character.
+fn capped(text: &str, limit: usize) -> String {
+    if text.len() <= limit {
+        return text.to_owned();
+    }
+    let mark = |shown: &dyn Display| say(Word::Cut, &[("shown", shown), ("total", &text.len())]);
+    let room = limit.saturating_sub(mark(&text.len()).len() + 1);
+    let end = text.floor_char_boundary(room);
+    format!("{}\n{}", text.get(..end).unwrap_or_default(), mark(&end))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn done(structured: Option<Json>, content: Json) -> String {
+        let content = content.as_array().unwrap().clone();
+        ToolOutcome::Done(ToolOutput { structured, content, ..ToolOutput::default() }).for_model()
+    }
+
+    #[test]
+    fn structure_wins_over_its_repetition_as_text() {
+        let text = json!([{"type": "text", "text": "{\"a\": 1}"}]);
+        assert_eq!(done(Some(json!({"a": 1, "b": [true, null]})), text.clone()), r#"{"a":1,"b":[true,null]}"#);
+        assert_eq!(done(Some(json!({"result": [1, 2]})), text.clone()), "[1,2]");
+        assert_eq!(done(Some(json!({"result": "plain"})), text), "plain");
+    }
+
+    #[test]
+    fn parts_that_are_no_text_are_described() {
+        let parts = json!([
+            {"type": "text", "text": "Here:"},
+            {"type": "image", "mimeType": "image/png", "data": "AAAA"},
+            {"type": "resource_link", "uri": "file:///a", "name": "a"},
+            {"type": "resource", "resource": {"uri": "x://y", "text": "inside"}},
+            {"type": "hologram"}
+        ]);
+        let text = done(None, parts);
+        assert_eq!(
+            text.lines().collect::<Vec<_>>(),
+            [
+                "Here:",
+                "(an image, image/png; not shown)",
+                "(a link to a resource: a)",
+                "inside",
+                "(a part of kind hologram; not shown)"
+            ]
+        );
+        assert_eq!(done(None, json!([])), "(The tool answered, with no content.)");
+    }
+
+    #[test]
+    fn failures_begin_with_a_prefix_that_programs_can_read() {
+        assert_eq!(ToolOutcome::failed(FailureKind::Timeout, "Late.").for_model(), "error[timeout]: Late.");
+        let unknown = ToolOutcome::unanswered(EffectClass::Write, Arrival::Possible, FailureKind::Unavailable, "Gone.")
+            .for_model();
+        assert!(unknown.starts_with("unknown[unavailable]: Gone. It may or may not have been done."), "{unknown}");
+        let lost = |class, arrival| ToolOutcome::unanswered(class, arrival, FailureKind::Timeout, "");
+        assert!(matches!(lost(EffectClass::Read, Arrival::Possible), ToolOutcome::Failed(_)));
+        assert!(matches!(lost(EffectClass::Write, Arrival::Impossible), ToolOutcome::Failed(_)));
+    }
+
+    #[test]
+    fn long_answers_are_cut_with_a_mark_within_the_limit() {
+        let text = done(None, json!([{"type": "text", "text": "é".repeat(limits::TOOL_RESULT)}]));
+        assert!(text.len() <= limits::TOOL_RESULT && text.len() > limits::TOOL_RESULT - 8, "{}", text.len());
+        assert!(text.ends_with("of 131072 bytes are shown]"), "{}", &text[text.len() - 60..]);
+    }
+
+    #[test]
+    fn hidden_characters_do_not_reach_the_model() {
+        assert_eq!(done(None, json!([{"type": "text", "text": "a\u{200b}b\u{202e}c\u{e0041}\td\n"}])), "abc\td\n");
+    }
+
+    #[test]
+    fn the_count_is_the_length_of_the_json() {
+        let output = ToolOutput::text("héllo");
+        assert_eq!(output.bytes(), serde_json::to_string(&output).unwrap().len());
+    }
+}

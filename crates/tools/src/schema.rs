@@ -1,0 +1,246 @@
+//! Checking arguments against a JSON Schema: compiled once per tool, local references only, and no value is ever changed.
+
+use std::fmt;
+
+use jsonschema::{PatternOptions, Validator, error::ValidationErrorKind};
+use serde_json::{Map, Value as Json, json};
+
+use super::words::{Word, say};
+use segue_base::limits;
+
+/// A compiled schema. Cheap to ask, expensive to make: keep it beside its tool.
+pub struct ArgumentCheck {
+    validator: Validator,
+}
+
+impl fmt::Debug for ArgumentCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ArgumentCheck(…)")
+    }
+}
+
+/// Why a schema is not used. The texts are for operators.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaRefused {
+    /// It is longer than [`limits::MCP_SCHEMA`].
+    #[error("its schema has {bytes} bytes, more than the {limit} that are read", limit = limits::MCP_SCHEMA)]
+    TooLarge {
+        /// How long it is.
+        bytes: usize,
+    },
+    /// It is nested deeper than [`limits::MCP_SCHEMA_DEPTH`].
+    #[error("its schema is nested deeper than {limit} levels", limit = limits::MCP_SCHEMA_DEPTH)]
+    TooDeep,
+    /// It does not describe an object.
+    #[error("its schema describes no object: arguments are always an object")]
+    NotAnObject,
+    /// It points outside itself.
+    #[error("its schema points elsewhere (`{reference}`): only references inside the schema (`#/…`) are followed")]
+    Remote {
+        /// The reference.
+        reference: String,
+    },
+    /// A reference leads back to itself without saying anything.
+    #[error("its schema turns in a circle at `{reference}`")]
+    Circle {
+        /// The reference.
+        reference: String,
+    },
+    /// It is no valid schema.
+    #[error("its schema is not valid: {0}")]
+    Invalid(String),
+}
+
+impl ArgumentCheck {
+    /// Compiles a schema of arguments.
+    ///
+    /// # Errors
+    /// [`SchemaRefused`]: too large, too deep, not about an object, pointing elsewhere, or not valid.
+    pub fn compile(schema: &Json) -> Result<Self, SchemaRefused> {
+        let describes_object = match schema.get("type") {
+            None => schema.is_object(),
+            Some(Json::String(kind)) => kind == "object",
+            Some(Json::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+            Some(_) => false,
+        };
+        if describes_object { Self::compile_any(schema) } else { Err(SchemaRefused::NotAnObject) }
+    }
+
+    /// Compiles a schema of anything, such as a result.
+    ///
+    /// # Errors
+    /// As [`compile`](Self::compile), but the schema may describe any type.
+    pub fn compile_any(schema: &Json) -> Result<Self, SchemaRefused> {
+        let bytes = schema.to_string().len();
+        if bytes > limits::MCP_SCHEMA {
+            return Err(SchemaRefused::TooLarge { bytes });
+        }
+        survey(schema, schema, 0)?;
+        let patterns = PatternOptions::fancy_regex().backtrack_limit(limits::MCP_PATTERN_STEPS);
+        let validator = jsonschema::options()
+            .offline()
+            .with_pattern_options(patterns)
+            .build(schema)
+            .map_err(|error| SchemaRefused::Invalid(error.to_string()))?;
+        Ok(Self { validator })
+    }
+
+    /// What is wrong with `arguments`, in the model's words; empty when they fit. At most [`limits::TOOL_PROBLEMS`], and a
+    /// count of the rest.
+    pub fn problems(&self, arguments: &Json) -> Vec<String> {
+        let mut errors = self.validator.iter_errors(arguments);
+        let mut problems: Vec<String> =
+            errors.by_ref().take(limits::TOOL_PROBLEMS).map(|error| in_words(&error)).collect();
+        let more = errors.count();
+        if more > 0 {
+            problems.push(say(Word::More, &[("count", &more)]));
+        }
+        problems
+    }
+}
+
+fn in_words(error: &jsonschema::ValidationError<'_>) -> String {
+    let path = error.instance_path().to_string();
+    let at = if path.is_empty() { "arguments".to_owned() } else { path };
+    match error.kind() {
+        ValidationErrorKind::Required { property } => {
+            let key = property.as_str().map_or_else(|| property.to_string(), str::to_owned);
+            say(Word::Missing, &[("at", &at), ("key", &key)])
+        }
+        ValidationErrorKind::AdditionalProperties { unexpected }
+        | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
+            let keys = unexpected.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+            say(Word::Surplus, &[("at", &at), ("key", &keys)])
+        }
+        ValidationErrorKind::Enum { options } => say(Word::Choice, &[("at", &at), ("choices", options)]),
+        _ => say(Word::Misfit, &[("at", &at), ("message", &error)]),
+    }
+}
+
+/// Walks the schema once: depth, references that leave it, references that only lead to one another.
+fn survey(root: &Json, part: &Json, depth: usize) -> Result<(), SchemaRefused> {
+    if depth > limits::MCP_SCHEMA_DEPTH {
+        return Err(SchemaRefused::TooDeep);
+    }
+    match part {
+        Json::Array(items) => items.iter().try_for_each(|item| survey(root, item, depth + 1)),
+        Json::Object(map) => {
+            for key in ["$ref", "$dynamicRef", "$recursiveRef"] {
+                if let Some(Json::String(reference)) = map.get(key) {
+                    follow(root, reference)?;
+                }
+            }
+            map.values().try_for_each(|value| survey(root, value, depth + 1))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Follows a chain of bare references; a chain that comes back without passing a real keyword would never end.
+fn follow(root: &Json, first: &str) -> Result<(), SchemaRefused> {
+    let mut reference = first;
+    for _ in 0..=limits::MCP_SCHEMA_DEPTH {
+        let Some(pointer) = reference.strip_prefix('#') else {
+            return Err(SchemaRefused::Remote { reference: first.to_owned() });
+        };
+        match root.pointer(pointer).and_then(|target| target.get("$ref")).and_then(Json::as_str) {
+            Some(next) => reference = next,
+            None => return Ok(()),
+        }
+    }
+    Err(SchemaRefused::Circle { reference: first.to_owned() })
+}
+
+/// The schema as models get it: unchanged, but always of type `object` and with `properties`.
+pub fn completed(schema: Json) -> Json {
+    let mut map = match schema {
+        Json::Object(map) => map,
+        Json::Null => Map::new(),
+        other => return other,
+    };
+    map.entry("type").or_insert_with(|| json!("object"));
+    map.entry("properties").or_insert_with(|| json!({}));
+    Json::Object(map)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+    use super::*;
+
+    fn check(schema: Json) -> ArgumentCheck {
+        ArgumentCheck::compile(&schema).unwrap()
+    }
+
+    #[test]
+    fn nothing_is_coerced() {
+        let check = check(json!({"type": "object", "properties": {"count": {"type": "integer"}}}));
+        assert!(check.problems(&json!({"count": 3})).is_empty());
+        assert_eq!(check.problems(&json!({"count": "3"})), ["`/count`: \"3\" is not of type \"integer\""]);
+        assert!(!check.problems(&Json::Null).is_empty(), "absent arguments are not an empty object");
+    }
+
+    #[test]
+    fn problems_name_the_place_and_the_cure() {
+        let check = check(json!({
+            "type": "object", "required": ["to"], "additionalProperties": false,
+            "properties": {"to": {"type": "string"}, "class": {"enum": ["first", "second"]}}
+        }));
+        let problems = check.problems(&json!({"class": "third", "seat": 1}));
+        assert!(problems.contains(&"`arguments` lacks the required key `to`.".to_owned()), "{problems:?}");
+        assert!(problems.contains(&"`arguments` may not hold the key `seat`.".to_owned()), "{problems:?}");
+        assert!(problems.contains(&"`/class` must be one of [\"first\",\"second\"].".to_owned()), "{problems:?}");
+    }
+
+    #[test]
+    fn a_flood_of_problems_is_counted() {
+        let check = check(json!({"type": "object", "properties": {"a": {"items": {"type": "string"}}}}));
+        let problems = check.problems(&json!({"a": vec![0; 100]}));
+        assert_eq!(problems.len(), limits::TOOL_PROBLEMS + 1);
+        assert_eq!(problems.last().unwrap(), "And 92 more problems.");
+    }
+
+    #[test]
+    fn schemas_that_could_do_harm_are_refused() {
+        let refused = |schema: Json| ArgumentCheck::compile(&schema).unwrap_err();
+        assert!(matches!(refused(json!({"$ref": "https://example.com/s.json"})), SchemaRefused::Remote { .. }));
+        assert!(matches!(
+            refused(json!({"type": "object", "items": {"$ref": "other.json"}})),
+            SchemaRefused::Remote { .. }
+        ));
+        assert!(matches!(refused(json!({"type": "string"})), SchemaRefused::NotAnObject));
+        assert!(matches!(refused(json!({"type": "object", "properties": 7})), SchemaRefused::Invalid(_)));
+        let circle = json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}});
+        assert!(matches!(refused(circle), SchemaRefused::Circle { .. }));
+        assert!(matches!(refused(json!({"$ref": "#"})), SchemaRefused::Circle { .. }));
+        let mut deep = json!({"type": "object"});
+        for _ in 0..200 {
+            deep = json!({"type": "object", "properties": {"x": deep}});
+        }
+        assert!(matches!(refused(deep), SchemaRefused::TooDeep));
+        let long = json!({"type": "object", "description": "x".repeat(limits::MCP_SCHEMA)});
+        assert!(matches!(refused(long), SchemaRefused::TooLarge { .. }));
+    }
+
+    #[test]
+    fn recursive_schemas_that_say_something_work() {
+        let check = check(json!({
+            "type": "object", "properties": {"child": {"$ref": "#"}, "name": {"type": "string"}}
+        }));
+        assert!(check.problems(&json!({"child": {"child": {"name": "a"}}})).is_empty());
+        assert_eq!(check.problems(&json!({"child": {"child": {"name": 1}}})).len(), 1);
+    }
+
+    #[test]
+    fn a_pattern_made_to_run_for_ever_ends() {
+        let check = check(json!({"type": "object", "properties": {"a": {"pattern": "^(?=x)(x+x+)+y$"}}}));
+        assert_eq!(check.problems(&json!({"a": "x".repeat(40)})).len(), 1);
+    }
+
+    #[test]
+    fn only_what_is_missing_is_added() {
+        assert_eq!(completed(json!({})), json!({"type": "object", "properties": {}}));
+        let odd = json!({"type": "object", "properties": {"a": {"anyOf": [{}]}}, "x": 1});
+        assert_eq!(completed(odd.clone()), odd);
+    }
+}

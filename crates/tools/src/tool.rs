@@ -1,0 +1,315 @@
+//! Tools written in Rust, from a closure: the type of its arguments gives the schema, its errors become failed calls.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value as Json};
+
+use super::{
+    ArgumentCheck, EffectClass, FailureKind, ToolCallContext, ToolError, ToolHandler, ToolInfo, ToolOutcome,
+    ToolOutput,
+    schema::completed,
+    words::{Word, say},
+};
+
+type Run = dyn Fn(Json, ToolCallContext) -> BoxFuture<'static, ToolOutcome> + Send + Sync;
+
+/// A tool written in Rust. Cheap to clone; clones are the same tool.
+///
+/// ```
+/// use segue::prelude::*;
+///
+/// #[derive(Deserialize, JsonSchema)]
+/// struct ForecastArgs {
+///     /// Name of the town
+///     place: String,
+/// }
+///
+/// let forecast = Tool::new("forecast", "Tells tomorrow's weather in a town", |args: ForecastArgs, _| async move {
+///     Ok(json!({ "place": args.place, "sky": "clear" }))
+/// })
+/// .effect(EffectClass::Read);
+/// assert_eq!(forecast.info().parameters["properties"]["place"]["description"], "Name of the town");
+/// ```
+#[derive(Clone)]
+pub struct Tool {
+    info: ToolInfo,
+    /// `None` where the schema cannot be compiled: whoever collects tools then leaves this one out, and says why.
+    check: Option<Arc<ArgumentCheck>>,
+    timeout: Option<Duration>,
+    total_timeout: Option<Duration>,
+    run: Arc<Run>,
+}
+
+impl Tool {
+    /// A tool of an asynchronous closure with typed arguments. Doc comments of the type and of its fields are the descriptions that
+    /// a model reads. The result is any value that can be serialised; a text is passed on as it is. An error of any type ends
+    /// the call by `?`, as [`ToolError`] says.
+    ///
+    /// A tool counts as a `write` unless [`effect`](Self::effect) says otherwise.
+    pub fn new<A, T, F, W>(name: impl Into<Arc<str>>, description: impl Into<Arc<str>>, run: F) -> Self
+    where
+        A: DeserializeOwned + JsonSchema,
+        T: Serialize,
+        F: Fn(A, ToolCallContext) -> W + Send + Sync + 'static,
+        W: Future<Output = Result<T, ToolError>> + Send + 'static,
+    {
+        let info = ToolInfo::new(name, description).parameters(schema_of::<A>());
+        let tool = info.name.clone();
+        Self::from_fn(info, move |arguments, context| {
+            let tool = tool.clone();
+            let work = typed(arguments).map(|arguments| run(arguments, context));
+            async move {
+                match work {
+                    Ok(work) => outcome(&tool, work.await),
+                    Err(problem) => {
+                        let message = say(Word::Arguments, &[("problems", &problem)]);
+                        ToolOutcome::failed(FailureKind::BadArguments, message)
+                    }
+                }
+            }
+        })
+    }
+
+    /// The same with a JSON Schema in place of a type. The arguments were checked against it.
+    pub fn with_schema<T, F, W>(
+        name: impl Into<Arc<str>>,
+        description: impl Into<Arc<str>>,
+        parameters: Json,
+        run: F,
+    ) -> Self
+    where
+        T: Serialize,
+        F: Fn(Json, ToolCallContext) -> W + Send + Sync + 'static,
+        W: Future<Output = Result<T, ToolError>> + Send + 'static,
+    {
+        let info = ToolInfo::new(name, description).parameters(parameters);
+        let tool = info.name.clone();
+        Self::from_fn(info, move |arguments, context| {
+            let (tool, work) = (tool.clone(), run(arguments, context));
+            async move { outcome(&tool, work.await) }
+        })
+    }
+
+    /// A tool of all that is known of it, and a closure that says itself what came of a call.
+    pub fn from_fn<F, W>(info: ToolInfo, run: F) -> Self
+    where
+        F: Fn(Json, ToolCallContext) -> W + Send + Sync + 'static,
+        W: Future<Output = ToolOutcome> + Send + 'static,
+    {
+        let check = ArgumentCheck::compile(&info.parameters).ok().map(Arc::new);
+        let run = Arc::new(move |arguments, context| -> BoxFuture<'static, ToolOutcome> {
+            Box::pin(run(arguments, context))
+        });
+        Self { info, check, timeout: None, total_timeout: None, run }
+    }
+
+    /// A tool that a type of your own implements.
+    pub fn from_handler(handler: impl ToolHandler + 'static) -> Self {
+        let handler = Arc::new(handler);
+        let (info, check) = (handler.info().clone(), handler.arguments());
+        let (timeout, total_timeout) = (handler.limit(), handler.most());
+        let run = Arc::new(move |arguments, context: ToolCallContext| -> BoxFuture<'static, ToolOutcome> {
+            let handler = handler.clone();
+            Box::pin(async move { handler.call(arguments, &context).await })
+        });
+        Self { info, check, timeout, total_timeout, run }
+    }
+
+    /// What may be repeated of it.
+    #[must_use]
+    pub fn effect(mut self, effect: EffectClass) -> Self {
+        self.info.effect = effect;
+        self
+    }
+
+    /// The longest that a call may take without [progress](ToolCallContext::report), in place of the usual limit.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+
+    /// What it is.
+    pub fn info(&self) -> &ToolInfo {
+        &self.info
+    }
+}
+
+#[async_trait]
+impl ToolHandler for Tool {
+    fn info(&self) -> &ToolInfo {
+        &self.info
+    }
+    fn arguments(&self) -> Option<Arc<ArgumentCheck>> {
+        self.check.clone()
+    }
+    fn limit(&self) -> Option<Duration> {
+        self.timeout
+    }
+    fn most(&self) -> Option<Duration> {
+        self.total_timeout
+    }
+    async fn call(&self, arguments: Json, context: &ToolCallContext) -> ToolOutcome {
+        (self.run)(arguments, context.clone()).await
+    }
+}
+
+impl fmt::Debug for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tool").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// The arguments of a tool that takes none.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+pub struct NoArguments {}
+
+/// The schema of a type, as models read it: in one piece, without what only other programs need.
+fn schema_of<A: JsonSchema>() -> Json {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let schema = Json::from(settings.into_generator().into_root_schema_for::<A>());
+    let Json::Object(mut schema) = schema else { return completed(Json::Object(Map::new())) };
+    schema.shift_remove("title");
+    completed(Json::Object(schema))
+}
+
+/// The arguments as the type wants them. The schema let them through, but a type may want more than its schema says. `Err`: which
+/// field does not fit and why, for the model.
+fn typed<A: DeserializeOwned>(arguments: Json) -> Result<A, String> {
+    serde_path_to_error::deserialize(arguments).map_err(|error| {
+        let path = error.path().to_string();
+        let at = if path == "." { "arguments" } else { &path };
+        say(Word::Misfit, &[("at", &at), ("message", error.inner())])
+    })
+}
+
+/// What a typed result means for the caller.
+fn outcome<T: Serialize>(tool: &str, result: Result<T, ToolError>) -> ToolOutcome {
+    let value = match result {
+        Ok(value) => serde_json::to_value(value),
+        Err(error) => return error.into_outcome(tool),
+    };
+    ToolOutcome::Done(match value {
+        Ok(Json::Null) => ToolOutput::default(),
+        Ok(Json::String(text)) => ToolOutput::text(text),
+        Ok(value) => ToolOutput::structured(value),
+        // It was done: only what it says about it is lost.
+        Err(error) => ToolOutput { unusable: Some(error.to_string()), ..ToolOutput::default() },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixture::{context, logged};
+
+    /// A town and a day.
+    #[derive(Deserialize, JsonSchema)]
+    struct Args {
+        /// Name of the town
+        place: String,
+        #[serde(default)]
+        day: Option<Day>,
+    }
+
+    #[derive(Deserialize, JsonSchema, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Day {
+        Today,
+        Tomorrow,
+    }
+
+    fn forecast() -> Tool {
+        Tool::new("forecast", "Tells the weather", |args: Args, _| async move {
+            let number: i64 = if args.place == "Oslo" { "no number".parse()? } else { 7 };
+            Ok(json!({"place": args.place, "day": args.day, "sky": number}))
+        })
+    }
+
+    #[test]
+    fn the_type_of_the_arguments_is_the_schema() {
+        let tool = forecast().effect(EffectClass::Read);
+        assert_eq!((&*tool.info().name, tool.info().effect), ("forecast", EffectClass::Read));
+        let schema = &tool.info().parameters;
+        assert_eq!(schema["type"], "object");
+        assert_eq!(schema["description"], "A town and a day.");
+        assert_eq!(schema["properties"]["place"], json!({"description": "Name of the town", "type": "string"}));
+        assert_eq!(schema["required"], json!(["place"]));
+        assert!(!schema.to_string().contains("$ref"), "models read it in one piece: {schema}");
+        assert!(tool.arguments().unwrap().problems(&json!({"place": "Bergen", "day": "tomorrow"})).is_empty());
+        assert!(!tool.arguments().unwrap().problems(&json!({"place": 7})).is_empty());
+        let none = Tool::new("now", "Tells the time", |_: NoArguments, _| async { Ok("noon") });
+        assert!(none.arguments().unwrap().problems(&json!({})).is_empty());
+        let any = Tool::new("any", "Takes anything", |args: Json, _| async { Ok(args) });
+        assert_eq!(any.info().parameters["type"], "object");
+    }
+
+    #[tokio::test]
+    async fn a_result_is_structured_a_text_is_a_text_and_nothing_is_nothing() {
+        let outcome = forecast().call(json!({"place": "Bergen", "day": "today"}), &context()).await;
+        let expected = json!({"place": "Bergen", "day": "today", "sky": 7});
+        assert_eq!(outcome, ToolOutcome::Done(ToolOutput::structured(expected)));
+        let text = Tool::new("now", "Tells the time", |_: NoArguments, _| async { Ok("noon") });
+        assert_eq!(text.call(json!({}), &context()).await, ToolOutcome::Done(ToolOutput::text("noon")));
+        let nothing = Tool::new("wait", "Waits", |_: NoArguments, _| async { Ok(()) });
+        assert_eq!(nothing.call(json!({}), &context()).await, ToolOutcome::Done(ToolOutput::default()));
+    }
+
+    #[tokio::test]
+    async fn an_ordinary_error_is_a_failure_whose_cause_no_model_reads() {
+        let call = async {
+            let outcome = forecast().call(json!({"place": "Oslo"}), &context()).await;
+            let ToolOutcome::Failed(failure) = &outcome else { panic!("{outcome:?}") };
+            assert_eq!(failure.kind, FailureKind::ToolError);
+            assert_eq!(failure.detail.as_deref(), Some("invalid digit found in string"));
+            assert_eq!(outcome.for_model(), "error[tool_error]: It failed, and the reason is for the operators.");
+        };
+        let log = logged(call).await;
+        assert!(log.contains("a tool failed") && log.contains("tool=\"forecast\""), "{log}");
+        assert!(log.contains("invalid digit found in string"), "{log}");
+    }
+
+    #[tokio::test]
+    async fn arguments_that_only_the_type_refuses_are_refused_by_the_name_of_the_field() {
+        #[derive(Deserialize, JsonSchema)]
+        struct Payment {
+            #[schemars(with = "Vec<String>")]
+            amounts: Vec<u64>,
+        }
+        let pay = Tool::new("pay", "Pays", |payment: Payment, _| async move { Ok(payment.amounts.len()) });
+        assert!(pay.arguments().unwrap().problems(&json!({"amounts": ["much"]})).is_empty());
+        let outcome = pay.call(json!({"amounts": ["much"]}), &context()).await.for_model();
+        let expected = "error[bad_arguments]: The arguments do not fit. `amounts[0]`: invalid type: string \"much\"";
+        assert!(outcome.starts_with(expected), "{outcome}");
+    }
+
+    #[tokio::test]
+    async fn a_call_that_may_have_happened_is_unknown() {
+        let tool = Tool::new("pay", "Pays", |_: NoArguments, _| async {
+            let lost = |error| ToolError::may_have_happened("The bank did not answer.").code("B7").detail(error);
+            "x".parse::<i64>().map_err(lost)
+        });
+        let outcome = tool.call(json!({}), &context()).await;
+        let ToolOutcome::Unknown(failure) = &outcome else { panic!("{outcome:?}") };
+        assert_eq!((failure.code.as_deref(), failure.message.as_str()), (Some("B7"), "The bank did not answer."));
+        assert!(outcome.for_model().starts_with("unknown[unavailable]: The bank did not answer. "), "{outcome:?}");
+    }
+
+    #[test]
+    fn a_schema_that_cannot_be_used_leaves_the_tool_out_with_its_reason() {
+        let bad = Tool::with_schema("bad", "", json!({"type": "text"}), |_, _| async { Ok(()) });
+        let set = crate::registry::ToolSet::builder().own(Arc::new(bad)).build();
+        assert!(set.entries().is_empty());
+        assert!(set.excluded().first().is_some_and(|(name, why)| name == "bad" && why.contains("object")));
+    }
+}

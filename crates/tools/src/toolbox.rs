@@ -1,0 +1,49 @@
+//! Tools written in Rust that stand for a server: agents and call steps reach them by its name.
+
+use std::{fmt, sync::Arc};
+
+use futures::future::BoxFuture;
+use tokio::sync::watch;
+
+use super::{Catalog, SourceError, SourceStatus, Tool, ToolHandler, ToolSource};
+use segue_base::cx::Cx;
+
+/// A source of tools that are part of this program. It is always up, and its list never changes.
+pub struct Toolbox {
+    name: String,
+    tools: Vec<Arc<dyn ToolHandler>>,
+    changes: watch::Sender<u64>,
+}
+
+impl Toolbox {
+    /// Stands for the server `name` of `endpoints.yml`.
+    pub fn new(name: impl Into<String>, tools: impl IntoIterator<Item = Tool>) -> Self {
+        let tools = tools.into_iter().map(|tool| Arc::new(tool) as Arc<dyn ToolHandler>).collect();
+        Self { name: name.into(), tools, changes: watch::Sender::new(0) }
+    }
+}
+
+impl ToolSource for Toolbox {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn list<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Catalog, SourceError>> {
+        let catalog = Catalog { version: 0, tools: self.tools.clone(), excluded: Vec::new() };
+        Box::pin(std::future::ready(Ok(catalog)))
+    }
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+    fn status(&self) -> SourceStatus {
+        SourceStatus::Up
+    }
+    fn close<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl fmt::Debug for Toolbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Toolbox").field("name", &self.name).finish_non_exhaustive()
+    }
+}
