@@ -6,7 +6,7 @@ use std::{error::Error, sync::Arc};
 
 use segue::{
     channels::{self, Service},
-    http::Outbound,
+    http::HttpClients,
     prelude::*,
     server::{self, ServerSettings},
 };
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = format!("http://{}/webhooks/plain/ada", listener.local_addr()?);
     tokio::spawn(async move { server::serve(listener, router, &assistant, std::future::pending()).await });
 
-    let outbound = Outbound::new();
+    let outbound = HttpClients::new();
     for (message, expected) in [("hello", "What is your name?"), ("I am Ada", "Hello Ada!")] {
         let text = outbound.client()?.post(&address).body(message).send().await?.text().await?;
         assert!(text.starts_with(expected), "{text}");

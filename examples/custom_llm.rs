@@ -5,7 +5,8 @@
 use std::{error::Error, sync::Arc};
 
 use segue::{
-    Answer, BoxFuture, ChatRequest, ChatStream, Cx, Delta, Llm, LlmError, ModelProfile, llm::Purpose, prelude::*,
+    BoxFuture, CallContext, ChatRequest, ChatResponse, ChatStream, Delta, Llm, LlmError, ModelProfile, llm::Purpose,
+    prelude::*,
 };
 
 /// Understands two sentences.
@@ -33,10 +34,10 @@ impl Llm for Parrot {
     }
     /// The stream: some text, then `Done` with the whole. What comes after an error, or without `Done`, is never acted on. Where
     /// the answer is there at once, `ChatStream::of` makes the stream of it.
-    fn chat<'a>(&'a self, request: ChatRequest, _: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         let text = answer(&request);
         let words = text.split_inclusive(' ').map(|word| Ok(Delta::Text(word.into())));
-        let done = Delta::Done(Arc::new(Answer::text(text)));
+        let done = Delta::Done(Arc::new(ChatResponse::text(text)));
         Box::pin(async move { Ok(ChatStream::new(futures::stream::iter(words.chain([Ok(done)])))) })
     }
 }

@@ -14,7 +14,8 @@ use segue::{
     ids::MessageId,
     prelude::*,
     store::{
-        Accepted, Batch, Inbound, JournalRecord, Stored, StoredReply, StoredTurn, TurnNumber, Unfinished, Version,
+        AcceptOutcome, InboxMessage, JournalRecord, StoredConversation, StoredReply, StoredTurn, TurnCommit,
+        TurnNumber, UnfinishedTurn, Version,
     },
 };
 
@@ -29,7 +30,7 @@ struct Audited {
 
 impl Store for Audited {
     /// One transaction per turn: all of the batch or nothing, and only if nobody else appended.
-    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: Batch) -> Answer<'a, Version> {
+    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: TurnCommit) -> Answer<'a, Version> {
         Box::pin(async move {
             let line =
                 format!("{id}: turn {}, {} events, {} replies", batch.turn.0, batch.events.len(), batch.replies.len());
@@ -38,16 +39,16 @@ impl Store for Audited {
             Ok(version)
         })
     }
-    fn accept(&self, inbound: Inbound) -> Answer<'_, Accepted> {
+    fn accept(&self, inbound: InboxMessage) -> Answer<'_, AcceptOutcome> {
         self.inner.accept(inbound)
     }
-    fn load<'a>(&'a self, id: &'a ConversationId) -> Answer<'a, Stored> {
+    fn load<'a>(&'a self, id: &'a ConversationId) -> Answer<'a, StoredConversation> {
         self.inner.load(id)
     }
     fn journal<'a>(&'a self, id: &'a ConversationId, turn: TurnNumber, records: Vec<JournalRecord>) -> Answer<'a, ()> {
         self.inner.journal(id, turn, records)
     }
-    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> Answer<'a, Vec<Unfinished>> {
+    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> Answer<'a, Vec<UnfinishedTurn>> {
         self.inner.unfinished(id)
     }
     fn waiting(&self) -> Answer<'_, Vec<ConversationId>> {

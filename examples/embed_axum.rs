@@ -5,7 +5,7 @@
 use std::{error::Error, time::Duration};
 
 use axum::{Router, routing::get};
-use segue::{http::Outbound, prelude::*};
+use segue::{http::HttpClients, prelude::*};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = format!("http://{}", listener.local_addr()?);
     tokio::spawn(async move { axum::serve(listener, app).await });
 
-    let outbound = Outbound::new();
+    let outbound = HttpClients::new();
     let client = outbound.client()?;
     assert_eq!(client.get(&address).send().await?.text().await?, "my own page");
     let hello = json!({"sender": "ada", "message": "hello"}).to_string();

@@ -39,7 +39,7 @@
 //! | 3 actors | [`understanding`], [`knowledge`], [`wording`], [`agents`] | from words to commands; answers from documents; responses in other words; loops with a goal |
 //! | 2 instruments | [`llm`], [`tools`], [`a2a`], [`actions`], [`store`], [`journal`], [`search`], [`prompts`] | models; tools and MCP; remote agents; action servers; everything durable; what happens at most once; finding texts; texts for models |
 //! | 1 vocabulary | [`project`], [`conversation`] | what the author wrote; what happened |
-//! | 0 ground | [`clock`], [`cx`], [`effect`], [`limits`], [`secret`], [`http`], [`auth`], [`environment`] | words everybody uses |
+//! | 0 ground | [`clock`], [`context`], [`effect`], [`limits`], [`secret`], [`http`], [`auth`], [`environment`] | words everybody uses |
 //!
 //! The dialogue engine, [`dialogue`], is a crate of its own that can neither wait nor look around: `segue-engine`.
 //!
@@ -59,7 +59,7 @@
 use segue_base::child;
 #[cfg(feature = "grpc")]
 pub use segue_base::grpc;
-pub use segue_base::{auth, clock, cx, effect, environment, failpoint, health, http, limits, secret};
+pub use segue_base::{auth, clock, context, effect, environment, failpoint, health, http, limits, secret};
 pub use {segue_a2a as a2a, segue_llm as llm, segue_store as store, segue_tools as tools};
 
 pub mod actions;
@@ -102,16 +102,16 @@ pub use crate::{
     agents::{Agent, AgentError, AgentHooks, AgentResult, AgentRun},
     channels::{Arrival, Channel, Inbox, Rest},
     clock::{Clock, SystemClock},
+    context::CallContext,
     conversation::{
         ActionAnswer, ActionOutcome, AgentOutcome, AgentStatus, BotKind, BotMessage, Button, Conversation,
-        DeliveryError, Event, EventKind, EventPlace, NoSink, Receipt, Reply, ReplyKind, ReplyPiece, ReplySink,
-        StepError, UserMessage,
+        DeliveryError, DiscardReplies, Event, EventKind, FlowLocation, Receipt, Reply, ReplyEvent, ReplyKind,
+        ReplySink, StepError, UserMessage,
     },
-    cx::Cx,
     effect::EffectClass,
-    llm::{Answer, ChatRequest, ChatStream, Delta, Embedder, Embedding, Llm, LlmError, ModelProfile},
+    llm::{ChatRequest, ChatResponse, ChatStream, Delta, Embedder, Embedding, Llm, LlmError, ModelProfile},
     project::Project,
-    runtime::{Action, Assistant, AssistantBuilder, Failure, Incoming, LoadError, ReceiveError, Report},
+    runtime::{Action, Assistant, AssistantBuilder, Failure, IncomingMessage, LoadError, ReceiveError, TurnReport},
     server::axum_router,
     store::{MemoryStore, Store, StoreError},
     tools::{

@@ -7,9 +7,9 @@ use std::sync::{
 
 use futures::future::BoxFuture;
 use segue::{
-    conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
-    cx::Cx,
-    runtime::{Assistant, Incoming, LoadError},
+    context::CallContext,
+    conversation::{DeliveryError, Receipt, ReplyEvent, ReplySink},
+    runtime::{Assistant, IncomingMessage, LoadError},
     store::SqliteStore,
 };
 
@@ -51,7 +51,7 @@ impl Segue {
     pub(crate) async fn say(&self, talk: &str, text: &str) -> Shown {
         let shown = Arc::<Mutex<Shown>>::default();
         let sink = Box::new(Channel(shown.clone()));
-        let report = self.assistant.receive(Incoming::text(talk, text, "bench"), sink).await.unwrap();
+        let report = self.assistant.receive(IncomingMessage::text(talk, text, "bench"), sink).await.unwrap();
         assert!(report.failures.is_empty(), "{:?}", report.failures);
         std::mem::take(&mut *shown.lock().unwrap())
     }
@@ -95,21 +95,21 @@ impl ReplySink for Channel {
     fn streams(&self) -> bool {
         true
     }
-    fn send<'a>(&'a mut self, piece: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         let mut shown = self.0.lock().unwrap();
         match piece {
-            ReplyPiece::Delta { text, .. } => {
+            ReplyEvent::Delta { text, .. } => {
                 if shown.deltas == 0 {
                     let written = text.trim().parse::<u64>().ok();
                     shown.first_ns = written.map(|written| model::now_ns().saturating_sub(written));
                 }
                 shown.deltas += 1;
             }
-            ReplyPiece::End { message, .. } | ReplyPiece::Message { message, .. } => {
+            ReplyEvent::End { message, .. } | ReplyEvent::Message { message, .. } => {
                 shown.messages += 1;
                 shown.text = message.text.as_deref().unwrap_or_default().to_owned();
             }
-            ReplyPiece::Start { .. } | ReplyPiece::Activity { .. } => {}
+            ReplyEvent::Start { .. } | ReplyEvent::Activity { .. } => {}
         }
         drop(shown);
         Box::pin(std::future::ready(Ok(Receipt::Delivered)))

@@ -15,9 +15,9 @@ use super::{
     wire::Wire,
 };
 use crate::{
-    cx::Cx,
+    context::CallContext,
     failpoint,
-    grpc::{Caller, Code, Trouble, address, dynamic::Struct},
+    grpc::{Code, GrpcClient, GrpcError, address, dynamic::Struct},
     limits,
     secret::Secret,
 };
@@ -172,7 +172,7 @@ impl Wire {
         url: &str,
         request: ActionRequest<'_>,
         domain: Option<&RawValue>,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> Result<Answer, StepError> {
         let unfit = |reason: String| StepError::new("unsupported", reason);
         let mut caller = self.caller(url).map_err(unfit)?;
@@ -194,10 +194,10 @@ impl Wire {
                 biased;
                 answered = caller.ask("/action_server_webhook.ActionService/Webhook", message, limits::ACTION_ANSWER, cx) => answered,
                 // Only a kill test ever comes here.
-                () = failpoint::while_waiting("C13", limits::TOOL_GRACE) => Err(Trouble::Broken(String::new())),
+                () = failpoint::while_waiting("C13", limits::TOOL_GRACE) => Err(GrpcError::Broken(String::new())),
             }
         };
-        let answered: Result<WebhookResponse, Trouble> = asking.await;
+        let answered: Result<WebhookResponse, GrpcError> = asking.await;
         let name = request.action.as_str();
         match answered {
             Ok(WebhookResponse { events, responses }) => {
@@ -208,7 +208,7 @@ impl Wire {
                     ("responses".to_owned(), json!(maps(responses))),
                 ])))
             }
-            Err(Trouble::Refused { code, message, .. }) => {
+            Err(GrpcError::Refused { code, message, .. }) => {
                 self.note(Ok(()));
                 let (status, body) = refusal(code, &message);
                 Ok(answer::read(name, status, body.to_string().as_bytes(), false))
@@ -217,29 +217,29 @@ impl Wire {
         }
     }
 
-    fn failed(&self, trouble: Trouble) -> StepError {
+    fn failed(&self, trouble: GrpcError) -> StepError {
         match trouble {
-            Trouble::Unreachable(why) => {
+            GrpcError::Unreachable(why) => {
                 StepError::new("unreachable", format!("the action server cannot be reached: {why}"))
             }
-            Trouble::TooLarge => {
+            GrpcError::TooLarge => {
                 StepError::in_doubt("bad_answer", format!("its answer is larger than {} bytes", limits::ACTION_ANSWER))
             }
-            Trouble::Late => {
+            GrpcError::Late => {
                 StepError::in_doubt("timeout", format!("no answer within {} s", self.timeout.as_secs_f64()))
             }
-            Trouble::Cancelled => StepError::in_doubt("cancelled", "nobody waits for it any more"),
-            Trouble::Broken(why) => {
+            GrpcError::Cancelled => StepError::in_doubt("cancelled", "nobody waits for it any more"),
+            GrpcError::Broken(why) => {
                 StepError::in_doubt("lost", format!("the connection broke before the answer: {why}"))
             }
-            Trouble::Refused { code, message, .. } => {
+            GrpcError::Refused { code, message, .. } => {
                 StepError::reported("server_error", format!("it failed ({code:?}): {message}"))
             }
         }
     }
 
     /// The actions of the server: first whether it lives, then what it has.
-    pub(super) async fn names_by_grpc(&self, url: &str, cx: &Cx) -> Result<Vec<String>, String> {
+    pub(super) async fn names_by_grpc(&self, url: &str, cx: &CallContext) -> Result<Vec<String>, String> {
         let cx = cx.within(limits::ACTION_HEALTH);
         if !self.serves_by_grpc(url, &cx).await? {
             return Err("its health service does not say `SERVING`".to_owned());
@@ -252,7 +252,7 @@ impl Wire {
     }
 
     /// Whether the server says that it serves; one without the service of health counts as one that does.
-    async fn serves_by_grpc(&self, url: &str, cx: &Cx) -> Result<bool, String> {
+    async fn serves_by_grpc(&self, url: &str, cx: &CallContext) -> Result<bool, String> {
         let question = HealthCheckRequest { service: "ActionServer".to_owned() };
         let asked = self.caller(url)?.ask("/grpc.health.v1.Health/Check", question, limits::ACTION_ANSWER, cx).await;
         match asked {
@@ -260,13 +260,13 @@ impl Wire {
                 self.note(Ok(()));
                 Ok(status == 1)
             }
-            Err(Trouble::Refused { code: Code::Unimplemented | Code::NotFound, .. }) => Ok(true),
+            Err(GrpcError::Refused { code: Code::Unimplemented | Code::NotFound, .. }) => Ok(true),
             Err(trouble) => Err(self.untold("its health is", trouble)),
         }
     }
 
-    fn untold(&self, what: &str, trouble: Trouble) -> String {
-        if trouble == Trouble::Late {
+    fn untold(&self, what: &str, trouble: GrpcError) -> String {
+        if trouble == GrpcError::Late {
             return format!("{what} not told within {} s", limits::ACTION_HEALTH.as_secs());
         }
         let error = self.failed(trouble);
@@ -276,11 +276,11 @@ impl Wire {
 
     /// A caller that says who we are; parameters go beside the request, since gRPC has no query, and so do those that stand in
     /// the address. The words of an error never hold the address: it may hold a token.
-    fn caller(&self, url: &str) -> Result<Caller, String> {
+    fn caller(&self, url: &str) -> Result<GrpcClient, String> {
         let unfit = "`url` of `action_endpoint` cannot be asked".to_owned();
         let (url, own) = place(url).ok_or_else(|| unfit.clone())?;
         let client = self.http.as_ref().map_err(Clone::clone)?.http2().map_err(|error| error.to_string())?;
-        let mut caller = Caller::new(client.clone(), url.as_str()).map_err(|_| unfit)?;
+        let mut caller = GrpcClient::new(client.clone(), url.as_str()).map_err(|_| unfit)?;
         for (name, value) in own.iter().chain(&self.params).chain(&self.headers) {
             caller = caller.with_header(name, value)?;
         }

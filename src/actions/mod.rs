@@ -25,7 +25,7 @@ use serde_json::Value as Json;
 pub use self::module::python_trouble;
 use self::{client::HttpServer, module::ModuleServer, wire::Wire};
 pub use crate::health::Health;
-use crate::{clock::Clock, cx::Cx, http::Outbound};
+use crate::{clock::Clock, context::CallContext, http::HttpClients};
 
 /// One action to run.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ pub struct ActionRequest<'a> {
 pub trait ActionServer: Send + Sync {
     /// Runs one. Never an error: the flow must be told. *Cancellation*: dropping the future gives the call up; whether it ran is
     /// then unknown, and the journal says so for a `write`.
-    fn run<'a>(&'a self, request: ActionRequest<'a>, cx: &'a Cx) -> BoxFuture<'a, ActionOutcome>;
+    fn run<'a>(&'a self, request: ActionRequest<'a>, cx: &'a CallContext) -> BoxFuture<'a, ActionOutcome>;
     /// How much of a conversation it wants to see.
     fn wants(&self) -> TrackerEvents {
         TrackerEvents::All
@@ -53,20 +53,20 @@ pub trait ActionServer: Send + Sync {
     ///
     /// # Errors
     /// It does not answer; the text is for operators.
-    fn names<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Vec<String>, String>>;
+    fn names<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<Vec<String>, String>>;
     /// Whether it answers, for `/health`.
     fn status(&self) -> Health;
     /// Closes it; waits at most as long as the context allows.
-    fn close<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, ()>;
+    fn close<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, ()>;
 }
 
 /// What an action server needs of the process around it.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct ActionEnvironment {
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
     /// The pooled HTTP client.
-    pub http: Outbound,
+    pub http: HttpClients,
     /// The project's folder: modules are looked for there, and certificates.
     pub directory: PathBuf,
     /// The environment of this process; a module of actions gets all of it.
@@ -74,7 +74,7 @@ pub struct Surroundings {
 }
 
 /// The server that `action_endpoint` names. Nothing is asked or started before somebody needs it.
-pub fn open(def: &ActionEndpointDef, project: &Project, around: Surroundings) -> Arc<dyn ActionServer> {
+pub fn open(def: &ActionEndpointDef, project: &Project, around: ActionEnvironment) -> Arc<dyn ActionServer> {
     let wire = Wire::new(def, project, &around);
     match (&def.url, &def.module) {
         (None, Some(module)) => Arc::new(ModuleServer::new(module, wire, around)),

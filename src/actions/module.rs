@@ -20,10 +20,10 @@ use segue_engine::{
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{ActionRequest, ActionServer, Health, Surroundings, wire::Wire};
+use super::{ActionEnvironment, ActionRequest, ActionServer, Health, wire::Wire};
 use crate::{
-    child::{self, Child, Launch, Tail},
-    cx::Cx,
+    child::{self, Child, ChildCommand, OutputTail},
+    context::CallContext,
     limits,
 };
 
@@ -41,7 +41,7 @@ pub(super) struct ModuleServer {
 struct Keeper {
     module: String,
     wire: Wire,
-    around: Surroundings,
+    around: ActionEnvironment,
     state: watch::Sender<State>,
     /// Somebody needs it.
     need: Notify,
@@ -63,7 +63,7 @@ enum State {
 }
 
 impl ModuleServer {
-    pub(super) fn new(module: &str, wire: Wire, around: Surroundings) -> Self {
+    pub(super) fn new(module: &str, wire: Wire, around: ActionEnvironment) -> Self {
         let keeper = Keeper {
             module: module.to_owned(),
             wire,
@@ -78,7 +78,7 @@ impl ModuleServer {
     }
 
     /// The address of the running server; starts it if need be.
-    async fn ready(&self, cx: &Cx) -> Result<Arc<str>, String> {
+    async fn ready(&self, cx: &CallContext) -> Result<Arc<str>, String> {
         if !self.keeper.begun.swap(true, Ordering::SeqCst) {
             tokio::spawn(self.keeper.clone().supervise());
         }
@@ -102,7 +102,7 @@ impl ModuleServer {
         }
     }
 
-    async fn ran(&self, request: ActionRequest<'_>, cx: &Cx) -> ActionOutcome {
+    async fn ran(&self, request: ActionRequest<'_>, cx: &CallContext) -> ActionOutcome {
         let refused = |reason| ActionOutcome::Failed(StepError::new("unreachable", reason));
         let url = match self.ready(cx).await {
             Ok(url) => url,
@@ -121,18 +121,18 @@ impl ModuleServer {
     }
 
     /// Whether the child at this address turns out to be dead.
-    async fn is_gone(&self, url: &str, cx: &Cx) -> bool {
+    async fn is_gone(&self, url: &str, cx: &CallContext) -> bool {
         let mut states = self.keeper.state.subscribe();
         let gone = states.wait_for(|state| !matches!(state, State::Up(at) if **at == *url));
         cx.within(limits::ACTION_HEALTH).wait(gone).await.is_ok_and(|gone| gone.is_ok())
     }
 
-    async fn named(&self, cx: &Cx) -> Result<Vec<String>, String> {
+    async fn named(&self, cx: &CallContext) -> Result<Vec<String>, String> {
         let url = self.ready(cx).await?;
         self.keeper.wire.names(&url, cx).await
     }
 
-    async fn ended(&self, cx: &Cx) {
+    async fn ended(&self, cx: &CallContext) {
         self.keeper.closing.cancel();
         if self.keeper.begun.load(Ordering::SeqCst) {
             // When the time is over, the keeper goes on closing by itself.
@@ -142,13 +142,13 @@ impl ModuleServer {
 }
 
 impl ActionServer for ModuleServer {
-    fn run<'a>(&'a self, request: ActionRequest<'a>, cx: &'a Cx) -> BoxFuture<'a, ActionOutcome> {
+    fn run<'a>(&'a self, request: ActionRequest<'a>, cx: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
         Box::pin(self.ran(request, cx))
     }
     fn wants(&self) -> TrackerEvents {
         self.keeper.wire.wants
     }
-    fn names<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Vec<String>, String>> {
+    fn names<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<Vec<String>, String>> {
         Box::pin(self.named(cx))
     }
     fn status(&self) -> Health {
@@ -158,7 +158,7 @@ impl ActionServer for ModuleServer {
             State::Starting | State::Resting => Health::Unknown,
         }
     }
-    fn close<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, ()> {
+    fn close<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, ()> {
         Box::pin(self.ended(cx))
     }
 }
@@ -224,7 +224,7 @@ impl Keeper {
             Err(error) => return never(format!("there is no free port on this machine: {error}")),
         };
         let args = ["-c".to_owned(), GUARD.to_owned(), self.module.clone(), port.to_string()];
-        let started = match child::start(Launch {
+        let started = match child::start(ChildCommand {
             program: &python,
             args: &args,
             environment: environment(&self.around.environment),
@@ -233,7 +233,7 @@ impl Keeper {
             Ok(started) => started,
             Err(reason) => return never(format!("{reason}; {CURE}")),
         };
-        let child::Started { mut child, input, output, errors } = started;
+        let child::SpawnedChild { mut child, input, output, errors } = started;
         tokio::spawn(child::drain(output, errors.clone()));
         let url = format!("http://127.0.0.1:{port}/webhook");
         let (came_up, reason) = match self.comes_up(&mut child, &url).await {
@@ -255,7 +255,10 @@ impl Keeper {
     /// Waits until the child answers.
     async fn comes_up(&self, child: &mut Child, url: &str) -> Result<(), String> {
         let clock = &self.around.clock;
-        let cx = Cx { cancel: self.closing.clone().into(), ..Cx::new(clock.clone(), limits::ACTION_START) };
+        let cx = CallContext {
+            cancel: self.closing.clone().into(),
+            ..CallContext::new(clock.clone(), limits::ACTION_START)
+        };
         let answers = async {
             while !self.wire.lives(url, &cx).await {
                 clock.sleep(clock.deadline(limits::ACTION_POLL)).await;
@@ -269,7 +272,7 @@ impl Keeper {
     }
 
     /// Why a child is gone, with its last words and the cure.
-    async fn told(&self, python: &Path, reason: &str, errors: &Tail) -> String {
+    async fn told(&self, python: &Path, reason: &str, errors: &OutputTail) -> String {
         // The words may still be on their way through the pipe.
         let clock = &self.around.clock;
         clock.sleep(clock.deadline(limits::ACTION_POLL)).await;
@@ -320,13 +323,13 @@ fn free_port() -> std::io::Result<u16> {
 
 /// Why the module of this endpoint cannot be served here, if so: no Python, or no `rasa-sdk`. Starts an interpreter to find
 /// out; `None` too when no module is to be served.
-pub async fn python_trouble(def: &ActionEndpointDef, around: &Surroundings) -> Option<String> {
+pub async fn python_trouble(def: &ActionEndpointDef, around: &ActionEnvironment) -> Option<String> {
     if def.url.is_some() || def.module.is_none() {
         return None;
     }
     let python = python(&around.environment);
     let args = ["-c".to_owned(), "import rasa_sdk".to_owned()];
-    let launch = Launch {
+    let launch = ChildCommand {
         program: &python,
         args: &args,
         environment: environment(&around.environment),
@@ -336,7 +339,7 @@ pub async fn python_trouble(def: &ActionEndpointDef, around: &Surroundings) -> O
         Ok(started) => started,
         Err(reason) => return Some(format!("{reason}; {CURE}")),
     };
-    let cx = Cx::new(around.clock.clone(), limits::ACTION_START);
+    let cx = CallContext::new(around.clock.clone(), limits::ACTION_START);
     let ended = cx.wait(started.child.ended()).await;
     started.child.end().await;
     match ended {

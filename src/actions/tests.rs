@@ -51,10 +51,10 @@ impl Clock for Paced {
     }
 }
 
-fn around(clock: &Paced, environment: &[(&str, &str)]) -> Surroundings {
-    Surroundings {
+fn around(clock: &Paced, environment: &[(&str, &str)]) -> ActionEnvironment {
+    ActionEnvironment {
         clock: Arc::new(clock.clone()),
-        http: Outbound::new(),
+        http: HttpClients::new(),
         directory: PathBuf::new(),
         environment: environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
     }

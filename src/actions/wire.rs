@@ -18,22 +18,22 @@ use segue_engine::{
 use serde_json::{Value as Json, value::RawValue};
 
 use super::{
-    ActionRequest, Health, Surroundings,
+    ActionEnvironment, ActionRequest, Health,
     answer::{self, Answer},
     body::{Body, VERSION},
 };
 use crate::{
-    cx::{Cx, Stopped},
+    context::{CallContext, WaitError},
     effect::Arrival,
     failpoint,
-    http::{BodyError, Outbound, destination, read_limited},
+    http::{BodyError, HttpClients, destination, read_limited},
     limits,
     secret::Secret,
 };
 
 /// Everything about the exchange but the address.
 pub(super) struct Wire {
-    pub(super) http: Result<Outbound, String>,
+    pub(super) http: Result<HttpClients, String>,
     pub(super) headers: Vec<(String, Secret)>,
     pub(super) params: Vec<(String, Secret)>,
     pub(super) basic: Option<(String, Secret)>,
@@ -49,7 +49,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(def: &ActionEndpointDef, project: &Project, around: &Surroundings) -> Self {
+    pub(super) fn new(def: &ActionEndpointDef, project: &Project, around: &ActionEnvironment) -> Self {
         let secrets = |pairs: &[(String, String)]| -> Vec<(String, Secret)> {
             pairs.iter().map(|(name, value)| (name.clone(), Secret::new(value.clone()))).collect()
         };
@@ -84,7 +84,7 @@ impl Wire {
     }
 
     /// Runs one action at this address.
-    pub(super) async fn run(&self, url: &str, request: ActionRequest<'_>, cx: &Cx) -> ActionOutcome {
+    pub(super) async fn run(&self, url: &str, request: ActionRequest<'_>, cx: &CallContext) -> ActionOutcome {
         let cx = cx.within(self.timeout);
         // The first try goes without the domain: the server keeps it by its digest and asks when it has another one.
         let mut answer = self.call(url, request, None, &cx).await;
@@ -110,7 +110,7 @@ impl Wire {
         url: &str,
         request: ActionRequest<'_>,
         domain: Option<&RawValue>,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> Result<Answer, StepError> {
         #[cfg(feature = "grpc")]
         if super::grpc::is_grpc(url) {
@@ -141,11 +141,11 @@ impl Wire {
         };
         let (status, body) = match cx.wait(sent).await {
             Ok(answered) => answered.inspect_err(|error| self.note(Err(error)))?,
-            Err(Stopped::DeadlinePassed) => {
+            Err(WaitError::DeadlinePassed) => {
                 let seconds = self.timeout.as_secs_f64();
                 return Err(StepError::in_doubt("timeout", format!("no answer within {seconds} s")));
             }
-            Err(Stopped::Cancelled) => return Err(StepError::in_doubt("cancelled", "nobody waits for it any more")),
+            Err(WaitError::Cancelled) => return Err(StepError::in_doubt("cancelled", "nobody waits for it any more")),
         };
         self.note(Ok(()));
         Ok(answer::read(request.action.as_str(), status, &body, self.compress))
@@ -202,7 +202,7 @@ impl Wire {
     ///
     /// # Errors
     /// It does not answer as an action server does, in words for operators.
-    pub(super) async fn names(&self, url: &str, cx: &Cx) -> Result<Vec<String>, String> {
+    pub(super) async fn names(&self, url: &str, cx: &CallContext) -> Result<Vec<String>, String> {
         #[cfg(feature = "grpc")]
         if super::grpc::is_grpc(url) {
             return self.names_by_grpc(url, cx).await;
@@ -217,11 +217,11 @@ impl Wire {
     }
 
     /// Whether the server at this address lives.
-    pub(super) async fn lives(&self, url: &str, cx: &Cx) -> bool {
+    pub(super) async fn lives(&self, url: &str, cx: &CallContext) -> bool {
         self.asked(url, "health", cx).await.is_ok()
     }
 
-    async fn asked(&self, url: &str, last: &str, cx: &Cx) -> Result<Json, String> {
+    async fn asked(&self, url: &str, last: &str, cx: &CallContext) -> Result<Json, String> {
         let request = self.request(reqwest::Method::GET, &beside(url, last))?;
         let answered = cx.within(limits::ACTION_HEALTH).wait(self.answered(request)).await;
         let (status, body) = match answered {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use segue_engine::conversation::{AgentStatus, BotKind, HeldCall};
+use segue_engine::conversation::{AgentStatus, BotKind, UnconfirmedCall};
 use serde_json::Map;
 
 use super::{
@@ -13,10 +13,10 @@ use super::{
     step::{self, After},
 };
 use crate::{
+    context::CallContext,
     conversation::ReplySink,
-    cx::Cx,
     limits,
-    llm::{Answer, Arguments, ChatMessage, Finish, ToolCall},
+    llm::{ChatMessage, ChatResponse, FinishReason, ToolArguments, ToolCall},
 };
 
 /// The response that stands in for a claim that nothing proves.
@@ -24,8 +24,8 @@ const HONEST: &str = "utter_agent_unproven";
 
 impl Run<'_> {
     /// What the user said to calls that they were shown: a yes runs them, just as they were shown; anything else does not.
-    pub(super) async fn take_answer(&mut self, out: &mut dyn ReplySink, cx: &Cx) -> Option<End> {
-        let held = HeldCall::of(&self.task.call.metadata);
+    pub(super) async fn take_answer(&mut self, out: &mut dyn ReplySink, cx: &CallContext) -> Option<End> {
+        let held = UnconfirmedCall::of(&self.task.call.metadata);
         if held.is_empty() {
             return None;
         }
@@ -35,12 +35,13 @@ impl Run<'_> {
                 let cx = cx.step("held");
                 // The calls of earlier turns of the task stand in the same request, and no vendor takes an id twice.
                 let turn = self.task.conversation.turns;
-                let call = |(at, held): (usize, &HeldCall)| ToolCall {
+                let call = |(at, held): (usize, &UnconfirmedCall)| ToolCall {
                     id: format!("held_{turn}_{at}").into(),
                     name: held.tool.clone(),
-                    arguments: Arguments::json(held.arguments.clone()),
+                    arguments: ToolArguments::json(held.arguments.clone()),
                 };
-                let answer = Answer { tool_calls: held.iter().enumerate().map(call).collect(), ..Answer::default() };
+                let answer =
+                    ChatResponse { tool_calls: held.iter().enumerate().map(call).collect(), ..ChatResponse::default() };
                 self.session.push(answer.to_message());
                 let silence = Spoken::whole(&cx, "".into());
                 let manner = Manner { confirmed: true, spoke: false };
@@ -61,9 +62,9 @@ impl Run<'_> {
     }
 
     /// Sees to a sentence that was held back because nothing proves it. `None` asks the model again.
-    pub(super) async fn proven(&mut self, heard: Heard, out: &mut dyn ReplySink, cx: &Cx) -> Option<Heard> {
+    pub(super) async fn proven(&mut self, heard: Heard, out: &mut dyn ReplySink, cx: &CallContext) -> Option<Heard> {
         let Heard::Answer(answer, mut spoken) = heard else { return Some(heard) };
-        if answer.finish == Finish::ContentFilter {
+        if answer.finish == FinishReason::ContentFilter {
             // Nobody is asked again, and what was held back is not said.
             return Some(Heard::Answer(answer, spoken));
         }

@@ -19,7 +19,7 @@ use segue_engine::{
 use serde_json::Value as Json;
 
 use super::{
-    AgentTask,
+    AgentRequest,
     completion::{Ledger, TASK_COMPLETED},
     gate::{self, Verdict},
     hooks::ToolRecord,
@@ -29,12 +29,12 @@ use super::{
     slots::RunSlots,
 };
 use crate::{
+    context::CallContext,
     conversation::ReplySink,
-    cx::Cx,
-    llm::{Arguments, ToolCall, ToolList},
+    llm::{ToolArguments, ToolCall, ToolList},
     prompts::PromptSet,
     tools::{
-        Caller, EffectClass, FailureKind, ToolCallContext, ToolOutcome,
+        EffectClass, FailureKind, ToolCallContext, ToolCaller, ToolOutcome,
         invoke::{self, CheckedCall},
     },
 };
@@ -79,7 +79,7 @@ impl Run<'_> {
         calls: &[ToolCall],
         manner: Manner,
         out: &mut dyn ReplySink,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> Tally {
         let (task, prompts, profile) = (self.task, self.prompts, self.profile);
         let mut tally = Tally::default();
@@ -150,7 +150,7 @@ impl Run<'_> {
     }
 
     /// Takes what came of a call into the events and counts; what the model is told.
-    fn taken(&mut self, call: &ToolCall, came: Came, tally: &mut Tally, cx: &Cx) -> String {
+    fn taken(&mut self, call: &ToolCall, came: Came, tally: &mut Tally, cx: &CallContext) -> String {
         let task = self.task;
         let (mut outcome, text) = match came {
             Came::Held(text) => return text,
@@ -215,19 +215,19 @@ fn slot_of(call: &ToolCall) -> Option<&str> {
     call.name.strip_prefix(slot_tools::PREFIX)
 }
 
-fn harmless(call: &ToolCall, task: &AgentTask<'_>) -> bool {
+fn harmless(call: &ToolCall, task: &AgentRequest<'_>) -> bool {
     task.tools.get(&call.name).is_none_or(|entry| entry.spec.effect == EffectClass::Read)
 }
 
 /// An ordinary call with its tool.
 #[expect(clippy::result_large_err, reason = "the error is the outcome itself, and one call has one")]
-fn checked(call: &ToolCall, task: &AgentTask<'_>) -> Result<CheckedCall, ToolOutcome> {
+fn checked(call: &ToolCall, task: &AgentRequest<'_>) -> Result<CheckedCall, ToolOutcome> {
     match &call.arguments {
-        Arguments::Json(arguments) => CheckedCall::find(&task.tools, &call.name, arguments.as_ref().clone()),
-        Arguments::Malformed { .. } if task.tools.get(&call.name).is_none() => {
+        ToolArguments::Json(arguments) => CheckedCall::find(&task.tools, &call.name, arguments.as_ref().clone()),
+        ToolArguments::Malformed { .. } if task.tools.get(&call.name).is_none() => {
             Err(ToolOutcome::failed(FailureKind::UnknownTool, ""))
         }
-        Arguments::Malformed { .. } => Err(ToolOutcome::failed(FailureKind::BadArguments, "")),
+        ToolArguments::Malformed { .. } => Err(ToolOutcome::failed(FailureKind::BadArguments, "")),
     }
 }
 
@@ -235,9 +235,9 @@ fn checked(call: &ToolCall, task: &AgentTask<'_>) -> Result<CheckedCall, ToolOut
 pub(super) fn tool_context(
     at: usize,
     call: &ToolCall,
-    task: &AgentTask<'_>,
+    task: &AgentRequest<'_>,
     news: Option<News>,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> ToolCallContext {
     let cx = cx.step(format!("tool.{at}"));
     let source = task.tools.get(&call.name).map(|entry| entry.spec.source.clone()).unwrap_or_default();
@@ -246,7 +246,7 @@ pub(super) fn tool_context(
         idempotency_key: invoke::idempotency_key(task.conversation.id.as_str(), task.conversation.turns, &cx),
         cx,
         metadata: task.metadata.clone(),
-        caller: Caller {
+        caller: ToolCaller {
             conversation: task.conversation.id.as_str().into(),
             agent: Some(task.call.agent.as_str().into()),
             flow: Some(task.call.flow_id.as_str().into()),
@@ -261,7 +261,7 @@ pub(super) fn tool_context(
 /// What the model is told of a call.
 fn told(call: &ToolCall, outcome: &ToolOutcome, offered: &ToolList, prompts: &PromptSet) -> String {
     match (outcome, &call.arguments) {
-        (_, Arguments::Malformed { error, .. }) => result_words(
+        (_, ToolArguments::Malformed { error, .. }) => result_words(
             prompts,
             "arguments_not_json",
             context! { outcome => "arguments_not_json", reason => &**error },
@@ -306,7 +306,7 @@ fn note(
 
 pub(super) fn executed(
     call: &ToolCall,
-    task: &AgentTask<'_>,
+    task: &AgentRequest<'_>,
     status: &str,
     text: &str,
     origins: BTreeMap<String, String>,
@@ -324,7 +324,7 @@ pub(super) fn executed(
 
 fn set_slot(
     call: &ToolCall,
-    task: &AgentTask<'_>,
+    task: &AgentRequest<'_>,
     slots: &mut RunSlots<'_>,
     prompts: &PromptSet,
     tally: &mut Tally,
@@ -335,11 +335,11 @@ fn set_slot(
         render_slot(prompts, context! { outcome => "refused", name, reason })
     };
     let written = match &call.arguments {
-        Arguments::Json(arguments) => match arguments.get(slot_tools::PARAMETER) {
+        ToolArguments::Json(arguments) => match arguments.get(slot_tools::PARAMETER) {
             Some(written) => written.clone(),
             None => return refused(tally, format!("the argument `{}` is missing", slot_tools::PARAMETER)),
         },
-        Arguments::Malformed { error, .. } => {
+        ToolArguments::Malformed { error, .. } => {
             return refused(tally, format!("the arguments are not valid JSON ({error})"));
         }
     };

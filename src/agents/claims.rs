@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::slot_tools;
 use segue_engine::{
-    pattern::{Flags, Pattern},
+    pattern::{Flags, PythonRegex},
     project::{AgentRules, ClaimRule, GroundedRule},
 };
 
@@ -108,19 +108,19 @@ fn claims_more(sentence: &str) -> bool {
 }
 
 /// The words that a claim needs, how it is said, and what makes it none.
-type Found = [Vec<Pattern>; 3];
+type Found = [Vec<PythonRegex>; 3];
 
 fn compiled(done: &str, beside: &str) -> Found {
     let flags = Flags { ignore_case: true, ..Flags::default() };
     let adverb = "(?:(?:now|just|already|successfully|also|both) )*";
     let says = SAYS.map(|text| text.replace("{adverb}", adverb).replace("{beside}", beside).replace("{done}", done));
-    let compiled = says.iter().filter_map(|text| Pattern::new(text, flags).ok());
-    let one = |text: &str| Pattern::new(text, flags).into_iter().collect();
+    let compiled = says.iter().filter_map(|text| PythonRegex::new(text, flags).ok());
+    let one = |text: &str| PythonRegex::new(text, flags).into_iter().collect();
     [one(&format!("{beside}{done}")), compiled.collect(), one(NOT)]
 }
 
 fn found([words, says, not]: &Found, sentence: &str) -> bool {
-    let any = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.is_match(sentence).is_match());
+    let any = |patterns: &[PythonRegex]| patterns.iter().any(|pattern| pattern.is_match(sentence).is_match());
     // Most sentences have no such word: they are looked at once.
     any(words) && any(says) && !any(not)
 }
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_claim_of_the_author_needs_its_own_tool() {
-        let says = Pattern::new("gebucht", Flags { ignore_case: true, ..Flags::default() });
+        let says = PythonRegex::new("gebucht", Flags { ignore_case: true, ..Flags::default() });
         let claims = says.into_iter().map(|says| ClaimRule { says, needs: vec!["book".into()] }).collect();
         let rules = AgentRules { claims, ..AgentRules::default() };
         let claims = Claims { rules: &rules };

@@ -4,15 +4,15 @@ use minijinja::context;
 use segue_engine::{
     condition::Scope,
     conversation::{
-        AgentKind, AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, EventPlace, FilledBy, Reply,
+        AgentKind, AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, FilledBy, FlowLocation, Reply,
     },
     ids::SlotName,
 };
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 
-use super::{AgentTask, profile::Profile, session::Session, slot_tools, slots::RunSlots, speech::Spoken};
-use crate::{cx::Cx, effect::EffectClass, llm::ToolSpec, prompts::PromptSet};
+use super::{AgentRequest, profile::Profile, session::Session, slot_tools, slots::RunSlots, speech::Spoken};
+use crate::{context::CallContext, effect::EffectClass, llm::ToolSpec, prompts::PromptSet};
 
 /// The name of the finishing tool. The loop knows it by this name alone.
 pub(super) const TASK_COMPLETED: &str = "task_completed";
@@ -43,7 +43,7 @@ fn task_completed(prompts: &PromptSet) -> ToolSpec {
 
 /// What has happened in a run so far; becomes its outcome.
 pub(super) struct Ledger<'a> {
-    task: &'a AgentTask<'a>,
+    task: &'a AgentRequest<'a>,
     events: Vec<Event>,
     results: Vec<Json>,
     /// What the frame keeps for the next turn of the task.
@@ -54,11 +54,11 @@ pub(super) struct Ledger<'a> {
 
 impl<'a> Ledger<'a> {
     /// An empty one.
-    pub(super) fn new(task: &'a AgentTask<'a>) -> Self {
+    pub(super) fn new(task: &'a AgentRequest<'a>) -> Self {
         Self::after(task, Vec::new())
     }
     /// One in which something stands already.
-    pub(super) fn after(task: &'a AgentTask<'a>, events: Vec<Event>) -> Self {
+    pub(super) fn after(task: &'a AgentRequest<'a>, events: Vec<Event>) -> Self {
         Self { task, events, results: Vec::new(), metadata: Map::new(), hooked: Vec::new() }
     }
     /// What happened so far.
@@ -66,13 +66,13 @@ impl<'a> Ledger<'a> {
         self.events
     }
     /// Adds an event.
-    pub(super) fn event(&mut self, kind: EventKind, cx: &Cx) {
+    pub(super) fn event(&mut self, kind: EventKind, cx: &CallContext) {
         let call = self.task.call;
-        let place = EventPlace { active_flow: Some(call.flow_id.clone()), step_id: Some(call.step_id.clone()) };
+        let place = FlowLocation { active_flow: Some(call.flow_id.clone()), step_id: Some(call.step_id.clone()) };
         self.events.push(Event { at: cx.clock.now(), kind, place });
     }
     /// Adds a text that the user saw.
-    pub(super) fn said(&mut self, spoken: &Spoken, kind: BotKind, in_exchange: bool, cx: &Cx) {
+    pub(super) fn said(&mut self, spoken: &Spoken, kind: BotKind, in_exchange: bool, cx: &CallContext) {
         if spoken.text.is_empty() {
             return;
         }
@@ -101,7 +101,7 @@ impl<'a> Ledger<'a> {
         slots: &RunSlots<'_>,
         session: &Session,
         last: Option<(&Spoken, BotKind)>,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> AgentOutcome {
         let effect = |tool: &str| self.task.tools.get(tool).map(|entry| entry.spec.effect);
         let exchanges = session.exchanges(|tool| effect(tool).is_some_and(|effect| effect != EffectClass::Read));
@@ -122,7 +122,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// A finished task sets every exit slot, changed or not; any other end sets those that changed.
-    fn slots(&mut self, status: &AgentStatus, profile: &Profile, slots: &RunSlots<'_>, cx: &Cx) {
+    fn slots(&mut self, status: &AgentStatus, profile: &Profile, slots: &RunSlots<'_>, cx: &CallContext) {
         for name in profile.exit_slots.iter().filter(|name| !self.hooked.contains(name)).cloned().collect::<Vec<_>>() {
             let name = &name;
             let changed = slots.recorded().contains_key(name);

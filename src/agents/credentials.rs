@@ -7,7 +7,7 @@ use segue_engine::project::{AuthDef, OAuthDef};
 use crate::{
     auth::{ClientCredentials, ClientGrant, Credentials},
     clock::Clock,
-    http::Outbound,
+    http::HttpClients,
     limits,
     secret::Secret,
 };
@@ -16,7 +16,7 @@ use crate::{
 ///
 /// # Errors
 /// In words, for operators: a key is missing.
-pub fn credentials(auth: &AuthDef, clock: &Arc<dyn Clock>, http: &Outbound) -> Result<Credentials, String> {
+pub fn credentials(auth: &AuthDef, clock: &Arc<dyn Clock>, http: &HttpClients) -> Result<Credentials, String> {
     if let Some(oauth) = &auth.oauth {
         let url = required(&oauth.token_url, "token_url")?;
         let timeout = oauth.timeout.unwrap_or(limits::TOKEN_WAIT);
@@ -59,7 +59,7 @@ mod tests {
     fn an_auth_is_a_header_or_a_token_server() {
         let read = |auth: Json| {
             let clock: Arc<dyn Clock> = Arc::new(ManualClock::new());
-            credentials(&serde_json::from_value(auth).unwrap(), &clock, &Outbound::new())
+            credentials(&serde_json::from_value(auth).unwrap(), &clock, &HttpClients::new())
         };
         for (auth, name, value) in [
             (json!({"api_key": "k1"}), "Authorization", "Bearer k1"),

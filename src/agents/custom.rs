@@ -14,15 +14,15 @@ use serde_json::{Map, Value as Json};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{
-    AgentTask, calls,
+    AgentRequest, calls,
     completion::Ledger,
     speech::{self, Heard},
     step,
 };
 use crate::{
-    conversation::{ReplyPiece, ReplySink},
-    cx::{Cx, Stopped},
-    llm::{Answer, Arguments, ChatRequest, ToolCall},
+    context::{CallContext, WaitError},
+    conversation::{ReplyEvent, ReplySink},
+    llm::{ChatRequest, ChatResponse, ToolArguments, ToolCall},
     tools::{ToolOutcome, invoke::CheckedCall, registry::ToolSet, with_causes},
 };
 
@@ -101,11 +101,11 @@ impl<E: std::error::Error> From<E> for AgentError {
 
 /// One run of an agent written in Rust: the message it works on, and everything that it may do.
 pub struct AgentRun<'a> {
-    task: &'a AgentTask<'a>,
+    task: &'a AgentRequest<'a>,
     ledger: Ledger<'a>,
     slots: Map<String, Json>,
     out: &'a mut dyn ReplySink,
-    cx: &'a Cx,
+    cx: &'a CallContext,
     /// How many steps were taken: each gets a key of its own, which is the same when the turn runs again.
     steps: u32,
     /// Held by the step that is under way. Whoever stops the run waits for it: a step sees the stop itself and records what came of it.
@@ -134,7 +134,7 @@ impl<'a> AgentRun<'a> {
         self.task.project
     }
     /// Deadline, cancellation and clock. What `clock` says is recorded.
-    pub fn cx(&self) -> &Cx {
+    pub fn cx(&self) -> &CallContext {
         self.cx
     }
     /// The value of a slot; `None` where it has none.
@@ -181,7 +181,7 @@ impl<'a> AgentRun<'a> {
     ///
     /// # Errors
     /// The model gave no whole answer.
-    pub async fn chat(&mut self, request: ChatRequest) -> Result<Arc<Answer>, AgentError> {
+    pub async fn chat(&mut self, request: ChatRequest) -> Result<Arc<ChatResponse>, AgentError> {
         let (cx, _under_way) = self.begin("llm").await;
         Ok(self.task.llm.chat(request, &cx).await?.finish().await?)
     }
@@ -189,7 +189,7 @@ impl<'a> AgentRun<'a> {
     ///
     /// # Errors
     /// The model gave no whole answer. What the user saw of it is recorded as said.
-    pub async fn say_answer(&mut self, mut request: ChatRequest) -> Result<Arc<Answer>, AgentError> {
+    pub async fn say_answer(&mut self, mut request: ChatRequest) -> Result<Arc<ChatResponse>, AgentError> {
         let (cx, _under_way) = self.begin("llm").await;
         request.shown = self.out.streams();
         let (answer, spoken) = match speech::ask(self.task, request, None, self.out, &cx).await {
@@ -207,7 +207,7 @@ impl<'a> AgentRun<'a> {
     /// Calls a tool of the agent.
     pub async fn call_tool(&mut self, name: &str, arguments: Json) -> ToolOutcome {
         let (cx, _under_way) = self.begin("call").await;
-        let call = ToolCall { id: "".into(), name: name.into(), arguments: Arguments::json(arguments.clone()) };
+        let call = ToolCall { id: "".into(), name: name.into(), arguments: ToolArguments::json(arguments.clone()) };
         let outcome = match CheckedCall::find(&self.task.tools, name, arguments) {
             Ok(checked) => checked.send(&calls::tool_context(0, &call, self.task, None, &cx), None).await,
             Err(outcome) => outcome,
@@ -229,7 +229,7 @@ impl<'a> AgentRun<'a> {
         }
         let (cx, _under_way) = self.begin("say").await;
         let id: Arc<str> = cx.key.as_str().into();
-        let piece = ReplyPiece::Message { id: id.clone(), message: Box::new(reply.clone()), kind };
+        let piece = ReplyEvent::Message { id: id.clone(), message: Box::new(reply.clone()), kind };
         // A channel that is gone does not end the run: what was said is stored with the turn, and delivered from there.
         let _ = self.out.send(piece, &cx).await;
         let agent = Some(self.task.call.agent.clone());
@@ -238,7 +238,7 @@ impl<'a> AgentRun<'a> {
     }
 
     /// Begins a step, which is under way as long as the guard lives.
-    async fn begin(&mut self, kind: &str) -> (Cx, OwnedMutexGuard<()>) {
+    async fn begin(&mut self, kind: &str) -> (CallContext, OwnedMutexGuard<()>) {
         let under_way = self.under_way.clone().lock_owned().await;
         self.steps += 1;
         (self.cx.step(format!("{kind}.{}", self.steps - 1)), under_way)
@@ -252,7 +252,12 @@ impl fmt::Debug for AgentRun<'_> {
 }
 
 /// Runs an agent within its time; what it had done when it was stopped is in the outcome.
-pub(crate) async fn run(agent: &dyn Agent, task: &AgentTask<'_>, out: &mut dyn ReplySink, cx: &Cx) -> AgentOutcome {
+pub(crate) async fn run(
+    agent: &dyn Agent,
+    task: &AgentRequest<'_>,
+    out: &mut dyn ReplySink,
+    cx: &CallContext,
+) -> AgentOutcome {
     let mut ledger = Ledger::new(task);
     ledger.metadata = task.call.kept();
     let under_way = Arc::<Mutex<()>>::default();
@@ -271,8 +276,8 @@ pub(crate) async fn run(agent: &dyn Agent, task: &AgentTask<'_>, out: &mut dyn R
 async fn until_stopped(
     run: impl Future<Output = AgentResult>,
     under_way: &Mutex<()>,
-    cx: &Cx,
-) -> Result<AgentResult, Stopped> {
+    cx: &CallContext,
+) -> Result<AgentResult, WaitError> {
     let mut run = pin!(run);
     match cx.wait(&mut run).await {
         Ok(ended) => Ok(ended),

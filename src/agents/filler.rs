@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, json};
 
 use super::{
-    AgentTask,
+    AgentRequest,
     completion::Ledger,
     news::{News, Told},
     speech::Spoken,
 };
 use crate::{
+    context::CallContext,
     conversation::{BotKind, ReplySink},
-    cx::Cx,
     limits,
 };
 
@@ -33,7 +33,7 @@ struct Noted {
 
 /// Waits beside work that may be slow.
 pub(super) struct Fillers<'a> {
-    task: &'a AgentTask<'a>,
+    task: &'a AgentRequest<'a>,
     after: Option<Duration>,
     last: Option<Arc<str>>,
     told: Told,
@@ -41,7 +41,7 @@ pub(super) struct Fillers<'a> {
 
 impl<'a> Fillers<'a> {
     /// With the pace of the channel on which the user wrote.
-    pub(super) fn of(task: &'a AgentTask<'a>) -> Self {
+    pub(super) fn of(task: &'a AgentRequest<'a>) -> Self {
         let message = task.conversation.latest_message.as_ref();
         let channel = message.map_or("", |message| &*message.input_channel);
         let pace = task.definition.rules.filler_after.as_ref();
@@ -62,7 +62,7 @@ impl<'a> Fillers<'a> {
         quiet: bool,
         ledger: &mut Ledger<'_>,
         out: &mut dyn ReplySink,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> T {
         let Some(after) = self.after.filter(|_| !quiet) else { return work.await };
         let (cx, desk) = (cx.step("filler"), self.task.desk);
@@ -132,14 +132,14 @@ impl<'a> Fillers<'a> {
                 .is_some_and(|before| **before == **text)
     }
 
-    async fn say(&mut self, text: &Arc<str>, at: usize, out: &mut dyn ReplySink, cx: &Cx) {
+    async fn say(&mut self, text: &Arc<str>, at: usize, out: &mut dyn ReplySink, cx: &CallContext) {
         Spoken::whole(&cx.step(at), text.clone()).end(BotKind::Filler, out, cx).await;
         self.last = Some(text.clone());
     }
 }
 
 /// Puts what was said into the events, once it is noted: the note has set the clock, now as in every later life of the turn.
-fn keep(noted: &Noted, ledger: &mut Ledger<'_>, cx: &Cx) {
+fn keep(noted: &Noted, ledger: &mut Ledger<'_>, cx: &CallContext) {
     for (at, text) in noted.said.iter().enumerate() {
         ledger.said(&Spoken::whole(&cx.step(at), text.clone()), BotKind::Filler, false, cx);
     }

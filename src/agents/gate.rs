@@ -8,12 +8,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use minijinja::context;
 use segue_engine::{
-    conversation::{HELD, HeldCall},
+    conversation::{HELD, UnconfirmedCall},
     project::AgentRules,
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::{AgentTask, slots::RunSlots};
+use super::{AgentRequest, slots::RunSlots};
 use crate::{limits, llm::ToolCall, prompts::PromptSet, tools::EffectClass};
 
 /// The key of the frame's metadata for counted calls.
@@ -37,14 +37,14 @@ pub(super) enum Verdict {
 /// The rules of one agent at work.
 pub(super) struct Gate<'a> {
     rules: &'a AgentRules,
-    held: Vec<HeldCall>,
+    held: Vec<UnconfirmedCall>,
     calls: BTreeMap<Arc<str>, u32>,
     effects: Vec<Arc<str>>,
 }
 
 impl<'a> Gate<'a> {
     /// With what the earlier turns of this task left.
-    pub(super) fn open(task: &AgentTask<'a>) -> Self {
+    pub(super) fn open(task: &AgentRequest<'a>) -> Self {
         let metadata = &task.call.metadata;
         let read = |key: &str| metadata.get(key).cloned();
         Self {
@@ -81,7 +81,7 @@ impl<'a> Gate<'a> {
         }
         if asks {
             let arguments = call.arguments.as_json().cloned().unwrap_or(Json::Null);
-            self.held.push(HeldCall { tool: call.name.clone(), arguments });
+            self.held.push(UnconfirmedCall { tool: call.name.clone(), arguments });
             return Verdict::Held;
         }
         if self.rules.tool(&call.name).is_some_and(|rule| rule.max_calls.is_some()) {

@@ -10,7 +10,7 @@ use segue_engine::{
 use tokio::sync::mpsc;
 
 use super::{
-    AgentTask,
+    AgentRequest,
     completion::Ledger,
     gate::Gate,
     hooks::{
@@ -22,7 +22,7 @@ use super::{
     speech::Spoken,
     step,
 };
-use crate::{conversation::ReplySink, cx::Cx, tools::invoke};
+use crate::{context::CallContext, conversation::ReplySink, tools::invoke};
 
 /// The hooks of one run and what they were given.
 pub(super) struct Hooked<'a> {
@@ -40,10 +40,10 @@ impl<'a> Hooked<'a> {
     /// [`HookError`].
     pub(super) async fn open(
         hooks: &'a dyn AgentHooks,
-        task: &AgentTask<'_>,
+        task: &AgentRequest<'_>,
         ledger: &mut Ledger<'_>,
         out: &mut dyn ReplySink,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> Result<Self, HookError> {
         let mut asked = Asked::new(task, "before_run", cx);
         heard(hooks.before_run(&asked.given), &mut asked.speech, ledger, out, &asked.cx).await?;
@@ -57,13 +57,13 @@ impl<'a> Hooked<'a> {
     }
 
     /// The call with the user's message as the hook wrote it.
-    pub(super) fn call(&self, task: &AgentTask<'_>) -> AgentCall {
+    pub(super) fn call(&self, task: &AgentRequest<'_>) -> AgentCall {
         AgentCall { user_message: self.input.user_message.clone(), ..task.call.clone() }
     }
 
     /// The task as the hook left it.
-    pub(super) fn task<'t>(&self, task: &AgentTask<'t>, call: &'t AgentCall) -> AgentTask<'t> {
-        AgentTask {
+    pub(super) fn task<'t>(&self, task: &AgentRequest<'t>, call: &'t AgentCall) -> AgentRequest<'t> {
+        AgentRequest {
             call,
             metadata: Arc::new(self.input.metadata.clone()),
             rewritten: call.user_message != task.call.user_message,
@@ -79,11 +79,11 @@ impl<'a> Hooked<'a> {
     pub(super) async fn results(
         &mut self,
         current: Vec<ToolRecord>,
-        task: &AgentTask<'_>,
+        task: &AgentRequest<'_>,
         slots: &mut RunSlots<'_>,
         ledger: &mut Ledger<'_>,
         out: &mut dyn ReplySink,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> Result<(), HookError> {
         if current.is_empty() {
             return Ok(());
@@ -121,11 +121,11 @@ impl<'a> Hooked<'a> {
 /// Asks the hooks what they make of an outcome, and changes it. `remote` is for agents that work elsewhere.
 pub(super) async fn close(
     hooks: &dyn AgentHooks,
-    task: &AgentTask<'_>,
+    task: &AgentRequest<'_>,
     remote: bool,
     mut outcome: AgentOutcome,
     out: &mut dyn ReplySink,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> AgentOutcome {
     if remote {
         let (given, mut asked) = (output(task, &outcome), Asked::new(task, "process_agent_output", cx));
@@ -158,7 +158,7 @@ pub(super) async fn close(
 }
 
 /// The outcome of a run whose last hook failed. One that was stopped goes on later.
-fn broken_off(outcome: AgentOutcome, error: &HookError, cx: &Cx) -> AgentOutcome {
+fn broken_off(outcome: AgentOutcome, error: &HookError, cx: &CallContext) -> AgentOutcome {
     let mut outcome = failed(outcome, error, cx);
     if matches!(outcome.status, AgentStatus::Failed { .. }) {
         forget(&mut outcome);
@@ -174,10 +174,10 @@ fn forget(outcome: &mut AgentOutcome) {
 async fn apply(
     change: OutputChange,
     mut ledger: Ledger<'_>,
-    task: &AgentTask<'_>,
+    task: &AgentRequest<'_>,
     outcome: &mut AgentOutcome,
     out: &mut dyn ReplySink,
-    cx: &Cx,
+    cx: &CallContext,
 ) {
     for (at, event) in change.events.into_iter().enumerate() {
         match event {
@@ -198,7 +198,7 @@ async fn apply(
     // The gate's own memory is none of a hook's business, nor where a remote task stands: a yes cannot be forged there.
     let own = |key: &str| Gate::is_own(key) || task.definition.remote.is_some() && remote::is_own(key);
     outcome.metadata.extend(change.metadata.into_iter().filter(|(key, _)| !own(key)));
-    let held = !segue_engine::conversation::HeldCall::of(&outcome.metadata).is_empty();
+    let held = !segue_engine::conversation::UnconfirmedCall::of(&outcome.metadata).is_empty();
     match (change.status.as_deref(), &outcome.status) {
         (Some("completed"), AgentStatus::AwaitingUser) if !held => outcome.status = AgentStatus::Finished,
         (Some("input_required"), AgentStatus::Finished) => outcome.status = AgentStatus::AwaitingUser,
@@ -215,13 +215,13 @@ fn slot_event(name: &Arc<str>, value: serde_json::Value) -> EventKind {
 
 /// The outcome of a run whose hook failed: what happened stays. One that was stopped did not fail, however it had ended before;
 /// but nothing goes on without what its author relies on, and no record tells a replay what the hook would have said.
-pub(super) fn failed(mut outcome: AgentOutcome, error: &HookError, cx: &Cx) -> AgentOutcome {
+pub(super) fn failed(mut outcome: AgentOutcome, error: &HookError, cx: &CallContext) -> AgentOutcome {
     outcome.status = step::unless_stopped(step::failed(step::HOOK, error.to_string()), cx);
     outcome
 }
 
 /// What an agent is given, before any hook.
-fn input(task: &AgentTask<'_>) -> AgentInput {
+fn input(task: &AgentRequest<'_>) -> AgentInput {
     let call = task.call;
     let always = Profile::of(task).exit_slots;
     let slots = RunSlots::new(task.project, task.conversation).snapshot(&always).to_map();
@@ -241,7 +241,7 @@ fn input(task: &AgentTask<'_>) -> AgentInput {
     }
 }
 
-fn output(task: &AgentTask<'_>, outcome: &AgentOutcome) -> AgentOutput {
+fn output(task: &AgentRequest<'_>, outcome: &AgentOutcome) -> AgentOutput {
     let status = match &outcome.status {
         AgentStatus::AwaitingUser | AgentStatus::Yielded => "input_required",
         AgentStatus::Finished => "completed",
@@ -275,11 +275,11 @@ fn output(task: &AgentTask<'_>, outcome: &AgentOutcome) -> AgentOutput {
 pub(super) struct Asked {
     pub(super) given: HookContext,
     pub(super) speech: mpsc::Receiver<Arc<str>>,
-    pub(super) cx: Cx,
+    pub(super) cx: CallContext,
 }
 
 impl Asked {
-    pub(super) fn new(task: &AgentTask<'_>, name: &str, cx: &Cx) -> Self {
+    pub(super) fn new(task: &AgentRequest<'_>, name: &str, cx: &CallContext) -> Self {
         let cx = cx.step(name);
         let conversation = task.conversation;
         let channel = conversation.latest_message.as_ref().map_or("", |message| &*message.input_channel);
@@ -296,7 +296,7 @@ pub(super) async fn heard<T>(
     speech: &mut mpsc::Receiver<Arc<str>>,
     ledger: &mut Ledger<'_>,
     out: &mut dyn ReplySink,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> Result<T, HookError> {
     let mut said = Vec::new();
     let result = loop {
@@ -316,7 +316,7 @@ pub(super) async fn heard<T>(
     result.unwrap_or_else(|stopped| Err(HookError(stopped.to_string())))
 }
 
-async fn tell(text: Arc<str>, said: &mut Vec<Spoken>, out: &mut dyn ReplySink, cx: &Cx) {
+async fn tell(text: Arc<str>, said: &mut Vec<Spoken>, out: &mut dyn ReplySink, cx: &CallContext) {
     let spoken = Spoken::whole(&cx.step(format!("say.{}", said.len())), text.trim().into());
     spoken.end(BotKind::Filler, out, cx).await;
     said.push(spoken);

@@ -1,7 +1,7 @@
 //! Loops with a goal.
 //!
 //! Entries: `ReactAgent::run`, our own loop; [`Agent::run`], the code of somebody else; `remote::run`, an agent over A2A. Each is one
-//! invocation for one user message. What it asks of models and tools goes through the handles of its `AgentTask`; these are
+//! invocation for one user message. What it asks of models and tools goes through the handles of its `AgentRequest`; these are
 //! recorded, so a run can be replayed. This module never touches the stack, stores nothing and knows no channel: what happened comes
 //! back as the events of an `AgentOutcome`.
 
@@ -46,11 +46,11 @@ pub use self::{
     hooks::AgentHooks,
 };
 pub(crate) use self::{custom::run as run_custom, react::ReactAgent};
-use crate::{cx::Cx, llm::Llm, tools::registry::ToolSet};
+use crate::{context::CallContext, llm::Llm, tools::registry::ToolSet};
 
 /// What an agent is given for one invocation.
 #[derive(Clone)]
-pub(crate) struct AgentTask<'a> {
+pub(crate) struct AgentRequest<'a> {
     /// The project.
     pub(crate) project: &'a Arc<Project>,
     /// The conversation as it stands; the newest user message is in it.
@@ -82,7 +82,7 @@ pub(crate) trait Desk: Send + Sync {
     /// Does work that chance or a clock decides, and notes what it gives, so that the same turn, run again, decides it the same
     /// way. What an earlier try noted at this step comes back instead, and the work is not polled. `None`: the work was done
     /// now, or cannot be noted.
-    fn once<'a>(&'a self, cx: &'a Cx, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>>;
+    fn once<'a>(&'a self, cx: &'a CallContext, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>>;
     /// The text of a response of the project as the conversation stands, with these values for its placeholders; `lot`
     /// chooses among its variations.
     fn words(&self, response: &str, values: &Map<String, Json>, lot: u64) -> Option<Arc<str>>;
@@ -97,7 +97,7 @@ pub(crate) struct NoDesk;
 
 #[cfg(test)]
 impl Desk for NoDesk {
-    fn once<'a>(&'a self, _: &'a Cx, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
+    fn once<'a>(&'a self, _: &'a CallContext, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
         Box::pin(async move {
             work.await;
             None
@@ -109,7 +109,7 @@ impl Desk for NoDesk {
     fn warn(&self, _: &'static str, _: String) {}
 }
 
-impl fmt::Debug for AgentTask<'_> {
+impl fmt::Debug for AgentRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AgentTask").field("call", &self.call).finish_non_exhaustive()
     }

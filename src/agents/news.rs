@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Map, Value as Json};
 
-use super::{AgentTask, claims};
+use super::{AgentRequest, claims};
 use crate::tools::Progress;
 
 /// The response that says how far it is: `{percent}`.
@@ -51,7 +51,7 @@ impl Told {
     }
 
     /// What there is to say that was not said before.
-    pub(super) fn next(&mut self, task: &AgentTask<'_>, lot: u64) -> Option<Arc<str>> {
+    pub(super) fn next(&mut self, task: &AgentRequest<'_>, lot: u64) -> Option<Arc<str>> {
         let (source, piece) = self.news.take()?;
         let message = may_speak(task, &source).then(|| fit_to_say(&piece)).flatten();
         if let Some(message) = message {
@@ -64,12 +64,17 @@ impl Told {
     }
 }
 
-fn said<const N: usize>(task: &AgentTask<'_>, response: &str, values: [(&str, Json); N], lot: u64) -> Option<Arc<str>> {
+fn said<const N: usize>(
+    task: &AgentRequest<'_>,
+    response: &str,
+    values: [(&str, Json); N],
+    lot: u64,
+) -> Option<Arc<str>> {
     let values: Map<String, Json> = values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     task.desk.words(response, &values, lot)
 }
 
-fn may_speak(task: &AgentTask<'_>, source: &str) -> bool {
+fn may_speak(task: &AgentRequest<'_>, source: &str) -> bool {
     task.project.endpoints.mcp_servers.get(source).is_some_and(|server| server.progress_messages)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use segue_engine::conversation::AgentKind;
 
 use super::{
-    AgentTask,
+    AgentRequest,
     completion::{self, Ledger},
     hooked::{Asked, Hooked, heard},
     hooks::HookError,
@@ -14,19 +14,19 @@ use super::{
     slots::RunSlots,
 };
 use crate::{
+    context::CallContext,
     conversation::ReplySink,
-    cx::Cx,
     llm::{ChatMessage, ToolList, ToolSpec},
     prompts::PromptSet,
 };
 
 /// What the hooks of a run are asked with.
 pub(super) struct Asking<'r, 'a> {
-    pub(super) task: &'r AgentTask<'a>,
+    pub(super) task: &'r AgentRequest<'a>,
     pub(super) hooked: Option<&'r Hooked<'a>>,
     pub(super) ledger: &'r mut Ledger<'a>,
     pub(super) out: &'r mut dyn ReplySink,
-    pub(super) cx: &'r Cx,
+    pub(super) cx: &'r CallContext,
 }
 
 impl Asking<'_, '_> {

@@ -6,7 +6,7 @@ use minijinja::{Value, context};
 use segue_engine::template::{Template, ZonedTime};
 
 use super::{
-    AgentTask,
+    AgentRequest,
     profile::Profile,
     session::{now, readable},
     slots::RunSlots,
@@ -15,7 +15,7 @@ use crate::llm::ChatMessage;
 
 /// The project's own prompt, rendered anew for each run, with the variables of all generations.
 pub(super) fn own_prompt(
-    task: &AgentTask<'_>,
+    task: &AgentRequest<'_>,
     prompt: &Template,
     profile: &Profile,
     slots: &RunSlots<'_>,

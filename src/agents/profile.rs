@@ -8,7 +8,7 @@ use segue_engine::{
     project::{AgentDef, Call, OnToolError, Project, StepKind},
 };
 
-use super::{AgentTask, completion, slot_tools};
+use super::{AgentRequest, completion, slot_tools};
 use crate::limits;
 
 /// The profile of one run.
@@ -38,7 +38,7 @@ impl Profile {
         self.exit_slots.iter().map(|name| name.to_string()).collect()
     }
     /// The profile that the calling step and the agent's configuration make.
-    pub(super) fn of(task: &AgentTask<'_>) -> Self {
+    pub(super) fn of(task: &AgentRequest<'_>) -> Self {
         let exit_if = exit_conditions(task.project, task.call);
         let definition: &AgentDef = task.definition;
         Self {

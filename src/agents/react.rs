@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use segue_engine::conversation::{AgentOutcome, AgentStatus, Event};
 
 use super::{
-    AgentTask,
+    AgentRequest,
     claims::Claims,
     completion::Ledger,
     filler::Fillers,
@@ -21,7 +21,7 @@ use super::{
     slots::RunSlots,
     step::{self, Step},
 };
-use crate::{conversation::ReplySink, cx::Cx, prompts::PromptSet};
+use crate::{context::CallContext, conversation::ReplySink, prompts::PromptSet};
 
 /// An agent that reasons and acts in turn, open or task by the step that calls it.
 pub(crate) struct ReactAgent {
@@ -40,9 +40,9 @@ impl ReactAgent {
     /// *Cancellation*: when `cx` is cancelled or its deadline passes, it ends at the next safe point with what has happened.
     pub(crate) fn run<'a>(
         &'a self,
-        task: AgentTask<'a>,
+        task: AgentRequest<'a>,
         out: &'a mut dyn ReplySink,
-        cx: &'a Cx,
+        cx: &'a CallContext,
     ) -> BoxFuture<'a, AgentOutcome> {
         Box::pin(async move {
             let cx = match task.definition.timeout {
@@ -54,17 +54,17 @@ impl ReactAgent {
     }
 
     /// One run, with hooks where somebody registered any. That is rare, so what they need stands in a box of its own.
-    async fn hooked(&self, task: &AgentTask<'_>, out: &mut dyn ReplySink, cx: &Cx) -> AgentOutcome {
+    async fn hooked(&self, task: &AgentRequest<'_>, out: &mut dyn ReplySink, cx: &CallContext) -> AgentOutcome {
         let Some(hooks) = &task.hooks else { return self.work(task, None, Vec::new(), out, cx).await };
         Box::pin(self.run_hooked(task, &**hooks, out, cx)).await
     }
 
     async fn run_hooked(
         &self,
-        task: &AgentTask<'_>,
+        task: &AgentRequest<'_>,
         hooks: &dyn AgentHooks,
         out: &mut dyn ReplySink,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> AgentOutcome {
         let mut ledger = Ledger::new(task);
         let opened = Hooked::open(hooks, task, &mut ledger, out, cx).await;
@@ -85,11 +85,11 @@ impl ReactAgent {
     /// The loop. Each pass is one model call; what it decides is in `step`.
     async fn work(
         &self,
-        task: &AgentTask<'_>,
+        task: &AgentRequest<'_>,
         hooked: Option<Box<Hooked<'_>>>,
         said: Vec<Event>,
         out: &mut dyn ReplySink,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> AgentOutcome {
         let (prompts, profile) = (&*self.prompts, Profile::of(task));
         let slots = RunSlots::new(task.project, task.conversation).seen_as(task.slots.clone());
@@ -99,7 +99,7 @@ impl ReactAgent {
             Ok(offered) => offered,
             Err(error) => return broken(task, ledger, step::HOOK, error.to_string(), cx),
         };
-        let narrowed = hooked.is_some().then(|| AgentTask {
+        let narrowed = hooked.is_some().then(|| AgentRequest {
             tools: task.tools.clone().only(|name| offered.iter().any(|tool| *tool.name == *name)),
             ..task.clone()
         });
@@ -133,12 +133,12 @@ impl ReactAgent {
 }
 
 /// The outcome of a run that ended before its first model call.
-fn broken(task: &AgentTask<'_>, ledger: Ledger<'_>, code: &str, reason: String, cx: &Cx) -> AgentOutcome {
+fn broken(task: &AgentRequest<'_>, ledger: Ledger<'_>, code: &str, reason: String, cx: &CallContext) -> AgentOutcome {
     let nothing = nothing(task, step::unless_stopped(step::failed(code, reason), cx));
     AgentOutcome { events: ledger.into_events(), ..nothing }
 }
 
 /// An outcome of a run in which nothing happened.
-fn nothing(task: &AgentTask<'_>, status: AgentStatus) -> AgentOutcome {
+fn nothing(task: &AgentRequest<'_>, status: AgentStatus) -> AgentOutcome {
     AgentOutcome { status, events: Vec::new(), data: serde_json::Value::Null, metadata: task.call.kept() }
 }

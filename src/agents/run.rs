@@ -3,7 +3,7 @@
 use segue_engine::conversation::{AgentKind, AgentOutcome, AgentStatus, BotKind};
 
 use super::{
-    AgentTask,
+    AgentRequest,
     calls::Manner,
     claims::Claims,
     completion::{self, Ledger},
@@ -19,15 +19,15 @@ use super::{
     step::{self, After, Decision, Step},
 };
 use crate::{
+    context::CallContext,
     conversation::ReplySink,
-    cx::Cx,
-    llm::{Answer, ChatRequest, Purpose, ToolCall, ToolList},
+    llm::{ChatRequest, ChatResponse, Purpose, ToolCall, ToolList},
     prompts::PromptSet,
 };
 
 /// What changes while an agent works on one message.
 pub(super) struct Run<'a> {
-    pub(super) task: &'a AgentTask<'a>,
+    pub(super) task: &'a AgentRequest<'a>,
     pub(super) prompts: &'a PromptSet,
     pub(super) profile: &'a Profile,
     pub(super) hooked: Option<Box<Hooked<'a>>>,
@@ -55,7 +55,7 @@ impl From<AgentStatus> for End {
 
 impl<'a> Run<'a> {
     /// Works until the run is over.
-    pub(super) async fn work(&mut self, out: &mut dyn ReplySink, cx: &Cx) -> End {
+    pub(super) async fn work(&mut self, out: &mut dyn ReplySink, cx: &CallContext) -> End {
         if let Some(end) = self.take_answer(out, cx).await {
             return end;
         }
@@ -72,7 +72,7 @@ impl<'a> Run<'a> {
     }
 
     /// What it leaves behind.
-    pub(super) fn close(mut self, end: End, cx: &Cx) -> AgentOutcome {
+    pub(super) fn close(mut self, end: End, cx: &CallContext) -> AgentOutcome {
         // Kept however it ends: one that is stopped goes on, and so does one that a hook keeps open. What it did is still done,
         // and what is capped still counts.
         let kept = self.task.call.metadata.iter().filter(|(key, _)| !Gate::is_own(key));
@@ -84,7 +84,7 @@ impl<'a> Run<'a> {
     }
 
     /// One model call and what follows from it.
-    async fn pass(&mut self, pass: u32, out: &mut dyn ReplySink, cx: &Cx) -> Option<End> {
+    async fn pass(&mut self, pass: u32, out: &mut dyn ReplySink, cx: &CallContext) -> Option<End> {
         let asking = cx.step(format!("llm.{pass}"));
         let messages = match self.session.messages(self.task, self.profile, &self.slots, self.prompts) {
             Ok(messages) => messages,
@@ -126,7 +126,13 @@ impl<'a> Run<'a> {
     }
 
     /// Runs the calls of an answer.
-    async fn act(&mut self, answer: &Answer, spoken: Spoken, out: &mut dyn ReplySink, cx: &Cx) -> Option<End> {
+    async fn act(
+        &mut self,
+        answer: &ChatResponse,
+        spoken: Spoken,
+        out: &mut dyn ReplySink,
+        cx: &CallContext,
+    ) -> Option<End> {
         let kind = if self.profile.fillers { BotKind::Filler } else { BotKind::Intermediate };
         let offered = self.offered.iter().any(|tool| &*tool.name == completion::TASK_COMPLETED);
         let ends = answer.tool_calls.iter().any(|call| &*call.name == completion::TASK_COMPLETED)
@@ -175,7 +181,7 @@ impl<'a> Run<'a> {
         manner: Manner,
         spoken: &Spoken,
         out: &mut dyn ReplySink,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> Result<After, HookError> {
         let mut tally = self.run_calls(calls, manner, out, cx).await;
         if let Some(hooked) = &mut self.hooked {

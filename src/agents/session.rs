@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::{
-    AgentTask,
+    AgentRequest,
     own_prompt::own_prompt,
     profile::Profile,
     prompt_cache::{PromptCache, PromptKey},
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     limits,
-    llm::{Arguments, ChatMessage, ToolCall},
+    llm::{ChatMessage, ToolArguments, ToolCall},
     prompts::PromptSet,
 };
 
@@ -39,7 +39,7 @@ pub(super) struct Session {
 impl Session {
     /// Collects what the run starts from.
     pub(super) fn open(
-        task: &AgentTask<'_>,
+        task: &AgentRequest<'_>,
         profile: &Profile,
         slots: &RunSlots<'_>,
         prompts: &PromptSet,
@@ -58,7 +58,7 @@ impl Session {
     /// The messages of the next request. Texts are shared; only pointers are copied.
     pub(super) fn messages(
         &self,
-        task: &AgentTask<'_>,
+        task: &AgentRequest<'_>,
         profile: &Profile,
         slots: &RunSlots<'_>,
         prompts: &PromptSet,
@@ -149,7 +149,7 @@ fn cut_to(groups: &[&[Arc<ChatMessage>]], most: usize) -> (Vec<Vec<Json>>, usize
             for call in &mut tool_calls {
                 let written: Arc<str> = call.arguments.to_string().into();
                 if written.len() > most {
-                    call.arguments = Arguments::json(json!({"cut": text(&written)}));
+                    call.arguments = ToolArguments::json(json!({"cut": text(&written)}));
                 }
             }
             ChatMessage::Assistant { text: text(&said), tool_calls, thoughts }
@@ -169,7 +169,7 @@ fn length(value: &Json) -> usize {
     serde_json::to_string(value).map_or(0, |text| text.len())
 }
 
-fn prompt_key(task: &AgentTask<'_>, profile: &Profile) -> PromptKey {
+fn prompt_key(task: &AgentRequest<'_>, profile: &Profile) -> PromptKey {
     PromptKey {
         is_task: profile.kind == AgentKind::Task,
         description: task.definition.description.clone(),
@@ -179,7 +179,7 @@ fn prompt_key(task: &AgentTask<'_>, profile: &Profile) -> PromptKey {
 }
 
 /// One of ours, which depends on the agent and the calling step alone: on the parts of [`prompt_key`].
-fn stable_prompt(task: &AgentTask<'_>, profile: &Profile, prompts: &PromptSet) -> Result<String, String> {
+fn stable_prompt(task: &AgentRequest<'_>, profile: &Profile, prompts: &PromptSet) -> Result<String, String> {
     let rendered = match profile.kind {
         AgentKind::Open => prompts.render(
             &prompts.agent_open,
@@ -203,13 +203,13 @@ fn without_end(mut text: String) -> String {
     text
 }
 
-pub(super) fn now(task: &AgentTask<'_>) -> Option<ZonedTime> {
+pub(super) fn now(task: &AgentRequest<'_>) -> Option<ZonedTime> {
     let definition = task.definition;
     definition.include_date_time.then(|| ZonedTime::new(task.call.at, &definition.timezone).ok()).flatten()
 }
 
 fn context_prompt(
-    task: &AgentTask<'_>,
+    task: &AgentRequest<'_>,
     profile: &Profile,
     slots: &RunSlots<'_>,
     prompts: &PromptSet,
@@ -238,7 +238,7 @@ fn markers(prompts: &PromptSet) -> (String, String) {
 }
 
 /// The conversation as the agent sees it: the latest utterances, and its own exchanges of the present task.
-fn transcript(task: &AgentTask<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessage>> {
+fn transcript(task: &AgentRequest<'_>, prompts: &PromptSet) -> Vec<Arc<ChatMessage>> {
     let me = task.call.agent.as_str();
     let items: Vec<&HistoryItem> = task.conversation.history.iter().collect();
     let utterance = |item: &&HistoryItem| matches!(item, HistoryItem::User { .. } | HistoryItem::Bot { .. });
@@ -306,7 +306,7 @@ fn earlier_run(items: &[&HistoryItem], me: &str, until: usize) -> Option<(usize,
 }
 
 /// The latest utterances as lines, for templates that show them.
-pub(super) fn readable(task: &AgentTask<'_>) -> String {
+pub(super) fn readable(task: &AgentRequest<'_>) -> String {
     let newest = task.conversation.history.iter().rposition(|item| matches!(item, HistoryItem::User { .. }));
     let newest = newest.filter(|_| task.rewritten);
     let lines = task.conversation.history.iter().enumerate().filter_map(|(at, item)| match item {

@@ -8,7 +8,7 @@ use segue_engine::{
     conversation::Conversation,
     ids::SlotName,
     project::{Project, SlotDef, SlotType},
-    template::{SlotInfo, SlotsLookup, Values},
+    template::{SlotInfo, SlotsLookup, ValueLookup},
 };
 use serde_json::{Map, Value as Json};
 
@@ -165,7 +165,7 @@ impl fmt::Debug for Snapshot {
     }
 }
 
-impl Values for Snapshot {
+impl ValueLookup for Snapshot {
     fn value(&self, name: &str) -> Option<Cow<'_, Json>> {
         let at = self.project.domain.slots.get_index_of(name)?;
         let found = self.shown.binary_search_by_key(&at, |(at, _)| *at).ok()?;

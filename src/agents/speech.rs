@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{AgentTask, claims::sentence_end};
+use super::{AgentRequest, claims::sentence_end};
 use crate::{
-    conversation::{BotKind, Reply, ReplyKind, ReplyPiece, ReplySink},
-    cx::Cx,
-    llm::{Answer, ChatRequest, Delta, LlmError, LlmErrorKind},
+    context::CallContext,
+    conversation::{BotKind, Reply, ReplyEvent, ReplyKind, ReplySink},
+    llm::{ChatRequest, ChatResponse, Delta, LlmError, LlmErrorKind},
 };
 
 /// A text that was sent, or is to be sent, under an id of its own.
@@ -26,7 +26,7 @@ pub(super) struct Spoken {
 /// What came of one model call.
 pub(super) enum Heard {
     /// A complete answer; its text may have left already.
-    Answer(Arc<Answer>, Spoken),
+    Answer(Arc<ChatResponse>, Spoken),
     /// The answer broke off; what the user saw of it counts as said.
     Broken(LlmError, Spoken),
 }
@@ -36,11 +36,11 @@ pub(super) type Look<'a> = &'a (dyn Fn(&str) -> bool + Sync);
 
 /// Asks the model and forwards its text; sentence by sentence where each is looked at.
 pub(super) async fn ask(
-    task: &AgentTask<'_>,
+    task: &AgentRequest<'_>,
     request: ChatRequest,
     look: Option<Look<'_>>,
     out: &mut dyn ReplySink,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> Heard {
     let mut spoken = Spoken { id: cx.key.as_str().into(), text: "".into(), begun: false, unproven: None, cut: false };
     let mut held = Held::default();
@@ -114,11 +114,11 @@ impl Held {
 
 impl Spoken {
     /// A text that is said as a whole.
-    pub(super) fn whole(cx: &Cx, text: Arc<str>) -> Self {
+    pub(super) fn whole(cx: &CallContext, text: Arc<str>) -> Self {
         Self { id: cx.key.as_str().into(), text, begun: false, unproven: None, cut: false }
     }
     /// Adds a sentence to a text that was cut.
-    pub(super) async fn add(&mut self, sentence: &str, source: &Arc<str>, out: &mut dyn ReplySink, cx: &Cx) {
+    pub(super) async fn add(&mut self, sentence: &str, source: &Arc<str>, out: &mut dyn ReplySink, cx: &CallContext) {
         let mut said = self.text.to_string();
         let more = if said.is_empty() { sentence.to_owned() } else { format!(" {sentence}") };
         self.forward(&mut said, more.into(), source, out, cx).await;
@@ -136,7 +136,7 @@ impl Spoken {
         text: Arc<str>,
         source: &Arc<str>,
         out: &mut dyn ReplySink,
-        cx: &Cx,
+        cx: &CallContext,
     ) {
         said.push_str(&text);
         if !out.streams() {
@@ -148,11 +148,11 @@ impl Spoken {
         }
         if !self.begun {
             self.begun = true;
-            let start = ReplyPiece::Start { id: self.id.clone(), source: source.clone(), kind: ReplyKind::Pending };
+            let start = ReplyEvent::Start { id: self.id.clone(), source: source.clone(), kind: ReplyKind::Pending };
             let _ = out.send(start, cx).await;
         }
         // A lost piece is no reason to stop: the whole text is stored with the turn and delivered from there.
-        let _ = out.send(ReplyPiece::Delta { id: self.id.clone(), text }, cx).await;
+        let _ = out.send(ReplyEvent::Delta { id: self.id.clone(), text }, cx).await;
     }
 
     /// The same, as far as it was seen: it breaks off.
@@ -165,15 +165,15 @@ impl Spoken {
     }
 
     /// Ends the message: now its kind is known.
-    pub(super) async fn end(&self, kind: BotKind, out: &mut dyn ReplySink, cx: &Cx) {
+    pub(super) async fn end(&self, kind: BotKind, out: &mut dyn ReplySink, cx: &CallContext) {
         if self.text.is_empty() {
             return;
         }
         let (id, message) = (self.id.clone(), Box::new(Reply::text(self.text.clone())));
         let piece = if self.begun {
-            ReplyPiece::End { id, message, kind, interrupted: self.cut }
+            ReplyEvent::End { id, message, kind, interrupted: self.cut }
         } else {
-            ReplyPiece::Message { id, message, kind }
+            ReplyEvent::Message { id, message, kind }
         };
         let _ = out.send(piece, cx).await;
     }

@@ -17,8 +17,8 @@ use super::{
     speech::{Heard, Spoken},
 };
 use crate::{
-    cx::Cx,
-    llm::{Answer, ChatMessage, Finish, LlmErrorKind},
+    context::CallContext,
+    llm::{ChatMessage, ChatResponse, FinishReason, LlmErrorKind},
     prompts::PromptSet,
 };
 
@@ -48,7 +48,7 @@ const MORE_TOKENS: u32 = 4_096;
 /// What the loop must do after an answer.
 pub(super) enum Decision {
     /// Run the calls of this answer.
-    Act(Arc<Answer>, Spoken),
+    Act(Arc<ChatResponse>, Spoken),
     /// The run is over; these are its last words.
     Finish {
         /// How it ended.
@@ -105,7 +105,7 @@ impl Step {
                 return Decision::Finish { status, spoken, kind: BotKind::Intermediate };
             }
         };
-        if answer.finish == Finish::ContentFilter {
+        if answer.finish == FinishReason::ContentFilter {
             // Nobody gets round it, no call of it runs, and what was not seen yet is not said.
             let (status, kind) = match self.closing {
                 // The task is done all the same.
@@ -125,7 +125,7 @@ impl Step {
             return Decision::Act(answer, spoken);
         }
         // Text before a call is whole: it was the calls that the limit cut.
-        spoken.cut = answer.finish == Finish::Length;
+        spoken.cut = answer.finish == FinishReason::Length;
         if self.closing {
             return Decision::Finish { status: AgentStatus::Finished, spoken, kind: BotKind::FinalResponse };
         }
@@ -145,7 +145,13 @@ impl Step {
         Decision::Finish { status, spoken, kind }
     }
 
-    fn empty_answer(&mut self, answer: &Answer, spoken: Spoken, profile: &Profile, slots: &RunSlots<'_>) -> Decision {
+    fn empty_answer(
+        &mut self,
+        answer: &ChatResponse,
+        spoken: Spoken,
+        profile: &Profile,
+        slots: &RunSlots<'_>,
+    ) -> Decision {
         if profile.kind == AgentKind::Task && slots.satisfy(&profile.exit_if) {
             let (status, kind) = (AgentStatus::Finished, BotKind::FinalResponse);
             return Decision::Finish { status, spoken, kind };
@@ -205,7 +211,7 @@ impl Step {
 }
 
 /// Whether the run must end before the next model call.
-pub(super) fn stopped(cx: &Cx) -> Option<AgentStatus> {
+pub(super) fn stopped(cx: &CallContext) -> Option<AgentStatus> {
     if cx.cancel.is_cancelled() {
         return Some(AgentStatus::Cancelled { reason: "cancelled".into() });
     }
@@ -213,7 +219,7 @@ pub(super) fn stopped(cx: &Cx) -> Option<AgentStatus> {
 }
 
 /// How a run ended: what was stopped did not fail, whatever broke because of that.
-pub(super) fn unless_stopped(status: AgentStatus, cx: &Cx) -> AgentStatus {
+pub(super) fn unless_stopped(status: AgentStatus, cx: &CallContext) -> AgentStatus {
     match status {
         AgentStatus::Failed { reason, .. } if cx.cancel.is_cancelled() => AgentStatus::Cancelled { reason },
         other => other,
@@ -247,7 +253,7 @@ pub(super) fn nudge(session: &mut Session, prompts: &PromptSet) {
 }
 
 /// Twice the limit that cut this answer: what the answer used is what the limit was, whoever set it.
-fn more_room(answer: &Answer) -> u32 {
+fn more_room(answer: &ChatResponse) -> u32 {
     u32::try_from(answer.usage.output.saturating_mul(2)).unwrap_or(u32::MAX).max(MORE_TOKENS)
 }
 

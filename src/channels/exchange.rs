@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::{Arrival, Body, Inbox, Service, problem, refused, rest::with_turn_error};
 use crate::{
     conversation::AcceptAllSink,
-    runtime::{ReceiveError, Report},
+    runtime::{ReceiveError, TurnReport},
 };
 
 /// A service that reads a message from each request and answers with what the user is told.
@@ -18,7 +18,7 @@ use crate::{
 pub fn request_response<R, W, B>(inbox: Inbox, read: R, write: W) -> Service
 where
     R: Fn(&Request<Bytes>) -> Result<Arrival, String> + Send + Sync + 'static,
-    W: Fn(&Report) -> B + Send + Sync + 'static,
+    W: Fn(&TurnReport) -> B + Send + Sync + 'static,
     B: Into<Body>,
 {
     let functions = Arc::new((read, write));

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 use crate::{
     clock::Clock,
     conversation::ReplySink,
-    runtime::{Assistant, Incoming, ReceiveError, Report},
+    runtime::{Assistant, IncomingMessage, ReceiveError, TurnReport},
 };
 
 /// A message as a channel understood it.
@@ -80,7 +80,7 @@ impl Inbox {
     ///
     /// # Errors
     /// [`ReceiveError`] when the message got no turn.
-    pub async fn receive(&self, arrival: Arrival, sink: Box<dyn ReplySink>) -> Result<Report, ReceiveError> {
+    pub async fn receive(&self, arrival: Arrival, sink: Box<dyn ReplySink>) -> Result<TurnReport, ReceiveError> {
         let Arrival { sender, text, message_id, input_channel, metadata } = arrival;
         let message = UserMessage {
             text: if self.payloads { text.trim() } else { words(&text) }.into(),
@@ -90,7 +90,7 @@ impl Inbox {
         };
         let sender = if sender.is_empty() { "default".to_owned() } else { sender };
         let conversation = ConversationId::from(sender);
-        let incoming = Incoming { conversation, message, tenant: "".into(), account: "".into() };
+        let incoming = IncomingMessage { conversation, message, tenant: "".into(), account: "".into() };
         self.assistant.receive_for(self.caller.as_deref(), incoming, sink).await
     }
 

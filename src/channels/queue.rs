@@ -8,8 +8,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{stream::PING, wire};
 use crate::{
-    conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
-    cx::Cx,
+    context::CallContext,
+    conversation::{DeliveryError, Receipt, ReplyEvent, ReplySink},
     limits,
 };
 
@@ -48,9 +48,9 @@ impl Form {
             Self::Sse => Some(PING),
         }
     }
-    fn piece(self, recipient: &str, piece: &ReplyPiece) -> Option<Bytes> {
+    fn piece(self, recipient: &str, piece: &ReplyEvent) -> Option<Bytes> {
         match (self, piece) {
-            (Self::Lines, ReplyPiece::Message { message, kind, .. } | ReplyPiece::End { message, kind, .. }) => {
+            (Self::Lines, ReplyEvent::Message { message, kind, .. } | ReplyEvent::End { message, kind, .. }) => {
                 let lines = wire::messages(recipient, message, *kind);
                 let text: String = lines.iter().flat_map(|message| [wire::line(message), "\n".to_owned()]).collect();
                 (!text.is_empty()).then(|| text.into())
@@ -104,7 +104,7 @@ impl ReplySink for QueueSink {
             let _ = tell.send(());
         }
     }
-    fn send<'a>(&'a mut self, piece: ReplyPiece, cx: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, piece: ReplyEvent, cx: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(async move {
             let Some(bytes) = self.form.piece(&self.recipient, &piece) else { return Ok(Receipt::Skipped) };
             let bytes = match self.queue.try_send(bytes) {
@@ -150,14 +150,14 @@ mod tests {
     use super::*;
     use crate::testing::ManualClock;
 
-    fn piece(text: &str) -> ReplyPiece {
-        ReplyPiece::Message { id: "m".into(), message: Box::new(Reply::text(text)), kind: BotKind::Response }
+    fn piece(text: &str) -> ReplyEvent {
+        ReplyEvent::Message { id: "m".into(), message: Box::new(Reply::text(text)), kind: BotKind::Response }
     }
 
     #[tokio::test]
     async fn pieces_come_before_what_the_turn_leaves() {
         let clock = Arc::new(ManualClock::new());
-        let cx = Cx::new(clock.clone(), Duration::from_secs(60));
+        let cx = CallContext::new(clock.clone(), Duration::from_secs(60));
         let (mut sink, read) = queue("u".into(), Form::Lines);
         let queue = sink.sender();
         let turn = async move {
@@ -174,7 +174,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_who_does_not_read_is_given_up() {
         let clock = Arc::new(ManualClock::jumping());
-        let cx = Cx::new(clock, Duration::from_secs(600));
+        let cx = CallContext::new(clock, Duration::from_secs(600));
         let (mut sink, read) = queue("u".into(), Form::Events);
         for _ in 0..limits::CHANNEL_QUEUE {
             sink.send(piece("x"), &cx).await.unwrap();

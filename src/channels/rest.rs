@@ -20,7 +20,7 @@ use crate::{
     clock::Clock,
     conversation::AcceptAllSink,
     failpoint, limits,
-    runtime::{ReceiveError, Report},
+    runtime::{ReceiveError, TurnReport},
 };
 
 /// The header of an answer that tells what went wrong on our side; its status stays 200 where the message got a turn.
@@ -262,7 +262,7 @@ async fn streamed(inbox: Inbox, arrival: Arrival, recipient: Arc<str>, form: For
 }
 
 /// What a stream ends with: an error if there was one, then the end of the turn. Causes are for operators and stay here.
-fn last_events(conversation: &str, form: Form, outcome: &Result<Report, ReceiveError>) -> Option<Bytes> {
+fn last_events(conversation: &str, form: Form, outcome: &Result<TurnReport, ReceiveError>) -> Option<Bytes> {
     let error = |code: &str, message: &str| {
         let event = json!({"type": "error", "code": code, "message": message});
         form.event("error", &event.to_string()).unwrap_or_default()

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 
 use super::splitting::parts;
-use crate::conversation::{ReplyKind, ReplyPiece};
+use crate::conversation::{ReplyEvent, ReplyKind};
 
 /// One message to the user as JSON wires carry it: what is absent is left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -103,30 +103,30 @@ fn element_text(element: &Json) -> String {
 }
 
 /// A piece of a reply as an event of a stream: its name, and its JSON text.
-pub fn event(recipient: &str, piece: &ReplyPiece) -> (&'static str, String) {
+pub fn event(recipient: &str, piece: &ReplyEvent) -> (&'static str, String) {
     match piece {
         // By far the most frequent one: written without a tree.
-        ReplyPiece::Delta { id, text } => ("message_delta", line(&Delta { r#type: "message_delta", id, text })),
-        ReplyPiece::Start { id, source, kind } => {
+        ReplyEvent::Delta { id, text } => ("message_delta", line(&Delta { r#type: "message_delta", id, text })),
+        ReplyEvent::Start { id, source, kind } => {
             let filler = matches!(kind, ReplyKind::Known(BotKind::Filler));
             let event = json!({"type": "message_start", "id": id, "source": source, "kind": kind, "filler": filler});
             ("message_start", event.to_string())
         }
-        ReplyPiece::End { id, message, kind, interrupted } => {
+        ReplyEvent::End { id, message, kind, interrupted } => {
             let event = json!({
                 "type": "message_end", "id": id, "message": whole(recipient, message), "kind": kind,
                 "filler": *kind == BotKind::Filler, "interrupted": interrupted,
             });
             ("message_end", event.to_string())
         }
-        ReplyPiece::Message { id, message, kind } => {
+        ReplyEvent::Message { id, message, kind } => {
             let event = json!({
                 "type": "message", "id": id, "message": whole(recipient, message), "kind": kind,
                 "filler": *kind == BotKind::Filler,
             });
             ("message", event.to_string())
         }
-        ReplyPiece::Activity { .. } => ("activity", line(piece)),
+        ReplyEvent::Activity { .. } => ("activity", line(piece)),
     }
 }
 
@@ -205,9 +205,9 @@ mod tests {
 
     #[test]
     fn events_of_a_stream() {
-        let delta = ReplyPiece::Delta { id: "m1".into(), text: "He\"l".into() };
+        let delta = ReplyEvent::Delta { id: "m1".into(), text: "He\"l".into() };
         assert_eq!(event("u", &delta).1, r#"{"type":"message_delta","id":"m1","text":"He\"l"}"#);
-        let end = ReplyPiece::End {
+        let end = ReplyEvent::End {
             id: "m1".into(),
             message: Box::new(Reply::text("Hello\n\nyou")),
             kind: BotKind::Filler,
@@ -217,7 +217,7 @@ mod tests {
         let json: Json = serde_json::from_str(&json).unwrap();
         assert_eq!((name, &json["filler"]), ("message_end", &json!(true)));
         assert_eq!(json["message"], json!({"recipient_id": "u", "text": "Hello\n\nyou"}));
-        let start = ReplyPiece::Start { id: "m1".into(), source: "agent:x".into(), kind: ReplyKind::Pending };
+        let start = ReplyEvent::Start { id: "m1".into(), source: "agent:x".into(), kind: ReplyKind::Pending };
         assert!(event("u", &start).1.contains(r#""kind":"pending""#));
     }
 }

@@ -6,10 +6,10 @@ mod screen;
 use std::io::{self, BufRead, IsTerminal};
 
 use segue::{
-    conversation::{Button, NoSink, ReplySink},
+    conversation::{Button, DiscardReplies, ReplySink},
     ids::ConversationId,
     limits,
-    runtime::{Assistant, Incoming, Report},
+    runtime::{Assistant, IncomingMessage, TurnReport},
     server,
     store::{self, Location},
 };
@@ -136,13 +136,13 @@ impl Talk {
         match self.show {
             Show::Screen => Box::new(ScreenSink::default()),
             Show::Lines => Box::new(LineSink),
-            Show::Events => Box::new(NoSink),
+            Show::Events => Box::new(DiscardReplies),
         }
     }
 
     /// One turn. `None`: the message got none, and was told so.
-    async fn say(&self, text: &str) -> io::Result<Option<Report>> {
-        match self.assistant.receive(Incoming::text(self.id.clone(), text, CHANNEL), self.sink()).await {
+    async fn say(&self, text: &str) -> io::Result<Option<TurnReport>> {
+        match self.assistant.receive(IncomingMessage::text(self.id.clone(), text, CHANNEL), self.sink()).await {
             Ok(report) => Ok(Some(report)),
             Err(error) => {
                 out::note(&format!("the message got no turn: {error} [{}]", error.code()));
@@ -151,7 +151,7 @@ impl Talk {
         }
     }
 
-    async fn after(&mut self, report: &Report) -> io::Result<()> {
+    async fn after(&mut self, report: &TurnReport) -> io::Result<()> {
         for failure in &report.failures {
             out::note(&format!("turn {}: {} [{}]", report.turn.0, out::plain(&failure.reason), failure.code));
         }
@@ -166,7 +166,7 @@ impl Talk {
         }
     }
 
-    async fn print_events(&self, report: &Report) -> io::Result<()> {
+    async fn print_events(&self, report: &TurnReport) -> io::Result<()> {
         let turns = self.assistant.store().turns(&self.id).await.map_err(io::Error::other)?;
         let turn = turns.iter().rev().find(|turn| turn.turn == report.turn);
         for event in turn.into_iter().flat_map(|turn| &turn.events) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use segue::{
     actions, environment, limits,
-    project::{Finding, Place as At, Severity, Texts, render},
+    project::{Finding, Severity, SourceLocation as At, Texts, render},
     runtime::{Assistant, AssistantBuilder, LoadError},
 };
 
@@ -86,7 +86,7 @@ fn offline(assistant: &Assistant, root: &Path) -> anyhow::Result<Option<Finding>
     let Some(def) = assistant.project().endpoints.action_endpoint.as_ref().filter(|def| def.url.is_none()) else {
         return Ok(None);
     };
-    let around = actions::Surroundings {
+    let around = actions::ActionEnvironment {
         clock: assistant.clock().clone(),
         http: assistant.outbound().clone(),
         directory: root.to_path_buf(),

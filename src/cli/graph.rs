@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use segue::project::drawing::{Drawing, PictureFormat};
+use segue::project::drawing::{Diagram, DiagramFormat};
 
 use super::{Done, FINDINGS, USAGE, out, place::Place};
 
@@ -48,9 +48,9 @@ pub(super) fn graph(mut args: Args) -> Done {
     let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
     let project = &*opened.project;
     let drawing = match &args.flow {
-        Some(id) => Drawing::of_flow(project, &id.as_str().into()),
-        None if args.all => Some(Drawing::of_all(project)),
-        None => Some(Drawing::map(project)),
+        Some(id) => Diagram::of_flow(project, &id.as_str().into()),
+        None if args.all => Some(Diagram::of_all(project)),
+        None => Some(Diagram::map(project)),
     };
     let Some(drawing) = drawing else {
         let written = args.flow.unwrap_or_default();
@@ -61,8 +61,8 @@ pub(super) fn graph(mut args: Args) -> Done {
         return Ok(USAGE);
     };
     let text = drawing.write(match args.format {
-        Format::Mermaid => PictureFormat::Mermaid,
-        Format::Dot => PictureFormat::Dot,
+        Format::Mermaid => DiagramFormat::Mermaid,
+        Format::Dot => DiagramFormat::Dot,
     });
     match &args.output {
         Some(path) => std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?,

@@ -9,12 +9,12 @@ use axum::{
 };
 use segue::{
     clock::SystemClock,
-    cx::Cx,
+    context::CallContext,
     environment,
-    http::Outbound,
+    http::HttpClients,
     limits,
     project::{HttpDef, McpServerDef, Project},
-    tools::mcp::{LOGINS, Login, Surroundings},
+    tools::mcp::{LOGINS, Login, McpEnvironment},
 };
 use tokio::{
     net::TcpListener,
@@ -72,7 +72,7 @@ async fn login(asked: Server) -> Done {
         format!("port {port} of this machine is taken; end what holds it, or set another `oauth.redirect_port`")
     })?;
     let here = format!("http://{}", listener.local_addr()?);
-    let cx = Cx::new(around.clock.clone(), limits::MCP_CONSENT);
+    let cx = CallContext::new(around.clock.clone(), limits::MCP_CONSENT);
     let failed = |reason: String| anyhow!("no login at {}: {reason}", asked.server);
     let back = format!("{here}{BACK}");
     let login = Box::pin(Login::begin(def, &back, &around));
@@ -119,11 +119,11 @@ pub(super) fn found<'a>(project: &'a Project, name: &str) -> Option<&'a McpServe
 }
 
 /// What a server of the project is reached with.
-pub(super) fn around(place: &Place, project: &Project) -> Surroundings {
+pub(super) fn around(place: &Place, project: &Project) -> McpEnvironment {
     let HttpDef { proxy, no_proxy } = &project.endpoints.http;
-    Surroundings {
+    McpEnvironment {
         clock: std::sync::Arc::new(SystemClock),
-        http: Outbound::with_proxy(proxy.as_deref(), no_proxy.as_deref()),
+        http: HttpClients::with_proxy(proxy.as_deref(), no_proxy.as_deref()),
         program: environment::program(),
         directory: Some(place.project.clone()),
         environment: environment::all().into(),
@@ -154,7 +154,7 @@ fn callbacks(consents: mpsc::Sender<Consent>) -> Router {
 }
 
 /// Waits for a browser to come back.
-async fn consent(consents: &mut mpsc::Receiver<Consent>, cx: &Cx) -> anyhow::Result<Consent> {
+async fn consent(consents: &mut mpsc::Receiver<Consent>, cx: &CallContext) -> anyhow::Result<Consent> {
     match cx.wait(consents.recv()).await {
         Ok(consent) => consent.context("the server for the way back has ended"),
         Err(_) => bail!("nobody gave consent in {} minutes", limits::MCP_CONSENT.as_secs() / 60),
@@ -168,7 +168,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn consent_is_waited_for_only_so_long() {
         let (_open, mut consents) = mpsc::channel(1);
-        let cx = Cx::new(std::sync::Arc::new(SystemClock), limits::MCP_CONSENT);
+        let cx = CallContext::new(std::sync::Arc::new(SystemClock), limits::MCP_CONSENT);
         let error = consent(&mut consents, &cx).await.err().unwrap();
         assert_eq!(error.to_string(), "nobody gave consent in 5 minutes");
     }

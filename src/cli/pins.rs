@@ -4,13 +4,13 @@ use std::{fmt::Write as _, sync::Arc};
 
 use segue::{
     clock::SystemClock,
-    cx::Cx,
+    context::CallContext,
     limits,
     project::{McpServerDef, Project},
     tools::{
-        Catalog, SourceError, ToolSource,
+        SourceError, ToolCatalog, ToolSource,
         mcp::McpServer,
-        pins::{FILE, PinFile, Standing},
+        pins::{FILE, PinFile, PinStatus},
     },
 };
 
@@ -56,7 +56,7 @@ pub(super) async fn pins(args: Args) -> Done {
         };
         let standings = pins.compare(name, &catalog).map_err(anyhow::Error::msg)?;
         out::raw(&shown(name, &standings, &catalog))?;
-        let is_other = standings.iter().any(|(_, standing)| *standing != Standing::Same);
+        let is_other = standings.iter().any(|(_, standing)| *standing != PinStatus::Same);
         if args.write && is_other {
             pins.pin(name, &catalog).map_err(anyhow::Error::msg)?;
             out::note(&format!("{name}: pinned in {FILE}"));
@@ -69,26 +69,26 @@ pub(super) async fn pins(args: Args) -> Done {
     Ok(if lost { COULD_NOT_RUN } else { u8::from(differs) * FINDINGS })
 }
 
-async fn listed(def: &McpServerDef, project: &Project, place: &Place) -> Result<Catalog, SourceError> {
+async fn listed(def: &McpServerDef, project: &Project, place: &Place) -> Result<ToolCatalog, SourceError> {
     let server = McpServer::new(def, mcp::around(place, project));
-    let cx = Cx::new(Arc::new(SystemClock), limits::MCP_CONSENT);
+    let cx = CallContext::new(Arc::new(SystemClock), limits::MCP_CONSENT);
     let catalog = server.list(&cx.within(def.connect_timeout.unwrap_or(limits::MCP_INITIALISE) * 2)).await;
     server.close(&cx.within(limits::CLOSE)).await;
     catalog
 }
 
 /// One line a tool; of what is new or changed also what a model would read.
-fn shown(server: &str, standings: &[(String, Standing)], catalog: &Catalog) -> String {
+fn shown(server: &str, standings: &[(String, PinStatus)], catalog: &ToolCatalog) -> String {
     let mut text = String::new();
     for (name, standing) in standings {
         let word = match standing {
-            Standing::Same => "same",
-            Standing::Changed => "changed",
-            Standing::New => "new",
-            Standing::Gone => "gone",
+            PinStatus::Same => "same",
+            PinStatus::Changed => "changed",
+            PinStatus::New => "new",
+            PinStatus::Gone => "gone",
         };
         let _ = writeln!(text, "{word:<8}{server}.{name}");
-        if !matches!(standing, Standing::Changed | Standing::New) {
+        if !matches!(standing, PinStatus::Changed | PinStatus::New) {
             continue;
         }
         if let Some(tool) = catalog.tools.iter().find(|tool| *tool.info().name == **name) {

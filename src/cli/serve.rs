@@ -221,7 +221,7 @@ mod tests {
     use std::sync::Arc;
 
     use segue::{
-        Assistant, Incoming, NoSink,
+        Assistant, DiscardReplies, IncomingMessage,
         testing::{ManualClock, ScriptedLlm},
     };
 
@@ -242,7 +242,7 @@ mod tests {
         let model = Arc::new(ScriptedLlm::strict(["start flow greet"]));
         let builder = Assistant::builder_from_texts(FILES).unwrap().model(model).clock(Arc::new(clock.clone()));
         let assistant = builder.build().unwrap();
-        assistant.receive(Incoming::text("u", "hello", "test"), Box::new(NoSink)).await.unwrap();
+        assistant.receive(IncomingMessage::text("u", "hello", "test"), Box::new(DiscardReplies)).await.unwrap();
         let records = async || assistant.store().turns(&"u".into()).await.unwrap()[0].journal.len();
         let kept = records().await;
         assert!(kept > 0);

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use segue::{
     clock::{Clock, SystemClock},
-    e2e::{self, Options, Outcome, Results, RunError, Runner, Selection, TapeMode, report},
+    e2e::{self, Options, Outcome, RecordingMode, Results, RunError, Runner, Selection, report},
     limits,
     project::{Finding, Severity, Texts, render},
 };
@@ -199,9 +199,9 @@ fn older_words(args: &mut Args) -> Option<u8> {
 
 fn options(args: &Args) -> Options {
     let tape = match (&args.record, &args.replay) {
-        (Some(folder), _) => TapeMode::Record(folder.clone()),
-        (None, Some(folder)) => TapeMode::Replay(folder.clone()),
-        (None, None) => TapeMode::Live,
+        (Some(folder), _) => RecordingMode::Record(folder.clone()),
+        (None, Some(folder)) => RecordingMode::Replay(folder.clone()),
+        (None, None) => RecordingMode::Live,
     };
     Options { jobs: args.jobs, fail_fast: args.fail_fast, tape, repeat: args.repeat }
 }

@@ -7,4 +7,4 @@ pub mod sink;
 pub use segue_engine::conversation::*;
 
 pub(crate) use self::sink::AcceptAllSink;
-pub use self::sink::{DeliveryError, NoSink, Receipt, ReplyKind, ReplyPiece, ReplySink};
+pub use self::sink::{DeliveryError, DiscardReplies, Receipt, ReplyEvent, ReplyKind, ReplySink};

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::{BotKind, Reply};
-use crate::cx::Cx;
+use crate::context::CallContext;
 
 /// What a piece belongs to, as far as it is known: while a text streams its kind is pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyKind {
-    /// Not known yet; told by [`ReplyPiece::End`].
+    /// Not known yet; told by [`ReplyEvent::End`].
     Pending,
     /// Known.
     #[serde(untagged)]
@@ -23,7 +23,7 @@ pub enum ReplyKind {
 /// One piece of a reply.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum ReplyPiece {
+pub enum ReplyEvent {
     /// A streamed message begins.
     #[serde(rename = "message_start")]
     Start {
@@ -34,7 +34,7 @@ pub enum ReplyPiece {
         /// What it is for, if known.
         kind: ReplyKind,
     },
-    /// More text of it. Provisional until [`ReplyPiece::End`].
+    /// More text of it. Provisional until [`ReplyEvent::End`].
     #[serde(rename = "message_delta")]
     Delta {
         /// The message.
@@ -99,7 +99,7 @@ pub trait ReplySink: Send {
     fn streams(&self) -> bool;
     /// Takes one piece. A whole message, or the end of one, that is [`Receipt::Delivered`] is never offered again, not even after
     /// a crash. *Cancellation*: a piece whose future is dropped may or may not have been shown.
-    fn send<'a>(&'a mut self, piece: ReplyPiece, cx: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>>;
+    fn send<'a>(&'a mut self, piece: ReplyEvent, cx: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>>;
     /// Whether replies of earlier turns that nobody could be given yet go out here before those of this turn: reminders on a channel that
     /// cannot reach its users, or what was said after a client had left. A channel that takes them shows what the sink was sent, or
     /// [`Report::earlier`](crate::runtime::Report::earlier) before the replies of the report.
@@ -118,13 +118,13 @@ pub trait ReplySink: Send {
 
 /// A sink that shows nothing; the replies are in the events.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NoSink;
+pub struct DiscardReplies;
 
-impl ReplySink for NoSink {
+impl ReplySink for DiscardReplies {
     fn streams(&self) -> bool {
         false
     }
-    fn send<'a>(&'a mut self, _: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, _: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(std::future::ready(Ok(Receipt::Skipped)))
     }
 }
@@ -139,7 +139,7 @@ impl ReplySink for AcceptAllSink {
     fn takes_earlier(&self) -> bool {
         true
     }
-    fn send<'a>(&'a mut self, _: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, _: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(std::future::ready(Ok(Receipt::Delivered)))
     }
 }

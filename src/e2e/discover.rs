@@ -7,7 +7,7 @@ use std::{
 };
 
 use segue_engine::{
-    finding::{Finding, Findings, Place},
+    finding::{Finding, Findings, SourceLocation},
     limits::{PROJECT_FILES, YAML_FILE},
     project::{SourceFile, Sources, cases::CaseFile},
 };
@@ -189,7 +189,7 @@ impl Selection {
     }
 
     fn trouble(&mut self, path: &Path, message: &str, help: &str) {
-        let place = Place { file: shown(path).into(), line: 0, column: 0, width: 1 };
+        let place = SourceLocation { file: shown(path).into(), line: 0, column: 0, width: 1 };
         self.findings.error("E0101", &place, message, help);
     }
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use minijinja::context;
 use segue_engine::{
     conversation::{BotMessage, EventKind},
-    project::cases::Generative,
+    project::cases::JudgedTextExpectation,
 };
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    cx::{Cx, StepKey},
+    context::{CallContext, StepKey},
     limits,
     llm::{ChatMessage, ChatRequest, Llm, Purpose},
     prompts::PromptSet,
@@ -49,7 +49,7 @@ impl Judge {
     pub(super) async fn judge(
         &self,
         question: Question,
-        wanted: &Generative,
+        wanted: &JudgedTextExpectation,
         seen: &Seen,
         from: usize,
         key: &str,
@@ -86,7 +86,7 @@ impl Judge {
     async fn score(
         &self,
         question: Question,
-        wanted: &Generative,
+        wanted: &JudgedTextExpectation,
         seen: &Seen,
         bot: &BotMessage,
         key: &StepKey,
@@ -129,7 +129,7 @@ impl Judge {
             Some(Played::Ask) | None => {}
         }
         let Some(llm) = &self.llm else { return Err(NoJudgement("there is no model to judge".to_owned())) };
-        let cx = Cx::new(self.clock.clone(), limits::TURN_WALL.max(Duration::from_secs(1)));
+        let cx = CallContext::new(self.clock.clone(), limits::TURN_WALL.max(Duration::from_secs(1)));
         let stream = llm.chat(request, &cx).await.map_err(|error| NoJudgement(error.to_string()))?;
         let answer = stream.finish().await.map_err(|error| NoJudgement(error.to_string()))?;
         if let Some(tape) = &self.tape {
@@ -157,7 +157,7 @@ fn ground(bot: &BotMessage, seen: &Seen) -> Option<String> {
     (!found.is_empty()).then(|| found.join("\n"))
 }
 
-fn of(wanted: &Generative) -> String {
+fn of(wanted: &JudgedTextExpectation) -> String {
     let name = wanted.utter_name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
     let source = wanted.utter_source.as_ref().map(|source| format!(" of {source}")).unwrap_or_default();
     format!("{name}{source}")

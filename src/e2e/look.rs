@@ -7,8 +7,8 @@ use segue_engine::{
     project::{
         Project,
         cases::{
-            AgentMark, AssertionKind, CaseStep, CaseStepKind, FlowEnd, Flows, SlotCheck, ToolCheck, Uttered,
-            UtteredButton,
+            AgentMark, AssertionKind, BotMessageExpectation, CaseStep, CaseStepKind, FlowEnd, Flows, SlotCheck,
+            ToolCheck, UtteredButton,
         },
     },
 };
@@ -208,7 +208,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    fn uttered(&self, wanted: &Uttered) -> Verdict {
+    fn uttered(&self, wanted: &BotMessageExpectation) -> Verdict {
         let messages = || self.seen.messages().filter(|(at, _)| *at >= self.from);
         match messages().find(|(_, bot)| is_uttered(wanted, bot)) {
             Some((at, _)) => Verdict::Held(Some(at)),
@@ -219,7 +219,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    fn not_uttered(&self, unwanted: &Uttered) -> Verdict {
+    fn not_uttered(&self, unwanted: &BotMessageExpectation) -> Verdict {
         let said = self.seen.messages().filter(|(at, bot)| *at >= self.from && is_uttered(unwanted, bot));
         let seen: Vec<String> = said.map(|(_, bot)| cut(&bot_line(bot))).collect();
         if seen.is_empty() {
@@ -326,7 +326,7 @@ fn same(wanted: &Json, found: &Json) -> bool {
     }
 }
 
-fn is_uttered(wanted: &Uttered, bot: &BotMessage) -> bool {
+fn is_uttered(wanted: &BotMessageExpectation, bot: &BotMessage) -> bool {
     let named = wanted.utter_name.as_ref().is_none_or(|name| bot.utter_action.as_ref() == Some(name));
     let text = bot.reply.text.as_deref().unwrap_or_default();
     let matches = wanted.text_matches.as_ref().is_none_or(|(_, pattern)| pattern.is_match(text).is_match());
@@ -365,7 +365,7 @@ fn of_slot(check: &SlotCheck) -> String {
     }
 }
 
-fn of_uttered(uttered: &Uttered) -> String {
+fn of_uttered(uttered: &BotMessageExpectation) -> String {
     let mut words = String::from("bot");
     if let Some(name) = &uttered.utter_name {
         words.push_str(&format!(" {name}"));

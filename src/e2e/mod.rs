@@ -34,9 +34,9 @@ use std::{
 
 use segue_engine::{
     dialogue::Reason,
-    finding::Place,
+    finding::SourceLocation,
     ids::{FlowId, StepId},
-    project::cases::Case,
+    project::cases::TestCase,
 };
 
 pub use self::{
@@ -53,20 +53,20 @@ pub struct Options {
     /// Whether nothing is begun after a failure.
     pub fail_fast: bool,
     /// What becomes of answers of the world.
-    pub tape: TapeMode,
+    pub tape: RecordingMode,
     /// How often each case runs; at least once.
     pub repeat: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { jobs: crate::limits::TEST_JOBS, fail_fast: false, tape: TapeMode::Live, repeat: 1 }
+        Self { jobs: crate::limits::TEST_JOBS, fail_fast: false, tape: RecordingMode::Live, repeat: 1 }
     }
 }
 
 /// What becomes of the answers of models, tools, actions and agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum TapeMode {
+pub enum RecordingMode {
     /// The world is asked, nothing is kept.
     #[default]
     Live,
@@ -95,15 +95,15 @@ pub struct CaseResult {
     /// The case.
     pub name: String,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
     /// Which run of it this is, from 1.
     pub round: usize,
     /// How it ended.
     pub outcome: Outcome,
     /// What did not hold, in order.
-    pub misses: Vec<Miss>,
+    pub misses: Vec<AssertionFailure>,
     /// What was said, turn by turn.
-    pub turns: Vec<TurnLines>,
+    pub turns: Vec<TurnTranscript>,
     /// Assertions by kind: how many held, how many did not. What was not reached is not counted.
     pub tally: BTreeMap<&'static str, Tally>,
     /// The steps that were entered.
@@ -122,7 +122,7 @@ impl CaseResult {
         format!("{}::{}", self.file, self.name)
     }
     /// The case as it was read.
-    pub fn written(&self) -> &Case {
+    pub fn written(&self) -> &TestCase {
         &self.case.case
     }
 }
@@ -138,7 +138,7 @@ pub struct Tally {
 
 /// One turn as people read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TurnLines {
+pub struct TurnTranscript {
     /// What the user said.
     pub user: String,
     /// What happened, one line each.
@@ -147,9 +147,9 @@ pub struct TurnLines {
 
 /// Something that did not hold.
 #[derive(Clone, Debug)]
-pub struct Miss {
+pub struct AssertionFailure {
     /// Where it is demanded.
-    pub place: Place,
+    pub place: SourceLocation,
     /// The turn, from 1; 0 before the first.
     pub turn: usize,
     /// What the user had said.

@@ -8,10 +8,13 @@ use std::{
 use chrono::{DateTime, NaiveDateTime};
 use indexmap::IndexMap;
 use segue_engine::{
-    finding::{Findings, Place, did_you_mean},
+    finding::{Findings, SourceLocation, did_you_mean},
     project::{
         Project,
-        cases::{AssertionKind, Case, CaseStepKind, FlowEnd, Flows, Named, Shared, SlotCheck, UserStep, Uttered},
+        cases::{
+            AssertionKind, BotMessageExpectation, CaseStepKind, FlowEnd, Flows, Named, SharedFixtures, SlotCheck,
+            TestCase, UserStep,
+        },
     },
     time::Timestamp,
 };
@@ -29,9 +32,9 @@ pub struct Planned {
     pub(super) file: String,
     /// The file from the project's folder, where it lies in it: the same wherever the program is started.
     pub(super) inside: String,
-    pub(crate) case: Case,
+    pub(crate) case: TestCase,
     /// Stubs, judge, endpoints; those of the file before those of the folders.
-    pub(super) shared: Shared,
+    pub(super) shared: SharedFixtures,
     /// Slot values of its fixtures, in order.
     pub(super) slots: Vec<(Named, Json)>,
     /// When it begins, where a fixture says so.
@@ -70,7 +73,7 @@ fn inside(root: &Path, path: &Path) -> String {
 }
 
 /// Adds what is not there yet: the nearer definition wins.
-fn add(into: &mut Shared, from: &Shared) {
+fn add(into: &mut SharedFixtures, from: &SharedFixtures) {
     fn missing<T: Clone>(into: &mut IndexMap<Arc<str>, T>, from: &IndexMap<Arc<str>, T>) {
         for (name, value) in from {
             into.entry(name.clone()).or_insert_with(|| value.clone());
@@ -86,7 +89,7 @@ fn add(into: &mut Shared, from: &Shared) {
     into.endpoints = into.endpoints.take().or_else(|| from.endpoints.clone());
 }
 
-fn one((file, inside): (String, String), case: &Case, shared: &Shared, findings: &mut Findings) -> Planned {
+fn one((file, inside): (String, String), case: &TestCase, shared: &SharedFixtures, findings: &mut Findings) -> Planned {
     let mut slots = Vec::new();
     let mut fine = true;
     for fixture in &case.fixtures {
@@ -122,7 +125,7 @@ fn one((file, inside): (String, String), case: &Case, shared: &Shared, findings:
             );
         }
     }
-    let case = Case { whole: case.whole && fine, ..case.clone() };
+    let case = TestCase { whole: case.whole && fine, ..case.clone() };
     Planned { file, inside, case, shared: shared.clone(), slots, began }
 }
 
@@ -219,7 +222,7 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    fn assertion(&mut self, kind: &AssertionKind, place: &Place) {
+    fn assertion(&mut self, kind: &AssertionKind, place: &SourceLocation) {
         match kind {
             AssertionKind::FlowStarted(Flows { flows, .. }) => {
                 for flow in flows {
@@ -230,34 +233,36 @@ impl Names<'_> {
                 self.flow(flow, place);
             }
             AssertionKind::SlotWasSet(slots) | AssertionKind::SlotWasNotSet(slots) => self.slots(slots, place),
-            AssertionKind::BotUttered(Uttered { utter_name: Some(name), .. })
-            | AssertionKind::BotDidNotUtter(Uttered { utter_name: Some(name), .. }) => self.response(name, place),
+            AssertionKind::BotUttered(BotMessageExpectation { utter_name: Some(name), .. })
+            | AssertionKind::BotDidNotUtter(BotMessageExpectation { utter_name: Some(name), .. }) => {
+                self.response(name, place)
+            }
             AssertionKind::Agent(_, agent) => self.agent(agent, place),
             _ => {}
         }
     }
 
-    fn slots(&mut self, slots: &[SlotCheck], place: &Place) {
+    fn slots(&mut self, slots: &[SlotCheck], place: &SourceLocation) {
         for slot in slots {
             self.slot(&slot.name, place);
         }
     }
 
-    fn slot(&mut self, name: &str, place: &Place) {
+    fn slot(&mut self, name: &str, place: &SourceLocation) {
         if self.project.slot(name).is_none() {
             let known = self.project.domain.slots.keys().map(|name| name.as_str());
             self.tell("slot", name, place, known);
         }
     }
 
-    fn flow(&mut self, name: &str, place: &Place) {
+    fn flow(&mut self, name: &str, place: &SourceLocation) {
         if self.project.flow(name).is_none() {
             let known = self.project.flows.keys().map(|name| name.as_str());
             self.tell("flow", name, place, known);
         }
     }
 
-    fn response(&mut self, name: &str, place: &Place) {
+    fn response(&mut self, name: &str, place: &SourceLocation) {
         // Actions may bring responses of their own making.
         if self.project.response(name).is_none() && name.starts_with("utter_") {
             let known = self.project.domain.responses.keys().map(|name| name.as_str());
@@ -265,14 +270,14 @@ impl Names<'_> {
         }
     }
 
-    fn agent(&mut self, name: &str, place: &Place) {
+    fn agent(&mut self, name: &str, place: &SourceLocation) {
         if self.project.agent(name).is_none() {
             let known = self.project.agents.keys().map(|name| name.as_str());
             self.tell("agent", name, place, known);
         }
     }
 
-    fn tell<'n>(&mut self, what: &str, name: &str, place: &Place, known: impl Iterator<Item = &'n str>) {
+    fn tell<'n>(&mut self, what: &str, name: &str, place: &SourceLocation, known: impl Iterator<Item = &'n str>) {
         let help = match did_you_mean(name, known) {
             Some(near) => format!("Did you mean `{near}`?"),
             None => "Correct the name, or add it to the project.".to_owned(),

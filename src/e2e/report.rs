@@ -12,7 +12,7 @@ use segue_engine::finding::Finding;
 use serde_json::{Map, Value as Json, json};
 
 pub use self::{failed::failed_files, xml::junit};
-use super::{CaseResult, Coverage, Miss, Outcome, Results, TurnLines, seen::cut};
+use super::{AssertionFailure, CaseResult, Coverage, Outcome, Results, TurnTranscript, seen::cut};
 
 /// Lines of why a turn went as it did that one failure shows.
 const WHY: usize = 60;
@@ -36,7 +36,7 @@ pub fn text(result: &CaseResult) -> String {
     out
 }
 
-fn one(out: &mut String, miss: &Miss) {
+fn one(out: &mut String, miss: &AssertionFailure) {
     let place = &miss.place;
     let turn = match miss.turn {
         0 => String::new(),
@@ -60,7 +60,7 @@ fn is_code(what: &str) -> bool {
     what.len() == 5 && what.starts_with(|c: char| c.is_ascii_uppercase())
 }
 
-fn because(out: &mut String, miss: &Miss) {
+fn because(out: &mut String, miss: &AssertionFailure) {
     if !miss.why.is_empty() {
         out.push_str("  why\n");
     }
@@ -75,7 +75,7 @@ fn because(out: &mut String, miss: &Miss) {
     }
 }
 
-fn talk(out: &mut String, turns: &[TurnLines]) {
+fn talk(out: &mut String, turns: &[TurnTranscript]) {
     if !turns.is_empty() {
         out.push_str("  what happened\n");
     }
@@ -164,7 +164,7 @@ fn case_json(case: &CaseResult) -> Json {
     })
 }
 
-fn miss_json(miss: &Miss) -> Json {
+fn miss_json(miss: &AssertionFailure) -> Json {
     let failures = miss.failures.iter().map(|(code, reason)| json!({"code": code, "reason": reason}));
     json!({
         "file": &*miss.place.file,

@@ -9,7 +9,7 @@ use std::{
 
 use futures::StreamExt;
 use segue_engine::{
-    conversation::{Event, EventKind, EventPlace, FilledBy, UserMessage},
+    conversation::{Event, EventKind, FilledBy, FlowLocation, UserMessage},
     dialogue,
     finding::{Finding, Findings, Severity},
     ids::{ActionName, ConversationId, SlotName},
@@ -22,7 +22,7 @@ use segue_engine::{
 use serde_json::{Map, Value as Json};
 
 use super::{
-    CaseResult, Coverage, Miss, Options, Outcome, Results, Selection, TapeMode,
+    AssertionFailure, CaseResult, Coverage, Options, Outcome, RecordingMode, Results, Selection,
     clock::CaseClock,
     judge::Judge,
     plan::{self, Planned},
@@ -37,7 +37,7 @@ use crate::{
     project::{Places, read_bounded},
     prompts::PromptSet,
     runtime::AssistantBuilder,
-    store::{Accepted, Batch, Inbound, MemoryStore, Store, Version},
+    store::{AcceptOutcome, InboxMessage, MemoryStore, Store, TurnCommit, Version},
 };
 
 /// The channel that responses and conditions see.
@@ -188,7 +188,7 @@ impl Runner {
         };
         if let Err((code, reason)) = self.whole(&planned, round, options, coverage, &mut result).await {
             result.outcome = Outcome::NotRun;
-            result.misses.push(Miss::beside(&planned.case.place, code, reason));
+            result.misses.push(AssertionFailure::beside(&planned.case.place, code, reason));
         }
         if result.outcome == Outcome::Passed && !result.misses.is_empty() {
             result.outcome = Outcome::Failed;
@@ -208,7 +208,7 @@ impl Runner {
     ) -> Result<(), (&'static str, String)> {
         let project = self.project_of(planned).clone();
         let setting = self.setting(planned, project, round, options, coverage)?;
-        let replays = matches!(options.tape, TapeMode::Replay(_));
+        let replays = matches!(options.tape, RecordingMode::Replay(_));
         let mut builder = AssistantBuilder::new(setting.project.clone(), self.root.clone());
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let seed = setting.seed;
@@ -247,17 +247,17 @@ impl Runner {
         let scripted = planned.shared.llm.is_some() || is_scripted(&project);
         let fresh = || format!("test-{}", uuid::Uuid::new_v4().simple());
         let seed = SEED + round as u64 - 1;
-        let hurries = scripted || matches!(options.tape, TapeMode::Replay(_));
+        let hurries = scripted || matches!(options.tape, RecordingMode::Replay(_));
         let at = |began: Timestamp| Arc::new(CaseClock::new(began, hurries));
         let usual = planned.began.unwrap_or(self.began);
         let (clock, tape, id, began, took) = match &options.tape {
-            TapeMode::Live => (at(usual), None, fresh(), usual, None),
-            TapeMode::Record(folder) => {
+            RecordingMode::Live => (at(usual), None, fresh(), usual, None),
+            RecordingMode::Record(folder) => {
                 let clock = at(usual);
                 let tape = Tape::record(folder, planned, clock.clone(), problems.clone());
                 (clock, Some(Arc::new(tape)), fresh(), usual, None)
             }
-            TapeMode::Replay(folder) => {
+            RecordingMode::Replay(folder) => {
                 let (head, text) = Tape::head(folder, planned).map_err(|error| ("E0502", error))?;
                 let began = planned.began.unwrap_or(head.began);
                 let clock = at(began);
@@ -332,7 +332,7 @@ async fn seed_fixtures(setting: &Setting<'_>, store: &Arc<dyn Store>) -> Result<
         return Ok(());
     }
     let at = setting.began;
-    let event = |kind| Event { at, kind, place: EventPlace::default() };
+    let event = |kind| Event { at, kind, place: FlowLocation::default() };
     let mut events = vec![
         event(EventKind::Action { name: ActionName::from("action_session_start") }),
         event(EventKind::SessionStarted),
@@ -358,10 +358,10 @@ async fn seed_fixtures(setting: &Setting<'_>, store: &Arc<dyn Store>) -> Result<
         metadata: Map::new(),
     };
     let conversation = setting.id.clone();
-    let inbound = Inbound { tenant: "".into(), account: "".into(), conversation, message, at, seed: setting.seed };
+    let inbound = InboxMessage { tenant: "".into(), account: "".into(), conversation, message, at, seed: setting.seed };
     let accepted = store.accept(inbound).await.map_err(|error| error.to_string())?;
-    let Accepted::New(turn) = accepted else { return Err("the store holds this conversation already".to_owned()) };
-    let batch = Batch { turn, events, ..Batch::default() };
+    let AcceptOutcome::New(turn) = accepted else { return Err("the store holds this conversation already".to_owned()) };
+    let batch = TurnCommit { turn, events, ..TurnCommit::default() };
     store.append(&setting.id, Version(0), batch).await.map(drop).map_err(|error| error.to_string())
 }
 

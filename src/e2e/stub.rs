@@ -19,7 +19,7 @@ use serde_json::Value as Json;
 use super::plan::Planned;
 use crate::{
     agents::{Agent, AgentError, AgentResult, AgentRun},
-    cx::Cx,
+    context::CallContext,
     effect::EffectClass,
     runtime::{Action, AssistantBuilder},
     tools::{FailureKind, Tool, ToolFailure, ToolInfo, ToolOutcome, ToolOutput, Toolbox},
@@ -82,7 +82,7 @@ struct ActionStub {
 }
 
 impl Action for ActionStub {
-    fn run<'a>(&'a self, _: &'a Conversation, _: &'a Cx) -> BoxFuture<'a, ActionOutcome> {
+    fn run<'a>(&'a self, _: &'a Conversation, _: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
         Box::pin(std::future::ready(self.answer()))
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use segue_engine::{
     conversation::EventKind,
     dialogue::Reason,
-    finding::Place,
+    finding::SourceLocation,
     project::cases::{AssertionKind, CaseStep, CaseStepKind, UserStep},
 };
 
 use super::{
-    CaseResult, Miss, TurnLines,
+    AssertionFailure, CaseResult, TurnTranscript,
     judge::{Judge, NoJudgement, Question},
     look::{self, Look, Verdict},
     run::{CHANNEL, Setting},
@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{
     clock::{Clock, SystemClock},
-    conversation::NoSink,
-    runtime::{Assistant, Incoming},
+    conversation::DiscardReplies,
+    runtime::{Assistant, IncomingMessage},
 };
 
 /// The conversation of a case, until it is over or something did not hold. How long each turn took, in milliseconds.
@@ -48,14 +48,14 @@ pub(super) async fn talk(
             Err((code, reason)) => {
                 let mut misses = beside(setting, step, number, user);
                 if misses.is_empty() {
-                    misses.push(Miss {
+                    misses.push(AssertionFailure {
                         turn: number,
                         user: user.text.to_string(),
-                        ..Miss::beside(&step.place, code, reason)
+                        ..AssertionFailure::beside(&step.place, code, reason)
                     });
                 }
                 result.misses.append(&mut misses);
-                result.turns.push(TurnLines { user: user.text.to_string(), happened: Vec::new() });
+                result.turns.push(TurnTranscript { user: user.text.to_string(), happened: Vec::new() });
                 return took;
             }
         };
@@ -68,7 +68,7 @@ pub(super) async fn talk(
         for (kind, count) in seen.commands() {
             *result.commands.entry(kind).or_default() += count;
         }
-        result.turns.push(TurnLines { user: user.text.to_string(), happened: seen.lines() });
+        result.turns.push(TurnTranscript { user: user.text.to_string(), happened: seen.lines() });
         if setting.coverage || !misses.is_empty() {
             explain(assistant, setting, number_in_store, &mut misses, result).await;
         }
@@ -87,10 +87,10 @@ async fn turn(
     user: &UserStep,
     number: usize,
 ) -> Result<(Seen, u64), (&'static str, String)> {
-    let mut incoming = Incoming::text(setting.id.clone(), user.text.clone(), CHANNEL);
+    let mut incoming = IncomingMessage::text(setting.id.clone(), user.text.clone(), CHANNEL);
     incoming.message.metadata = setting.planned.metadata(user);
     let before = SystemClock.elapsed();
-    let report = assistant.receive(incoming, Box::new(NoSink)).await;
+    let report = assistant.receive(incoming, Box::new(DiscardReplies)).await;
     let mut took = SystemClock.elapsed().saturating_sub(before);
     if let Some(recorded) = setting.took.as_ref().and_then(|took| took.get(number - 1)) {
         took = Duration::from_millis(*recorded);
@@ -115,7 +115,7 @@ async fn assertions(
     judge: &Option<Judge>,
     number: usize,
     result: &mut CaseResult,
-) -> Vec<Miss> {
+) -> Vec<AssertionFailure> {
     let mut misses = Vec::new();
     let mut from = 0;
     for (at, assertion) in user.assertions.iter().enumerate() {
@@ -148,7 +148,7 @@ async fn assertions(
             }
             Verdict::Missed { expected, seen } => {
                 tally.failed += 1;
-                misses.push(Miss::of(&assertion.place, number, user, kind, expected, seen));
+                misses.push(AssertionFailure::of(&assertion.place, number, user, kind, expected, seen));
             }
         }
     }
@@ -156,7 +156,13 @@ async fn assertions(
 }
 
 /// What stands in steps of their own.
-fn free(setting: &Setting<'_>, expected: &[&CaseStep], seen: &Seen, number: usize, user: &UserStep) -> Vec<Miss> {
+fn free(
+    setting: &Setting<'_>,
+    expected: &[&CaseStep],
+    seen: &Seen,
+    number: usize,
+    user: &UserStep,
+) -> Vec<AssertionFailure> {
     let look = Look { seen, from: 0, project: &setting.project };
     let mut misses = Vec::new();
     for (step, verdict) in look::steps(&look, expected) {
@@ -167,17 +173,20 @@ fn free(setting: &Setting<'_>, expected: &[&CaseStep], seen: &Seen, number: usiz
             _ => "slot_was_not_set",
         };
         if let Verdict::Missed { expected, seen } = verdict {
-            misses.push(Miss::of(&step.place, number, user, kind, expected, seen));
+            misses.push(AssertionFailure::of(&step.place, number, user, kind, expected, seen));
         }
     }
     misses
 }
 
 /// What went wrong beside the expectations.
-fn beside(setting: &Setting<'_>, step: &CaseStep, number: usize, user: &UserStep) -> Vec<Miss> {
+fn beside(setting: &Setting<'_>, step: &CaseStep, number: usize, user: &UserStep) -> Vec<AssertionFailure> {
     let problems = stub::take(&setting.problems);
-    let miss =
-        |(code, reason)| Miss { turn: number, user: user.text.to_string(), ..Miss::beside(&step.place, code, reason) };
+    let miss = |(code, reason)| AssertionFailure {
+        turn: number,
+        user: user.text.to_string(),
+        ..AssertionFailure::beside(&step.place, code, reason)
+    };
     problems.into_iter().map(miss).collect()
 }
 
@@ -186,7 +195,7 @@ async fn explain(
     assistant: &Assistant,
     setting: &Setting<'_>,
     turn: u64,
-    misses: &mut [Miss],
+    misses: &mut [AssertionFailure],
     result: &mut CaseResult,
 ) {
     let Ok(traces) = assistant.trace(&setting.id, Some(turn)).await else { return };
@@ -203,9 +212,9 @@ async fn explain(
     }
 }
 
-impl Miss {
+impl AssertionFailure {
     pub(super) fn of(
-        place: &Place,
+        place: &SourceLocation,
         turn: usize,
         user: &UserStep,
         what: &'static str,
@@ -217,7 +226,7 @@ impl Miss {
     }
 
     /// Something that went wrong beside what a case demands.
-    pub(super) fn beside(place: &Place, code: &'static str, reason: String) -> Self {
+    pub(super) fn beside(place: &SourceLocation, code: &'static str, reason: String) -> Self {
         let (why, failures) = (Vec::new(), Vec::new());
         Self {
             place: place.clone(),

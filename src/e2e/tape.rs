@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    cx::StepKey,
+    context::StepKey,
     journal::{Journal, Step, StepStart, StepStatus},
     limits::TEST_TAPE,
     project::read_bounded,

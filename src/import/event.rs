@@ -1,7 +1,7 @@
 //! One event of the tracker format as one of ours. Total: what has no meaning here is kept as it is.
 
 use segue_engine::{
-    conversation::{BotMessage, Event, EventKind, EventPlace, FilledBy, Reply, UserMessage},
+    conversation::{BotMessage, Event, EventKind, FilledBy, FlowLocation, Reply, UserMessage},
     time::Timestamp,
 };
 use serde_json::{Map, Value as Json};
@@ -27,7 +27,7 @@ pub(super) fn event(row: Row) -> Read {
         )
     };
     let kind = kind(&data).unwrap_or_else(|| kept(data));
-    Read { event: Event { at, kind, place: EventPlace::default() }, open }
+    Read { event: Event { at, kind, place: FlowLocation::default() }, open }
 }
 
 /// A flow that began and did not end leaves a stack; patches of it end with an empty one.

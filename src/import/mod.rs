@@ -22,7 +22,7 @@ use segue_engine::{
 use serde::Serialize;
 
 pub use self::source::{ImportError, Row, Talks, read};
-use crate::store::{Batch, Store, StoreError, TurnNumber, Version};
+use crate::store::{Store, StoreError, TurnCommit, TurnNumber, Version};
 
 /// What was brought over.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -75,7 +75,7 @@ pub async fn bring(talks: Talks, project: &Project, store: &Arc<dyn Store>) -> R
         strangers(project, &conversation, &events, &mut report);
         report.conversations += 1;
         report.events += events.len();
-        let batch = Batch { turn: TurnNumber(0), events, snapshot: Some(conversation), ..Batch::default() };
+        let batch = TurnCommit { turn: TurnNumber(0), events, snapshot: Some(conversation), ..TurnCommit::default() };
         store.append(&id, Version::default(), batch).await?;
     }
     Ok(report)

@@ -36,13 +36,13 @@ pub use self::{
     model::JournaledModel,
     replay::ReplayJournal,
     tool::JournaledTool,
-    tool_progress::{RecordedToolCall, TraceNews, progress_of},
+    tool_progress::{RecordedToolCall, TraceProgress, progress_of},
     turn::TurnJournal,
 };
 use crate::{
-    cx::StepKey,
+    context::StepKey,
     effect::EffectClass,
-    llm::{Answer, ChatRequest, LlmError},
+    llm::{ChatRequest, ChatResponse, LlmError},
     store::{JournalRecord, StoreError},
     tools::ToolInfo,
 };
@@ -143,7 +143,7 @@ pub trait JournalObserver: Send + Sync {
         Ok(())
     }
     /// A model answered, or its recorded answer was read.
-    fn model_answered(&self, key: &StepKey, answer: Result<&Answer, &LlmError>) {
+    fn model_answered(&self, key: &StepKey, answer: Result<&ChatResponse, &LlmError>) {
         let _ = (key, answer);
     }
     /// A tool is about to be called.

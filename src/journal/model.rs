@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{EffectJournal, Started, Step};
 use crate::{
-    cx::{Cx, StepKey},
+    context::{CallContext, StepKey},
     effect::EffectClass,
     failpoint,
-    llm::{Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelProfile},
+    llm::{ChatRequest, ChatResponse, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelProfile},
 };
 
 /// A model whose answers are recorded.
@@ -26,7 +26,7 @@ impl JournaledModel {
         Self { inner, journal }
     }
 
-    async fn ask(&self, request: ChatRequest, cx: &Cx) -> Result<ChatStream, LlmError> {
+    async fn ask(&self, request: ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
         self.journal.observer.model_called(&cx.key, &request)?;
         let hash = request.hash().to_string();
         let step = Step { key: &cx.key, kind: "llm", class: EffectClass::Read, request: &hash };
@@ -38,7 +38,7 @@ impl Llm for JournaledModel {
     fn profile(&self) -> &ModelProfile {
         self.inner.profile()
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         Box::pin(self.ask(request, cx))
     }
 }
@@ -65,7 +65,7 @@ impl EffectJournal {
         step: Step<'_>,
         open: impl Future<Output = Result<ChatStream, LlmError>>,
     ) -> Result<ChatStream, LlmError> {
-        match self.start::<RecordedAnswer<Arc<Answer>, Arc<str>>>(step).await {
+        match self.start::<RecordedAnswer<Arc<ChatResponse>, Arc<str>>>(step).await {
             Ok(Started::Replay(recorded)) => return self.replayed(step.key, recorded),
             Ok(Started::Run) => {}
             Ok(Started::Unknown) => return Err(refused(super::JournalError::OutcomeUnknown)),
@@ -84,7 +84,11 @@ impl EffectJournal {
     }
 
     /// What was recorded, told again.
-    fn replayed(&self, key: &StepKey, recorded: RecordedAnswer<Arc<Answer>, Arc<str>>) -> Result<ChatStream, LlmError> {
+    fn replayed(
+        &self,
+        key: &StepKey,
+        recorded: RecordedAnswer<Arc<ChatResponse>, Arc<str>>,
+    ) -> Result<ChatStream, LlmError> {
         match recorded {
             RecordedAnswer::Ok(answer) => {
                 self.observer.model_answered(key, Ok(&answer));
@@ -130,9 +134,14 @@ impl EffectJournal {
         ChatStream::new(stream::unfold(start, next))
     }
 
-    async fn record_answer(&self, key: &StepKey, end: Result<&Answer, &LlmError>, shown: &str) -> Result<(), LlmError> {
+    async fn record_answer(
+        &self,
+        key: &StepKey,
+        end: Result<&ChatResponse, &LlmError>,
+        shown: &str,
+    ) -> Result<(), LlmError> {
         self.observer.model_answered(key, end);
-        let recorded: RecordedAnswer<&Answer, &str> = match end {
+        let recorded: RecordedAnswer<&ChatResponse, &str> = match end {
             // A cancelled call was wanted by nobody: running the turn again must ask anew.
             Err(error) if error.kind == LlmErrorKind::Cancelled => return Ok(()),
             Err(error) if shown.is_empty() => RecordedAnswer::Err(error.clone()),

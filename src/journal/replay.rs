@@ -10,7 +10,7 @@ use segue_engine::time::Timestamp;
 
 use super::{Journal, Step, StepStart, StepStatus, turn::start_of};
 use crate::{
-    cx::StepKey,
+    context::StepKey,
     effect::EffectClass,
     store::{ATTEMPTS, JournalRecord, SPEAKING, StoreError},
 };

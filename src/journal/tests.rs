@@ -7,7 +7,9 @@ use segue_engine::ids::ConversationId;
 use super::*;
 use crate::{
     clock::{Clock, Deadline},
-    store::{Accepted, Batch, MemoryStore, Store, TurnNumber, Version, announced_replies, attempts, contract},
+    store::{
+        AcceptOutcome, MemoryStore, Store, TurnCommit, TurnNumber, Version, announced_replies, attempts, contract,
+    },
 };
 
 /// A clock that stands still.
@@ -36,7 +38,7 @@ impl World {
     async fn new() -> Self {
         let store = Arc::new(MemoryStore::new());
         let accepted = store.accept(contract::message("c", "m", 1)).await.unwrap();
-        assert_eq!(accepted, Accepted::New(TurnNumber(1)));
+        assert_eq!(accepted, AcceptOutcome::New(TurnNumber(1)));
         Self { store, id: "c".into() }
     }
 
@@ -99,7 +101,7 @@ async fn what_is_pending_goes_with_the_batch() {
     journal.finish(&key("llm.0"), "1".into(), at()).await.unwrap();
     let pending = journal.pending();
     assert_eq!((pending.len(), pending[0].outcome.as_deref(), pending[0].build), (1, Some("1"), BUILD));
-    let batch = Batch { turn: TurnNumber(1), journal: pending.clone(), ..Batch::default() };
+    let batch = TurnCommit { turn: TurnNumber(1), journal: pending.clone(), ..TurnCommit::default() };
     world.store.append(&world.id, Version(0), batch).await.unwrap();
     assert_eq!(world.store.turns(&world.id).await.unwrap()[0].journal, pending);
 }

@@ -23,12 +23,12 @@ pub struct RecordedToolCall {
     pub outcome: ToolOutcome,
     /// What it reported while it ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub news: Vec<TraceNews>,
+    pub news: Vec<TraceProgress>,
 }
 
 /// One piece of news of a running call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TraceNews {
+pub struct TraceProgress {
     /// Milliseconds after the call.
     pub after: u64,
     /// How far it was.
@@ -45,7 +45,7 @@ pub struct TraceNews {
 pub(super) struct ProgressRecorder {
     clock: Arc<dyn Clock>,
     began: Duration,
-    heard: Mutex<VecDeque<TraceNews>>,
+    heard: Mutex<VecDeque<TraceProgress>>,
 }
 
 impl ProgressRecorder {
@@ -60,7 +60,7 @@ impl ProgressRecorder {
             return;
         }
         let after = self.clock.elapsed().saturating_sub(self.began).as_millis();
-        let piece = TraceNews {
+        let piece = TraceProgress {
             after: u64::try_from(after).unwrap_or(u64::MAX),
             done: news.done,
             total: news.total.filter(|total| total.is_finite()),
@@ -73,13 +73,13 @@ impl ProgressRecorder {
         heard.push_back(piece);
     }
     /// What was heard.
-    pub(super) fn news(&self) -> Vec<TraceNews> {
+    pub(super) fn news(&self) -> Vec<TraceProgress> {
         std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner)).into()
     }
 }
 
 /// The progress in the record of a tool call, for a trace.
-pub fn progress_of(outcome: Option<&str>) -> Vec<TraceNews> {
+pub fn progress_of(outcome: Option<&str>) -> Vec<TraceProgress> {
     let call = outcome.and_then(|text| serde_json::from_str::<RecordedToolCall>(text).ok());
     call.map(|call| call.news).unwrap_or_default()
 }
@@ -97,7 +97,7 @@ mod tests {
         let outcome = ToolOutcome::Done(ToolOutput::structured(json!({"n": 1.5, "deep": [null, {"a": -3}]})));
         let plain = serde_json::to_string(&RecordedToolCall { outcome: outcome.clone(), news: Vec::new() }).unwrap();
         assert_eq!(plain, serde_json::to_string(&outcome).unwrap());
-        let news = vec![TraceNews { after: 7, done: 0.5, total: None, message: Some("half".into()) }];
+        let news = vec![TraceProgress { after: 7, done: 0.5, total: None, message: Some("half".into()) }];
         for news in [Vec::new(), news] {
             let text =
                 serde_json::to_string(&RecordedToolCall { outcome: outcome.clone(), news: news.clone() }).unwrap();

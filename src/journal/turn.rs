@@ -11,7 +11,7 @@ use segue_engine::{ids::ConversationId, time::Timestamp};
 use super::{Journal, Step, StepStart, StepStatus, TOOL_LIST};
 use crate::{
     clock::Clock,
-    cx::StepKey,
+    context::StepKey,
     effect::EffectClass,
     failpoint,
     store::{ATTEMPTS, JournalRecord, Store, StoreError, TurnNumber, speaking},

@@ -11,13 +11,13 @@ use segue_engine::{
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    AnswerTask, Looked,
+    AnswerTask, SearchResult,
     citations::Citations,
     question::{one_line, transcript},
 };
 use crate::{
-    conversation::{BotKind, ReplyKind, ReplyPiece, ReplySink},
-    cx::Cx,
+    context::CallContext,
+    conversation::{BotKind, ReplyEvent, ReplyKind, ReplySink},
     limits,
     llm::{ChatMessage, ChatRequest, Delta, LlmError, LlmErrorKind, Purpose},
     prompts::PromptSet,
@@ -30,9 +30,9 @@ const SOURCE: &str = "EnterpriseSearchPolicy";
 pub(super) async fn make(
     prompts: &PromptSet,
     task: &AnswerTask<'_>,
-    looked: &Looked,
+    looked: &SearchResult,
     out: &mut dyn ReplySink,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> SearchOutcome {
     if looked.found.is_empty() {
         return SearchOutcome::NoAnswer { reason: "no passage of the documents is near the question".to_owned() };
@@ -54,10 +54,10 @@ pub(super) async fn make(
 /// Asks, and forwards the text where nothing can be taken back any more.
 async fn generated(
     task: &AnswerTask<'_>,
-    looked: &Looked,
+    looked: &SearchResult,
     mut request: ChatRequest,
     out: &mut dyn ReplySink,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> SearchOutcome {
     let mut spoken = Spoken::new(cx.key.as_str().into(), !task.config.check_relevancy && out.streams());
     let mut citations = Citations::new(if task.config.citations { looked.found.len() } else { 0 });
@@ -160,7 +160,7 @@ fn says_nothing_fits(text: &str) -> bool {
     false
 }
 
-fn request(prompts: &PromptSet, task: &AnswerTask<'_>, looked: &Looked) -> Result<ChatRequest, String> {
+fn request(prompts: &PromptSet, task: &AnswerTask<'_>, looked: &SearchResult) -> Result<ChatRequest, String> {
     let config = task.config;
     let now = config.include_date_time.then(|| ZonedTime::new(task.at, &config.timezone).ok()).flatten();
     let now = now.as_ref().map(ZonedTime::to_value);
@@ -258,7 +258,7 @@ impl Spoken {
     }
 
     /// Takes more text. A message begins with its first visible character, and blanks at its end wait for what follows.
-    async fn say(&mut self, text: &str, out: &mut dyn ReplySink, cx: &Cx) {
+    async fn say(&mut self, text: &str, out: &mut dyn ReplySink, cx: &CallContext) {
         let before = self.text.trim_end().len();
         self.text.push_str(text);
         if !self.begun {
@@ -271,11 +271,11 @@ impl Spoken {
         if !self.begun {
             self.begun = true;
             let kind = ReplyKind::Known(BotKind::Response);
-            let start = ReplyPiece::Start { id: self.id.clone(), source: "knowledge".into(), kind };
+            let start = ReplyEvent::Start { id: self.id.clone(), source: "knowledge".into(), kind };
             let _ = out.send(start, cx).await;
         }
         // A lost piece is no reason to stop: the whole text is stored with the turn and delivered from there.
-        let _ = out.send(ReplyPiece::Delta { id: self.id.clone(), text }, cx).await;
+        let _ = out.send(ReplyEvent::Delta { id: self.id.clone(), text }, cx).await;
     }
 
     /// What the user saw of it, if anything: whatever that was counts as said.
@@ -291,10 +291,10 @@ impl Spoken {
         })
     }
 
-    async fn end(&self, interrupted: bool, out: &mut dyn ReplySink, cx: &Cx) {
+    async fn end(&self, interrupted: bool, out: &mut dyn ReplySink, cx: &CallContext) {
         if self.begun {
             let message = Reply::text(self.text.trim());
-            let end = ReplyPiece::End {
+            let end = ReplyEvent::End {
                 id: self.id.clone(),
                 message: Box::new(message),
                 kind: BotKind::Response,

@@ -30,9 +30,9 @@ use serde::{Deserialize, Serialize};
 
 use self::{question::Question, shelf::Shelf};
 use crate::{
+    context::CallContext,
     conversation::ReplySink,
-    cx::Cx,
-    http::Outbound,
+    http::HttpClients,
     limits,
     llm::{Embedder, Llm, LlmError},
     prompts::PromptSet,
@@ -53,7 +53,7 @@ enum Store {
 
 /// What was looked for and found. Recorded with the turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Looked {
+pub struct SearchResult {
     /// What was looked for.
     pub question: String,
     /// Passages, best first; at most [`limits::KNOWLEDGE_SHOWN`].
@@ -96,7 +96,7 @@ impl Knowledge {
         root: &Path,
         embedder: Option<Arc<dyn Embedder>>,
         prompts: Arc<PromptSet>,
-        outbound: Outbound,
+        outbound: HttpClients,
     ) -> Result<Self, QdrantError> {
         let store = match (&config.store, &project.endpoints.qdrant) {
             (DocumentStore::Qdrant, Some(def)) => Store::Qdrant(Qdrant::new(def, outbound)?),
@@ -117,10 +117,10 @@ impl Knowledge {
         &self,
         config: &SearchConfig,
         conversation: &Conversation,
-        cx: &Cx,
-    ) -> Result<Looked, KnowledgeError> {
+        cx: &CallContext,
+    ) -> Result<SearchResult, KnowledgeError> {
         let question = Question::of(conversation, config.messages_in_query);
-        let mut looked = Looked { question: question.whole(), ..Looked::default() };
+        let mut looked = SearchResult { question: question.whole(), ..SearchResult::default() };
         match &self.store {
             Store::Shelf(shelf) => shelf.find(&question, self.embedder.as_ref(), config, &mut looked, cx).await?,
             Store::Qdrant(qdrant) => {
@@ -143,9 +143,9 @@ impl Knowledge {
     pub async fn answer(
         &self,
         task: AnswerTask<'_>,
-        looked: &Looked,
+        looked: &SearchResult,
         out: &mut dyn ReplySink,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> SearchOutcome {
         answer::make(&self.prompts, &task, looked, out, cx).await
     }

@@ -8,9 +8,9 @@ use std::{
 
 use segue_engine::project::SearchConfig;
 
-use super::{KnowledgeError, Looked, question::Question};
+use super::{KnowledgeError, SearchResult, question::Question};
 use crate::{
-    cx::Cx,
+    context::CallContext,
     limits,
     llm::{Embedder, Embedding, LlmError, LlmErrorKind},
     search::{Folder, Found, Index, Passage, folder::Stamp},
@@ -52,8 +52,8 @@ impl Shelf {
         question: &Question,
         embedder: Option<&Arc<dyn Embedder>>,
         config: &SearchConfig,
-        looked: &mut Looked,
-        cx: &Cx,
+        looked: &mut SearchResult,
+        cx: &CallContext,
     ) -> Result<(), KnowledgeError> {
         let mut kept = self.current(cx).await?;
         looked.notes.extend(kept.left_out.iter().cloned());
@@ -84,7 +84,7 @@ impl Shelf {
     }
 
     /// The documents as they are now.
-    async fn current(&self, cx: &Cx) -> Result<Arc<Kept>, KnowledgeError> {
+    async fn current(&self, cx: &CallContext) -> Result<Arc<Kept>, KnowledgeError> {
         let (folder, before) = (self.folder.clone(), lock(&self.kept).clone());
         let reading = tokio::task::spawn_blocking(move || read(&folder, before));
         // The limits of sizes and counts bound it; a deadline would only give up what the next question needs again.
@@ -110,7 +110,7 @@ impl Shelf {
         embedder: &dyn Embedder,
         kept: &Arc<Kept>,
         question: &Question,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> Result<(Arc<Kept>, Embedding), LlmError> {
         let cx = cx.within(limits::EMBED_WAIT);
         let mut kept = kept.clone();
@@ -128,7 +128,9 @@ impl Shelf {
         }
         let asked: [Arc<str>; 1] = [question.whole().into()];
         let vector = embedder.embed(&asked, &cx).await?.into_iter().next();
-        vector.map(|vector| (kept, vector)).ok_or_else(|| LlmErrorKind::BadAnswer(crate::llm::Fault::Empty).into())
+        vector
+            .map(|vector| (kept, vector))
+            .ok_or_else(|| LlmErrorKind::BadAnswer(crate::llm::InvalidResponse::Empty).into())
     }
 
     /// The same documents with their vectors; those of passages that are gone are forgotten.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use segue_engine::{
-    finding::{Finding, Findings, Place},
+    finding::{Finding, Findings, SourceLocation},
     limits::{PROJECT_FILES, YAML_FILE},
     project::{Folders, MapSchema, SourceFile, Sources, named_files, variables},
 };
@@ -62,7 +62,7 @@ pub(super) fn read(root: &Path, places: &Places) -> io::Result<(Sources, Vec<Fin
     disk.texts(&mut sources);
     environment_of(&mut sources);
     if sources.config.is_none() && sources.domain.is_empty() && sources.data.is_empty() {
-        let place = Place { file: disk.root.display().to_string().into(), line: 0, column: 0, width: 1 };
+        let place = SourceLocation { file: disk.root.display().to_string().into(), line: 0, column: 0, width: 1 };
         let help = "Name the folder that holds `config.yml`, or write a new project with `segue init <folder>`.";
         disk.findings.error("F0118", &place, "this folder holds no project", help);
     }
@@ -92,7 +92,7 @@ struct Disk {
 
 impl Disk {
     fn trouble(&mut self, file: &str, message: &str) {
-        let place = Place { file: file.into(), line: 0, column: 0, width: 1 };
+        let place = SourceLocation { file: file.into(), line: 0, column: 0, width: 1 };
         self.findings.error("F0101", &place, message, CURE);
     }
 
@@ -210,7 +210,7 @@ impl Disk {
             }
         };
         if !outside && !real.starts_with(&self.root) {
-            let place = Place { file: shown.into(), line: 0, column: 0, width: 1 };
+            let place = SourceLocation { file: shown.into(), line: 0, column: 0, width: 1 };
             let help = "Copy the file into the project, or name it on the command line.";
             self.findings.error("F0112", &place, "this path leads out of the project's folder", help);
             return None;
@@ -218,7 +218,7 @@ impl Disk {
         self.files += 1;
         if self.files > PROJECT_FILES {
             if self.files == PROJECT_FILES + 1 {
-                let place = Place { file: shown.into(), line: 0, column: 0, width: 1 };
+                let place = SourceLocation { file: shown.into(), line: 0, column: 0, width: 1 };
                 let message = format!("a project has at most {PROJECT_FILES} files; the others are left out");
                 self.findings.error("F0113", &place, message, "Name the right folders with `data` in `config.yml`.");
             }

@@ -12,7 +12,7 @@ mod given;
 use std::{io, path::Path};
 
 pub use segue_engine::{
-    finding::{Finding, Place, Severity, did_you_mean},
+    finding::{Finding, Severity, SourceLocation, did_you_mean},
     project::*,
 };
 

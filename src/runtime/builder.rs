@@ -34,17 +34,17 @@ use crate::{
     actions::{self, ActionServer},
     agents::{Agent, AgentHooks, ReactAgent, hooks::http::HookServer},
     clock::{Clock, SystemClock},
-    http::Outbound,
+    http::HttpClients,
     journal::Journal,
     knowledge::Knowledge,
     limits,
-    llm::{Embedder, Llm, OpenError},
+    llm::{Embedder, Llm, ModelConfigError},
     project::LoadedProject,
     prompts::PromptSet,
     search::QdrantError,
     store::{MemoryStore, Store, StoreError},
     tools::{Tool, ToolHandler, ToolSource, Toolbox},
-    understanding::Understander,
+    understanding::CommandGenerator,
     wording::Wording,
 };
 
@@ -63,7 +63,7 @@ pub enum LoadError {
         /// The component that wants it.
         place: String,
         /// What is the matter.
-        problem: OpenError,
+        problem: ModelConfigError,
     },
     /// The documents of the project cannot be searched as it says.
     #[error("{0}")]
@@ -85,7 +85,7 @@ pub struct AssistantBuilder {
     root: PathBuf,
     store: Option<Arc<dyn Store>>,
     clock: Arc<dyn Clock>,
-    outbound: Outbound,
+    outbound: HttpClients,
     model: Option<Arc<dyn Llm>>,
     embedder: Option<Arc<dyn Embedder>>,
     agents: HashMap<String, Arc<dyn Agent>>,
@@ -146,7 +146,7 @@ impl AssistantBuilder {
     pub fn new(project: Arc<Project>, root: PathBuf) -> Self {
         let HttpDef { proxy, no_proxy } = &project.endpoints.http;
         Self {
-            outbound: Outbound::with_proxy(proxy.as_deref(), no_proxy.as_deref()),
+            outbound: HttpClients::with_proxy(proxy.as_deref(), no_proxy.as_deref()),
             project,
             root,
             store: None,
@@ -283,7 +283,7 @@ impl AssistantBuilder {
             if self.offline { HashMap::new() } else { remote_agent::open(&self.project, &self.clock, &self.outbound) };
         let store: Arc<dyn Store> = self.store.unwrap_or_else(|| Arc::new(MemoryStore::default()));
         let runtime = ProjectRuntime {
-            understander: Arc::new(Understander::new(prompts).with_embedder(flows_by)),
+            understander: Arc::new(CommandGenerator::new(prompts).with_embedder(flows_by)),
             project: self.project,
             command_model: generator,
             agent_models,
@@ -328,8 +328,8 @@ impl AssistantBuilder {
     /// without both the model that a component without settings has.
     ///
     /// # Errors
-    /// [`OpenError`] when its entry lacks something.
-    pub fn open_model(&self, group: Option<&str>, own: &Map<String, Json>) -> Result<Arc<dyn Llm>, OpenError> {
+    /// [`ModelConfigError`] when its entry lacks something.
+    pub fn open_model(&self, group: Option<&str>, own: &Map<String, Json>) -> Result<Arc<dyn Llm>, ModelConfigError> {
         match &self.model {
             Some(model) => Ok(model.clone()),
             None => {
@@ -547,7 +547,7 @@ impl AssistantBuilder {
             return self.action_server.clone();
         }
         let def = self.project.endpoints.action_endpoint.as_ref()?;
-        let around = actions::Surroundings {
+        let around = actions::ActionEnvironment {
             clock: self.clock.clone(),
             http: self.outbound.clone(),
             directory: self.root.clone(),
@@ -559,10 +559,10 @@ impl AssistantBuilder {
     #[cfg(feature = "mcp")]
     fn sources(&self) -> IndexMap<ServerName, Arc<dyn ToolSource>> {
         use crate::tools::{
-            mcp::{McpServer, Surroundings},
+            mcp::{McpEnvironment, McpServer},
             pins::{PinFile, PinnedSource},
         };
-        let around = Surroundings {
+        let around = McpEnvironment {
             clock: self.clock.clone(),
             http: self.outbound.clone(),
             program: crate::environment::program(),

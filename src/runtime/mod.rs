@@ -50,14 +50,14 @@ pub use self::{
     replay::{Difference, ReplayError, TraceStep, TurnTrace},
     turn::TraceEntry,
 };
-pub use crate::journal::TraceNews;
+pub use crate::journal::TraceProgress;
 use crate::{
     a2a,
     actions::Health,
     clock::Clock,
+    context::CallContext,
     conversation::{AcceptAllSink, ReplySink},
-    cx::Cx,
-    http::Outbound,
+    http::HttpClients,
     journal::Journal,
     limits,
     store::{Store, StoreError, StoredReply, TurnNumber, Version},
@@ -95,7 +95,7 @@ struct Inner {
     /// Conversations whose reminders could not be fired.
     timers_held: reminders::HeldBack,
     seeds: Arc<dyn Fn() -> u64 + Send + Sync>,
-    outbound: Outbound,
+    outbound: HttpClients,
     /// Goes around the journal of every turn, where somebody records or plays back.
     journal_wrapper: Option<JournalWrapper>,
 }
@@ -105,7 +105,7 @@ pub(crate) type JournalWrapper = Arc<dyn Fn(Arc<dyn Journal>) -> Arc<dyn Journal
 
 /// A message at the assistant's door.
 #[derive(Clone, Debug)]
-pub struct Incoming {
+pub struct IncomingMessage {
     /// Whose conversation.
     pub conversation: ConversationId,
     /// The message. An empty `message_id` means that the channel has none: then a repetition is a new message.
@@ -116,7 +116,7 @@ pub struct Incoming {
     pub account: Arc<str>,
 }
 
-impl Incoming {
+impl IncomingMessage {
     /// A text from somebody on a channel.
     pub fn text(conversation: impl Into<ConversationId>, text: impl Into<Arc<str>>, channel: &str) -> Self {
         let text: Arc<str> = text.into();
@@ -132,7 +132,7 @@ impl Incoming {
 
 /// What became of a message.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct TurnReport {
     /// Its turn.
     pub turn: TurnNumber,
     /// Replies of earlier turns that the channel was given before those of this one, because nobody had been given them; only where
@@ -148,7 +148,7 @@ pub struct Report {
     pub repeated: bool,
 }
 
-impl Report {
+impl TurnReport {
     /// The texts that the user was told, in order: those of earlier turns that came late, then those of this one.
     pub fn texts(&self) -> Vec<&str> {
         let replies = self.earlier.iter().chain(&self.replies);
@@ -215,7 +215,7 @@ impl Assistant {
     /// The channel that messages come from which a program says by [`say`](Self::say).
     pub const CHANNEL: &str = "program";
 
-    /// Says something in a conversation and waits for the turn: [`Report::text`] is what the user is told.
+    /// Says something in a conversation and waits for the turn: [`TurnReport::text`] is what the user is told.
     ///
     /// A user who says something twice gets two turns; [`receive`](Self::receive) takes an id of the message, and whatever else a channel
     /// knows.
@@ -226,8 +226,8 @@ impl Assistant {
         &self,
         conversation: impl Into<ConversationId>,
         text: impl Into<Arc<str>>,
-    ) -> Result<Report, ReceiveError> {
-        self.receive(Incoming::text(conversation, text, Self::CHANNEL), Box::new(AcceptAllSink)).await
+    ) -> Result<TurnReport, ReceiveError> {
+        self.receive(IncomingMessage::text(conversation, text, Self::CHANNEL), Box::new(AcceptAllSink)).await
     }
 
     /// Receives a message and answers through `sink`. The turn goes on when the future is dropped; whether it was accepted is
@@ -235,7 +235,11 @@ impl Assistant {
     ///
     /// # Errors
     /// [`ReceiveError`] when the message got no turn; with [`ReceiveError::Busy`] and [`ReceiveError::Overloaded`] it was not accepted.
-    pub async fn receive(&self, incoming: Incoming, sink: Box<dyn ReplySink>) -> Result<Report, ReceiveError> {
+    pub async fn receive(
+        &self,
+        incoming: IncomingMessage,
+        sink: Box<dyn ReplySink>,
+    ) -> Result<TurnReport, ReceiveError> {
         self.receive_for(None, incoming, sink).await
     }
 
@@ -246,9 +250,9 @@ impl Assistant {
     pub async fn receive_for(
         &self,
         caller: Option<&str>,
-        mut incoming: Incoming,
+        mut incoming: IncomingMessage,
         sink: Box<dyn ReplySink>,
-    ) -> Result<Report, ReceiveError> {
+    ) -> Result<TurnReport, ReceiveError> {
         incoming.message.input_channel = reminders::outer_channel(incoming.message.input_channel);
         self.enqueue(incoming, sink, Origin::Caller(caller)).await
     }
@@ -273,7 +277,7 @@ impl Assistant {
         &self.0.store
     }
     /// The HTTP clients of its project.
-    pub fn outbound(&self) -> &Outbound {
+    pub fn outbound(&self) -> &HttpClients {
         &self.0.outbound
     }
     /// Where its time comes from.
@@ -303,7 +307,7 @@ impl Assistant {
     /// action server; the error is for operators.
     pub async fn served_actions(&self) -> Option<Result<Vec<String>, String>> {
         let server = self.0.runtime.action_server.as_ref()?;
-        let cx = Cx::new(self.0.clock.clone(), limits::ACTION_START);
+        let cx = CallContext::new(self.0.clock.clone(), limits::ACTION_START);
         Some(server.names(&cx).await)
     }
     /// Which remote agents were found, for `/health`.
@@ -316,7 +320,7 @@ impl Assistant {
     }
 
     async fn connect_tools(&self) {
-        let cx = Cx::new(self.0.clock.clone(), limits::MCP_INITIALISE);
+        let cx = CallContext::new(self.0.clock.clone(), limits::MCP_INITIALISE);
         let listing = self.0.runtime.sources.values().map(|source| source.list(&cx));
         let (listed, served) = tokio::join!(futures::future::join_all(listing), self.served_actions());
         for error in listed.into_iter().filter_map(Result::err) {
@@ -362,12 +366,12 @@ impl Assistant {
     ///
     /// # Errors
     /// [`ReceiveError::Store`] when there is no such turn, or when the store fails.
-    pub async fn close_turn(&self, id: &ConversationId, turn: TurnNumber) -> Result<Report, ReceiveError> {
+    pub async fn close_turn(&self, id: &ConversationId, turn: TurnNumber) -> Result<TurnReport, ReceiveError> {
         let mailbox = self.0.mailboxes.of(id);
         let mut state = mailbox.turn_lock.clone().lock_owned().await;
         if let Some(replies) = self.0.store.replies_of(id, turn).await? {
             let (earlier, failures) = (Vec::new(), Vec::new());
-            return Ok(Report { turn, earlier, replies, failures, session_ended: false, repeated: true });
+            return Ok(TurnReport { turn, earlier, replies, failures, session_ended: false, repeated: true });
         }
         // Turns are stored in their order: what a turn says is no answer to a message before it.
         match self.0.store.open_turns(id, turn..TurnNumber(turn.0.saturating_add(1))).await?.pop() {
@@ -383,12 +387,12 @@ impl Assistant {
     /// Lets work of channels beside turns end, then takes no more messages and waits for running turns, both together at most
     /// `patience`; then closes tool sources and the action server.
     pub async fn close(&self, patience: Duration) {
-        let cx = Cx::new(self.0.clock.clone(), patience);
+        let cx = CallContext::new(self.0.clock.clone(), patience);
         self.0.beside.close();
         let _ = cx.wait(self.0.beside.wait()).await;
         self.0.tasks.close();
         let _ = cx.wait(self.0.tasks.wait()).await;
-        let cx = Cx::new(self.0.clock.clone(), limits::CLOSE);
+        let cx = CallContext::new(self.0.clock.clone(), limits::CLOSE);
         let closing = self.0.runtime.sources.values().map(|source| source.close(&cx));
         let serving = self.0.runtime.action_server.iter().map(|server| server.close(&cx));
         let _ = cx.wait(futures::future::join_all(closing.chain(serving))).await;

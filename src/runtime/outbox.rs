@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 
 use super::{Assistant, Inner, reminders::HeldBack};
 use crate::{
-    conversation::{ReplyPiece, ReplySink},
-    cx::Cx,
+    context::CallContext,
+    conversation::{ReplyEvent, ReplySink},
     limits,
     store::{StoreError, StoredReply},
 };
@@ -98,11 +98,11 @@ impl Inner {
                 return (Vec::new(), false);
             }
         };
-        let cx = Cx::new(self.clock.clone(), limits::TURN_WALL);
+        let cx = CallContext::new(self.clock.clone(), limits::TURN_WALL);
         let mut sent = Vec::new();
         for reply in waiting {
             let message = Box::new(reply.reply.clone());
-            let piece = ReplyPiece::Message { id: reply.id.clone(), message, kind: reply.kind };
+            let piece = ReplyEvent::Message { id: reply.id.clone(), message, kind: reply.kind };
             if sink.send(piece, &cx).await.is_err() {
                 return (sent, false);
             }

@@ -7,8 +7,8 @@ use serde_json::{Map, Value as Json};
 
 use crate::{
     environment,
-    http::Outbound,
-    llm::{self, Embedder, GroupConfig, Llm, ModelConfig, OpenError, Source, Strategy, Surroundings},
+    http::HttpClients,
+    llm::{self, Embedder, Llm, LlmEnvironment, ModelConfig, ModelConfigError, RouterConfig, RoutingStrategy, Source},
     secret::Secret,
 };
 
@@ -22,7 +22,7 @@ const DEFAULT_EMBEDDINGS: &str = "text-embedding-3-large";
 pub(super) struct ModelFactory<'a> {
     project: &'a Project,
     root: &'a Path,
-    around: Surroundings,
+    around: LlmEnvironment,
     /// Groups that are open, by id: components that name one group share its connections and what it knows of failures.
     opened: RefCell<BTreeMap<Arc<str>, Arc<dyn Llm>>>,
     /// The same without the groups that stand in for them: a group that stands in brings no others along, so that two may
@@ -34,7 +34,7 @@ pub(super) struct ModelFactory<'a> {
 
 impl<'a> ModelFactory<'a> {
     /// For a project in this folder.
-    pub(super) fn new(project: &'a Project, root: &'a Path, outbound: Outbound, seed: u64) -> Self {
+    pub(super) fn new(project: &'a Project, root: &'a Path, outbound: HttpClients, seed: u64) -> Self {
         let key = |name: &str| environment::variable(name).map(Secret::new);
         let other_keys: BTreeMap<String, Secret> =
             ["anthropic", "mistral", "gemini", "cohere", "groq", "deepseek", "openrouter"]
@@ -43,7 +43,7 @@ impl<'a> ModelFactory<'a> {
                     Some((provider.to_owned(), key(&format!("{}_API_KEY", provider.to_uppercase()))?))
                 })
                 .collect();
-        let around = Surroundings {
+        let around = LlmEnvironment {
             openai_base_url: environment::variable("OPENAI_BASE_URL"),
             openai_api_base: environment::variable("OPENAI_API_BASE"),
             openai_api_key: key("OPENAI_API_KEY"),
@@ -66,7 +66,7 @@ impl<'a> ModelFactory<'a> {
     }
 
     /// The model of a component: its group, its own settings, else the first group, else the format's default.
-    pub(super) fn open(&self, group: Option<&str>, own: &Map<String, Json>) -> Result<Arc<dyn Llm>, OpenError> {
+    pub(super) fn open(&self, group: Option<&str>, own: &Map<String, Json>) -> Result<Arc<dyn Llm>, ModelConfigError> {
         let groups = &self.project.endpoints.model_groups;
         let named = match (group, own.is_empty()) {
             (Some(id), _) => groups.get(id).map(|group| group.id.clone()),
@@ -90,7 +90,7 @@ impl<'a> ModelFactory<'a> {
     }
 
     /// A group without those that stand in for it.
-    fn open_without_fallbacks(&self, id: &Arc<str>) -> Result<Arc<dyn Llm>, OpenError> {
+    fn open_without_fallbacks(&self, id: &Arc<str>) -> Result<Arc<dyn Llm>, ModelConfigError> {
         if let Some(open) = self.alone.borrow().get(id).cloned() {
             return Ok(open);
         }
@@ -112,7 +112,7 @@ impl<'a> ModelFactory<'a> {
     }
 
     /// The embedding model of a component: its group, or its own settings.
-    pub(super) fn embedder(&self, choice: &ModelChoice) -> Result<Arc<dyn Embedder>, OpenError> {
+    pub(super) fn embedder(&self, choice: &ModelChoice) -> Result<Arc<dyn Embedder>, ModelConfigError> {
         if let Some(open) = choice.group.as_ref().and_then(|id| self.embedders.borrow().get(id).cloned()) {
             return Ok(open);
         }
@@ -198,16 +198,16 @@ impl Llm for OfflineModel {
     fn chat<'a>(
         &'a self,
         _: llm::ChatRequest,
-        _: &'a crate::cx::Cx,
+        _: &'a crate::context::CallContext,
     ) -> futures::future::BoxFuture<'a, Result<llm::ChatStream, llm::LlmError>> {
         Box::pin(std::future::ready(Err(llm::LlmErrorKind::Unscripted.into())))
     }
 }
 
 /// How a group behaves as a whole, as its `router` says.
-fn group_config(router: &RouterDef) -> GroupConfig {
-    GroupConfig {
-        strategy: Strategy::of_router(router.strategy.as_deref()),
+fn group_config(router: &RouterDef) -> RouterConfig {
+    RouterConfig {
+        strategy: RoutingStrategy::of_router(router.strategy.as_deref()),
         cooldown: router.cooldown,
         allowed_fails: router.allowed_fails,
         num_retries: router.num_retries,
@@ -250,7 +250,7 @@ mod tests {
                 "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n";
             let loaded = from_texts([("config.yml", config), ("domain.yml", ""), ("endpoints.yml", &*endpoints)]);
             let project = loaded.project.unwrap_or_else(|| unreachable!("{:?}", loaded.findings));
-            let models = ModelFactory::new(&project, folder.path(), Outbound::new(), 7);
+            let models = ModelFactory::new(&project, folder.path(), HttpClients::new(), 7);
             let model = models.open(Some("main"), &Map::new()).unwrap();
             let cx = ManualClock::new().cx(Duration::from_secs(60));
             let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);

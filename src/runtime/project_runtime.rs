@@ -14,12 +14,12 @@ use super::effects::{AgentExecutor, ToolListCache, hooks::HookSource};
 use crate::{
     a2a::Remote,
     actions::ActionServer,
-    cx::Cx,
+    context::CallContext,
     knowledge::Knowledge,
     llm::Llm,
     store::Store,
     tools::{SourceStatus, ToolHandler, ToolSource},
-    understanding::Understander,
+    understanding::CommandGenerator,
     wording::Wording,
 };
 use futures::future::BoxFuture;
@@ -28,14 +28,14 @@ use futures::future::BoxFuture;
 pub trait Action: Send + Sync {
     /// Runs once. Its events are applied in order. *Cancellation*: it may be dropped at a wait; whether its effect happened
     /// is then recorded as unknown.
-    fn run<'a>(&'a self, conversation: &'a Conversation, cx: &'a Cx) -> BoxFuture<'a, ActionOutcome>;
+    fn run<'a>(&'a self, conversation: &'a Conversation, cx: &'a CallContext) -> BoxFuture<'a, ActionOutcome>;
 }
 
 /// The running parts of one project.
 #[derive(Clone)]
 pub(super) struct ProjectRuntime {
     pub(super) project: Arc<Project>,
-    pub(super) understander: Arc<Understander>,
+    pub(super) understander: Arc<CommandGenerator>,
     /// The model of the command generator.
     pub(super) command_model: Arc<dyn Llm>,
     /// The models of agents, by agent.

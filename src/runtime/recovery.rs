@@ -8,8 +8,8 @@ use segue_engine::ids::ConversationId;
 
 use super::{Assistant, Inner, ReceiveError, mailbox::CachedConversation, reminders::Outbox};
 use crate::{
-    conversation::{ReplyPiece, ReplySink},
-    cx::Cx,
+    context::CallContext,
+    conversation::{ReplyEvent, ReplySink},
     failpoint, limits,
     store::{StoreError, TurnNumber},
 };
@@ -112,10 +112,10 @@ impl Assistant {
     /// # Errors
     /// [`StoreError`] when the outbox cannot be read or marked.
     pub async fn flush(&self, id: &ConversationId, sink: &mut dyn ReplySink) -> Result<usize, StoreError> {
-        let cx = Cx::new(self.0.clock.clone(), limits::TURN_WALL);
+        let cx = CallContext::new(self.0.clock.clone(), limits::TURN_WALL);
         let mut done = Vec::new();
         for reply in self.0.store.undelivered(id).await? {
-            let piece = ReplyPiece::Message { id: reply.id.clone(), message: Box::new(reply.reply), kind: reply.kind };
+            let piece = ReplyEvent::Message { id: reply.id.clone(), message: Box::new(reply.reply), kind: reply.kind };
             if sink.send(piece, &cx).await.is_err() {
                 break;
             }

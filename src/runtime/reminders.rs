@@ -13,19 +13,19 @@ use std::{
 
 use futures::future::{BoxFuture, join_all, ready};
 use segue_engine::{
-    conversation::{Conversation, Reminder, Trigger, TriggerKind, UserMessage},
+    conversation::{Conversation, Reminder, Trigger, TriggerAction, UserMessage},
     dialogue::InputKind,
     ids::{ConversationId, FlowId, MessageId},
     time::Timestamp,
 };
 use serde_json::{Map, Value as Json};
 
-use super::{Assistant, Incoming, ReceiveError, Report, turn::Origin};
+use super::{Assistant, IncomingMessage, ReceiveError, TurnReport, turn::Origin};
 use crate::{
-    conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
-    cx::Cx,
+    context::CallContext,
+    conversation::{DeliveryError, Receipt, ReplyEvent, ReplySink},
     limits,
-    store::{Inbound, StoreError},
+    store::{InboxMessage, StoreError},
 };
 
 /// The channel of triggers in the store.
@@ -44,13 +44,13 @@ impl ReplySink for Outbox {
     fn streams(&self) -> bool {
         false
     }
-    fn send<'a>(&'a mut self, _: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, _: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(ready(Err(DeliveryError::Temporary("nobody reaches this user now".into()))))
     }
 }
 
 /// The first input of a turn.
-pub(super) fn first_input(inbound: &Inbound) -> InputKind {
+pub(super) fn first_input(inbound: &InboxMessage) -> InputKind {
     let trigger = (*inbound.message.input_channel == *TRIGGER_CHANNEL)
         .then(|| inbound.message.metadata.get(TRIGGER_KEY))
         .flatten();
@@ -77,20 +77,21 @@ impl Assistant {
         trigger: Trigger,
         id: MessageId,
         sink: Box<dyn ReplySink>,
-    ) -> Result<Report, ReceiveError> {
+    ) -> Result<TurnReport, ReceiveError> {
         // A flow that somebody asks for is a message as any other.
-        let origin = if matches!(trigger.what, TriggerKind::Request(_)) { Origin::Caller(None) } else { Origin::Own };
+        let origin = if matches!(trigger.what, TriggerAction::Request(_)) { Origin::Caller(None) } else { Origin::Own };
         let text = match &trigger.what {
-            TriggerKind::Intent(intent) => format!("EXTERNAL: {intent}"),
-            TriggerKind::Flow(flow) | TriggerKind::Request(flow) => format!("EXTERNAL: start flow {flow}"),
-            TriggerKind::Cancel { .. } => "EXTERNAL: cancel".to_owned(),
-            TriggerKind::Continue(agent) => format!("EXTERNAL: continue agent {agent}"),
-            TriggerKind::Note { about } => format!("EXTERNAL: {about}"),
+            TriggerAction::Intent(intent) => format!("EXTERNAL: {intent}"),
+            TriggerAction::Flow(flow) | TriggerAction::Request(flow) => format!("EXTERNAL: start flow {flow}"),
+            TriggerAction::Cancel { .. } => "EXTERNAL: cancel".to_owned(),
+            TriggerAction::Continue(agent) => format!("EXTERNAL: continue agent {agent}"),
+            TriggerAction::Note { about } => format!("EXTERNAL: {about}"),
         };
         let metadata = Map::from_iter([(TRIGGER_KEY.to_owned(), serde_json::to_value(trigger).unwrap_or(Json::Null))]);
         let message =
             UserMessage { text: text.into(), message_id: id, input_channel: TRIGGER_CHANNEL.into(), metadata };
-        self.enqueue(Incoming { conversation, message, tenant: "".into(), account: "".into() }, sink, origin).await
+        self.enqueue(IncomingMessage { conversation, message, tenant: "".into(), account: "".into() }, sink, origin)
+            .await
     }
 
     /// Whether somebody may ask for a flow as the conversation stands.

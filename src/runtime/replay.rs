@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use segue_engine::{
-    conversation::{Conversation, Event, EventKind, ModelsUsed},
+    conversation::{Conversation, Event, EventKind, ModelUsage},
     dialogue::Reason,
     ids::ConversationId,
 };
@@ -19,9 +19,9 @@ use super::{
     },
 };
 use crate::{
-    conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
-    cx::Cx,
-    journal::{Journal, ReplayJournal, TraceNews, progress_of},
+    context::CallContext,
+    conversation::{DeliveryError, Receipt, ReplyEvent, ReplySink},
+    journal::{Journal, ReplayJournal, TraceProgress, progress_of},
     limits,
     store::{StoreError, StoredTurn, announced_replies},
 };
@@ -82,9 +82,9 @@ pub struct TurnTrace {
     /// What went wrong on our side.
     pub failures: Vec<(String, String)>,
     /// What models used in this turn.
-    pub used: ModelsUsed,
+    pub used: ModelUsage,
     /// What they used from the beginning of the conversation to the end of this turn.
-    pub used_so_far: ModelsUsed,
+    pub used_so_far: ModelUsage,
 }
 
 /// One step of the journal.
@@ -98,7 +98,7 @@ pub struct TraceStep {
     pub after: Option<f64>,
     /// What a tool told of itself while it worked, the newest pieces.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub news: Vec<TraceNews>,
+    pub news: Vec<TraceProgress>,
 }
 
 impl Assistant {
@@ -163,7 +163,7 @@ impl Assistant {
             return (give_up(&self.0.runtime, conversation, accepted, left), Vec::new());
         }
         let recovered = recovered_from_record(turn.turn, &turn.journal);
-        let mut cx = Cx::new(record.clock(), limits::TURN_WALL_MOST);
+        let mut cx = CallContext::new(record.clock(), limits::TURN_WALL_MOST);
         cx.key = recovered.root.clone();
         // What was said in pieces then is said in pieces again: of a text that broke off, only what was shown stayed. Of a turn that
         // was taken over, its record says it.
@@ -196,7 +196,7 @@ impl ReplySink for DiscardingSink {
     fn streams(&self) -> bool {
         self.streams
     }
-    fn send<'a>(&'a mut self, _: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, _: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(std::future::ready(Ok(Receipt::Skipped)))
     }
 }
@@ -238,8 +238,8 @@ fn without_pending(before: &Conversation, events: Vec<Event>) -> Vec<Event> {
     left
 }
 
-fn trace_of(turn: &StoredTurn, result: TurnResult, seen: Vec<TraceEntry>, used_so_far: ModelsUsed) -> TurnTrace {
-    let mut used = ModelsUsed::default();
+fn trace_of(turn: &StoredTurn, result: TurnResult, seen: Vec<TraceEntry>, used_so_far: ModelUsage) -> TurnTrace {
+    let mut used = ModelUsage::default();
     for event in &turn.events {
         if let EventKind::ModelsUsed(more) = &event.kind {
             used += *more;

@@ -10,8 +10,8 @@ use serde_json::{Map, Value as Json, json};
 
 use super::passages::{Found, Passage};
 use crate::{
-    cx::{Cx, Stopped},
-    http::{self, BodyError, Outbound, TransportError, read_limited},
+    context::{CallContext, WaitError},
+    http::{self, BodyError, HttpClients, TransportError, read_limited},
     limits,
     secret::Secret,
 };
@@ -27,7 +27,7 @@ pub struct Qdrant {
     content_key: Option<String>,
     metadata_key: String,
     total: Duration,
-    outbound: Outbound,
+    outbound: HttpClients,
 }
 
 /// Why a store could not be asked.
@@ -53,7 +53,7 @@ pub enum QdrantError {
     BadAnswer(String),
     /// It took too long, or nobody wants the answer any more.
     #[error("the vector store did not answer: {0}")]
-    Stopped(#[from] Stopped),
+    Stopped(#[from] WaitError),
 }
 
 impl Qdrant {
@@ -61,7 +61,7 @@ impl Qdrant {
     ///
     /// # Errors
     /// [`QdrantError::Wrong`] when its address is none.
-    pub fn new(def: &QdrantDef, outbound: Outbound) -> Result<Self, QdrantError> {
+    pub fn new(def: &QdrantDef, outbound: HttpClients) -> Result<Self, QdrantError> {
         let mut collection = http::destination(&def.url).map_err(QdrantError::Wrong)?;
         match collection.path_segments_mut() {
             Ok(mut path) => drop(path.pop_if_empty().push("collections").push(&def.collection).push("points")),
@@ -87,7 +87,7 @@ impl Qdrant {
         vector: &[f32],
         limit: usize,
         threshold: f64,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> Result<Vec<Found>, QdrantError> {
         let cx = cx.within(self.total);
         let mut body = json!({"query": vector, "limit": limit, "with_payload": true});
@@ -108,7 +108,7 @@ impl Qdrant {
         self.read(&answer, limit)
     }
 
-    async fn ask(&self, what: &str, body: &Json, cx: &Cx) -> Result<Json, QdrantError> {
+    async fn ask(&self, what: &str, body: &Json, cx: &CallContext) -> Result<Json, QdrantError> {
         let mut url = self.collection.clone();
         if let Ok(mut path) = url.path_segments_mut() {
             path.push(what);

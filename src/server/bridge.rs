@@ -19,7 +19,7 @@ use futures::{StreamExt, future::BoxFuture};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::{Service, ServiceExt};
 
-use crate::{channels, clock::Clock, cx::Cx, limits};
+use crate::{channels, clock::Clock, context::CallContext, limits};
 
 /// Looks at the head of a request before its body is read; gives it back, or the answer that refuses the request.
 pub(super) type Check = Arc<dyn Fn(Parts) -> BoxFuture<'static, Result<Parts, Response<channels::Body>>> + Send + Sync>;
@@ -65,7 +65,7 @@ impl Service<Request<Body>> for Bridge {
                 Err(answer) => return Ok(written(answer)),
             };
             let bodies = head.extensions.remove::<Bodies>().unwrap_or(bodies);
-            let cx = Cx::new(clock, limits::BODY_READ);
+            let cx = CallContext::new(clock, limits::BODY_READ);
             let (bytes, room) = match cx.wait(bodies.read(&head, body)).await {
                 Ok(Ok(read)) => read,
                 Ok(Err(answer)) => return Ok(answer),

@@ -13,7 +13,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use crate::{cx::Cx, health::Health, limits, runtime::Assistant};
+use crate::{context::CallContext, health::Health, limits, runtime::Assistant};
 
 /// What is known about the store, for all who ask.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ impl Readiness {
         {
             return true;
         }
-        let cx = Cx::new(clock.clone(), limits::HEALTH);
+        let cx = CallContext::new(clock.clone(), limits::HEALTH);
         let is_up = matches!(cx.wait(self.assistant.store().ping()).await, Ok(Ok(())));
         *last = Some((clock.elapsed(), is_up));
         is_up

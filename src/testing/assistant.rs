@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use crate::{
     llm::Llm,
-    runtime::{Assistant, AssistantBuilder, Incoming, LoadError, ReceiveError, Report},
+    runtime::{Assistant, AssistantBuilder, IncomingMessage, LoadError, ReceiveError, TurnReport},
 };
 
 use super::{Collected, CollectingSink, ManualClock};
@@ -77,10 +77,10 @@ impl TestAssistant {
     ///
     /// # Errors
     /// [`ReceiveError`] when the message got no turn.
-    pub async fn send(&self, conversation: &str, text: &str) -> Result<(Report, Collected), ReceiveError> {
+    pub async fn send(&self, conversation: &str, text: &str) -> Result<(TurnReport, Collected), ReceiveError> {
         let sink = CollectingSink::streaming();
         let collected = sink.collected();
-        let report = self.assistant.receive(Incoming::text(conversation, text, CHANNEL), Box::new(sink)).await?;
+        let report = self.assistant.receive(IncomingMessage::text(conversation, text, CHANNEL), Box::new(sink)).await?;
         Ok((report, collected))
     }
 

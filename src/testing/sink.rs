@@ -5,26 +5,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::future::BoxFuture;
 
 use crate::{
-    conversation::{BotKind, DeliveryError, Receipt, ReplyPiece, ReplySink},
-    cx::Cx,
+    context::CallContext,
+    conversation::{BotKind, DeliveryError, Receipt, ReplyEvent, ReplySink},
 };
 
 /// What a [`CollectingSink`] was given. Clones see the same.
 #[derive(Clone, Debug, Default)]
-pub struct Collected(Arc<Mutex<Vec<ReplyPiece>>>);
+pub struct Collected(Arc<Mutex<Vec<ReplyEvent>>>);
 
 impl Collected {
     /// All pieces, in order.
-    pub fn pieces(&self) -> Vec<ReplyPiece> {
+    pub fn pieces(&self) -> Vec<ReplyEvent> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
     /// The texts of complete messages with their kinds, in order.
     pub fn messages(&self) -> Vec<(String, BotKind)> {
-        let text = |piece: ReplyPiece| match piece {
-            ReplyPiece::End { message, kind, .. } | ReplyPiece::Message { message, kind, .. } => {
+        let text = |piece: ReplyEvent| match piece {
+            ReplyEvent::End { message, kind, .. } | ReplyEvent::Message { message, kind, .. } => {
                 Some((message.text.as_deref().unwrap_or_default().to_owned(), kind))
             }
-            ReplyPiece::Start { .. } | ReplyPiece::Delta { .. } | ReplyPiece::Activity { .. } => None,
+            ReplyEvent::Start { .. } | ReplyEvent::Delta { .. } | ReplyEvent::Activity { .. } => None,
         };
         self.pieces().into_iter().filter_map(text).collect()
     }
@@ -60,7 +60,7 @@ impl ReplySink for CollectingSink {
     fn streams(&self) -> bool {
         self.streams
     }
-    fn send<'a>(&'a mut self, piece: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         self.collected.0.lock().unwrap_or_else(PoisonError::into_inner).push(piece);
         Box::pin(std::future::ready(Ok(Receipt::Delivered)))
     }

@@ -1,7 +1,7 @@
 //! From words to commands.
 //!
 //! *For*: what the person means, as commands for the dialogue engine, where that needs a model. Buttons, structured messages and
-//! answers that are plain by themselves never come here. *Entry*: [`Understander::understand`]. *Never*: executes a command;
+//! answers that are plain by themselves never come here. *Entry*: [`CommandGenerator::understand`]. *Never*: executes a command;
 //! lets a command act before the model's terminal mark came (guarded by `a_broken_answer_yields_no_command`); takes what a
 //! person wrote for anything but data; fails: what goes wrong is a command too, and [`Understanding::failures`] says why.
 //!
@@ -41,9 +41,9 @@ use serde_json::Map;
 pub use self::retrieval::Choice;
 use self::{generator::Generator, grammar::Grammar, retrieval::Retrieval, view::View};
 use crate::{
-    cx::Cx,
+    context::CallContext,
     limits,
-    llm::{Answer, ChatRequest, Embedder, Llm, LlmError},
+    llm::{ChatRequest, ChatResponse, Embedder, Llm, LlmError},
     prompts::PromptSet,
 };
 
@@ -67,12 +67,12 @@ pub struct Understanding {
 
 /// Finds commands in messages. One for a project, shared by all its conversations.
 #[derive(Debug)]
-pub struct Understander {
+pub struct CommandGenerator {
     generator: Generator,
     retrieval: Retrieval,
 }
 
-impl Understander {
+impl CommandGenerator {
     /// An understander that asks with these prompts.
     pub fn new(prompts: Arc<PromptSet>) -> Self {
         Self { generator: Generator::new(prompts), retrieval: Retrieval::default() }
@@ -94,7 +94,7 @@ impl Understander {
     ///
     /// # Cancellation
     /// Dropping the future closes the connection to the embedding service; nothing else is held.
-    pub async fn choose(&self, project: &Project, conversation: &Conversation, cx: &Cx) -> Choice {
+    pub async fn choose(&self, project: &Project, conversation: &Conversation, cx: &CallContext) -> Choice {
         self.retrieval.choose(project, conversation, cx).await
     }
 
@@ -119,7 +119,7 @@ impl Understander {
         conversation: &Conversation,
         at: Timestamp,
         llm: &Arc<dyn Llm>,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> Understanding {
         self.understand_among(None, project, conversation, at, llm, cx).await
     }
@@ -132,7 +132,7 @@ impl Understander {
         conversation: &Conversation,
         at: Timestamp,
         llm: &Arc<dyn Llm>,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> Understanding {
         let mut view = View::new(project, conversation);
         let mut result = Understanding::default();
@@ -165,7 +165,7 @@ impl Understander {
         view: &View<'_>,
         at: Timestamp,
         llm: &Arc<dyn Llm>,
-        cx: &Cx,
+        cx: &CallContext,
         result: &mut Understanding,
     ) -> Result<Vec<Command>, String> {
         let grammar = Grammar { project: view.project, active: view.cancellable() };
@@ -213,7 +213,7 @@ impl Understander {
 }
 
 /// One whole answer: nothing of it is read before its terminal mark.
-async fn call(llm: &Arc<dyn Llm>, request: ChatRequest, cx: &Cx) -> Result<Arc<Answer>, LlmError> {
+async fn call(llm: &Arc<dyn Llm>, request: ChatRequest, cx: &CallContext) -> Result<Arc<ChatResponse>, LlmError> {
     llm.chat(request, cx).await?.finish().await
 }
 

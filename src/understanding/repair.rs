@@ -8,7 +8,7 @@ use segue_engine::conversation::Command;
 use serde_json::Value as Json;
 
 use super::grammar::{Dropped, Grammar, Parsed, Why};
-use crate::llm::{Answer, Finish};
+use crate::llm::{ChatResponse, FinishReason};
 
 /// What an answer comes to.
 #[derive(Debug, PartialEq)]
@@ -30,16 +30,16 @@ impl Reading {
 }
 
 /// Reads an answer that reached its terminal mark.
-pub(super) fn read(answer: &Answer, grammar: &Grammar<'_>) -> Reading {
+pub(super) fn read(answer: &ChatResponse, grammar: &Grammar<'_>) -> Reading {
     // What the vendor's filter stopped is nobody's command, and is not got round by asking again.
-    if answer.finish == Finish::ContentFilter || answer.refusal.is_some() {
+    if answer.finish == FinishReason::ContentFilter || answer.refusal.is_some() {
         return Reading::nothing(false);
     }
     let text = spoken(&answer.text);
     if text.trim().is_empty() {
         return Reading::nothing(true);
     }
-    let is_cut = answer.finish == Finish::Length;
+    let is_cut = answer.finish == FinishReason::Length;
     let parsed = match json(text) {
         Some(items) => grammar.read_items(&items),
         None => grammar.read(text, is_cut),

@@ -22,7 +22,7 @@ use super::{
     view::{View, allowed_values, collects_of},
 };
 use crate::{
-    cx::Cx,
+    context::CallContext,
     limits,
     llm::{Embedder, LlmError},
     search::{Index, Vector},
@@ -79,7 +79,7 @@ impl Retrieval {
     }
 
     /// The flows that fit the newest message best, of those that can be started.
-    pub(super) async fn choose(&self, project: &Project, conversation: &Conversation, cx: &Cx) -> Choice {
+    pub(super) async fn choose(&self, project: &Project, conversation: &Conversation, cx: &CallContext) -> Choice {
         let Some(config) = config(project) else { return Choice::default() };
         let mut kept = self.kept(project, config);
         let question = question(conversation, config.turns);
@@ -111,7 +111,7 @@ impl Retrieval {
         choice
     }
 
-    fn is_quiet(&self, cx: &Cx) -> bool {
+    fn is_quiet(&self, cx: &CallContext) -> bool {
         cx.clock.elapsed() < *lock(&self.quiet_until)
     }
 
@@ -136,7 +136,7 @@ impl Retrieval {
         embedder: &dyn Embedder,
         kept: &Arc<Kept>,
         question: &[(bool, String)],
-        cx: &Cx,
+        cx: &CallContext,
     ) -> Result<(Arc<Kept>, Vector), LlmError> {
         let cx = cx.within(limits::EMBED_WAIT);
         let mut kept = kept.clone();
@@ -152,7 +152,7 @@ impl Retrieval {
         let vector = embedder.embed(&asked, &cx).await?.into_iter().next();
         vector
             .map(|vector| (kept, vector))
-            .ok_or_else(|| crate::llm::LlmErrorKind::BadAnswer(crate::llm::Fault::Empty).into())
+            .ok_or_else(|| crate::llm::LlmErrorKind::BadAnswer(crate::llm::InvalidResponse::Empty).into())
     }
 }
 

@@ -11,20 +11,20 @@ use segue_engine::{
 use serde_json::{Value as Json, json};
 
 use super::{
-    Understander, Understanding,
+    CommandGenerator, Understanding,
     fixture::{NOON, Talk, asks, assert_snapshot, bank, bank_with_template, cx, flow, project_of, transfer},
 };
 use crate::{
     limits,
     llm::{
-        Answer, ChatRequest, Finish, Llm, LlmErrorKind, ModelProfile, Purpose,
+        ChatRequest, ChatResponse, FinishReason, Llm, LlmErrorKind, ModelProfile, Purpose,
         scripted::{ScriptedLlm, Step, StrictLlm},
     },
     prompts::PromptSet,
 };
 
-fn understander() -> Understander {
-    Understander::new(Arc::new(PromptSet::new(|_| None).unwrap()))
+fn understander() -> CommandGenerator {
+    CommandGenerator::new(Arc::new(PromptSet::new(|_| None).unwrap()))
 }
 
 async fn run(project: Project, talk: Talk, steps: Vec<Step>) -> (Understanding, Vec<ChatRequest>) {
@@ -159,15 +159,15 @@ async fn a_broken_answer_yields_no_command() {
 
 #[tokio::test]
 async fn what_a_limit_cut_off_does_not_act() {
-    let cut = |finish, text: &str| Step::from(Answer { finish, ..Answer::text(text) });
+    let cut = |finish, text: &str| Step::from(ChatResponse { finish, ..ChatResponse::text(text) });
     let two = "set slot amount 50\nset slot recipient Jo";
-    let (done, _) = run(bank(), transfer(), vec![cut(Finish::Length, two)]).await;
+    let (done, _) = run(bank(), transfer(), vec![cut(FinishReason::Length, two)]).await;
     assert_eq!(done.commands, [set("amount", json!("50"))]);
     assert!(done.notes[0].contains("cut off"), "{done:?}");
-    let one = cut(Finish::Length, "set slot amount 5");
+    let one = cut(FinishReason::Length, "set slot amount 5");
     let (done, _) = run(bank(), transfer(), vec![one, "cannot handle".into()]).await;
     assert_eq!(done.commands, [super::cannot_handle()]);
-    let (done, _) = run(bank(), transfer(), vec![cut(Finish::ContentFilter, two)]).await;
+    let (done, _) = run(bank(), transfer(), vec![cut(FinishReason::ContentFilter, two)]).await;
     assert_eq!(
         (done.commands, done.model_calls),
         (vec![super::cannot_handle()], 1),
@@ -230,7 +230,7 @@ async fn an_agent_that_waits_gets_what_is_no_command() {
 
 #[tokio::test]
 async fn a_refusal_is_not_asked_for_again() {
-    let refused = Answer { refusal: Some("no".into()), ..Answer::default() };
+    let refused = ChatResponse { refusal: Some("no".into()), ..ChatResponse::default() };
     let (done, _) = run(bank(), Talk::new().user("?"), vec![refused.into()]).await;
     assert_eq!((done.commands, done.model_calls), (vec![super::cannot_handle()], 1));
 }

@@ -27,9 +27,9 @@ use serde_json::Value as Json;
 pub use self::rephrase::REPHRASER;
 use self::server::Server;
 use crate::{
+    context::CallContext,
     conversation::{Reply, ReplySink},
-    cx::Cx,
-    http::Outbound,
+    http::HttpClients,
     llm::Llm,
     prompts::PromptSet,
 };
@@ -63,7 +63,7 @@ pub struct Wording {
 
 impl Wording {
     /// For this project; `None` when its responses are said as they are written.
-    pub fn new(project: &Project, prompts: Arc<PromptSet>, outbound: Outbound) -> Option<Self> {
+    pub fn new(project: &Project, prompts: Arc<PromptSet>, outbound: HttpClients) -> Option<Self> {
         let server = match project.endpoints.nlg.as_ref()? {
             Nlg::Rephraser(_) => None,
             Nlg::Server(server) => Some(Server::new(server.clone(), outbound)),
@@ -88,7 +88,7 @@ impl Wording {
         moment: &Moment<'_>,
         llm: &Arc<dyn Llm>,
         out: &mut dyn ReplySink,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> Result<Arc<str>, String> {
         rephrase::rephrase(&self.prompts, moment, llm, out, cx).await
     }
@@ -105,7 +105,7 @@ impl Wording {
     ///
     /// # Cancellation
     /// Dropping the future closes the connection.
-    pub async fn ask(&self, question: &Json, cx: &Cx) -> Result<Reply, String> {
+    pub async fn ask(&self, question: &Json, cx: &CallContext) -> Result<Reply, String> {
         match &self.server {
             Some(server) => server.ask(question, cx).await,
             None => Err("the project names no response server".to_owned()),

@@ -11,8 +11,8 @@ use segue_engine::{
 
 use super::{Moment, view};
 use crate::{
-    conversation::{Reply, ReplyKind, ReplyPiece, ReplySink},
-    cx::Cx,
+    context::CallContext,
+    conversation::{Reply, ReplyEvent, ReplyKind, ReplySink},
     limits,
     llm::{ChatMessage, ChatRequest, Delta, Llm, Purpose, request::is_set},
     prompts::PromptSet,
@@ -26,7 +26,7 @@ pub(super) async fn rephrase(
     moment: &Moment<'_>,
     llm: &Arc<dyn Llm>,
     out: &mut dyn ReplySink,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> Result<Arc<str>, String> {
     let Some(Nlg::Rephraser(rephraser)) = &moment.project.endpoints.nlg else {
         return Err("the project has no rephraser".to_owned());
@@ -79,7 +79,7 @@ struct Forward<'a, 'm> {
 }
 
 impl Forward<'_, '_> {
-    async fn listen(&mut self, llm: &Arc<dyn Llm>, request: ChatRequest, cx: &Cx) -> Result<Arc<str>, String> {
+    async fn listen(&mut self, llm: &Arc<dyn Llm>, request: ChatRequest, cx: &CallContext) -> Result<Arc<str>, String> {
         let mut stream = llm.chat(request, cx).await.map_err(|error| format!("{}: {error}", error.code()))?;
         loop {
             match stream.next().await {
@@ -96,7 +96,7 @@ impl Forward<'_, '_> {
     }
 
     /// Forwards a piece; a message begins with its first visible character.
-    async fn piece(&mut self, text: &str, cx: &Cx) {
+    async fn piece(&mut self, text: &str, cx: &CallContext) {
         self.said.push_str(text);
         if !self.out.streams() {
             return;
@@ -111,13 +111,13 @@ impl Forward<'_, '_> {
             let name = self.moment.message.utter_action.as_deref().unwrap_or_default();
             let source = format!("response:{name}").into();
             let kind = ReplyKind::Known(self.moment.message.kind);
-            let _ = self.out.send(ReplyPiece::Start { id: id.clone(), source, kind }, cx).await;
+            let _ = self.out.send(ReplyEvent::Start { id: id.clone(), source, kind }, cx).await;
         }
-        let _ = self.out.send(ReplyPiece::Delta { id, text }, cx).await;
+        let _ = self.out.send(ReplyEvent::Delta { id, text }, cx).await;
     }
 
     /// Ends a message that was begun; one that was not is delivered with the turn.
-    async fn end(&mut self, text: Option<&Arc<str>>, cx: &Cx) {
+    async fn end(&mut self, text: Option<&Arc<str>>, cx: &CallContext) {
         if !self.begun {
             return;
         }
@@ -130,6 +130,6 @@ impl Forward<'_, '_> {
     }
 }
 
-fn ended(id: Arc<str>, message: Reply, kind: BotKind) -> ReplyPiece {
-    ReplyPiece::End { id, message: Box::new(message), kind, interrupted: false }
+fn ended(id: Arc<str>, message: Reply, kind: BotKind) -> ReplyEvent {
+    ReplyEvent::End { id, message: Box::new(message), kind, interrupted: false }
 }

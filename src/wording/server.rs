@@ -7,9 +7,9 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{Moment, view};
 use crate::{
+    context::CallContext,
     conversation::Reply,
-    cx::Cx,
-    http::{self, BodyError, Outbound, read_limited},
+    http::{self, BodyError, HttpClients, read_limited},
     limits,
 };
 
@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Server {
     def: NlgServer,
-    outbound: Outbound,
+    outbound: HttpClients,
 }
 
 /// What is asked: the response, its arguments, the state of the conversation, the channel.
@@ -34,11 +34,11 @@ pub(super) fn question(moment: &Moment<'_>) -> Json {
 }
 
 impl Server {
-    pub(super) fn new(def: NlgServer, outbound: Outbound) -> Self {
+    pub(super) fn new(def: NlgServer, outbound: HttpClients) -> Self {
         Self { def, outbound }
     }
 
-    pub(super) async fn ask(&self, question: &Json, cx: &Cx) -> Result<Reply, String> {
+    pub(super) async fn ask(&self, question: &Json, cx: &CallContext) -> Result<Reply, String> {
         let cx = cx.within(self.def.timeout.unwrap_or(limits::NLG_WAIT));
         match cx.wait(self.answer(question)).await {
             Ok(answer) => reply(&answer?),

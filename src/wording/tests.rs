@@ -13,14 +13,14 @@ use tokio::{
 use super::{server, view};
 use crate::{
     clock::Clock,
-    conversation::ReplyPiece,
-    cx::Cx,
+    context::CallContext,
+    conversation::ReplyEvent,
     limits,
     llm::{
         ChatRequest, ChatStream, Llm, LlmError, LlmErrorKind, ModelProfile, Purpose,
         scripted::{ScriptedLlm, Step, StrictLlm},
     },
-    runtime::{Assistant, AssistantBuilder, Incoming, Report},
+    runtime::{Assistant, AssistantBuilder, IncomingMessage, TurnReport},
     testing::{CollectingSink, TestAssistant},
 };
 
@@ -105,21 +105,21 @@ async fn a_rephrased_response_streams_in_its_place() {
     let (world, _) = world(REPHRASE, vec!["Hi you there".into()]);
     let (report, collected) = world.send("u", "/greet").await.unwrap();
     let pieces = collected.pieces();
-    let plain = pieces.iter().position(|piece| matches!(piece, ReplyPiece::Message { message, .. } if message.text.as_deref() == Some("Exactly this."))).unwrap();
-    let start = pieces.iter().position(|piece| matches!(piece, ReplyPiece::Start { .. })).unwrap();
+    let plain = pieces.iter().position(|piece| matches!(piece, ReplyEvent::Message { message, .. } if message.text.as_deref() == Some("Exactly this."))).unwrap();
+    let start = pieces.iter().position(|piece| matches!(piece, ReplyEvent::Start { .. })).unwrap();
     assert!(plain < start, "{pieces:#?}");
-    let ReplyPiece::Start { id, source, .. } = &pieces[start] else { panic!() };
+    let ReplyEvent::Start { id, source, .. } = &pieces[start] else { panic!() };
     assert_eq!(&**source, "response:utter_hello");
     assert!(report.replies.iter().any(|reply| reply.id == *id));
     let deltas: String = pieces
         .iter()
         .filter_map(|piece| match piece {
-            ReplyPiece::Delta { text, .. } => Some(&**text),
+            ReplyEvent::Delta { text, .. } => Some(&**text),
             _ => None,
         })
         .collect();
     assert_eq!(deltas, "Hi you there");
-    assert_eq!(pieces.iter().filter(|piece| matches!(piece, ReplyPiece::End { .. })).count(), 1);
+    assert_eq!(pieces.iter().filter(|piece| matches!(piece, ReplyEvent::End { .. })).count(), 1);
     replays(&world).await;
 }
 
@@ -144,7 +144,7 @@ impl Llm for Stuck {
     fn profile(&self) -> &ModelProfile {
         &self.0
     }
-    fn chat<'a>(&'a self, _: ChatRequest, _: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, _: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         Box::pin(std::future::pending())
     }
 }
@@ -170,7 +170,7 @@ async fn a_rephraser_that_fails_or_is_slow_leaves_the_text_as_it_is() {
     let (world, _) = world(REPHRASE, vec![broken()]);
     let (_, collected) = world.send("u", "/ask").await.unwrap();
     let ended = collected.pieces().into_iter().find_map(|piece| match piece {
-        ReplyPiece::End { message, .. } => message.text,
+        ReplyEvent::End { message, .. } => message.text,
         _ => None,
     });
     assert_eq!(ended.as_deref(), Some("The own text."));
@@ -228,9 +228,9 @@ async fn server(answer: Option<String>) -> String {
 }
 
 /// An assistant in real time, since it talks over real connections.
-async fn served(nlg: &str) -> (Assistant, Report) {
+async fn served(nlg: &str) -> (Assistant, TurnReport) {
     let assistant = builder(nlg).seeds(|| 7).build().unwrap();
-    let incoming = Incoming::text("u", "/ask", "test");
+    let incoming = IncomingMessage::text("u", "/ask", "test");
     let report = assistant.receive(incoming, Box::new(CollectingSink::streaming())).await.unwrap();
     let difference = assistant.replay(&"u".into()).await.unwrap();
     assert!(difference.is_none(), "{difference:#?}");

@@ -11,7 +11,8 @@ use std::{
 };
 
 use segue::{
-    Assistant, AssistantBuilder, Incoming, NoSink, Report, conversation::BotKind, store, testing::ScriptedLlm,
+    Assistant, AssistantBuilder, DiscardReplies, IncomingMessage, TurnReport, conversation::BotKind, store,
+    testing::ScriptedLlm,
 };
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
@@ -107,8 +108,8 @@ impl Ground {
         Self { folder, assistant, agent: Some(agent) }
     }
 
-    async fn say(&self, text: &str) -> Report {
-        self.assistant.receive(Incoming::text("ada", text, "test"), Box::new(NoSink)).await.unwrap()
+    async fn say(&self, text: &str) -> TurnReport {
+        self.assistant.receive(IncomingMessage::text("ada", text, "test"), Box::new(DiscardReplies)).await.unwrap()
     }
 
     /// The texts of the answer, with what each was for.
@@ -310,8 +311,8 @@ async fn an_agent_that_wants_a_key_gets_it_and_nobody_else_does() {
         for (key, works) in [("s3cret", true), ("other", false)] {
             let auth = json!({"api_key": key, "header_name": "X-Key", "header_format": "{key}"});
             let assistant = with_auth(&address, &auth, &["start flow ask_prices"]);
-            let incoming = Incoming::text("ada", "echo", "test");
-            let report = assistant.receive(incoming, Box::new(NoSink)).await.unwrap();
+            let incoming = IncomingMessage::text("ada", "echo", "test");
+            let report = assistant.receive(incoming, Box::new(DiscardReplies)).await.unwrap();
             let codes: Vec<_> = report.failures.iter().map(|failure| &*failure.code).collect();
             assert_eq!(codes.is_empty(), works, "{kind:?}: {:?}", report.failures);
         }
@@ -368,7 +369,8 @@ async fn an_agent_that_is_down_is_one_honest_message() {
     let config = configuration(&format!("http://127.0.0.1:{}", parts::free_port()), "  max_retries: 1\n");
     let config = config.replace("max_retries", "max_polling_time: 1\n  max_retries");
     let assistant = build(&config, &["start flow ask_prices"]).build().unwrap();
-    let report = assistant.receive(Incoming::text("ada", "price", "test"), Box::new(NoSink)).await.unwrap();
+    let report =
+        assistant.receive(IncomingMessage::text("ada", "price", "test"), Box::new(DiscardReplies)).await.unwrap();
     assert_eq!(report.failures.first().map(|failure| &*failure.code), Some("A0511"), "{:?}", report.failures);
     assert_eq!(report.replies.len(), 1);
     let _ = store::MemoryStore::default();
@@ -378,7 +380,7 @@ async fn an_agent_that_is_down_is_one_honest_message() {
 async fn post(server: &Server, id: &str, text: &str) -> Option<Vec<String>> {
     segue::http::install_tls();
     let body = json!({"sender": "anna", "message": text, "message_id": id});
-    let client = segue::http::Outbound::new();
+    let client = segue::http::HttpClients::new();
     let request = client.client().unwrap().post(format!("{}/webhooks/rest/webhook", server.url()));
     let answer: Json = request.json(&body).send().await.ok()?.json().await.ok()?;
     Some(answer.as_array()?.iter().filter_map(|reply| reply["text"].as_str().map(str::to_owned)).collect())

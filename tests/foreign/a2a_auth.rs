@@ -1,7 +1,7 @@
 //! The tokens of a genuine authorization server: shown to agents on the genuine library that take no others, and shown to our own
 //! agent by callers with that library.
 
-use segue::{Assistant, Incoming, NoSink, Report};
+use segue::{Assistant, DiscardReplies, IncomingMessage, TurnReport};
 use serde_json::{Value as Json, json};
 
 use crate::{
@@ -29,15 +29,15 @@ fn oauth(base: &str, id: &str, secret: &str) -> Json {
     json!({"oauth": {"client_id": id, "client_secret": secret, "token_url": token_url, "scope": "tools:read"}})
 }
 
-async fn says(assistant: &Assistant, who: &str, text: &str) -> Report {
-    assistant.receive(Incoming::text(who, text, "test"), Box::new(NoSink)).await.unwrap()
+async fn says(assistant: &Assistant, who: &str, text: &str) -> TurnReport {
+    assistant.receive(IncomingMessage::text(who, text, "test"), Box::new(DiscardReplies)).await.unwrap()
 }
 
-fn codes(report: &Report) -> Vec<&str> {
+fn codes(report: &TurnReport) -> Vec<&str> {
     report.failures.iter().map(|failure| &*failure.code).collect()
 }
 
-fn says_so(report: &Report, text: &str) -> bool {
+fn says_so(report: &TurnReport, text: &str) -> bool {
     report.replies.iter().any(|reply| reply.reply.text.as_deref() == Some(text))
 }
 
@@ -77,13 +77,13 @@ async fn a_client_whose_secret_belongs_in_the_form_is_let_in_and_a_wrong_secret_
 
 /// Takes back all tokens that machines were given.
 async fn burn(base: &str) {
-    let client = segue::http::Outbound::new();
+    let client = segue::http::HttpClients::new();
     client.client().unwrap().get(format!("{base}/burn")).send().await.unwrap();
 }
 
 /// A token of the machine for a server of others.
 async fn token_for(base: &str, server: &str, scope: &str) -> String {
-    let client = segue::http::Outbound::new();
+    let client = segue::http::HttpClients::new();
     let form = [("grant_type", "client_credentials"), ("resource", server), ("scope", scope)];
     let form = form.into_iter().filter(|(_, value)| !value.is_empty()).collect::<Vec<_>>();
     let request = client.client().unwrap().post(format!("{base}/token"));

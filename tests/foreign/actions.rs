@@ -3,10 +3,10 @@
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use segue::{
-    Assistant, AssistantBuilder, Incoming, NoSink, Report,
-    actions::{self, Health, Surroundings},
+    Assistant, AssistantBuilder, DiscardReplies, IncomingMessage, TurnReport,
+    actions::{self, ActionEnvironment, Health},
     clock::SystemClock,
-    http::Outbound,
+    http::HttpClients,
     project::{ActionEndpointDef, Places, Project, TrackerEvents},
 };
 use serde_json::{Value as Json, json};
@@ -71,8 +71,8 @@ impl Ground {
         Self { folder, assistant, server }
     }
 
-    async fn say(&self, text: &str) -> Report {
-        self.assistant.receive(Incoming::text("ada", text, "test"), Box::new(NoSink)).await.unwrap()
+    async fn say(&self, text: &str) -> TurnReport {
+        self.assistant.receive(IncomingMessage::text("ada", text, "test"), Box::new(DiscardReplies)).await.unwrap()
     }
 
     /// The texts of the answer.
@@ -123,9 +123,9 @@ fn assistant(project: Project, folder: &Path) -> Assistant {
     let own = [("SEGUE_PYTHON", python), ("ACTION_LOG", folder.join("log").display().to_string())];
     let environment: Vec<_> =
         segue::environment::all().into_iter().chain(own.map(|(name, value)| (name.to_owned(), value))).collect();
-    let around = Surroundings {
+    let around = ActionEnvironment {
         clock: Arc::new(SystemClock),
-        http: Outbound::new(),
+        http: HttpClients::new(),
         directory: folder.to_path_buf(),
         environment: environment.into(),
     };

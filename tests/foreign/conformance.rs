@@ -8,11 +8,12 @@ use std::{collections::BTreeSet, process::Command, sync::Arc};
 
 use segue::{
     clock::SystemClock,
-    cx::Cx,
-    http::Outbound,
+    context::CallContext,
+    http::HttpClients,
     tools::{
-        Inquired, Inquiry, Reply, ToolCallContext, ToolHandler, ToolOutcome, ToolSource,
-        mcp::{Login, McpServer, Surroundings},
+        ClientRequestHandler, ElicitationRequest, ElicitationResponse, ToolCallContext, ToolHandler, ToolOutcome,
+        ToolSource,
+        mcp::{Login, McpEnvironment, McpServer},
     },
 };
 use segue_engine::project::{McpServerDef, McpTransport, OAuthDef};
@@ -78,9 +79,9 @@ async fn act_as_client() {
     def.oauth = oauth(&scenario, &given);
     def.protocol_version = Some(variable("MCP_CONFORMANCE_PROTOCOL_VERSION")).filter(|version| !version.is_empty());
     def.elicitation.insert("any".to_owned(), "any".into());
-    let around = Surroundings {
+    let around = McpEnvironment {
         clock: Arc::new(SystemClock),
-        http: Outbound::new(),
+        http: HttpClients::new(),
         program: segue::environment::program(),
         directory: None,
         environment: Arc::from([]),
@@ -110,7 +111,7 @@ fn oauth(scenario: &str, given: &Json) -> Option<OAuthDef> {
 /// Someone who uses a server, and gives consent whenever it is asked for.
 struct Person {
     def: McpServerDef,
-    around: Surroundings,
+    around: McpEnvironment,
 }
 
 impl Person {
@@ -138,7 +139,7 @@ impl Person {
             }
             println!("{name}: {outcome:?}");
         }
-        server.close(&Cx::new(Arc::new(SystemClock), std::time::Duration::from_secs(5))).await;
+        server.close(&CallContext::new(Arc::new(SystemClock), std::time::Duration::from_secs(5))).await;
     }
 
     /// Opens the address of consent as a browser would; the suite's server consents at once.
@@ -154,8 +155,8 @@ impl Person {
 /// Fills a form with what its schema says.
 struct Defaults;
 
-impl Inquired for Defaults {
-    fn form(&self, inquiry: &Inquiry) -> Reply {
+impl ClientRequestHandler for Defaults {
+    fn form(&self, inquiry: &ElicitationRequest) -> ElicitationResponse {
         let fields = inquiry.schema["properties"].as_object().unwrap();
         let value = |field: &Json| match (field.get("default"), field["type"].as_str()) {
             (Some(default), _) => default.clone(),
@@ -163,9 +164,9 @@ impl Inquired for Defaults {
             (None, Some("number" | "integer")) => json!(1),
             (None, _) => json!("x"),
         };
-        Reply::Accept(fields.iter().map(|(name, field)| (name.clone(), value(field))).collect())
+        ElicitationResponse::Accept(fields.iter().map(|(name, field)| (name.clone(), value(field))).collect())
     }
-    fn sample<'a>(&'a self, _: Json, _: &'a Cx) -> futures::future::BoxFuture<'a, Result<Json, String>> {
+    fn sample<'a>(&'a self, _: Json, _: &'a CallContext) -> futures::future::BoxFuture<'a, Result<Json, String>> {
         Box::pin(std::future::ready(Err("there is no model here".to_owned())))
     }
 }

@@ -2,11 +2,11 @@
 
 use std::{fs, path::Path};
 
-use segue::{Assistant, Incoming, NoSink, Report};
+use segue::{Assistant, DiscardReplies, IncomingMessage, TurnReport};
 
 use crate::parts::{Part, free_port, plain_python};
 
-fn texts(report: &Report) -> Vec<String> {
+fn texts(report: &TurnReport) -> Vec<String> {
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     report.replies.iter().filter_map(|reply| reply.reply.text.as_deref().map(str::to_owned)).collect()
 }
@@ -26,7 +26,8 @@ async fn a_task_agent_with_hooks_in_python_books_after_a_yes() {
 
     let assistant = Assistant::load(folder.path()).unwrap();
     let say = async |text: &str| {
-        let report = assistant.receive(Incoming::text("ada", text, "test"), Box::new(NoSink)).await.unwrap();
+        let report =
+            assistant.receive(IncomingMessage::text("ada", text, "test"), Box::new(DiscardReplies)).await.unwrap();
         texts(&report)
     };
     assert_eq!(say("Please book me something").await, ["One moment.", "Which boat would you like?"]);

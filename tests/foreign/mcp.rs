@@ -9,16 +9,16 @@ use std::{
 use indexmap::IndexMap;
 use segue::{
     clock::SystemClock,
-    cx::Cx,
+    context::CallContext,
     environment,
-    http::Outbound,
+    http::HttpClients,
     tools::{
-        Caller, FailureKind, Progress, SourceStatus, ToolCallContext, ToolHandler, ToolOutcome, ToolSource,
-        mcp::{McpServer, Surroundings},
+        FailureKind, Progress, SourceStatus, ToolCallContext, ToolCaller, ToolHandler, ToolOutcome, ToolSource,
+        mcp::{McpEnvironment, McpServer},
     },
 };
 use segue_engine::{
-    finding::Place,
+    finding::SourceLocation,
     project::{McpServerDef, McpTransport},
 };
 use serde_json::{Map, Value as Json, json};
@@ -49,15 +49,15 @@ pub(crate) fn entry(transport: McpTransport) -> McpServerDef {
         trust_annotations: true,
         effects: [("grow".to_owned(), "idempotent".to_owned())].into_iter().collect(),
         pin: false,
-        place: Place::default(),
+        place: SourceLocation::default(),
     }
 }
 
 fn client(transport: McpTransport) -> McpServer {
     let def = entry(transport);
-    let around = Surroundings {
+    let around = McpEnvironment {
         clock: Arc::new(SystemClock),
-        http: Outbound::new(),
+        http: HttpClients::new(),
         program: environment::program(),
         directory: None,
         environment: environment::all().into(),
@@ -93,9 +93,9 @@ fn fastmcp_on(port: u16) -> (Part, u16) {
 
 pub(crate) fn context() -> ToolCallContext {
     ToolCallContext {
-        cx: Cx::new(Arc::new(SystemClock), PATIENCE),
+        cx: CallContext::new(Arc::new(SystemClock), PATIENCE),
         metadata: Arc::new(Map::new()),
-        caller: Caller { conversation: "c".into(), agent: None, flow: None },
+        caller: ToolCaller { conversation: "c".into(), agent: None, flow: None },
         meta: Arc::new(Map::new()),
         progress: None,
         idempotency_key: "k".into(),

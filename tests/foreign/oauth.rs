@@ -5,12 +5,12 @@ use std::{path::Path, process::Command, sync::Arc};
 
 use segue::{
     clock::SystemClock,
-    http::Outbound,
-    runtime::{Assistant, Incoming},
+    http::HttpClients,
+    runtime::{Assistant, IncomingMessage},
     testing::CollectingSink,
     tools::{
         ToolOutcome, ToolSource,
-        mcp::{Login, McpServer, Surroundings},
+        mcp::{Login, McpEnvironment, McpServer},
     },
 };
 use segue_engine::project::{McpServerDef, McpTransport};
@@ -34,10 +34,10 @@ fn def(base: &str, oauth: &Json) -> McpServerDef {
     def
 }
 
-fn around(logins: &Path) -> Surroundings {
-    Surroundings {
+fn around(logins: &Path) -> McpEnvironment {
+    McpEnvironment {
         clock: Arc::new(SystemClock),
-        http: Outbound::new(),
+        http: HttpClients::new(),
         program: segue::environment::program(),
         directory: None,
         environment: Arc::from([]),
@@ -46,14 +46,14 @@ fn around(logins: &Path) -> Surroundings {
 }
 
 pub(crate) async fn given(base: &str, grant: &str) -> u64 {
-    let client = Outbound::new();
+    let client = HttpClients::new();
     let counts = client.client().unwrap().get(format!("{base}/count")).send().await.unwrap();
     counts.json::<Json>().await.unwrap()[grant].as_u64().unwrap()
 }
 
 /// A browser: follows redirects with its cookies until it is sent to `back`; returns that address.
 async fn browse(address: &str, back: &str) -> String {
-    let client = Outbound::new();
+    let client = HttpClients::new();
     let (mut url, mut cookies) = (reqwest::Url::parse(address).unwrap(), std::collections::BTreeMap::new());
     for _ in 0..12 {
         let cookie = cookies.iter().map(|(k, v): (&String, &String)| format!("{k}={v}")).collect::<Vec<_>>().join("; ");
@@ -77,7 +77,7 @@ async fn browse(address: &str, back: &str) -> String {
 
 const BACK: &str = "http://127.0.0.1:9/callback";
 
-async fn logs_in(def: &McpServerDef, around: &Surroundings) -> Vec<String> {
+async fn logs_in(def: &McpServerDef, around: &McpEnvironment) -> Vec<String> {
     let login = Login::begin(def, BACK, around).await.unwrap();
     let callback = browse(login.address(), BACK).await;
     login.finish(&callback).await.unwrap()
@@ -181,7 +181,7 @@ fn project(folder: &Path, base: &str, oauth: &str) {
 async fn say(assistant: &Assistant, text: &str) -> Vec<String> {
     let sink = CollectingSink::streaming();
     let collected = sink.collected();
-    assistant.receive(Incoming::text("u", text, "world"), Box::new(sink)).await.unwrap();
+    assistant.receive(IncomingMessage::text("u", text, "world"), Box::new(sink)).await.unwrap();
     collected.texts()
 }
 
@@ -201,7 +201,7 @@ async fn the_token_of_a_conversation_runs_out_between_two_turns_and_nobody_notic
     let back = reqwest::Url::parse(address.trim()).unwrap();
     let back = back.query_pairs().find(|(key, _)| key == "redirect_uri").unwrap().1.into_owned();
     let callback = browse(address.trim(), &back).await;
-    let page = Outbound::new().client().unwrap().get(callback).send().await.unwrap().text().await.unwrap();
+    let page = HttpClients::new().client().unwrap().get(callback).send().await.unwrap().text().await.unwrap();
     assert!(page.contains("You are logged in"), "{page}");
     login.line_with("logged in at far (tools:read)");
 

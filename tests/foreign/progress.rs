@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use segue::{
-    Answer, AssistantBuilder, Incoming, NoSink, Report,
-    llm::{Arguments, Finish, ToolCall},
+    AssistantBuilder, ChatResponse, DiscardReplies, IncomingMessage, TurnReport,
+    llm::{FinishReason, ToolArguments, ToolCall},
     testing::{ScriptedLlm, Step},
 };
 use serde_json::json;
@@ -47,7 +47,7 @@ connections: {mcp_servers: [{name: everything, include_tools: [trigger-long-runn
 configuration: {filler_after: 1}
 ";
 
-fn texts(report: &Report) -> Vec<String> {
+fn texts(report: &TurnReport) -> Vec<String> {
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     report.replies.iter().filter_map(|reply| reply.reply.text.as_deref().map(str::to_owned)).collect()
 }
@@ -75,14 +75,14 @@ async fn a_long_call_of_the_reference_server_lives_by_its_news_and_is_told_of() 
     let call = ToolCall {
         id: "c0".into(),
         name: "trigger-long-running-operation".into(),
-        arguments: Arguments::json(json!({"duration": 8, "steps": 8})),
+        arguments: ToolArguments::json(json!({"duration": 8, "steps": 8})),
     };
-    let calls = Answer { finish: Finish::ToolCalls, ..Answer::calls(vec![call]) };
-    let model = ScriptedLlm::strict([Step::from(calls), Step::from(Answer::text("Finished."))]);
+    let calls = ChatResponse { finish: FinishReason::ToolCalls, ..ChatResponse::calls(vec![call]) };
+    let model = ScriptedLlm::strict([Step::from(calls), Step::from(ChatResponse::text("Finished."))]);
     let builder = AssistantBuilder::new(Arc::new(project), ".".into()).model(Arc::new(model));
     let assistant = builder.build().unwrap();
     let say = async |text: &str| {
-        texts(&assistant.receive(Incoming::text("u", text, "test"), Box::new(NoSink)).await.unwrap())
+        texts(&assistant.receive(IncomingMessage::text("u", text, "test"), Box::new(DiscardReplies)).await.unwrap())
     };
     let said = say("/work").await;
     assert!(said[0].contains("Long running operation completed"), "{said:?}");

@@ -4,8 +4,8 @@ use std::{fs, sync::Arc, time::Duration};
 
 use segue::{
     clock::SystemClock,
-    cx::Cx,
-    llm::{LlmErrorKind, ModelConfig, Surroundings, embeddings},
+    context::CallContext,
+    llm::{LlmEnvironment, LlmErrorKind, ModelConfig, embeddings},
     secret::Secret,
 };
 use serde_json::{Value as Json, json};
@@ -30,8 +30,8 @@ async fn vectors_come_from_a_foreign_model_server() {
         num_retries: Some(0),
         ..ModelConfig::default()
     };
-    let embedder = embeddings::open(&[config], &Surroundings::default()).unwrap();
-    let cx = Cx::new(Arc::new(SystemClock), Duration::from_secs(30));
+    let embedder = embeddings::open(&[config], &LlmEnvironment::default()).unwrap();
+    let cx = CallContext::new(Arc::new(SystemClock), Duration::from_secs(30));
     let texts: [Arc<str>; 2] = ["a dog".into(), "a dog".into()];
     let vectors = embedder.embed(&texts, &cx).await.unwrap();
     assert_eq!((&*vectors[0], &vectors[0]), ([0.6_f32, 0.0, 0.8].as_slice(), &vectors[1]));

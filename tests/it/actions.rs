@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use segue::{
-    Assistant, AssistantBuilder, Incoming, NoSink, Report,
+    Assistant, AssistantBuilder, DiscardReplies, IncomingMessage, TurnReport,
     project::{Places, Severity, TrackerEvents},
 };
 use serde_json::{Value as Json, json};
@@ -21,11 +21,11 @@ fn clerk(actions: &ActionServer, change: impl FnOnce(&mut segue::project::Action
     AssistantBuilder::new(Arc::new(loaded.project.unwrap()), root.into()).build().unwrap()
 }
 
-async fn say(assistant: &Assistant, text: &str) -> Report {
-    assistant.receive(Incoming::text("ada", text, "test"), Box::new(NoSink)).await.unwrap()
+async fn say(assistant: &Assistant, text: &str) -> TurnReport {
+    assistant.receive(IncomingMessage::text("ada", text, "test"), Box::new(DiscardReplies)).await.unwrap()
 }
 
-fn texts(report: &Report) -> Vec<&str> {
+fn texts(report: &TurnReport) -> Vec<&str> {
     report.replies.iter().filter_map(|reply| reply.reply.text.as_deref()).collect()
 }
 

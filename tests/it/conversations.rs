@@ -8,13 +8,13 @@ use futures::future::BoxFuture;
 use regex::Regex;
 use segue::{
     clock::{Clock, Deadline, SystemClock, Timestamp},
-    conversation::{BotKind, ReplyPiece},
-    http::Outbound,
+    conversation::{BotKind, ReplyEvent},
+    http::HttpClients,
     llm::scripted::ScriptedLlm,
     project::{McpTransport, Places},
-    runtime::{Assistant, AssistantBuilder, Incoming},
+    runtime::{Assistant, AssistantBuilder, IncomingMessage},
     testing::CollectingSink,
-    tools::mcp::{McpServer, Surroundings},
+    tools::mcp::{McpEnvironment, McpServer},
 };
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
@@ -113,9 +113,9 @@ fn assistant(weather: Weather, now: &str, bookings: &Path) -> Assistant {
     server.transport = McpTransport::Stdio { command: "segue".into(), args, env: Vec::new() };
     let begins = Timestamp::from_micros(chrono::DateTime::parse_from_rfc3339(now).unwrap().timestamp_micros());
     let clock: Arc<dyn Clock> = Arc::new(Wall { begins, at: SystemClock.elapsed() });
-    let around = Surroundings {
+    let around = McpEnvironment {
         clock: clock.clone(),
-        http: Outbound::new(),
+        http: HttpClients::new(),
         program: env!("CARGO_BIN_EXE_segue").into(),
         directory: None,
         environment: Arc::from([]),
@@ -140,7 +140,7 @@ fn assistant(weather: Weather, now: &str, bookings: &Path) -> Assistant {
 
 /// What one turn showed.
 struct Shown {
-    pieces: Vec<ReplyPiece>,
+    pieces: Vec<ReplyEvent>,
     said: String,
 }
 
@@ -154,7 +154,7 @@ struct Place<'a> {
 async fn say(place: &Place<'_>, text: &str) -> Shown {
     let sink = CollectingSink::streaming();
     let collected = sink.collected();
-    let incoming = Incoming::text(place.id.as_str(), text, "test");
+    let incoming = IncomingMessage::text(place.id.as_str(), text, "test");
     let report = place.assistant.receive(incoming, Box::new(sink)).await.unwrap();
     let lines = report.replies.iter().filter(|reply| reply.kind != BotKind::Filler);
     let said: Vec<&str> = lines.filter_map(|reply| reply.reply.text.as_deref()).collect();
@@ -221,9 +221,9 @@ async fn look(place: &Place<'_>, step: &Step, shown: &Shown) -> Result<(), Strin
 }
 
 /// Whether the first complete message of the turn was a filler.
-fn filler_first(pieces: &[ReplyPiece]) -> bool {
+fn filler_first(pieces: &[ReplyEvent]) -> bool {
     let first = pieces.iter().find_map(|piece| match piece {
-        ReplyPiece::End { kind, .. } | ReplyPiece::Message { kind, .. } => Some(*kind),
+        ReplyEvent::End { kind, .. } | ReplyEvent::Message { kind, .. } => Some(*kind),
         _ => None,
     });
     first == Some(BotKind::Filler)

@@ -11,9 +11,10 @@ use std::sync::{
 };
 
 use segue::{
-    Assistant, BoxFuture, Cx, DeliveryError, EffectClass, Incoming, Llm, LlmError, ModelProfile, Receipt, ReplyPiece,
-    ReplySink, Report, Store, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox,
-    llm::{Answer, Arguments, ChatRequest, ChatStream, Finish, LlmErrorKind, ToolCall, Usage},
+    Assistant, BoxFuture, CallContext, DeliveryError, EffectClass, IncomingMessage, Llm, LlmError, ModelProfile,
+    Receipt, ReplyEvent, ReplySink, Store, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox,
+    TurnReport,
+    llm::{ChatRequest, ChatResponse, ChatStream, FinishReason, LlmErrorKind, ToolArguments, ToolCall, Usage},
     store::SqliteStore,
     testing::{ScriptedLlm, StrictLlm},
 };
@@ -41,7 +42,7 @@ impl ReplySink for Stoppable {
     fn streams(&self) -> bool {
         false
     }
-    fn send<'a>(&'a mut self, _: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, _: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(std::future::ready(Ok(Receipt::Delivered)))
     }
     fn stop(&self) -> Option<CancellationToken> {
@@ -100,17 +101,17 @@ impl Boats {
     }
 }
 
-fn counted(answer: Answer) -> Answer {
-    Answer { usage: Usage { input: 100, output: 10, ..Usage::default() }, ..answer }
+fn counted(answer: ChatResponse) -> ChatResponse {
+    ChatResponse { usage: Usage { input: 100, output: 10, ..Usage::default() }, ..answer }
 }
 
-fn call(name: &str) -> Answer {
-    let call = ToolCall { id: "c0".into(), name: name.into(), arguments: Arguments::json(json!({})) };
-    counted(Answer { finish: Finish::ToolCalls, ..Answer::calls(vec![call]) })
+fn call(name: &str) -> ChatResponse {
+    let call = ToolCall { id: "c0".into(), name: name.into(), arguments: ToolArguments::json(json!({})) };
+    counted(ChatResponse { finish: FinishReason::ToolCalls, ..ChatResponse::calls(vec![call]) })
 }
 
-fn says(text: &str) -> Answer {
-    counted(Answer::text(text))
+fn says(text: &str) -> ChatResponse {
+    counted(ChatResponse::text(text))
 }
 
 struct Talk {
@@ -121,14 +122,14 @@ struct Talk {
 }
 
 impl Talk {
-    fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+    fn new(answers: impl IntoIterator<Item = ChatResponse>) -> Self {
         let (folder, boats) = (tempfile::tempdir().unwrap(), Boats::default());
         let model = Arc::new(ScriptedLlm::strict(answers));
         let assistant = assistant(&folder, model.clone(), &boats);
         Self { assistant, model, folder, boats }
     }
     /// The same talk in another process.
-    fn elsewhere(&self, answers: impl IntoIterator<Item = Answer>) -> Self {
+    fn elsewhere(&self, answers: impl IntoIterator<Item = ChatResponse>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         // The database, and what stands beside it while it is open.
         for entry in std::fs::read_dir(self.folder.path()).unwrap() {
@@ -141,14 +142,14 @@ impl Talk {
     async fn say(&self, text: &str) -> Vec<String> {
         texts(&self.stoppable(text, &CancellationToken::new()).await)
     }
-    async fn stoppable(&self, text: &str, stop: &CancellationToken) -> Report {
+    async fn stoppable(&self, text: &str, stop: &CancellationToken) -> TurnReport {
         let sink = Box::new(Stoppable(stop.clone()));
-        let report = self.assistant.receive(Incoming::text("u", text, "test"), sink).await.unwrap();
+        let report = self.assistant.receive(IncomingMessage::text("u", text, "test"), sink).await.unwrap();
         assert!(report.failures.is_empty(), "what was stopped did not fail: {:?}", report.failures);
         report
     }
     /// Says something and stops the turn while the tool runs; a call that is not given up goes on afterwards.
-    async fn stopped_in_the_tool(&self, text: &str) -> Report {
+    async fn stopped_in_the_tool(&self, text: &str) -> TurnReport {
         let stop = CancellationToken::new();
         let stopping = async {
             self.boats.runs.notified().await;
@@ -189,7 +190,7 @@ fn assistant(folder: &tempfile::TempDir, model: Arc<StrictLlm>, boats: &Boats) -
     builder.model(model).seeds(|| 7).build().unwrap()
 }
 
-fn texts(report: &Report) -> Vec<String> {
+fn texts(report: &TurnReport) -> Vec<String> {
     report.replies.iter().filter_map(|reply| reply.reply.text.as_deref().map(str::to_owned)).collect()
 }
 
@@ -292,7 +293,7 @@ impl Llm for Hangs {
     fn profile(&self) -> &ModelProfile {
         self.rest.profile()
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         if self.asked.fetch_add(1, Ordering::SeqCst) != self.at {
             return self.rest.chat(request, cx);
         }

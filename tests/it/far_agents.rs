@@ -7,7 +7,7 @@ use std::{
 
 use axum::{Router, body::Bytes, extract::State, http::StatusCode, response::IntoResponse, routing::any};
 use segue::{
-    Assistant, BoxFuture, Cx, DeliveryError, Incoming, Receipt, ReplyPiece, ReplySink, Report,
+    Assistant, BoxFuture, CallContext, DeliveryError, IncomingMessage, Receipt, ReplyEvent, ReplySink, TurnReport,
     clock::{Clock, Deadline},
     limits,
     testing::{ManualClock, ScriptedLlm},
@@ -128,7 +128,7 @@ impl ReplySink for Stoppable {
     fn streams(&self) -> bool {
         false
     }
-    fn send<'a>(&'a mut self, _: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, _: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(std::future::ready(Ok(Receipt::Delivered)))
     }
     fn stop(&self) -> Option<CancellationToken> {
@@ -136,12 +136,12 @@ impl ReplySink for Stoppable {
     }
 }
 
-async fn say(assistant: &Assistant, text: &str, stop: &CancellationToken) -> Report {
+async fn say(assistant: &Assistant, text: &str, stop: &CancellationToken) -> TurnReport {
     let sink = Box::new(Stoppable(stop.clone()));
-    assistant.receive(Incoming::text("u", text, "test"), sink).await.unwrap()
+    assistant.receive(IncomingMessage::text("u", text, "test"), sink).await.unwrap()
 }
 
-fn codes(report: &Report) -> Vec<&str> {
+fn codes(report: &TurnReport) -> Vec<&str> {
     report.failures.iter().map(|failure| &*failure.code).collect()
 }
 

@@ -13,11 +13,12 @@ use std::{
 };
 
 use segue::{
-    Answer, Assistant, Incoming, Llm, NoSink, Toolbox,
+    Assistant, ChatResponse, DiscardReplies, IncomingMessage, Llm, Toolbox,
     llm::{
-        Arguments, ChatMessage, Fault, Finish, GroupConfig, LlmErrorKind as K, Oddity, ToolCall, Usage,
+        ChatMessage, FinishReason, InvalidResponse, LlmErrorKind as K, ResponseWarning, RouterConfig, ToolArguments,
+        ToolCall, Usage,
         retry::RetryPolicy,
-        router::{Member, Router, Share},
+        router::{GroupMember, Router, Share},
     },
     runtime::AssistantBuilder,
     store::SqliteStore,
@@ -93,10 +94,10 @@ impl Row {
     fn with(models: Vec<Vec<Step>>, set: impl FnOnce(AssistantBuilder) -> AssistantBuilder) -> Self {
         let models: Vec<Arc<StrictLlm>> =
             models.into_iter().map(|steps| Arc::new(ScriptedLlm::strict(steps))).collect();
-        let member = |model: &Arc<StrictLlm>| Member { model: model.clone(), tries: 2, share: Share::default() };
+        let member = |model: &Arc<StrictLlm>| GroupMember { model: model.clone(), tries: 2, share: Share::default() };
         let mut members = models.iter().map(member);
         let first = members.next().unwrap();
-        let group = Router::new(first, members.collect(), GroupConfig::default(), RetryPolicy::default(), 7);
+        let group = Router::new(first, members.collect(), RouterConfig::default(), RetryPolicy::default(), 7);
         let paid = Arc::new(AtomicUsize::new(0));
         let files = [
             ("config.yml", CONFIG),
@@ -169,16 +170,16 @@ async fn agent(mut models: Vec<Vec<Step>>) -> Turn {
     turn
 }
 
-fn call(id: &str, arguments: Arguments) -> ToolCall {
+fn call(id: &str, arguments: ToolArguments) -> ToolCall {
     ToolCall { id: id.into(), name: "pay".into(), arguments }
 }
 
-fn paying(amount: i32) -> Answer {
-    Answer::calls(vec![call("c1", Arguments::json(json!({"amount": amount})))])
+fn paying(amount: i32) -> ChatResponse {
+    ChatResponse::calls(vec![call("c1", ToolArguments::json(json!({"amount": amount})))])
 }
 
-fn finished(text: &str, finish: Finish) -> Step {
-    Answer { finish, ..Answer::text(text) }.into()
+fn finished(text: &str, finish: FinishReason) -> Step {
+    ChatResponse { finish, ..ChatResponse::text(text) }.into()
 }
 
 const LIMITED: K = K::RateLimited { after: Some(Duration::from_secs(3)) };
@@ -319,8 +320,11 @@ async fn l09_what_nobody_saw_is_asked_for_again() {
         "The boat leaves at six.".into(),
     ];
     let row = Row::new(vec![steps]);
-    let report =
-        row.world.assistant.receive(Incoming::text("u", "please ask the clerk", "world"), Box::new(NoSink)).await;
+    let report = row
+        .world
+        .assistant
+        .receive(IncomingMessage::text("u", "please ask the clerk", "world"), Box::new(DiscardReplies))
+        .await;
     let report = report.unwrap();
     let texts: Vec<_> = report.replies.iter().map(|reply| reply.reply.text.as_deref().unwrap()).collect();
     assert_eq!(texts, ["The boat leaves at six."]);
@@ -329,33 +333,38 @@ async fn l09_what_nobody_saw_is_asked_for_again() {
 
 #[tokio::test]
 async fn l10_l19_half_of_a_call_never_runs() {
-    let lost = |finish| Answer { lost_calls: vec!["pay".into()], finish, ..Answer::default() };
+    let lost = |finish| ChatResponse { lost_calls: vec!["pay".into()], finish, ..ChatResponse::default() };
     told(&agent(vec![vec![K::CutShort.into(), "Hello.".into()]]).await, &["Hello."], &[], &[3]);
     let with_room = |request: &segue::ChatRequest| match request.max_tokens {
         Some(_) => Ok(()),
         None => Err("it is asked again as before".to_owned()),
     };
     let again = Step::from(paying(3)).expecting(with_room);
-    let turn = agent(vec![vec![lost(Finish::Length).into(), again, "Paid.".into()]]).await;
+    let turn = agent(vec![vec![lost(FinishReason::Length).into(), again, "Paid.".into()]]).await;
     told(&turn, &["Paid."], &[], &[4]);
     assert_eq!(turn.paid, 1, "only the call that came whole");
     // With more room than there was, whoever set the limit.
-    let long = Answer { usage: Usage { output: 8_192, ..Usage::default() }, ..lost(Finish::Length) };
+    let long = ChatResponse { usage: Usage { output: 8_192, ..Usage::default() }, ..lost(FinishReason::Length) };
     let doubled = |request: &segue::ChatRequest| match request.max_tokens {
         Some(16_384) => Ok(()),
         other => Err(format!("it is asked again with {other:?}")),
     };
     let again = Step::from(paying(3)).expecting(doubled);
     told(&agent(vec![vec![long.into(), again, "Paid.".into()]]).await, &["Paid."], &[], &[4]);
-    let turn = agent(vec![vec![lost(Finish::Length).into(), lost(Finish::Length).into(), "Hello.".into()]]).await;
+    let turn =
+        agent(vec![vec![lost(FinishReason::Length).into(), lost(FinishReason::Length).into(), "Hello.".into()]]).await;
     assert_eq!((turn.told.len(), turn.paid), (1, 0), "{turn:?}");
     // Text that the limit cut is shown as it is and marked, and the agent waits for what the user says.
-    let row = Row::new(vec![vec!["start flow ask".into(), finished("The boat leaves at", Finish::Length)]]);
+    let row = Row::new(vec![vec!["start flow ask".into(), finished("The boat leaves at", FinishReason::Length)]]);
     told(&row.say("please ask the clerk").await, &["The boat leaves at"], &[], &[2]);
     assert_eq!(cut(&row).await, ["The boat leaves at"]);
     // Text before a call is whole, wherever the limit fell after it.
-    let pays =
-        Answer { finish: Finish::Length, text: "One moment.".into(), lost_calls: vec!["pay".into()], ..paying(3) };
+    let pays = ChatResponse {
+        finish: FinishReason::Length,
+        text: "One moment.".into(),
+        lost_calls: vec!["pay".into()],
+        ..paying(3)
+    };
     let row = Row::new(vec![vec!["start flow ask".into(), pays.into(), "Paid.".into()]]);
     row.say("please ask the clerk").await;
     assert!(cut(&row).await.is_empty());
@@ -370,7 +379,7 @@ async fn calling(calls: Vec<ToolCall>) -> (Vec<String>, Turn) {
         *keep.lock().unwrap() = tools.map(|message| message.text().to_owned()).collect();
         Ok(())
     };
-    let turn = agent(vec![vec![Answer::calls(calls).into(), Step::from("Sorry.").expecting(listens)]]).await;
+    let turn = agent(vec![vec![ChatResponse::calls(calls).into(), Step::from("Sorry.").expecting(listens)]]).await;
     told(&turn, &["Sorry."], &[], &[3]);
     let told = kept.lock().unwrap().clone();
     (told, turn)
@@ -378,12 +387,12 @@ async fn calling(calls: Vec<ToolCall>) -> (Vec<String>, Turn) {
 
 #[tokio::test]
 async fn l11_arguments_that_are_no_json_are_told_with_the_place() {
-    let malformed = || Arguments::Malformed { text: "{\"amount\": ".into(), error: "EOF at column 11".into() };
+    let malformed = || ToolArguments::Malformed { text: "{\"amount\": ".into(), error: "EOF at column 11".into() };
     let (told, turn) = calling(vec![call("c1", malformed())]).await;
     assert!(told.len() == 1 && told[0].contains("EOF at column 11"), "{told:?}");
     assert_eq!(turn.paid, 0, "no brace is closed for it");
     // Again and again: the honest pattern.
-    let again = || Answer::calls(vec![call("c1", malformed())]).into();
+    let again = || ChatResponse::calls(vec![call("c1", malformed())]).into();
     let turn = agent(vec![vec![again(), again(), again(), again()]]).await;
     self::told(&turn, BROKEN, &["A0502"], &[5]);
     assert_eq!(turn.paid, 0);
@@ -391,8 +400,8 @@ async fn l11_arguments_that_are_no_json_are_told_with_the_place() {
 
 #[tokio::test]
 async fn l12_arguments_against_the_schema_are_told_and_calls_beside_them_run() {
-    let misfit = call("c1", Arguments::json(json!({"amount": "3"})));
-    let (told, turn) = calling(vec![misfit, call("c2", Arguments::json(json!({"amount": 4})))]).await;
+    let misfit = call("c1", ToolArguments::json(json!({"amount": "3"})));
+    let (told, turn) = calling(vec![misfit, call("c2", ToolArguments::json(json!({"amount": 4})))]).await;
     assert!(told.len() == 2 && told[0].contains("/amount") && told[1].contains("paid"), "{told:?}");
     assert_eq!(turn.paid, 1, "nothing is made a number that is none");
 }
@@ -400,7 +409,7 @@ async fn l12_arguments_against_the_schema_are_told_and_calls_beside_them_run() {
 #[tokio::test]
 async fn l13_a_tool_that_is_not_there_is_told_with_those_that_are() {
     for name in ["launch", "Pay", "pay_", "depot__pay"] {
-        let unknown = ToolCall { name: name.into(), ..call("c1", Arguments::json(json!({"amount": 3}))) };
+        let unknown = ToolCall { name: name.into(), ..call("c1", ToolArguments::json(json!({"amount": 3}))) };
         let (told, turn) = calling(vec![unknown]).await;
         assert!(told.len() == 1 && told[0].ends_with("The tools are: pay, task_completed."), "{told:?}");
         assert_eq!(turn.paid, 0, "{name} is not taken for another");
@@ -410,17 +419,20 @@ async fn l13_a_tool_that_is_not_there_is_told_with_those_that_are() {
 #[tokio::test]
 async fn l14_one_id_for_two_calls_and_the_same_call_twice() {
     // The wire gives each call an id of its own and drops repetitions; both run once.
-    let calls =
-        vec![call("c1", Arguments::json(json!({"amount": 1}))), call("c2", Arguments::json(json!({"amount": 2})))];
-    let turn = agent(vec![vec![Answer::calls(calls).into(), "Paid.".into()]]).await;
+    let calls = vec![
+        call("c1", ToolArguments::json(json!({"amount": 1}))),
+        call("c2", ToolArguments::json(json!({"amount": 2}))),
+    ];
+    let turn = agent(vec![vec![ChatResponse::calls(calls).into(), "Paid.".into()]]).await;
     told(&turn, &["Paid."], &[], &[3]);
     assert_eq!(turn.paid, 2);
 }
 
 #[tokio::test]
 async fn l15_l21_what_was_strange_about_an_answer_stands_in_the_trace() {
-    let oddities = vec![Oddity::AfterEnd, Oddity::Repaired];
-    let row = Row::new(vec![vec!["start flow ask".into(), Answer { oddities, ..Answer::text("Hello.") }.into()]]);
+    let oddities = vec![ResponseWarning::AfterEnd, ResponseWarning::Repaired];
+    let row =
+        Row::new(vec![vec!["start flow ask".into(), ChatResponse { oddities, ..ChatResponse::text("Hello.") }.into()]]);
     told(&row.say("please ask the clerk").await, &["Hello."], &[], &[2]);
     assert_eq!(heard(&row).await.last().unwrap()["oddities"], json!(["after_end", "repaired"]));
     row.verify().await;
@@ -428,7 +440,7 @@ async fn l15_l21_what_was_strange_about_an_answer_stands_in_the_trace() {
 
 #[tokio::test]
 async fn l16_nothing_said_is_asked_again_and_never_an_empty_message() {
-    let blank = || finished(" \n", Finish::Stop);
+    let blank = || finished(" \n", FinishReason::Stop);
     let turn = agent(vec![vec![blank(), "Hello.".into()]]).await;
     told(&turn, &["Hello."], &[], &[3]);
     let turn = agent(vec![vec![blank(), blank(), blank()]]).await;
@@ -437,8 +449,13 @@ async fn l16_nothing_said_is_asked_again_and_never_an_empty_message() {
 
 #[tokio::test]
 async fn l16_no_commands_at_all_are_asked_for_once_more_with_a_nudge() {
-    let blanks =
-        || [finished(" \n", Finish::Stop), finished("", Finish::Length), "<think>Hm. Which flow?</think>\n".into()];
+    let blanks = || {
+        [
+            finished(" \n", FinishReason::Stop),
+            finished("", FinishReason::Length),
+            "<think>Hm. Which flow?</think>\n".into(),
+        ]
+    };
     let nudged = |request: &segue::ChatRequest| {
         let last = request.messages.last().unwrap();
         if last.text().starts_with("Your answer was empty.") { Ok(()) } else { Err(format!("{last:?}")) }
@@ -469,8 +486,9 @@ async fn l16_no_commands_at_all_are_asked_for_once_more_with_a_nudge() {
 
 #[tokio::test]
 async fn l17_what_the_vendors_filter_stops_is_not_got_round() {
-    let filtered = |text: &str| finished(text, Finish::ContentFilter);
-    let lost = Answer { lost_calls: vec!["pay".into()], finish: Finish::ContentFilter, ..Answer::default() };
+    let filtered = |text: &str| finished(text, FinishReason::ContentFilter);
+    let lost =
+        ChatResponse { lost_calls: vec!["pay".into()], finish: FinishReason::ContentFilter, ..ChatResponse::default() };
     for stopped in [K::ContentFilter.into(), filtered(""), lost.into()] {
         let turn = agent(vec![vec![stopped], vec![]]).await;
         told(&turn, BROKEN, &["A0503"], &[2, 0]);
@@ -479,8 +497,11 @@ async fn l17_what_the_vendors_filter_stops_is_not_got_round() {
     // What was shown before it stepped in stays; what was not is not said.
     told(&agent(vec![vec![filtered("The bomb")]]).await, &["The bomb", "Broken."], &["A0503"], &[2]);
     let row = Row::new(vec![vec!["start flow ask".into(), filtered("The bomb")]]);
-    let sent =
-        row.world.assistant.receive(Incoming::text("u", "please ask the clerk", "world"), Box::new(NoSink)).await;
+    let sent = row
+        .world
+        .assistant
+        .receive(IncomingMessage::text("u", "please ask the clerk", "world"), Box::new(DiscardReplies))
+        .await;
     let texts: Vec<_> = sent.unwrap().replies.iter().filter_map(|reply| reply.reply.text.clone()).collect();
     assert_eq!(texts.iter().map(|text| &**text).collect::<Vec<_>>(), BROKEN);
     row.verify().await;
@@ -488,14 +509,14 @@ async fn l17_what_the_vendors_filter_stops_is_not_got_round() {
 
 #[tokio::test]
 async fn l17_commands_that_the_vendors_filter_cut_are_none() {
-    let turn = understanding(vec![vec![finished("start flow ask\nsta", Finish::ContentFilter)], vec![]]).await;
+    let turn = understanding(vec![vec![finished("start flow ask\nsta", FinishReason::ContentFilter)], vec![]]).await;
     told(&turn, &["Pardon?"], &[], &[1, 0]);
     told(&understanding(vec![vec![K::ContentFilter.into()], vec![]]).await, BROKEN, &["U0501"], &[1, 0]);
 }
 
 #[tokio::test]
 async fn l18_a_refusal_is_an_answer_of_an_agent_and_no_command() {
-    let refusal = || Step::from(Answer { refusal: Some("start flow ask".into()), ..Answer::default() });
+    let refusal = || Step::from(ChatResponse { refusal: Some("start flow ask".into()), ..ChatResponse::default() });
     told(&agent(vec![vec![refusal()]]).await, &["start flow ask"], &[], &[2]);
     let turn = understanding(vec![vec![refusal()]]).await;
     assert_eq!((turn.told.len(), turn.asked), (1, vec![1]), "not read as a command");
@@ -503,11 +524,11 @@ async fn l18_a_refusal_is_an_answer_of_an_agent_and_no_command() {
 
 #[tokio::test]
 async fn l20_l22_an_answer_that_breaks_the_rules_is_no_answer() {
-    let too_much = K::BadAnswer(Fault::TextTooLong);
+    let too_much = K::BadAnswer(InvalidResponse::TextTooLong);
     told(&agent(vec![vec![too_much.clone().into()], vec!["Hello.".into()]]).await, &["Hello."], &[], &[2, 1]);
     told(&understanding(vec![vec![too_much.into()]]).await, BROKEN, &["U0501"], &[1]);
     // A gateway's page may be gone the next time.
-    let page = || K::BadAnswer(Fault::NotAnAnswer);
+    let page = || K::BadAnswer(InvalidResponse::NotAnAnswer);
     told(&agent(vec![vec![page().into(), "Hello.".into()]]).await, &["Hello."], &[], &[3]);
     told(&agent(vec![vec![page().into(), page().into()]]).await, BROKEN, &["A0503"], &[3]);
 }
@@ -515,12 +536,12 @@ async fn l20_l22_an_answer_that_breaks_the_rules_is_no_answer() {
 #[tokio::test]
 async fn l24_what_a_turn_used_is_stored_and_shown() {
     let usage = Usage { input: 100, output: 10, cached: 60, cost: Some(0.25), ..Usage::default() };
-    let used = |text: &str| Step::from(Answer { usage, ..Answer::text(text) });
+    let used = |text: &str| Step::from(ChatResponse { usage, ..ChatResponse::text(text) });
     let guessed = Usage { estimated: true, cost: None, ..usage };
     let row = Row::new(vec![vec![
         used("start flow ask"),
         OVERLOADED.into(),
-        Answer { usage: guessed, ..Answer::text("Which one?") }.into(),
+        ChatResponse { usage: guessed, ..ChatResponse::text("Which one?") }.into(),
         used("continue agent"),
         used("Hello."),
     ]]);
@@ -541,10 +562,10 @@ async fn l24_what_a_turn_used_is_stored_and_shown() {
 
 #[tokio::test]
 async fn l25_the_model_that_answered_stands_in_the_record() {
-    let oddities = vec![Oddity::OtherModel { before: "gpt-4o-2024-08-06".into() }];
+    let oddities = vec![ResponseWarning::OtherModel { before: "gpt-4o-2024-08-06".into() }];
     let row = Row::new(vec![
         vec!["start flow ask".into(), K::NotFound.into()],
-        vec![Answer { model: "gpt-4o-2024-11-20".into(), oddities, ..Answer::text("Hello.") }.into()],
+        vec![ChatResponse { model: "gpt-4o-2024-11-20".into(), oddities, ..ChatResponse::text("Hello.") }.into()],
     ]);
     row.say("please ask the clerk").await;
     let answer = heard(&row).await.pop().unwrap();

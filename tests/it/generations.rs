@@ -4,8 +4,8 @@ use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
 
 use futures::future::BoxFuture;
 use segue::{
+    context::CallContext,
     conversation::{ActionOutcome, Conversation},
-    cx::Cx,
     effect::EffectClass,
     llm::scripted::ScriptedLlm,
     project::{Places, Project, SCHEMAS, Severity, Support},
@@ -67,7 +67,7 @@ fn shelf() -> Toolbox {
 struct Idle;
 
 impl Action for Idle {
-    fn run<'a>(&'a self, _: &'a Conversation, _: &'a Cx) -> BoxFuture<'a, ActionOutcome> {
+    fn run<'a>(&'a self, _: &'a Conversation, _: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
         Box::pin(std::future::ready(ActionOutcome::Done { events: Vec::new() }))
     }
 }

@@ -133,7 +133,7 @@ pub(crate) async fn post_as(server: &Server, text: &str, id: &str) -> Option<Vec
 async fn post_to(server: &Server, (text, id): (&str, &str), query: &str) -> Option<Vec<String>> {
     segue::http::install_tls();
     let body = json!({"sender": "anna", "message": text, "message_id": id});
-    let client = segue::http::Outbound::new();
+    let client = segue::http::HttpClients::new();
     let request = client.client().unwrap().post(format!("http://{}/webhooks/rest/webhook{query}", server.address));
     let request = request.json(&body).timeout(PATIENCE);
     let answer: Json = request.send().await.ok()?.json().await.ok()?;

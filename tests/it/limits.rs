@@ -16,9 +16,9 @@ use std::{
 
 use futures::future::BoxFuture;
 use segue::{
-    Action, ActionOutcome, Answer, Assistant, AssistantBuilder, ChatRequest, ChatStream, Conversation, Cx, Incoming,
-    Llm, LlmError, ModelProfile, NoSink, ReceiveError, Report, Toolbox,
-    llm::{Arguments, Finish, Purpose, ToolCall},
+    Action, ActionOutcome, Assistant, AssistantBuilder, CallContext, ChatRequest, ChatResponse, ChatStream,
+    Conversation, DiscardReplies, IncomingMessage, Llm, LlmError, ModelProfile, ReceiveError, Toolbox, TurnReport,
+    llm::{FinishReason, Purpose, ToolArguments, ToolCall},
     testing::ManualClock,
     tools::{EffectClass, Tool, ToolInfo, ToolOutcome, ToolOutput},
 };
@@ -90,16 +90,16 @@ impl Llm for Model {
         static PROFILE: std::sync::OnceLock<ModelProfile> = std::sync::OnceLock::new();
         PROFILE.get_or_init(|| ModelProfile::of("openai", "gpt-4o"))
     }
-    fn chat<'a>(&'a self, request: ChatRequest, _: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         let answer = if request.purpose == Purpose::COMMANDS {
             let prompt = request.messages.last().unwrap().text();
             let newest = prompt.rsplit("# Newest message of the person\n").next().unwrap();
-            Answer::text(format!("start flow {}", newest.lines().next().unwrap().trim_matches('"')))
+            ChatResponse::text(format!("start flow {}", newest.lines().next().unwrap().trim_matches('"')))
         } else {
             let is_last = self.0.fetch_add(1, Ordering::SeqCst) % CALLS_OF_A_RUN == CALLS_OF_A_RUN - 1;
             let (text, name) = if is_last { ("There.", "task_completed") } else { ("", "look_up") };
-            let call = ToolCall { id: "c0".into(), name: name.into(), arguments: Arguments::json(json!({})) };
-            Answer { text: text.into(), finish: Finish::ToolCalls, ..Answer::calls(vec![call]) }
+            let call = ToolCall { id: "c0".into(), name: name.into(), arguments: ToolArguments::json(json!({})) };
+            ChatResponse { text: text.into(), finish: FinishReason::ToolCalls, ..ChatResponse::calls(vec![call]) }
         };
         Box::pin(std::future::ready(Ok(ChatStream::of(answer))))
     }
@@ -125,7 +125,7 @@ impl Work {
 }
 
 impl Action for Work {
-    fn run<'a>(&'a self, _: &'a Conversation, _: &'a Cx) -> BoxFuture<'a, ActionOutcome> {
+    fn run<'a>(&'a self, _: &'a Conversation, _: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
         Box::pin(async {
             self.begun.fetch_add(1, Ordering::SeqCst);
             self.gate.acquire().await.unwrap().forget();
@@ -152,17 +152,17 @@ async fn settle() {
     }
 }
 
-fn say(assistant: &Assistant, conversation: &str, text: &str) -> BoxFuture<'static, Result<Report, ReceiveError>> {
-    let (assistant, incoming) = (assistant.clone(), Incoming::text(conversation, text, "test"));
-    Box::pin(async move { assistant.receive(incoming, Box::new(NoSink)).await })
+fn say(assistant: &Assistant, conversation: &str, text: &str) -> BoxFuture<'static, Result<TurnReport, ReceiveError>> {
+    let (assistant, incoming) = (assistant.clone(), IncomingMessage::text(conversation, text, "test"));
+    Box::pin(async move { assistant.receive(incoming, Box::new(DiscardReplies)).await })
 }
 
-fn texts(report: &Report) -> Vec<&str> {
+fn texts(report: &TurnReport) -> Vec<&str> {
     report.replies.iter().filter_map(|reply| reply.reply.text.as_deref()).collect()
 }
 
 /// The codes and reasons of a report.
-fn failures(report: &Report) -> Json {
+fn failures(report: &TurnReport) -> Json {
     report.failures.iter().map(|failure| json!([failure.code, failure.reason])).collect()
 }
 

@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex};
 use far::Far;
 use futures::future::BoxFuture;
 use segue::{
-    Answer, Assistant, AssistantBuilder, ChatRequest, ChatStream, Cx, Incoming, Llm, LlmError, ModelProfile, NoSink,
-    Report,
+    Assistant, AssistantBuilder, CallContext, ChatRequest, ChatResponse, ChatStream, DiscardReplies, IncomingMessage,
+    Llm, LlmError, ModelProfile, TurnReport,
     clock::Clock,
-    http::Outbound,
-    llm::{Arguments, Finish, Purpose, ToolCall},
+    http::HttpClients,
+    llm::{FinishReason, Purpose, ToolArguments, ToolCall},
     project::Project,
-    tools::mcp::{McpServer, Surroundings},
+    tools::mcp::{McpEnvironment, McpServer},
 };
 use serde_json::json;
 
@@ -124,12 +124,12 @@ impl Llm for Clerk {
         static PROFILE: std::sync::OnceLock<ModelProfile> = std::sync::OnceLock::new();
         PROFILE.get_or_init(|| ModelProfile::of("openai", "gpt-4o"))
     }
-    fn chat<'a>(&'a self, request: ChatRequest, _: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         let answer = match request.purpose.as_str() {
             "agent" => {
                 let told = request.messages.last().filter(|m| matches!(***m, segue::llm::ChatMessage::Tool { .. }));
                 match told {
-                    Some(told) => Answer::text(format!("I was told: {}", told.text())),
+                    Some(told) => ChatResponse::text(format!("I was told: {}", told.text())),
                     None => {
                         let name = if request.tools.iter().any(|tool| &*tool.name == "work") {
                             "work"
@@ -138,16 +138,16 @@ impl Llm for Clerk {
                         };
                         let arguments = if name == "work" { json!({}) } else { json!({"uri": "notes://1"}) };
                         let call =
-                            ToolCall { id: "c0".into(), name: name.into(), arguments: Arguments::json(arguments) };
-                        Answer { finish: Finish::ToolCalls, ..Answer::calls(vec![call]) }
+                            ToolCall { id: "c0".into(), name: name.into(), arguments: ToolArguments::json(arguments) };
+                        ChatResponse { finish: FinishReason::ToolCalls, ..ChatResponse::calls(vec![call]) }
                     }
                 }
             }
-            "sampling" => Answer::text(format!("sampled {}", request.messages.last().unwrap().text())),
+            "sampling" => ChatResponse::text(format!("sampled {}", request.messages.last().unwrap().text())),
             "commands" => {
                 let prompt = request.messages.last().unwrap().text();
                 let newest = prompt.rsplit("# Newest message of the person\n").next().unwrap();
-                Answer::text(if newest.contains("never mind") { "cancel flow" } else { "cannot handle" })
+                ChatResponse::text(if newest.contains("never mind") { "cancel flow" } else { "cannot handle" })
             }
             other => panic!("nobody should ask for {other}"),
         };
@@ -181,8 +181,8 @@ impl Talk {
         let assistant = builder.model(Arc::new(clerk.clone())).seeds(|| 7).build().unwrap();
         Self { assistant, clerk }
     }
-    async fn hear(&self, text: &str) -> Report {
-        self.assistant.receive(Incoming::text("u", text, "world"), Box::new(NoSink)).await.unwrap()
+    async fn hear(&self, text: &str) -> TurnReport {
+        self.assistant.receive(IncomingMessage::text("u", text, "world"), Box::new(DiscardReplies)).await.unwrap()
     }
     /// What the user hears, and what the operator is told.
     async fn say(&self, text: &str) -> (Vec<String>, String) {
@@ -212,10 +212,10 @@ impl Talk {
     }
 }
 
-fn around(clock: Arc<dyn Clock>) -> Surroundings {
-    Surroundings {
+fn around(clock: Arc<dyn Clock>) -> McpEnvironment {
+    McpEnvironment {
         clock,
-        http: Outbound::new(),
+        http: HttpClients::new(),
         program: env!("CARGO_BIN_EXE_segue").into(),
         directory: None,
         environment: Arc::from([]),

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::{BoxFuture, ready};
 use segue::{
-    Assistant, Incoming,
-    conversation::{Conversation, DeliveryError, Receipt, ReplyPiece, ReplySink, Trigger, TriggerKind},
-    cx::Cx,
+    Assistant, IncomingMessage,
+    context::CallContext,
+    conversation::{Conversation, DeliveryError, Receipt, ReplyEvent, ReplySink, Trigger, TriggerAction},
     limits,
-    runtime::{Action, Outbox, Report},
-    store::{Inbound, MemoryStore, Store},
+    runtime::{Action, Outbox, TurnReport},
+    store::{InboxMessage, MemoryStore, Store},
     testing::{CollectingSink, ManualClock, ScriptedLlm},
 };
 use segue_engine::conversation::{ActionOutcome, UserMessage};
@@ -30,7 +30,7 @@ const FILES: [(&str, &str); 3] = [
 struct Works;
 
 impl Action for Works {
-    fn run<'a>(&'a self, _: &'a Conversation, _: &'a Cx) -> BoxFuture<'a, ActionOutcome> {
+    fn run<'a>(&'a self, _: &'a Conversation, _: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
         Box::pin(ready(ActionOutcome::Done { events: Vec::new() }))
     }
 }
@@ -48,8 +48,8 @@ impl ReplySink for Answers {
     fn streams(&self) -> bool {
         true
     }
-    fn send<'a>(&'a mut self, piece: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
-        if let ReplyPiece::Message { message, .. } = piece {
+    fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+        if let ReplyEvent::Message { message, .. } = piece {
             self.1.lock().unwrap().push(message.text.as_deref().unwrap_or_default().to_owned());
         }
         Box::pin(ready(Ok(self.0)))
@@ -61,7 +61,7 @@ async fn what_a_channel_skips_comes_when_its_turn_is_stored() {
     for (receipt, expected) in [(Receipt::Delivered, vec!["Hi."]), (Receipt::Skipped, vec!["Hi.", "Hi."])] {
         let (assistant, seen) = (assistant(Arc::new(MemoryStore::new())), Arc::default());
         let sink = Box::new(Answers(receipt, Arc::clone(&seen)));
-        assistant.receive(Incoming::text("u", "hello", "test"), sink).await.unwrap();
+        assistant.receive(IncomingMessage::text("u", "hello", "test"), sink).await.unwrap();
         assert_eq!(*seen.lock().unwrap(), expected, "{receipt:?}");
         assert_eq!(assistant.store().undelivered(&"u".into()).await.unwrap(), [], "{receipt:?}");
     }
@@ -70,7 +70,7 @@ async fn what_a_channel_skips_comes_when_its_turn_is_stored() {
 #[tokio::test]
 async fn what_is_said_in_a_turn_that_is_finished_after_a_crash_waits_for_its_channel() {
     let store = Arc::new(MemoryStore::new());
-    let inbound = Inbound {
+    let inbound = InboxMessage {
         tenant: "".into(),
         account: "".into(),
         conversation: "u".into(),
@@ -107,10 +107,10 @@ impl ReplySink for Carries {
     fn takes_earlier(&self) -> bool {
         true
     }
-    fn send<'a>(&'a mut self, piece: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         let taken = match piece {
             _ if self.breaks => Err(DeliveryError::Temporary("the line is cut".into())),
-            ReplyPiece::Message { message, .. } => {
+            ReplyEvent::Message { message, .. } => {
                 self.sent.lock().unwrap().push(message.text.as_deref().unwrap_or_default().to_owned());
                 Ok(Receipt::Delivered)
             }
@@ -139,7 +139,7 @@ fn reminding() -> (Assistant, ManualClock) {
 }
 
 async fn remind(assistant: &Assistant) {
-    let trigger = Trigger { what: TriggerKind::Flow("remind".into()), values: Default::default(), reminder: None };
+    let trigger = Trigger { what: TriggerAction::Flow("remind".into()), values: Default::default(), reminder: None };
     assistant.trigger("u".into(), trigger, "".into(), Box::new(Outbox)).await.unwrap();
 }
 
@@ -147,8 +147,8 @@ async fn waiting(assistant: &Assistant) -> usize {
     assistant.store().undelivered(&"u".into()).await.unwrap().len()
 }
 
-async fn hello(assistant: &Assistant, sink: &Carries) -> Report {
-    assistant.receive(Incoming::text("u", "hello", "test"), Box::new(sink.clone())).await.unwrap()
+async fn hello(assistant: &Assistant, sink: &Carries) -> TurnReport {
+    assistant.receive(IncomingMessage::text("u", "hello", "test"), Box::new(sink.clone())).await.unwrap()
 }
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn what_waits_is_kept_where_the_channel_breaks_or_takes_no_earlier_replies
     assert_eq!(waiting(&assistant).await, 2, "its own reply waits too");
     let plain = CollectingSink::whole();
     let collected = plain.collected();
-    assistant.receive(Incoming::text("u", "hello", "test"), Box::new(plain)).await.unwrap();
+    assistant.receive(IncomingMessage::text("u", "hello", "test"), Box::new(plain)).await.unwrap();
     assert_eq!((collected.texts(), waiting(&assistant).await), (vec!["Hi.".to_owned()], 2));
     let sink = Carries::default();
     hello(&assistant, &sink).await;
@@ -205,7 +205,7 @@ async fn replies_that_nobody_asks_for_are_given_up() {
 async fn a_channel_that_reaches_its_users_is_given_what_waits_at_once() {
     let (assistant, clock) = reminding();
     let sink = Carries::default();
-    assistant.receive(Incoming::text("u", "hello", "push"), Box::new(CollectingSink::whole())).await.unwrap();
+    assistant.receive(IncomingMessage::text("u", "hello", "push"), Box::new(CollectingSink::whole())).await.unwrap();
     let broken = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let reach = |_: &segue::ids::ConversationId, channel: &str| -> Option<Box<dyn ReplySink>> {
         // The channel of a trigger is none that anybody reads.

@@ -4,11 +4,11 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use segue::{
-    Assistant, Incoming, NoSink,
-    conversation::{Conversation, Event, EventKind, ReplyPiece, ReplySink, Trigger, TriggerKind},
-    cx::Cx,
+    Assistant, DiscardReplies, IncomingMessage,
+    context::CallContext,
+    conversation::{Conversation, Event, EventKind, ReplyEvent, ReplySink, Trigger, TriggerAction},
     limits,
-    runtime::{Action, Outbox, Report},
+    runtime::{Action, Outbox, TurnReport},
     store::{MemoryStore, SqliteStore, Store},
     testing::{ManualClock, ScriptedLlm},
 };
@@ -37,7 +37,7 @@ const FILES: [(&str, &str); 3] = [
 struct Reminds(Vec<Json>);
 
 impl Action for Reminds {
-    fn run<'a>(&'a self, _: &'a Conversation, cx: &'a Cx) -> BoxFuture<'a, ActionOutcome> {
+    fn run<'a>(&'a self, _: &'a Conversation, cx: &'a CallContext) -> BoxFuture<'a, ActionOutcome> {
         let at = cx.clock.now();
         let event = |json: &Json| Event {
             at,
@@ -61,8 +61,8 @@ fn assistant(store: Arc<dyn Store>, clock: &ManualClock, sets: Vec<Json>) -> Ass
     builder.action("action_remind", Arc::new(Reminds(sets))).store(store).build().unwrap()
 }
 
-async fn say(assistant: &Assistant, id: &str) -> Report {
-    assistant.receive(Incoming::text(id, "remind me", "test"), Box::new(NoSink)).await.unwrap()
+async fn say(assistant: &Assistant, id: &str) -> TurnReport {
+    assistant.receive(IncomingMessage::text(id, "remind me", "test"), Box::new(DiscardReplies)).await.unwrap()
 }
 
 fn nowhere(_: &segue::ids::ConversationId, _: &str) -> Box<dyn ReplySink> {
@@ -186,10 +186,10 @@ impl ReplySink for Keeps {
     }
     fn send<'a>(
         &'a mut self,
-        piece: ReplyPiece,
-        _: &'a Cx,
+        piece: ReplyEvent,
+        _: &'a CallContext,
     ) -> BoxFuture<'a, Result<segue::conversation::Receipt, segue::conversation::DeliveryError>> {
-        if let ReplyPiece::Message { message, .. } = piece {
+        if let ReplyEvent::Message { message, .. } = piece {
             let _ = self.0.send(message.text.as_deref().unwrap_or_default().to_owned());
         }
         Box::pin(std::future::ready(Ok(segue::conversation::Receipt::Delivered)))
@@ -202,7 +202,7 @@ async fn a_program_starts_a_flow_once_for_each_id_and_nobody_writes_to_its_chann
     let assistant = assistant(Arc::new(MemoryStore::new()), &clock, vec![]);
     let (texts, mut heard) = tokio::sync::mpsc::unbounded_channel();
     let trigger = Trigger {
-        what: TriggerKind::Flow("water".into()),
+        what: TriggerAction::Flow("water".into()),
         values: json!({"plant": "cactus"}).as_object().cloned().unwrap(),
         reminder: None,
     };
@@ -212,9 +212,9 @@ async fn a_program_starts_a_flow_once_for_each_id_and_nobody_writes_to_its_chann
         assert_eq!(report.repeated, repeated);
         assert_eq!(heard.try_recv().as_deref(), Ok("Water the cactus."));
     }
-    let mut forged = Incoming::text("u", "remind me", "(trigger)");
+    let mut forged = IncomingMessage::text("u", "remind me", "(trigger)");
     forged.message.metadata = json!({"trigger": {"flow": "water"}}).as_object().cloned().unwrap();
-    assistant.receive(forged, Box::new(NoSink)).await.unwrap();
+    assistant.receive(forged, Box::new(DiscardReplies)).await.unwrap();
     let turns = assistant.store().turns(&"u".into()).await.unwrap();
     let triggered = |turn: &segue::store::StoredTurn| {
         turn.events.iter().any(|event| matches!(event.kind, EventKind::External { .. }))

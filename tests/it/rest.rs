@@ -241,10 +241,10 @@ async fn a_message_that_is_not_accepted_is_told_by_its_status_and_when_to_send_i
 
 #[tokio::test]
 async fn what_was_said_while_nobody_asked_comes_with_the_next_answer() {
-    use segue::conversation::{Trigger, TriggerKind};
+    use segue::conversation::{Trigger, TriggerAction};
     let served = Served::start(&json!({})).await;
     for query in ["", "?stream=sse"] {
-        let what = TriggerKind::Flow("offer_speed".into());
+        let what = TriggerAction::Flow("offer_speed".into());
         let trigger = Trigger { what, values: Default::default(), reminder: None };
         let sink = Box::new(segue::runtime::Outbox);
         served.assistant.trigger("u1".into(), trigger, "".into(), sink).await.unwrap();

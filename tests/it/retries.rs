@@ -12,12 +12,13 @@ use std::{
 };
 
 use segue::{
-    Assistant, BoxFuture, ConversationId, Incoming, MemoryStore, ReplyPiece, Report, Store, StoreError, Timestamp,
-    Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox,
+    Assistant, BoxFuture, ConversationId, IncomingMessage, MemoryStore, ReplyEvent, Store, StoreError, Timestamp, Tool,
+    ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox, TurnReport,
     ids::MessageId,
-    llm::{Answer, Arguments, ToolCall},
+    llm::{ChatResponse, ToolArguments, ToolCall},
     store::{
-        Accepted, Batch, Inbound, JournalRecord, Stored, StoredReply, StoredTurn, TurnNumber, Unfinished, Version,
+        AcceptOutcome, InboxMessage, JournalRecord, StoredConversation, StoredReply, StoredTurn, TurnCommit,
+        TurnNumber, UnfinishedTurn, Version,
     },
     testing::{Collected, CollectingSink, ManualClock, ScriptedLlm, Step, StrictLlm},
 };
@@ -81,22 +82,22 @@ async fn pass<T>(faults: &Mutex<VecDeque<Option<Fault>>>, done: Told<'_, T>) -> 
 }
 
 impl Store for Flaky {
-    fn accept(&self, inbound: Inbound) -> Told<'_, Accepted> {
+    fn accept(&self, inbound: InboxMessage) -> Told<'_, AcceptOutcome> {
         Box::pin(pass(&self.accepts, Box::pin(async move { self.inner.accept(inbound).await })))
     }
-    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: Batch) -> Told<'a, Version> {
+    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: TurnCommit) -> Told<'a, Version> {
         Box::pin(pass(&self.appends, Box::pin(async move { self.inner.append(id, after, batch).await })))
     }
     fn journal<'a>(&'a self, id: &'a ConversationId, turn: TurnNumber, records: Vec<JournalRecord>) -> Told<'a, ()> {
         Box::pin(pass(&self.journals, Box::pin(async move { self.inner.journal(id, turn, records).await })))
     }
-    fn load<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Stored> {
+    fn load<'a>(&'a self, id: &'a ConversationId) -> Told<'a, StoredConversation> {
         self.inner.load(id)
     }
-    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<Unfinished>> {
+    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<UnfinishedTurn>> {
         self.inner.unfinished(id)
     }
-    fn open_turns<'a>(&'a self, id: &'a ConversationId, turns: Range<TurnNumber>) -> Told<'a, Vec<Unfinished>> {
+    fn open_turns<'a>(&'a self, id: &'a ConversationId, turns: Range<TurnNumber>) -> Told<'a, Vec<UnfinishedTurn>> {
         self.inner.open_turns(id, turns)
     }
     fn replies_of<'a>(&'a self, id: &'a ConversationId, turn: TurnNumber) -> Told<'a, Option<Vec<StoredReply>>> {
@@ -171,8 +172,9 @@ impl Boats {
 }
 
 fn calls(name: &str, text: &str) -> Step {
-    let call = ToolCall { id: format!("c-{name}").into(), name: name.into(), arguments: Arguments::json(json!({})) };
-    Answer { text: text.into(), ..Answer::calls(vec![call]) }.into()
+    let call =
+        ToolCall { id: format!("c-{name}").into(), name: name.into(), arguments: ToolArguments::json(json!({})) };
+    ChatResponse { text: text.into(), ..ChatResponse::calls(vec![call]) }.into()
 }
 
 /// One process: an assistant on a store, with a model that answers these, one after the other, and no more.
@@ -198,10 +200,10 @@ impl Process {
         let builder = builder.store(store.clone()).clock(Arc::new(clock.clone())).seeds(|| 7).source(boats.source());
         Self { assistant: builder.model(model.clone()).build().unwrap(), model, boats }
     }
-    async fn say(&self, text: &str, id: &str) -> Result<(Report, Collected), segue::ReceiveError> {
+    async fn say(&self, text: &str, id: &str) -> Result<(TurnReport, Collected), segue::ReceiveError> {
         let sink = CollectingSink::streaming();
         let collected = sink.collected();
-        let mut incoming = Incoming::text("u", text, "test");
+        let mut incoming = IncomingMessage::text("u", text, "test");
         incoming.message.message_id = id.into();
         Ok((self.assistant.receive(incoming, Box::new(sink)).await?, collected))
     }
@@ -215,7 +217,7 @@ fn world() -> (Arc<Flaky>, ManualClock) {
     (Arc::default(), ManualClock::new())
 }
 
-fn texts(report: &Report) -> Vec<&str> {
+fn texts(report: &TurnReport) -> Vec<&str> {
     report.replies.iter().map(|reply| reply.reply.text.as_deref().unwrap_or_default()).collect()
 }
 
@@ -270,7 +272,7 @@ async fn an_outcome_that_could_not_be_stored_is_known_to_the_next_try() {
     assert_eq!(texts(&report), ["I am booking it.", "It is booked."]);
     assert_eq!(seen.texts(), ["I am booking it.", "It is booked."]);
     assert_eq!((process.boats.booked(), process.model.requests().len()), (1, 3), "nothing is asked twice");
-    let starts = seen.pieces().iter().filter(|piece| matches!(piece, ReplyPiece::Start { .. })).count();
+    let starts = seen.pieces().iter().filter(|piece| matches!(piece, ReplyEvent::Start { .. })).count();
     assert_eq!(starts, 2, "what the client has is not streamed again");
     let events = serde_json::to_string(&store.turns(&"u".into()).await.unwrap()[0].events).unwrap();
     assert!(!events.contains("reply_interrupted"), "nothing was interrupted");
@@ -303,8 +305,8 @@ async fn nothing_is_shown_of_a_reply_that_could_not_be_announced() {
     let (report, seen) = process.say("book it", "m1").await.unwrap();
     assert_eq!(texts(&report), ["I am booking it.", "It is booked."]);
     let first = report.replies[0].id.clone();
-    let of_it = |piece: &ReplyPiece| match piece {
-        ReplyPiece::Start { id, .. } | ReplyPiece::Delta { id, .. } | ReplyPiece::End { id, .. } => *id == first,
+    let of_it = |piece: &ReplyEvent| match piece {
+        ReplyEvent::Start { id, .. } | ReplyEvent::Delta { id, .. } | ReplyEvent::End { id, .. } => *id == first,
         _ => false,
     };
     assert!(!seen.pieces().iter().any(of_it), "{:?}", seen.pieces());
@@ -447,9 +449,9 @@ async fn an_operator_closes_an_open_turn() {
 async fn the_messages_of_two_channels_with_one_id_are_two_turns() {
     let (store, clock) = world();
     let inbound = |channel: &str| {
-        let Incoming { conversation, mut message, .. } = Incoming::text("u", "hello", channel);
+        let IncomingMessage { conversation, mut message, .. } = IncomingMessage::text("u", "hello", channel);
         message.message_id = "m1".into();
-        Inbound { tenant: "".into(), account: "".into(), conversation, message, at: Timestamp::default(), seed: 1 }
+        InboxMessage { tenant: "".into(), account: "".into(), conversation, message, at: Timestamp::default(), seed: 1 }
     };
     store.accept(inbound("other")).await.unwrap();
     store.accept(inbound("test")).await.unwrap();
@@ -536,7 +538,7 @@ async fn a_repeated_message_does_not_wait_for_the_running_turn_and_is_marked_as_
     let steps = [commands("start flow greet")].into_iter().chain(booking()).collect();
     let process = Arc::new(Process::with(&store, &clock, steps, boats.clone(), &FILES));
     let id = ConversationId::from("u");
-    let mut incoming = Incoming::text("u", "hello", "test");
+    let mut incoming = IncomingMessage::text("u", "hello", "test");
     incoming.message.message_id = "m1".into();
     process.assistant.receive(incoming, Box::new(segue::runtime::Outbox)).await.unwrap();
     assert_eq!(store.undelivered(&id).await.unwrap().len(), 1);

@@ -163,7 +163,7 @@ fn silent_model() -> String {
 
 #[tokio::test]
 async fn it_serves_while_it_finishes_what_an_earlier_process_left() {
-    use segue::store::{Inbound, SqliteStore, Store};
+    use segue::store::{InboxMessage, SqliteStore, Store};
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write(
@@ -192,7 +192,7 @@ async fn it_serves_while_it_finishes_what_an_earlier_process_left() {
             };
             let (tenant, account) = ("".into(), "".into());
             let conversation = format!("u{n}").as_str().into();
-            let inbound = Inbound { tenant, account, conversation, message, at: Default::default(), seed: 1 };
+            let inbound = InboxMessage { tenant, account, conversation, message, at: Default::default(), seed: 1 };
             store.accept(inbound).await.unwrap();
         }
     }
@@ -246,5 +246,5 @@ pub(crate) fn end(child: &mut Child) {
 
 /// A client without anything of this machine's environment.
 pub(crate) fn client() -> reqwest::Client {
-    segue::http::Outbound::new().client().unwrap().clone()
+    segue::http::HttpClients::new().client().unwrap().clone()
 }

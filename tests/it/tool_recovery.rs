@@ -8,14 +8,14 @@ use std::sync::{
 
 use futures::future::BoxFuture;
 use segue::{
-    Assistant, AssistantBuilder, Cx, Incoming, NoSink, async_trait,
+    Assistant, AssistantBuilder, CallContext, DiscardReplies, IncomingMessage, async_trait,
     effect::EffectClass,
     llm::scripted::ScriptedLlm,
     project::Project,
     store::{MemoryStore, Store},
     testing::ManualClock,
     tools::{
-        Catalog, SourceError, SourceStatus, Tool, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome, ToolOutput,
+        SourceError, SourceStatus, Tool, ToolCallContext, ToolCatalog, ToolHandler, ToolInfo, ToolOutcome, ToolOutput,
         ToolSource, Toolbox,
     },
 };
@@ -92,7 +92,7 @@ impl ToolSource for Away {
     fn name(&self) -> &str {
         "far"
     }
-    fn list<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Catalog, SourceError>> {
+    fn list<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
         let error = SourceError { source_name: "far".into(), reason: "it is away".into() };
         Box::pin(std::future::ready(Err(error)))
     }
@@ -102,7 +102,7 @@ impl ToolSource for Away {
     fn status(&self) -> SourceStatus {
         SourceStatus::Unknown
     }
-    fn close<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, ()> {
+    fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 }
@@ -148,7 +148,7 @@ impl World {
 
     /// The process gets the message and dies when this holds.
     async fn dies(&self, process: Assistant, when: impl Fn(&Self) -> bool) {
-        let turn = process.receive(Incoming::text("u", "/book", "world"), Box::new(NoSink));
+        let turn = process.receive(IncomingMessage::text("u", "/book", "world"), Box::new(DiscardReplies));
         let died = async {
             while !when(self) {
                 tokio::task::yield_now().await;
@@ -210,7 +210,8 @@ async fn a_call_that_is_repeated_has_the_same_key_and_no_other_call_ever_has_it(
             fresh.store.erase(&"u".into()).await.unwrap();
         }
         let process = fresh.process(fresh.far(false), false);
-        let report = process.receive(Incoming::text("u", "/book", "world"), Box::new(NoSink)).await.unwrap();
+        let report =
+            process.receive(IncomingMessage::text("u", "/book", "world"), Box::new(DiscardReplies)).await.unwrap();
         assert_eq!(report.turn.0, 1, "the number of the turn comes again");
         let key = fresh.keys.lock().unwrap().last().unwrap().clone();
         assert!(!seen.contains(&key), "{key} came before");

@@ -16,12 +16,12 @@ use std::{
 use futures::future::BoxFuture;
 use segue::{
     clock::{Clock, Deadline, SystemClock, Timestamp},
-    http::Outbound,
+    http::HttpClients,
     llm::Llm,
     project::{McpTransport, Places},
-    runtime::{Assistant, AssistantBuilder, Incoming},
+    runtime::{Assistant, AssistantBuilder, IncomingMessage},
     testing::CollectingSink,
-    tools::mcp::{McpServer, Surroundings},
+    tools::mcp::{McpEnvironment, McpServer},
 };
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -81,9 +81,9 @@ fn assistant(file: &File, folder: &Path, model: Arc<dyn Llm>) -> Assistant {
     server.transport = McpTransport::Stdio { command: "segue".into(), args: args.to_vec(), env: Vec::new() };
     let now = chrono::DateTime::parse_from_rfc3339(&file.now).unwrap().timestamp_micros();
     let clock: Arc<dyn Clock> = Arc::new(Still(Timestamp::from_micros(now)));
-    let around = Surroundings {
+    let around = McpEnvironment {
         clock: clock.clone(),
-        http: Outbound::new(),
+        http: HttpClients::new(),
         program: env!("CARGO_BIN_EXE_segue").into(),
         directory: None,
         environment: Arc::from([]),
@@ -106,7 +106,7 @@ async fn run(file: &File, conversation: &Conversation, tape: &Tape) -> Vec<Seen>
     let id = conversation.name.as_str().into();
     let mut seen = Vec::new();
     for turn in &conversation.turns {
-        let incoming = Incoming::text(conversation.name.as_str(), turn.user.as_str(), "test");
+        let incoming = IncomingMessage::text(conversation.name.as_str(), turn.user.as_str(), "test");
         let asked = tape.asked();
         tokio::select! {
             report = assistant.receive(incoming, Box::new(CollectingSink::streaming())) => { report.unwrap(); }

@@ -2,18 +2,18 @@
 
 use serde_json::Value as Json;
 
-use super::dialect::{Dialect, Generation};
+use super::dialect::{A2aVersion, A2aWireFormat};
 
 /// Where a card stands on its host: since 0.3, and before.
 pub const WELL_KNOWN: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
 
 /// What a card says, as far as we act on it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Card {
+pub struct AgentCard {
     /// Its name.
     pub name: String,
     /// Where it is asked, the preferred way first; only ways that we know.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<AgentInterface>,
     /// Whether it answers in pieces.
     pub streams: bool,
     /// Whether it reports changes by itself.
@@ -24,20 +24,20 @@ pub struct Card {
 
 /// One way to ask an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub struct AgentInterface {
     /// Its address.
     pub url: String,
     /// How requests travel.
-    pub binding: Binding,
+    pub binding: ProtocolBinding,
     /// How they are written.
-    pub generation: Generation,
+    pub generation: A2aVersion,
     /// The tenant that requests must name, where there is one.
     pub tenant: Option<String>,
 }
 
 /// How requests travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Binding {
+pub enum ProtocolBinding {
     /// JSON-RPC.
     Rpc,
     /// Plain HTTP: a path for each operation.
@@ -47,19 +47,19 @@ pub enum Binding {
     Grpc,
 }
 
-impl Interface {
+impl AgentInterface {
     /// The way of writing.
-    pub fn dialect(&self) -> Dialect {
+    pub fn dialect(&self) -> A2aWireFormat {
         match (self.generation, self.binding) {
-            (Generation::New, _) => Dialect::New,
-            (Generation::Old, Binding::Rpc) => Dialect::Old,
+            (A2aVersion::New, _) => A2aWireFormat::New,
+            (A2aVersion::Old, ProtocolBinding::Rpc) => A2aWireFormat::Old,
             // What is written for plain HTTP is made from the messages of gRPC.
-            (Generation::Old, _) => Dialect::OldRest,
+            (A2aVersion::Old, _) => A2aWireFormat::OldRest,
         }
     }
 }
 
-impl Card {
+impl AgentCard {
     /// Reads a card of either generation; one that says both is read as the newer. What is missing has the value that the
     /// protocol gives it.
     ///
@@ -75,7 +75,7 @@ impl Card {
         }
         let others: Vec<String> = named.iter().map(|(_, transport, ..)| transport.clone()).collect();
         let is_missed = |transport: &String| cfg!(not(feature = "grpc")) && transport.eq_ignore_ascii_case("GRPC");
-        let interfaces: Vec<Interface> = named.into_iter().filter_map(known).collect();
+        let interfaces: Vec<AgentInterface> = named.into_iter().filter_map(known).collect();
         if interfaces.is_empty() {
             let cure = if others.iter().any(is_missed) {
                 "this program was built without gRPC: build it with `--features grpc`, or let the agent offer one of these two"
@@ -86,7 +86,7 @@ impl Card {
             return Err(format!("offers {} alone; {spoken} are spoken here ({cure})", others.join(", ")));
         }
         let note = others.first().filter(|first| is_missed(first)).map(|_| {
-            let taken = if matches!(interfaces.first(), Some(Interface { binding: Binding::Rest, .. })) {
+            let taken = if matches!(interfaces.first(), Some(AgentInterface { binding: ProtocolBinding::Rest, .. })) {
                 "HTTP+JSON"
             } else {
                 "JSONRPC"
@@ -138,20 +138,20 @@ fn interfaces(json: &Json) -> Vec<Named> {
     all
 }
 
-fn known((url, transport, version, tenant): Named) -> Option<Interface> {
+fn known((url, transport, version, tenant): Named) -> Option<AgentInterface> {
     let binding = match transport.to_ascii_uppercase().as_str() {
-        "JSONRPC" => Binding::Rpc,
-        "HTTP+JSON" => Binding::Rest,
+        "JSONRPC" => ProtocolBinding::Rpc,
+        "HTTP+JSON" => ProtocolBinding::Rest,
         #[cfg(feature = "grpc")]
-        "GRPC" => Binding::Grpc,
+        "GRPC" => ProtocolBinding::Grpc,
         _ => return None,
     };
     let major: u32 = version.trim_start_matches('v').split('.').next()?.parse().ok()?;
-    let generation = if major == 0 { Generation::Old } else { Generation::New };
+    let generation = if major == 0 { A2aVersion::Old } else { A2aVersion::New };
     let url = url.trim_end_matches('/').to_owned();
     #[cfg(feature = "grpc")]
-    let url = if binding == Binding::Grpc { segue_base::grpc::address(&url) } else { url };
-    Some(Interface { url, binding, generation, tenant })
+    let url = if binding == ProtocolBinding::Grpc { segue_base::grpc::address(&url) } else { url };
+    Some(AgentInterface { url, binding, generation, tenant })
 }
 
 #[cfg(test)]
@@ -161,8 +161,8 @@ mod tests {
 
     use super::*;
 
-    fn first(json: Json) -> (String, Binding, Generation) {
-        let card = Card::read(&json).unwrap();
+    fn first(json: Json) -> (String, ProtocolBinding, A2aVersion) {
+        let card = AgentCard::read(&json).unwrap();
         let one = card.interfaces[0].clone();
         (one.url, one.binding, one.generation)
     }
@@ -172,12 +172,12 @@ mod tests {
         // As cards of public samples are: no version, no transport, a slash at the end.
         assert_eq!(
             first(json!({"name": "x", "url": "http://h:1/"})),
-            ("http://h:1".into(), Binding::Rpc, Generation::Old)
+            ("http://h:1".into(), ProtocolBinding::Rpc, A2aVersion::Old)
         );
         let old = json!({"name": "x", "url": "http://h/rest", "preferredTransport": "HTTP+JSON", "protocolVersion": "0.3.0",
             "additionalInterfaces": [{"url": "http://h/rpc", "transport": "JSONRPC"}], "capabilities": {"streaming": true}});
-        assert_eq!(first(old.clone()), ("http://h/rest".into(), Binding::Rest, Generation::Old));
-        let card = Card::read(&old).unwrap();
+        assert_eq!(first(old.clone()), ("http://h/rest".into(), ProtocolBinding::Rest, A2aVersion::Old));
+        let card = AgentCard::read(&old).unwrap();
         assert!(card.streams && !card.pushes && card.interfaces.len() == 2);
         // Both at once: the newer counts.
         let both = json!({"name": "x", "url": "http://h/old", "supportedInterfaces": [
@@ -185,16 +185,16 @@ mod tests {
             {"url": "http://h/new", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
             {"url": "http://h/old", "protocolBinding": "JSONRPC", "protocolVersion": "0.3"},
         ]});
-        let card = Card::read(&both).unwrap();
+        let card = AgentCard::read(&both).unwrap();
         #[cfg(not(feature = "grpc"))]
         {
-            assert_eq!(first(both), ("http://h/new".into(), Binding::Rpc, Generation::New));
+            assert_eq!(first(both), ("http://h/new".into(), ProtocolBinding::Rpc, A2aVersion::New));
             let note = card.note.unwrap();
             assert!(note.contains("JSONRPC is used") && note.contains("--features grpc"), "{note}");
         }
         #[cfg(feature = "grpc")]
         {
-            assert_eq!(first(both), ("http://h:50051".into(), Binding::Grpc, Generation::New));
+            assert_eq!(first(both), ("http://h:50051".into(), ProtocolBinding::Grpc, A2aVersion::New));
             assert_eq!((card.note, card.interfaces.len()), (None, 3));
         }
     }
@@ -208,7 +208,7 @@ mod tests {
             #[cfg(not(feature = "grpc"))]
             (json!({"url": "h:1", "preferredTransport": "GRPC"}), "--features grpc"),
         ] {
-            let error = Card::read(&card).unwrap_err();
+            let error = AgentCard::read(&card).unwrap_err();
             assert!(error.contains(says), "{error}");
         }
     }

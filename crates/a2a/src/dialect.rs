@@ -10,7 +10,7 @@ use super::model::{Role, TaskState};
 
 /// Which edition of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Generation {
+pub enum A2aVersion {
     /// 0.3 and before.
     Old,
     /// 1.0 and after.
@@ -19,7 +19,7 @@ pub enum Generation {
 
 /// A way of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
+pub enum A2aWireFormat {
     /// 0.3 over JSON-RPC: objects carry their `kind`.
     Old,
     /// 0.3 over plain HTTP.
@@ -72,24 +72,24 @@ const NAMES: &[(Operation, &str, &str)] = &[
 
 impl Operation {
     /// Its name as a method.
-    pub fn method(self, generation: Generation) -> &'static str {
+    pub fn method(self, generation: A2aVersion) -> &'static str {
         let names = NAMES.iter().find(|(operation, ..)| *operation == self);
-        names.map_or("", |(_, old, new)| if generation == Generation::Old { old } else { new })
+        names.map_or("", |(_, old, new)| if generation == A2aVersion::Old { old } else { new })
     }
     /// What a method asks for, and in which generation.
-    pub fn of(method: &str) -> Option<(Self, Generation)> {
+    pub fn of(method: &str) -> Option<(Self, A2aVersion)> {
         NAMES.iter().find_map(|(operation, old, new)| match method {
-            _ if method == *old => Some((*operation, Generation::Old)),
-            _ if method == *new => Some((*operation, Generation::New)),
+            _ if method == *old => Some((*operation, A2aVersion::Old)),
+            _ if method == *new => Some((*operation, A2aVersion::New)),
             _ => None,
         })
     }
 }
 
-impl Dialect {
+impl A2aWireFormat {
     /// Its generation.
-    pub fn generation(self) -> Generation {
-        if self == Self::New { Generation::New } else { Generation::Old }
+    pub fn generation(self) -> A2aVersion {
+        if self == Self::New { A2aVersion::New } else { A2aVersion::Old }
     }
     /// A state as it is written.
     pub fn state(self, state: TaskState) -> &'static str {
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn every_state_is_read_as_it_is_written() {
-        for dialect in [Dialect::Old, Dialect::OldRest, Dialect::New] {
+        for dialect in [A2aWireFormat::Old, A2aWireFormat::OldRest, A2aWireFormat::New] {
             for wanted in [
                 TaskState::Submitted,
                 TaskState::Working,
@@ -197,11 +197,11 @@ mod tests {
 
     #[test]
     fn methods_tell_their_generation() {
-        assert_eq!(Operation::of("message/send"), Some((Operation::Send, Generation::Old)));
-        assert_eq!(Operation::of("SendStreamingMessage"), Some((Operation::Stream, Generation::New)));
+        assert_eq!(Operation::of("message/send"), Some((Operation::Send, A2aVersion::Old)));
+        assert_eq!(Operation::of("SendStreamingMessage"), Some((Operation::Stream, A2aVersion::New)));
         assert_eq!(Operation::of("tasks/pay"), None);
         for (operation, ..) in NAMES {
-            for generation in [Generation::Old, Generation::New] {
+            for generation in [A2aVersion::Old, A2aVersion::New] {
                 assert_eq!(Operation::of(operation.method(generation)), Some((*operation, generation)));
             }
         }

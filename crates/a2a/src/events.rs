@@ -6,16 +6,16 @@ use segue_base::limits;
 use serde_json::Value as Json;
 
 use super::{
-    card::Binding,
-    dialect::{Dialect, codes},
-    fault::{Fault, FaultKind},
+    card::ProtocolBinding,
+    dialect::{A2aWireFormat, codes},
+    fault::{A2aError, A2aErrorKind},
     model::Update,
     reading,
 };
 
 /// One thing that comes over a stream.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Line {
+pub enum StreamItem {
     /// An update.
     Update(Box<Update>),
     /// A sign of life.
@@ -25,9 +25,9 @@ pub enum Line {
 }
 
 /// Reads a stream.
-pub struct EventReader {
+pub struct TaskEventStream {
     source: Source,
-    dialect: Dialect,
+    dialect: A2aWireFormat,
 }
 
 /// Where events come from.
@@ -36,35 +36,38 @@ enum Source {
     Body(Box<Body>),
     /// Messages of gRPC, in the form of plain HTTP.
     #[cfg(feature = "grpc")]
-    Messages(futures::stream::BoxStream<'static, Result<Json, Fault>>),
+    Messages(futures::stream::BoxStream<'static, Result<Json, A2aError>>),
 }
 
 struct Body {
     response: reqwest::Response,
     cutter: Cutter,
     waiting: VecDeque<String>,
-    binding: Binding,
+    binding: ProtocolBinding,
     ended: bool,
 }
 
-impl EventReader {
+impl TaskEventStream {
     /// Reads the body of an answer.
-    pub(super) fn new(response: reqwest::Response, dialect: Dialect, binding: Binding) -> Self {
+    pub(super) fn new(response: reqwest::Response, dialect: A2aWireFormat, binding: ProtocolBinding) -> Self {
         let body = Body { response, cutter: Cutter::default(), waiting: VecDeque::new(), binding, ended: false };
         Self { source: Source::Body(Box::new(body)), dialect }
     }
 
     /// Reads what comes by gRPC.
     #[cfg(feature = "grpc")]
-    pub(super) fn over(messages: futures::stream::BoxStream<'static, Result<Json, Fault>>, dialect: Dialect) -> Self {
+    pub(super) fn over(
+        messages: futures::stream::BoxStream<'static, Result<Json, A2aError>>,
+        dialect: A2aWireFormat,
+    ) -> Self {
         Self { source: Source::Messages(messages), dialect }
     }
 
     /// What comes next. *Cancellation*: nothing is lost.
     ///
     /// # Errors
-    /// [`Fault`]: the stream broke, says something unreadable, or tells an error of the protocol.
-    pub async fn next(&mut self) -> Result<Line, Fault> {
+    /// [`A2aError`]: the stream broke, says something unreadable, or tells an error of the protocol.
+    pub async fn next(&mut self) -> Result<StreamItem, A2aError> {
         let event = match &mut self.source {
             Source::Body(body) => body.next().await?,
             #[cfg(feature = "grpc")]
@@ -76,10 +79,10 @@ impl EventReader {
         match event {
             Event::Json(json) => {
                 let update = reading::update(&json, self.dialect).map_err(unreadable)?;
-                Ok(Line::Update(Box::new(update)))
+                Ok(StreamItem::Update(Box::new(update)))
             }
-            Event::Alive => Ok(Line::Alive),
-            Event::End => Ok(Line::End),
+            Event::Alive => Ok(StreamItem::Alive),
+            Event::End => Ok(StreamItem::End),
         }
     }
 }
@@ -91,12 +94,12 @@ enum Event {
     End,
 }
 
-fn unreadable(why: String) -> Fault {
-    Fault::new(FaultKind::Unreadable, format!("an event of the stream: {why}"))
+fn unreadable(why: String) -> A2aError {
+    A2aError::new(A2aErrorKind::Unreadable, format!("an event of the stream: {why}"))
 }
 
 impl Body {
-    async fn next(&mut self) -> Result<Event, Fault> {
+    async fn next(&mut self) -> Result<Event, A2aError> {
         loop {
             if let Some(data) = self.waiting.pop_front() {
                 let json = serde_json::from_str(&data).map_err(|error| unreadable(error.to_string()))?;
@@ -118,7 +121,7 @@ impl Body {
                 }
                 Err(error) => {
                     let words = format!("the stream broke: {}", error.without_url());
-                    return Err(Fault::new(FaultKind::Broken, words));
+                    return Err(A2aError::new(A2aErrorKind::Broken, words));
                 }
             }
         }
@@ -127,20 +130,26 @@ impl Body {
 
 /// The result within an answer; errors of the protocol become faults. Any gateway may answer with an `error` of its own: only one
 /// that the protocol numbers or names is the agent's word.
-pub(super) fn result_of(mut json: Json, binding: Binding) -> Result<Json, Fault> {
+pub(super) fn result_of(mut json: Json, binding: ProtocolBinding) -> Result<Json, A2aError> {
     if let Some(error) = json.get("error").filter(|error| !error.is_null()) {
         let words = error.get("message").or(Some(error)).and_then(Json::as_str).unwrap_or("no words");
         let words: String = words.chars().take(limits::A2A_WORDS).collect();
         let is_rpc = json.get("jsonrpc").and_then(Json::as_str) == Some("2.0");
         let code = error.get("code").and_then(Json::as_i64).filter(|code| is_rpc || *code < 0);
         return Err(match code.or_else(|| reason(error)) {
-            Some(code) => Fault::new(FaultKind::Protocol(code), format!("it answers with the error {code}: {words}")),
-            None => Fault::new(FaultKind::Unreadable, format!("it answers with an error that has no code: {words}")),
+            Some(code) => {
+                A2aError::new(A2aErrorKind::Protocol(code), format!("it answers with the error {code}: {words}"))
+            }
+            None => {
+                A2aError::new(A2aErrorKind::Unreadable, format!("it answers with an error that has no code: {words}"))
+            }
         });
     }
     match (binding, json.get_mut("result")) {
-        (Binding::Rpc, Some(result)) => Ok(result.take()),
-        (Binding::Rpc, None) => Err(Fault::new(FaultKind::Unreadable, "the answer holds neither `result` nor `error`")),
+        (ProtocolBinding::Rpc, Some(result)) => Ok(result.take()),
+        (ProtocolBinding::Rpc, None) => {
+            Err(A2aError::new(A2aErrorKind::Unreadable, "the answer holds neither `result` nor `error`"))
+        }
         _ => Ok(json),
     }
 }
@@ -179,7 +188,7 @@ struct Cutter {
 }
 
 impl Cutter {
-    fn feed(&mut self, bytes: &[u8]) -> Result<Vec<String>, Fault> {
+    fn feed(&mut self, bytes: &[u8]) -> Result<Vec<String>, A2aError> {
         let mut events = Vec::new();
         for byte in bytes {
             let after_return = std::mem::replace(&mut self.after_return, *byte == b'\r');
@@ -189,7 +198,7 @@ impl Cutter {
                 other => self.line.push(*other),
             }
             if self.line.len() + self.data.len() > limits::A2A_EVENT {
-                return Err(Fault::new(FaultKind::TooLarge, "an event of the stream is larger than is taken"));
+                return Err(A2aError::new(A2aErrorKind::TooLarge, "an event of the stream is larger than is taken"));
             }
         }
         Ok(events)
@@ -248,18 +257,18 @@ mod tests {
         let bytes = vec![b'x'; limits::A2A_EVENT / 2];
         assert!(cutter.feed(&bytes).is_ok());
         assert!(cutter.feed(&bytes).is_ok());
-        assert_eq!(cutter.feed(b"xx").unwrap_err().kind, FaultKind::TooLarge);
+        assert_eq!(cutter.feed(b"xx").unwrap_err().kind, A2aErrorKind::TooLarge);
     }
 
     #[test]
     fn errors_are_told_by_number_or_by_word() {
         let rpc = json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32001, "message": "gone"}});
-        assert_eq!(result_of(rpc, Binding::Rpc).unwrap_err().kind, FaultKind::Protocol(codes::NO_TASK));
+        assert_eq!(result_of(rpc, ProtocolBinding::Rpc).unwrap_err().kind, A2aErrorKind::Protocol(codes::NO_TASK));
         let rest = json!({"error": {"code": 404, "status": "NOT_FOUND", "message": "gone",
             "details": [{"reason": "TASK_NOT_FOUND"}]}});
-        assert_eq!(result_of(rest, Binding::Rest).unwrap_err().kind, FaultKind::Protocol(codes::NO_TASK));
+        assert_eq!(result_of(rest, ProtocolBinding::Rest).unwrap_err().kind, A2aErrorKind::Protocol(codes::NO_TASK));
         let long = json!({"error": {"code": -1, "message": "x".repeat(10_000)}});
-        assert!(result_of(long, Binding::Rpc).unwrap_err().message.len() < limits::A2A_WORDS + 100);
+        assert!(result_of(long, ProtocolBinding::Rpc).unwrap_err().message.len() < limits::A2A_WORDS + 100);
         // Of a gateway: the agent may have taken the message all the same.
         for of_others in [
             json!({"error": "upstream timed out"}),
@@ -267,11 +276,11 @@ mod tests {
             json!({"error": {"code": 401, "message": "who are you?", "details": [{"reason": "NO_TOKEN"}]}}),
             json!({"error": {"message": "no"}}),
         ] {
-            for binding in [Binding::Rpc, Binding::Rest] {
+            for binding in [ProtocolBinding::Rpc, ProtocolBinding::Rest] {
                 let fault = result_of(of_others.clone(), binding).unwrap_err();
-                assert_eq!(fault.kind, FaultKind::Unreadable, "{of_others}");
+                assert_eq!(fault.kind, A2aErrorKind::Unreadable, "{of_others}");
             }
         }
-        assert_eq!(result_of(json!({}), Binding::Rpc).unwrap_err().kind, FaultKind::Unreadable);
+        assert_eq!(result_of(json!({}), ProtocolBinding::Rpc).unwrap_err().kind, A2aErrorKind::Unreadable);
     }
 }

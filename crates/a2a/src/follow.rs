@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use segue_base::{cx::Cx, limits};
+use segue_base::{context::CallContext, limits};
 use serde_json::Map;
 
 use super::{
-    Accepted, First, Listener,
+    FirstResponse, SendReceipt, TaskListener,
     dialect::Operation,
-    events::{EventReader, Line},
-    fault::{Fault, FaultKind},
+    events::{StreamItem, TaskEventStream},
+    fault::{A2aError, A2aErrorKind},
     model::{Status, Task, Update, text_of},
     remote::Remote,
     wire::{Answered, Request, stopped_as},
@@ -19,12 +19,12 @@ use super::{
 /// Follows a task until it is settled.
 pub(super) async fn follow(
     remote: &Remote,
-    accepted: Accepted,
-    listener: &mut dyn Listener,
-    cx: &Cx,
-) -> Result<Task, Fault> {
-    let First::Task(task) = accepted.first else {
-        return Err(Fault::new(FaultKind::Unreadable, "a message is no task that could be followed"));
+    accepted: SendReceipt,
+    listener: &mut dyn TaskListener,
+    cx: &CallContext,
+) -> Result<Task, A2aError> {
+    let FirstResponse::Task(task) = accepted.first else {
+        return Err(A2aError::new(A2aErrorKind::Unreadable, "a message is no task that could be followed"));
     };
     let mut course = Course { task, said: Vec::new(), listener };
     course.speak().await;
@@ -44,7 +44,7 @@ pub(super) async fn follow(
     Ok(course.task)
 }
 
-async fn subscribe(remote: &Remote, task: &str, cx: &Cx) -> Option<EventReader> {
+async fn subscribe(remote: &Remote, task: &str, cx: &CallContext) -> Option<TaskEventStream> {
     let (wire, _) = remote.wire(cx).await.ok()?;
     let request =
         Request { operation: Operation::Subscribe, task: Some(task.to_owned()), body: Map::new(), id: task.to_owned() };
@@ -59,7 +59,7 @@ struct Course<'a> {
     task: Task,
     /// What was passed on already: a repetition is not said again.
     said: Vec<String>,
-    listener: &'a mut dyn Listener,
+    listener: &'a mut dyn TaskListener,
 }
 
 impl Course<'_> {
@@ -77,7 +77,7 @@ impl Course<'_> {
     }
 
     /// Hears a stream to its end. True when it ended before the task did.
-    async fn hear(&mut self, stream: &mut EventReader, cx: &Cx) -> Result<bool, Fault> {
+    async fn hear(&mut self, stream: &mut TaskEventStream, cx: &CallContext) -> Result<bool, A2aError> {
         loop {
             let next = match cx.within(limits::A2A_SILENCE).wait(stream.next()).await {
                 Ok(next) => next,
@@ -86,30 +86,30 @@ impl Course<'_> {
                 Err(stopped) => return Err(stopped_as(stopped, "the task did not end")),
             };
             match next {
-                Ok(Line::Alive) => {}
-                Ok(Line::Update(update)) => {
+                Ok(StreamItem::Alive) => {}
+                Ok(StreamItem::Update(update)) => {
                     // A message beside a task is something said about it.
                     if let Update::Message(message) = *update {
                         self.task.status.message = Some(message);
                     } else if size(&self.task) < limits::A2A_TASK {
                         self.task.take(*update);
                     } else {
-                        return Err(Fault::new(FaultKind::TooLarge, "the task is larger than is taken"));
+                        return Err(A2aError::new(A2aErrorKind::TooLarge, "the task is larger than is taken"));
                     }
                     self.speak().await;
                     if self.task.status.state.is_settled() {
                         return Ok(false);
                     }
                 }
-                Ok(Line::End) => return Ok(true),
-                Err(Fault { kind: FaultKind::Broken, .. }) => return Ok(true),
+                Ok(StreamItem::End) => return Ok(true),
+                Err(A2aError { kind: A2aErrorKind::Broken, .. }) => return Ok(true),
                 Err(fault) => return Err(fault),
             }
         }
     }
 
     /// Asks how it stands: at once, then in growing pauses, until it is settled or patience ends.
-    async fn ask(&mut self, remote: &Remote, cx: &Cx) -> Result<(), Fault> {
+    async fn ask(&mut self, remote: &Remote, cx: &CallContext) -> Result<(), A2aError> {
         let end = cx.within(remote.access.patience);
         let mut pauses = pauses(remote.access.first_pause);
         let mut failed = 0;
@@ -132,7 +132,7 @@ impl Course<'_> {
                 .map_err(|stopped| stopped_as(stopped, "the task did not end"))?;
             if end.remaining().is_zero() {
                 let words = format!("the task did not end within {:?}", remote.access.patience);
-                return Err(Fault::new(FaultKind::Late, words));
+                return Err(A2aError::new(A2aErrorKind::Late, words));
             }
         }
     }

@@ -153,7 +153,7 @@ pub struct Task {
 
 /// A change of a task's state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StatusChange {
+pub struct StatusUpdate {
     /// The task.
     pub task_id: String,
     /// Its conversation.
@@ -168,7 +168,7 @@ pub struct StatusChange {
 
 /// More of something that a task makes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ArtifactChange {
+pub struct ArtifactUpdate {
     /// The task.
     pub task_id: String,
     /// Its conversation.
@@ -190,9 +190,9 @@ pub enum Update {
     /// A task as it stands.
     Task(Task),
     /// A new state.
-    Status(StatusChange),
+    Status(StatusUpdate),
     /// More of an artifact.
-    Artifact(ArtifactChange),
+    Artifact(ArtifactUpdate),
 }
 
 impl Message {
@@ -232,7 +232,7 @@ impl Task {
         }
     }
     /// A task whose first sign is a state.
-    pub fn begun(change: StatusChange) -> Self {
+    pub fn begun(change: StatusUpdate) -> Self {
         let mut task = Self::named(&change.task_id, &change.context_id);
         task.status = change.status;
         task
@@ -249,7 +249,7 @@ impl Task {
             Update::Message(_) => {}
         }
     }
-    fn take_artifact(&mut self, change: ArtifactChange) {
+    fn take_artifact(&mut self, change: ArtifactUpdate) {
         let known = self.artifacts.iter_mut().find(|known| known.id == change.artifact.id);
         match known {
             Some(known) if change.append => {

@@ -4,8 +4,8 @@
 use serde_json::{Map, Value as Json};
 
 use super::{
-    dialect::{Dialect, state},
-    model::{Artifact, ArtifactChange, File, Message, Part, Role, Status, StatusChange, Task, TaskState, Update},
+    dialect::{A2aWireFormat, state},
+    model::{Artifact, ArtifactUpdate, File, Message, Part, Role, Status, StatusUpdate, Task, TaskState, Update},
 };
 
 fn text(json: &Json, key: &str) -> Option<String> {
@@ -28,7 +28,7 @@ fn list<'a>(json: &'a Json, key: &str) -> &'a [Json] {
 ///
 /// # Errors
 /// In words: it is none of the things that may come.
-pub fn update(json: &Json, dialect: Dialect) -> Result<Update, String> {
+pub fn update(json: &Json, dialect: A2aWireFormat) -> Result<Update, String> {
     // The newer generation wraps, and so does the older one over plain HTTP; `msg` is how some of its servers say `message`.
     for (key, read) in WRAPPED {
         if let Some(inner) = json.get(key).filter(|inner| inner.is_object()) {
@@ -48,7 +48,7 @@ pub fn update(json: &Json, dialect: Dialect) -> Result<Update, String> {
     }
 }
 
-type Read = fn(&Json, Dialect) -> Result<Update, String>;
+type Read = fn(&Json, A2aWireFormat) -> Result<Update, String>;
 
 const WRAPPED: [(&str, Read); 5] = [
     ("task", |json, dialect| task(json, dialect).map(Update::Task)),
@@ -58,8 +58,8 @@ const WRAPPED: [(&str, Read); 5] = [
     ("artifactUpdate", artifact_change),
 ];
 
-fn status_change(json: &Json, dialect: Dialect) -> Result<Update, String> {
-    Ok(Update::Status(StatusChange {
+fn status_change(json: &Json, dialect: A2aWireFormat) -> Result<Update, String> {
+    Ok(Update::Status(StatusUpdate {
         task_id: needed(json, "taskId", "a change of a task")?,
         context_id: text(json, "contextId").unwrap_or_default(),
         status: status(json.get("status").unwrap_or(&Json::Null), dialect)?,
@@ -68,9 +68,9 @@ fn status_change(json: &Json, dialect: Dialect) -> Result<Update, String> {
     }))
 }
 
-fn artifact_change(json: &Json, dialect: Dialect) -> Result<Update, String> {
+fn artifact_change(json: &Json, dialect: A2aWireFormat) -> Result<Update, String> {
     let flag = |key: &str| json.get(key).and_then(Json::as_bool).unwrap_or_default();
-    Ok(Update::Artifact(ArtifactChange {
+    Ok(Update::Artifact(ArtifactUpdate {
         task_id: needed(json, "taskId", "an artifact")?,
         context_id: text(json, "contextId").unwrap_or_default(),
         artifact: artifact(json.get("artifact").unwrap_or(&Json::Null), dialect),
@@ -83,7 +83,7 @@ fn artifact_change(json: &Json, dialect: Dialect) -> Result<Update, String> {
 ///
 /// # Errors
 /// In words: it has no id.
-pub fn task(json: &Json, dialect: Dialect) -> Result<Task, String> {
+pub fn task(json: &Json, dialect: A2aWireFormat) -> Result<Task, String> {
     Ok(Task {
         id: needed(json, "id", "a task")?,
         context_id: text(json, "contextId").unwrap_or_default(),
@@ -94,7 +94,7 @@ pub fn task(json: &Json, dialect: Dialect) -> Result<Task, String> {
     })
 }
 
-fn status(json: &Json, dialect: Dialect) -> Result<Status, String> {
+fn status(json: &Json, dialect: A2aWireFormat) -> Result<Status, String> {
     // Some servers of the older generation write the name that the field has in its protocol buffers.
     let said = ["message", "update"].into_iter().find_map(|key| json.get(key)).filter(|said| said.is_object());
     Ok(Status {
@@ -109,7 +109,7 @@ fn status(json: &Json, dialect: Dialect) -> Result<Status, String> {
 ///
 /// # Errors
 /// In words: it has no parts.
-pub fn message(json: &Json, dialect: Dialect) -> Result<Message, String> {
+pub fn message(json: &Json, dialect: A2aWireFormat) -> Result<Message, String> {
     let found = ["parts", "content"].into_iter().find_map(|key| json.get(key)).and_then(Json::as_array);
     let parts = found.ok_or_else(|| format!("a message without `{}`", dialect.parts_key()))?;
     let role = text(json, "role").unwrap_or_default().to_ascii_lowercase();
@@ -123,7 +123,7 @@ pub fn message(json: &Json, dialect: Dialect) -> Result<Message, String> {
     })
 }
 
-fn artifact(json: &Json, dialect: Dialect) -> Artifact {
+fn artifact(json: &Json, dialect: A2aWireFormat) -> Artifact {
     Artifact {
         id: text(json, "artifactId").unwrap_or_default(),
         name: text(json, "name"),
@@ -134,12 +134,12 @@ fn artifact(json: &Json, dialect: Dialect) -> Artifact {
 }
 
 /// A part; `None` for one of a kind that nobody knows.
-fn part(json: &Json, dialect: Dialect) -> Option<Part> {
+fn part(json: &Json, dialect: A2aWireFormat) -> Option<Part> {
     if let Some(said) = json.get("text").and_then(Json::as_str) {
         return Some(Part::Text(said.to_owned()));
     }
     if let Some(data) = json.get("data") {
-        let inner = if dialect == Dialect::OldRest { data.get("data").unwrap_or(data) } else { data };
+        let inner = if dialect == A2aWireFormat::OldRest { data.get("data").unwrap_or(data) } else { data };
         return Some(Part::Data(settled(inner.clone())));
     }
     if let Some(file) = json.get("file") {
@@ -191,7 +191,7 @@ mod tests {
         let new = json!({"message": {"messageId": "m", "role": "ROLE_AGENT", "contextId": "c", "parts": [
             {"text": "hi"}, {"data": {"n": 1.0}}, {"url": "https://x/y", "mediaType": "text/plain", "filename": "y"},
         ]}});
-        let read: Vec<_> = [(old, Dialect::Old), (rest, Dialect::OldRest), (new, Dialect::New)]
+        let read: Vec<_> = [(old, A2aWireFormat::Old), (rest, A2aWireFormat::OldRest), (new, A2aWireFormat::New)]
             .into_iter()
             .map(|(json, dialect)| update(&json, dialect).unwrap())
             .collect();
@@ -210,7 +210,7 @@ mod tests {
             (json!({"kind": "message", "messageId": "m"}), "without `parts`"),
             (json!({"statusUpdate": {"status": {}}}), "without `taskId`"),
         ] {
-            let error = update(&json, Dialect::Old).unwrap_err();
+            let error = update(&json, A2aWireFormat::Old).unwrap_err();
             assert!(error.contains(says), "{error}");
         }
     }
@@ -220,7 +220,7 @@ mod tests {
         let piece = |text: &str, append: bool| {
             let json = json!({"kind": "artifact-update", "taskId": "t", "contextId": "c", "append": append,
                 "artifact": {"artifactId": "a", "parts": [{"kind": "text", "text": text}]}});
-            update(&json, Dialect::Old).unwrap()
+            update(&json, A2aWireFormat::Old).unwrap()
         };
         let mut task = Task::named("t", "c");
         for update in [piece("one", false), piece(" two", true), piece("three", false), piece("!", true)] {

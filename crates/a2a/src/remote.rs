@@ -9,22 +9,22 @@ use futures::future::BoxFuture;
 use segue_base::{
     auth::Credentials,
     clock::{Clock, Deadline},
-    cx::Cx,
+    context::CallContext,
     failpoint,
     health::Health,
-    http::{self, Outbound, SsrfGuard},
+    http::{self, HttpClients, SsrfGuard},
     limits,
 };
 use serde_json::{Map, Value as Json, json};
 
 #[cfg(feature = "grpc")]
-use super::card::Binding;
+use super::card::ProtocolBinding;
 use super::{
-    Accepted, First, Listener, Outgoing, Peer,
-    card::{Card, Interface, WELL_KNOWN},
-    dialect::{Dialect, Generation, Operation, codes},
-    events::Line,
-    fault::{Fault, FaultKind},
+    A2aClient, FirstResponse, SendReceipt, SendRequest, TaskListener,
+    card::{AgentCard, AgentInterface, WELL_KNOWN},
+    dialect::{A2aVersion, A2aWireFormat, Operation, codes},
+    events::StreamItem,
+    fault::{A2aError, A2aErrorKind},
     follow,
     model::{Message, Part, Task, Update},
     reading,
@@ -34,7 +34,7 @@ use super::{
 
 /// Where a card comes from.
 #[derive(Clone, Debug, PartialEq)]
-pub enum CardPlace {
+pub enum CardLocation {
     /// A file of the project; what it says counts as configured.
     File(Json),
     /// An address; a host alone stands for its well-known paths.
@@ -43,17 +43,17 @@ pub enum CardPlace {
 
 /// What a remote agent is made of.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct A2aEnvironment {
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// For addresses that were configured.
-    pub http: Outbound,
+    pub http: HttpClients,
 }
 
 /// How a remote agent is reached.
 pub struct Access {
     /// Its card.
-    pub card: CardPlace,
+    pub card: CardLocation,
     /// Who we are.
     pub credentials: Credentials,
     /// Hosts beside that of a fetched card that are told who we are.
@@ -76,23 +76,23 @@ pub struct Access {
 pub struct Remote {
     pub(super) access: Access,
     credentials: Arc<Credentials>,
-    around: Surroundings,
+    around: A2aEnvironment,
     state: Mutex<State>,
     /// For hosts that only the card names.
-    guarded: OnceLock<Result<reqwest::Client, http::Unbuilt>>,
+    guarded: OnceLock<Result<reqwest::Client, http::ClientBuildError>>,
     /// The same for gRPC.
     #[cfg(feature = "grpc")]
-    guarded_http2: OnceLock<Result<reqwest::Client, http::Unbuilt>>,
+    guarded_http2: OnceLock<Result<reqwest::Client, http::ClientBuildError>>,
 }
 
 struct State {
-    card: Option<(Arc<Card>, Deadline)>,
+    card: Option<(Arc<AgentCard>, Deadline)>,
     health: Health,
 }
 
 impl Remote {
     /// An agent that is reached in this way. Connects to nothing yet.
-    pub fn new(mut access: Access, around: Surroundings) -> Self {
+    pub fn new(mut access: Access, around: A2aEnvironment) -> Self {
         let credentials = Arc::new(std::mem::replace(&mut access.credentials, Credentials::None));
         let state = Mutex::new(State { card: None, health: Health::Unknown });
         Self {
@@ -114,8 +114,8 @@ impl Remote {
     /// Its card; fetched when it is not there or old.
     ///
     /// # Errors
-    /// [`Fault`] of the kind [`FaultKind::Card`].
-    pub async fn card(&self, cx: &Cx) -> Result<Arc<Card>, Fault> {
+    /// [`A2aError`] of the kind [`A2aErrorKind::Card`].
+    pub async fn card(&self, cx: &CallContext) -> Result<Arc<AgentCard>, A2aError> {
         {
             let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((card, until)) = &state.card
@@ -148,13 +148,13 @@ impl Remote {
             }
             Err(reason) => {
                 state.health = Health::Down { reason: reason.clone() };
-                Err(Fault::new(FaultKind::Card, reason))
+                Err(A2aError::new(A2aErrorKind::Card, reason))
             }
         }
     }
 
     /// Asks for the card, and remembers whether it came.
-    pub async fn look(&self, cx: &Cx) -> Health {
+    pub async fn look(&self, cx: &CallContext) -> Health {
         let _ = self.card(cx).await;
         self.health()
     }
@@ -163,10 +163,10 @@ impl Remote {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).card = None;
     }
 
-    async fn fetched(&self, cx: &Cx) -> Result<Card, String> {
+    async fn fetched(&self, cx: &CallContext) -> Result<AgentCard, String> {
         let address = match &self.access.card {
-            CardPlace::File(json) => return Card::read(json).map_err(|why| format!("the card {why}")),
-            CardPlace::Address(address) => address,
+            CardLocation::File(json) => return AgentCard::read(json).map_err(|why| format!("the card {why}")),
+            CardLocation::Address(address) => address,
         };
         let mut pause = limits::A2A_CARD_PAUSE;
         let mut last = String::new();
@@ -184,7 +184,7 @@ impl Remote {
         Err(last)
     }
 
-    async fn fetched_once(&self, address: &str, cx: &Cx) -> Result<Card, String> {
+    async fn fetched_once(&self, address: &str, cx: &CallContext) -> Result<AgentCard, String> {
         let base = http::destination(address)?;
         // A host without a path stands for the places where cards are by custom.
         let places: Vec<String> = if matches!(base.path(), "" | "/") {
@@ -197,7 +197,7 @@ impl Remote {
             match self.json_at(&place, cx).await {
                 Ok(json) => {
                     let place = http::shown(&place);
-                    let card = Card::read(&json).map_err(|why| format!("the card at {place} {why}"))?;
+                    let card = AgentCard::read(&json).map_err(|why| format!("the card at {place} {why}"))?;
                     return within(card, &base).map_err(|why| format!("the card at {place} {why}"));
                 }
                 Err((404 | 410, words)) => missing = words,
@@ -208,7 +208,7 @@ impl Remote {
     }
 
     /// What stands at an address. Cards are public by custom, so who we are is said only where that is asked for.
-    async fn json_at(&self, place: &str, cx: &Cx) -> Result<Json, (u16, String)> {
+    async fn json_at(&self, place: &str, cx: &CallContext) -> Result<Json, (u16, String)> {
         let shown = http::shown(place);
         let failed = |words: String| (0, format!("the card at {shown}: {words}"));
         let client = self.around.http.client().map_err(|error| failed(error.to_string()))?;
@@ -243,14 +243,14 @@ impl Remote {
         }
     }
 
-    pub(super) async fn wire(&self, cx: &Cx) -> Result<(Wire, Arc<Card>), Fault> {
+    pub(super) async fn wire(&self, cx: &CallContext) -> Result<(Wire, Arc<AgentCard>), A2aError> {
         let card = self.card(cx).await?;
         let interface = card.interfaces.first().cloned();
-        let interface = interface.ok_or_else(|| Fault::new(FaultKind::Card, "the card names no address"))?;
+        let interface = interface.ok_or_else(|| A2aError::new(A2aErrorKind::Card, "the card names no address"))?;
         let client =
-            self.client_for(&interface).map_err(|error| Fault::new(FaultKind::Unreachable, error.to_string()))?;
+            self.client_for(&interface).map_err(|error| A2aError::new(A2aErrorKind::Unreachable, error.to_string()))?;
         if let (Some(guard), Ok(to)) = (self.guard_for(&interface), http::destination(&interface.url)) {
-            let unreachable = |why: String| Fault::new(FaultKind::Unreachable, why);
+            let unreachable = |why: String| A2aError::new(A2aErrorKind::Unreachable, why);
             let checked =
                 cx.wait(guard.check(&to)).await.map_err(|stopped| stopped_as(stopped, "the address is looked up"))?;
             checked.map_err(unreachable)?;
@@ -263,18 +263,18 @@ impl Remote {
 
     /// Whether an address may be told who we are: at the host of the card, and at those that the author names. What stands in a
     /// card of the project is the author's word; what stands in one that was fetched is not.
-    pub(super) fn may_know_us(&self, interface: &Interface) -> bool {
+    pub(super) fn may_know_us(&self, interface: &AgentInterface) -> bool {
         let host = |url: &str| http::destination(url).ok()?.host_str().map(str::to_ascii_lowercase);
-        let CardPlace::Address(from) = &self.access.card else { return true };
+        let CardLocation::Address(from) = &self.access.card else { return true };
         let (own, to) = (host(from), host(&interface.url));
         to.is_some() && (own == to || self.access.hosts.iter().any(|named| Some(named.to_ascii_lowercase()) == to))
     }
 
     /// What guards the way to a host that only the card names; `None` for one that the configuration names.
-    fn guard_for(&self, interface: &Interface) -> Option<SsrfGuard> {
+    fn guard_for(&self, interface: &AgentInterface) -> Option<SsrfGuard> {
         let from = match &self.access.card {
-            CardPlace::File(_) => None,
-            CardPlace::Address(from) => http::destination(from).ok(),
+            CardLocation::File(_) => None,
+            CardLocation::Address(from) => http::destination(from).ok(),
         }?;
         let to = http::destination(&interface.url).ok()?;
         let is_elsewhere = from.host_str() != to.host_str();
@@ -283,10 +283,10 @@ impl Remote {
 
     /// The shared client for what the configuration names; for a host that only the card names one that looks at every address
     /// before it connects.
-    fn client_for(&self, interface: &Interface) -> Result<reqwest::Client, http::Unbuilt> {
+    fn client_for(&self, interface: &AgentInterface) -> Result<reqwest::Client, http::ClientBuildError> {
         let guard = self.guard_for(interface);
         #[cfg(feature = "grpc")]
-        if interface.binding == Binding::Grpc {
+        if interface.binding == ProtocolBinding::Grpc {
             return match guard {
                 Some(guard) => self.guarded_http2.get_or_init(|| guard.http2()).clone(),
                 None => self.around.http.http2().cloned(),
@@ -301,8 +301,8 @@ impl Remote {
     /// Asks for a task as it stands.
     ///
     /// # Errors
-    /// [`Fault`].
-    pub async fn task(&self, id: &str, history: u32, cx: &Cx) -> Result<Task, Fault> {
+    /// [`A2aError`].
+    pub async fn task(&self, id: &str, history: u32, cx: &CallContext) -> Result<Task, A2aError> {
         let (wire, _) = self.wire(cx).await?;
         let body = Map::from_iter([("historyLength".to_owned(), Json::from(history))]);
         let request = Request { operation: Operation::Get, task: Some(id.to_owned()), body, id: id.to_owned() };
@@ -311,9 +311,10 @@ impl Remote {
             Answered::Whole(json) => {
                 // Some servers wrap what others do not.
                 let inner = json.get("task").filter(|task| task.is_object()).unwrap_or(&json);
-                reading::task(inner, wire.interface.dialect()).map_err(|why| Fault::new(FaultKind::Unreadable, why))
+                reading::task(inner, wire.interface.dialect())
+                    .map_err(|why| A2aError::new(A2aErrorKind::Unreadable, why))
             }
-            Answered::Stream(_) => Err(Fault::new(FaultKind::Unreadable, "a stream where a task was asked for")),
+            Answered::Stream(_) => Err(A2aError::new(A2aErrorKind::Unreadable, "a stream where a task was asked for")),
         }
     }
 
@@ -321,10 +322,11 @@ impl Remote {
     /// `None` when the other side surely has not heard it.
     ///
     /// # Errors
-    /// [`Fault`]: it cannot be found out.
-    pub async fn who_heard(&self, message: &Message, cx: &Cx) -> Result<Option<Task>, Fault> {
+    /// [`A2aError`]: it cannot be found out.
+    pub async fn who_heard(&self, message: &Message, cx: &CallContext) -> Result<Option<Task>, A2aError> {
         // A history is optional in the protocol: one that is absent says nothing.
-        let unknown = |what: &str| Fault::new(FaultKind::Unknown, format!("{what}, so what it heard is not known"));
+        let unknown =
+            |what: &str| A2aError::new(A2aErrorKind::Unknown, format!("{what}, so what it heard is not known"));
         if let Some(id) = &message.task_id {
             let task = self.task(id, limits::A2A_HISTORY, cx).await?;
             return match task.has_heard(&message.id) {
@@ -334,8 +336,8 @@ impl Remote {
             };
         }
         let (wire, _) = self.wire(cx).await?;
-        let Some(context) = message.context_id.as_ref().filter(|_| wire.interface.generation == Generation::New) else {
-            return Err(Fault::new(FaultKind::Unknown, "it may have been sent before an interruption"));
+        let Some(context) = message.context_id.as_ref().filter(|_| wire.interface.generation == A2aVersion::New) else {
+            return Err(A2aError::new(A2aErrorKind::Unknown, "it may have been sent before an interruption"));
         };
         let body = Map::from_iter([
             ("contextId".to_owned(), Json::from(context.as_str())),
@@ -343,7 +345,7 @@ impl Remote {
         ]);
         let request = Request { operation: Operation::List, task: None, body, id: message.id.clone() };
         let Answered::Whole(json) = wire.ask(&request, &cx.within(self.access.timeout)).await? else {
-            return Err(Fault::new(FaultKind::Unreadable, "a stream where tasks were asked for"));
+            return Err(A2aError::new(A2aErrorKind::Unreadable, "a stream where tasks were asked for"));
         };
         let tasks = json.get("tasks").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
         let told = tasks.len();
@@ -361,7 +363,7 @@ impl Remote {
         }
     }
 
-    async fn sent(&self, outgoing: &Outgoing, cx: &Cx) -> Result<Accepted, Fault> {
+    async fn sent(&self, outgoing: &SendRequest, cx: &CallContext) -> Result<SendReceipt, A2aError> {
         let (wire, card) = self.wire(cx).await?;
         let streams = card.streams && self.access.streams;
         let request = Request {
@@ -373,7 +375,7 @@ impl Remote {
         let head = cx.within(self.access.timeout);
         let answer = match wire.ask(&request, &head).await {
             Err(fault) => {
-                if matches!(fault.kind, FaultKind::Status(404 | 410) | FaultKind::Protocol(codes::VERSION)) {
+                if matches!(fault.kind, A2aErrorKind::Status(404 | 410) | A2aErrorKind::Protocol(codes::VERSION)) {
                     // It moved: the next one asks where to.
                     self.forget_card();
                 }
@@ -387,36 +389,36 @@ impl Remote {
             Answered::Whole(json) => (read(&json, dialect)?, None),
             Answered::Stream(mut stream) => loop {
                 match head.wait(stream.next()).await {
-                    Ok(Ok(Line::Update(update))) => break (*update, Some(stream)),
-                    Ok(Ok(Line::Alive)) => {}
-                    Ok(Ok(Line::End)) => {
-                        return Err(Fault::new(FaultKind::Broken, "the stream ended before anything was said"));
+                    Ok(Ok(StreamItem::Update(update))) => break (*update, Some(stream)),
+                    Ok(Ok(StreamItem::Alive)) => {}
+                    Ok(Ok(StreamItem::End)) => {
+                        return Err(A2aError::new(A2aErrorKind::Broken, "the stream ended before anything was said"));
                     }
                     Ok(Err(fault)) => return Err(fault),
                     Err(stopped) => return Err(stopped_as(stopped, "nothing was said")),
                 }
             },
         };
-        let first =
-            First::of(update).ok_or_else(|| Fault::new(FaultKind::Unreadable, "an answer that says nothing"))?;
-        Ok(Accepted { first, live })
+        let first = FirstResponse::of(update)
+            .ok_or_else(|| A2aError::new(A2aErrorKind::Unreadable, "an answer that says nothing"))?;
+        Ok(SendReceipt { first, live })
     }
 
     /// What stands around a message.
-    fn body(&self, outgoing: &Outgoing, interface: &Interface, pushes: bool) -> Map<String, Json> {
+    fn body(&self, outgoing: &SendRequest, interface: &AgentInterface, pushes: bool) -> Map<String, Json> {
         let dialect = interface.dialect();
         let modes = ["text/plain", "application/json", "text"];
         let mut how = Map::from_iter([("acceptedOutputModes".to_owned(), json!(modes))]);
         // The answer comes as soon as the task has an id: a connection that breaks then loses nothing.
         match interface.generation {
-            Generation::Old => how.insert("blocking".into(), Json::Bool(false)),
-            Generation::New => how.insert("returnImmediately".into(), Json::Bool(true)),
+            A2aVersion::Old => how.insert("blocking".into(), Json::Bool(false)),
+            A2aVersion::New => how.insert("returnImmediately".into(), Json::Bool(true)),
         };
         if let Some(url) = outgoing.report_to.as_ref().filter(|_| pushes && self.access.reports) {
             let key = match dialect {
-                Dialect::Old => "pushNotificationConfig",
-                Dialect::OldRest => "pushNotification",
-                Dialect::New => "taskPushNotificationConfig",
+                A2aWireFormat::Old => "pushNotificationConfig",
+                A2aWireFormat::OldRest => "pushNotification",
+                A2aWireFormat::New => "taskPushNotificationConfig",
             };
             how.insert(key.into(), json!({"url": url}));
         }
@@ -426,7 +428,7 @@ impl Remote {
         ])
     }
 
-    async fn cancelled(&self, task: &str, cx: &Cx) -> Result<(), Fault> {
+    async fn cancelled(&self, task: &str, cx: &CallContext) -> Result<(), A2aError> {
         let (wire, _) = self.wire(cx).await?;
         let request = Request {
             operation: Operation::Cancel,
@@ -440,21 +442,22 @@ impl Remote {
     /// Says hello and reads the answer, as a check that costs the other side a task. What it says does not matter.
     ///
     /// # Errors
-    /// [`Fault`]: it does not answer.
-    pub async fn greet(&self, id: &str, cx: &Cx) -> Result<(), Fault> {
+    /// [`A2aError`]: it does not answer.
+    pub async fn greet(&self, id: &str, cx: &CallContext) -> Result<(), A2aError> {
         let mut message = Message::text(super::model::Role::User, id, "");
         message.parts = vec![Part::Text("Hello".to_owned())];
-        self.sent(&Outgoing { message, report_to: None }, cx).await.map(|_| ())
+        self.sent(&SendRequest { message, report_to: None }, cx).await.map(|_| ())
     }
 }
 
-fn read(json: &Json, dialect: Dialect) -> Result<Update, Fault> {
-    reading::update(json, dialect).map_err(|why| Fault::new(FaultKind::Unreadable, format!("the answer is {why}")))
+fn read(json: &Json, dialect: A2aWireFormat) -> Result<Update, A2aError> {
+    reading::update(json, dialect)
+        .map_err(|why| A2aError::new(A2aErrorKind::Unreadable, format!("the answer is {why}")))
 }
 
 /// A card that was fetched may name addresses of the host that it came from; others only in the open network (reliability.md
 /// 3.7). Ways to elsewhere are left out.
-fn within(mut card: Card, from: &reqwest::Url) -> Result<Card, String> {
+fn within(mut card: AgentCard, from: &reqwest::Url) -> Result<AgentCard, String> {
     let guard = SsrfGuard::around(from, []);
     let named: Vec<String> = card.interfaces.iter().map(|interface| interface.url.clone()).collect();
     card.interfaces.retain(|interface| http::destination(&interface.url).is_ok_and(|url| guard.admits(&url).is_ok()));
@@ -467,19 +470,23 @@ fn within(mut card: Card, from: &reqwest::Url) -> Result<Card, String> {
     Ok(card)
 }
 
-impl Peer for Remote {
-    fn send<'a>(&'a self, outgoing: &'a Outgoing, cx: &'a Cx) -> BoxFuture<'a, Result<Accepted, Fault>> {
+impl A2aClient for Remote {
+    fn send<'a>(
+        &'a self,
+        outgoing: &'a SendRequest,
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<SendReceipt, A2aError>> {
         Box::pin(self.sent(outgoing, cx))
     }
     fn follow<'a>(
         &'a self,
-        accepted: Accepted,
-        listener: &'a mut dyn Listener,
-        cx: &'a Cx,
-    ) -> BoxFuture<'a, Result<Task, Fault>> {
+        accepted: SendReceipt,
+        listener: &'a mut dyn TaskListener,
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Task, A2aError>> {
         Box::pin(follow::follow(self, accepted, listener, cx))
     }
-    fn cancel<'a>(&'a self, task: &'a str, cx: &'a Cx) -> BoxFuture<'a, Result<(), Fault>> {
+    fn cancel<'a>(&'a self, task: &'a str, cx: &'a CallContext) -> BoxFuture<'a, Result<(), A2aError>> {
         Box::pin(self.cancelled(task, cx))
     }
 }

@@ -19,7 +19,7 @@ use futures::future::BoxFuture;
 use segue_base::{
     auth::{ClientCredentials, ClientGrant, Credentials},
     clock::{Clock, Deadline},
-    http::Outbound,
+    http::HttpClients,
     limits,
     secret::Secret,
 };
@@ -135,7 +135,7 @@ fn events(results: &[Json]) -> String {
 
 fn remote(desk: &Desk, clock: Arc<dyn Clock>, credentials: Credentials) -> Remote {
     let access = Access {
-        card: CardPlace::Address(desk.url.to_string()),
+        card: CardLocation::Address(desk.url.to_string()),
         credentials,
         hosts: Vec::new(),
         timeout: limits::A2A_REQUEST,
@@ -145,24 +145,24 @@ fn remote(desk: &Desk, clock: Arc<dyn Clock>, credentials: Credentials) -> Remot
         patience: limits::A2A_PATIENCE,
         reports: false,
     };
-    Remote::new(access, Surroundings { clock, http: Outbound::new() })
+    Remote::new(access, A2aEnvironment { clock, http: HttpClients::new() })
 }
 
 #[derive(Default)]
 struct Texts(Vec<String>);
 
-impl Listener for Texts {
+impl TaskListener for Texts {
     fn said<'a>(&'a mut self, text: &'a str) -> BoxFuture<'a, ()> {
         self.0.push(text.to_owned());
         Box::pin(std::future::ready(()))
     }
 }
 
-async fn talk(remote: &Remote, clock: &Arc<Pauses>, task: Option<&str>) -> (Result<Task, Fault>, Vec<String>) {
-    let cx = Cx::new(clock.clone(), Duration::from_secs(900));
+async fn talk(remote: &Remote, clock: &Arc<Pauses>, task: Option<&str>) -> (Result<Task, A2aError>, Vec<String>) {
+    let cx = CallContext::new(clock.clone(), Duration::from_secs(900));
     let message = Message { task_id: task.map(str::to_owned), ..Message::text(Role::User, "m1", "hello") };
     let mut texts = Texts::default();
-    let end = match remote.send(&Outgoing { message, report_to: None }, &cx).await {
+    let end = match remote.send(&SendRequest { message, report_to: None }, &cx).await {
         Ok(accepted) => remote.follow(accepted, &mut texts, &cx).await,
         Err(fault) => Err(fault),
     };
@@ -187,9 +187,9 @@ async fn vector_24_the_header_that_says_who_we_are() {
         let shared: Arc<dyn Clock> = clock.clone();
         let credentials = Credentials::Header(name.to_owned(), Secret::new(value));
         let remote = remote(&desk, shared, credentials);
-        let cx = Cx::new(clock, Duration::from_secs(900));
+        let cx = CallContext::new(clock, Duration::from_secs(900));
         let message = Message::text(Role::User, "m1", "hello");
-        remote.send(&Outgoing { message, report_to: None }, &cx).await.unwrap();
+        remote.send(&SendRequest { message, report_to: None }, &cx).await.unwrap();
         let heard = desk.heard();
         assert!(!heard[0].headers.contains("k1") && !heard[0].headers.contains("t1"), "cards are public: {heard:?}");
         assert!(heard[1].headers.contains(wanted), "{heard:?}");
@@ -219,13 +219,13 @@ async fn vector_24_a_token_that_ran_out_is_asked_for_anew_and_the_message_sent_o
     let grant = ClientGrant::new("me".to_owned(), Secret::new("s3cret"), None);
     let url = format!("{}/token", tokens.url);
     let given =
-        ClientCredentials::tokens(grant, &url, "talk", limits::TOKEN_WAIT, shared.clone(), Outbound::new()).unwrap();
+        ClientCredentials::tokens(grant, &url, "talk", limits::TOKEN_WAIT, shared.clone(), HttpClients::new()).unwrap();
     let credentials = Credentials::Token(Box::new(given));
     let remote = remote(&guarded, shared, credentials);
-    let cx = Cx::new(clock, Duration::from_secs(900));
+    let cx = CallContext::new(clock, Duration::from_secs(900));
     for _ in 0..2 {
         let message = Message::text(Role::User, "m1", "hello");
-        remote.send(&Outgoing { message, report_to: None }, &cx).await.unwrap();
+        remote.send(&SendRequest { message, report_to: None }, &cx).await.unwrap();
     }
     assert_eq!(*count.lock().unwrap(), 2, "a good token is kept");
     assert_eq!(guarded.heard().iter().filter(|heard| !is_card(heard)).count(), 3, "refused, taken, taken");
@@ -283,7 +283,7 @@ async fn vector_26_a_task_is_asked_for_in_growing_pauses_until_patience_ends() {
     let clock = Arc::new(Pauses::default());
     let remote = remote(&desk, clock.clone(), Credentials::None);
     let (end, _) = talk(&remote, &clock, None).await;
-    assert_eq!(end.unwrap_err().kind, FaultKind::Late);
+    assert_eq!(end.unwrap_err().kind, A2aErrorKind::Late);
     let slept: Vec<f64> = clock.slept.lock().unwrap().iter().map(Duration::as_secs_f64).collect();
     assert_eq!(slept[..6], [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]);
     assert!((slept.iter().sum::<f64>() - limits::A2A_PATIENCE.as_secs_f64()).abs() < 0.001, "{slept:?}");
@@ -314,7 +314,7 @@ async fn a_question_for_a_task_that_fails_is_asked_again() {
         let remote = remote(&desk, clock.clone(), Credentials::None);
         let (end, _) = talk(&remote, &clock, None).await;
         let state = end.map(|task| task.status.state).map_err(|fault| fault.kind);
-        assert_eq!(state, if ends { Ok(TaskState::Completed) } else { Err(FaultKind::Status(502)) }, "{failures}");
+        assert_eq!(state, if ends { Ok(TaskState::Completed) } else { Err(A2aErrorKind::Status(502)) }, "{failures}");
     }
 }
 
@@ -327,12 +327,12 @@ async fn what_an_agent_heard_is_known_by_the_history_it_tells_and_not_by_its_abs
         (json!({"tasks": [task(json!([said("m1")]))]}), false, Ok(true)),
         (json!({"tasks": [other]}), false, Ok(false)),
         (json!({"tasks": []}), false, Ok(false)),
-        (json!({"tasks": [task(json!([]))]}), false, Err(FaultKind::Unknown)),
-        (json!({"tasks": [other], "nextPageToken": "2"}), false, Err(FaultKind::Unknown)),
-        (json!({"tasks": [{"what": "is this"}]}), false, Err(FaultKind::Unknown)),
+        (json!({"tasks": [task(json!([]))]}), false, Err(A2aErrorKind::Unknown)),
+        (json!({"tasks": [other], "nextPageToken": "2"}), false, Err(A2aErrorKind::Unknown)),
+        (json!({"tasks": [{"what": "is this"}]}), false, Err(A2aErrorKind::Unknown)),
         (task(json!([said("m0"), said("m1")])), true, Ok(true)),
         (task(json!([said("m0")])), true, Ok(false)),
-        (task(json!([])), true, Err(FaultKind::Unknown)),
+        (task(json!([])), true, Err(A2aErrorKind::Unknown)),
     ] {
         let told = answer.clone();
         let desk = Desk::new(move |url, heard, _| match is_card(heard) {
@@ -347,14 +347,14 @@ async fn what_an_agent_heard_is_known_by_the_history_it_tells_and_not_by_its_abs
             task_id: named.then(|| "t".to_owned()),
             ..Message::text(Role::User, "m1", "hello")
         };
-        let heard = remote.who_heard(&message, &Cx::new(clock, Duration::from_secs(900))).await;
+        let heard = remote.who_heard(&message, &CallContext::new(clock, Duration::from_secs(900))).await;
         assert_eq!(heard.map(|task| task.is_some()).map_err(|fault| fault.kind), wanted, "{answer}");
     }
 }
 
 #[tokio::test]
 async fn who_we_are_is_told_at_the_host_of_the_card_and_where_the_author_says() {
-    let reached = |card: CardPlace, hosts: &[&str]| {
+    let reached = |card: CardLocation, hosts: &[&str]| {
         let access = Access {
             card,
             credentials: Credentials::None,
@@ -366,11 +366,15 @@ async fn who_we_are_is_told_at_the_host_of_the_card_and_where_the_author_says() 
             patience: limits::A2A_PATIENCE,
             reports: false,
         };
-        Remote::new(access, Surroundings { clock: Arc::new(Pauses::default()), http: Outbound::new() })
+        Remote::new(access, A2aEnvironment { clock: Arc::new(Pauses::default()), http: HttpClients::new() })
     };
-    let at =
-        |url: &str| Interface { url: url.to_owned(), binding: Binding::Rpc, generation: Generation::New, tenant: None };
-    let fetched = reached(CardPlace::Address("https://agent.example".to_owned()), &["API.example"]);
+    let at = |url: &str| AgentInterface {
+        url: url.to_owned(),
+        binding: ProtocolBinding::Rpc,
+        generation: A2aVersion::New,
+        tenant: None,
+    };
+    let fetched = reached(CardLocation::Address("https://agent.example".to_owned()), &["API.example"]);
     for (url, may) in [
         ("https://agent.example/a2a", true),
         ("https://agent.example:8443/a2a", true),
@@ -380,13 +384,13 @@ async fn who_we_are_is_told_at_the_host_of_the_card_and_where_the_author_says() 
     ] {
         assert_eq!(fetched.may_know_us(&at(url)), may, "{url}");
     }
-    assert!(reached(CardPlace::File(json!({})), &[]).may_know_us(&at("https://any.example")), "the author wrote it");
+    assert!(reached(CardLocation::File(json!({})), &[]).may_know_us(&at("https://any.example")), "the author wrote it");
 }
 
 #[tokio::test]
 async fn vector_27_a_task_that_nobody_wants_any_more_is_asked_about_no_longer() {
     let clock = Arc::new(Pauses::default());
-    let cx = Cx::new(clock.clone(), Duration::from_secs(900));
+    let cx = CallContext::new(clock.clone(), Duration::from_secs(900));
     let cancel = cx.cancel.clone();
     let desk = Desk::new(move |url, heard, at| match is_card(heard) {
         true => (200, JSON, old_card(url, false)),
@@ -401,10 +405,10 @@ async fn vector_27_a_task_that_nobody_wants_any_more_is_asked_about_no_longer() 
     .await;
     let remote = remote(&desk, clock.clone(), Credentials::None);
     let message = Message::text(Role::User, "m1", "hello");
-    let accepted = remote.send(&Outgoing { message, report_to: None }, &cx).await.unwrap();
+    let accepted = remote.send(&SendRequest { message, report_to: None }, &cx).await.unwrap();
     let mut texts = Texts::default();
     let end = remote.follow(accepted, &mut texts, &cx).await;
-    assert_eq!((end.unwrap_err().kind, texts.0.len()), (FaultKind::Cancelled, 0));
+    assert_eq!((end.unwrap_err().kind, texts.0.len()), (A2aErrorKind::Cancelled, 0));
     let heard = desk.heard();
     assert_eq!(heard.iter().filter(|heard| heard.body["method"] == "tasks/get").count(), 3);
 }
@@ -475,7 +479,7 @@ async fn a_card_is_looked_for_at_both_places_and_tried_again() {
     })
     .await;
     let clock = Arc::new(Pauses::default());
-    let cx = Cx::new(clock.clone(), Duration::from_secs(900));
+    let cx = CallContext::new(clock.clone(), Duration::from_secs(900));
     let found = remote(&desk, clock.clone(), Credentials::None);
     assert_eq!(found.look(&cx).await, Health::Up);
 
@@ -500,8 +504,8 @@ async fn a_card_is_believed_for_a_while_and_forgotten_when_the_agent_moved() {
     let remote = remote(&desk, clock.clone(), Credentials::None);
     let cards = || desk.heard().iter().filter(|heard| is_card(heard)).count();
     let send = async || {
-        let cx = Cx::new(clock.clone(), Duration::from_secs(900));
-        remote.send(&Outgoing { message: Message::text(Role::User, "m", "x"), report_to: None }, &cx).await
+        let cx = CallContext::new(clock.clone(), Duration::from_secs(900));
+        remote.send(&SendRequest { message: Message::text(Role::User, "m", "x"), report_to: None }, &cx).await
     };
     send().await.unwrap();
     assert!(send().await.is_err());
@@ -524,7 +528,7 @@ async fn a_card_that_points_next_to_us_is_not_followed() {
     let remote = remote(&desk, clock.clone(), Credentials::None);
     let (end, _) = talk(&remote, &clock, None).await;
     let fault = end.unwrap_err();
-    assert!(fault.kind == FaultKind::Card && fault.message.contains("10.0.0.7"), "{fault:?}");
+    assert!(fault.kind == A2aErrorKind::Card && fault.message.contains("10.0.0.7"), "{fault:?}");
     assert_eq!(desk.heard().iter().filter(|heard| !is_card(heard)).count(), 0);
 }
 
@@ -539,7 +543,7 @@ async fn what_is_too_large_is_given_up() {
         let clock = Arc::new(Pauses::default());
         let remote = remote(&desk, clock.clone(), Credentials::None);
         let (end, _) = talk(&remote, &clock, None).await;
-        assert_eq!(end.unwrap_err().kind, FaultKind::TooLarge, "{kind}");
+        assert_eq!(end.unwrap_err().kind, A2aErrorKind::TooLarge, "{kind}");
     }
 }
 
@@ -568,7 +572,7 @@ async fn a_task_that_grows_without_end_is_given_up_and_one_that_chatters_is_cut(
     let clock = Arc::new(Pauses::default());
     let remote = remote(&desk, clock.clone(), Credentials::None);
     let (end, _) = talk(&remote, &clock, None).await;
-    assert_eq!(end.unwrap_err().kind, FaultKind::TooLarge);
+    assert_eq!(end.unwrap_err().kind, A2aErrorKind::TooLarge);
     let (end, texts) = talk(&remote, &clock, None).await;
     assert_eq!((end.unwrap().status.state, texts.len()), (TaskState::Completed, limits::A2A_SAID));
 }
@@ -609,7 +613,7 @@ async fn a_stream_that_falls_silent_is_left_in_time() {
     });
     let clock = Arc::new(segue_base::manual_clock::ManualClock::new());
     let access = Access {
-        card: CardPlace::Address(url.to_owned()),
+        card: CardLocation::Address(url.to_owned()),
         credentials: Credentials::None,
         hosts: Vec::new(),
         timeout: limits::A2A_REQUEST,
@@ -619,10 +623,10 @@ async fn a_stream_that_falls_silent_is_left_in_time() {
         patience: limits::A2A_PATIENCE,
         reports: false,
     };
-    let remote = Remote::new(access, Surroundings { clock: clock.clone(), http: Outbound::new() });
-    let cx = Cx::new(clock.clone(), Duration::from_secs(900));
+    let remote = Remote::new(access, A2aEnvironment { clock: clock.clone(), http: HttpClients::new() });
+    let cx = CallContext::new(clock.clone(), Duration::from_secs(900));
     let message = Message::text(Role::User, "m1", "hello");
-    let accepted = remote.send(&Outgoing { message, report_to: None }, &cx).await.unwrap();
+    let accepted = remote.send(&SendRequest { message, report_to: None }, &cx).await.unwrap();
     let mut texts = Texts::default();
     let mut following = std::pin::pin!(remote.follow(accepted, &mut texts, &cx));
     assert!(futures::poll!(&mut following).is_pending());

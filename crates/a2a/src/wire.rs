@@ -5,7 +5,7 @@ use std::sync::Arc;
 use reqwest::{Method, StatusCode, header::CONTENT_TYPE};
 use segue_base::{
     auth::Credentials,
-    cx::Cx,
+    context::CallContext,
     effect::Arrival,
     http::{BodyError, read_limited},
     limits,
@@ -14,10 +14,10 @@ use segue_base::{
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    card::{Binding, Interface},
-    dialect::{Generation, Operation},
-    events::{EventReader, result_of},
-    fault::{Fault, FaultKind},
+    card::{AgentInterface, ProtocolBinding},
+    dialect::{A2aVersion, Operation},
+    events::{TaskEventStream, result_of},
+    fault::{A2aError, A2aErrorKind},
 };
 
 /// How one agent is asked.
@@ -25,7 +25,7 @@ use super::{
 pub(super) struct Wire {
     pub(super) client: reqwest::Client,
     pub(super) credentials: Arc<Credentials>,
-    pub(super) interface: Interface,
+    pub(super) interface: AgentInterface,
 }
 
 /// A request before it is written for a binding.
@@ -44,21 +44,21 @@ pub(super) enum Answered {
     /// All of it.
     Whole(Json),
     /// It goes on.
-    Stream(EventReader),
+    Stream(TaskEventStream),
 }
 
 impl Wire {
     /// Asks, and reads the head of the answer, or all of it if it is no stream. A refusal of who we are is tried once more with
     /// another token where there can be one: it says that nothing was done.
-    pub(super) async fn ask(&self, request: &Request, cx: &Cx) -> Result<Answered, Fault> {
+    pub(super) async fn ask(&self, request: &Request, cx: &CallContext) -> Result<Answered, A2aError> {
         #[cfg(feature = "grpc")]
-        if self.interface.binding == Binding::Grpc {
+        if self.interface.binding == ProtocolBinding::Grpc {
             return super::grpc::ask(self, request, cx).await;
         }
         let mut refused: Option<Secret> = None;
         loop {
             let header = match cx.wait(self.credentials.header(refused.as_ref())).await {
-                Ok(header) => header.map_err(|why| Fault::new(FaultKind::Identity, why.to_string()))?,
+                Ok(header) => header.map_err(|why| A2aError::new(A2aErrorKind::Identity, why.to_string()))?,
                 Err(stopped) => return Err(stopped_as(stopped, "no token")),
             };
             let response = self.leave(request, header.as_ref(), cx).await?;
@@ -76,11 +76,11 @@ impl Wire {
         &self,
         request: &Request,
         header: Option<&(String, Secret)>,
-        cx: &Cx,
-    ) -> Result<reqwest::Response, Fault> {
+        cx: &CallContext,
+    ) -> Result<reqwest::Response, A2aError> {
         let (method, url, body) = self.written(request);
         let mut sent = self.client.request(method, url).header("accept", "application/json, text/event-stream");
-        if self.interface.generation == Generation::New {
+        if self.interface.generation == A2aVersion::New {
             sent = sent.header("A2A-Version", "1.0");
         }
         if let Some((name, value)) = header {
@@ -93,10 +93,10 @@ impl Wire {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => {
                 let kind = match Arrival::of_http(&error) {
-                    Arrival::Impossible => FaultKind::Unreachable,
-                    Arrival::Possible => FaultKind::Broken,
+                    Arrival::Impossible => A2aErrorKind::Unreachable,
+                    Arrival::Possible => A2aErrorKind::Broken,
                 };
-                Err(Fault::new(kind, format!("it does not answer: {}", reasons(&error.without_url()))))
+                Err(A2aError::new(kind, format!("it does not answer: {}", reasons(&error.without_url()))))
             }
             Err(stopped) => Err(stopped_as(stopped, "no answer")),
         }
@@ -104,9 +104,9 @@ impl Wire {
 
     /// Method, address and body of a request.
     fn written(&self, request: &Request) -> (Method, String, Option<Json>) {
-        let Interface { url, binding, generation, tenant } = &self.interface;
+        let AgentInterface { url, binding, generation, tenant } = &self.interface;
         let mut body = request.body.clone();
-        if *binding == Binding::Rpc {
+        if *binding == ProtocolBinding::Rpc {
             if let Some(task) = &request.task {
                 body.insert("id".into(), task.as_str().into());
             }
@@ -118,7 +118,7 @@ impl Wire {
             return (Method::POST, url.clone(), Some(rpc));
         }
         let tenant = tenant.as_ref().map(|tenant| format!("/{tenant}")).unwrap_or_default();
-        let version = if *generation == Generation::Old { "/v1" } else { "" };
+        let version = if *generation == A2aVersion::Old { "/v1" } else { "" };
         let base = format!("{url}{tenant}{version}");
         let task = request.task.as_deref().map(path_part).unwrap_or_default();
         let (method, path) = match request.operation {
@@ -143,11 +143,11 @@ impl Wire {
         (method, base + &path + &query, None)
     }
 
-    async fn answered(&self, response: reqwest::Response, cx: &Cx) -> Result<Answered, Fault> {
+    async fn answered(&self, response: reqwest::Response, cx: &CallContext) -> Result<Answered, A2aError> {
         let status = response.status();
         let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if status.is_success() && kind.starts_with("text/event-stream") {
-            let reader = EventReader::new(response, self.interface.dialect(), self.interface.binding);
+            let reader = TaskEventStream::new(response, self.interface.dialect(), self.interface.binding);
             return Ok(Answered::Stream(reader));
         }
         let body = match cx.wait(whole(response)).await {
@@ -158,31 +158,34 @@ impl Wire {
         if !status.is_success() {
             // An error of the protocol says more than the status; plain HTTP tells all of them so.
             return match parsed.map(|json| result_of(json, self.interface.binding)) {
-                Ok(Err(fault @ Fault { kind: FaultKind::Protocol(_), .. })) => Err(fault),
-                _ => Err(Fault::new(FaultKind::Status(status.as_u16()), format!("it answers with status {status}"))),
+                Ok(Err(fault @ A2aError { kind: A2aErrorKind::Protocol(_), .. })) => Err(fault),
+                _ => Err(A2aError::new(
+                    A2aErrorKind::Status(status.as_u16()),
+                    format!("it answers with status {status}"),
+                )),
             };
         }
-        let json =
-            parsed.map_err(|error| Fault::new(FaultKind::Unreadable, format!("the answer is no JSON: {error}")))?;
+        let json = parsed
+            .map_err(|error| A2aError::new(A2aErrorKind::Unreadable, format!("the answer is no JSON: {error}")))?;
         result_of(json, self.interface.binding).map(Answered::Whole)
     }
 }
 
 /// The body of an answer, within [`limits::A2A_ANSWER`].
-pub(super) async fn whole(response: reqwest::Response) -> Result<Vec<u8>, Fault> {
+pub(super) async fn whole(response: reqwest::Response) -> Result<Vec<u8>, A2aError> {
     read_limited(response, limits::A2A_ANSWER).await.map_err(|error| match error {
-        BodyError::TooLong { .. } => Fault::new(FaultKind::TooLarge, "the answer is larger than is taken"),
-        BodyError::Broken(error) => Fault::new(FaultKind::Broken, format!("the answer was cut short: {error}")),
+        BodyError::TooLong { .. } => A2aError::new(A2aErrorKind::TooLarge, "the answer is larger than is taken"),
+        BodyError::Broken(error) => A2aError::new(A2aErrorKind::Broken, format!("the answer was cut short: {error}")),
     })
 }
 
 /// Why a wait ended, as a fault.
-pub(super) fn stopped_as(stopped: segue_base::cx::Stopped, what: &str) -> Fault {
+pub(super) fn stopped_as(stopped: segue_base::context::WaitError, what: &str) -> A2aError {
     let kind = match stopped {
-        segue_base::cx::Stopped::DeadlinePassed => FaultKind::Late,
-        segue_base::cx::Stopped::Cancelled => FaultKind::Cancelled,
+        segue_base::context::WaitError::DeadlinePassed => A2aErrorKind::Late,
+        segue_base::context::WaitError::Cancelled => A2aErrorKind::Cancelled,
     };
-    Fault::new(kind, format!("{what}: {stopped}"))
+    A2aError::new(kind, format!("{what}: {stopped}"))
 }
 
 /// The whole chain of causes: the outermost says little.
@@ -211,9 +214,10 @@ mod tests {
     #![allow(clippy::panic)]
     use super::*;
 
-    fn wire(binding: Binding, generation: Generation, tenant: Option<&str>) -> Wire {
-        let interface = Interface { url: "http://h/a".into(), binding, generation, tenant: tenant.map(str::to_owned) };
-        let client = segue_base::http::Outbound::new().client().cloned();
+    fn wire(binding: ProtocolBinding, generation: A2aVersion, tenant: Option<&str>) -> Wire {
+        let interface =
+            AgentInterface { url: "http://h/a".into(), binding, generation, tenant: tenant.map(str::to_owned) };
+        let client = segue_base::http::HttpClients::new().client().cloned();
         Wire {
             client: client.unwrap_or_else(|error| panic!("{error}")),
             credentials: Arc::new(Credentials::None),
@@ -229,16 +233,16 @@ mod tests {
     #[test]
     fn each_binding_has_its_addresses() {
         let rest = |generation, operation, task| {
-            let (method, url, _) = wire(Binding::Rest, generation, None).written(&request(operation, task));
+            let (method, url, _) = wire(ProtocolBinding::Rest, generation, None).written(&request(operation, task));
             format!("{method} {url}")
         };
-        assert_eq!(rest(Generation::Old, Operation::Stream, None), "POST http://h/a/v1/message:stream");
-        assert_eq!(rest(Generation::New, Operation::Send, None), "POST http://h/a/message:send");
-        let odd = rest(Generation::New, Operation::Get, Some("t/../1"));
+        assert_eq!(rest(A2aVersion::Old, Operation::Stream, None), "POST http://h/a/v1/message:stream");
+        assert_eq!(rest(A2aVersion::New, Operation::Send, None), "POST http://h/a/message:send");
+        let odd = rest(A2aVersion::New, Operation::Get, Some("t/../1"));
         assert_eq!(odd, "GET http://h/a/tasks/t%2F..%2F1?historyLength=0");
-        assert_eq!(rest(Generation::Old, Operation::Cancel, Some("t")), "POST http://h/a/v1/tasks/t:cancel");
+        assert_eq!(rest(A2aVersion::Old, Operation::Cancel, Some("t")), "POST http://h/a/v1/tasks/t:cancel");
         let (_, url, body) =
-            wire(Binding::Rpc, Generation::New, Some("acme")).written(&request(Operation::Get, Some("t")));
+            wire(ProtocolBinding::Rpc, A2aVersion::New, Some("acme")).written(&request(Operation::Get, Some("t")));
         let wanted = json!({"jsonrpc": "2.0", "id": "1", "method": "GetTask",
             "params": {"historyLength": 0, "id": "t", "tenant": "acme"}});
         assert_eq!((url.as_str(), body), ("http://h/a", Some(wanted)));

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    dialect::Dialect,
+    dialect::A2aWireFormat,
     model::{Artifact, File, Message, Part, Status, Task, Update},
 };
 
@@ -23,14 +23,14 @@ fn put_map(fields: &mut Map<String, Json>, value: &Map<String, Json>) {
     }
 }
 
-fn kind(fields: &mut Map<String, Json>, dialect: Dialect, kind: &str) {
-    if dialect == Dialect::Old {
+fn kind(fields: &mut Map<String, Json>, dialect: A2aWireFormat, kind: &str) {
+    if dialect == A2aWireFormat::Old {
         put(fields, "kind", kind);
     }
 }
 
 /// A message.
-pub fn message(message: &Message, dialect: Dialect) -> Json {
+pub fn message(message: &Message, dialect: A2aWireFormat) -> Json {
     let mut fields = Map::new();
     kind(&mut fields, dialect, "message");
     put(&mut fields, "messageId", message.id.as_str());
@@ -42,26 +42,26 @@ pub fn message(message: &Message, dialect: Dialect) -> Json {
     Json::Object(fields)
 }
 
-fn parts(parts: &[Part], dialect: Dialect) -> Vec<Json> {
+fn parts(parts: &[Part], dialect: A2aWireFormat) -> Vec<Json> {
     parts.iter().map(|one| part(one, dialect)).collect()
 }
 
-fn part(part: &Part, dialect: Dialect) -> Json {
+fn part(part: &Part, dialect: A2aWireFormat) -> Json {
     match (part, dialect) {
-        (Part::Text(text), Dialect::Old) => json!({"kind": "text", "text": text}),
+        (Part::Text(text), A2aWireFormat::Old) => json!({"kind": "text", "text": text}),
         (Part::Text(text), _) => json!({"text": text}),
-        (Part::Data(data), Dialect::Old) => json!({"kind": "data", "data": data}),
-        (Part::Data(data), Dialect::OldRest) => json!({"data": {"data": data}}),
-        (Part::Data(data), Dialect::New) => json!({"data": data}),
+        (Part::Data(data), A2aWireFormat::Old) => json!({"kind": "data", "data": data}),
+        (Part::Data(data), A2aWireFormat::OldRest) => json!({"data": {"data": data}}),
+        (Part::Data(data), A2aWireFormat::New) => json!({"data": data}),
         (Part::File(file), _) => self::file(file, dialect),
     }
 }
 
-fn file(file: &File, dialect: Dialect) -> Json {
+fn file(file: &File, dialect: A2aWireFormat) -> Json {
     let (uri, bytes, name, media) = match dialect {
-        Dialect::Old => ("uri", "bytes", "name", "mimeType"),
-        Dialect::OldRest => ("fileWithUri", "fileWithBytes", "name", "mimeType"),
-        Dialect::New => ("url", "raw", "filename", "mediaType"),
+        A2aWireFormat::Old => ("uri", "bytes", "name", "mimeType"),
+        A2aWireFormat::OldRest => ("fileWithUri", "fileWithBytes", "name", "mimeType"),
+        A2aWireFormat::New => ("url", "raw", "filename", "mediaType"),
     };
     let mut fields = Map::new();
     put_some(&mut fields, uri, file.uri.as_ref());
@@ -71,13 +71,13 @@ fn file(file: &File, dialect: Dialect) -> Json {
     put_some(&mut fields, name, file.name.as_ref());
     put_some(&mut fields, media, file.media_type.as_ref());
     match dialect {
-        Dialect::Old => json!({"kind": "file", "file": fields}),
-        Dialect::OldRest => json!({"file": fields}),
-        Dialect::New => Json::Object(fields),
+        A2aWireFormat::Old => json!({"kind": "file", "file": fields}),
+        A2aWireFormat::OldRest => json!({"file": fields}),
+        A2aWireFormat::New => Json::Object(fields),
     }
 }
 
-fn status(status: &Status, dialect: Dialect) -> Json {
+fn status(status: &Status, dialect: A2aWireFormat) -> Json {
     let mut fields = Map::new();
     put(&mut fields, "state", dialect.state(status.state));
     if let Some(said) = &status.message {
@@ -87,7 +87,7 @@ fn status(status: &Status, dialect: Dialect) -> Json {
     Json::Object(fields)
 }
 
-fn artifact(artifact: &Artifact, dialect: Dialect) -> Json {
+fn artifact(artifact: &Artifact, dialect: A2aWireFormat) -> Json {
     let mut fields = Map::new();
     put(&mut fields, "artifactId", artifact.id.as_str());
     put_some(&mut fields, "name", artifact.name.as_ref());
@@ -98,7 +98,7 @@ fn artifact(artifact: &Artifact, dialect: Dialect) -> Json {
 }
 
 /// A task.
-pub fn task(task: &Task, dialect: Dialect) -> Json {
+pub fn task(task: &Task, dialect: A2aWireFormat) -> Json {
     let mut fields = Map::new();
     kind(&mut fields, dialect, "task");
     put(&mut fields, "id", task.id.as_str());
@@ -115,7 +115,7 @@ pub fn task(task: &Task, dialect: Dialect) -> Json {
 }
 
 /// An answer to a message, or an event of a stream.
-pub fn update(update: &Update, dialect: Dialect) -> Json {
+pub fn update(update: &Update, dialect: A2aWireFormat) -> Json {
     let (name, inner) = match update {
         Update::Message(said) => ("message", message(said, dialect)),
         Update::Task(one) => ("task", task(one, dialect)),
@@ -125,7 +125,7 @@ pub fn update(update: &Update, dialect: Dialect) -> Json {
             put(&mut fields, "taskId", change.task_id.as_str());
             put(&mut fields, "contextId", change.context_id.as_str());
             put(&mut fields, "status", status(&change.status, dialect));
-            if dialect != Dialect::New {
+            if dialect != A2aWireFormat::New {
                 put(&mut fields, "final", change.last);
             }
             put_map(&mut fields, &change.metadata);
@@ -142,7 +142,7 @@ pub fn update(update: &Update, dialect: Dialect) -> Json {
             ("artifactUpdate", Json::Object(fields))
         }
     };
-    if dialect == Dialect::Old { inner } else { json!({ name: inner }) }
+    if dialect == A2aWireFormat::Old { inner } else { json!({ name: inner }) }
 }
 
 #[cfg(test)]
@@ -150,7 +150,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::{
         super::{
-            model::{ArtifactChange, Role, StatusChange, TaskState},
+            model::{ArtifactUpdate, Role, StatusUpdate, TaskState},
             reading,
         },
         *,
@@ -175,14 +175,14 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let task = task_of_all();
-        let change = StatusChange {
+        let change = StatusUpdate {
             task_id: "t".into(),
             context_id: "c".into(),
             status: task.status.clone(),
             last: false,
             metadata: Map::new(),
         };
-        let piece = ArtifactChange {
+        let piece = ArtifactUpdate {
             task_id: "t".into(),
             context_id: "c".into(),
             artifact: task.artifacts[0].clone(),
@@ -191,7 +191,7 @@ mod tests {
         };
         let said = task.history[0].clone();
         let all = [Update::Task(task), Update::Message(said), Update::Status(change), Update::Artifact(piece)];
-        for dialect in [Dialect::Old, Dialect::OldRest, Dialect::New] {
+        for dialect in [A2aWireFormat::Old, A2aWireFormat::OldRest, A2aWireFormat::New] {
             for one in &all {
                 assert_eq!(reading::update(&update(one, dialect), dialect).as_ref(), Ok(one), "{dialect:?}");
             }

@@ -11,19 +11,19 @@ use std::{sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 
 pub use self::{
-    grant::{ClientGrant, Given, Giver, Manner},
-    tokens::{Source, Tokens, margin},
+    grant::{ClientAuthMethod, ClientGrant, IssuedToken, TokenEndpoint},
+    tokens::{TokenCache, TokenSource, margin},
 };
 use crate::{
     clock::Clock,
-    cx::Stopped,
-    http::{Outbound, destination},
+    context::WaitError,
+    http::{HttpClients, destination},
     secret::Secret,
 };
 
 /// Why there is no token to be had. None of the words holds a secret, or the address of the token server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoToken {
+pub enum TokenError {
     /// The token server does not answer, or its answer breaks off.
     #[error("no token: {0}")]
     Unreachable(String),
@@ -49,7 +49,7 @@ pub enum NoToken {
     Kind(String),
     /// It did not come in time.
     #[error("no token in {0:?}: {1}")]
-    Late(Duration, Stopped),
+    Late(Duration, WaitError),
     /// Nobody is there who could ask for one: a person has to let us in first.
     #[error("{0}")]
     Nobody(String),
@@ -58,7 +58,7 @@ pub enum NoToken {
     NoWay(String),
 }
 
-impl NoToken {
+impl TokenError {
     /// Whether the server may not have understood who we are, so that saying it in another manner may help (RFC 6749, 5.2).
     fn is_about_us(&self) -> bool {
         let Self::Refused { status: 400 | 401, code } = self else { return false };
@@ -83,7 +83,7 @@ pub enum Credentials {
     /// A header that is always the same.
     Header(String, Secret),
     /// A bearer token, asked for when it is needed.
-    Token(Box<Tokens<ClientCredentials>>),
+    Token(Box<TokenCache<ClientCredentials>>),
 }
 
 impl Credentials {
@@ -91,8 +91,8 @@ impl Credentials {
     /// had, it is not given again.
     ///
     /// # Errors
-    /// [`NoToken`].
-    pub async fn header(&self, refused: Option<&Secret>) -> Result<Option<(String, Secret)>, NoToken> {
+    /// [`TokenError`].
+    pub async fn header(&self, refused: Option<&Secret>) -> Result<Option<(String, Secret)>, TokenError> {
         match self {
             Self::None => Ok(None),
             Self::Header(name, value) => Ok(Some((name.clone(), value.clone()))),
@@ -112,7 +112,7 @@ impl Credentials {
 
 /// Tokens for our own id and secret, of a token server that was configured.
 pub struct ClientCredentials {
-    http: Outbound,
+    http: HttpClients,
     url: reqwest::Url,
     scope: String,
     grant: ClientGrant,
@@ -129,20 +129,20 @@ impl ClientCredentials {
         scope: &str,
         timeout: Duration,
         clock: Arc<dyn Clock>,
-        http: Outbound,
-    ) -> Result<Tokens<Self>, String> {
+        http: HttpClients,
+    ) -> Result<TokenCache<Self>, String> {
         let source = Self { http, url: destination(url)?, scope: scope.to_owned(), grant };
-        Ok(Tokens::new(source, clock, timeout))
+        Ok(TokenCache::new(source, clock, timeout))
     }
 }
 
-impl Source for ClientCredentials {
+impl TokenSource for ClientCredentials {
     type Why = ();
 
-    fn ask<'a>(&'a mut self, (): &'a ()) -> BoxFuture<'a, Result<Given, NoToken>> {
+    fn ask<'a>(&'a mut self, (): &'a ()) -> BoxFuture<'a, Result<IssuedToken, TokenError>> {
         Box::pin(async move {
-            let client = self.http.client().map_err(|error| NoToken::NoWay(format!("no token: {error}")))?.clone();
-            let giver = Giver { client, url: self.url.clone(), manner: None, resource: None };
+            let client = self.http.client().map_err(|error| TokenError::NoWay(format!("no token: {error}")))?.clone();
+            let giver = TokenEndpoint { client, url: self.url.clone(), manner: None, resource: None };
             self.grant.token(&giver, &self.scope).await
         })
     }

@@ -25,9 +25,9 @@ const ASK_TO_END: i32 = 15;
 
 /// The newest bytes of what a child says.
 #[derive(Clone, Default)]
-pub struct Tail(Arc<Mutex<VecDeque<u8>>>);
+pub struct OutputTail(Arc<Mutex<VecDeque<u8>>>);
 
-impl Tail {
+impl OutputTail {
     fn push(&self, bytes: &[u8]) {
         let Ok(mut kept) = self.0.lock() else { return };
         kept.extend(bytes);
@@ -45,7 +45,7 @@ impl Tail {
 }
 
 /// What is started.
-pub struct Launch<'a> {
+pub struct ChildCommand<'a> {
     /// The program.
     pub program: &'a Path,
     /// Its arguments.
@@ -64,7 +64,7 @@ pub struct Child {
 }
 
 /// A child that has just been started, with its pipes.
-pub struct Started {
+pub struct SpawnedChild {
     /// The process.
     pub child: Child,
     /// Its standard input.
@@ -72,14 +72,14 @@ pub struct Started {
     /// Its standard output.
     pub output: ChildStdout,
     /// The newest bytes of its standard error.
-    pub errors: Tail,
+    pub errors: OutputTail,
 }
 
 /// Starts a process.
 ///
 /// # Errors
 /// In words, for operators: the program cannot be started.
-pub fn start(launch: Launch<'_>) -> Result<Started, String> {
+pub fn start(launch: ChildCommand<'_>) -> Result<SpawnedChild, String> {
     let shown = launch.program.display().to_string();
     let mut wrapped = CommandWrap::from(prepared(launch));
     wrapped.wrap(KillOnDrop);
@@ -94,13 +94,13 @@ pub fn start(launch: Launch<'_>) -> Result<Started, String> {
     let (Some(input), Some(output), Some(stderr)) = pipes else {
         return Err(cannot(&"it has no pipes"));
     };
-    let errors = Tail::default();
+    let errors = OutputTail::default();
     // Ends with the pipe, which ends with the last process that holds it.
     tokio::spawn(drain(stderr, errors.clone()));
-    Ok(Started { child, input, output, errors })
+    Ok(SpawnedChild { child, input, output, errors })
 }
 
-fn prepared(launch: Launch<'_>) -> Command {
+fn prepared(launch: ChildCommand<'_>) -> Command {
     let mut command = Command::new(launch.program);
     command
         .args(launch.args)
@@ -116,7 +116,7 @@ fn prepared(launch: Launch<'_>) -> Command {
 }
 
 /// Reads a pipe to its end and keeps the newest of it; whoever does not read lets the child stand still.
-pub async fn drain(mut pipe: impl AsyncRead + Unpin, tail: Tail) {
+pub async fn drain(mut pipe: impl AsyncRead + Unpin, tail: OutputTail) {
     let mut buffer = vec![0; 4096];
     while let Ok(read @ 1..) = pipe.read(&mut buffer).await {
         tail.push(buffer.get(..read).unwrap_or_default());

@@ -18,7 +18,7 @@
 pub mod auth;
 pub mod child;
 pub mod clock;
-pub mod cx;
+pub mod context;
 pub mod effect;
 pub mod environment;
 pub mod failpoint;

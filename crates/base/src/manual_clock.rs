@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::{
     clock::{Clock, Deadline},
-    cx::Cx,
+    context::CallContext,
 };
 
 /// Time that moves only when told, or, with [`ManualClock::jumping`], to the deadline of whoever sleeps. Clones are the
@@ -53,8 +53,8 @@ impl ManualClock {
         self.slept.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
     /// A context on this clock.
-    pub fn cx(&self, limit: Duration) -> Cx {
-        Cx::new(Arc::new(self.clone()), limit)
+    pub fn cx(&self, limit: Duration) -> CallContext {
+        CallContext::new(Arc::new(self.clone()), limit)
     }
 }
 

@@ -28,7 +28,7 @@ impl fmt::Display for Severity {
 
 /// A place in a project file. Lines and columns count from 1; columns count characters. Line 0 means the whole file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
-pub struct Place {
+pub struct SourceLocation {
     /// Path from the project's folder, with `/`.
     pub file: Arc<str>,
     /// Line, from 1.
@@ -47,7 +47,7 @@ pub struct Finding {
     /// How bad it is.
     pub severity: Severity,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
     /// What is wrong and what was expected, in one sentence without a final stop.
     pub message: String,
     /// The cure, in one sentence.
@@ -64,22 +64,40 @@ impl Findings {
         self.0.push(finding);
     }
     /// Adds an error.
-    pub fn error(&mut self, code: &'static str, place: &Place, message: impl Into<String>, help: impl Into<String>) {
+    pub fn error(
+        &mut self,
+        code: &'static str,
+        place: &SourceLocation,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
         self.add(Severity::Error, code, place, message, help);
     }
     /// Adds a warning.
-    pub fn warning(&mut self, code: &'static str, place: &Place, message: impl Into<String>, help: impl Into<String>) {
+    pub fn warning(
+        &mut self,
+        code: &'static str,
+        place: &SourceLocation,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
         self.add(Severity::Warning, code, place, message, help);
     }
     /// Adds a note.
-    pub fn note(&mut self, code: &'static str, place: &Place, message: impl Into<String>, help: impl Into<String>) {
+    pub fn note(
+        &mut self,
+        code: &'static str,
+        place: &SourceLocation,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
         self.add(Severity::Note, code, place, message, help);
     }
     fn add(
         &mut self,
         severity: Severity,
         code: &'static str,
-        place: &Place,
+        place: &SourceLocation,
         message: impl Into<String>,
         help: impl Into<String>,
     ) {

@@ -30,7 +30,7 @@ pub struct Usage {
 
 /// Answers of models, their tokens, and what they cost. Calls that failed are not counted: vendors do not tell what those used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ModelsUsed {
+pub struct ModelUsage {
     /// Answers.
     pub answers: u64,
     /// What they used together.
@@ -47,7 +47,7 @@ pub fn rounded(cost: f64) -> f64 {
     (cost * 1e12).round() / 1e12
 }
 
-impl ModelsUsed {
+impl ModelUsage {
     /// What one answer used.
     pub fn once(usage: Usage) -> Self {
         Self { answers: 1, usage }
@@ -73,7 +73,7 @@ impl AddAssign for Usage {
     }
 }
 
-impl AddAssign for ModelsUsed {
+impl AddAssign for ModelUsage {
     fn add_assign(&mut self, more: Self) {
         self.answers = self.answers.saturating_add(more.answers);
         self.usage += more.usage;
@@ -81,7 +81,7 @@ impl AddAssign for ModelsUsed {
 }
 
 /// For people: `3 answers, 1,200 tokens in (900 cached), 80 out, cost 0.0042`.
-impl fmt::Display for ModelsUsed {
+impl fmt::Display for ModelUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Usage { input, output, cached, cache_written, reasoning, estimated, cost } = self.usage;
         let about = if estimated { "about " } else { "" };
@@ -109,9 +109,9 @@ mod tests {
 
     #[test]
     fn sums_are_told_to_people_and_survive_storage() {
-        let mut used = ModelsUsed::once(Usage { input: 100, output: 7, ..Usage::default() });
+        let mut used = ModelUsage::once(Usage { input: 100, output: 7, ..Usage::default() });
         assert_eq!(used.to_string(), "1 answer, 100 tokens in, 7 out");
-        used += ModelsUsed::once(Usage {
+        used += ModelUsage::once(Usage {
             input: 900,
             cached: 800,
             cache_written: 50,
@@ -120,13 +120,13 @@ mod tests {
             cost: Some(0.1),
             estimated: true,
         });
-        used += ModelsUsed::once(Usage { cost: Some(0.2), ..Usage::default() });
+        used += ModelUsage::once(Usage { cost: Some(0.2), ..Usage::default() });
         assert_eq!(
             used.to_string(),
             "3 answers, about 1000 tokens in (800 cached, 50 written to the cache), about 47 out (30 reasoning), cost 0.3"
         );
         let text = serde_json::to_string(&used).unwrap_or_default();
-        assert_eq!(serde_json::from_str::<ModelsUsed>(&text).ok(), Some(used));
+        assert_eq!(serde_json::from_str::<ModelUsage>(&text).ok(), Some(used));
     }
 
     /// Turns that are stored have the figures beside the number of answers.
@@ -134,8 +134,8 @@ mod tests {
     fn figures_stand_where_they_always_stood() {
         let stored = r#"{"answers":2,"input":200,"output":20,"cached":120,"cost":0.25}"#;
         let usage = Usage { input: 200, output: 20, cached: 120, cost: Some(0.25), ..Usage::default() };
-        let used = ModelsUsed { answers: 2, usage };
-        assert_eq!(serde_json::from_str::<ModelsUsed>(stored).ok(), Some(used));
+        let used = ModelUsage { answers: 2, usage };
+        assert_eq!(serde_json::from_str::<ModelUsage>(stored).ok(), Some(used));
         assert_eq!(serde_json::to_string(&used).ok().as_deref(), Some(stored));
     }
 }

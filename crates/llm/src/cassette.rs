@@ -12,13 +12,13 @@ use std::{
 
 use futures::{StreamExt, future::BoxFuture, stream};
 use regex::Regex;
-use segue_base::cx::Cx;
+use segue_base::context::CallContext;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelConfig, ModelProfile, OpenError,
-    RequestHash, scripted,
+    ChatRequest, ChatResponse, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelConfig, ModelConfigError,
+    ModelProfile, RequestHash, scripted,
 };
 
 /// One exchange.
@@ -33,7 +33,7 @@ pub struct Exchange {
     pub pieces: Vec<Arc<str>>,
     /// How it ended.
     #[serde(flatten)]
-    pub end: End,
+    pub end: ExchangeOutcome,
 }
 
 /// A request in brief, for people who read a cassette.
@@ -53,9 +53,9 @@ pub struct Slim {
 /// How an exchange ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+pub enum ExchangeOutcome {
     /// With an answer.
-    Answer(Arc<Answer>),
+    Answer(Arc<ChatResponse>),
     /// With a failure.
     Error(LlmError),
 }
@@ -133,15 +133,15 @@ impl Llm for Recorder {
         self.inner.profile()
     }
 
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         Box::pin(async move {
-            let cut = End::Error(LlmErrorKind::CutShort.into());
+            let cut = ExchangeOutcome::Error(LlmErrorKind::CutShort.into());
             let (hash, slim) = (masked_hash(&request), Slim::of(&request));
             let mut exchange = Exchange { hash, request: slim, pieces: Vec::new(), end: cut };
             let stream = match self.inner.chat(request, cx).await {
                 Ok(stream) => stream,
                 Err(error) => {
-                    exchange.end = End::Error(error.clone());
+                    exchange.end = ExchangeOutcome::Error(error.clone());
                     self.tape.write(&exchange);
                     return Err(error);
                 }
@@ -160,9 +160,9 @@ impl Recording {
     fn take(&mut self, delta: &Result<Delta, LlmError>) {
         self.exchange.end = match delta {
             Ok(Delta::Text(text)) => return self.exchange.pieces.push(text.clone()),
-            Ok(Delta::Done(answer)) => End::Answer(answer.clone()),
+            Ok(Delta::Done(answer)) => ExchangeOutcome::Answer(answer.clone()),
             Ok(_) => return,
-            Err(error) => End::Error(error.clone()),
+            Err(error) => ExchangeOutcome::Error(error.clone()),
         };
         self.tape.write(&self.exchange);
     }
@@ -192,14 +192,14 @@ struct State {
 
 /// A cassette that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadCassette {
+pub struct CassetteError {
     /// Counted from 1.
     pub line: usize,
     /// What is wrong.
     pub problem: String,
 }
 
-impl fmt::Display for BadCassette {
+impl fmt::Display for CassetteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}; record the cassette again", self.line, self.problem)
     }
@@ -209,25 +209,25 @@ impl Replayer {
     /// Reads a cassette.
     ///
     /// # Errors
-    /// [`BadCassette`] for the first line that is no exchange.
-    pub fn new(text: &str, order: Order) -> Result<Self, BadCassette> {
+    /// [`CassetteError`] for the first line that is no exchange.
+    pub fn new(text: &str, order: Order) -> Result<Self, CassetteError> {
         let mut left = VecDeque::new();
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let exchange = serde_json::from_str(line);
-            left.push_back(exchange.map_err(|error| BadCassette { line: at + 1, problem: error.to_string() })?);
+            left.push_back(exchange.map_err(|error| CassetteError { line: at + 1, problem: error.to_string() })?);
         }
         Ok(Self { profile: scripted::profile(), order, state: Mutex::new(State { left, problems: Vec::new() }) })
     }
 
     /// The provider `cassette`: any order, unless the entry says `order: recorded`.
-    pub(super) fn open(config: &ModelConfig) -> Result<Self, OpenError> {
+    pub(super) fn open(config: &ModelConfig) -> Result<Self, ModelConfigError> {
         let (name, text) = scripted::read_source(config, "cassette")?;
         let order = match config.extra.get("order").and_then(|order| order.as_str()) {
             Some("recorded") => Order::AsRecorded,
             None | Some("any") => Order::Any,
-            Some(_) => return Err(OpenError::new(config, "order", "expected `recorded` or `any`")),
+            Some(_) => return Err(ModelConfigError::new(config, "order", "expected `recorded` or `any`")),
         };
-        Self::new(&text, order).map_err(|bad| OpenError::new(config, "cassette", format_args!("{name}: {bad}")))
+        Self::new(&text, order).map_err(|bad| ModelConfigError::new(config, "cassette", format_args!("{name}: {bad}")))
     }
 
     /// Whether every exchange was used and no request was unexpected.
@@ -268,16 +268,16 @@ impl Llm for Replayer {
         &self.profile
     }
 
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         Box::pin(async move {
             if cx.cancel.is_cancelled() {
                 return Err(LlmErrorKind::Cancelled.into());
             }
             let exchange = self.take(&request)?;
             let end = match exchange.end {
-                End::Answer(answer) => Ok(Delta::Done(answer)),
-                End::Error(error) if exchange.pieces.is_empty() => return Err(error),
-                End::Error(error) => Err(error),
+                ExchangeOutcome::Answer(answer) => Ok(Delta::Done(answer)),
+                ExchangeOutcome::Error(error) if exchange.pieces.is_empty() => return Err(error),
+                ExchangeOutcome::Error(error) => Err(error),
             };
             let pieces = stream::iter(exchange.pieces.into_iter().map(|text| Ok(Delta::Text(text))));
             Ok(ChatStream::new(pieces.chain(stream::iter([end]))))

@@ -20,10 +20,10 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{
-    Answer, ChatMessage, ChatRequest, Delta, Llm, LlmError, ModelConfig, Oddity, Purpose, Usage, message::Finish,
-    transport::ResponseDecoder,
+    ChatMessage, ChatRequest, ChatResponse, Delta, Llm, LlmError, ModelConfig, Purpose, ResponseWarning, Usage,
+    message::FinishReason, transport::ResponseDecoder,
 };
-use crate::Surroundings;
+use crate::LlmEnvironment;
 
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
@@ -121,7 +121,7 @@ struct Expected {
     calls: Vec<(String, String, Option<String>)>,
     #[serde(default)]
     lost: Vec<String>,
-    finish: Option<Finish>,
+    finish: Option<FinishReason>,
     usage: Option<Figures>,
     #[serde(default)]
     estimated: bool,
@@ -130,7 +130,7 @@ struct Expected {
     thoughts: usize,
     /// What is strange about it, in the words of a record.
     #[serde(default)]
-    odd: Vec<Oddity>,
+    odd: Vec<ResponseWarning>,
     error: Option<String>,
     shown: Option<String>,
     wait: Option<u64>,
@@ -198,7 +198,7 @@ fn marked(bytes: &[u8], lines: Option<Lines>) -> Vec<u8> {
 }
 
 /// What a reader sees: the pieces of text, and the end.
-type Seen = (Vec<String>, Result<Answer, LlmError>);
+type Seen = (Vec<String>, Result<ChatResponse, LlmError>);
 
 fn decode<'a>(wire: &dyn Wire, chunks: impl IntoIterator<Item = &'a [u8]>) -> Seen {
     let mut decoder = wire.decoder();
@@ -322,7 +322,7 @@ fn pace(bytes: &[u8]) -> usize {
 }
 
 /// A scenario over HTTP, through the model itself.
-async fn ask(wire: &dyn Wire, scenario: &Scenario, status: u16, body: Vec<u8>, around: &Surroundings) -> Seen {
+async fn ask(wire: &dyn Wire, scenario: &Scenario, status: u16, body: Vec<u8>, around: &LlmEnvironment) -> Seen {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}/v1", listener.local_addr().unwrap());
     let headers: String = scenario.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
@@ -358,7 +358,7 @@ async fn ask(wire: &dyn Wire, scenario: &Scenario, status: u16, body: Vec<u8>, a
     loop {
         match stream.next().await.unwrap() {
             Ok(Delta::Text(text)) => shown.push(text.to_string()),
-            Ok(Delta::Done(answer)) => return (shown, Ok(Answer::clone(&answer))),
+            Ok(Delta::Done(answer)) => return (shown, Ok(ChatResponse::clone(&answer))),
             Ok(_) => {}
             Err(error) => return (shown, Err(error)),
         }
@@ -369,7 +369,7 @@ async fn ask(wire: &dyn Wire, scenario: &Scenario, status: u16, body: Vec<u8>, a
 async fn every_scenario_on_every_wire() {
     let mut cells = BTreeMap::<&str, usize>::new();
     // One pool of connections: making one reads the machine's certificates.
-    let around = Surroundings::default();
+    let around = LlmEnvironment::default();
     for (wire, scenario, status, body) in grid() {
         let at = format!("{} on {}", scenario.name, wire.name());
         judge(&at, ask(wire, &scenario, status, body, &around).await, &scenario.expect);

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use segue_base::cx::Stopped;
+use segue_base::context::WaitError;
 use serde::{Deserialize, Serialize};
 
 /// A failed model call. Its `Display` is in our own words and safe to log; the vendor's words are in [`LlmError::detail`].
@@ -68,7 +68,7 @@ pub enum LlmErrorKind {
     CutShort,
     /// The answer breaks the wire's rules.
     #[error("the model's answer breaks the wire's rules: {0}")]
-    BadAnswer(Fault),
+    BadAnswer(InvalidResponse),
     /// The vendor's filter stopped the request or the answer.
     #[error("the provider's content filter stopped the call")]
     ContentFilter,
@@ -84,7 +84,7 @@ pub enum LlmErrorKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Fault {
+pub enum InvalidResponse {
     /// Not a stream of events and not a JSON answer: a page, or plain text.
     #[error("neither a stream of events nor a JSON answer")]
     NotAnAnswer,
@@ -132,7 +132,13 @@ impl LlmError {
         match &self.kind {
             K::RateLimited { .. } | K::Overloaded { .. } | K::Unreachable | K::CutShort => true,
             K::BadAnswer(fault) => {
-                matches!(fault, Fault::NotAnAnswer | Fault::NotJson | Fault::Empty | Fault::NamelessCall)
+                matches!(
+                    fault,
+                    InvalidResponse::NotAnAnswer
+                        | InvalidResponse::NotJson
+                        | InvalidResponse::Empty
+                        | InvalidResponse::NamelessCall
+                )
             }
             // Silence: the next model is the better bet than the same one (`docs/faults.md` L7, L8).
             K::FirstTokenTimeout | K::Idle | K::CallTimeout => false,
@@ -187,17 +193,17 @@ impl From<LlmErrorKind> for LlmError {
         Self::new(kind)
     }
 }
-impl From<Fault> for LlmError {
-    fn from(fault: Fault) -> Self {
+impl From<InvalidResponse> for LlmError {
+    fn from(fault: InvalidResponse) -> Self {
         Self::new(LlmErrorKind::BadAnswer(fault))
     }
 }
 /// A wait that ended by itself; callers that know which deadline it was say so with a finer kind.
-impl From<Stopped> for LlmError {
-    fn from(stopped: Stopped) -> Self {
+impl From<WaitError> for LlmError {
+    fn from(stopped: WaitError) -> Self {
         Self::new(match stopped {
-            Stopped::Cancelled => LlmErrorKind::Cancelled,
-            Stopped::DeadlinePassed => LlmErrorKind::Total,
+            WaitError::Cancelled => LlmErrorKind::Cancelled,
+            WaitError::DeadlinePassed => LlmErrorKind::Total,
         })
     }
 }
@@ -223,7 +229,7 @@ mod tests {
     fn errors_survive_storage() {
         for kind in [
             LlmErrorKind::RateLimited { after: Some(Duration::from_millis(1500)) },
-            LlmErrorKind::BadAnswer(Fault::NotJson),
+            LlmErrorKind::BadAnswer(InvalidResponse::NotJson),
             LlmErrorKind::Cancelled,
         ] {
             let error = LlmError::new(kind).because("x");

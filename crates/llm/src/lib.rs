@@ -46,17 +46,17 @@ mod window;
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use segue_base::{cx::Cx, secret::Secret};
+use segue_base::{context::CallContext, secret::Secret};
 use serde_json::{Map, Value};
 
 pub use embeddings::{Embedder, Embedding};
-pub use error::{Fault, LlmError, LlmErrorKind};
-pub use message::{Answer, Arguments, ChatMessage, Finish, Route, ToolCall, Usage};
-pub use oddity::Oddity;
-pub use profile::{Effort, ModelProfile};
+pub use error::{InvalidResponse, LlmError, LlmErrorKind};
+pub use message::{ChatMessage, ChatResponse, FinishReason, Route, ToolArguments, ToolCall, Usage};
+pub use oddity::ResponseWarning;
+pub use profile::{ModelProfile, ReasoningEffort};
 pub use request::{ChatRequest, Purpose, ToolChoice, ToolList, ToolSpec};
 pub use request_hash::RequestHash;
-pub use router::{GroupConfig, Strategy};
+pub use router::{RouterConfig, RoutingStrategy};
 pub use stream::{ChatStream, Delta};
 
 /// A model, or a group of them.
@@ -72,7 +72,7 @@ pub trait Llm: Send + Sync {
     /// # Cancellation
     /// Dropping the future or the stream closes the connection; firing `cx.cancel` makes both end with
     /// [`LlmErrorKind::Cancelled`].
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>>;
+    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>>;
 }
 
 /// One entry of a model group, as plain data: what `endpoints.yml` says after `${}` expansion and defaults.
@@ -88,7 +88,7 @@ pub struct ModelConfig {
     pub api_base: Option<String>,
     /// Azure: the value of `api-version`. Anthropic: that of `anthropic-version`.
     pub api_version: Option<String>,
-    /// The key; without one the provider's variable of [`Surroundings`] is taken.
+    /// The key; without one the provider's variable of [`LlmEnvironment`] is taken.
     pub api_key: Option<Secret>,
     /// One whole call; default [`segue_base::limits::MODEL_TOTAL`].
     pub timeout: Option<Duration>,
@@ -103,7 +103,7 @@ pub struct ModelConfig {
     /// Most tokens of an answer, when the request sets none (`max_tokens` or `max_completion_tokens`).
     pub max_tokens: Option<u32>,
     /// Used when the request sets none; default: the lowest the model knows.
-    pub reasoning_effort: Option<Effort>,
+    pub reasoning_effort: Option<ReasoningEffort>,
     /// Used when the request sets none.
     pub parallel_tool_calls: Option<bool>,
     /// Other keys, sent as they stand (`top_p`, `stop`, `logit_bias`, …). Keys that this room sets itself are ignored.
@@ -128,7 +128,7 @@ pub enum Source {
 
 /// What models need from outside; the caller reads it, this room does not look around.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
+pub struct LlmEnvironment {
     /// `OPENAI_BASE_URL`: used by provider `openai` without `api_base`. Wins over [`Self::openai_api_base`].
     pub openai_base_url: Option<String>,
     /// `OPENAI_API_BASE`: the older name of the same.
@@ -146,7 +146,7 @@ pub struct Surroundings {
     /// Key for every other provider, by provider name (`ANTHROPIC_API_KEY` under `anthropic`, …).
     pub other_keys: std::collections::BTreeMap<String, Secret>,
     /// The connections that models share with everything else that calls out.
-    pub outbound: segue_base::http::Outbound,
+    pub outbound: segue_base::http::HttpClients,
     /// Seed of jitter and of the scripted model's mischief.
     pub seed: u64,
 }
@@ -154,7 +154,7 @@ pub struct Surroundings {
 /// A model that could not be opened: what its entry lacks, and the cure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("model `{model}` of provider `{provider}`: `{key}`: {problem}")]
-pub struct OpenError {
+pub struct ModelConfigError {
     /// The provider, as written.
     pub provider: String,
     /// The model, as written.
@@ -165,7 +165,7 @@ pub struct OpenError {
     pub problem: String,
 }
 
-impl OpenError {
+impl ModelConfigError {
     pub(crate) fn new(config: &ModelConfig, key: &'static str, problem: impl fmt::Display) -> Self {
         Self { provider: config.provider.clone(), model: config.model.clone(), key, problem: problem.to_string() }
     }
@@ -176,55 +176,59 @@ impl OpenError {
 /// Opens no connection; reads the files of scripted models and cassettes.
 ///
 /// # Errors
-/// [`OpenError`] for an entry that lacks what its provider needs, or when there is no entry.
+/// [`ModelConfigError`] for an entry that lacks what its provider needs, or when there is no entry.
 pub fn open_group(
     entries: &[ModelConfig],
-    group: &GroupConfig,
-    around: &Surroundings,
-) -> Result<Arc<dyn Llm>, OpenError> {
+    group: &RouterConfig,
+    around: &LlmEnvironment,
+) -> Result<Arc<dyn Llm>, ModelConfigError> {
     let mut members = Vec::with_capacity(entries.len());
     for config in entries {
         let retries = config.num_retries.map(|retries| retries.min(MOST_TRIES - 1));
         let tries = retries.map_or(segue_base::limits::MODEL_TRIES, |retries| retries + 1);
-        members.push(router::Member { model: open_one(config, around)?, tries, share: router::Share::of(config) });
+        members.push(router::GroupMember { model: open_one(config, around)?, tries, share: router::Share::of(config) });
     }
     let mut members = members.into_iter();
     let Some(first) = members.next() else {
-        return Err(OpenError::new(&ModelConfig::default(), "models", "the group has no model; list at least one"));
+        return Err(ModelConfigError::new(
+            &ModelConfig::default(),
+            "models",
+            "the group has no model; list at least one",
+        ));
     };
     let policy = retry::RetryPolicy::default();
     Ok(Arc::new(router::Router::new(first, members.collect(), group.clone(), policy, around.seed)))
 }
 
 /// A group and others that stand in for it, in order, when it fails as a whole. Each keeps its own strategy.
-pub fn with_stand_ins(group: Arc<dyn Llm>, others: &[Arc<dyn Llm>], around: &Surroundings) -> Arc<dyn Llm> {
-    let member = |model: Arc<dyn Llm>| router::Member { model, tries: 1, share: router::Share::default() };
+pub fn with_stand_ins(group: Arc<dyn Llm>, others: &[Arc<dyn Llm>], around: &LlmEnvironment) -> Arc<dyn Llm> {
+    let member = |model: Arc<dyn Llm>| router::GroupMember { model, tries: 1, share: router::Share::default() };
     let others = others.iter().cloned().map(member).collect();
     // The group and each that stands in for it did all that for itself.
     let policy = retry::RetryPolicy { shrinks: false, ..retry::RetryPolicy::default() };
-    Arc::new(router::Router::new(member(group), others, GroupConfig::default(), policy, around.seed))
+    Arc::new(router::Router::new(member(group), others, RouterConfig::default(), policy, around.seed))
 }
 
 /// Opens entries of which the first answers and the others take over in order when it fails.
 ///
 /// # Errors
 /// As [`open_group`].
-pub fn open(entries: &[ModelConfig], around: &Surroundings) -> Result<Arc<dyn Llm>, OpenError> {
-    open_group(entries, &GroupConfig::default(), around)
+pub fn open(entries: &[ModelConfig], around: &LlmEnvironment) -> Result<Arc<dyn Llm>, ModelConfigError> {
+    open_group(entries, &RouterConfig::default(), around)
 }
 
 /// More tries than this help nobody within the budget of retries.
 const MOST_TRIES: u32 = 10;
 
-fn open_one(config: &ModelConfig, around: &Surroundings) -> Result<Arc<dyn Llm>, OpenError> {
+fn open_one(config: &ModelConfig, around: &LlmEnvironment) -> Result<Arc<dyn Llm>, ModelConfigError> {
     Ok(match config.provider.as_str() {
         "scripted" => Arc::new(scripted::ScriptedLlm::open(config, around)?),
         "cassette" => Arc::new(cassette::Replayer::open(config)?),
-        "" => return Err(OpenError::new(config, "provider", "missing; set it, as in `provider: openai`")),
+        "" => return Err(ModelConfigError::new(config, "provider", "missing; set it, as in `provider: openai`")),
         "anthropic" => Arc::new(anthropic::Anthropic::new(config, around)?),
         "bedrock" | "vertex_ai" | "huggingface_local" => {
             let cure = "this wire is not spoken yet; use a gateway that offers chat completions with `provider: self-hosted` and `api_base`";
-            return Err(OpenError::new(config, "provider", cure));
+            return Err(ModelConfigError::new(config, "provider", cure));
         }
         _ => Arc::new(openai::OpenAi::new(config, around)?),
     })
@@ -257,7 +261,7 @@ mod tests {
             (vec![entry("cassette")], "cassette", "name the file"),
             (vec![script("rules: 3")], "script", "s.yml"),
         ] {
-            let error = open(&entries, &Surroundings::default()).err().unwrap();
+            let error = open(&entries, &LlmEnvironment::default()).err().unwrap();
             assert_eq!(error.key, key, "{error}");
             assert!(error.to_string().contains(cure), "{error}");
         }
@@ -267,7 +271,7 @@ mod tests {
     async fn a_call_is_tried_as_often_as_its_entry_or_the_table_says() {
         let fails = || script("rules: [{fail: {status: 503}}]");
         for (retries, tries) in [(None, segue_base::limits::MODEL_TRIES), (Some(0), 1), (Some(3), 4)] {
-            let group = open(&[ModelConfig { num_retries: retries, ..fails() }], &Surroundings::default()).unwrap();
+            let group = open(&[ModelConfig { num_retries: retries, ..fails() }], &LlmEnvironment::default()).unwrap();
             let clock = ManualClock::jumping();
             let cx = clock.cx(Duration::from_secs(600));
             let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);
@@ -281,7 +285,7 @@ mod tests {
     #[tokio::test]
     async fn a_list_of_models_is_an_ordered_fallback() {
         let broken = script("rules: [{fail: {status: 401}}]");
-        let group = open(&[broken, script("rules: [{say: second}]")], &Surroundings::default()).unwrap();
+        let group = open(&[broken, script("rules: [{say: second}]")], &LlmEnvironment::default()).unwrap();
         let cx = ManualClock::new().cx(Duration::from_secs(60));
         let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);
         assert_eq!(&*group.chat(request, &cx).await.unwrap().finish().await.unwrap().text, "second");

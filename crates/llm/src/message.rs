@@ -7,7 +7,7 @@ use serde_json::Value;
 
 pub use segue_lang::usage::Usage;
 
-use super::oddity::Oddity;
+use super::oddity::ResponseWarning;
 
 /// What a wire is told where it wants the user's side and nobody said anything. Many models refuse to go on with an answer of
 /// their own, so every wire ends with the user's side or the results of tools.
@@ -37,7 +37,7 @@ pub enum ChatMessage {
         tool_calls: Vec<ToolCall>,
         /// What it thought with them, for vendors that want it back.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        thoughts: Option<Arc<Thoughts>>,
+        thoughts: Option<Arc<ReasoningBlocks>>,
     },
     /// The outcome of one call.
     Tool {
@@ -94,13 +94,13 @@ pub struct ToolCall {
     /// The tool, as the model wrote it; may name no real tool.
     pub name: Arc<str>,
     /// The arguments.
-    pub arguments: Arguments,
+    pub arguments: ToolArguments,
 }
 
 /// The arguments of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Arguments {
+pub enum ToolArguments {
     /// They are JSON; an object, unless the model wrote something else.
     Json(Arc<Value>),
     /// They are no JSON: the call must not run, the model should be told.
@@ -112,7 +112,7 @@ pub enum Arguments {
     },
 }
 
-impl Arguments {
+impl ToolArguments {
     /// Takes a JSON value.
     pub fn json(value: impl Into<Value>) -> Self {
         Self::Json(Arc::new(value.into()))
@@ -127,7 +127,7 @@ impl Arguments {
 }
 
 /// The arguments as text for the wire: compact JSON, or what the model wrote.
-impl fmt::Display for Arguments {
+impl fmt::Display for ToolArguments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Json(value) => write!(f, "{value}"),
@@ -139,16 +139,16 @@ impl fmt::Display for Arguments {
 /// What a model thought while it answered: closed to us, and shown to nobody. Some vendors want it back, unchanged, with the
 /// results of the calls that followed; no other model may see it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Thoughts {
+pub struct ReasoningBlocks {
     /// The model that thought them, as its entry names it.
     pub model: Arc<str>,
     /// In the order they came.
-    pub blocks: Vec<Thought>,
+    pub blocks: Vec<ReasoningBlock>,
 }
 
 /// One thought.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Thought {
+pub struct ReasoningBlock {
     /// How many parts of the answer came before it: its text counts as one, and each call.
     pub after: usize,
     /// As the vendor sent it.
@@ -157,7 +157,7 @@ pub struct Thought {
 
 /// A whole answer: the fold of a stream that reached its terminal mark.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct ChatResponse {
     /// All text, as it was streamed; may be empty.
     #[serde(default)]
     pub text: Arc<str>,
@@ -171,7 +171,7 @@ pub struct Answer {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost_calls: Vec<Arc<str>>,
     /// Why it ended.
-    pub finish: Finish,
+    pub finish: FinishReason,
     /// What it cost.
     #[serde(default)]
     pub usage: Usage,
@@ -180,13 +180,13 @@ pub struct Answer {
     pub model: Arc<str>,
     /// What it thought, for vendors that want it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub thoughts: Option<Arc<Thoughts>>,
+    pub thoughts: Option<Arc<ReasoningBlocks>>,
     /// Which model of a group of several answered, or how, where that is not the plain way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<Arc<Route>>,
     /// What was strange about it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub oddities: Vec<Oddity>,
+    pub oddities: Vec<ResponseWarning>,
 }
 
 /// Which model of a group answered.
@@ -203,14 +203,14 @@ pub struct Route {
     pub shrunk: bool,
 }
 
-impl Answer {
+impl ChatResponse {
     /// An answer of text alone.
     pub fn text(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
     /// An answer of calls alone.
     pub fn calls(tool_calls: Vec<ToolCall>) -> Self {
-        Self { tool_calls, finish: Finish::ToolCalls, ..Self::default() }
+        Self { tool_calls, finish: FinishReason::ToolCalls, ..Self::default() }
     }
     /// The message that stands for this answer in the next request.
     pub fn to_message(&self) -> Arc<ChatMessage> {
@@ -227,7 +227,7 @@ impl Answer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Finish {
+pub enum FinishReason {
     /// The model was done.
     #[default]
     Stop,

@@ -8,13 +8,13 @@ use std::{
 use reqwest::header::HeaderMap;
 use serde::{Deserialize, Serialize};
 
-use super::message::Answer;
+use super::message::ChatResponse;
 
 /// Something strange about an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Oddity {
+pub enum ResponseWarning {
     /// Something came after its end, or a second end; it was left out.
     AfterEnd,
     /// Bytes that are no text were replaced.
@@ -31,7 +31,7 @@ pub enum Oddity {
     },
 }
 
-impl fmt::Display for Oddity {
+impl fmt::Display for ResponseWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AfterEnd => f.write_str("something came after the end of the answer and was left out"),
@@ -58,13 +58,18 @@ struct Known {
 
 impl Acquaintance {
     /// Adds what earlier answers and this one's headers tell, and warns of everything new. `asked` is the model's name in its entry.
-    pub(super) fn judge(&self, asked: &str, announced: Option<&Arc<str>>, answer: Arc<Answer>) -> Arc<Answer> {
+    pub(super) fn judge(
+        &self,
+        asked: &str,
+        announced: Option<&Arc<str>>,
+        answer: Arc<ChatResponse>,
+    ) -> Arc<ChatResponse> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut new = Vec::new();
         if !answer.model.is_empty() && known.model.as_ref() != Some(&answer.model) {
-            new.extend(known.model.replace(answer.model.clone()).map(|before| Oddity::OtherModel { before }));
+            new.extend(known.model.replace(answer.model.clone()).map(|before| ResponseWarning::OtherModel { before }));
         }
-        let deprecated = announced.map(|said| Oddity::Deprecated { said: said.clone() });
+        let deprecated = announced.map(|said| ResponseWarning::Deprecated { said: said.clone() });
         let is_news = announced.is_some() && known.announced.as_ref() != announced;
         if is_news {
             known.announced = announced.cloned();
@@ -105,8 +110,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn answered(by: &str) -> Arc<Answer> {
-        Arc::new(Answer { model: by.into(), ..Answer::text("Hello.") })
+    fn answered(by: &str) -> Arc<ChatResponse> {
+        Arc::new(ChatResponse { model: by.into(), ..ChatResponse::text("Hello.") })
     }
 
     #[test]
@@ -116,7 +121,7 @@ mod tests {
         assert_eq!(odd("gpt-4o-2024-08-06"), [], "a name may stand for another from the beginning");
         assert_eq!(odd("gpt-4o-2024-08-06"), []);
         assert_eq!(odd(""), [], "a vendor that does not say");
-        assert_eq!(odd("gpt-4o-2024-11-20"), [Oddity::OtherModel { before: "gpt-4o-2024-08-06".into() }]);
+        assert_eq!(odd("gpt-4o-2024-11-20"), [ResponseWarning::OtherModel { before: "gpt-4o-2024-08-06".into() }]);
         assert_eq!(odd("gpt-4o-2024-11-20"), []);
     }
 
@@ -131,7 +136,7 @@ mod tests {
         let known = Acquaintance::default();
         for _ in 0..2 {
             let answer = known.judge("old", said.as_ref(), answered("old"));
-            assert_eq!(answer.oddities, [Oddity::Deprecated { said: said.clone().unwrap() }]);
+            assert_eq!(answer.oddities, [ResponseWarning::Deprecated { said: said.clone().unwrap() }]);
         }
         let silent: HeaderMap =
             [(reqwest::header::HeaderName::from_static("deprecation"), "false".parse().unwrap())].into_iter().collect();

@@ -13,9 +13,9 @@ pub struct ModelProfile {
     /// When `temperature` may be sent.
     pub temperature: Temperature,
     /// Under which name the token limit goes.
-    pub token_limit: TokenLimit,
+    pub token_limit: TokenLimitParam,
     /// Values of `reasoning_effort` it takes, lowest first; empty: the key is never sent.
-    pub efforts: &'static [Effort],
+    pub efforts: &'static [ReasoningEffort],
     /// Whether it takes tools at all.
     pub tools: bool,
     /// Whether it takes `parallel_tool_calls`.
@@ -41,7 +41,7 @@ pub enum Temperature {
 
 /// Under which name the token limit goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenLimit {
+pub enum TokenLimitParam {
     /// `max_tokens`, which every compatible server knows.
     MaxTokens,
     /// `max_completion_tokens`, which newer vendor models insist on.
@@ -51,7 +51,7 @@ pub enum TokenLimit {
 /// How much a model shall think before it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Effort {
+pub enum ReasoningEffort {
     /// Not at all.
     None,
     /// Hardly.
@@ -68,10 +68,18 @@ pub enum Effort {
     Max,
 }
 
-const FROM_LOW: &[Effort] = &[Effort::Low, Effort::Medium, Effort::High];
-const FROM_MINIMAL: &[Effort] = &[Effort::Minimal, Effort::Low, Effort::Medium, Effort::High];
-const FROM_NONE: &[Effort] = &[Effort::None, Effort::Low, Effort::Medium, Effort::High];
-const FROM_NONE_TO_XHIGH: &[Effort] = &[Effort::None, Effort::Low, Effort::Medium, Effort::High, Effort::Xhigh];
+const FROM_LOW: &[ReasoningEffort] = &[ReasoningEffort::Low, ReasoningEffort::Medium, ReasoningEffort::High];
+const FROM_MINIMAL: &[ReasoningEffort] =
+    &[ReasoningEffort::Minimal, ReasoningEffort::Low, ReasoningEffort::Medium, ReasoningEffort::High];
+const FROM_NONE: &[ReasoningEffort] =
+    &[ReasoningEffort::None, ReasoningEffort::Low, ReasoningEffort::Medium, ReasoningEffort::High];
+const FROM_NONE_TO_XHIGH: &[ReasoningEffort] = &[
+    ReasoningEffort::None,
+    ReasoningEffort::Low,
+    ReasoningEffort::Medium,
+    ReasoningEffort::High,
+    ReasoningEffort::Xhigh,
+];
 
 impl ModelProfile {
     /// The facts for `model` of `provider`. Unknown models get what every compatible server understands.
@@ -82,7 +90,7 @@ impl ModelProfile {
         let plain = Self {
             model: model.into(),
             temperature: Temperature::Always,
-            token_limit: if vendor { TokenLimit::MaxCompletionTokens } else { TokenLimit::MaxTokens },
+            token_limit: if vendor { TokenLimitParam::MaxCompletionTokens } else { TokenLimitParam::MaxTokens },
             efforts: &[],
             tools: true,
             parallel_switch: vendor,
@@ -113,28 +121,29 @@ impl ModelProfile {
     }
 
     /// The effort to send: `asked` untouched if the model knows efforts at all, else the lowest it knows, else none.
-    pub fn effort(&self, asked: Option<Effort>) -> Option<Effort> {
+    pub fn effort(&self, asked: Option<ReasoningEffort>) -> Option<ReasoningEffort> {
         let lowest = self.efforts.first()?;
         Some(asked.unwrap_or(*lowest))
     }
 
     /// The temperature to send when the effort is `effort`.
-    pub fn temperature(&self, asked: Option<f64>, effort: Option<Effort>) -> Option<f64> {
+    pub fn temperature(&self, asked: Option<f64>, effort: Option<ReasoningEffort>) -> Option<f64> {
         match self.temperature {
             Temperature::Always => asked,
-            Temperature::WithoutReasoning if effort.is_none_or(|effort| effort == Effort::None) => asked,
+            Temperature::WithoutReasoning if effort.is_none_or(|effort| effort == ReasoningEffort::None) => asked,
             Temperature::WithoutReasoning | Temperature::Never => None,
         }
     }
 
     /// Whether the model thinks unseen at this effort, so that its first token may take long.
-    pub fn thinks(&self, effort: Option<Effort>) -> bool {
-        effort.is_some_and(|effort| effort > Effort::Minimal)
+    pub fn thinks(&self, effort: Option<ReasoningEffort>) -> bool {
+        effort.is_some_and(|effort| effort > ReasoningEffort::Minimal)
     }
 
     /// The same with the effort that settings of entries ask for; the greatest, where several do.
     pub fn thinks_with<'a>(&self, settings: impl Iterator<Item = &'a Map<String, Json>>) -> bool {
-        let asked = settings.filter_map(|settings| Effort::deserialize(settings.get("reasoning_effort")?).ok()).max();
+        let asked =
+            settings.filter_map(|settings| ReasoningEffort::deserialize(settings.get("reasoning_effort")?).ok()).max();
         self.thinks(self.effort(asked))
     }
 }
@@ -148,7 +157,7 @@ mod tests {
         for (provider, model, effort, sent) in [
             ("openai", "gpt-4o-2024-11-20", None, Some(0.0)),
             ("openai", "gpt-5.1-2025-11-13", None, Some(0.0)),
-            ("openai", "gpt-5.1-2025-11-13", Some(Effort::Low), None),
+            ("openai", "gpt-5.1-2025-11-13", Some(ReasoningEffort::Low), None),
             ("openai", "gpt-5-mini-2025-08-07", None, None),
             ("openai", "gpt-5-chat-latest", None, Some(0.0)),
             ("azure", "o3-mini", None, None),
@@ -164,14 +173,14 @@ mod tests {
     #[test]
     fn the_default_effort_is_the_lowest_the_model_knows() {
         for (model, lowest) in [
-            ("gpt-5.1", Some(Effort::None)),
-            ("gpt-5-mini", Some(Effort::Minimal)),
-            ("o4-mini", Some(Effort::Low)),
+            ("gpt-5.1", Some(ReasoningEffort::None)),
+            ("gpt-5-mini", Some(ReasoningEffort::Minimal)),
+            ("o4-mini", Some(ReasoningEffort::Low)),
             ("gpt-4.1", None),
         ] {
             assert_eq!(ModelProfile::of("openai", model).effort(None), lowest, "{model}");
         }
-        assert_eq!(ModelProfile::of("openai", "gpt-4.1").effort(Some(Effort::High)), None);
+        assert_eq!(ModelProfile::of("openai", "gpt-4.1").effort(Some(ReasoningEffort::High)), None);
     }
 
     #[test]
@@ -193,7 +202,7 @@ mod tests {
     #[test]
     fn strange_servers_get_the_common_words() {
         let profile = ModelProfile::of("self-hosted", "llama");
-        assert_eq!(profile.token_limit, TokenLimit::MaxTokens);
+        assert_eq!(profile.token_limit, TokenLimitParam::MaxTokens);
         assert!(!profile.strict_tools && !profile.parallel_switch && !profile.system_anywhere);
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{
     message::ChatMessage,
-    profile::{Effort, ModelProfile},
+    profile::{ModelProfile, ReasoningEffort},
 };
 
 /// What a model is asked. Fields left `None` take the value of the model's entry in its group.
@@ -35,7 +35,7 @@ pub struct ChatRequest {
     pub max_tokens: Option<u32>,
     /// Dropped where the model knows none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reasoning_effort: Option<Effort>,
+    pub reasoning_effort: Option<ReasoningEffort>,
     /// Whether pieces of the text are shown to somebody as they come. Then nothing is tried again after the first of them; without
     /// it the text comes in one piece, and every failure may be made good until the end. Not sent, and no part of the hash.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

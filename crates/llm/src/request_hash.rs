@@ -93,12 +93,12 @@ mod tests {
 
     use super::*;
     use crate::{
-        Arguments, Purpose, ToolCall, ToolSpec,
-        message::{Thought, Thoughts},
+        Purpose, ToolArguments, ToolCall, ToolSpec,
+        message::{ReasoningBlock, ReasoningBlocks},
     };
 
     fn request(parameters: Value, arguments: Value) -> ChatRequest {
-        let call = ToolCall { id: "c1".into(), name: "find".into(), arguments: Arguments::json(arguments) };
+        let call = ToolCall { id: "c1".into(), name: "find".into(), arguments: ToolArguments::json(arguments) };
         ChatRequest::new(
             Purpose::AGENT,
             vec![
@@ -141,10 +141,11 @@ mod tests {
     #[test]
     fn the_canonical_form_of_every_part_stays_the_same() {
         let call = |id: &str, arguments| ToolCall { id: id.into(), name: "find".into(), arguments };
-        let broken = Arguments::Malformed { text: "{\"a".into(), error: "EOF".into() };
-        let calls = vec![call("c1", Arguments::json(json!({"y": [1], "x": {"b": null, "a": 2}}))), call("c2", broken)];
-        let block = Thought { after: 1, block: Arc::new(json!({"type": "thinking", "a": 1})) };
-        let thoughts = Some(Arc::new(Thoughts { model: "m".into(), blocks: vec![block] }));
+        let broken = ToolArguments::Malformed { text: "{\"a".into(), error: "EOF".into() };
+        let calls =
+            vec![call("c1", ToolArguments::json(json!({"y": [1], "x": {"b": null, "a": 2}}))), call("c2", broken)];
+        let block = ReasoningBlock { after: 1, block: Arc::new(json!({"type": "thinking", "a": 1})) };
+        let thoughts = Some(Arc::new(ReasoningBlocks { model: "m".into(), blocks: vec![block] }));
         let said = |text: &str, tool_calls, thoughts| {
             Arc::new(ChatMessage::Assistant { text: text.into(), tool_calls, thoughts })
         };
@@ -158,7 +159,7 @@ mod tests {
         request.tool_choice = crate::ToolChoice::Tool("find".into());
         request.parallel_tool_calls = Some(false);
         (request.temperature, request.max_tokens) = (Some(0.5), Some(7));
-        request.reasoning_effort = Some(crate::Effort::Low);
+        request.reasoning_effort = Some(crate::ReasoningEffort::Low);
         let called = r#"{"arguments":{"json":{"x":{"a":2,"b":null},"y":[1]}},"id":"c1","name":"find"}"#;
         let malformed = r#"{"arguments":{"malformed":{"error":"EOF","text":"{\"a"}},"id":"c2","name":"find"}"#;
         let expected = [

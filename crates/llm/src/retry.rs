@@ -11,7 +11,7 @@ use super::error::LlmError;
 
 /// What to do with a failed try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RetryDecision {
     /// Ask the same model again after this wait.
     Again(Duration),
     /// Ask the next model at once.
@@ -46,7 +46,7 @@ impl Default for RetryPolicy {
 
 /// How things stand when a try failed.
 #[derive(Clone, Copy, Debug)]
-pub struct Standing {
+pub struct AttemptState {
     /// Tries of this model so far, at least 1.
     pub made: u32,
     /// Tries that this model may have.
@@ -61,8 +61,9 @@ pub struct Standing {
 
 impl RetryPolicy {
     /// What to do with `error`. `luck` is a random number; the same one gives the same wait.
-    pub fn judge(&self, error: &LlmError, standing: Standing, luck: u64) -> Verdict {
-        let next = if standing.has_next && error.next_model_may_help() { Verdict::Next } else { Verdict::Fail };
+    pub fn judge(&self, error: &LlmError, standing: AttemptState, luck: u64) -> RetryDecision {
+        let next =
+            if standing.has_next && error.next_model_may_help() { RetryDecision::Next } else { RetryDecision::Fail };
         if !error.retryable() || standing.made >= standing.allowed {
             return next;
         }
@@ -70,7 +71,7 @@ impl RetryPolicy {
         let jitter = ceiling.mul_f64((luck >> 11) as f64 / (1u64 << 53) as f64);
         let wait = jitter.max(error.retry_after().unwrap_or_default());
         let room = self.budget.saturating_sub(standing.spent).min(standing.left);
-        if wait < room { Verdict::Again(wait) } else { next }
+        if wait < room { RetryDecision::Again(wait) } else { next }
     }
 }
 
@@ -85,31 +86,35 @@ pub(crate) fn random(seed: u64, n: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Fault, LlmErrorKind as K};
+    use crate::error::{InvalidResponse, LlmErrorKind as K};
 
-    const FRESH: Standing =
-        Standing { made: 1, allowed: 2, has_next: false, spent: Duration::ZERO, left: Duration::from_secs(60) };
+    const FRESH: AttemptState =
+        AttemptState { made: 1, allowed: 2, has_next: false, spent: Duration::ZERO, left: Duration::from_secs(60) };
 
-    fn judge(kind: K, standing: Standing, luck: u64) -> Verdict {
+    fn judge(kind: K, standing: AttemptState, luck: u64) -> RetryDecision {
         RetryPolicy::default().judge(&kind.into(), standing, luck)
     }
 
     #[test]
     fn kinds_decide() {
         let limited = |seconds| K::RateLimited { after: Some(Duration::from_secs(seconds)) };
-        let with_next = Standing { has_next: true, ..FRESH };
+        let with_next = AttemptState { has_next: true, ..FRESH };
         for (kind, alone, in_group) in [
-            (K::CutShort, Verdict::Again(Duration::ZERO), Verdict::Again(Duration::ZERO)),
-            (K::BadAnswer(Fault::NotAnAnswer), Verdict::Again(Duration::ZERO), Verdict::Again(Duration::ZERO)),
-            (limited(3), Verdict::Again(Duration::from_secs(3)), Verdict::Again(Duration::from_secs(3))),
-            (limited(30), Verdict::Fail, Verdict::Next),
-            (K::Quota, Verdict::Fail, Verdict::Next),
-            (K::NotFound, Verdict::Fail, Verdict::Next),
-            (K::FirstTokenTimeout, Verdict::Fail, Verdict::Next),
-            (K::CallTimeout, Verdict::Fail, Verdict::Next),
-            (K::BadRequest, Verdict::Fail, Verdict::Fail),
-            (K::Cancelled, Verdict::Fail, Verdict::Fail),
-            (K::Total, Verdict::Fail, Verdict::Fail),
+            (K::CutShort, RetryDecision::Again(Duration::ZERO), RetryDecision::Again(Duration::ZERO)),
+            (
+                K::BadAnswer(InvalidResponse::NotAnAnswer),
+                RetryDecision::Again(Duration::ZERO),
+                RetryDecision::Again(Duration::ZERO),
+            ),
+            (limited(3), RetryDecision::Again(Duration::from_secs(3)), RetryDecision::Again(Duration::from_secs(3))),
+            (limited(30), RetryDecision::Fail, RetryDecision::Next),
+            (K::Quota, RetryDecision::Fail, RetryDecision::Next),
+            (K::NotFound, RetryDecision::Fail, RetryDecision::Next),
+            (K::FirstTokenTimeout, RetryDecision::Fail, RetryDecision::Next),
+            (K::CallTimeout, RetryDecision::Fail, RetryDecision::Next),
+            (K::BadRequest, RetryDecision::Fail, RetryDecision::Fail),
+            (K::Cancelled, RetryDecision::Fail, RetryDecision::Fail),
+            (K::Total, RetryDecision::Fail, RetryDecision::Fail),
         ] {
             assert_eq!(judge(kind.clone(), FRESH, 0), alone, "{kind:?} alone");
             assert_eq!(judge(kind.clone(), with_next, 0), in_group, "{kind:?} in a group");
@@ -119,16 +124,16 @@ mod tests {
     #[test]
     fn tries_budget_and_deadline_end_it() {
         let kind = || K::Overloaded { after: Some(Duration::from_secs(1)) };
-        assert_eq!(judge(kind(), Standing { made: 2, ..FRESH }, 0), Verdict::Fail);
-        assert_eq!(judge(kind(), Standing { spent: limits::MODEL_RETRY_BUDGET, ..FRESH }, 0), Verdict::Fail);
-        assert_eq!(judge(kind(), Standing { left: Duration::from_millis(900), ..FRESH }, 0), Verdict::Fail);
+        assert_eq!(judge(kind(), AttemptState { made: 2, ..FRESH }, 0), RetryDecision::Fail);
+        assert_eq!(judge(kind(), AttemptState { spent: limits::MODEL_RETRY_BUDGET, ..FRESH }, 0), RetryDecision::Fail);
+        assert_eq!(judge(kind(), AttemptState { left: Duration::from_millis(900), ..FRESH }, 0), RetryDecision::Fail);
     }
 
     #[test]
     fn jitter_is_full_and_bounded() {
         let waits: Vec<Duration> = (0..200)
-            .map(|n| match judge(K::CutShort, Standing { made: 4, allowed: 9, ..FRESH }, random(7, n)) {
-                Verdict::Again(wait) => wait,
+            .map(|n| match judge(K::CutShort, AttemptState { made: 4, allowed: 9, ..FRESH }, random(7, n)) {
+                RetryDecision::Again(wait) => wait,
                 other => unreachable!("{other:?}"),
             })
             .collect();

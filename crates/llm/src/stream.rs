@@ -11,7 +11,7 @@ use futures::{Stream, StreamExt, stream};
 
 use super::{
     error::{LlmError, LlmErrorKind},
-    message::Answer,
+    message::ChatResponse,
 };
 
 /// A piece of an answer.
@@ -31,7 +31,7 @@ pub enum Delta {
         name: Arc<str>,
     },
     /// The terminal mark: the whole answer, calls included. The last item of every stream that did not fail.
-    Done(Arc<Answer>),
+    Done(Arc<ChatResponse>),
 }
 
 /// The answer of a model as it comes: some deltas, then either [`Delta::Done`] or an error, then nothing.
@@ -47,7 +47,7 @@ impl ChatStream {
     }
 
     /// A stream of an answer that is already there: its text in one piece, then `Done`.
-    pub fn of(answer: impl Into<Arc<Answer>>) -> Self {
+    pub fn of(answer: impl Into<Arc<ChatResponse>>) -> Self {
         let answer = answer.into();
         let text = (!answer.text.is_empty()).then(|| Ok(Delta::Text(answer.text.clone())));
         let refusal = answer.refusal.clone().map(|text| Ok(Delta::Refusal(text)));
@@ -74,7 +74,7 @@ impl ChatStream {
     ///
     /// # Cancellation
     /// Dropping the future closes the connection; what came so far is lost.
-    pub async fn finish(mut self) -> Result<Arc<Answer>, LlmError> {
+    pub async fn finish(mut self) -> Result<Arc<ChatResponse>, LlmError> {
         while let Some(delta) = self.0.next().await {
             if let Delta::Done(answer) = delta? {
                 return Ok(answer);

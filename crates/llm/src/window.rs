@@ -61,10 +61,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{Arguments, Purpose, ToolCall};
+    use crate::{Purpose, ToolArguments, ToolCall};
 
     fn round(result: &str) -> [Arc<ChatMessage>; 2] {
-        let call = ToolCall { id: "c".into(), name: "find".into(), arguments: Arguments::json(json!({})) };
+        let call = ToolCall { id: "c".into(), name: "find".into(), arguments: ToolArguments::json(json!({})) };
         let answer = ChatMessage::Assistant { text: "looks".into(), tool_calls: vec![call.clone()], thoughts: None };
         [Arc::new(answer), ChatMessage::tool(&call, result)]
     }

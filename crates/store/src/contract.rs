@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use segue_base::{cx::StepKey, limits};
+use segue_base::{context::StepKey, limits};
 use segue_engine::{
-    conversation::{BotKind, BotMessage, Conversation, Event, EventKind, EventPlace, Reply, UserMessage},
+    conversation::{BotKind, BotMessage, Conversation, Event, EventKind, FlowLocation, Reply, UserMessage},
     ids::{ConversationId, MessageId},
     time::Timestamp,
 };
@@ -17,8 +17,8 @@ use segue_engine::{
 use serde_json::json;
 
 use super::{
-    Accepted, Batch, Body, Inbound, JournalRecord, OpenTurn, Store, StoreError, StoredEvents, StoredReply, Trouble,
-    TurnNumber, Version,
+    AcceptOutcome, InboxMessage, JournalRecord, OpenTurn, Store, StoreError, StoredReply, StoredText, Trouble,
+    TurnCommit, TurnEvents, TurnNumber, Version,
 };
 
 /// Runs the whole suite; `make` gives an empty store each time.
@@ -54,8 +54,8 @@ pub async fn check(make: impl Fn() -> Arc<dyn Store>) {
 }
 
 /// A message of the conversation `id`, at second `at`.
-pub fn message(id: &str, message_id: &str, at: i64) -> Inbound {
-    Inbound {
+pub fn message(id: &str, message_id: &str, at: i64) -> InboxMessage {
+    InboxMessage {
         tenant: "".into(),
         account: "".into(),
         conversation: id.into(),
@@ -71,9 +71,9 @@ pub fn message(id: &str, message_id: &str, at: i64) -> Inbound {
 }
 
 /// A small turn: a user event, a slot, and one reply named after the turn.
-pub fn batch(inbound: &Inbound, turn: TurnNumber) -> Batch {
-    let event = |kind| Event { at: inbound.at, kind, place: EventPlace::default() };
-    Batch {
+pub fn batch(inbound: &InboxMessage, turn: TurnNumber) -> TurnCommit {
+    let event = |kind| Event { at: inbound.at, kind, place: FlowLocation::default() };
+    TurnCommit {
         turn,
         events: vec![
             event(EventKind::User(inbound.message.clone())),
@@ -84,7 +84,7 @@ pub fn batch(inbound: &Inbound, turn: TurnNumber) -> Batch {
             reply: Reply::text("hi"),
             kind: BotKind::Response,
         }],
-        ..Batch::default()
+        ..TurnCommit::default()
     }
 }
 
@@ -103,7 +103,9 @@ pub fn record(key: &str, outcome: Option<&str>) -> JournalRecord {
 /// Accepts a new message and appends its turn.
 pub async fn talk(store: &dyn Store, id: &str, message_id: &str, at: i64) -> TurnNumber {
     let inbound = message(id, message_id, at);
-    let Accepted::New(turn) = store.accept(inbound.clone()).await.unwrap() else { panic!("not new: {message_id}") };
+    let AcceptOutcome::New(turn) = store.accept(inbound.clone()).await.unwrap() else {
+        panic!("not new: {message_id}")
+    };
     let version = store.load(&id.into()).await.unwrap().version;
     let after = store.append(&id.into(), version, batch(&inbound, turn)).await.unwrap();
     assert_eq!(after, Version(version.0 + 1));
@@ -116,17 +118,19 @@ fn ids(replies: &[StoredReply]) -> Vec<&str> {
 
 async fn duplicates(store: &dyn Store) {
     let first = message("c", "m1", 1);
-    assert_eq!(store.accept(first.clone()).await.unwrap(), Accepted::New(TurnNumber(1)));
-    assert_eq!(store.accept(first.clone()).await.unwrap(), Accepted::Running(TurnNumber(1)));
+    assert_eq!(store.accept(first.clone()).await.unwrap(), AcceptOutcome::New(TurnNumber(1)));
+    assert_eq!(store.accept(first.clone()).await.unwrap(), AcceptOutcome::Running(TurnNumber(1)));
     let id = ConversationId::from("c");
     assert_eq!(store.answered(&id, &"m1".into()).await.unwrap(), None);
     store.append(&id, Version(0), batch(&first, TurnNumber(1))).await.unwrap();
-    let Accepted::Answered(turn, replies) = store.accept(first.clone()).await.unwrap() else { panic!("not answered") };
+    let AcceptOutcome::Answered(turn, replies) = store.accept(first.clone()).await.unwrap() else {
+        panic!("not answered")
+    };
     assert_eq!((turn, ids(&replies)), (TurnNumber(1), vec!["c-1"]));
     assert_eq!(replies[0].reply, Reply::text("hi"));
     assert_eq!(store.answered(&id, &"m1".into()).await.unwrap(), Some(replies));
     // The same id elsewhere is another message.
-    let elsewhere = |change: fn(&mut Inbound)| {
+    let elsewhere = |change: fn(&mut InboxMessage)| {
         let mut inbound = first.clone();
         change(&mut inbound);
         inbound
@@ -137,21 +141,21 @@ async fn duplicates(store: &dyn Store) {
         elsewhere(|inbound| inbound.message.input_channel = "t".into()),
         elsewhere(|inbound| inbound.conversation = "d".into()),
     ] {
-        assert!(matches!(store.accept(other.clone()).await.unwrap(), Accepted::New(_)), "{other:?}");
-        assert!(matches!(store.accept(other.clone()).await.unwrap(), Accepted::Running(_)), "{other:?}");
+        assert!(matches!(store.accept(other.clone()).await.unwrap(), AcceptOutcome::New(_)), "{other:?}");
+        assert!(matches!(store.accept(other.clone()).await.unwrap(), AcceptOutcome::Running(_)), "{other:?}");
     }
     // Without an id there is no promise.
     for turn in [5, 6] {
-        assert_eq!(store.accept(message("c", "", 1)).await.unwrap(), Accepted::New(TurnNumber(turn)));
+        assert_eq!(store.accept(message("c", "", 1)).await.unwrap(), AcceptOutcome::New(TurnNumber(turn)));
     }
 }
 
 /// Batches that came without a turn, as by an import: their conversation has something to load, which turn 1 would deny.
 async fn imported(store: &dyn Store) {
     let id = ConversationId::from("imported");
-    let batch = Batch { turn: TurnNumber(0), ..batch(&message("imported", "m0", 1), TurnNumber(0)) };
+    let batch = TurnCommit { turn: TurnNumber(0), ..batch(&message("imported", "m0", 1), TurnNumber(0)) };
     store.append(&id, Version(0), batch).await.unwrap();
-    assert_eq!(store.accept(message("imported", "m1", 2)).await.unwrap(), Accepted::New(TurnNumber(2)));
+    assert_eq!(store.accept(message("imported", "m1", 2)).await.unwrap(), AcceptOutcome::New(TurnNumber(2)));
 }
 
 async fn forgotten_duplicates(store: &dyn Store) {
@@ -162,15 +166,15 @@ async fn forgotten_duplicates(store: &dyn Store) {
         store.expire(Timestamp::from_micros(at * 1_000_000)).await.unwrap();
         assert_eq!(store.answered(&"d".into(), &"m".into()).await.unwrap().is_some(), known, "{at}");
         let again = store.accept(message("d", "m", at)).await.unwrap();
-        assert_eq!(matches!(again, Accepted::Answered(..)), known, "{at}");
+        assert_eq!(matches!(again, AcceptOutcome::Answered(..)), known, "{at}");
     }
     // The record may still be there.
     talk(store, "e", "m", 10).await;
-    assert!(matches!(store.accept(message("e", "m", 10 + long)).await.unwrap(), Accepted::Answered(..)));
-    assert_eq!(store.accept(message("e", "m", 11 + long)).await.unwrap(), Accepted::New(TurnNumber(2)));
+    assert!(matches!(store.accept(message("e", "m", 10 + long)).await.unwrap(), AcceptOutcome::Answered(..)));
+    assert_eq!(store.accept(message("e", "m", 11 + long)).await.unwrap(), AcceptOutcome::New(TurnNumber(2)));
     // One that is not answered is never forgotten.
     let late = message("e", "m", 20 + 3 * long);
-    assert_eq!(store.accept(late).await.unwrap(), Accepted::Running(TurnNumber(2)));
+    assert_eq!(store.accept(late).await.unwrap(), AcceptOutcome::Running(TurnNumber(2)));
     assert_eq!(store.turns(&"e".into()).await.unwrap()[0].inbound, message("e", "m", 10));
 }
 
@@ -190,7 +194,7 @@ async fn version_guard(store: &dyn Store) {
     let refused = store.append(&id, Version(7), batch(&inbound, turn)).await;
     assert!(matches!(refused, Err(StoreError::Conflict { found: Version(1), .. })), "{refused:?}");
     // Events that answer no message.
-    let free = Batch { turn: TurnNumber(0), replies: Vec::new(), ..batch(&inbound, turn) };
+    let free = TurnCommit { turn: TurnNumber(0), replies: Vec::new(), ..batch(&inbound, turn) };
     assert_eq!(store.append(&id, Version(1), free.clone()).await.unwrap(), Version(2));
     assert_eq!(store.append(&"new".into(), Version(0), free).await.unwrap(), Version(1));
 }
@@ -200,9 +204,9 @@ async fn a_refused_batch_leaves_nothing(store: &dyn Store) {
     talk(store, "c", "m1", 1).await;
     let inbound = message("c", "m2", 2);
     store.accept(inbound.clone()).await.unwrap();
-    let full = Batch {
+    let full = TurnCommit {
         journal: vec![record("late", Some("1"))],
-        bodies: vec![Body { hash: "h".into(), text: "late".into() }],
+        bodies: vec![StoredText { hash: "h".into(), text: "late".into() }],
         snapshot: Some(Conversation::new(id.clone())),
         trace: Some("{}".to_owned()),
         ..batch(&inbound, TurnNumber(2))
@@ -234,7 +238,7 @@ async fn journal_of_a_running_turn(store: &dyn Store) {
     journal.sort_by(|a, b| a.key.cmp(&b.key));
     assert_eq!(journal, [record("a", Some("2")), record("b", Some("1")), record("c", None)]);
     let inbound = message("c", "m", 1);
-    let last = Batch { journal: vec![record("c", Some("3")), record("d", Some("4"))], ..batch(&inbound, turn) };
+    let last = TurnCommit { journal: vec![record("c", Some("3")), record("d", Some("4"))], ..batch(&inbound, turn) };
     store.append(&id, Version(0), last).await.unwrap();
     let mut journal = store.turns(&id).await.unwrap()[0].journal.clone();
     journal.sort_by(|a, b| a.key.cmp(&b.key));
@@ -314,7 +318,7 @@ async fn one_turn_of_many(store: &dyn Store) {
     for (n, message_id, channel) in [(1, "", "rest"), (2, "", "rest"), (3, STRANGE, "rest"), (4, STRANGE, "other")] {
         let mut inbound = message("c", message_id, n);
         inbound.message.input_channel = channel.into();
-        assert_eq!(store.accept(inbound).await.unwrap(), Accepted::New(TurnNumber(n as u64)));
+        assert_eq!(store.accept(inbound).await.unwrap(), AcceptOutcome::New(TurnNumber(n as u64)));
     }
     for (version, turn) in [(0, 1), (1, 3)] {
         store.append(&id, Version(version), batch(&message("c", "", 1), TurnNumber(turn))).await.unwrap();
@@ -346,7 +350,7 @@ async fn sweep_at_start(store: &dyn Store) {
     }
     assert!(store.waiting().await.unwrap().is_empty());
     for (n, text) in [(2, "m2"), (3, "m3")] {
-        assert_eq!(store.accept(message("b", text, n)).await.unwrap(), Accepted::New(TurnNumber(n as u64)));
+        assert_eq!(store.accept(message("b", text, n)).await.unwrap(), AcceptOutcome::New(TurnNumber(n as u64)));
     }
     assert_eq!(store.waiting().await.unwrap(), ["b"]);
     let open = store.unfinished(&"b".into()).await.unwrap();
@@ -377,23 +381,23 @@ async fn what_the_channel_has_does_not_wait(store: &dyn Store) {
     let id = ConversationId::from("c");
     let reply = |id: &str| StoredReply { id: id.into(), reply: Reply::text("x"), kind: BotKind::Response };
     let replies = vec![reply("seen"), reply("new")];
-    let batch = Batch { replies: replies.clone(), delivered: vec!["seen".into()], ..Batch::default() };
+    let batch = TurnCommit { replies: replies.clone(), delivered: vec!["seen".into()], ..TurnCommit::default() };
     store.append(&id, Version(0), batch).await.unwrap();
     assert_eq!(ids(&store.undelivered(&id).await.unwrap()), ["new"]);
     assert_eq!(store.turns(&id).await.unwrap()[0].replies, replies, "both are stored");
 }
 
 /// A turn of two messages, one with an id of its own, and the replies that they are.
-pub fn told(inbound: &Inbound, turn: TurnNumber) -> Batch {
+pub fn told(inbound: &InboxMessage, turn: TurnNumber) -> TurnCommit {
     let bot = |text: &str, reply_id: Option<&str>| {
         let reply = Reply { quick_replies: vec![json!({"title": text})], ..Reply::text(text) };
         let kind = EventKind::bot(BotMessage { reply, reply_id: reply_id.map(Into::into), ..BotMessage::default() });
-        Event { at: inbound.at, kind, place: EventPlace::default() }
+        Event { at: inbound.at, kind, place: FlowLocation::default() }
     };
-    let user = Event { at: inbound.at, kind: EventKind::User(inbound.message.clone()), place: EventPlace::default() };
+    let user = Event { at: inbound.at, kind: EventKind::User(inbound.message.clone()), place: FlowLocation::default() };
     let events = vec![user, bot("one", Some("own")), bot("two", None)];
     let replies = StoredReply::told(turn, 0, &events).collect();
-    Batch { turn, events, replies, ..Batch::default() }
+    TurnCommit { turn, events, replies, ..TurnCommit::default() }
 }
 
 async fn replies_that_events_tell(store: &dyn Store) {
@@ -412,7 +416,10 @@ async fn replies_that_events_tell(store: &dyn Store) {
     assert_eq!(stored, [whole.replies.clone(), other.replies.clone()]);
     let waiting = [&whole.replies[..], &other.replies[..]].concat();
     assert_eq!(store.undelivered(&id).await.unwrap(), waiting);
-    assert_eq!(store.accept(first.clone()).await.unwrap(), Accepted::Answered(TurnNumber(1), whole.replies.clone()));
+    assert_eq!(
+        store.accept(first.clone()).await.unwrap(),
+        AcceptOutcome::Answered(TurnNumber(1), whole.replies.clone())
+    );
     assert_eq!(store.answered(&id, &"m1".into()).await.unwrap(), Some(whole.replies));
     assert_eq!(store.answered(&id, &"m2".into()).await.unwrap(), Some(other.replies));
 }
@@ -420,7 +427,7 @@ async fn replies_that_events_tell(store: &dyn Store) {
 async fn outbox_is_bounded(store: &dyn Store) {
     let id = ConversationId::from("c");
     let reply = |n| StoredReply { id: format!("r{n}").into(), reply: Reply::text("x"), kind: BotKind::Response };
-    let many = Batch { replies: (0..limits::OUTBOX + 2).map(reply).collect(), ..Batch::default() };
+    let many = TurnCommit { replies: (0..limits::OUTBOX + 2).map(reply).collect(), ..TurnCommit::default() };
     store.append(&id, Version(0), many).await.unwrap();
     let waiting = store.undelivered(&id).await.unwrap();
     assert_eq!((waiting.len(), &*waiting[0].id), (limits::OUTBOX, "r2"));
@@ -431,7 +438,7 @@ async fn snapshots(store: &dyn Store) {
     let mut all = Vec::new();
     for n in 1..=6 {
         let inbound = message("c", &format!("m{n}"), n);
-        let Accepted::New(turn) = store.accept(inbound.clone()).await.unwrap() else { panic!() };
+        let AcceptOutcome::New(turn) = store.accept(inbound.clone()).await.unwrap() else { panic!() };
         let mut batch = batch(&inbound, turn);
         all.extend(batch.events.clone());
         batch.snapshot = (n % 3 == 1).then(|| Conversation::fold(id.clone(), &all));
@@ -448,8 +455,8 @@ async fn turns_and_lists(store: &dyn Store) {
     let id = ConversationId::from("c");
     let inbound = message("c", "m1", 1);
     store.accept(inbound.clone()).await.unwrap();
-    let body = Body { hash: "h".into(), text: "a prompt".into() };
-    let whole = Batch {
+    let body = StoredText { hash: "h".into(), text: "a prompt".into() };
+    let whole = TurnCommit {
         journal: vec![record("llm.0", Some("\"x\""))],
         trace: Some("{\"why\":[]}".to_owned()),
         bodies: vec![body.clone(), body],
@@ -478,7 +485,7 @@ async fn turns_and_lists(store: &dyn Store) {
     assert_eq!(store.latest_events(&"nobody".into(), 5).await.unwrap(), []);
     let mut wanted: Vec<_> = store.turns(&id).await.unwrap().into_iter().map(|turn| (turn.turn, turn.events)).collect();
     wanted.reverse();
-    let versions = |turns: &[StoredEvents]| turns.iter().map(|turn| turn.version.0).collect::<Vec<_>>();
+    let versions = |turns: &[TurnEvents]| turns.iter().map(|turn| turn.version.0).collect::<Vec<_>>();
     let newest = store.latest_turns(&id, None, 2).await.unwrap();
     let rest = store.latest_turns(&id, Some(newest[1].version), 2).await.unwrap();
     assert_eq!((versions(&newest), versions(&rest)), (vec![3, 2], vec![1]), "pages follow each other, newest first");
@@ -499,8 +506,8 @@ async fn erase(store: &dyn Store) {
     let inbound = message("c", "m2", 2);
     store.accept(inbound.clone()).await.unwrap();
     store.journal(&id, TurnNumber(2), vec![record("a", None)]).await.unwrap();
-    let bodies = vec![Body { hash: "h".into(), text: "x".into() }];
-    store.append(&id, Version(1), Batch { bodies, ..Batch::default() }).await.unwrap();
+    let bodies = vec![StoredText { hash: "h".into(), text: "x".into() }];
+    store.append(&id, Version(1), TurnCommit { bodies, ..TurnCommit::default() }).await.unwrap();
     store.erase(&id).await.unwrap();
     assert_eq!(store.load(&id).await.unwrap().version, Version(0));
     assert_eq!(store.conversations(9).await.unwrap(), ["d"]);
@@ -513,7 +520,7 @@ async fn erase(store: &dyn Store) {
     }
     store.journal(&id, TurnNumber(2), vec![record("a", None)]).await.unwrap_err();
     assert_eq!(store.conversations(9).await.unwrap(), ["d"]);
-    assert_eq!(store.accept(message("c", "m1", 3)).await.unwrap(), Accepted::New(TurnNumber(1)), "it begins anew");
+    assert_eq!(store.accept(message("c", "m1", 3)).await.unwrap(), AcceptOutcome::New(TurnNumber(1)), "it begins anew");
     assert_eq!(store.unfinished(&id).await.unwrap()[0].journal, []);
 }
 
@@ -547,8 +554,8 @@ async fn timers(store: &dyn Store) {
     let at = |second: i64| Timestamp::from_micros(second * 1_000_000);
     let set = async |id: &str, version: u64, timer: Option<Option<Timestamp>>| {
         let inbound = message(id, &format!("m{version}"), 1);
-        let Accepted::New(turn) = store.accept(inbound.clone()).await.unwrap() else { panic!("not new") };
-        store.append(&id.into(), Version(version), Batch { timer, ..batch(&inbound, turn) }).await.unwrap();
+        let AcceptOutcome::New(turn) = store.accept(inbound.clone()).await.unwrap() else { panic!("not new") };
+        store.append(&id.into(), Version(version), TurnCommit { timer, ..batch(&inbound, turn) }).await.unwrap();
     };
     assert_eq!(store.timers(9).await.unwrap(), []);
     set("a", 0, Some(Some(at(30)))).await;
@@ -560,7 +567,7 @@ async fn timers(store: &dyn Store) {
     set("b", 1, None).await;
     assert_eq!(store.timers(9).await.unwrap(), [("a".into(), at(5)), ("b".into(), at(10))], "a turn that says nothing");
     // What is refused changes nothing.
-    store.append(&"a".into(), Version(0), Batch { timer: Some(None), ..Batch::default() }).await.unwrap_err();
+    store.append(&"a".into(), Version(0), TurnCommit { timer: Some(None), ..TurnCommit::default() }).await.unwrap_err();
     set("b", 2, Some(None)).await;
     assert_eq!(store.timers(9).await.unwrap(), [("a".into(), at(5))]);
     store.erase(&"a".into()).await.unwrap();
@@ -570,7 +577,7 @@ async fn timers(store: &dyn Store) {
 async fn expire(store: &dyn Store) {
     let month = i64::try_from(limits::JOURNAL_RETENTION.as_secs()).unwrap();
     let id = ConversationId::from("c");
-    let traced = |inbound: &Inbound, turn| Batch {
+    let traced = |inbound: &InboxMessage, turn| TurnCommit {
         journal: vec![record("a", Some("1"))],
         trace: Some("{}".to_owned()),
         ..batch(inbound, turn)
@@ -591,7 +598,7 @@ async fn expire(store: &dyn Store) {
     assert_eq!(turns[0].inbound.message, message("c", "m1", 0).message, "the events tell the message");
     assert_eq!((turns[1].journal.len(), turns[1].trace.is_some()), (2, true));
     assert_eq!(store.unfinished(&id).await.unwrap()[0].journal.len(), 1, "what is not finished never expires");
-    assert_eq!(store.accept(message("c", "m1", 0)).await.unwrap(), Accepted::New(TurnNumber(4)));
+    assert_eq!(store.accept(message("c", "m1", 0)).await.unwrap(), AcceptOutcome::New(TurnNumber(4)));
     assert_eq!(store.expire(now).await.unwrap(), 0);
 }
 
@@ -601,7 +608,7 @@ async fn a_wrong_clock_does_not_stop_the_expiry(store: &dyn Store) {
     for (n, at) in [(1, 0), (2, 100 * month), (3, 10), (4, month)] {
         let inbound = message("c", &format!("m{n}"), at);
         store.accept(inbound.clone()).await.unwrap();
-        let traced = Batch { trace: Some("{}".to_owned()), ..batch(&inbound, TurnNumber(n)) };
+        let traced = TurnCommit { trace: Some("{}".to_owned()), ..batch(&inbound, TurnNumber(n)) };
         store.append(&id, Version(n - 1), traced).await.unwrap();
     }
     store.expire(Timestamp::from_micros((month + 50) * 1_000_000)).await.unwrap();

@@ -10,14 +10,14 @@ use segue_engine::{
 };
 use serde_json::Map;
 
-use super::Inbound;
+use super::InboxMessage;
 #[cfg(feature = "sqlite")]
 use super::checksum::Checksum;
 
 /// The key against duplicates within a conversation; `None` for a message without an id.
 ///
 /// Tenant, channel and account are in it with their lengths, so that no two different messages share a key.
-pub(super) fn dedup_key(inbound: &Inbound) -> Option<String> {
+pub(super) fn dedup_key(inbound: &InboxMessage) -> Option<String> {
     let id = inbound.message.message_id.as_str();
     (!id.is_empty()).then(|| {
         let (tenant, channel, account) = (&inbound.tenant, &inbound.message.input_channel, &inbound.account);
@@ -47,7 +47,7 @@ fn is_older(age: Duration, earlier: Timestamp, now: Timestamp) -> bool {
 }
 
 /// The message of a turn whose own record is past its retention, as far as the turn's events tell.
-pub(super) fn from_events(conversation: &ConversationId, events: &[Event]) -> Inbound {
+pub(super) fn from_events(conversation: &ConversationId, events: &[Event]) -> InboxMessage {
     let user = events.iter().find_map(|event| match &event.kind {
         EventKind::User(message) => Some((message.clone(), event.at)),
         _ => None,
@@ -58,7 +58,7 @@ pub(super) fn from_events(conversation: &ConversationId, events: &[Event]) -> In
         let message_id = MessageId::from("");
         (UserMessage { text: none.clone(), message_id, input_channel: none, metadata: Map::new() }, at)
     });
-    Inbound { tenant: "".into(), account: "".into(), conversation: conversation.clone(), message, at, seed: 0 }
+    InboxMessage { tenant: "".into(), account: "".into(), conversation: conversation.clone(), message, at, seed: 0 }
 }
 
 #[cfg(test)]
@@ -67,8 +67,8 @@ mod tests {
 
     use super::*;
 
-    fn inbound(tenant: &str, channel: &str, account: &str, id: &str) -> Inbound {
-        Inbound {
+    fn inbound(tenant: &str, channel: &str, account: &str, id: &str) -> InboxMessage {
+        InboxMessage {
             tenant: tenant.into(),
             account: account.into(),
             conversation: "c".into(),

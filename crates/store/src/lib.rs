@@ -17,7 +17,7 @@ mod turn_records;
 use std::{ops::Range, sync::Arc};
 
 use futures::future::BoxFuture;
-use segue_base::cx::StepKey;
+use segue_base::context::StepKey;
 use segue_engine::{
     conversation::{BotMessage, Conversation, Event, EventKind, Reply, UserMessage},
     ids::{ConversationId, MessageId},
@@ -49,7 +49,7 @@ impl TurnNumber {
 
 /// A message at the door. (tenant, input channel, account, conversation, message id) is the key against duplicates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Inbound {
+pub struct InboxMessage {
     /// The tenant; "" unless there are several.
     pub tenant: Arc<str>,
     /// The account on the channel; "" unless there are several.
@@ -66,7 +66,7 @@ pub struct Inbound {
 
 /// What the store says to a message.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Accepted {
+pub enum AcceptOutcome {
     /// It is new, and stored. Turn 1 says that nothing else of this conversation is stored: where batches stand without turns,
     /// as after an import, the first turn is number 2.
     New(TurnNumber),
@@ -113,7 +113,7 @@ fn bots(events: &[Event]) -> impl Iterator<Item = &BotMessage> {
 
 /// A conversation as stored.
 #[derive(Clone, Debug, Default)]
-pub struct Stored {
+pub struct StoredConversation {
     /// The newest snapshot, if any.
     pub snapshot: Option<Conversation>,
     /// Events after the snapshot.
@@ -124,7 +124,7 @@ pub struct Stored {
 
 /// All that a turn leaves, written in one transaction.
 #[derive(Clone, Debug, Default)]
-pub struct Batch {
+pub struct TurnCommit {
     /// The turn; 0 for events that answer no message, such as those of a timer or of the API.
     pub turn: TurnNumber,
     /// Its events.
@@ -142,12 +142,12 @@ pub struct Batch {
     /// When the conversation's earliest reminder is due from now on, where that has changed; the inner `None` is never.
     pub timer: Option<Option<Timestamp>>,
     /// Large texts that the trace or the journal refer to by hash; each is stored once in a conversation.
-    pub bodies: Vec<Body>,
+    pub bodies: Vec<StoredText>,
 }
 
 /// A text that is stored once, however often it is referred to: a prompt, a tool list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Body {
+pub struct StoredText {
     /// Its hash, as the caller made it; the name under which it is found.
     pub hash: Arc<str>,
     /// The text.
@@ -198,11 +198,11 @@ pub(crate) fn newest(batches: Vec<Vec<Event>>, most: usize) -> Vec<Event> {
 
 /// A message that was accepted and not answered.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Unfinished {
+pub struct UnfinishedTurn {
     /// Its turn.
     pub turn: TurnNumber,
     /// The message.
-    pub inbound: Inbound,
+    pub inbound: InboxMessage,
     /// What its turn had recorded: the latest record of each step.
     pub journal: Vec<JournalRecord>,
 }
@@ -227,11 +227,11 @@ pub struct OpenTurn {
     pub turn: TurnNumber,
     /// When its message was accepted.
     pub at: Timestamp,
-    /// How often it was tried, as [`Unfinished::attempts`] says.
+    /// How often it was tried, as [`UnfinishedTurn::attempts`] says.
     pub attempts: u32,
 }
 
-impl Unfinished {
+impl UnfinishedTurn {
     /// How often it was tried, as far as is known; at most [`limits::TURN_ATTEMPTS`](segue_base::limits::TURN_ATTEMPTS).
     pub fn attempts(&self) -> u32 {
         attempts(&self.journal)
@@ -244,7 +244,7 @@ pub struct StoredTurn {
     /// Its number.
     pub turn: TurnNumber,
     /// Its message.
-    pub inbound: Inbound,
+    pub inbound: InboxMessage,
     /// Its events.
     pub events: Vec<Event>,
     /// Its replies.
@@ -257,7 +257,7 @@ pub struct StoredTurn {
 
 /// The events of one turn, without what only traces and replays need.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StoredEvents {
+pub struct TurnEvents {
     /// The version that the conversation had after them.
     pub version: Version,
     /// The turn; 0 where they answer no message.
@@ -394,9 +394,9 @@ impl StoreError {
 pub trait Store: Send + Sync {
     /// Stores a message before anything is done about it, or says what became of the same one earlier. Durable when it returns.
     /// A message without an id is always new. Turn 1 of a conversation tells that nothing is stored of it: no load is needed.
-    fn accept(&self, inbound: Inbound) -> BoxFuture<'_, Result<Accepted, StoreError>>;
+    fn accept(&self, inbound: InboxMessage) -> BoxFuture<'_, Result<AcceptOutcome, StoreError>>;
     /// The conversation; empty when nothing is known of it.
-    fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Stored, StoreError>>;
+    fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<StoredConversation, StoreError>>;
     /// Writes records of an open turn. Durable when it returns. The latest record of a step replaces the earlier. An intent (a record
     /// without an outcome, but for announcements of replies) is written once for each step and build: otherwise nothing of the call is
     /// stored, and the answer is [`StoreError::AlreadyBegun`]. A turn that is not open is [`StoreError::NotAccepted`].
@@ -407,23 +407,23 @@ pub trait Store: Send + Sync {
         records: Vec<JournalRecord>,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
     /// Writes a turn: events, replies, journal, snapshot, and the mark that its message is answered; all or nothing, and only
-    /// if the version is still `after` and the turn is open. Replies wait in the outbox, but for those of [`Batch::delivered`], of
+    /// if the version is still `after` and the turn is open. Replies wait in the outbox, but for those of [`TurnCommit::delivered`], of
     /// which no receipt comes.
     /// *Cancellation*: the write goes on; read the version to know.
     fn append<'a>(
         &'a self,
         id: &'a ConversationId,
         after: Version,
-        batch: Batch,
+        batch: TurnCommit,
     ) -> BoxFuture<'a, Result<Version, StoreError>>;
     /// Messages accepted and not answered, oldest first.
-    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>>;
+    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>>;
     /// The same for the turns with these numbers alone; where there are none, its cost does not grow with the conversation.
     fn open_turns<'a>(
         &'a self,
         id: &'a ConversationId,
         turns: Range<TurnNumber>,
-    ) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>> {
         Box::pin(async move {
             let mut open = self.unfinished(id).await?;
             open.retain(|one| turns.contains(&one.turn));
@@ -460,16 +460,16 @@ pub trait Store: Send + Sync {
         id: &'a ConversationId,
         before: Option<Version>,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<StoredEvents>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<TurnEvents>, StoreError>> {
         Box::pin(async move {
             let turns = self.turns(id).await?.into_iter().zip(1..);
-            let events = turns.map(|(StoredTurn { turn, events, .. }, number)| StoredEvents {
+            let events = turns.map(|(StoredTurn { turn, events, .. }, number)| TurnEvents {
                 version: Version(number),
                 turn,
                 events,
             });
             let earlier = events.filter(|turn| before.is_none_or(|before| turn.version < before));
-            let mut earlier: Vec<StoredEvents> = earlier.collect();
+            let mut earlier: Vec<TurnEvents> = earlier.collect();
             earlier.reverse();
             earlier.truncate(most);
             Ok(earlier)

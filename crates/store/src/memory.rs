@@ -21,8 +21,8 @@ use segue_engine::{
 
 use self::conversation::MemoryConversation;
 use super::{
-    Accepted, Batch, Inbound, JournalRecord, Store, StoreError, Stored, StoredEvents, StoredReply, StoredTurn,
-    TurnNumber, Unfinished, Version,
+    AcceptOutcome, InboxMessage, JournalRecord, Store, StoreError, StoredConversation, StoredReply, StoredTurn,
+    TurnCommit, TurnEvents, TurnNumber, UnfinishedTurn, Version,
 };
 
 /// A store in memory. Nothing waits: every future is ready at once.
@@ -63,11 +63,11 @@ impl State {
         self.write_counter
     }
 
-    fn accept(&mut self, inbound: Inbound) -> Result<Accepted, StoreError> {
+    fn accept(&mut self, inbound: InboxMessage) -> Result<AcceptOutcome, StoreError> {
         let (id, now) = (inbound.conversation.clone(), self.tick());
         let conversation = self.conversations.entry(id.clone()).or_insert_with(|| MemoryConversation::new(id));
         let accepted = conversation.accept(inbound)?;
-        if let Accepted::New(_) = accepted {
+        if let AcceptOutcome::New(_) = accepted {
             conversation.updated_at = now;
             self.make_room();
         }
@@ -90,7 +90,7 @@ impl State {
         Ok(())
     }
 
-    fn append(&mut self, id: &ConversationId, after: Version, batch: Batch) -> Result<Version, StoreError> {
+    fn append(&mut self, id: &ConversationId, after: Version, batch: TurnCommit) -> Result<Version, StoreError> {
         let (turn, now) = (batch.turn, self.tick());
         let (turns, found) =
             self.conversations.get(id).map_or((0, 0), |conversation| (conversation.turns, conversation.version()));
@@ -160,10 +160,10 @@ fn now<'a, T: Send + 'a>(answer: T) -> BoxFuture<'a, T> {
 }
 
 impl Store for MemoryStore {
-    fn accept(&self, inbound: Inbound) -> BoxFuture<'_, Result<Accepted, StoreError>> {
+    fn accept(&self, inbound: InboxMessage) -> BoxFuture<'_, Result<AcceptOutcome, StoreError>> {
         now(self.lock().accept(inbound))
     }
-    fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Stored, StoreError>> {
+    fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<StoredConversation, StoreError>> {
         now(self.read(id, MemoryConversation::load))
     }
     fn journal<'a>(
@@ -178,18 +178,18 @@ impl Store for MemoryStore {
         &'a self,
         id: &'a ConversationId,
         after: Version,
-        batch: Batch,
+        batch: TurnCommit,
     ) -> BoxFuture<'a, Result<Version, StoreError>> {
         now(self.lock().append(id, after, batch))
     }
-    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
+    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>> {
         now(self.read(id, |of| of.open_turns(&(TurnNumber(0)..TurnNumber(u64::MAX)))))
     }
     fn open_turns<'a>(
         &'a self,
         id: &'a ConversationId,
         turns: Range<TurnNumber>,
-    ) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>> {
         now(self.read(id, |of| of.open_turns(&turns)))
     }
     fn replies_of<'a>(
@@ -228,7 +228,7 @@ impl Store for MemoryStore {
         id: &'a ConversationId,
         before: Option<Version>,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<StoredEvents>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<TurnEvents>, StoreError>> {
         now(self.read(id, |of| of.latest_turns(before, most)))
     }
     fn latest_events<'a>(

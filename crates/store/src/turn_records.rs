@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use segue_base::cx::StepKey;
+use segue_base::context::StepKey;
 use segue_engine::time::Timestamp;
 
 use super::JournalRecord;

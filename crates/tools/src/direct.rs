@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use segue_engine::conversation::{ToolCallStep, ToolResult};
+use segue_engine::conversation::{FlowToolCall, ToolResult};
 use serde_json::{Map, Number, Value as Json, json};
 
 use super::{
@@ -25,7 +25,7 @@ pub fn unwrapped(tool: Arc<dyn ToolHandler>) -> Arc<dyn ToolHandler> {
 /// counterpart in the schema (`2.0` for an integer, `"7"` for a number, `3` for a string) take it.
 pub async fn call_step(
     source: &dyn ToolSource,
-    step: &ToolCallStep,
+    step: &FlowToolCall,
     cx: &ToolCallContext,
     limit: Option<Duration>,
     wrap: Wrap<'_>,
@@ -53,7 +53,7 @@ pub async fn call_step(
     }
 }
 
-fn absent(excluded: &[(String, String)], step: &ToolCallStep) -> String {
+fn absent(excluded: &[(String, String)], step: &FlowToolCall) -> String {
     let known = excluded.iter().find(|(name, _)| step.tool == *name.as_str());
     match known {
         Some((_, why)) => format!("the tool `{}` of `{}` is left out: {why}", step.tool, step.server),

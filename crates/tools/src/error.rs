@@ -6,7 +6,7 @@ use super::{
     FailureKind, ToolFailure, ToolOutcome,
     words::{Word, say},
 };
-use segue_base::cx::Stopped;
+use segue_base::context::WaitError;
 
 /// Why a call failed: a text for the model, and what only operators read.
 ///
@@ -74,9 +74,9 @@ impl ToolError {
 
 impl<E: Error + 'static> From<E> for ToolError {
     fn from(error: E) -> Self {
-        let kind = match (&error as &dyn Error).downcast_ref::<Stopped>() {
-            Some(Stopped::DeadlinePassed) => FailureKind::Timeout,
-            Some(Stopped::Cancelled) => FailureKind::Cancelled,
+        let kind = match (&error as &dyn Error).downcast_ref::<WaitError>() {
+            Some(WaitError::DeadlinePassed) => FailureKind::Timeout,
+            Some(WaitError::Cancelled) => FailureKind::Cancelled,
             None => FailureKind::ToolError,
         };
         Self::new(say(Word::Internal, &[])).kind(kind).detail(with_causes(&error))

@@ -9,10 +9,10 @@ use futures::future::BoxFuture;
 use serde_json::Map;
 use tokio::time::Instant;
 
-use super::{Caller, ToolCallContext};
+use super::{ToolCallContext, ToolCaller};
 use segue_base::{
     clock::{Clock, Deadline, Timestamp},
-    cx::Cx,
+    context::CallContext,
 };
 
 /// Follows tokio's clock, which tests pause.
@@ -39,9 +39,9 @@ impl Clock for PausedClock {
 /// A context with a minute to go.
 pub(super) fn context() -> ToolCallContext {
     ToolCallContext {
-        cx: Cx::new(PausedClock::shared(), Duration::from_secs(60)),
+        cx: CallContext::new(PausedClock::shared(), Duration::from_secs(60)),
         metadata: Arc::new(Map::new()),
-        caller: Caller { conversation: "c".into(), agent: None, flow: None },
+        caller: ToolCaller { conversation: "c".into(), agent: None, flow: None },
         meta: Arc::new(Map::new()),
         progress: None,
         inquired: None,

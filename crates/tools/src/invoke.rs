@@ -14,7 +14,7 @@ use super::{
     words::{Word, say},
 };
 use segue_base::{
-    cx::{Cx, Stopped},
+    context::{CallContext, WaitError},
     effect::Arrival,
     limits,
 };
@@ -87,10 +87,10 @@ impl CheckedCall {
         // A little longer than the tool has, so that what wraps it can record how it ended.
         match inner.cx.wait_beyond(limits::TOOL_GRACE, self.tool.call(self.arguments, &inner)).await {
             Ok(outcome) => within_size(outcome, self.class),
-            Err(Stopped::DeadlinePassed) => {
+            Err(WaitError::DeadlinePassed) => {
                 late(self.class, waited(&inner.cx, began.saturating_add(limits::TOOL_GRACE), left))
             }
-            Err(Stopped::Cancelled) => {
+            Err(WaitError::Cancelled) => {
                 let message = say(Word::Stopped, &[]);
                 ToolOutcome::unanswered(self.class, Arrival::Possible, FailureKind::Cancelled, message)
             }
@@ -113,7 +113,7 @@ pub async fn invoke(
 }
 
 /// Takes news: they are signs of life as long as they say more than those before, and go on to whoever wants to hear them.
-fn listening(inner: &Cx, cx: &ToolCallContext) -> Arc<dyn Fn(Progress) + Send + Sync> {
+fn listening(inner: &CallContext, cx: &ToolCallContext) -> Arc<dyn Fn(Progress) + Send + Sync> {
     let (inner, outer, farthest) = (inner.clone(), cx.progress.clone(), Mutex::new(f64::NEG_INFINITY));
     Arc::new(move |news| {
         let mut farthest = farthest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,7 +129,7 @@ fn listening(inner: &Cx, cx: &ToolCallContext) -> Arc<dyn Fn(Progress) + Send + 
 }
 
 /// How long a call was waited for that came too late: its limit, or longer where it showed signs of life.
-pub(super) fn waited(cx: &Cx, began: Duration, limit: Duration) -> Duration {
+pub(super) fn waited(cx: &CallContext, began: Duration, limit: Duration) -> Duration {
     let tenths = cx.clock.elapsed().saturating_sub(began).as_millis() / 100;
     limit.max(Duration::from_millis(u64::try_from(tenths).unwrap_or_default() * 100))
 }
@@ -166,12 +166,12 @@ fn unknown_tool(tools: &ToolSet, name: &str) -> ToolOutcome {
 /// of its turn, the step, and the seed that was drawn when the turn's message was accepted. Numbers of turns come again, with a
 /// store in memory after a restart, after an erasure, or from an older copy of the store; the seed does not. The key tells
 /// nothing of the conversation to whom it is sent.
-pub fn idempotency_key(conversation: &str, turn: u64, cx: &Cx) -> Arc<str> {
+pub fn idempotency_key(conversation: &str, turn: u64, cx: &CallContext) -> Arc<str> {
     format!("{:032x}", idempotency_number(conversation, turn, cx)).into()
 }
 
 /// The same as a number, for ids of another form.
-pub fn idempotency_number(conversation: &str, turn: u64, cx: &Cx) -> u128 {
+pub fn idempotency_number(conversation: &str, turn: u64, cx: &CallContext) -> u128 {
     let mut hash = Sha256::new();
     for part in [conversation, &turn.to_string(), &cx.seed.to_string(), cx.key.as_str()] {
         hash.update((part.len() as u64).to_le_bytes());

@@ -42,7 +42,7 @@ pub use self::{
 };
 pub use segue_base::effect::EffectClass;
 pub use segue_base::health::Health as SourceStatus;
-use segue_base::{cx::Cx, limits};
+use segue_base::{context::CallContext, limits};
 
 /// What is known of a tool: what models see, and what its calls may do.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,11 +98,11 @@ impl ToolInfo {
 #[derive(Clone)]
 pub struct ToolCallContext {
     /// Deadline, cancellation, key.
-    pub cx: Cx,
+    pub cx: CallContext,
     /// Facts of the conversation and of the backend; no model sees them.
     pub metadata: Arc<Map<String, Json>>,
     /// Who calls.
-    pub caller: Caller,
+    pub caller: ToolCaller,
     /// What MCP carries as `_meta`.
     pub meta: Arc<Map<String, Json>>,
     /// Takes news of a long call; may be ignored.
@@ -110,7 +110,7 @@ pub struct ToolCallContext {
     /// A key that is the same when the same step is tried again; for tools that know idempotency keys.
     pub idempotency_key: Arc<str>,
     /// Who answers what the tool asks back; nobody, unless its server may ask.
-    pub inquired: Option<Arc<dyn Inquired>>,
+    pub inquired: Option<Arc<dyn ClientRequestHandler>>,
     /// The effect class of this call, where somebody has a say above the tool's source: the author of an agent. `None`: that
     /// of the tool's own [`info`](ToolHandler::info). A tool repeats nothing and reports nothing by any other class.
     pub effect: Option<EffectClass>,
@@ -135,7 +135,7 @@ impl ToolCallContext {
 
 /// A form that a tool wants filled in the middle of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Inquiry {
+pub struct ElicitationRequest {
     /// The server that asks.
     pub server: Arc<str>,
     /// What it says to the user.
@@ -146,7 +146,7 @@ pub struct Inquiry {
 
 /// The answer to a form.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reply {
+pub enum ElicitationResponse {
     /// The form, filled.
     Accept(Map<String, Json>),
     /// Not answered, and nobody will be asked.
@@ -156,15 +156,15 @@ pub enum Reply {
 }
 
 /// Who answers what a tool asks back.
-pub trait Inquired: Send + Sync {
+pub trait ClientRequestHandler: Send + Sync {
     /// Answers a form from what is known.
-    fn form(&self, inquiry: &Inquiry) -> Reply;
+    fn form(&self, inquiry: &ElicitationRequest) -> ElicitationResponse;
     /// Lets our model answer a `sampling/createMessage`; the result is that of the protocol. *Cancellation*: dropping the
     /// future gives the call of the model up.
     ///
     /// # Errors
     /// In words that the server may read: there is no answer.
-    fn sample<'a>(&'a self, params: Json, cx: &'a Cx) -> BoxFuture<'a, Result<Json, String>>;
+    fn sample<'a>(&'a self, params: Json, cx: &'a CallContext) -> BoxFuture<'a, Result<Json, String>>;
 }
 
 impl fmt::Debug for ToolCallContext {
@@ -175,7 +175,7 @@ impl fmt::Debug for ToolCallContext {
 
 /// Who calls a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub struct ToolCaller {
     /// The conversation.
     pub conversation: Arc<str>,
     /// The agent; none for a call step.
@@ -339,18 +339,18 @@ pub trait ToolSource: Send + Sync {
     ///
     /// # Errors
     /// The source cannot be reached; the text is for operators.
-    fn list<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Catalog, SourceError>>;
+    fn list<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>>;
     /// The version of the list; changes when the list may have.
     fn changes(&self) -> watch::Receiver<u64>;
     /// Whether it answers, for `/health`.
     fn status(&self) -> SourceStatus;
     /// Closes it; waits at most as long as the context allows.
-    fn close<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, ()>;
+    fn close<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, ()>;
 }
 
 /// The tools of a source at one moment.
 #[derive(Clone, Default)]
-pub struct Catalog {
+pub struct ToolCatalog {
     /// Its version.
     pub version: u64,
     /// The tools, in the source's order.
@@ -359,7 +359,7 @@ pub struct Catalog {
     pub excluded: Vec<(String, String)>,
 }
 
-impl fmt::Debug for Catalog {
+impl fmt::Debug for ToolCatalog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Catalog")
             .field("version", &self.version)

@@ -18,8 +18,8 @@ use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use super::{Catalog, SourceError, SourceStatus, ToolHandler, ToolInfo, ToolSource};
-use segue_base::{cx::Cx, limits};
+use super::{SourceError, SourceStatus, ToolCatalog, ToolHandler, ToolInfo, ToolSource};
+use segue_base::{context::CallContext, limits};
 
 /// The name of the file, in the project's folder.
 pub const FILE: &str = "pins.json";
@@ -31,7 +31,7 @@ struct Pins(BTreeMap<String, BTreeMap<String, String>>);
 
 /// How a tool stands to its pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum PinStatus {
     /// It is what it was.
     Same,
     /// Its description or its arguments are others.
@@ -64,19 +64,19 @@ impl PinFile {
     ///
     /// # Errors
     /// In words: the file cannot be read.
-    pub fn compare(&self, server: &str, catalog: &Catalog) -> Result<Vec<(String, Standing)>, String> {
+    pub fn compare(&self, server: &str, catalog: &ToolCatalog) -> Result<Vec<(String, PinStatus)>, String> {
         let pins = self.0.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let known = pins.as_ref().map_err(Clone::clone)?.0.get(server);
         let stands = |spec: &ToolInfo| match known.and_then(|known| known.get(&*spec.name)) {
-            Some(pinned) if is_pinned(pinned, spec) => Standing::Same,
-            Some(_) => Standing::Changed,
-            None => Standing::New,
+            Some(pinned) if is_pinned(pinned, spec) => PinStatus::Same,
+            Some(_) => PinStatus::Changed,
+            None => PinStatus::New,
         };
         let listed = catalog.tools.iter().map(|tool| (tool.info().name.to_string(), stands(tool.info())));
-        let mut standings: Vec<(String, Standing)> = listed.collect();
+        let mut standings: Vec<(String, PinStatus)> = listed.collect();
         let is_listed = |name: &str| catalog.tools.iter().any(|tool| &*tool.info().name == name);
         let gone = known.into_iter().flatten().map(|(name, _)| name).filter(|name| !is_listed(name));
-        standings.extend(gone.map(|name| (name.clone(), Standing::Gone)));
+        standings.extend(gone.map(|name| (name.clone(), PinStatus::Gone)));
         Ok(standings)
     }
 
@@ -84,7 +84,7 @@ impl PinFile {
     ///
     /// # Errors
     /// In words: the file cannot be read or written. Nothing is pinned then.
-    pub fn pin(&self, server: &str, catalog: &Catalog) -> Result<(), String> {
+    pub fn pin(&self, server: &str, catalog: &ToolCatalog) -> Result<(), String> {
         let mut kept = self.0.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pins = kept.as_ref().map_err(Clone::clone)?.clone();
         pins.0.insert(server.to_owned(), hashes(catalog));
@@ -96,7 +96,7 @@ impl PinFile {
     }
 
     /// The same list without the tools that are not what they were.
-    fn held(&self, server: &str, mut catalog: Catalog) -> Catalog {
+    fn held(&self, server: &str, mut catalog: ToolCatalog) -> ToolCatalog {
         let mut pins = self.0.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let pins = match &mut *pins {
             Ok(pins) => pins,
@@ -128,7 +128,7 @@ impl PinFile {
     }
 }
 
-impl Catalog {
+impl ToolCatalog {
     fn leave_out(&mut self, why: impl Fn(&ToolInfo) -> Option<String>) {
         let mut kept: Vec<Arc<dyn ToolHandler>> = Vec::with_capacity(self.tools.len());
         for tool in self.tools.drain(..) {
@@ -165,7 +165,7 @@ fn write(path: &Path, pins: &Pins) -> io::Result<()> {
     fs::rename(&beside, path)
 }
 
-fn hashes(catalog: &Catalog) -> BTreeMap<String, String> {
+fn hashes(catalog: &ToolCatalog) -> BTreeMap<String, String> {
     catalog.tools.iter().map(|tool| (tool.info().name.to_string(), hash(tool.info()))).collect()
 }
 
@@ -218,7 +218,7 @@ impl ToolSource for PinnedSource {
     fn name(&self) -> &str {
         self.inner.name()
     }
-    fn list<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Catalog, SourceError>> {
+    fn list<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
         Box::pin(async move { Ok(self.pins.held(self.name(), self.inner.list(cx).await?)) })
     }
     fn changes(&self) -> watch::Receiver<u64> {
@@ -227,7 +227,7 @@ impl ToolSource for PinnedSource {
     fn status(&self) -> SourceStatus {
         self.inner.status()
     }
-    fn close<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, ()> {
+    fn close<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, ()> {
         self.inner.close(cx)
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use segue_engine::ids::ToolName;
 
-use super::{ArgumentCheck, Catalog, EffectClass, ToolHandler, ToolInfo};
+use super::{ArgumentCheck, EffectClass, ToolCatalog, ToolHandler, ToolInfo};
 use segue_base::limits;
 
 /// A tool as one run has it.
@@ -134,7 +134,7 @@ impl ToolSetBuilder {
     }
     /// Adds the tools of a server: those of `include` (all, when it is empty) without those of `exclude`.
     #[must_use]
-    pub fn server(mut self, server: &str, catalog: &Catalog, include: &[ToolName], exclude: &[ToolName]) -> Self {
+    pub fn server(mut self, server: &str, catalog: &ToolCatalog, include: &[ToolName], exclude: &[ToolName]) -> Self {
         let server: Arc<str> = server.into();
         self.excluded.extend(catalog.excluded.iter().map(|(name, why)| (format!("{server}/{name}"), why.clone())));
         for wanted in include {

@@ -21,7 +21,7 @@ impl fmt::Debug for ArgumentCheck {
 
 /// Why a schema is not used. The texts are for operators.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SchemaRefused {
+pub enum SchemaError {
     /// It is longer than [`limits::MCP_SCHEMA`].
     #[error("its schema has {bytes} bytes, more than the {limit} that are read", limit = limits::MCP_SCHEMA)]
     TooLarge {
@@ -55,25 +55,25 @@ impl ArgumentCheck {
     /// Compiles a schema of arguments.
     ///
     /// # Errors
-    /// [`SchemaRefused`]: too large, too deep, not about an object, pointing elsewhere, or not valid.
-    pub fn compile(schema: &Json) -> Result<Self, SchemaRefused> {
+    /// [`SchemaError`]: too large, too deep, not about an object, pointing elsewhere, or not valid.
+    pub fn compile(schema: &Json) -> Result<Self, SchemaError> {
         let describes_object = match schema.get("type") {
             None => schema.is_object(),
             Some(Json::String(kind)) => kind == "object",
             Some(Json::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
             Some(_) => false,
         };
-        if describes_object { Self::compile_any(schema) } else { Err(SchemaRefused::NotAnObject) }
+        if describes_object { Self::compile_any(schema) } else { Err(SchemaError::NotAnObject) }
     }
 
     /// Compiles a schema of anything, such as a result.
     ///
     /// # Errors
     /// As [`compile`](Self::compile), but the schema may describe any type.
-    pub fn compile_any(schema: &Json) -> Result<Self, SchemaRefused> {
+    pub fn compile_any(schema: &Json) -> Result<Self, SchemaError> {
         let bytes = schema.to_string().len();
         if bytes > limits::MCP_SCHEMA {
-            return Err(SchemaRefused::TooLarge { bytes });
+            return Err(SchemaError::TooLarge { bytes });
         }
         survey(schema, schema, 0)?;
         let patterns = PatternOptions::fancy_regex().backtrack_limit(limits::MCP_PATTERN_STEPS);
@@ -81,7 +81,7 @@ impl ArgumentCheck {
             .offline()
             .with_pattern_options(patterns)
             .build(schema)
-            .map_err(|error| SchemaRefused::Invalid(error.to_string()))?;
+            .map_err(|error| SchemaError::Invalid(error.to_string()))?;
         Ok(Self { validator })
     }
 
@@ -118,9 +118,9 @@ fn in_words(error: &jsonschema::ValidationError<'_>) -> String {
 }
 
 /// Walks the schema once: depth, references that leave it, references that only lead to one another.
-fn survey(root: &Json, part: &Json, depth: usize) -> Result<(), SchemaRefused> {
+fn survey(root: &Json, part: &Json, depth: usize) -> Result<(), SchemaError> {
     if depth > limits::MCP_SCHEMA_DEPTH {
-        return Err(SchemaRefused::TooDeep);
+        return Err(SchemaError::TooDeep);
     }
     match part {
         Json::Array(items) => items.iter().try_for_each(|item| survey(root, item, depth + 1)),
@@ -137,18 +137,18 @@ fn survey(root: &Json, part: &Json, depth: usize) -> Result<(), SchemaRefused> {
 }
 
 /// Follows a chain of bare references; a chain that comes back without passing a real keyword would never end.
-fn follow(root: &Json, first: &str) -> Result<(), SchemaRefused> {
+fn follow(root: &Json, first: &str) -> Result<(), SchemaError> {
     let mut reference = first;
     for _ in 0..=limits::MCP_SCHEMA_DEPTH {
         let Some(pointer) = reference.strip_prefix('#') else {
-            return Err(SchemaRefused::Remote { reference: first.to_owned() });
+            return Err(SchemaError::Remote { reference: first.to_owned() });
         };
         match root.pointer(pointer).and_then(|target| target.get("$ref")).and_then(Json::as_str) {
             Some(next) => reference = next,
             None => return Ok(()),
         }
     }
-    Err(SchemaRefused::Circle { reference: first.to_owned() })
+    Err(SchemaError::Circle { reference: first.to_owned() })
 }
 
 /// The schema as models get it: unchanged, but always of type `object` and with `properties`.
@@ -203,23 +203,23 @@ mod tests {
     #[test]
     fn schemas_that_could_do_harm_are_refused() {
         let refused = |schema: Json| ArgumentCheck::compile(&schema).unwrap_err();
-        assert!(matches!(refused(json!({"$ref": "https://example.com/s.json"})), SchemaRefused::Remote { .. }));
+        assert!(matches!(refused(json!({"$ref": "https://example.com/s.json"})), SchemaError::Remote { .. }));
         assert!(matches!(
             refused(json!({"type": "object", "items": {"$ref": "other.json"}})),
-            SchemaRefused::Remote { .. }
+            SchemaError::Remote { .. }
         ));
-        assert!(matches!(refused(json!({"type": "string"})), SchemaRefused::NotAnObject));
-        assert!(matches!(refused(json!({"type": "object", "properties": 7})), SchemaRefused::Invalid(_)));
+        assert!(matches!(refused(json!({"type": "string"})), SchemaError::NotAnObject));
+        assert!(matches!(refused(json!({"type": "object", "properties": 7})), SchemaError::Invalid(_)));
         let circle = json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}});
-        assert!(matches!(refused(circle), SchemaRefused::Circle { .. }));
-        assert!(matches!(refused(json!({"$ref": "#"})), SchemaRefused::Circle { .. }));
+        assert!(matches!(refused(circle), SchemaError::Circle { .. }));
+        assert!(matches!(refused(json!({"$ref": "#"})), SchemaError::Circle { .. }));
         let mut deep = json!({"type": "object"});
         for _ in 0..200 {
             deep = json!({"type": "object", "properties": {"x": deep}});
         }
-        assert!(matches!(refused(deep), SchemaRefused::TooDeep));
+        assert!(matches!(refused(deep), SchemaError::TooDeep));
         let long = json!({"type": "object", "description": "x".repeat(limits::MCP_SCHEMA)});
-        assert!(matches!(refused(long), SchemaRefused::TooLarge { .. }));
+        assert!(matches!(refused(long), SchemaError::TooLarge { .. }));
     }
 
     #[test]

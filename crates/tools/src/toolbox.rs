@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc};
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
-use super::{Catalog, SourceError, SourceStatus, Tool, ToolHandler, ToolSource};
-use segue_base::cx::Cx;
+use super::{SourceError, SourceStatus, Tool, ToolCatalog, ToolHandler, ToolSource};
+use segue_base::context::CallContext;
 
 /// A source of tools that are part of this program. It is always up, and its list never changes.
 pub struct Toolbox {
@@ -27,8 +27,8 @@ impl ToolSource for Toolbox {
     fn name(&self) -> &str {
         &self.name
     }
-    fn list<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Catalog, SourceError>> {
-        let catalog = Catalog { version: 0, tools: self.tools.clone(), excluded: Vec::new() };
+    fn list<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
+        let catalog = ToolCatalog { version: 0, tools: self.tools.clone(), excluded: Vec::new() };
         Box::pin(std::future::ready(Ok(catalog)))
     }
     fn changes(&self) -> watch::Receiver<u64> {
@@ -37,7 +37,7 @@ impl ToolSource for Toolbox {
     fn status(&self) -> SourceStatus {
         SourceStatus::Up
     }
-    fn close<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, ()> {
+    fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 }

@@ -17,9 +17,9 @@ use crate::{
     agents,
     auth::Credentials,
     clock::Clock,
-    cx::{Cx, Stopped},
+    context::{CallContext, WaitError},
     effect::Arrival,
-    http::{BodyError, Outbound, destination, read_limited},
+    http::{BodyError, HttpClients, destination, read_limited},
     limits, llm,
     secret::Secret,
     tools::{
@@ -33,7 +33,7 @@ const VERSION: u32 = 1;
 /// A server with hooks.
 pub struct HookServer {
     url: reqwest::Url,
-    http: Outbound,
+    http: HttpClients,
     credentials: Result<Credentials, String>,
     forward: Vec<Arc<str>>,
     agent: Arc<str>,
@@ -142,7 +142,7 @@ impl HookServer {
     ///
     /// # Errors
     /// [`HookError`] when the address is none that may be asked.
-    pub fn new(url: &str, definition: &AgentDef, http: Outbound, clock: &Arc<dyn Clock>) -> Result<Self, HookError> {
+    pub fn new(url: &str, definition: &AgentDef, http: HttpClients, clock: &Arc<dyn Clock>) -> Result<Self, HookError> {
         let url = destination(url).map_err(HookError)?;
         let auth = if definition.remote.is_some() { &definition.hook_auth } else { &definition.auth };
         let credentials = agents::credentials(auth, clock, &http);
@@ -159,7 +159,7 @@ impl HookServer {
     ///
     /// # Errors
     /// [`HookError`] when it does not answer as the contract says.
-    pub async fn describe(&self, cx: &Cx) -> Result<Description, HookError> {
+    pub async fn describe(&self, cx: &CallContext) -> Result<Description, HookError> {
         let mut description: Description = self.ask("describe", json!({}), cx.key.as_str(), cx).await?;
         if description.tools.len() > limits::HOOK_TOOLS {
             return Err(HookError(format!("describe: more than {} tools", limits::HOOK_TOOLS)));
@@ -181,7 +181,13 @@ impl HookServer {
         keys.collect()
     }
 
-    async fn ask<T: DeserializeOwned>(&self, hook: &str, payload: Json, id: &str, cx: &Cx) -> Result<T, HookError> {
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        hook: &str,
+        payload: Json,
+        id: &str,
+        cx: &CallContext,
+    ) -> Result<T, HookError> {
         let cx = cx.within(limits::HOOK_DEADLINE);
         let bytes = match cx.wait(self.post(hook, payload, id)).await {
             Ok(answered) => answered.map_err(|error| HookError(format!("{hook}: {}", error.reason)))?,
@@ -408,8 +414,8 @@ impl ToolHandler for HookTool {
         let (error, kind) = match cx.cx.wait(sent).await {
             Ok(Ok(bytes)) => return answer(&bytes, effect),
             Ok(Err(error)) => (error, FailureKind::Unavailable),
-            Err(Stopped::DeadlinePassed) => (PostError::after("it did not answer in time"), FailureKind::Timeout),
-            Err(Stopped::Cancelled) => (PostError::after("nobody waits for it any more"), FailureKind::Cancelled),
+            Err(WaitError::DeadlinePassed) => (PostError::after("it did not answer in time"), FailureKind::Timeout),
+            Err(WaitError::Cancelled) => (PostError::after("nobody waits for it any more"), FailureKind::Cancelled),
         };
         ToolOutcome::unanswered(effect, error.arrival, kind, error.reason)
     }

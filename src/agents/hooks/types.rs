@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use tokio::sync::mpsc;
 
-use crate::{cx::Cx, limits, tools::with_causes};
+use crate::{context::CallContext, limits, tools::with_causes};
 
 /// A hook failed, and the run ends. Any error becomes one by `?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ pub enum HookEvent {
 /// What a hook may know of the run, and how it speaks meanwhile.
 pub struct HookContext {
     /// Deadline and cancellation.
-    pub cx: Cx,
+    pub cx: CallContext,
     /// The agent.
     pub agent: Arc<str>,
     /// The channel on which the user wrote.
@@ -154,7 +154,7 @@ pub struct HookContext {
 impl HookContext {
     /// For one call of a hook; what it says comes out of the other end.
     pub(in crate::agents) fn new(
-        cx: Cx,
+        cx: CallContext,
         agent: Arc<str>,
         channel: Arc<str>,
         id: Arc<str>,
@@ -163,7 +163,7 @@ impl HookContext {
         (Self { cx, agent, channel, id, said: Mutex::default(), speech }, heard)
     }
     /// For calling hooks in a test of your own; what they say is in [`HookContext::said`].
-    pub fn alone(cx: Cx, agent: impl Into<Arc<str>>, channel: impl Into<Arc<str>>) -> Self {
+    pub fn alone(cx: CallContext, agent: impl Into<Arc<str>>, channel: impl Into<Arc<str>>) -> Self {
         let id = cx.key.as_str().into();
         Self::new(cx, agent.into(), channel.into(), id).0
     }

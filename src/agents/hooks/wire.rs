@@ -6,7 +6,7 @@ use segue_engine::project::{SlotDef, SlotType};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use crate::llm::{Arguments, ChatMessage, ToolCall, ToolSpec, message::Thoughts};
+use crate::llm::{ChatMessage, ToolArguments, ToolCall, ToolSpec, message::ReasoningBlocks};
 
 /// A message as it is sent.
 pub(super) fn message(message: &ChatMessage) -> Json {
@@ -28,8 +28,8 @@ pub(super) fn message(message: &ChatMessage) -> Json {
 
 fn call(call: &ToolCall) -> Json {
     let arguments = match &call.arguments {
-        Arguments::Json(value) => (**value).clone(),
-        Arguments::Malformed { text, .. } => Json::from(&**text),
+        ToolArguments::Json(value) => (**value).clone(),
+        ToolArguments::Malformed { text, .. } => Json::from(&**text),
     };
     json!({"id": &*call.id, "name": &*call.name, "arguments": arguments})
 }
@@ -111,7 +111,7 @@ impl Tool {
 /// # Errors
 /// In words: a call without its one result, or a result without its call, which no model takes.
 pub(super) fn messages(answer: Vec<Message>, usual: &[Arc<ChatMessage>]) -> Result<Vec<Arc<ChatMessage>>, String> {
-    let mut thoughts: HashMap<Arc<str>, Arc<Thoughts>> = HashMap::new();
+    let mut thoughts: HashMap<Arc<str>, Arc<ReasoningBlocks>> = HashMap::new();
     for message in usual {
         if let ChatMessage::Assistant { tool_calls, thoughts: Some(thought), .. } = &**message
             && let Some(first) = tool_calls.first()
@@ -137,8 +137,8 @@ pub(super) fn messages(answer: Vec<Message>, usual: &[Arc<ChatMessage>]) -> Resu
                     name: call.name,
                     arguments: match call.arguments {
                         // What is no object was no JSON when it was sent.
-                        Json::String(text) => Arguments::Malformed { text: text.into(), error: "".into() },
-                        arguments => Arguments::json(arguments),
+                        Json::String(text) => ToolArguments::Malformed { text: text.into(), error: "".into() },
+                        arguments => ToolArguments::json(arguments),
                     },
                 });
                 ChatMessage::Assistant { text, tool_calls: calls.collect(), thoughts }
@@ -163,16 +163,16 @@ pub(super) fn messages(answer: Vec<Message>, usual: &[Arc<ChatMessage>]) -> Resu
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
-    use crate::llm::message::Thought;
+    use crate::llm::message::ReasoningBlock;
 
     fn talk() -> Vec<Arc<ChatMessage>> {
         let call = |id: &str, arguments| ToolCall { id: id.into(), name: "find".into(), arguments };
         let calls = vec![
-            call("a", Arguments::json(json!({"port": "Arnvik"}))),
-            call("b", Arguments::Malformed { text: "{\"po".into(), error: "EOF".into() }),
+            call("a", ToolArguments::json(json!({"port": "Arnvik"}))),
+            call("b", ToolArguments::Malformed { text: "{\"po".into(), error: "EOF".into() }),
         ];
-        let thought = Thought { after: 0, block: Arc::new(json!({"closed": true})) };
-        let thoughts = Some(Arc::new(Thoughts { model: "m".into(), blocks: vec![thought] }));
+        let thought = ReasoningBlock { after: 0, block: Arc::new(json!({"closed": true})) };
+        let thoughts = Some(Arc::new(ReasoningBlocks { model: "m".into(), blocks: vec![thought] }));
         let results = [ChatMessage::tool(&calls[0], "NW-1"), ChatMessage::tool(&calls[1], "no JSON")];
         let answer = ChatMessage::Assistant { text: "Let me look.".into(), tool_calls: calls, thoughts };
         let mut talk = vec![ChatMessage::system("Help."), ChatMessage::user("hi"), Arc::new(answer)];

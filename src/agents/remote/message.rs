@@ -4,14 +4,14 @@ use segue_engine::{condition::Scope, conversation::AgentCall};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    super::{AgentTask, session::readable, slots::RunSlots},
+    super::{AgentRequest, session::readable, slots::RunSlots},
     outcome::Memory,
 };
 use crate::a2a::model::{Message, Part, Role};
 use segue_engine::project::RemoteDef;
 
 /// The message of one invocation. Its id is made by whoever records it.
-pub(super) fn of(task: &AgentTask<'_>, remote: &RemoteDef, memory: &Memory) -> Message {
+pub(super) fn of(task: &AgentRequest<'_>, remote: &RemoteDef, memory: &Memory) -> Message {
     let mut parts = vec![Part::Text(text(task, memory))];
     let slots = slots(task, remote);
     if !slots.is_empty() {
@@ -28,7 +28,7 @@ pub(super) fn of(task: &AgentTask<'_>, remote: &RemoteDef, memory: &Memory) -> M
 }
 
 /// An agent that knows the conversation is told what is new; another one all that was said.
-fn text(task: &AgentTask<'_>, memory: &Memory) -> String {
+fn text(task: &AgentRequest<'_>, memory: &Memory) -> String {
     let AgentCall { user_message, .. } = task.call;
     if memory.context_id.is_some() {
         return user_message.to_string();
@@ -38,7 +38,7 @@ fn text(task: &AgentTask<'_>, memory: &Memory) -> String {
 }
 
 /// Slots with a value, of those that the author lets out.
-fn slots(task: &AgentTask<'_>, remote: &RemoteDef) -> Vec<Json> {
+fn slots(task: &AgentRequest<'_>, remote: &RemoteDef) -> Vec<Json> {
     let view = RunSlots::new(task.project, task.conversation).seen_as(task.slots.clone());
     let shown = view.shown();
     let allowed =
@@ -54,7 +54,7 @@ fn slots(task: &AgentTask<'_>, remote: &RemoteDef) -> Vec<Json> {
 }
 
 /// Facts that the author named, where there are such: of the conversation, or of what the channel said beside the message.
-fn metadata(task: &AgentTask<'_>, remote: &RemoteDef) -> Map<String, Json> {
+fn metadata(task: &AgentRequest<'_>, remote: &RemoteDef) -> Map<String, Json> {
     let beside = task.metadata.get("message_metadata").and_then(Json::as_object);
     let of = |name: &str| task.metadata.get(name).or_else(|| beside.and_then(|beside| beside.get(name)));
     remote.forward_metadata.iter().filter_map(|name| Some((name.to_string(), of(name)?.clone()))).collect()

@@ -1,7 +1,7 @@
 //! Agents that others run, over A2A: one invocation sends the user's message, follows the task to where it stands
 //! still, and says what came of it.
 //!
-//! Entry: [`run`]. What leaves goes through a [`Peer`] that the runtime records. This part never sends the id of a task that
+//! Entry: [`run`]. What leaves goes through a [`A2aClient`] that the runtime records. This part never sends the id of a task that
 //! is over, never repeats a message that may have been taken, and keeps nothing: what the next invocation must know stands in
 //! the outcome's metadata, which lives in the agent's frame.
 
@@ -15,24 +15,24 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use segue_engine::{
     conversation::{AgentOutcome, AgentStatus, BotKind},
-    project::{MessageMeans, RemoteDef},
+    project::{MessageReplyMeaning, RemoteDef},
 };
 use serde_json::Value as Json;
 
 pub(super) use self::outcome::is_own;
 use self::outcome::{Ending, Memory};
 use super::{
-    AgentTask,
+    AgentRequest,
     completion::Ledger,
     hooked::{self, Hooked},
 };
 use crate::{
     a2a::{
-        Accepted, Fault, FaultKind, First, Listener, Outgoing, Peer,
+        A2aClient, A2aError, A2aErrorKind, FirstResponse, SendReceipt, SendRequest, TaskListener,
         model::{Task, TaskState, text_of},
     },
-    conversation::{Reply, ReplyPiece, ReplySink},
-    cx::Cx,
+    context::CallContext,
+    conversation::{Reply, ReplyEvent, ReplySink},
     limits,
 };
 
@@ -53,11 +53,11 @@ const EXCHANGES: &str = "A0516";
 ///
 /// *Cancellation*: when `cx` is cancelled the remote task is asked to stop, and the outcome says so.
 pub(crate) async fn run(
-    task: &AgentTask<'_>,
+    task: &AgentRequest<'_>,
     remote: &RemoteDef,
-    peer: &dyn Peer,
+    peer: &dyn A2aClient,
     out: &mut dyn ReplySink,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> AgentOutcome {
     let mut memory = Memory::of(&task.call.metadata);
     let mut told = Told { agent: task.call.agent.as_str().into(), out, cx: cx.step("said"), texts: Vec::new() };
@@ -77,10 +77,10 @@ pub(crate) async fn run(
     for attempt in 0..limits::A2A_TRIES {
         let step = cx.step(format!("try.{attempt}"));
         let accepted = if memory.is_working {
-            Ok(Accepted { first: First::Task(memory.task()), live: None })
+            Ok(SendReceipt { first: FirstResponse::Task(memory.task()), live: None })
         } else {
             let message = message::of(task, remote, &memory);
-            peer.send(&Outgoing { message, report_to: None }, &step.step("send")).await
+            peer.send(&SendRequest { message, report_to: None }, &step.step("send")).await
         };
         // Once a task was taken, only who runs it can say that it may be begun anew: how asking for it failed tells nothing.
         let (result, again) = match accepted {
@@ -92,7 +92,7 @@ pub(crate) async fn run(
             Err(fault) => {
                 let again = fault.may_be_repeated();
                 // The task that the message belongs to is stopped: what it did is no longer in doubt.
-                let is_stopped = memory.task_id.is_some() && fault.kind == FaultKind::Late;
+                let is_stopped = memory.task_id.is_some() && fault.kind == A2aErrorKind::Late;
                 (Err(if is_stopped { fault } else { fault.of_sending() }), again)
             }
         };
@@ -113,11 +113,11 @@ pub(crate) async fn run(
 
 /// As [`run`], with what registered hooks make of the input and of the outcome.
 pub(crate) async fn run_hooked(
-    task: &AgentTask<'_>,
+    task: &AgentRequest<'_>,
     remote: &RemoteDef,
-    peer: &dyn Peer,
+    peer: &dyn A2aClient,
     out: &mut dyn ReplySink,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> AgentOutcome {
     let Some(hooks) = &task.hooks else { return run(task, remote, peer, out, &cx.step("remote")).await };
     let mut ledger = Ledger::new(task);
@@ -154,18 +154,18 @@ enum Came {
 }
 
 async fn followed(
-    peer: &dyn Peer,
-    accepted: Accepted,
+    peer: &dyn A2aClient,
+    accepted: SendReceipt,
     memory: &mut Memory,
     told: &mut Told<'_>,
-    step: &Cx,
-) -> Result<Came, Fault> {
+    step: &CallContext,
+) -> Result<Came, A2aError> {
     match accepted.first {
-        First::Message(message) => {
+        FirstResponse::Message(message) => {
             memory.heard(message.context_id.as_deref(), None);
             Ok(Came::Message(message))
         }
-        First::Task(ref task) => {
+        FirstResponse::Task(ref task) => {
             memory.heard(Some(&task.context_id), Some(&task.id));
             let task = peer.follow(accepted, told, &step.step("follow")).await?;
             memory.heard(Some(&task.context_id), Some(&task.id));
@@ -176,11 +176,11 @@ async fn followed(
 
 /// From what came to how the run ends; keeps the id of a task that is open, and of no other.
 async fn ended(
-    result: Result<Came, Fault>,
+    result: Result<Came, A2aError>,
     remote: &RemoteDef,
     memory: &mut Memory,
-    peer: &dyn Peer,
-    cx: &Cx,
+    peer: &dyn A2aClient,
+    cx: &CallContext,
 ) -> Ending {
     memory.exchanges += 1;
     match result {
@@ -189,8 +189,8 @@ async fn ended(
             let text = text_of(&message.parts);
             let results = outcome::of_parts(&message.parts);
             match remote.message_means {
-                MessageMeans::InputRequired => Ending { results, ..Ending::asks(text) },
-                MessageMeans::Completed => Ending { results, ..Ending::done(text) },
+                MessageReplyMeaning::InputRequired => Ending { results, ..Ending::asks(text) },
+                MessageReplyMeaning::Completed => Ending { results, ..Ending::done(text) },
             }
         }
         Ok(Came::Task(task)) => {
@@ -201,14 +201,16 @@ async fn ended(
             outcome::of_task(&task)
         }
         Err(fault)
-            if fault.kind == FaultKind::Late && remote.push_notification_url.is_some() && memory.task_id.is_some() =>
+            if fault.kind == A2aErrorKind::Late
+                && remote.push_notification_url.is_some()
+                && memory.task_id.is_some() =>
         {
             // It will report; meanwhile the user can talk.
             memory.is_working = true;
             Ending { status: AgentStatus::Yielded, ..Ending::asks(String::new()) }
         }
         Err(fault) => {
-            if let Some(id) = memory.task_id.as_ref().filter(|_| fault.kind != FaultKind::Shut) {
+            if let Some(id) = memory.task_id.as_ref().filter(|_| fault.kind != A2aErrorKind::Shut) {
                 stop(peer, id, cx).await;
             }
             memory.forget_task();
@@ -218,23 +220,23 @@ async fn ended(
 }
 
 /// Asks that a task be stopped: nobody will hear what comes of it, and its cost need not go on.
-async fn stop(peer: &dyn Peer, task: &str, cx: &Cx) {
-    let beyond = Cx { deadline: cx.clock.deadline(limits::A2A_CANCEL), ..cx.step("cancel").sheltered() };
+async fn stop(peer: &dyn A2aClient, task: &str, cx: &CallContext) {
+    let beyond = CallContext { deadline: cx.clock.deadline(limits::A2A_CANCEL), ..cx.step("cancel").sheltered() };
     if let Err(fault) = peer.cancel(task, &beyond).await {
         tracing::debug!(task, "the remote task could not be stopped: {fault}");
     }
 }
 
-fn broken(fault: &Fault) -> Ending {
+fn broken(fault: &A2aError) -> Ending {
     let code = match fault.kind {
-        FaultKind::Cancelled => {
+        A2aErrorKind::Cancelled => {
             let status = AgentStatus::Cancelled { reason: fault.message.clone() };
             return Ending { status, ..Ending::done(String::new()) };
         }
-        FaultKind::Card | FaultKind::Identity | FaultKind::Unreachable => UNREACHABLE,
-        FaultKind::Late => LATE,
-        FaultKind::Unknown => UNKNOWN,
-        FaultKind::Shut => "A0510",
+        A2aErrorKind::Card | A2aErrorKind::Identity | A2aErrorKind::Unreachable => UNREACHABLE,
+        A2aErrorKind::Late => LATE,
+        A2aErrorKind::Unknown => UNKNOWN,
+        A2aErrorKind::Shut => "A0510",
         _ => ANSWER,
     };
     Ending::failed(code, fault.message.clone())
@@ -244,12 +246,12 @@ fn broken(fault: &Fault) -> Ending {
 struct Told<'a> {
     agent: Arc<str>,
     out: &'a mut dyn ReplySink,
-    cx: Cx,
+    cx: CallContext,
     /// Id and text of each, in order.
     texts: Vec<(Arc<str>, Arc<str>)>,
 }
 
-impl Listener for Told<'_> {
+impl TaskListener for Told<'_> {
     fn said<'b>(&'b mut self, text: &'b str) -> BoxFuture<'b, ()> {
         Box::pin(async move {
             let id: Arc<str> = self.cx.step(self.texts.len()).key.as_str().into();
@@ -263,17 +265,17 @@ impl Listener for Told<'_> {
 impl Told<'_> {
     /// A lost piece is no reason to stop: the whole text is stored with the turn and delivered from there.
     async fn show(&mut self, id: &Arc<str>, text: &str, kind: BotKind) {
-        let piece = ReplyPiece::Message { id: id.clone(), message: Box::new(Reply::text(text)), kind };
+        let piece = ReplyEvent::Message { id: id.clone(), message: Box::new(Reply::text(text)), kind };
         let _ = self.out.send(piece, &self.cx).await;
     }
 
     async fn closed(
         mut self,
-        task: &AgentTask<'_>,
+        task: &AgentRequest<'_>,
         ending: Ending,
         memory: Memory,
         remote: &RemoteDef,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> AgentOutcome {
         let kind = match ending.status {
             AgentStatus::Finished => BotKind::FinalResponse,

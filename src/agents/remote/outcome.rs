@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use segue_engine::{
-    conversation::{AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, EventPlace, FilledBy, Reply},
+    conversation::{AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, FilledBy, FlowLocation, Reply},
     project::RemoteDef,
     template::from_json,
 };
 use serde_json::{Map, Value as Json, json};
 
-use super::{super::AgentTask, Came, FAILED, state_words};
+use super::{super::AgentRequest, Came, FAILED, state_words};
 use crate::{
     a2a::model::{Artifact, Message, Part, Task, TaskState, text_of},
-    cx::Cx,
+    context::CallContext,
     limits,
 };
 
@@ -228,17 +228,17 @@ type Said = (Arc<str>, Arc<str>);
 
 /// Closes a run.
 pub(super) fn close(
-    task: &AgentTask<'_>,
+    task: &AgentRequest<'_>,
     ending: Ending,
     memory: Memory,
     remote: &RemoteDef,
     meanwhile: &[Said],
     last: Option<(Said, BotKind)>,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> AgentOutcome {
     let call = task.call;
     let agent = call.agent.as_str();
-    let place = EventPlace { active_flow: Some(call.flow_id.clone()), step_id: Some(call.step_id.clone()) };
+    let place = FlowLocation { active_flow: Some(call.flow_id.clone()), step_id: Some(call.step_id.clone()) };
     let event = |kind: EventKind| Event { at: cx.clock.now(), kind, place: place.clone() };
     let bot = |(id, text): &Said, kind: BotKind| {
         event(EventKind::bot(BotMessage {
@@ -273,7 +273,7 @@ type Values = Vec<(segue_engine::ids::SlotName, Json)>;
 
 /// Evaluates every mapping before the first slot is set: half a result is none. Before the end what is not there yet is left
 /// as it is.
-fn mapped(task: &AgentTask<'_>, remote: &RemoteDef, result: &Json, is_last: bool) -> Result<Values, String> {
+fn mapped(task: &AgentRequest<'_>, remote: &RemoteDef, result: &Json, is_last: bool) -> Result<Values, String> {
     let context = minijinja::Value::from_pairs([("result", from_json(result))]);
     let mut values = Vec::with_capacity(remote.output.len());
     for (slot, expression) in &remote.output {

@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use segue_engine::{
-    conversation::{AgentCall, AgentKind, AgentStatus, Conversation, Event, EventKind, EventPlace, UserMessage},
+    conversation::{AgentCall, AgentKind, AgentStatus, Conversation, Event, EventKind, FlowLocation, UserMessage},
     ids::ConversationId,
     project::{Project, SourceFile, Sources},
     time::Timestamp,
@@ -20,7 +20,7 @@ use serde_json::{Map, Value as Json, json};
 use super::*;
 use crate::{
     a2a::{
-        Dialect,
+        A2aWireFormat,
         model::{Part, Update},
         reading,
     },
@@ -32,35 +32,39 @@ use crate::{
 };
 
 /// What is said on the way, and how it ends.
-type End = (Vec<&'static str>, Result<Task, Fault>);
+type End = (Vec<&'static str>, Result<Task, A2aError>);
 
 /// A peer whose answers are given: each message takes the next first answer, each task the next end.
 #[derive(Default)]
 struct Given {
-    firsts: Mutex<VecDeque<Result<First, Fault>>>,
+    firsts: Mutex<VecDeque<Result<FirstResponse, A2aError>>>,
     ends: Mutex<VecDeque<End>>,
     sent: Mutex<Vec<crate::a2a::model::Message>>,
     stopped: Mutex<Vec<String>>,
 }
 
-impl Peer for Given {
-    fn send<'a>(&'a self, outgoing: &'a Outgoing, _: &'a Cx) -> BoxFuture<'a, Result<Accepted, Fault>> {
+impl A2aClient for Given {
+    fn send<'a>(
+        &'a self,
+        outgoing: &'a SendRequest,
+        _: &'a CallContext,
+    ) -> BoxFuture<'a, Result<SendReceipt, A2aError>> {
         self.sent.lock().unwrap().push(outgoing.message.clone());
         let first = self.firsts.lock().unwrap().pop_front().expect("an answer is left");
-        Box::pin(async move { first.map(|first| Accepted { first, live: None }) })
+        Box::pin(async move { first.map(|first| SendReceipt { first, live: None }) })
     }
     fn follow<'a>(
         &'a self,
-        accepted: Accepted,
-        listener: &'a mut dyn Listener,
-        _: &'a Cx,
-    ) -> BoxFuture<'a, Result<Task, Fault>> {
+        accepted: SendReceipt,
+        listener: &'a mut dyn TaskListener,
+        _: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Task, A2aError>> {
         Box::pin(async move {
             let (said, end) = match self.ends.lock().unwrap().pop_front() {
                 Some(given) => given,
                 None => match accepted.first {
-                    First::Task(task) => (Vec::new(), Ok(task)),
-                    First::Message(_) => panic!("a message is not followed"),
+                    FirstResponse::Task(task) => (Vec::new(), Ok(task)),
+                    FirstResponse::Message(_) => panic!("a message is not followed"),
                 },
             };
             for text in said {
@@ -69,14 +73,14 @@ impl Peer for Given {
             end
         })
     }
-    fn cancel<'a>(&'a self, task: &'a str, _: &'a Cx) -> BoxFuture<'a, Result<(), Fault>> {
+    fn cancel<'a>(&'a self, task: &'a str, _: &'a CallContext) -> BoxFuture<'a, Result<(), A2aError>> {
         self.stopped.lock().unwrap().push(task.to_owned());
         Box::pin(std::future::ready(Ok(())))
     }
 }
 
 impl Given {
-    fn firsts(firsts: impl IntoIterator<Item = Result<First, Fault>>) -> Self {
+    fn firsts(firsts: impl IntoIterator<Item = Result<FirstResponse, A2aError>>) -> Self {
         Self { firsts: Mutex::new(firsts.into_iter().collect()), ..Self::default() }
     }
     fn sent(&self) -> Vec<crate::a2a::model::Message> {
@@ -87,7 +91,7 @@ impl Given {
 /// A sink that keeps what it gets.
 #[derive(Default)]
 struct Pieces {
-    pieces: Vec<ReplyPiece>,
+    pieces: Vec<ReplyEvent>,
 }
 
 impl ReplySink for Pieces {
@@ -96,8 +100,8 @@ impl ReplySink for Pieces {
     }
     fn send<'a>(
         &'a mut self,
-        piece: ReplyPiece,
-        _: &'a Cx,
+        piece: ReplyEvent,
+        _: &'a CallContext,
     ) -> BoxFuture<'a, Result<crate::conversation::Receipt, crate::conversation::DeliveryError>> {
         self.pieces.push(piece);
         Box::pin(std::future::ready(Ok(crate::conversation::Receipt::Delivered)))
@@ -107,7 +111,7 @@ impl ReplySink for Pieces {
 /// A task in the older generation's words.
 fn task(status: Json, artifacts: Json) -> Task {
     let json = json!({"kind": "task", "id": "t", "contextId": "c", "status": status, "artifacts": artifacts});
-    match reading::update(&json, Dialect::Old).unwrap() {
+    match reading::update(&json, A2aWireFormat::Old).unwrap() {
         Update::Task(task) => task,
         other => panic!("{other:?}"),
     }
@@ -117,12 +121,12 @@ fn said(state: &str, text: &str) -> Json {
     json!({"state": state, "message": {"messageId": "a", "role": "agent", "parts": [{"kind": "text", "text": text}]}})
 }
 
-fn told(state: &str, text: &str) -> Result<First, Fault> {
-    Ok(First::Task(task(said(state, text), json!([]))))
+fn told(state: &str, text: &str) -> Result<FirstResponse, A2aError> {
+    Ok(FirstResponse::Task(task(said(state, text), json!([]))))
 }
 
-fn fault(kind: FaultKind) -> Fault {
-    Fault::new(kind, "words for operators")
+fn fault(kind: A2aErrorKind) -> A2aError {
+    A2aError::new(kind, "words for operators")
 }
 
 struct World {
@@ -172,24 +176,24 @@ impl World {
         conversation.apply(&Event {
             at: Timestamp::default(),
             kind: EventKind::User(message),
-            place: EventPlace::default(),
+            place: FlowLocation::default(),
         });
         Self { project, conversation, call, sink: Pieces::default(), clock: Arc::new(ManualClock::jumping()) }
     }
 
     async fn run(&mut self, peer: &Given) -> AgentOutcome {
         let clock: Arc<dyn Clock> = self.clock.clone();
-        self.run_in(peer, &Cx::new(clock, Duration::from_secs(600))).await
+        self.run_in(peer, &CallContext::new(clock, Duration::from_secs(600))).await
     }
 
-    async fn run_in(&mut self, peer: &Given, cx: &Cx) -> AgentOutcome {
+    async fn run_in(&mut self, peer: &Given, cx: &CallContext) -> AgentOutcome {
         self.run_with(peer, None, cx).await
     }
 
-    async fn run_with(&mut self, peer: &Given, hooks: Option<Arc<dyn AgentHooks>>, cx: &Cx) -> AgentOutcome {
+    async fn run_with(&mut self, peer: &Given, hooks: Option<Arc<dyn AgentHooks>>, cx: &CallContext) -> AgentOutcome {
         let definition = self.project.agent("far").unwrap().clone();
         let metadata = json!({"sender_id": "u1", "message_metadata": {"account": "a7"}});
-        let task = AgentTask {
+        let task = AgentRequest {
             project: &self.project,
             conversation: &self.conversation,
             call: &self.call,
@@ -278,8 +282,8 @@ async fn vector_25_ids_texts_and_results_of_a_task() {
 async fn vector_27_a_run_that_is_cancelled_says_nothing_and_stops_the_task() {
     let mut world = World::new("");
     let peer = Given::firsts([told("working", "")]);
-    peer.ends.lock().unwrap().push_back((vec![], Err(fault(FaultKind::Cancelled))));
-    let cx = Cx::new(world.clock.clone(), Duration::from_secs(600));
+    peer.ends.lock().unwrap().push_back((vec![], Err(fault(A2aErrorKind::Cancelled))));
+    let cx = CallContext::new(world.clock.clone(), Duration::from_secs(600));
     cx.cancel.cancel();
     let outcome = world.run_in(&peer, &cx).await;
     assert!(matches!(outcome.status, AgentStatus::Cancelled { .. }), "{:?}", outcome.status);
@@ -307,19 +311,19 @@ async fn every_state_has_its_end() {
 async fn faults_have_codes_and_only_safe_ones_are_tried_again() {
     use crate::a2a::codes;
     for (kind, expected, messages) in [
-        (FaultKind::Unreachable, "A0511", 3),
-        (FaultKind::Card, "A0511", 1),
-        (FaultKind::Identity, "A0511", 1),
-        (FaultKind::Protocol(codes::INTERNAL), "A0512", 3),
-        (FaultKind::Protocol(codes::PARAMS), "A0512", 1),
-        (FaultKind::Broken, "A0515", 1),
-        (FaultKind::Unreadable, "A0512", 1),
-        (FaultKind::Status(429), "A0512", 3),
-        (FaultKind::Status(404), "A0512", 1),
-        (FaultKind::Status(503), "A0515", 1),
-        (FaultKind::Status(500), "A0515", 1),
-        (FaultKind::Late, "A0515", 1),
-        (FaultKind::Unknown, "A0515", 1),
+        (A2aErrorKind::Unreachable, "A0511", 3),
+        (A2aErrorKind::Card, "A0511", 1),
+        (A2aErrorKind::Identity, "A0511", 1),
+        (A2aErrorKind::Protocol(codes::INTERNAL), "A0512", 3),
+        (A2aErrorKind::Protocol(codes::PARAMS), "A0512", 1),
+        (A2aErrorKind::Broken, "A0515", 1),
+        (A2aErrorKind::Unreadable, "A0512", 1),
+        (A2aErrorKind::Status(429), "A0512", 3),
+        (A2aErrorKind::Status(404), "A0512", 1),
+        (A2aErrorKind::Status(503), "A0515", 1),
+        (A2aErrorKind::Status(500), "A0515", 1),
+        (A2aErrorKind::Late, "A0515", 1),
+        (A2aErrorKind::Unknown, "A0515", 1),
     ] {
         let peer = Given::firsts((0..3).map(|_| Err(fault(kind.clone()))));
         let mut world = World::new("");
@@ -331,11 +335,11 @@ async fn faults_have_codes_and_only_safe_ones_are_tried_again() {
 #[tokio::test]
 async fn a_task_that_was_taken_is_not_begun_anew_because_asking_for_it_failed() {
     use crate::a2a::codes;
-    for kind in [FaultKind::Status(503), FaultKind::Protocol(codes::INTERNAL), FaultKind::Unreachable] {
+    for kind in [A2aErrorKind::Status(503), A2aErrorKind::Protocol(codes::INTERNAL), A2aErrorKind::Unreachable] {
         let peer = Given::firsts((0..3).map(|_| told("working", "")));
         peer.ends.lock().unwrap().push_back((vec![], Err(fault(kind.clone()))));
         let outcome = World::new("").run(&peer).await;
-        let wanted = if kind == FaultKind::Unreachable { "A0511" } else { "A0512" };
+        let wanted = if kind == A2aErrorKind::Unreachable { "A0511" } else { "A0512" };
         assert_eq!((code(&outcome), peer.sent().len()), (wanted, 1), "{kind:?}");
         assert_eq!(*peer.stopped.lock().unwrap(), ["t"], "nobody hears what comes of it: {kind:?}");
     }
@@ -344,7 +348,7 @@ async fn a_task_that_was_taken_is_not_begun_anew_because_asking_for_it_failed() 
 #[tokio::test]
 async fn what_surely_was_not_taken_goes_to_the_same_task_again() {
     let mut world = World::new("");
-    let gone = || Err(fault(FaultKind::Unreachable));
+    let gone = || Err(fault(A2aErrorKind::Unreachable));
     let peer = Given::firsts([told("input-required", "How many?"), gone(), gone(), told("completed", "Done.")]);
     world.run(&peer).await;
     assert_eq!(world.run(&peer).await.status, AgentStatus::Finished);
@@ -355,14 +359,14 @@ async fn what_surely_was_not_taken_goes_to_the_same_task_again() {
 #[tokio::test]
 async fn a_task_that_did_not_end_in_time_is_stopped_or_goes_on_where_it_may_report() {
     let peer = Given::firsts([told("working", "")]);
-    peer.ends.lock().unwrap().push_back((vec![], Err(fault(FaultKind::Late))));
+    peer.ends.lock().unwrap().push_back((vec![], Err(fault(A2aErrorKind::Late))));
     let outcome = World::new("").run(&peer).await;
     assert_eq!((code(&outcome), peer.stopped.lock().unwrap().len()), ("A0514", 1));
 
     let mut world = World::new("  push_notification_url: https://example.org\n");
     let peer = Given::firsts([told("working", "")]);
     let end = Ok(task(said("completed", "At last."), json!([])));
-    peer.ends.lock().unwrap().extend([(vec![], Err(fault(FaultKind::Late))), (vec![], end)]);
+    peer.ends.lock().unwrap().extend([(vec![], Err(fault(A2aErrorKind::Late))), (vec![], end)]);
     let outcome = world.run(&peer).await;
     assert_eq!((outcome.status, peer.stopped.lock().unwrap().len()), (AgentStatus::Yielded, 0));
     let outcome = world.run(&peer).await;
@@ -420,7 +424,7 @@ fn a_file_in_place_is_kept_while_it_is_small() {
 
 #[tokio::test]
 async fn the_pauses_between_tries_double() {
-    let peer = Given::firsts((0..3).map(|_| Err(fault(FaultKind::Unreachable))));
+    let peer = Given::firsts((0..3).map(|_| Err(fault(A2aErrorKind::Unreachable))));
     let mut world = World::new("");
     world.run(&peer).await;
     assert_eq!(world.clock.slept(), [limits::A2A_TRY_PAUSE, limits::A2A_TRY_PAUSE * 2]);
@@ -455,7 +459,7 @@ impl AgentHooks for Broker {
 #[tokio::test]
 async fn hooks_look_at_what_a_remote_agent_is_told_and_at_what_it_answers() {
     let mut world = World::new("  forward_metadata: [tenant, account]\n");
-    let cx = Cx::new(world.clock.clone(), Duration::from_secs(600));
+    let cx = CallContext::new(world.clock.clone(), Duration::from_secs(600));
     let hooks: Arc<dyn AgentHooks> = Arc::new(Broker);
     let peer = Given::firsts([told("input-required", "How many?"), told("input-required", "It is 90.")]);
     let first = world.run_with(&peer, Some(hooks.clone()), &cx).await;
@@ -484,16 +488,16 @@ async fn hooks_look_at_what_a_remote_agent_is_told_and_at_what_it_answers() {
 #[tokio::test]
 async fn what_hooks_keep_stays_while_the_task_works_on_and_when_the_turn_is_stopped() {
     let mut world = World::new("  push_notification_url: https://example.org\n");
-    let cx = Cx::new(world.clock.clone(), Duration::from_secs(600));
+    let cx = CallContext::new(world.clock.clone(), Duration::from_secs(600));
     let hooks: Arc<dyn AgentHooks> = Arc::new(Keeps);
     let peer = Given::firsts([told("input-required", "How many?"), told("working", ""), told("working", "")]);
-    let late = || (vec![], Err(fault(FaultKind::Late)));
+    let late = || (vec![], Err(fault(A2aErrorKind::Late)));
     peer.ends.lock().unwrap().extend([(vec![], Ok(task(said("input-required", "How many?"), json!([])))), late()]);
     for status in [AgentStatus::AwaitingUser, AgentStatus::Yielded] {
         let outcome = world.run_with(&peer, Some(hooks.clone()), &cx).await;
         assert_eq!((outcome.status, &outcome.metadata["rounds"]), (status, &json!(1)));
     }
-    peer.ends.lock().unwrap().push_back((vec![], Err(fault(FaultKind::Cancelled))));
+    peer.ends.lock().unwrap().push_back((vec![], Err(fault(A2aErrorKind::Cancelled))));
     let outcome = world.run_with(&peer, Some(hooks), &cx).await;
     assert!(matches!(outcome.status, AgentStatus::Cancelled { .. }), "{:?}", outcome.status);
     assert_eq!((outcome.metadata.get("task_id"), &outcome.metadata["rounds"]), (None, &json!(1)));
@@ -523,7 +527,7 @@ async fn a_hook_that_fails_lets_nothing_leave_for_a_remote_agent() {
         }
     }
     let mut world = World::new("");
-    let cx = Cx::new(world.clock.clone(), Duration::from_secs(600));
+    let cx = CallContext::new(world.clock.clone(), Duration::from_secs(600));
     let peer = Given::firsts([]);
     let outcome = world.run_with(&peer, Some(Arc::new(Fails)), &cx).await;
     assert_eq!((code(&outcome), peer.sent().len()), ("A0521", 0));

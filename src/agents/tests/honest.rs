@@ -8,8 +8,8 @@ use serde_json::json;
 use super::world::{World, calls, code, said, text};
 use crate::{
     agents::step,
-    conversation::ReplyPiece,
-    llm::{Answer, Finish, scripted::Step},
+    conversation::ReplyEvent,
+    llm::{ChatResponse, FinishReason, scripted::Step},
 };
 
 const SLOW: &str = "configuration:\n  filler_after: {default: 3, silent: false}\n";
@@ -149,7 +149,7 @@ async fn who_insists_on_a_false_claim_is_replaced_by_an_honest_sentence() {
     let mut world = World::new("search", REPAIR, "book it", vec![claim(), claim()]);
     let outcome = world.run().await;
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "utter_agent_unproven 0".into())]);
-    let ends = world.sink.pieces.iter().filter(|piece| matches!(piece, ReplyPiece::End { .. })).count();
+    let ends = world.sink.pieces.iter().filter(|piece| matches!(piece, ReplyEvent::End { .. })).count();
     assert_eq!(ends, 1);
 }
 
@@ -184,8 +184,8 @@ async fn a_failed_effect_proves_nothing_and_a_claim_before_its_call_is_not_said(
 }
 
 /// What is left of an answer that was stopped before its end.
-fn stopped(finish: Finish, text: &str) -> Step {
-    Step::from(Answer { finish, ..Answer::text(text) })
+fn stopped(finish: FinishReason, text: &str) -> Step {
+    Step::from(ChatResponse { finish, ..ChatResponse::text(text) })
 }
 
 /// Texts of an outcome, and whether each was cut.
@@ -200,7 +200,7 @@ fn cuts(outcome: &AgentOutcome) -> Vec<(String, bool)> {
 #[tokio::test]
 async fn l17_a_claim_that_the_filter_cut_is_not_asked_for_again() {
     for whole in [false, true] {
-        let steps = vec![stopped(Finish::ContentFilter, "One moment. I've booked NW-1.")];
+        let steps = vec![stopped(FinishReason::ContentFilter, "One moment. I've booked NW-1.")];
         let mut world = World::new("search", REPAIR, "book it", steps);
         world.sink.whole = whole;
         let outcome = world.run().await;
@@ -213,10 +213,10 @@ async fn l17_a_claim_that_the_filter_cut_is_not_asked_for_again() {
 #[tokio::test]
 async fn l17_l19_a_closing_line_that_was_cut_is_not_called_whole() {
     for (whole, finish, seen) in [
-        (false, Finish::ContentFilter, vec![("All is do".to_owned(), true)]),
-        (true, Finish::ContentFilter, vec![]),
-        (false, Finish::Length, vec![("All is do".to_owned(), true)]),
-        (true, Finish::Length, vec![("All is do".to_owned(), true)]),
+        (false, FinishReason::ContentFilter, vec![("All is do".to_owned(), true)]),
+        (true, FinishReason::ContentFilter, vec![]),
+        (false, FinishReason::Length, vec![("All is do".to_owned(), true)]),
+        (true, FinishReason::Length, vec![("All is do".to_owned(), true)]),
     ] {
         let steps = vec![calls("", &[("task_completed", json!({}))]), stopped(finish, "All is do")];
         let mut world = World::new("search", "", "go", steps);

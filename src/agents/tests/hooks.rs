@@ -15,7 +15,7 @@ use crate::{
         hooks::{AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, OutputChange, ToolBatch},
         step,
     },
-    conversation::ReplyPiece,
+    conversation::ReplyEvent,
     llm::{ChatMessage, ToolSpec},
 };
 
@@ -218,7 +218,7 @@ async fn what_a_hook_says_leaves_at_once_and_stands_among_the_events() {
     assert_eq!(fillers, crate::limits::HOOK_SPEECH, "no hook talks for ever");
     let first = world.sink.pieces.first().unwrap();
     assert!(
-        matches!(first, ReplyPiece::Message { message, .. } if message.text.as_deref() == Some("word 0")),
+        matches!(first, ReplyEvent::Message { message, .. } if message.text.as_deref() == Some("word 0")),
         "{first:?}"
     );
     assert!(matches!(&outcome.events[0].kind, EventKind::Bot(_)));

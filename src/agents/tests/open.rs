@@ -6,7 +6,7 @@ use segue_engine::conversation::{AgentStatus, BotKind};
 use serde_json::json;
 
 use super::world::{World, calls, code, malformed, said, text};
-use crate::{agents::step, conversation::ReplyPiece, limits};
+use crate::{agents::step, conversation::ReplyEvent, limits};
 
 #[tokio::test]
 async fn v1_text_alone_asks_the_user_and_is_sent_once() {
@@ -15,7 +15,7 @@ async fn v1_text_alone_asks_the_user_and_is_sent_once() {
     assert_eq!(outcome.status, AgentStatus::AwaitingUser);
     assert_eq!(said(&outcome), [(BotKind::InputRequired, "Where from?".into())]);
     let ends =
-        world.sink.pieces.iter().filter(|piece| matches!(piece, ReplyPiece::End { .. } | ReplyPiece::Message { .. }));
+        world.sink.pieces.iter().filter(|piece| matches!(piece, ReplyEvent::End { .. } | ReplyEvent::Message { .. }));
     assert_eq!(ends.count(), 1);
 }
 
@@ -160,7 +160,7 @@ async fn a_channel_that_shows_no_pieces_gets_whole_messages() {
     let mut world = World::new("search", "", "hi", vec![calls("One moment.", &[("find", json!({}))]), text("Here.")]);
     world.sink.whole = true;
     world.run().await;
-    assert!(world.sink.pieces.iter().all(|piece| matches!(piece, ReplyPiece::Message { .. })));
+    assert!(world.sink.pieces.iter().all(|piece| matches!(piece, ReplyEvent::Message { .. })));
     assert_eq!(world.sink.pieces.len(), 2);
 }
 

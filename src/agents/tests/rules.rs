@@ -1,6 +1,6 @@
 //! What stands between a model and a tool: preconditions, caps, a yes before an effect, and where arguments come from.
 
-use segue_engine::conversation::{AgentOutcome, AgentStatus, BotKind, Event, EventKind, FilledBy, HeldCall};
+use segue_engine::conversation::{AgentOutcome, AgentStatus, BotKind, Event, EventKind, FilledBy, UnconfirmedCall};
 use serde_json::{Value as Json, json};
 
 use super::world::{World, calls, said, text};
@@ -34,8 +34,8 @@ async fn a_call_that_changes_something_waits_for_a_yes_and_then_runs_as_it_was_s
     let outcome = world.run_more().await;
     assert_eq!(outcome.status, AgentStatus::AwaitingUser);
     assert_eq!(executed(&outcome), [("other".into(), "done".into())], "what only reads ran at once");
-    let held = HeldCall::of(&outcome.metadata);
-    assert_eq!(held, [HeldCall { tool: "find".into(), arguments: json!({"port": "Arnvik"}) }]);
+    let held = UnconfirmedCall::of(&outcome.metadata);
+    assert_eq!(held, [UnconfirmedCall { tool: "find".into(), arguments: json!({"port": "Arnvik"}) }]);
 
     let outcome = next(&mut world, &outcome, "yes", Some(true)).await;
     assert_eq!(outcome.status, AgentStatus::Finished);
@@ -85,7 +85,7 @@ async fn a_no_runs_nothing_and_something_else_is_for_the_model() {
         let outcome = next(&mut world, &outcome, words, confirmed).await;
         assert_eq!(outcome.status, AgentStatus::AwaitingUser);
         assert!(world.called.lock().unwrap().is_empty(), "{words}");
-        assert!(HeldCall::of(&outcome.metadata).is_empty(), "an old call can never be confirmed later");
+        assert!(UnconfirmedCall::of(&outcome.metadata).is_empty(), "an old call can never be confirmed later");
         assert!(world.request(1).iter().any(|(_, text)| text.contains(told)), "{:?}", world.request(1));
     }
 }
@@ -96,7 +96,7 @@ async fn a_corrected_call_is_asked_for_again() {
     let mut world = World::new("search", CONFIRM, "book it", steps);
     let first = world.run_more().await;
     let second = next(&mut world, &first, "three of us", None).await;
-    assert_eq!(HeldCall::of(&second.metadata)[0].arguments, json!({"n": 3}));
+    assert_eq!(UnconfirmedCall::of(&second.metadata)[0].arguments, json!({"n": 3}));
     next(&mut world, &second, "yes", Some(true)).await;
     assert_eq!(*world.called.lock().unwrap(), [("find".to_owned(), json!({"n": 3}))]);
 }
@@ -119,7 +119,7 @@ async fn effects_after_a_held_one_wait_behind_it() {
     let outcome = world.run().await;
     assert_eq!(executed(&outcome), [("other".into(), "refused".into())]);
     assert!(world.called.lock().unwrap().is_empty());
-    assert_eq!(HeldCall::of(&outcome.metadata).len(), 1);
+    assert_eq!(UnconfirmedCall::of(&outcome.metadata).len(), 1);
 }
 
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn a_call_that_does_not_fit_is_shown_to_nobody_and_counts_for_nothing() {
     let wrong = || calls("", &[("find", json!({"port": 3}))]);
     let mut world = World::new("search", CONFIRM, "book it", vec![wrong(), text("To which port?")]);
     let outcome = world.run().await;
-    assert!(HeldCall::of(&outcome.metadata).is_empty());
+    assert!(UnconfirmedCall::of(&outcome.metadata).is_empty());
     assert_eq!(executed(&outcome), [("find".into(), "failed".into())]);
     assert!(world.request(1).last().unwrap().1.starts_with("error[bad_arguments]"), "{:?}", world.request(1).last());
 

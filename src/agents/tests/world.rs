@@ -8,7 +8,7 @@ use std::{
 use futures::future::BoxFuture;
 use segue_engine::{
     conversation::{
-        AgentCall, AgentKind, AgentOutcome, AgentStatus, BotKind, Conversation, Event, EventKind, EventPlace,
+        AgentCall, AgentKind, AgentOutcome, AgentStatus, BotKind, Conversation, Event, EventKind, FlowLocation,
         UserMessage,
     },
     ids::ConversationId,
@@ -18,11 +18,11 @@ use segue_engine::{
 use serde_json::{Map, Value as Json, json};
 
 use crate::{
-    agents::{AgentTask, ReactAgent},
-    conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
-    cx::Cx,
+    agents::{AgentRequest, ReactAgent},
+    context::CallContext,
+    conversation::{DeliveryError, Receipt, ReplyEvent, ReplySink},
     llm::{
-        Answer, Arguments, Finish, ToolCall,
+        ChatResponse, FinishReason, ToolArguments, ToolCall,
         scripted::{ScriptedLlm, Step, StrictLlm},
     },
     prompts::PromptSet,
@@ -107,7 +107,7 @@ pub(super) struct PaperDesk {
 }
 
 impl crate::agents::Desk for PaperDesk {
-    fn once<'a>(&'a self, cx: &'a Cx, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
+    fn once<'a>(&'a self, cx: &'a CallContext, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
         Box::pin(async move {
             let noted = self.notes.lock().unwrap().get(cx.key.as_str()).cloned();
             if noted.is_none() {
@@ -129,7 +129,7 @@ impl crate::agents::Desk for PaperDesk {
 /// A sink that keeps what it gets.
 #[derive(Default)]
 pub(super) struct Pieces {
-    pub(super) pieces: Vec<ReplyPiece>,
+    pub(super) pieces: Vec<ReplyEvent>,
     pub(super) whole: bool,
 }
 
@@ -137,7 +137,7 @@ impl ReplySink for Pieces {
     fn streams(&self) -> bool {
         !self.whole
     }
-    fn send<'a>(&'a mut self, piece: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         self.pieces.push(piece);
         Box::pin(std::future::ready(Ok(Receipt::Delivered)))
     }
@@ -201,7 +201,7 @@ impl World {
     }
     /// Something happened.
     pub(super) fn happened(&mut self, kind: EventKind) {
-        let event = Event { at: Timestamp::default(), kind, place: EventPlace::default() };
+        let event = Event { at: Timestamp::default(), kind, place: FlowLocation::default() };
         self.conversation.apply(&event);
     }
     /// Runs once; every step of the script must be used up.
@@ -230,7 +230,7 @@ impl World {
         let agent = ReactAgent::new(Arc::new(PromptSet::new(|_| None).unwrap()));
         let cx = self.clock.cx(Duration::from_secs(120));
         let definition = self.project.agent("finder").unwrap().clone();
-        let task = AgentTask {
+        let task = AgentRequest {
             project: &self.project,
             conversation: &self.conversation,
             call: &self.call,
@@ -316,7 +316,7 @@ fn info_of(name: &str) -> ToolInfo {
 
 /// An answer of text alone.
 pub(super) fn text(text: &str) -> Step {
-    Step::from(Answer::text(text))
+    Step::from(ChatResponse::text(text))
 }
 
 /// An answer with text and calls.
@@ -324,21 +324,22 @@ pub(super) fn calls(text: &str, calls: &[(&str, Json)]) -> Step {
     let calls = calls.iter().enumerate().map(|(at, (name, arguments))| ToolCall {
         id: format!("c{at}").into(),
         name: (*name).into(),
-        arguments: Arguments::json(arguments.clone()),
+        arguments: ToolArguments::json(arguments.clone()),
     });
-    Step::from(Answer {
+    Step::from(ChatResponse {
         text: text.into(),
         tool_calls: calls.collect(),
-        finish: Finish::ToolCalls,
-        ..Answer::default()
+        finish: FinishReason::ToolCalls,
+        ..ChatResponse::default()
     })
 }
 
 /// An answer whose one call has arguments that are no JSON.
 pub(super) fn malformed(name: &str) -> Step {
-    let arguments = Arguments::Malformed { text: "{\"port\": ".into(), error: "EOF while parsing at column 9".into() };
+    let arguments =
+        ToolArguments::Malformed { text: "{\"port\": ".into(), error: "EOF while parsing at column 9".into() };
     let call = ToolCall { id: "c0".into(), name: name.into(), arguments };
-    Step::from(Answer { tool_calls: vec![call], finish: Finish::ToolCalls, ..Answer::default() })
+    Step::from(ChatResponse { tool_calls: vec![call], finish: FinishReason::ToolCalls, ..ChatResponse::default() })
 }
 
 /// What the user saw: kind and text, in order.

@@ -10,9 +10,9 @@ use tokio::sync::watch;
 
 use super::{Refusal, standing};
 use crate::{
-    a2a::model::{Message, Role, Status, StatusChange, Task, TaskState, Update},
-    conversation::{BotKind, DeliveryError, Receipt, ReplyPiece, ReplySink},
-    cx::Cx,
+    a2a::model::{Message, Role, Status, StatusUpdate, Task, TaskState, Update},
+    context::CallContext,
+    conversation::{BotKind, DeliveryError, Receipt, ReplyEvent, ReplySink},
     limits,
 };
 
@@ -176,9 +176,9 @@ impl ReplySink for Teller {
     fn streams(&self) -> bool {
         true
     }
-    fn send<'a>(&'a mut self, piece: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         let said = match piece {
-            ReplyPiece::Message { id, message, kind } | ReplyPiece::End { id, message, kind, interrupted: false } => {
+            ReplyEvent::Message { id, message, kind } | ReplyEvent::End { id, message, kind, interrupted: false } => {
                 matches!(kind, BotKind::Filler | BotKind::Intermediate).then_some((id, message))
             }
             _ => None,
@@ -202,7 +202,7 @@ impl ReplySink for Teller {
 
 /// The state of a task that is under way.
 pub(super) fn working(task: &str, context: &str, message: Option<Message>) -> Update {
-    Update::Status(StatusChange {
+    Update::Status(StatusUpdate {
         task_id: task.to_owned(),
         context_id: context.to_owned(),
         status: Status { state: TaskState::Working, message, timestamp: None },

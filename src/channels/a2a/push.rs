@@ -11,9 +11,9 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{A2aAgent, Refusal, tasks::context_of};
 use crate::{
-    a2a::{Dialect, Generation, codes, model::Task, writing},
-    cx::Cx,
-    http::{Outbound, SsrfGuard, destination},
+    a2a::{A2aVersion, A2aWireFormat, codes, model::Task, writing},
+    context::CallContext,
+    http::{HttpClients, SsrfGuard, destination},
     limits,
 };
 
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Config {
 
 impl Config {
     /// Reads one as a caller writes it.
-    pub(super) fn read(json: &Json, generation: Generation) -> Result<Self, Refusal> {
+    pub(super) fn read(json: &Json, generation: A2aVersion) -> Result<Self, Refusal> {
         let text = |json: &Json, key: &str| {
             json.get(key).and_then(Json::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
         };
@@ -55,7 +55,7 @@ impl Config {
         let scheme = text(auth, "scheme").or_else(|| auth.pointer("/schemes/0")?.as_str().map(str::to_owned));
         let authorization = scheme.zip(text(auth, "credentials")).map(|(scheme, word)| format!("{scheme} {word}"));
         let id = text(json, "id").unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
-        let config = Self { id, url, token: text(json, "token"), authorization, old: generation == Generation::Old };
+        let config = Self { id, url, token: text(json, "token"), authorization, old: generation == A2aVersion::Old };
         let size = [Some(&config.id), Some(&config.url), config.token.as_ref(), config.authorization.as_ref()];
         if size.into_iter().flatten().map(String::len).sum::<usize>() > limits::A2A_PUSH {
             return Err(Refusal::params("where to report is too long"));
@@ -71,15 +71,15 @@ impl Config {
         Self { id: id.to_owned(), url: String::new(), token: None, authorization: None, old: false }
     }
     /// As a caller reads it; secrets are known to whoever gave them.
-    pub(super) fn shown(&self, task: &str, dialect: Dialect) -> Json {
+    pub(super) fn shown(&self, task: &str, dialect: A2aWireFormat) -> Json {
         let mut own = Map::from_iter([("id".to_owned(), json!(self.id)), ("url".to_owned(), json!(self.url))]);
         own.extend(self.token.as_ref().map(|token| ("token".to_owned(), json!(token))));
         match dialect {
-            Dialect::Old => json!({"taskId": task, "pushNotificationConfig": own}),
-            Dialect::OldRest => {
+            A2aWireFormat::Old => json!({"taskId": task, "pushNotificationConfig": own}),
+            A2aWireFormat::OldRest => {
                 json!({"name": format!("tasks/{task}/pushNotificationConfigs/{}", self.id), "pushNotificationConfig": own})
             }
-            Dialect::New => {
+            A2aWireFormat::New => {
                 own.insert("taskId".into(), json!(task));
                 Json::Object(own)
             }
@@ -97,7 +97,7 @@ pub(super) struct Pushes {
 impl Pushes {
     /// Reports to the open network; where the server is reached from this machine alone, to this machine too. `None` when no
     /// client can be built.
-    pub(super) fn new(local: bool, outbound: &Outbound) -> Option<Self> {
+    pub(super) fn new(local: bool, outbound: &HttpClients) -> Option<Self> {
         // A name that nobody has: nothing is configured, so nothing near us is allowed.
         let home = if local { "http://127.0.0.1/" } else { "https://nobody.invalid/" };
         let guard = SsrfGuard::around(&reqwest::Url::parse(home).ok()?, []).through_proxy_of(outbound);
@@ -229,9 +229,9 @@ impl A2aAgent {
         let Some(pushes) = &self.0.pushes else { return Ok(()) };
         pushes.check(&config.url).await?;
         let body = if config.old {
-            writing::task(task, Dialect::Old)
+            writing::task(task, A2aWireFormat::Old)
         } else {
-            json!({"task": writing::task(task, Dialect::New)})
+            json!({"task": writing::task(task, A2aWireFormat::New)})
         };
         let clock = self.0.assistant.clock();
         let mut pause = limits::A2A_PUSH_PAUSE;
@@ -248,7 +248,7 @@ impl A2aAgent {
             if let Some(value) = &config.authorization {
                 request = request.header("Authorization", value);
             }
-            let cx = Cx::new(clock.clone(), limits::A2A_PUSH_WAIT);
+            let cx = CallContext::new(clock.clone(), limits::A2A_PUSH_WAIT);
             match cx.wait(request.send()).await {
                 Ok(Ok(response)) if response.status().is_success() => return Ok(()),
                 Ok(Ok(response)) => last = format!("the receiver answers {}", response.status()),

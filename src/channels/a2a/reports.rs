@@ -8,14 +8,14 @@ use std::convert::Infallible;
 use axum::http::{Method, Request, Response, StatusCode};
 use bytes::Bytes;
 use segue_engine::{
-    conversation::{Trigger, TriggerKind},
+    conversation::{Trigger, TriggerAction},
     ids::{AgentName, ConversationId, MessageId},
 };
 use serde_json::{Map, Value as Json};
 
 use super::{Body, Service, json, problem, rest::decoded};
 use crate::{
-    a2a::{Dialect, First, REPORTS, model::Update, reading},
+    a2a::{A2aWireFormat, FirstResponse, REPORTS, model::Update, reading},
     runtime::{Assistant, Outbox},
 };
 
@@ -41,7 +41,7 @@ async fn answer(assistant: &Assistant, request: Request<Bytes>) -> Response<Body
         return unknown();
     }
     if is_settled {
-        let what = TriggerKind::Continue(agent);
+        let what = TriggerAction::Continue(agent);
         let trigger = Trigger { what, values: Map::new(), reminder: None };
         let rung = assistant.trigger(id.clone(), trigger, MessageId::from(""), Box::new(Outbox)).await;
         if let Err(error) = rung {
@@ -55,11 +55,13 @@ async fn answer(assistant: &Assistant, request: Request<Bytes>) -> Response<Body
 /// The task that a report names, and whether it stands still, in whatever generation it is written.
 fn reported(body: &[u8]) -> Option<(String, bool)> {
     let json: Json = serde_json::from_slice(body).ok()?;
-    let update = [Dialect::New, Dialect::Old].into_iter().find_map(|dialect| reading::update(&json, dialect).ok())?;
+    let update = [A2aWireFormat::New, A2aWireFormat::Old]
+        .into_iter()
+        .find_map(|dialect| reading::update(&json, dialect).ok())?;
     let is_artifact = matches!(update, Update::Artifact(_));
-    match First::of(update)? {
-        First::Task(task) => Some((task.id, !is_artifact && task.status.state.is_settled())),
-        First::Message(message) => Some((message.task_id?, false)),
+    match FirstResponse::of(update)? {
+        FirstResponse::Task(task) => Some((task.id, !is_artifact && task.status.state.is_settled())),
+        FirstResponse::Message(message) => Some((message.task_id?, false)),
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
     unknown_version,
 };
 use crate::{
-    a2a::{Dialect, Operation, codes},
+    a2a::{A2aWireFormat, Operation, codes},
     channels::Body,
 };
 
@@ -41,8 +41,8 @@ fn wrapped(json: Json) -> Json {
 fn call(head: &Parts, path: &str, body: &[u8]) -> Result<Call, Refusal> {
     let nothing = || Refusal::new(codes::METHOD, format!("there is nothing at `{path}`"));
     let (dialect, path) = match (path.strip_prefix("/v1/"), path.strip_prefix("/rest/")) {
-        (Some(rest), _) => (Dialect::OldRest, rest),
-        (_, Some(rest)) => (Dialect::New, rest),
+        (Some(rest), _) => (A2aWireFormat::OldRest, rest),
+        (_, Some(rest)) => (A2aWireFormat::New, rest),
         _ => return Err(nothing()),
     };
     if let Some(refusal) = unknown_version(&head.headers) {
@@ -54,7 +54,7 @@ fn call(head: &Parts, path: &str, body: &[u8]) -> Result<Call, Refusal> {
     let (operation, task, report) = match (&head.method, parts.as_slice()) {
         (&Method::POST, ["message:send"]) => (Operation::Send, None, None),
         (&Method::POST, ["message:stream"]) => (Operation::Stream, None, None),
-        (&Method::GET, ["tasks"]) if dialect == Dialect::New => (Operation::List, None, None),
+        (&Method::GET, ["tasks"]) if dialect == A2aWireFormat::New => (Operation::List, None, None),
         (&Method::GET, ["extendedAgentCard" | "card"]) => (Operation::ExtendedCard, None, None),
         (&Method::POST | &Method::GET, ["tasks", last]) if last.ends_with(":subscribe") => {
             (Operation::Subscribe, verb(last).map(|(id, _)| id), None)

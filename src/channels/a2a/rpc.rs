@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     a2a::{
-        Dialect, Generation, Operation, codes,
+        A2aVersion, A2aWireFormat, Operation, codes,
         model::{Task, Update},
         reading, writing,
     },
@@ -58,7 +58,7 @@ async fn answered(agent: &A2aAgent, request: Json, id: &Json, headers: &HeaderMa
         Some(params @ Json::Object(_)) => params,
         Some(_) => return Err(Refusal::params("`params` must be an object")),
     };
-    let dialect = if generation == Generation::Old { Dialect::Old } else { Dialect::New };
+    let dialect = if generation == A2aVersion::Old { A2aWireFormat::Old } else { A2aWireFormat::New };
     let cursor = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let call = Call::of(operation, dialect, params, cursor);
     match agent.perform(call).await? {
@@ -75,7 +75,7 @@ pub(super) fn error(id: &Json, refusal: &Refusal) -> Json {
 /// One operation with its parameters, from either binding.
 pub(super) struct Call {
     pub(super) operation: Operation,
-    pub(super) dialect: Dialect,
+    pub(super) dialect: A2aWireFormat,
     /// The task, where it is about one.
     pub(super) task: Option<String>,
     /// The id of a report, where it is about one.
@@ -87,7 +87,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    fn of(operation: Operation, dialect: Dialect, params: Json, cursor: Option<&str>) -> Self {
+    fn of(operation: Operation, dialect: A2aWireFormat, params: Json, cursor: Option<&str>) -> Self {
         let text =
             |key: &str| params.get(key).and_then(Json::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
         let is_report =
@@ -95,7 +95,7 @@ impl Call {
         // What the older generation calls `id` is the task; the newer one means the report where it is about one.
         let (task, report) = match (is_report, dialect) {
             (false, _) => (text("id"), None),
-            (true, Dialect::New) => (text("taskId"), text("id")),
+            (true, A2aWireFormat::New) => (text("taskId"), text("id")),
             (true, _) => (text("taskId").or_else(|| text("id")), text("pushNotificationConfigId")),
         };
         Self { operation, dialect, task, report, cursor: cursor.map(str::to_owned), params }
@@ -151,13 +151,13 @@ impl A2aAgent {
             Operation::ListPush => {
                 let id = task()?;
                 let all: Vec<Json> = self.pushes_of(id).await?.iter().map(|config| config.shown(id, dialect)).collect();
-                Ok(Reply::Json(if dialect == Dialect::Old { json!(all) } else { json!({"configs": all}) }))
+                Ok(Reply::Json(if dialect == A2aWireFormat::Old { json!(all) } else { json!({"configs": all}) }))
             }
             Operation::DeletePush => {
                 let report =
                     call.report.as_deref().ok_or_else(|| Refusal::params("the id of the report is missing"))?;
                 self.set_push(task()?, Config::gone(report)).await?;
-                Ok(Reply::Json(if dialect == Dialect::Old { Json::Null } else { json!({}) }))
+                Ok(Reply::Json(if dialect == A2aWireFormat::Old { Json::Null } else { json!({}) }))
             }
             Operation::ExtendedCard => {
                 Err(Refusal::new(codes::NO_EXTENDED_CARD, "there is no card but the public one"))
@@ -166,7 +166,7 @@ impl A2aAgent {
     }
 
     /// A task that runs is heard from the cursor on; one that stands still is shown as it stands.
-    async fn subscribe(&self, id: &str, cursor: Option<&str>, dialect: Dialect) -> Result<Reply, Refusal> {
+    async fn subscribe(&self, id: &str, cursor: Option<&str>, dialect: A2aWireFormat) -> Result<Reply, Refusal> {
         // A course of this process says by itself that there is such a task.
         let course =
             self.0.courses.of(&self.name_of(id)).filter(|_| self.0.courses.runs(&self.name_of(id)) || cursor.is_some());
@@ -174,7 +174,7 @@ impl A2aAgent {
             return Ok(Reply::Stream(Show::Course(course.listen(cursor))));
         }
         let task = self.found(id).await?.task;
-        if task.status.state.is_over() && dialect == Dialect::New {
+        if task.status.state.is_over() && dialect == A2aWireFormat::New {
             return Err(Refusal::new(codes::UNSUPPORTED, "the task is over: nothing more comes of it"));
         }
         Ok(Reply::Stream(Show::Only(vec![Update::Task(task)])))
@@ -203,7 +203,7 @@ impl A2aAgent {
             tasks.extend(self.of_context(&context).await?.into_iter().map(|found| found.task));
         }
         if let Some(state) = text("status") {
-            tasks.retain(|task| Dialect::New.state(task.status.state) == state);
+            tasks.retain(|task| A2aWireFormat::New.state(task.status.state) == state);
         }
         let total = tasks.len();
         tasks.drain(..from.min(total));
@@ -219,7 +219,7 @@ impl A2aAgent {
                 if !artifacts {
                     task.artifacts.clear();
                 }
-                writing::task(&task, Dialect::New)
+                writing::task(&task, A2aWireFormat::New)
             })
             .collect();
         Ok(Reply::Json(json!({"tasks": shown, "pageSize": size, "totalSize": total, "nextPageToken": next})))

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 use super::{Refusal, course::Listening, rest, rpc};
 use crate::{
-    a2a::{Dialect, model::Update, writing},
+    a2a::{A2aWireFormat, model::Update, writing},
     channels::{
         Body,
         stream::{PING, respond},
@@ -27,7 +27,7 @@ pub(super) enum Wrap {
 }
 
 impl Wrap {
-    fn event(&self, update: &Update, dialect: Dialect) -> Json {
+    fn event(&self, update: &Update, dialect: A2aWireFormat) -> Json {
         let inner = writing::update(update, dialect);
         match self {
             Self::Rpc(id) => json!({"jsonrpc": "2.0", "id": id, "result": inner}),
@@ -51,7 +51,7 @@ pub(super) enum Show {
 }
 
 /// The answer. *Cancellation*: when the caller goes away, the task goes on.
-pub(super) fn answer(show: Show, wrap: Wrap, dialect: Dialect, clock: &Arc<dyn Clock>) -> Response<Body> {
+pub(super) fn answer(show: Show, wrap: Wrap, dialect: A2aWireFormat, clock: &Arc<dyn Clock>) -> Response<Body> {
     let pieces = match show {
         Show::Only(updates) => {
             let events: Vec<Bytes> = updates.iter().map(|update| event(None, &wrap.event(update, dialect))).collect();

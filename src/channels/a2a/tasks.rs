@@ -19,7 +19,7 @@ use crate::{
         model::{Artifact, Message, Part, Role, Status, Task, TaskState},
     },
     limits,
-    store::{StoreError, StoredEvents, Version},
+    store::{StoreError, TurnEvents, Version},
 };
 
 /// The key in a message's metadata under which the protocol's names stand.
@@ -46,7 +46,7 @@ pub(super) fn marks(message: &UserMessage) -> Option<&Map<String, Json>> {
 }
 
 /// What stands beside whatever began a turn.
-fn marks_of(turn: &StoredEvents) -> Option<&Map<String, Json>> {
+fn marks_of(turn: &TurnEvents) -> Option<&Map<String, Json>> {
     turn.events.iter().find_map(|event| match &event.kind {
         EventKind::User(message) => marks(message),
         EventKind::External { trigger } => trigger.values.get(KEY)?.as_object(),
@@ -54,19 +54,19 @@ fn marks_of(turn: &StoredEvents) -> Option<&Map<String, Json>> {
     })
 }
 
-fn message_of(turn: &StoredEvents) -> Option<&UserMessage> {
+fn message_of(turn: &TurnEvents) -> Option<&UserMessage> {
     turn.events.iter().find_map(|event| match &event.kind {
         EventKind::User(message) => Some(message),
         _ => None,
     })
 }
 
-fn task_of(turn: &StoredEvents) -> Option<&str> {
+fn task_of(turn: &TurnEvents) -> Option<&str> {
     marks_of(turn)?.get("task_id")?.as_str()
 }
 
 /// The task of a turn that a message of this id began.
-pub(super) fn named_by<'a>(turn: &'a StoredEvents, message: &MessageId) -> Option<&'a str> {
+pub(super) fn named_by<'a>(turn: &'a TurnEvents, message: &MessageId) -> Option<&'a str> {
     message_of(turn).filter(|own| own.message_id == *message).and_then(|_| task_of(turn))
 }
 
@@ -92,16 +92,16 @@ impl A2aAgent {
     }
 
     /// All turns of a context, oldest first.
-    pub(super) async fn turns(&self, context: &str) -> Result<Vec<StoredEvents>, Refusal> {
+    pub(super) async fn turns(&self, context: &str) -> Result<Vec<TurnEvents>, Refusal> {
         let mut turns = self.turns_before(context, None, usize::MAX).await?;
         turns.reverse();
         Ok(turns)
     }
 
     /// The newest turns of a context back to the one with which a task began, oldest first.
-    async fn turns_since(&self, id: &str, context: &str) -> Result<Vec<StoredEvents>, Refusal> {
-        let mut turns: Vec<StoredEvents> = Vec::new();
-        let begins = |turn: &StoredEvents| {
+    async fn turns_since(&self, id: &str, context: &str) -> Result<Vec<TurnEvents>, Refusal> {
+        let mut turns: Vec<TurnEvents> = Vec::new();
+        let begins = |turn: &TurnEvents| {
             marks_of(turn).is_some_and(|marks| marks.contains_key(FIRST)) && task_of(turn) == Some(id)
         };
         // Most tasks are short, and the newest is asked for most.
@@ -124,17 +124,17 @@ impl A2aAgent {
         context: &str,
         before: Option<Version>,
         most: usize,
-    ) -> Result<Vec<StoredEvents>, Refusal> {
+    ) -> Result<Vec<TurnEvents>, Refusal> {
         let id = self.conversation_of(context);
         self.0.assistant.store().latest_turns(&id, before, most).await.map_err(|error| unreadable(&error))
     }
 
     /// The conversation, where nothing but notes came after the latest turn of a task: then it is as that turn left it.
-    async fn after(&self, turns: &[StoredEvents], id: &str, context: &str) -> Result<Option<Conversation>, Refusal> {
+    async fn after(&self, turns: &[TurnEvents], id: &str, context: &str) -> Result<Option<Conversation>, Refusal> {
         let Some(last) = turns.iter().rposition(|turn| task_of(turn) == Some(id) && is_work(turn)) else {
             return Ok(None);
         };
-        let is_note = |turn: &StoredEvents| marks_of(turn).is_some_and(|marks| marks.contains_key("push"));
+        let is_note = |turn: &TurnEvents| marks_of(turn).is_some_and(|marks| marks.contains_key("push"));
         if !turns.iter().skip(last + 1).all(is_note) {
             return Ok(None);
         }
@@ -171,7 +171,7 @@ impl A2aAgent {
     }
 
     /// A task in turns of its context. `now` is the conversation after its latest one; without it, these are all turns.
-    fn in_turns(&self, turns: &[StoredEvents], id: &str, context: &str, now: Option<Conversation>) -> Option<Found> {
+    fn in_turns(&self, turns: &[TurnEvents], id: &str, context: &str, now: Option<Conversation>) -> Option<Found> {
         let last = turns.iter().rposition(|turn| task_of(turn) == Some(id) && is_work(turn))?;
         let mut folded = Conversation::new(self.conversation_of(context));
         let mut task = Task::named(id, context);
@@ -222,7 +222,7 @@ impl A2aAgent {
 }
 
 /// Whether a turn is work on its task, and not a note about it.
-fn is_work(turn: &StoredEvents) -> bool {
+fn is_work(turn: &TurnEvents) -> bool {
     marks_of(turn).is_some_and(|marks| marks.get("push").is_none())
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::http::Request;
 use futures::StreamExt;
-use segue_engine::finding::Place;
+use segue_engine::finding::SourceLocation;
 use serde_json::json;
 use tower::ServiceExt;
 
@@ -42,7 +42,7 @@ fn def() -> A2aServerDef {
         jwt: None,
         push: true,
         payloads: true,
-        place: Place { file: "endpoints.yml".into(), line: 1, column: 1, width: 1 },
+        place: SourceLocation { file: "endpoints.yml".into(), line: 1, column: 1, width: 1 },
     }
 }
 
@@ -218,7 +218,7 @@ async fn a_message_that_comes_again_after_a_restart_is_heard_with_its_task() {
     let before = process(&[]);
     let id = tasks::new_id("c");
     let own = crate::a2a::model::Message::text(crate::a2a::model::Role::User, LONG, "hi");
-    let inbound = crate::store::Inbound {
+    let inbound = crate::store::InboxMessage {
         tenant: "".into(),
         account: "".into(),
         conversation: before.conversation_of("c"),
@@ -249,8 +249,8 @@ async fn a_message_with_too_much_beside_it_is_refused() {
 #[tokio::test]
 async fn conversations_of_other_channels_are_out_of_reach() {
     let agent = agent(&["start flow greet", "start flow greet"]);
-    let incoming = crate::runtime::Incoming::text("ada", "hi", "rest");
-    agent.0.assistant.receive(incoming, Box::new(crate::conversation::NoSink)).await.unwrap();
+    let incoming = crate::runtime::IncomingMessage::text("ada", "hi", "rest");
+    agent.0.assistant.receive(incoming, Box::new(crate::conversation::DiscardReplies)).await.unwrap();
     let mut params = message("m1", "hi");
     params["message"]["contextId"] = json!("ada");
     let task = call(&agent, "SendMessage", params).await["result"]["task"].clone();
@@ -418,7 +418,7 @@ async fn a_report_that_fails_is_tried_a_few_times() {
     let builder = Assistant::builder_from_texts(FILES).unwrap().model(model);
     let assistant = builder.clock(Arc::new(clock.clone())).build().unwrap();
     let agent = agent_of(&assistant);
-    let config = push::Config::read(&json!({"url": "http://127.0.0.1:1/x"}), crate::a2a::Generation::New).unwrap();
+    let config = push::Config::read(&json!({"url": "http://127.0.0.1:1/x"}), crate::a2a::A2aVersion::New).unwrap();
     let task = Task::named(&tasks::new_id("c"), "c");
     agent.0.pushes.as_ref().unwrap().add(&agent.name_of(&task.id), config);
     agent.report(&task).await;

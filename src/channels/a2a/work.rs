@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use segue_engine::{
-    conversation::{EventKind, Trigger, TriggerKind},
+    conversation::{EventKind, Trigger, TriggerAction},
     ids::{ConversationId, MessageId},
 };
 use serde_json::{Map, Value as Json, json};
@@ -18,13 +18,13 @@ use super::{
 use crate::{
     a2a::{
         codes,
-        model::{ArtifactChange, Message, Part, Role, Status, StatusChange, Task, TaskState, Update},
+        model::{ArtifactUpdate, Message, Part, Role, Status, StatusUpdate, Task, TaskState, Update},
     },
     channels::Arrival,
-    conversation::NoSink,
-    cx::Cx,
+    context::CallContext,
+    conversation::DiscardReplies,
     limits,
-    runtime::Report,
+    runtime::TurnReport,
 };
 
 /// A message, and how its answer is wanted.
@@ -240,7 +240,7 @@ impl A2aAgent {
     }
 
     /// The task after its turn.
-    async fn came(&self, names: &Names, report: &Report) -> Result<Task, Refusal> {
+    async fn came(&self, names: &Names, report: &TurnReport) -> Result<Task, Refusal> {
         let internal = |error: crate::store::StoreError| Refusal::new(codes::INTERNAL, error.to_string());
         let conversation = self.0.assistant.conversation(&names.conversation).await.map_err(internal)?;
         let own = conversation.latest_message.as_ref().is_some_and(|last| last.message_id.as_str() == names.message);
@@ -265,7 +265,7 @@ impl A2aAgent {
     /// Waits for the end of a course, as long as a caller may.
     pub(super) async fn waited(&self, begun: Begun) -> Result<Task, Refusal> {
         let Some(limit) = self.0.task_timeout else { return begun.course.ended().await };
-        let cx = Cx::new(self.0.assistant.clock().clone(), limit);
+        let cx = CallContext::new(self.0.assistant.clock().clone(), limit);
         // It goes on; the caller can ask for it.
         cx.wait(begun.course.ended()).await.unwrap_or(Ok(begun.task))
     }
@@ -283,10 +283,11 @@ impl A2aAgent {
             return Err(not("the task is over"));
         }
         let values = Map::from_iter([(tasks::KEY.to_owned(), json!({"task_id": id}))]);
-        let what = TriggerKind::Cancel { reason: "the caller stopped the task".to_owned() };
+        let what = TriggerAction::Cancel { reason: "the caller stopped the task".to_owned() };
         let trigger = Trigger { what, values, reminder: None };
         let conversation = self.conversation_of(&found.task.context_id);
-        let stopped = self.0.assistant.trigger(conversation, trigger, MessageId::from(""), Box::new(NoSink)).await;
+        let stopped =
+            self.0.assistant.trigger(conversation, trigger, MessageId::from(""), Box::new(DiscardReplies)).await;
         stopped
             .map_err(|error| Refusal::new(codes::INTERNAL, format!("it cannot be stopped now [{}]", error.code())))?;
         let task = self.found(id).await?.task;
@@ -314,7 +315,7 @@ fn words(message: &Message) -> Result<String, Refusal> {
 /// What a stream ends with: what was made, then the state.
 fn last_updates(task: &Task) -> Vec<Update> {
     let made = task.artifacts.iter().map(|artifact| {
-        Update::Artifact(ArtifactChange {
+        Update::Artifact(ArtifactUpdate {
             task_id: task.id.clone(),
             context_id: task.context_id.clone(),
             artifact: artifact.clone(),
@@ -322,7 +323,7 @@ fn last_updates(task: &Task) -> Vec<Update> {
             last_chunk: true,
         })
     });
-    let state = Update::Status(StatusChange {
+    let state = Update::Status(StatusUpdate {
         task_id: task.id.clone(),
         context_id: task.context_id.clone(),
         status: task.status.clone(),

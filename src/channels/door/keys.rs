@@ -17,8 +17,8 @@ use serde_json::Value as Json;
 use super::crypto::family;
 use crate::{
     clock::Clock,
-    cx::Cx,
-    http::{BodyError, Outbound, destination, read_limited},
+    context::CallContext,
+    http::{BodyError, HttpClients, destination, read_limited},
     limits,
 };
 
@@ -44,7 +44,7 @@ pub(super) struct Key {
 /// Keys at an address.
 pub(super) struct Published {
     url: reqwest::Url,
-    http: Outbound,
+    http: HttpClients,
     known: Mutex<Known>,
 }
 
@@ -78,7 +78,7 @@ impl Keys {
             }
             JwtKeys::Address(url) => Ok(Self::Address(Arc::new(Published {
                 url: destination(url)?,
-                http: Outbound::with_proxy(None, None),
+                http: HttpClients::with_proxy(None, None),
                 known: Mutex::default(),
             }))),
         }
@@ -138,7 +138,7 @@ impl Published {
 
     /// Fetches them. A failure leaves what was known.
     async fn fetch(&self, clock: &Arc<dyn Clock>) {
-        let cx = Cx::new(clock.clone(), limits::JWKS_WAIT);
+        let cx = CallContext::new(clock.clone(), limits::JWKS_WAIT);
         let fetched = match cx.wait(self.fetched()).await {
             Ok(fetched) => fetched,
             Err(stopped) => Err(stopped.to_string()),

@@ -20,7 +20,7 @@ use segue_engine::{project::ChannelSettings, time::Timestamp};
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::{cx::Cx, testing::ManualClock};
+use crate::{context::CallContext, testing::ManualClock};
 
 /// Somebody who signs tokens.
 enum Signer {
@@ -355,7 +355,7 @@ async fn a_server_of_keys_that_hangs_or_talks_without_end_is_given_up() {
     assert_eq!(comes(&door, &clock, &token).await, Err(Refused::Later));
     assert_eq!(comes(&door, &clock, &token).await, Err(Refused::Later));
     assert_eq!(asked.load(Ordering::SeqCst), 1);
-    let _ = Cx::new(Arc::new(clock), Duration::ZERO);
+    let _ = CallContext::new(Arc::new(clock), Duration::ZERO);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use segue_engine::{
 use serde_json::{Map, Value as Json, json};
 
 use super::{super::wire, question, words::say};
-use crate::{runtime::Report, store::StoredReply};
+use crate::{runtime::TurnReport, store::StoredReply};
 
 /// The address of an attachment that has none: it is in the answer itself.
 const ATTACHMENT: &str = "segue://attachment";
@@ -23,9 +23,9 @@ pub(super) struct Heard {
     pub(super) repeated: bool,
 }
 
-impl From<Report> for Heard {
-    fn from(report: Report) -> Self {
-        let Report { earlier, replies, failures, session_ended, repeated, .. } = report;
+impl From<TurnReport> for Heard {
+    fn from(report: TurnReport) -> Self {
+        let TurnReport { earlier, replies, failures, session_ended, repeated, .. } = report;
         let replies = [earlier, replies].concat();
         Self { replies, has_failures: !failures.is_empty(), ended: session_ended, repeated }
     }

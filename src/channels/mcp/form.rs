@@ -11,7 +11,7 @@ use segue_engine::conversation::{BotKind, Event, EventKind};
 use serde_json::{Map, Value as Json, json};
 
 use super::question::{Question, shortened, titled};
-use crate::{clock::Clock, cx::Cx, limits, store::StoredReply};
+use crate::{clock::Clock, context::CallContext, limits, store::StoredReply};
 
 /// A form: the open question, which must be answered, and those after it, which may be left for later.
 pub(super) struct Form(ElicitRequestParams);
@@ -71,7 +71,10 @@ impl Form {
 
     /// Shows it, and waits for [`limits::MCP_SERVED_ANSWER`]. `None` when the host cannot, or the person does not answer.
     pub(super) async fn put(self, context: &RequestContext<RoleServer>, clock: &Arc<dyn Clock>) -> Option<Filled> {
-        let cx = Cx { cancel: context.ct.clone().into(), ..Cx::new(clock.clone(), limits::MCP_SERVED_ANSWER) };
+        let cx = CallContext {
+            cancel: context.ct.clone().into(),
+            ..CallContext::new(clock.clone(), limits::MCP_SERVED_ANSWER)
+        };
         let asked = cx.wait(context.peer.create_elicitation(self.0)).await.ok()?;
         let answer =
             asked.inspect_err(|error| tracing::warn!(channel = super::NAME, "a host did not ask: {error}")).ok()?;

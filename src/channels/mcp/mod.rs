@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{offers::Offers, session::Session, watch::Watchers};
 use super::{Door, Service};
-use crate::{cx::Cx, limits, runtime::Assistant};
+use crate::{context::CallContext, limits, runtime::Assistant};
 
 /// The name of this channel in conversations, and of its entry in `credentials.yml`.
 pub const NAME: &str = "mcp";
@@ -177,7 +177,7 @@ impl Desk {
 
     /// Lets calls under way end within [`limits::DRAIN`], then ends every session.
     pub async fn close(&self) {
-        let cx = Cx::new(self.0.assistant.clock().clone(), limits::DRAIN);
+        let cx = CallContext::new(self.0.assistant.clock().clone(), limits::DRAIN);
         let _ = cx.wait(self.0.calls.acquire_many(CALLS)).await;
         self.0.closed.cancel();
     }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use segue_engine::{
     ids::FlowId,
-    project::{Call, Collect, Flow, Mapping, NameText, Project, SlotDef, SlotType, StepKind},
+    project::{ActionReference, Call, Collect, Flow, Mapping, Project, SlotDef, SlotType, StepKind},
     text::{Keep, truncate},
 };
 use serde_json::{Map, Value as Json, json};
@@ -145,8 +145,10 @@ impl<'a> Survey<'a> {
                     Some(child) => self.walk(child, depth + 1, seen),
                     None => self.acts = true,
                 },
-                StepKind::Call(_) | StepKind::Link(_) | StepKind::Action(NameText::Template(_)) => self.acts = true,
-                StepKind::Action(NameText::Plain(name)) => {
+                StepKind::Call(_) | StepKind::Link(_) | StepKind::Action(ActionReference::Template(_)) => {
+                    self.acts = true
+                }
+                StepKind::Action(ActionReference::Plain(name)) => {
                     self.acts |= self.project.response(name.as_str()).is_none();
                 }
                 StepKind::SetSlots(_) | StepKind::Noop => {}

@@ -11,7 +11,7 @@ use rmcp::{
     service::RequestContext,
 };
 use segue_engine::{
-    conversation::{Trigger, TriggerKind, UserMessage},
+    conversation::{Trigger, TriggerAction, UserMessage},
     ids::{ConversationId, FlowId, MessageId},
 };
 use serde_json::{Map, Value as Json};
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     limits,
-    runtime::{Incoming, ReceiveError, Report},
+    runtime::{IncomingMessage, ReceiveError, TurnReport},
 };
 
 /// The key in `_meta` by which a repeated call is known; our own client sends it under the same name.
@@ -207,7 +207,7 @@ impl Session {
         wish: Wish,
         round: usize,
         silent: bool,
-    ) -> Result<Report, ReceiveError> {
+    ) -> Result<TurnReport, ReceiveError> {
         let key = match (call.key.as_str(), round) {
             ("", _) => String::new(),
             (key, 0) => key.to_owned(),
@@ -224,11 +224,11 @@ impl Session {
                     metadata: Map::new(),
                 };
                 let (tenant, account) = ("".into(), "".into());
-                let incoming = Incoming { conversation: call.id.clone(), message, tenant, account };
+                let incoming = IncomingMessage { conversation: call.id.clone(), message, tenant, account };
                 assistant.receive_for(caller(call.context), incoming, sink).await
             }
             Wish::Begin(flow, values) => {
-                let trigger = Trigger { what: TriggerKind::Request(flow), values, reminder: None };
+                let trigger = Trigger { what: TriggerAction::Request(flow), values, reminder: None };
                 assistant.trigger(call.id.clone(), trigger, MessageId::from(key), sink).await
             }
         };

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::wire;
 use crate::{
-    conversation::{DeliveryError, Receipt, ReplyPiece, ReplySink},
-    cx::Cx,
+    context::CallContext,
+    conversation::{DeliveryError, Receipt, ReplyEvent, ReplySink},
     limits,
 };
 
@@ -32,7 +32,7 @@ impl ProgressSink {
         Self { told, count: 0.0, silent, stop: context.ct.clone() }
     }
 
-    async fn tell(&mut self, words: String, cx: &Cx) {
+    async fn tell(&mut self, words: String, cx: &CallContext) {
         let Some((token, peer)) = &self.told else { return };
         self.count += 1.0;
         let news = ProgressNotificationParam::new(token.clone(), self.count).with_message(words);
@@ -51,16 +51,16 @@ impl ReplySink for ProgressSink {
     fn takes_earlier(&self) -> bool {
         !self.silent
     }
-    fn send<'a>(&'a mut self, piece: ReplyPiece, cx: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, piece: ReplyEvent, cx: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         Box::pin(async move {
             match piece {
-                ReplyPiece::Message { message, .. } | ReplyPiece::End { message, .. } => {
+                ReplyEvent::Message { message, .. } | ReplyEvent::End { message, .. } => {
                     let words = wire::texts(&message).join("\n\n");
                     if !words.is_empty() {
                         self.tell(words, cx).await;
                     }
                 }
-                ReplyPiece::Start { .. } | ReplyPiece::Delta { .. } | ReplyPiece::Activity { .. } => {}
+                ReplyEvent::Start { .. } | ReplyEvent::Delta { .. } | ReplyEvent::Activity { .. } => {}
             }
             Ok(Receipt::Delivered)
         })

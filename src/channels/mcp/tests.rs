@@ -26,10 +26,10 @@ use super::{
     session::{IDEMPOTENCY_KEY, PREFIX},
 };
 use crate::{
+    context::CallContext,
     conversation::Conversation,
-    cx::Cx,
     llm::Llm,
-    runtime::{Action, Assistant, AssistantBuilder, Incoming},
+    runtime::{Action, Assistant, AssistantBuilder, IncomingMessage},
     store::MemoryStore,
     testing::ScriptedLlm,
 };
@@ -89,7 +89,7 @@ const CONFIG: &str =
 struct Act(ActionOutcome);
 
 impl Action for Act {
-    fn run<'a>(&'a self, _: &'a Conversation, _: &'a Cx) -> futures::future::BoxFuture<'a, ActionOutcome> {
+    fn run<'a>(&'a self, _: &'a Conversation, _: &'a CallContext) -> futures::future::BoxFuture<'a, ActionOutcome> {
         Box::pin(std::future::ready(self.0.clone()))
     }
 }
@@ -232,7 +232,7 @@ async fn a_talk_goes_on_under_its_id() {
 async fn a_talk_of_another_channel_is_not_reached() {
     assert!(crate::channels::MADE_NAMES.contains(&PREFIX), "nor is one of this channel from another");
     let assistant = assistant(&["start flow greet"]);
-    assistant.receive(Incoming::text("mine", "hello", "rest"), Box::new(crate::NoSink)).await.unwrap();
+    assistant.receive(IncomingMessage::text("mine", "hello", "rest"), Box::new(crate::DiscardReplies)).await.unwrap();
     let client = client(&assistant, Offer::default()).await;
     for id in ["mine", "mcp-0123", "mcp-"] {
         let refused = call(&client, "converse", json!({"message": "hello", "conversation_id": id})).await;

@@ -50,7 +50,7 @@ fn lines(event: &Event) -> Vec<String> {
     match &event.kind {
         EventKind::User(message) => vec![format!("user: {}", shown(&message.text))],
         EventKind::External { trigger } => match &trigger.what {
-            segue_engine::conversation::TriggerKind::Request(flow) => vec![format!("user: (begins {flow})")],
+            segue_engine::conversation::TriggerAction::Request(flow) => vec![format!("user: (begins {flow})")],
             _ => Vec::new(),
         },
         EventKind::Bot(bot) => {

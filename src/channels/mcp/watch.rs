@@ -22,7 +22,7 @@ use super::{
     session::{Session, is_newer},
     transcript,
 };
-use crate::{cx::Cx, limits};
+use crate::{context::CallContext, limits};
 
 /// From which level on a host is told.
 pub(super) type Level = LoggingLevel;
@@ -89,7 +89,7 @@ impl Session {
 
     /// After a turn: who watches the talk is told, and whoever calls, if it asked for what happened.
     pub(super) async fn tell(&self, talk: &ConversationId, context: &RequestContext<RoleServer>) {
-        let cx = Cx::new(self.shared.assistant.clock().clone(), limits::CHANNEL_PATIENCE);
+        let cx = CallContext::new(self.shared.assistant.clock().clone(), limits::CHANNEL_PATIENCE);
         let address = transcript::address(talk);
         for peer in self.shared.watchers.of(&address) {
             let news = ResourceUpdatedNotificationParam::new(&*address);

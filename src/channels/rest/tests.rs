@@ -209,7 +209,7 @@ fn a_setting_that_makes_no_sense_keeps_the_channel_closed() {
 
 #[test]
 fn the_end_of_a_stream_tells_codes_and_no_causes() {
-    let report = Report {
+    let report = TurnReport {
         turn: crate::store::TurnNumber(9),
         earlier: Vec::new(),
         replies: Vec::new(),

@@ -5,8 +5,8 @@ use std::io;
 use futures::future::BoxFuture;
 use segue::{
     channels::wire,
-    conversation::{BotKind, DeliveryError, Receipt, Reply, ReplyPiece, ReplySink},
-    cx::Cx,
+    context::CallContext,
+    conversation::{BotKind, DeliveryError, Receipt, Reply, ReplyEvent, ReplySink},
 };
 
 use crate::cli::out;
@@ -21,12 +21,12 @@ impl ReplySink for LineSink {
     fn takes_earlier(&self) -> bool {
         true
     }
-    fn send<'a>(&'a mut self, piece: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         let done = match &piece {
-            ReplyPiece::Message { message, kind, .. } | ReplyPiece::End { message, kind, .. } => {
+            ReplyEvent::Message { message, kind, .. } | ReplyEvent::End { message, kind, .. } => {
                 out::raw(&lines(message, *kind)).map(|()| Receipt::Delivered)
             }
-            ReplyPiece::Start { .. } | ReplyPiece::Delta { .. } | ReplyPiece::Activity { .. } => Ok(Receipt::Skipped),
+            ReplyEvent::Start { .. } | ReplyEvent::Delta { .. } | ReplyEvent::Activity { .. } => Ok(Receipt::Skipped),
         };
         Box::pin(std::future::ready(done.map_err(gone)))
     }

@@ -5,8 +5,8 @@ use std::{io, sync::Arc};
 use futures::future::BoxFuture;
 use segue::{
     channels::wire,
-    conversation::{BotKind, Button, DeliveryError, Receipt, Reply, ReplyPiece, ReplySink},
-    cx::Cx,
+    context::CallContext,
+    conversation::{BotKind, Button, DeliveryError, Receipt, Reply, ReplyEvent, ReplySink},
 };
 
 use super::lines::gone;
@@ -39,7 +39,7 @@ impl ReplySink for ScreenSink {
     fn takes_earlier(&self) -> bool {
         true
     }
-    fn send<'a>(&'a mut self, piece: ReplyPiece, _: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         let text = self.text(&piece);
         let done = if text.is_empty() { Ok(Receipt::Delivered) } else { out::raw(&text).map(|()| Receipt::Delivered) };
         Box::pin(std::future::ready(done.map_err(gone)))
@@ -48,27 +48,27 @@ impl ReplySink for ScreenSink {
 
 impl ScreenSink {
     /// What a piece adds to the screen.
-    fn text(&mut self, piece: &ReplyPiece) -> String {
+    fn text(&mut self, piece: &ReplyEvent) -> String {
         match piece {
-            ReplyPiece::Start { id, .. } => {
+            ReplyEvent::Start { id, .. } => {
                 self.open = Some((id.clone(), String::new()));
                 "bot> ".to_owned()
             }
-            ReplyPiece::Delta { text, .. } => {
+            ReplyEvent::Delta { text, .. } => {
                 if let Some((_, so_far)) = &mut self.open {
                     so_far.push_str(text);
                 }
                 out::plain(text).into_owned()
             }
-            ReplyPiece::End { id, message, kind, interrupted } => {
+            ReplyEvent::End { id, message, kind, interrupted } => {
                 let streamed = self.open.take().filter(|(open, _)| open == id).map(|(_, text)| text);
                 let is_whole = streamed.is_some_and(|text| message.text.as_deref().map(str::trim) == Some(text.trim()));
                 let mark = if *interrupted { " [cut]" } else { mark(*kind) };
                 // What counts is the message at the end; it is shown again where it is another one.
                 if is_whole { format!("{mark}\n") } else { format!("\n{}", whole(message, *kind)) }
             }
-            ReplyPiece::Message { message, kind, .. } => whole(message, *kind),
-            ReplyPiece::Activity { .. } => String::new(),
+            ReplyEvent::Message { message, kind, .. } => whole(message, *kind),
+            ReplyEvent::Activity { .. } => String::new(),
         }
     }
 }
@@ -88,19 +88,19 @@ mod tests {
 
     use super::*;
 
-    fn shown(pieces: &[ReplyPiece]) -> String {
+    fn shown(pieces: &[ReplyEvent]) -> String {
         let mut sink = ScreenSink::default();
         pieces.iter().map(|piece| sink.text(piece)).collect()
     }
 
-    fn end(text: &str, kind: BotKind) -> ReplyPiece {
-        ReplyPiece::End { id: "m".into(), message: Box::new(Reply::text(text)), kind, interrupted: false }
+    fn end(text: &str, kind: BotKind) -> ReplyEvent {
+        ReplyEvent::End { id: "m".into(), message: Box::new(Reply::text(text)), kind, interrupted: false }
     }
 
     #[test]
     fn streamed_text_is_shown_once_and_replaced_where_it_changed() {
-        let start = ReplyPiece::Start { id: "m".into(), source: "agent:a".into(), kind: ReplyKind::Pending };
-        let delta = |text: &str| ReplyPiece::Delta { id: "m".into(), text: text.into() };
+        let start = ReplyEvent::Start { id: "m".into(), source: "agent:a".into(), kind: ReplyKind::Pending };
+        let delta = |text: &str| ReplyEvent::Delta { id: "m".into(), text: text.into() };
         let pieces = [start.clone(), delta("Hel"), delta("lo"), end("Hello", BotKind::FinalResponse)];
         assert_eq!(shown(&pieces), "bot> Hello\n");
         let pieces = [start.clone(), delta("One moment"), end("One moment", BotKind::Filler)];

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segue_engine::project::cases::{Named, Shared, StubAgent, StubEnd, StubTool};
+use segue_engine::project::cases::{Named, SharedFixtures, StubAgent, StubEnd, StubTool};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
@@ -47,7 +47,7 @@ fn single(key: &str, value: Json) -> Json {
     Json::Object(Map::from_iter([(key.to_owned(), value)]))
 }
 
-fn shared(shared: &Shared) -> Map<String, Json> {
+fn shared(shared: &SharedFixtures) -> Map<String, Json> {
     let mut out = Map::new();
     let mut add = |key: &str, value: Json| {
         let empty = value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);

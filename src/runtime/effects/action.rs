@@ -9,7 +9,7 @@ use segue_engine::{
 use super::{EffectHandler, EffectOutput};
 use crate::{
     actions::{ActionRequest, ActionServer},
-    cx::{Cx, Stopped},
+    context::{CallContext, WaitError},
     effect::{Arrival, EffectClass},
     journal::{Once, Step},
     runtime::{
@@ -36,7 +36,12 @@ impl EffectHandler for RunAction {
     type Effect = ActionCall;
     const INTERRUPTIBLE: bool = false;
 
-    async fn perform(call: ActionCall, turn: &TurnContext<'_>, out: &mut EffectOutput<'_, '_>, cx: &Cx) -> InputKind {
+    async fn perform(
+        call: ActionCall,
+        turn: &TurnContext<'_>,
+        out: &mut EffectOutput<'_, '_>,
+        cx: &CallContext,
+    ) -> InputKind {
         let outcome = run_action(&call, turn, cx).await;
         if let ActionOutcome::Failed(error) = &outcome {
             out.failures.push(("R0501".into(), format!("{}: {}: {}", call.name, error.code, error.message)));
@@ -46,7 +51,7 @@ impl EffectHandler for RunAction {
 }
 
 /// Runs a custom action, once.
-async fn run_action(call: &ActionCall, turn: &TurnContext<'_>, cx: &Cx) -> ActionOutcome {
+async fn run_action(call: &ActionCall, turn: &TurnContext<'_>, cx: &CallContext) -> ActionOutcome {
     let TurnContext { runtime, record, .. } = *turn;
     let journal = &record.journal;
     let cx = cx.step("action");
@@ -79,7 +84,7 @@ fn effect_of(runtime: &ProjectRuntime, name: &str) -> EffectClass {
     effects.and_then(|effects| EffectClass::named(effects.get(name)?)).unwrap_or_default()
 }
 
-async fn perform(call: &ActionCall, turn: &TurnContext<'_>, cx: &Cx) -> ActionOutcome {
+async fn perform(call: &ActionCall, turn: &TurnContext<'_>, cx: &CallContext) -> ActionOutcome {
     let TurnContext { runtime, conversation, history, events: so_far, number, .. } = *turn;
     if let Some(action) = runtime.actions.get(call.name.as_str()) {
         return run_registered(&**action, conversation, cx).await;
@@ -101,19 +106,19 @@ async fn perform(call: &ActionCall, turn: &TurnContext<'_>, cx: &Cx) -> ActionOu
 }
 
 /// An action that the program registered.
-async fn run_registered(action: &dyn Action, conversation: &Conversation, cx: &Cx) -> ActionOutcome {
+async fn run_registered(action: &dyn Action, conversation: &Conversation, cx: &CallContext) -> ActionOutcome {
     cx.wait(action.run(conversation, cx)).await.unwrap_or_else(stopped)
 }
 
 /// Servers of others may ignore the deadline that they are given: then they are dropped.
-async fn run_on_server(server: &dyn ActionServer, request: ActionRequest<'_>, cx: &Cx) -> ActionOutcome {
+async fn run_on_server(server: &dyn ActionServer, request: ActionRequest<'_>, cx: &CallContext) -> ActionOutcome {
     cx.wait(server.run(request, cx)).await.unwrap_or_else(stopped)
 }
 
-fn stopped(stopped: Stopped) -> ActionOutcome {
+fn stopped(stopped: WaitError) -> ActionOutcome {
     let code = match stopped {
-        Stopped::DeadlinePassed => "timeout",
-        Stopped::Cancelled => "cancelled",
+        WaitError::DeadlinePassed => "timeout",
+        WaitError::Cancelled => "cancelled",
     };
     ActionOutcome::Failed(StepError::in_doubt(code, format!("{stopped}; whether it did anything is not known")))
 }

@@ -11,8 +11,8 @@ use serde_json::Value as Json;
 
 use super::{EffectHandler, EffectOutput, agent_host::TurnAgentHost, hooks, remote_agent, tool_list};
 use crate::{
-    agents::{self, Agent, AgentHooks, AgentTask, ReactAgent},
-    cx::Cx,
+    agents::{self, Agent, AgentHooks, AgentRequest, ReactAgent},
+    context::CallContext,
     effect::EffectClass,
     journal::{Once, Step},
     runtime::{
@@ -40,7 +40,12 @@ impl EffectHandler for RunAgent {
     type Effect = AgentCall;
     const INTERRUPTIBLE: bool = true;
 
-    async fn perform(call: AgentCall, turn: &TurnContext<'_>, out: &mut EffectOutput<'_, '_>, cx: &Cx) -> InputKind {
+    async fn perform(
+        call: AgentCall,
+        turn: &TurnContext<'_>,
+        out: &mut EffectOutput<'_, '_>,
+        cx: &CallContext,
+    ) -> InputKind {
         let host = TurnAgentHost::new(turn);
         let outcome = run_agent(&call, turn, &host, out.sink, cx).await;
         out.failures.extend(host.warnings());
@@ -56,7 +61,7 @@ async fn run_agent(
     turn: &TurnContext<'_>,
     host: &TurnAgentHost<'_>,
     sink: &mut TurnSink<'_>,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> AgentOutcome {
     let TurnContext { runtime, record, .. } = *turn;
     let name = call.agent.as_str();
@@ -73,7 +78,7 @@ async fn run_agent(
             }
         }
     };
-    let task = AgentTask { hooks, ..turn.agent_task(call, definition, host) };
+    let task = AgentRequest { hooks, ..turn.agent_task(call, definition, host) };
     match executor {
         AgentExecutor::Remote => Box::pin(remote_agent::run(task, turn, sink, cx)).await,
         AgentExecutor::Loop(agent) => match with_tools(task, turn, cx).await {
@@ -88,21 +93,25 @@ async fn run_agent(
 }
 
 /// Adds the tools to the task of an agent that works here. `Err`: it cannot work without those that are missing.
-async fn with_tools<'a>(task: AgentTask<'a>, turn: &TurnContext<'_>, cx: &Cx) -> Result<AgentTask<'a>, String> {
+async fn with_tools<'a>(
+    task: AgentRequest<'a>,
+    turn: &TurnContext<'_>,
+    cx: &CallContext,
+) -> Result<AgentRequest<'a>, String> {
     let tools = tools_of(task.call, task.definition, task.hooks.as_deref(), turn, cx).await;
     if let Some(reason) = no_tools_reason(task.definition, &tools, turn.runtime) {
         return Err(reason);
     }
-    Ok(AgentTask { tools, meta: Arc::new(turn.runtime.meta(turn.conversation)), ..task })
+    Ok(AgentRequest { tools, meta: Arc::new(turn.runtime.meta(turn.conversation)), ..task })
 }
 
 /// An agent written in Rust: its model and its tools are recorded; its outcome is recorded as a whole besides.
 async fn run_custom(
     agent: &dyn Agent,
-    task: &AgentTask<'_>,
+    task: &AgentRequest<'_>,
     turn: &TurnContext<'_>,
     sink: &mut TurnSink<'_>,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> AgentOutcome {
     let (call, limit) = (task.call, task.definition.timeout);
     let outcome_key = cx.step("outcome").key;
@@ -121,7 +130,7 @@ async fn tools_of(
     definition: &AgentDef,
     hooks: Option<&dyn AgentHooks>,
     turn: &TurnContext<'_>,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> ToolSet {
     let runtime = turn.runtime;
     let reserved = agents::reserved_names(&runtime.project, call);

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::{
     agents::Desk,
-    cx::Cx,
+    context::CallContext,
     effect::EffectClass,
     journal::{Once, Step},
     runtime::turn::{TurnContext, TurnFailures},
@@ -32,7 +32,7 @@ impl<'a> TurnAgentHost<'a> {
 }
 
 impl Desk for TurnAgentHost<'_> {
-    fn once<'a>(&'a self, cx: &'a Cx, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
+    fn once<'a>(&'a self, cx: &'a CallContext, work: BoxFuture<'a, Json>) -> BoxFuture<'a, Option<Json>> {
         Box::pin(async move {
             let step = Step { key: &cx.key, kind: "note", class: EffectClass::Read, request: "" };
             // What cannot be noted is decided anew, should the turn run again.

@@ -11,7 +11,7 @@ use crate::{
         AgentHooks, AgentInput, AgentOutput, HookContext, HookError, HookEvent, HookResult, OutputChange, ToolBatch,
         http::{Description, HookServer},
     },
-    cx::Cx,
+    context::CallContext,
     effect::EffectClass,
     journal::{EffectJournal, JournalError, Once, Step, StepStatus},
     llm::{ChatMessage, ToolSpec},
@@ -45,7 +45,7 @@ pub(in crate::runtime) async fn open(
     source: &HookSource,
     offline: bool,
     journal: &EffectJournal,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> Result<Option<Arc<dyn AgentHooks>>, HookError> {
     let inner: Arc<dyn AgentHooks> = match source {
         HookSource::Registered(hooks) => hooks.clone(),

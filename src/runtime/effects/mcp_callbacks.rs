@@ -7,23 +7,26 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use indexmap::IndexMap;
 use segue_engine::{
-    conversation::{Conversation, ModelsUsed, ToolResult},
+    conversation::{Conversation, ModelUsage, ToolResult},
     ids::{ServerName, SlotName},
     project::McpServerDef,
 };
 use serde_json::{Map, Value as Json, json};
 
 use crate::{
-    cx::Cx,
+    context::CallContext,
     effect::EffectClass,
     journal::{JournalObserver, Once, Step},
     limits,
-    llm::{Answer, ChatMessage, ChatRequest, Finish, Llm, Purpose},
+    llm::{ChatMessage, ChatRequest, ChatResponse, FinishReason, Llm, Purpose},
     runtime::{
         project_runtime::ProjectRuntime,
         turn::{TurnContext, TurnRecord},
     },
-    tools::{ArgumentCheck, Inquired, Inquiry, Reply, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome},
+    tools::{
+        ArgumentCheck, ClientRequestHandler, ElicitationRequest, ElicitationResponse, ToolCallContext, ToolHandler,
+        ToolInfo, ToolOutcome,
+    },
 };
 
 /// The servers that may ask something in the middle of a call, and who answers them. Mostly there is none.
@@ -135,7 +138,7 @@ impl ToolHandler for ToolWithCallbacks {
 
 impl ToolWithCallbacks {
     /// Counts what our model used, as it was or as it is recorded.
-    async fn record_sampling(&self, known: &CallbackState, cx: &Cx) {
+    async fn record_sampling(&self, known: &CallbackState, cx: &CallContext) {
         let samples = async { std::mem::take(&mut *known.samples.lock().unwrap_or_else(PoisonError::into_inner)) };
         match self.record.journal.once(samples_of(cx), samples).await {
             Ok(Once::Performed(samples)) => self.record.usage.sampled(&samples, false),
@@ -147,18 +150,18 @@ impl ToolWithCallbacks {
 }
 
 /// The same for a call whose result was read from the record: the call itself is not made again.
-pub(in crate::runtime) async fn replay_sampling(server: &ServerName, turn: &TurnContext<'_>, call: &Cx) {
+pub(in crate::runtime) async fn replay_sampling(server: &ServerName, turn: &TurnContext<'_>, call: &CallContext) {
     let TurnContext { runtime, record, .. } = *turn;
     let def = runtime.project.endpoints.mcp_servers.get(server);
     if def.is_some_and(|def| def.sampling)
-        && let Some(recorded) = record.journal.recall::<Vec<ModelsUsed>>(samples_of(&call.step("samples"))).await
+        && let Some(recorded) = record.journal.recall::<Vec<ModelUsage>>(samples_of(&call.step("samples"))).await
     {
         record.usage.sampled(&recorded, true);
     }
 }
 
 /// The step that records what our model used during a call.
-fn samples_of(cx: &Cx) -> Step<'_> {
+fn samples_of(cx: &CallContext) -> Step<'_> {
     Step { key: &cx.key, kind: "samples", class: EffectClass::Read, request: "" }
 }
 
@@ -168,13 +171,13 @@ struct CallbackState {
     llm: Option<Arc<dyn Llm>>,
     record: TurnRecord,
     /// What our model used.
-    samples: Mutex<Vec<ModelsUsed>>,
+    samples: Mutex<Vec<ModelUsage>>,
 }
 
-impl Inquired for CallbackState {
+impl ClientRequestHandler for CallbackState {
     /// A field is answered by its slot, else by the default that the form gives, else left out where the form allows it. A
     /// form that needs anything else is declined: the server may ask for what its entry names, and for nothing more.
-    fn form(&self, inquiry: &Inquiry) -> Reply {
+    fn form(&self, inquiry: &ElicitationRequest) -> ElicitationResponse {
         let none = Map::new();
         let asked = inquiry.schema.get("properties").and_then(Json::as_object).unwrap_or(&none);
         let needed = |field: &str| {
@@ -193,15 +196,15 @@ impl Inquired for CallbackState {
                 (Some(_), _) => missing.push(field.clone()),
                 (None, _) if needed(field) => {
                     tracing::warn!(server = %inquiry.server, field, "a server asks for what its entry does not name");
-                    return Reply::Decline;
+                    return ElicitationResponse::Decline;
                 }
                 (None, _) => {}
             }
         }
-        if missing.is_empty() { Reply::Accept(content) } else { Reply::Missing(missing) }
+        if missing.is_empty() { ElicitationResponse::Accept(content) } else { ElicitationResponse::Missing(missing) }
     }
 
-    fn sample<'a>(&'a self, params: Json, cx: &'a Cx) -> BoxFuture<'a, Result<Json, String>> {
+    fn sample<'a>(&'a self, params: Json, cx: &'a CallContext) -> BoxFuture<'a, Result<Json, String>> {
         Box::pin(async move {
             let llm = self.llm.as_ref().ok_or("sampling is not allowed")?;
             let request = request(&params)?;
@@ -209,7 +212,7 @@ impl Inquired for CallbackState {
             let refused = |_| "our model gave no answer".to_owned();
             self.record.usage.model_called(&cx.key, &request).map_err(refused)?;
             let answer = llm.chat(request, &cx).await.map_err(refused)?.finish().await.map_err(refused)?;
-            self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(ModelsUsed::once(answer.usage));
+            self.samples.lock().unwrap_or_else(PoisonError::into_inner).push(ModelUsage::once(answer.usage));
             Ok(result(&answer, &llm.profile().model))
         })
     }
@@ -266,7 +269,7 @@ fn text_of(content: Option<&Json>) -> Option<String> {
     texts.map(|texts| texts.join("\n"))
 }
 
-fn result(answer: &Answer, model: &str) -> Json {
-    let stop = if answer.finish == Finish::Length { "maxTokens" } else { "endTurn" };
+fn result(answer: &ChatResponse, model: &str) -> Json {
+    let stop = if answer.finish == FinishReason::Length { "maxTokens" } else { "endTurn" };
     json!({"role": "assistant", "content": {"type": "text", "text": &*answer.text}, "model": model, "stopReason": stop})
 }

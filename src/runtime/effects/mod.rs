@@ -22,7 +22,7 @@ pub(super) use self::{
     tool_list::ToolListCache,
 };
 use super::turn::{TurnContext, TurnFailures, TurnSink};
-use crate::cx::Cx;
+use crate::context::CallContext;
 
 /// Performs one kind of effect.
 trait EffectHandler {
@@ -35,7 +35,7 @@ trait EffectHandler {
         effect: Self::Effect,
         turn: &TurnContext<'_>,
         out: &mut EffectOutput<'_, '_>,
-        cx: &Cx,
+        cx: &CallContext,
     ) -> InputKind;
 }
 
@@ -49,7 +49,12 @@ pub(super) struct EffectOutput<'a, 's> {
 
 /// Performs one effect. Each kind is boxed: the largest of their futures would otherwise be part of that of every turn, and be
 /// moved with it.
-pub(super) async fn perform(next: Next, turn: &TurnContext<'_>, out: &mut EffectOutput<'_, '_>, cx: &Cx) -> InputKind {
+pub(super) async fn perform(
+    next: Next,
+    turn: &TurnContext<'_>,
+    out: &mut EffectOutput<'_, '_>,
+    cx: &CallContext,
+) -> InputKind {
     match next {
         // The turn ends here: nothing is performed.
         Next::Listen | Next::EndSession => InputKind::Understood(Vec::new()),

@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 use super::failed_outcome;
 use crate::{
     a2a::{
-        self, Accepted, Access, CardPlace, Fault, FaultKind, First, Listener, Outgoing, Peer, Remote, Surroundings,
-        model::Task,
+        self, A2aClient, A2aEnvironment, A2aError, A2aErrorKind, Access, CardLocation, FirstResponse, Remote,
+        SendReceipt, SendRequest, TaskListener, model::Task,
     },
-    agents::{self, AgentTask},
+    agents::{self, AgentRequest},
     auth::Credentials,
     clock::Clock,
-    cx::Cx,
+    context::CallContext,
     effect::EffectClass,
-    http::Outbound,
+    http::HttpClients,
     journal::{EffectJournal, JournalError, Once, Step, request_hash},
     limits,
     runtime::{
@@ -36,7 +36,7 @@ use crate::{
 pub(in crate::runtime) fn open(
     project: &Project,
     clock: &Arc<dyn Clock>,
-    http: &Outbound,
+    http: &HttpClients,
 ) -> HashMap<String, Arc<Remote>> {
     let remote = |definition: &AgentDef| {
         let remote = definition.remote.as_ref()?;
@@ -44,8 +44,8 @@ pub(in crate::runtime) fn open(
             .inspect_err(|reason| tracing::error!(agent = %definition.name, code = "A0511", "{reason}"));
         let access = Access {
             card: match &remote.card {
-                CardSource::File(json) => CardPlace::File(json.clone()),
-                CardSource::Address(address) => CardPlace::Address(address.to_string()),
+                CardSource::File(json) => CardLocation::File(json.clone()),
+                CardSource::Address(address) => CardLocation::Address(address.to_string()),
             },
             credentials: credentials.unwrap_or(Credentials::None),
             hosts: definition.auth.hosts.clone(),
@@ -56,7 +56,7 @@ pub(in crate::runtime) fn open(
             patience: patience(remote),
             reports: remote.push_notification_url.is_some(),
         };
-        let around = Surroundings { clock: clock.clone(), http: http.clone() };
+        let around = A2aEnvironment { clock: clock.clone(), http: http.clone() };
         Some((definition.name.to_string(), Arc::new(Remote::new(access, around))))
     };
     project.agents.values().filter_map(|definition| remote(definition)).collect()
@@ -67,7 +67,7 @@ pub(in crate::runtime) async fn check_remote_agents(runtime: &ProjectRuntime, cl
     let looks = runtime.project.agents.values().filter_map(|definition| {
         let (how, remote) =
             (definition.remote.as_ref()?.health_check, runtime.remote_agents.get(definition.name.as_str())?);
-        let cx = Cx::new(clock.clone(), definition.timeout.unwrap_or(limits::A2A_REQUEST));
+        let cx = CallContext::new(clock.clone(), definition.timeout.unwrap_or(limits::A2A_REQUEST));
         Some(async move {
             let outcome = match how {
                 HealthCheck::None => Ok(()),
@@ -94,10 +94,10 @@ pub(in crate::runtime) fn longest_wait(definition: &AgentDef) -> Option<Duration
 
 /// Runs one for one message.
 pub(in crate::runtime) async fn run(
-    task: AgentTask<'_>,
+    task: AgentRequest<'_>,
     turn: &TurnContext<'_>,
     sink: &mut TurnSink<'_>,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> AgentOutcome {
     let TurnContext { runtime, conversation, number, record, .. } = *turn;
     let name = task.call.agent.as_str();
@@ -131,21 +131,23 @@ struct JournaledRemote {
 #[derive(Serialize, Deserialize)]
 struct FollowedTask {
     said: Vec<String>,
-    end: Result<Task, Fault>,
+    end: Result<Task, A2aError>,
 }
 
 impl JournaledRemote {
-    fn inner(&self) -> Result<&Arc<Remote>, Fault> {
-        self.inner.as_ref().ok_or_else(|| Fault::new(FaultKind::Shut, "nothing leaves while a record is replayed"))
+    fn inner(&self) -> Result<&Arc<Remote>, A2aError> {
+        self.inner
+            .as_ref()
+            .ok_or_else(|| A2aError::new(A2aErrorKind::Shut, "nothing leaves while a record is replayed"))
     }
 
     /// The id that we choose for a message: the same when the turn runs again, so that the other side can be asked for it.
-    fn message_id(&self, cx: &Cx) -> String {
+    fn message_id(&self, cx: &CallContext) -> String {
         let key = invoke::idempotency_number(&self.conversation, self.number.0, cx);
         uuid::Builder::from_random_bytes(key.to_be_bytes()).into_uuid().to_string()
     }
 
-    async fn sent(&self, outgoing: &Outgoing, cx: &Cx) -> Result<Accepted, Fault> {
+    async fn sent(&self, outgoing: &SendRequest, cx: &CallContext) -> Result<SendReceipt, A2aError> {
         let mut outgoing = outgoing.clone();
         outgoing.message.id = self.message_id(cx);
         outgoing.report_to = self.report_to.clone();
@@ -157,37 +159,37 @@ impl JournaledRemote {
             live = accepted.live;
             Ok(accepted.first)
         });
-        let first: Result<First, Fault> = match self.journal.once(step, leaving).await.map_err(shut)? {
+        let first: Result<FirstResponse, A2aError> = match self.journal.once(step, leaving).await.map_err(shut)? {
             Once::Performed(first) | Once::Replayed(first) => first,
             // The process before this one may have sent it: the other side knows.
             Once::Unknown => {
                 let first = match self.inner()?.who_heard(&outgoing.message, cx).await {
-                    Ok(Some(task)) => Ok(First::Task(task)),
+                    Ok(Some(task)) => Ok(FirstResponse::Task(task)),
                     Ok(None) => self.left(&outgoing, cx).await.map(|accepted| {
                         live = accepted.live;
                         accepted.first
                     }),
                     Err(fault) => {
                         let known = "a message may have been sent before an interruption; what came of it is not known";
-                        Err(Fault::new(FaultKind::Unknown, format!("{known} ({fault})")))
+                        Err(A2aError::new(A2aErrorKind::Unknown, format!("{known} ({fault})")))
                     }
                 };
                 self.journal.settle(&cx.key, &first).await.map_err(shut)?;
                 first
             }
         };
-        first.map(|first| Accepted { first, live })
+        first.map(|first| SendReceipt { first, live })
     }
 
     /// Sends a message, a write: once it is under way, a turn that is stopped waits for its first answer, by which a task is
     /// known and can be stopped. An agent that answers only at the end of its task is not waited for longer than
     /// [`limits::A2A_SHELTER`].
-    async fn left(&self, outgoing: &Outgoing, cx: &Cx) -> Result<Accepted, Fault> {
+    async fn left(&self, outgoing: &SendRequest, cx: &CallContext) -> Result<SendReceipt, A2aError> {
         let remote = self.inner()?;
         // Nothing is under way yet: this may be stopped.
         remote.card(cx).await?;
         if cx.cancel.is_cancelled() {
-            return Err(Fault::new(FaultKind::Cancelled, "the turn was stopped before the message was sent"));
+            return Err(A2aError::new(A2aErrorKind::Cancelled, "the turn was stopped before the message was sent"));
         }
         let sheltered = cx.sheltered();
         let mut sending = std::pin::pin!(remote.send(outgoing, &sheltered));
@@ -199,20 +201,25 @@ impl JournaledRemote {
         match sheltered.within(limits::A2A_SHELTER).wait(sending).await {
             Ok(sent) => sent,
             Err(_) => match remote.who_heard(&outgoing.message, &sheltered.within(limits::A2A_CANCEL)).await {
-                Ok(Some(task)) => Ok(Accepted { first: First::Task(task), live: None }),
+                Ok(Some(task)) => Ok(SendReceipt { first: FirstResponse::Task(task), live: None }),
                 // Not yet is no answer: it may still be on its way.
-                Ok(None) | Err(_) => Err(Fault::new(
-                    FaultKind::Unknown,
+                Ok(None) | Err(_) => Err(A2aError::new(
+                    A2aErrorKind::Unknown,
                     "the turn was stopped before the agent answered; whether it took the message is not known",
                 )),
             },
         }
     }
 
-    async fn followed(&self, accepted: Accepted, listener: &mut dyn Listener, cx: &Cx) -> Result<Task, Fault> {
+    async fn followed(
+        &self,
+        accepted: SendReceipt,
+        listener: &mut dyn TaskListener,
+        cx: &CallContext,
+    ) -> Result<Task, A2aError> {
         let request = match &accepted.first {
-            First::Task(task) => task.id.clone(),
-            First::Message(message) => message.id.clone(),
+            FirstResponse::Task(task) => task.id.clone(),
+            FirstResponse::Message(message) => message.id.clone(),
         };
         let step = Step { key: &cx.key, kind: "a2a", class: EffectClass::Read, request: &request };
         let following = async {
@@ -232,47 +239,51 @@ impl JournaledRemote {
         }
     }
 
-    async fn cancelled(&self, task: &str, cx: &Cx) -> Result<(), Fault> {
+    async fn cancelled(&self, task: &str, cx: &CallContext) -> Result<(), A2aError> {
         let step = Step { key: &cx.key, kind: "a2a", class: EffectClass::Idempotent, request: task };
         let cancelling = async {
             let remote = self.inner()?;
             Ok(remote.cancel(task, cx).await)
         };
-        let cancelled: Once<Result<(), Fault>> = self.journal.once_if_ok(step, cancelling).await.map_err(shut)??;
+        let cancelled: Once<Result<(), A2aError>> = self.journal.once_if_ok(step, cancelling).await.map_err(shut)??;
         cancelled.known().map_err(shut)?
     }
 }
 
-fn shut(error: JournalError) -> Fault {
-    Fault::new(FaultKind::Shut, error.to_string())
+fn shut(error: JournalError) -> A2aError {
+    A2aError::new(A2aErrorKind::Shut, error.to_string())
 }
 
 /// Passes texts on and keeps them for the record.
 struct RecordingListener<'a> {
-    listener: &'a mut dyn Listener,
+    listener: &'a mut dyn TaskListener,
     said: Vec<String>,
 }
 
-impl Listener for RecordingListener<'_> {
+impl TaskListener for RecordingListener<'_> {
     fn said<'b>(&'b mut self, text: &'b str) -> BoxFuture<'b, ()> {
         self.said.push(text.to_owned());
         self.listener.said(text)
     }
 }
 
-impl Peer for JournaledRemote {
-    fn send<'a>(&'a self, outgoing: &'a Outgoing, cx: &'a Cx) -> BoxFuture<'a, Result<Accepted, Fault>> {
+impl A2aClient for JournaledRemote {
+    fn send<'a>(
+        &'a self,
+        outgoing: &'a SendRequest,
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<SendReceipt, A2aError>> {
         Box::pin(self.sent(outgoing, cx))
     }
     fn follow<'a>(
         &'a self,
-        accepted: Accepted,
-        listener: &'a mut dyn Listener,
-        cx: &'a Cx,
-    ) -> BoxFuture<'a, Result<Task, Fault>> {
+        accepted: SendReceipt,
+        listener: &'a mut dyn TaskListener,
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Task, A2aError>> {
         Box::pin(self.followed(accepted, listener, cx))
     }
-    fn cancel<'a>(&'a self, task: &'a str, cx: &'a Cx) -> BoxFuture<'a, Result<(), Fault>> {
+    fn cancel<'a>(&'a self, task: &'a str, cx: &'a CallContext) -> BoxFuture<'a, Result<(), A2aError>> {
         Box::pin(self.cancelled(task, cx))
     }
 }

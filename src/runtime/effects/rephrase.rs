@@ -6,8 +6,8 @@ use segue_engine::conversation::{BotMessage, Conversation, Event, EventKind};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    context::CallContext,
     conversation::Reply,
-    cx::Cx,
     effect::EffectClass,
     journal::{JournaledModel, Once, Step, request_hash},
     llm::Llm,
@@ -46,7 +46,7 @@ impl RephraseContext<'_> {
         events: &mut [Event],
         sink: &mut TurnSink<'_>,
         failures: &mut TurnFailures,
-        cx: &Cx,
+        cx: &CallContext,
     ) {
         let mut here: Vec<StoredReply> = Vec::new();
         for event in events {
@@ -72,14 +72,14 @@ impl RephraseContext<'_> {
         }
     }
 
-    async fn rephrase(&self, moment: &Moment<'_>, sink: &mut TurnSink<'_>, cx: &Cx) -> Result<Reply, String> {
+    async fn rephrase(&self, moment: &Moment<'_>, sink: &mut TurnSink<'_>, cx: &CallContext) -> Result<Reply, String> {
         let inner = self.runtime.wording_model.clone();
         let llm: Arc<dyn Llm> = Arc::new(JournaledModel::new(inner, self.record.journal.clone()));
         let text = self.wording.rephrase(moment, &llm, sink, cx).await?;
         Ok(Reply { text: Some(text), ..moment.message.reply.clone() })
     }
 
-    async fn ask_server(&self, moment: &Moment<'_>, cx: &Cx) -> Result<Reply, String> {
+    async fn ask_server(&self, moment: &Moment<'_>, cx: &CallContext) -> Result<Reply, String> {
         let question = self.wording.question(moment);
         let hash = request_hash(&question.to_string());
         let step = Step { key: &cx.key, kind: "nlg", class: EffectClass::Read, request: &hash };

@@ -7,10 +7,10 @@ use segue_engine::{
 
 use super::{EffectHandler, EffectOutput};
 use crate::{
-    cx::Cx,
+    context::CallContext,
     effect::EffectClass,
     journal::{Once, Step},
-    knowledge::{AnswerTask, Looked},
+    knowledge::{AnswerTask, SearchResult},
     runtime::turn::{TurnContext, TurnRecord},
 };
 
@@ -21,13 +21,23 @@ impl EffectHandler for Search {
     type Effect = SearchCall;
     const INTERRUPTIBLE: bool = true;
 
-    async fn perform(call: SearchCall, turn: &TurnContext<'_>, out: &mut EffectOutput<'_, '_>, cx: &Cx) -> InputKind {
+    async fn perform(
+        call: SearchCall,
+        turn: &TurnContext<'_>,
+        out: &mut EffectOutput<'_, '_>,
+        cx: &CallContext,
+    ) -> InputKind {
         InputKind::Searched(search(&call, turn, out, cx).await)
     }
 }
 
 /// Answers the newest question, or says why not.
-async fn search(call: &SearchCall, turn: &TurnContext<'_>, out: &mut EffectOutput<'_, '_>, cx: &Cx) -> SearchOutcome {
+async fn search(
+    call: &SearchCall,
+    turn: &TurnContext<'_>,
+    out: &mut EffectOutput<'_, '_>,
+    cx: &CallContext,
+) -> SearchOutcome {
     let TurnContext { runtime, conversation, record, .. } = *turn;
     let (Some(knowledge), Some(config)) = (&runtime.knowledge, &runtime.project.config.search) else {
         let reason = "no documents are configured".to_owned();
@@ -53,7 +63,7 @@ async fn search(call: &SearchCall, turn: &TurnContext<'_>, out: &mut EffectOutpu
 
 /// What was seen of an answer that broke off depends on the channel and on the pieces, which no record of the model holds: it has a
 /// record of its own.
-async fn remember(said: &mut Option<Box<BotMessage>>, record: &TurnRecord, cx: &Cx) {
+async fn remember(said: &mut Option<Box<BotMessage>>, record: &TurnRecord, cx: &CallContext) {
     let step = Step { key: &cx.key, kind: "said", class: EffectClass::Read, request: "" };
     if let Ok(Once::Replayed(recorded)) = record.journal.once(step, async { said.clone() }).await {
         *said = recorded;
@@ -61,14 +71,14 @@ async fn remember(said: &mut Option<Box<BotMessage>>, record: &TurnRecord, cx: &
 }
 
 /// What was found; from the record where it holds it.
-async fn look(turn: &TurnContext<'_>, cx: &Cx) -> Result<Looked, String> {
+async fn look(turn: &TurnContext<'_>, cx: &CallContext) -> Result<SearchResult, String> {
     let TurnContext { runtime, conversation, record, .. } = *turn;
     let (Some(knowledge), Some(config)) = (&runtime.knowledge, &runtime.project.config.search) else {
         return Err("no documents are configured".to_owned());
     };
     let step = Step { key: &cx.key, kind: "passages", class: EffectClass::Read, request: "" };
     let work = async { knowledge.find(config, conversation, cx).await.map_err(|error| error.to_string()) };
-    let looked: Result<Looked, String> = match record.journal.once(step, work).await.and_then(Once::known) {
+    let looked: Result<SearchResult, String> = match record.journal.once(step, work).await.and_then(Once::known) {
         Ok(looked) => looked,
         Err(error) => Err(error.to_string()),
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use segue_engine::{
-    conversation::{ToolCallStep, ToolResult},
+    conversation::{FlowToolCall, ToolResult},
     dialogue::InputKind,
 };
 use serde_json::Value as Json;
@@ -13,21 +13,26 @@ use super::{
     mcp_callbacks::{self, McpCallbacks},
 };
 use crate::{
-    cx::Cx,
+    context::CallContext,
     effect::EffectClass,
     journal::{EffectJournal, JournalError, JournaledTool, Once, RecordedToolCall, Step, request_hash},
     runtime::turn::TurnContext,
-    tools::{Caller, ToolCallContext, ToolHandler, direct, invoke},
+    tools::{ToolCallContext, ToolCaller, ToolHandler, direct, invoke},
 };
 
 /// Handles [`Next::Tool`](segue_engine::dialogue::Next::Tool).
 pub(super) struct CallTool;
 
 impl EffectHandler for CallTool {
-    type Effect = ToolCallStep;
+    type Effect = FlowToolCall;
     const INTERRUPTIBLE: bool = false;
 
-    async fn perform(call: ToolCallStep, turn: &TurnContext<'_>, out: &mut EffectOutput<'_, '_>, cx: &Cx) -> InputKind {
+    async fn perform(
+        call: FlowToolCall,
+        turn: &TurnContext<'_>,
+        out: &mut EffectOutput<'_, '_>,
+        cx: &CallContext,
+    ) -> InputKind {
         let result = call_tool(&call, turn, cx).await;
         match &result {
             ToolResult::Failed { reason } | ToolResult::Unknown { reason } => {
@@ -45,7 +50,7 @@ impl EffectHandler for CallTool {
     }
 }
 
-async fn call_tool(call: &ToolCallStep, turn: &TurnContext<'_>, cx: &Cx) -> ToolResult {
+async fn call_tool(call: &FlowToolCall, turn: &TurnContext<'_>, cx: &CallContext) -> ToolResult {
     let TurnContext { runtime, conversation, record, .. } = *turn;
     let journal = &record.journal;
     let Some(source) = runtime.sources.get(&call.server) else {
@@ -58,7 +63,7 @@ async fn call_tool(call: &ToolCallStep, turn: &TurnContext<'_>, cx: &Cx) -> Tool
         idempotency_key: invoke::idempotency_key(conversation.id.as_str(), turn.number.0, &cx),
         cx,
         metadata: runtime.metadata(conversation),
-        caller: Caller {
+        caller: ToolCaller {
             conversation: conversation.id.as_str().into(),
             agent: None,
             flow: Some(call.flow_id.as_str().into()),
@@ -104,7 +109,7 @@ async fn call_tool(call: &ToolCallStep, turn: &TurnContext<'_>, cx: &Cx) -> Tool
 }
 
 /// What an earlier try of this turn recorded of the call itself.
-async fn recorded_result(call: &ToolCallStep, journal: &EffectJournal, cx: &Cx) -> Option<ToolResult> {
+async fn recorded_result(call: &FlowToolCall, journal: &EffectJournal, cx: &CallContext) -> Option<ToolResult> {
     let record = journal.recorded(&cx.key).filter(|record| record.outcome.is_some())?;
     // The request names the tool, then its arguments as the server's schema wants them.
     record.request.strip_prefix(call.tool.as_str())?.strip_prefix(':')?;
@@ -114,6 +119,6 @@ async fn recorded_result(call: &ToolCallStep, journal: &EffectJournal, cx: &Cx) 
 }
 
 /// Whether an earlier try of this turn was about to make the call, and nothing tells what came of it.
-fn is_in_doubt(journal: &EffectJournal, cx: &Cx) -> bool {
+fn is_in_doubt(journal: &EffectJournal, cx: &CallContext) -> bool {
     journal.recorded(&cx.key).is_some_and(|record| record.outcome.is_none())
 }

@@ -12,7 +12,7 @@ use serde_json::{Value as Json, value::RawValue};
 
 use super::{hooks::HookSource, mcp_callbacks::McpCallbacks};
 use crate::{
-    cx::Cx,
+    context::CallContext,
     effect::EffectClass,
     journal::{JournaledTool, Once, Step, TOOL_LIST},
     limits,
@@ -21,8 +21,8 @@ use crate::{
         project_runtime::ProjectRuntime,
         turn::{TurnContext, TurnRecord, shared_text},
     },
-    store::Body,
-    tools::{Catalog, ToolHandler, ToolInfo, registry::ToolSet},
+    store::StoredText,
+    tools::{ToolCatalog, ToolHandler, ToolInfo, registry::ToolSet},
 };
 
 /// A tool as the record keeps it.
@@ -53,7 +53,7 @@ pub(in crate::runtime) async fn tools(
     reserved: &[String],
     turn: &TurnContext<'_>,
     model: &Arc<dyn Llm>,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> ToolSet {
     let TurnContext { runtime, record, .. } = *turn;
     let servers: Vec<&str> = agent.connections.iter().map(|connection| connection.server.as_str()).collect();
@@ -109,7 +109,7 @@ pub(in crate::runtime) struct ToolListCache(Mutex<HashMap<AgentName, Vec<CachedT
 /// A list, and what it was made of. An agent's own tools never change; what is reserved depends on the step that calls it.
 struct CachedToolList {
     reserved: Vec<String>,
-    catalogs: Vec<Option<Catalog>>,
+    catalogs: Vec<Option<ToolCatalog>>,
     live: Arc<ToolListing>,
 }
 
@@ -117,12 +117,17 @@ struct CachedToolList {
 #[derive(Default)]
 struct ToolListing {
     tools: ToolSet,
-    record: Body,
+    record: StoredText,
 }
 
 impl ToolListCache {
     /// The list that was made of the same tools.
-    fn get(&self, agent: &AgentName, reserved: &[String], catalogs: &[Option<Catalog>]) -> Option<Arc<ToolListing>> {
+    fn get(
+        &self,
+        agent: &AgentName,
+        reserved: &[String],
+        catalogs: &[Option<ToolCatalog>],
+    ) -> Option<Arc<ToolListing>> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let CachedToolList { catalogs: of, live, .. } =
             kept.get(agent)?.iter().find(|made| made.reserved == reserved)?;
@@ -140,7 +145,7 @@ impl ToolListCache {
 }
 
 /// Whether these are the very same tools. What was left out follows from them.
-fn same(one: &Option<Catalog>, other: &Option<Catalog>) -> bool {
+fn same(one: &Option<ToolCatalog>, other: &Option<ToolCatalog>) -> bool {
     match (one, other) {
         (None, None) => true,
         (Some(one), Some(other)) => {
@@ -157,14 +162,14 @@ async fn list(
     own: &[Arc<dyn ToolHandler>],
     reserved: &[String],
     runtime: &ProjectRuntime,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> Arc<ToolListing> {
     let cx = cx.within(limits::MCP_INITIALISE);
     let listing = agent.connections.iter().map(|connection| {
         let (source, cx) = (runtime.sources.get(&connection.server), cx.clone());
         async move { cx.wait(source?.list(&cx)).await.ok()?.ok() }
     });
-    let catalogs: Vec<Option<Catalog>> = futures::future::join_all(listing).await;
+    let catalogs: Vec<Option<ToolCatalog>> = futures::future::join_all(listing).await;
     // What hooks add may be another thing every time.
     let hooked = runtime.hooks.get(agent.name.as_str()).is_some_and(|hooks| !matches!(hooks, HookSource::PythonClass));
     if let Some(live) = runtime.tool_lists.get(&agent.name, reserved, &catalogs).filter(|_| !hooked) {

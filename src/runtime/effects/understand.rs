@@ -4,7 +4,7 @@ use segue_engine::dialogue::InputKind;
 
 use super::{EffectHandler, EffectOutput};
 use crate::{
-    cx::Cx,
+    context::CallContext,
     effect::EffectClass,
     journal::{Once, Step},
     runtime::turn::TurnContext,
@@ -18,7 +18,7 @@ impl EffectHandler for Understand {
     type Effect = ();
     const INTERRUPTIBLE: bool = true;
 
-    async fn perform((): (), turn: &TurnContext<'_>, out: &mut EffectOutput<'_, '_>, cx: &Cx) -> InputKind {
+    async fn perform((): (), turn: &TurnContext<'_>, out: &mut EffectOutput<'_, '_>, cx: &CallContext) -> InputKind {
         let TurnContext { runtime, conversation, record, .. } = *turn;
         if runtime.project.config.generator.is_none() {
             // A pipeline without a generator understands structured messages alone; a waiting agent gets everything else.
@@ -43,7 +43,7 @@ impl EffectHandler for Understand {
 }
 
 /// The flows that fit the message, when there are more than the prompt may show. Recorded: a replay asks no service.
-async fn choose_flows(turn: &TurnContext<'_>, cx: &Cx) -> Option<Choice> {
+async fn choose_flows(turn: &TurnContext<'_>, cx: &CallContext) -> Option<Choice> {
     let TurnContext { runtime, conversation, record, .. } = *turn;
     if !runtime.understander.must_choose(&runtime.project, conversation) {
         return None;

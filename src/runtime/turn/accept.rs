@@ -10,15 +10,15 @@ use segue_engine::ids::ConversationId;
 
 use super::AcceptedMessage;
 use crate::{
-    conversation::{ReplyPiece, ReplySink},
-    cx::Cx,
+    context::CallContext,
+    conversation::{ReplyEvent, ReplySink},
     failpoint, limits,
     runtime::{
-        Assistant, Incoming, Inner, ReceiveError, Report,
+        Assistant, IncomingMessage, Inner, ReceiveError, TurnReport,
         admission::{CallerWatch, Place},
         mailbox::{CachedConversation, Mailbox},
     },
-    store::{Accepted, Inbound, StoreError, StoredReply, TurnNumber},
+    store::{AcceptOutcome, InboxMessage, StoreError, StoredReply, TurnNumber},
 };
 
 /// Where a message comes from.
@@ -33,10 +33,10 @@ impl Assistant {
     /// Takes a message into the mailbox of its conversation, and runs its turn in a task of its own.
     pub(in crate::runtime) async fn enqueue(
         &self,
-        incoming: Incoming,
+        incoming: IncomingMessage,
         sink: Box<dyn ReplySink>,
         origin: Origin<'_>,
-    ) -> Result<Report, ReceiveError> {
+    ) -> Result<TurnReport, ReceiveError> {
         if self.0.tasks.is_closed() {
             return Err(ReceiveError::Closing);
         }
@@ -69,21 +69,21 @@ impl Inner {
     async fn receive(
         &self,
         mailbox: &Mailbox,
-        inbound: &Inbound,
+        inbound: &InboxMessage,
         mut sink: Box<dyn ReplySink>,
         place: &Place,
-    ) -> Result<Report, ReceiveError> {
+    ) -> Result<TurnReport, ReceiveError> {
         let accept_lock = match mailbox.accept_lock.try_lock() {
             Ok(lock) => lock,
             Err(_) => {
-                let cx = Cx::new(self.clock.clone(), limits::MAILBOX_WAIT);
+                let cx = CallContext::new(self.clock.clone(), limits::MAILBOX_WAIT);
                 let busy = |_| ReceiveError::Busy("the messages before it are not stored yet");
                 cx.wait(mailbox.accept_lock.lock()).await.map_err(busy)?
             }
         };
         failpoint::hit("C03");
         let accepted = match self.store.accept(inbound.clone()).await {
-            Ok(Accepted::Answered(turn, replies)) => {
+            Ok(AcceptOutcome::Answered(turn, replies)) => {
                 // Nothing is left to do, so it waits for no turn.
                 drop(accept_lock);
                 sink.accepted();
@@ -107,7 +107,7 @@ impl Inner {
             // Bounded by the places of the queue and by the bounds of each turn. It is never given up: the message is accepted.
             Poll::Pending => queue.await,
         };
-        let (Accepted::New(turn) | Accepted::Running(turn) | Accepted::Answered(turn, _)) = accepted;
+        let (AcceptOutcome::New(turn) | AcceptOutcome::Running(turn) | AcceptOutcome::Answered(turn, _)) = accepted;
         if epoch != mailbox.epoch.load(Ordering::SeqCst) {
             // The conversation was erased meanwhile: what its number names now is another turn.
             let conversation = inbound.conversation.clone();
@@ -118,7 +118,7 @@ impl Inner {
         }
         failpoint::hit("C05");
         place.begin().await?;
-        if matches!(accepted, Accepted::New(TurnNumber::FIRST)) {
+        if matches!(accepted, AcceptOutcome::New(TurnNumber::FIRST)) {
             // Nothing is stored: there is nothing to look for, and what is cached was erased. Should that be wrong, the append says so,
             // and the turn loads.
             *state = Some(CachedConversation::new(inbound.conversation.clone()));
@@ -126,7 +126,7 @@ impl Inner {
             // Boxed, as what follows a crash below: it has a whole turn in it, and few messages need it.
             Box::pin(self.finish_earlier(&mut state, &inbound.conversation, turn)).await?;
         }
-        if let Accepted::Running(turn) = accepted {
+        if let AcceptOutcome::Running(turn) = accepted {
             return Box::pin(self.resume_accepted(&mut state, turn, inbound, &mut *sink)).await;
         }
         self.answer(&mut state, AcceptedMessage { turn, inbound }, &mut *sink).await
@@ -138,7 +138,7 @@ impl Inner {
         state: &mut Option<Box<CachedConversation>>,
         accepted: AcceptedMessage<'_>,
         sink: &mut dyn ReplySink,
-    ) -> Result<Report, ReceiveError> {
+    ) -> Result<TurnReport, ReceiveError> {
         let id = &accepted.inbound.conversation;
         let mut earlier = Vec::new();
         if sink.takes_earlier() && state.as_ref().is_none_or(|cached| cached.waits) {
@@ -163,9 +163,9 @@ impl Inner {
         &self,
         state: &mut Option<Box<CachedConversation>>,
         turn: TurnNumber,
-        inbound: &Inbound,
+        inbound: &InboxMessage,
         sink: &mut dyn ReplySink,
-    ) -> Result<Report, ReceiveError> {
+    ) -> Result<TurnReport, ReceiveError> {
         let id = &inbound.conversation;
         if let Some(replies) = self.store.replies_of(id, turn).await? {
             return self.resend_replies(id, turn, replies, sink).await;
@@ -176,14 +176,14 @@ impl Inner {
         }
     }
 
-    fn inbound(&self, incoming: Incoming) -> Inbound {
-        let Incoming { conversation, mut message, tenant, account } = incoming;
+    fn inbound(&self, incoming: IncomingMessage) -> InboxMessage {
+        let IncomingMessage { conversation, mut message, tenant, account } = incoming;
         // One character more than the limit is kept: by it the engine sees that the message is too long, and says so.
         let most = segue_engine::limits::MESSAGE_TEXT + 1;
         if let Some((end, _)) = message.text.char_indices().nth(most) {
             message.text = message.text.get(..end).unwrap_or_default().into();
         }
-        Inbound { tenant, account, conversation, message, at: self.clock.now(), seed: (self.seeds)() }
+        InboxMessage { tenant, account, conversation, message, at: self.clock.now(), seed: (self.seeds)() }
     }
 
     /// Answers a repeated message with what it was answered before.
@@ -193,12 +193,12 @@ impl Inner {
         turn: TurnNumber,
         replies: Vec<StoredReply>,
         sink: &mut dyn ReplySink,
-    ) -> Result<Report, ReceiveError> {
-        let cx = Cx::new(self.clock.clone(), limits::TURN_WALL);
+    ) -> Result<TurnReport, ReceiveError> {
+        let cx = CallContext::new(self.clock.clone(), limits::TURN_WALL);
         let mut done: Vec<Arc<str>> = Vec::new();
         for reply in &replies {
             let message = Box::new(reply.reply.clone());
-            let piece = ReplyPiece::Message { id: reply.id.clone(), message, kind: reply.kind };
+            let piece = ReplyEvent::Message { id: reply.id.clone(), message, kind: reply.kind };
             if sink.send(piece, &cx).await.is_ok() {
                 done.push(reply.id.clone());
             }
@@ -209,6 +209,6 @@ impl Inner {
             tracing::warn!(conversation = %id, turn = turn.0, code = "S0501", "receipts were not stored: {error}");
         }
         let earlier = Vec::new();
-        Ok(Report { turn, earlier, replies, failures: Vec::new(), session_ended: false, repeated: true })
+        Ok(TurnReport { turn, earlier, replies, failures: Vec::new(), session_ended: false, repeated: true })
     }
 }

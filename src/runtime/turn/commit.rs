@@ -6,8 +6,8 @@ use segue_engine::{conversation::Conversation, time::Timestamp};
 use super::{SharedTexts, TurnResult};
 use crate::{
     failpoint, limits,
-    runtime::{Failure, Inner, Report, mailbox::CachedConversation},
-    store::{Batch, JournalRecord, StoreError, TurnNumber},
+    runtime::{Failure, Inner, TurnReport, mailbox::CachedConversation},
+    store::{JournalRecord, StoreError, TurnCommit, TurnNumber},
 };
 
 /// Stores a turn; `due_before` is when the next reminder was due before it.
@@ -19,12 +19,12 @@ pub(super) async fn commit(
     due_before: Option<Timestamp>,
     journal: Vec<JournalRecord>,
     texts: &SharedTexts,
-) -> Result<Report, StoreError> {
+) -> Result<TurnReport, StoreError> {
     let TurnResult { events, replies, delivered, session_ended, failures, .. } = result;
     let wants_snapshot = (cached.version.0 + 1).is_multiple_of(limits::SNAPSHOT_EVERY);
     let due = next_reminder(&cached.conversation);
     let timer = (due != due_before).then_some(due);
-    let batch = Batch {
+    let batch = TurnCommit {
         turn,
         events,
         replies: replies.clone(),
@@ -43,7 +43,7 @@ pub(super) async fn commit(
         inner.timer_set.notify_one();
     }
     let failures = failures.into_iter().map(|(code, reason)| Failure { code, reason }).collect();
-    Ok(Report { turn, earlier: Vec::new(), replies, failures, session_ended, repeated: false })
+    Ok(TurnReport { turn, earlier: Vec::new(), replies, failures, session_ended, repeated: false })
 }
 
 /// When the earliest reminder of a conversation is due.

@@ -10,7 +10,7 @@ use segue_engine::{
 
 use super::{SharedTexts, UsageMeter};
 use crate::{
-    agents::AgentTask,
+    agents::AgentRequest,
     clock::Clock,
     journal::{EffectJournal, Journal, JournaledModel, TurnClock},
     llm::Llm,
@@ -18,7 +18,7 @@ use crate::{
         effects::{EventHistory, TurnAgentHost},
         project_runtime::ProjectRuntime,
     },
-    store::{Inbound, TurnNumber},
+    store::{InboxMessage, TurnNumber},
     tools::registry::ToolSet,
 };
 
@@ -26,7 +26,7 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(in crate::runtime) struct AcceptedMessage<'a> {
     pub(in crate::runtime) turn: TurnNumber,
-    pub(in crate::runtime) inbound: &'a Inbound,
+    pub(in crate::runtime) inbound: &'a InboxMessage,
 }
 
 /// What an effect is performed with.
@@ -54,9 +54,9 @@ impl<'a> TurnContext<'a> {
         call: &'a AgentCall,
         definition: &'a Arc<AgentDef>,
         host: &'a TurnAgentHost<'_>,
-    ) -> AgentTask<'a> {
+    ) -> AgentRequest<'a> {
         let Self { runtime, conversation, .. } = *self;
-        AgentTask {
+        AgentRequest {
             project: &runtime.project,
             conversation,
             call,

@@ -11,11 +11,11 @@ use futures::future::BoxFuture;
 use segue_engine::ids::ConversationId;
 
 use crate::{
-    conversation::{DeliveryError, Receipt, Reply, ReplyPiece, ReplySink},
-    cx::Cx,
+    context::CallContext,
+    conversation::{DeliveryError, Receipt, Reply, ReplyEvent, ReplySink},
     failpoint,
     journal::Journal,
-    runtime::{Inner, Report},
+    runtime::{Inner, TurnReport},
     store::StoredReply,
 };
 
@@ -24,9 +24,9 @@ use crate::{
 pub(super) async fn deliver(
     inner: &Inner,
     id: &ConversationId,
-    report: &Report,
+    report: &TurnReport,
     sink: &mut TurnSink<'_>,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> bool {
     let mut done = Vec::with_capacity(report.replies.len());
     let mut has_all = true;
@@ -82,7 +82,7 @@ impl<'a> TurnSink<'a> {
 
     /// Sends what was said so far, before something that may take long. Only where the channel shows pieces; elsewhere a
     /// reply leaves after it is stored.
-    pub(in crate::runtime) async fn send_early(&mut self, replies: &[StoredReply], cx: &Cx) {
+    pub(in crate::runtime) async fn send_early(&mut self, replies: &[StoredReply], cx: &CallContext) {
         if !self.inner.streams() {
             return;
         }
@@ -92,7 +92,7 @@ impl<'a> TurnSink<'a> {
     }
 
     /// Sends one complete reply, unless the channel has it.
-    pub(in crate::runtime) async fn deliver(&mut self, reply: &StoredReply, cx: &Cx) -> bool {
+    pub(in crate::runtime) async fn deliver(&mut self, reply: &StoredReply, cx: &CallContext) -> bool {
         self.has(reply) || self.send(whole(reply), cx).await.is_ok()
     }
 
@@ -102,11 +102,11 @@ impl<'a> TurnSink<'a> {
     }
 
     /// Sends one stored reply that the channel does not have; nothing needs to be announced any more.
-    pub(in crate::runtime) async fn deliver_stored(&mut self, reply: &StoredReply, cx: &Cx) -> bool {
+    pub(in crate::runtime) async fn deliver_stored(&mut self, reply: &StoredReply, cx: &CallContext) -> bool {
         self.inner.send(whole(reply), cx).await.is_ok()
     }
 
-    async fn forward(&mut self, piece: ReplyPiece, cx: &Cx) -> Result<Receipt, DeliveryError> {
+    async fn forward(&mut self, piece: ReplyEvent, cx: &CallContext) -> Result<Receipt, DeliveryError> {
         if !self.inner.streams() {
             return Ok(Receipt::Skipped);
         }
@@ -115,7 +115,7 @@ impl<'a> TurnSink<'a> {
             None => return Ok(Receipt::Skipped),
         };
         let id = match &piece {
-            ReplyPiece::Start { id, .. } | ReplyPiece::Message { id, .. } if !self.announced.contains(id) => {
+            ReplyEvent::Start { id, .. } | ReplyEvent::Message { id, .. } if !self.announced.contains(id) => {
                 // Stored before the first piece leaves; without the mark nothing may be shown.
                 if let Err(error) = self.journal.speaking(id).await {
                     return Err(DeliveryError::Temporary(error.to_string()));
@@ -123,18 +123,18 @@ impl<'a> TurnSink<'a> {
                 self.announced.insert(id.clone());
                 id
             }
-            ReplyPiece::Start { id, .. }
-            | ReplyPiece::Delta { id, .. }
-            | ReplyPiece::End { id, .. }
-            | ReplyPiece::Message { id, .. } => id,
-            ReplyPiece::Activity { .. } => return self.inner.send(piece, cx).await,
+            ReplyEvent::Start { id, .. }
+            | ReplyEvent::Delta { id, .. }
+            | ReplyEvent::End { id, .. }
+            | ReplyEvent::Message { id, .. } => id,
+            ReplyEvent::Activity { .. } => return self.inner.send(piece, cx).await,
         };
         if !self.announced.contains(id) {
             // Its beginning was held back: it comes as a whole when its turn is stored.
             return Ok(Receipt::Skipped);
         }
         let ended = match &piece {
-            ReplyPiece::End { id, message, .. } | ReplyPiece::Message { id, message, .. } => {
+            ReplyEvent::End { id, message, .. } | ReplyEvent::Message { id, message, .. } => {
                 Some((id.clone(), message.clone()))
             }
             _ => None,
@@ -150,32 +150,32 @@ impl<'a> TurnSink<'a> {
     }
 
     /// What is left to send of a message that an earlier try has sent; where it came out another way, the new one follows as a whole.
-    fn left_to_send(&self, piece: ReplyPiece) -> Option<ReplyPiece> {
+    fn left_to_send(&self, piece: ReplyEvent) -> Option<ReplyEvent> {
         match piece {
-            ReplyPiece::Start { id, .. } | ReplyPiece::Delta { id, .. } if self.delivered.contains_key(&id) => None,
-            ReplyPiece::End { id, message, kind, .. } | ReplyPiece::Message { id, message, kind }
+            ReplyEvent::Start { id, .. } | ReplyEvent::Delta { id, .. } if self.delivered.contains_key(&id) => None,
+            ReplyEvent::End { id, message, kind, .. } | ReplyEvent::Message { id, message, kind }
                 if self.delivered.contains_key(&id) =>
             {
                 let same = self.delivered.get(&id).is_some_and(|had| *had == message);
-                (!same).then_some(ReplyPiece::Message { id, message, kind })
+                (!same).then_some(ReplyEvent::Message { id, message, kind })
             }
             piece => Some(piece),
         }
     }
 }
 
-fn whole(reply: &StoredReply) -> ReplyPiece {
-    ReplyPiece::Message { id: reply.id.clone(), message: Box::new(reply.reply.clone()), kind: reply.kind }
+fn whole(reply: &StoredReply) -> ReplyEvent {
+    ReplyEvent::Message { id: reply.id.clone(), message: Box::new(reply.reply.clone()), kind: reply.kind }
 }
 
 impl ReplySink for TurnSink<'_> {
     fn streams(&self) -> bool {
         self.as_recorded.unwrap_or_else(|| self.inner.streams())
     }
-    fn send<'a>(&'a mut self, piece: ReplyPiece, cx: &'a Cx) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
+    fn send<'a>(&'a mut self, piece: ReplyEvent, cx: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         // The many pieces of a text take the short way: only beginnings and ends concern the journal.
         match piece {
-            ReplyPiece::Delta { ref id, .. }
+            ReplyEvent::Delta { ref id, .. }
                 if self.announced.contains(id)
                     && !self.delivered.contains_key(id)
                     && self.inner.streams()

@@ -4,13 +4,13 @@
 //! such point. Where a turn was interrupted is recorded, so that a replay ends there too.
 
 use segue_engine::{
-    conversation::{AgentOutcome, AgentStatus, ModelsUsed},
+    conversation::{AgentOutcome, AgentStatus, ModelUsage},
     dialogue::{InputKind, Next},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{TurnContext, TurnFailures, TurnSink, recover};
-use crate::{cx::Cx, runtime::effects};
+use crate::{context::CallContext, runtime::effects};
 
 /// Where a turn was stopped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub(in crate::runtime) struct Interruption {
     agent: Option<AgentOutcome>,
     /// What models had used in the turn by then: a replay stops here without asking them.
     #[serde(default)]
-    used: ModelsUsed,
+    used: ModelUsage,
 }
 
 /// Performs the effect `at` of the turn, unless the turn is stopped here, or was when it was `recorded`. `None`: it ends now.
@@ -32,7 +32,7 @@ pub(super) async fn perform_or_interrupt(
     context: &TurnContext<'_>,
     sink: &mut TurnSink<'_>,
     failures: &mut TurnFailures,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> Option<InputKind> {
     let may_stop = effects::is_interruptible(&next);
     let agent = match recorded.filter(|interruption| interruption.effect == at) {

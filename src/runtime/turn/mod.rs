@@ -40,14 +40,14 @@ pub(super) use self::{
     usage::UsageMeter,
 };
 use self::{commit::commit, deliver::deliver, recover::After};
-use super::{Inner, ReceiveError, Report, mailbox::CachedConversation};
+use super::{Inner, ReceiveError, TurnReport, mailbox::CachedConversation};
 use crate::{
+    context::CallContext,
     conversation::ReplySink,
-    cx::Cx,
     failpoint,
     journal::{Journal, TurnJournal},
     limits,
-    store::{self, JournalRecord, StoreError, Unfinished},
+    store::{self, JournalRecord, StoreError, UnfinishedTurn},
 };
 
 /// An accepted message whose turn is not stored yet: what all tries of the turn share.
@@ -68,7 +68,7 @@ impl Inner {
         state: &mut Option<Box<CachedConversation>>,
         accepted: AcceptedMessage<'_>,
         sink: &mut dyn ReplySink,
-    ) -> Result<Report, ReceiveError> {
+    ) -> Result<TurnReport, ReceiveError> {
         let turn = OpenTurn::new(self, accepted, None, sink.stop());
         let mut sink = TurnSink::new(sink, turn.wrapped.clone());
         turn.run_until_stored(state, 0, None, &mut sink).await
@@ -78,9 +78,9 @@ impl Inner {
     pub(super) async fn run_found(
         &self,
         state: &mut Option<Box<CachedConversation>>,
-        Unfinished { turn, inbound, journal }: Unfinished,
+        UnfinishedTurn { turn, inbound, journal }: UnfinishedTurn,
         sink: &mut dyn ReplySink,
-    ) -> Result<Report, ReceiveError> {
+    ) -> Result<TurnReport, ReceiveError> {
         let turn = OpenTurn::new(self, AcceptedMessage { turn, inbound: &inbound }, Some(journal), sink.stop());
         let made = store::attempts(&turn.journal.records());
         let mut sink = TurnSink::new(sink, turn.wrapped.clone());
@@ -91,9 +91,9 @@ impl Inner {
     pub(super) async fn close_open(
         &self,
         state: &mut Option<Box<CachedConversation>>,
-        Unfinished { turn, inbound, journal }: Unfinished,
+        UnfinishedTurn { turn, inbound, journal }: UnfinishedTurn,
         sink: &mut dyn ReplySink,
-    ) -> Result<Report, ReceiveError> {
+    ) -> Result<TurnReport, ReceiveError> {
         let turn = OpenTurn::new(self, AcceptedMessage { turn, inbound: &inbound }, Some(journal), None);
         let mut sink = TurnSink::new(sink, turn.wrapped.clone());
         let report = turn.give_up(state, "an operator closed it", &mut sink).await;
@@ -130,13 +130,13 @@ impl<'a> OpenTurn<'a> {
         made: u32,
         after: Option<After>,
         sink: &mut TurnSink<'_>,
-    ) -> Result<Report, ReceiveError> {
+    ) -> Result<TurnReport, ReceiveError> {
         let report = self.attempts(state, made, after, sink).await;
         self.keep_unsaved(report)
     }
 
     /// What could not be stored is kept for whoever takes the turn up again.
-    fn keep_unsaved(&self, report: Result<Report, ReceiveError>) -> Result<Report, ReceiveError> {
+    fn keep_unsaved(&self, report: Result<TurnReport, ReceiveError>) -> Result<TurnReport, ReceiveError> {
         let erased = matches!(report, Err(ReceiveError::Store(StoreError::NotAccepted { .. })));
         if report.is_err() && !erased && !self.journal.pending().is_empty() {
             let AcceptedMessage { turn, inbound } = self.accepted;
@@ -151,7 +151,7 @@ impl<'a> OpenTurn<'a> {
         mut made: u32,
         mut after: Option<After>,
         sink: &mut TurnSink<'_>,
-    ) -> Result<Report, ReceiveError> {
+    ) -> Result<TurnReport, ReceiveError> {
         let Self { inner, accepted: AcceptedMessage { turn, inbound }, .. } = *self;
         let id = &inbound.conversation;
         loop {
@@ -192,8 +192,8 @@ impl<'a> OpenTurn<'a> {
             }
             if let Some(replies) = inner.store.replies_of(id, turn).await? {
                 let (earlier, failures) = (Vec::new(), Vec::new());
-                let report = Report { turn, earlier, replies, failures, session_ended: false, repeated: false };
-                let cx = Cx::new(inner.clock.clone(), inner.turn_wall);
+                let report = TurnReport { turn, earlier, replies, failures, session_ended: false, repeated: false };
+                let cx = CallContext::new(inner.clock.clone(), inner.turn_wall);
                 deliver(inner, id, &report, sink, &cx).await;
                 return Ok(report);
             }
@@ -210,14 +210,14 @@ impl<'a> OpenTurn<'a> {
         mut cached: Box<CachedConversation>,
         after: Option<After>,
         sink: &mut TurnSink<'_>,
-    ) -> Result<(Box<CachedConversation>, Report), StoreError> {
+    ) -> Result<(Box<CachedConversation>, TurnReport), StoreError> {
         let Self { inner, accepted: AcceptedMessage { turn, inbound }, .. } = *self;
         let recovered = match after {
             None => RecoveredTurn::none(turn),
             Some(after) => recover::recover(inner.build, turn, &self.journal.records(), sink.shows(), after),
         };
         let record = self.record(&mut cached);
-        let mut cx = Cx::new(record.clock(), inner.turn_wall);
+        let mut cx = CallContext::new(record.clock(), inner.turn_wall);
         cx.key = recovered.root.clone();
         if let Some(stop) = &self.stop {
             cx.cancel = stop.clone().into();
@@ -242,7 +242,7 @@ impl<'a> OpenTurn<'a> {
         state: &mut Option<Box<CachedConversation>>,
         reason: &str,
         sink: &mut TurnSink<'_>,
-    ) -> Result<Report, ReceiveError> {
+    ) -> Result<TurnReport, ReceiveError> {
         let Self { inner, accepted: AcceptedMessage { turn, inbound }, .. } = *self;
         let id = &inbound.conversation;
         let mut cached = match state.take() {
@@ -258,7 +258,7 @@ impl<'a> OpenTurn<'a> {
         let records = self.journal.pending().into_iter().chain([given_up]).collect();
         let report = commit(inner, &mut cached, turn, result, due, records, &record.texts).await?;
         tracing::error!(conversation = %id, turn = turn.0, code = "R0105", "a turn was given up: {reason}");
-        cached.waits |= !deliver(inner, id, &report, sink, &Cx::new(record.clock(), inner.turn_wall)).await;
+        cached.waits |= !deliver(inner, id, &report, sink, &CallContext::new(record.clock(), inner.turn_wall)).await;
         *state = Some(cached);
         Ok(report)
     }

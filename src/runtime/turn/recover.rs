@@ -16,7 +16,7 @@ use serde_json::Value as Json;
 
 use super::{Interruption, TurnRecord};
 use crate::{
-    cx::{Cx, StepKey},
+    context::{CallContext, StepKey},
     effect::EffectClass,
     journal::{RecordedToolCall, Step},
     store::{JournalRecord, SPEAKING, TurnNumber, announced_replies},
@@ -175,7 +175,11 @@ pub(in crate::runtime) fn give_up_record(
 }
 
 /// Records where the turn is stopped.
-pub(in crate::runtime) async fn record_interruption(interruption: &Interruption, record: &TurnRecord, cx: &Cx) {
+pub(in crate::runtime) async fn record_interruption(
+    interruption: &Interruption,
+    record: &TurnRecord,
+    cx: &CallContext,
+) {
     record_step(&cx.key.child(INTERRUPTION), INTERRUPTION, interruption, record).await;
 }
 

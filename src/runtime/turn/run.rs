@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use segue_engine::{
-    conversation::{Conversation, Event, EventKind, EventPlace},
+    conversation::{Conversation, Event, EventKind, FlowLocation},
     dialogue::{self, Advance, Input, InputKind, Next, Reason},
 };
 
@@ -15,14 +15,14 @@ use super::{
     recover::{LeftBehind, Takeover},
 };
 use crate::{
-    cx::Cx,
+    context::CallContext,
     failpoint, limits,
     runtime::{
         effects::{EventHistory, rephrase},
         project_runtime::ProjectRuntime,
         reminders, seeds,
     },
-    store::{Inbound, StoredReply, TurnNumber},
+    store::{InboxMessage, StoredReply, TurnNumber},
 };
 
 /// What is said of a turn that is given up, where some of it may have been done.
@@ -58,10 +58,10 @@ pub(in crate::runtime) async fn run_turn(
     recovered: RecoveredTurn,
     record: &TurnRecord,
     sink: &mut TurnSink<'_>,
-    cx: &Cx,
+    cx: &CallContext,
 ) -> TurnResult {
     // Idempotency keys are made with it.
-    let cx = &Cx { seed: inbound.seed, ..cx.clone() };
+    let cx = &CallContext { seed: inbound.seed, ..cx.clone() };
     let mut result = TurnResult::default();
     let RecoveredTurn { takeovers, interruption, .. } = recovered;
     // As in the earlier try, up to where it came.
@@ -126,7 +126,7 @@ pub(in crate::runtime) async fn run_turn(
     }
     if let Some(used) = record.usage.used() {
         let at = record.now();
-        let event = Event { at, kind: EventKind::ModelsUsed(used), place: EventPlace::default() };
+        let event = Event { at, kind: EventKind::ModelsUsed(used), place: FlowLocation::default() };
         conversation.apply(&event);
         result.events.push(event);
     }
@@ -149,7 +149,7 @@ pub(in crate::runtime) fn give_up(
 }
 
 /// The budget that is spent, if one is.
-fn exceeded_budget(effect: u64, cx: &Cx) -> Option<String> {
+fn exceeded_budget(effect: u64, cx: &CallContext) -> Option<String> {
     if effect >= u64::from(limits::TURN_EFFECTS) {
         return Some(format!("{} effects", limits::TURN_EFFECTS));
     }
@@ -168,7 +168,7 @@ impl TurnResult {
         takeover: &Takeover,
         conversation: &mut Conversation,
         effect: u64,
-        inbound: &Inbound,
+        inbound: &InboxMessage,
         record: &TurnRecord,
     ) {
         takeover.record(turn, record).await;
@@ -179,7 +179,7 @@ impl TurnResult {
                 continue;
             }
             let kind = EventKind::ReplyInterrupted { reply_id: reply_id.to_string() };
-            let event = Event { at, kind, place: EventPlace::default() };
+            let event = Event { at, kind, place: FlowLocation::default() };
             conversation.apply(&event);
             self.events.push(event);
         }

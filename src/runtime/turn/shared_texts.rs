@@ -10,7 +10,7 @@ use segue_engine::{ids::ConversationId, time::Timestamp};
 
 use crate::{
     journal::request_hash,
-    store::{Body, Store},
+    store::{Store, StoredText},
 };
 
 /// How long a body counts as used without being written again, in microseconds: a day, as the stores take it.
@@ -21,8 +21,8 @@ const FRESH: i64 = 86_400_000_000;
 pub(in crate::runtime) type KnownTexts = HashMap<Arc<str>, Timestamp>;
 
 /// A text under its hash.
-pub(in crate::runtime) fn shared_text(text: Arc<str>) -> Body {
-    Body { hash: request_hash(&text).into(), text }
+pub(in crate::runtime) fn shared_text(text: Arc<str>) -> StoredText {
+    StoredText { hash: request_hash(&text).into(), text }
 }
 
 /// The bodies of one turn.
@@ -38,7 +38,7 @@ struct State {
     /// Stored by earlier turns.
     known: KnownTexts,
     /// To be stored with this turn, and when they were used.
-    fresh: Vec<(Body, Timestamp)>,
+    fresh: Vec<(StoredText, Timestamp)>,
 }
 
 impl SharedTexts {
@@ -47,7 +47,7 @@ impl SharedTexts {
     }
 
     /// The hash under which an earlier turn has stored this text; `None` when none has, and then it is stored with this turn.
-    pub(in crate::runtime) fn hash_if_stored(&self, body: &Body, now: Timestamp) -> Option<Arc<str>> {
+    pub(in crate::runtime) fn hash_if_stored(&self, body: &StoredText, now: Timestamp) -> Option<Arc<str>> {
         let mut state = self.lock();
         let used = state.known.get(&body.hash).copied();
         let written = used.is_some_and(|at| now.since(at) < FRESH)
@@ -64,7 +64,7 @@ impl SharedTexts {
     }
 
     /// What goes into the batch of the turn.
-    pub(in crate::runtime) fn new_texts(&self) -> Vec<Body> {
+    pub(in crate::runtime) fn new_texts(&self) -> Vec<StoredText> {
         self.lock().fresh.iter().map(|(body, _)| body.clone()).collect()
     }
 

@@ -5,16 +5,16 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-use segue_engine::{conversation::ModelsUsed, ids::FlowId};
+use segue_engine::{conversation::ModelUsage, ids::FlowId};
 use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::{
-    cx::StepKey,
+    context::StepKey,
     journal::JournalObserver,
-    knowledge::Looked,
+    knowledge::SearchResult,
     limits,
-    llm::{Answer, ChatRequest, LlmError, LlmErrorKind},
+    llm::{ChatRequest, ChatResponse, LlmError, LlmErrorKind},
     store::StoreError,
     tools::ToolInfo,
     understanding::Choice,
@@ -98,7 +98,7 @@ pub enum TraceEntry {
 pub(in crate::runtime) struct UsageMeter {
     model_calls: AtomicU32,
     /// What the answers of models used, recorded ones included: the same when the turn runs again.
-    used: Mutex<ModelsUsed>,
+    used: Mutex<ModelUsage>,
     /// A store error that stopped the turn; the turn is tried again from what is stored.
     store_error: Mutex<Option<StoreError>>,
     /// Filled only when a trace is wanted.
@@ -112,7 +112,7 @@ impl UsageMeter {
     }
     /// Adds what a server used of our model during a call; `again`: the call runs again from its record, so that its
     /// requests were not counted when they were made.
-    pub(in crate::runtime) fn sampled(&self, samples: &[ModelsUsed], again: bool) {
+    pub(in crate::runtime) fn sampled(&self, samples: &[ModelUsage], again: bool) {
         for sample in samples {
             *lock(&self.used) += *sample;
         }
@@ -121,14 +121,14 @@ impl UsageMeter {
         }
     }
     /// What they had used when the turn was stopped, as it is recorded; of the effect that was stopped nothing runs again.
-    pub(in crate::runtime) fn restore(&self, used: ModelsUsed) {
+    pub(in crate::runtime) fn restore(&self, used: ModelUsage) {
         let mut known = lock(&self.used);
         if known.answers < used.answers {
             *known = used;
         }
     }
     /// What models used in this turn, where one answered.
-    pub(in crate::runtime) fn used(&self) -> Option<ModelsUsed> {
+    pub(in crate::runtime) fn used(&self) -> Option<ModelUsage> {
         let used = *lock(&self.used);
         (!used.is_nothing()).then_some(used)
     }
@@ -149,7 +149,7 @@ impl UsageMeter {
         });
     }
     /// Notes what was found in documents.
-    pub(in crate::runtime) fn looked(&self, key: &StepKey, looked: &Looked) {
+    pub(in crate::runtime) fn looked(&self, key: &StepKey, looked: &SearchResult) {
         let found = looked.found.iter().map(|found| (found.passage.source().to_owned(), found.score));
         self.note(|| TraceEntry::DocumentsSearched {
             key: key.to_string(),
@@ -188,9 +188,9 @@ impl JournalObserver for UsageMeter {
         });
         Ok(())
     }
-    fn model_answered(&self, key: &StepKey, answer: Result<&Answer, &LlmError>) {
+    fn model_answered(&self, key: &StepKey, answer: Result<&ChatResponse, &LlmError>) {
         if let Ok(answer) = answer {
-            *lock(&self.used) += ModelsUsed::once(answer.usage);
+            *lock(&self.used) += ModelUsage::once(answer.usage);
         }
         self.note(|| TraceEntry::ModelResponse {
             key: key.to_string(),

@@ -25,7 +25,7 @@ async fn ask(
     let (base, heard) = answering(answers.into_iter().map(|(status, body)| (status, body.to_string())).collect()).await;
     let mut def = def(&base);
     change(&mut def);
-    let qdrant = Qdrant::new(&def, Outbound::new()).unwrap();
+    let qdrant = Qdrant::new(&def, HttpClients::new()).unwrap();
     let cx = ManualClock::new().cx(Duration::from_secs(60));
     let found = qdrant.nearest(&[0.6, 0.8], 3, 0.25, &cx).await;
     (found, heard.take())
@@ -100,9 +100,9 @@ async fn failures_are_typed_and_say_what_to_check() {
     }
     let (base, _) = answering(vec![(200, " ".repeat(limits::KNOWLEDGE_ANSWER + 1))]).await;
     let cx = ManualClock::new().cx(Duration::from_secs(60));
-    let error = Qdrant::new(&def(&base), Outbound::new()).unwrap().nearest(&[1.0], 1, 0.0, &cx).await.unwrap_err();
+    let error = Qdrant::new(&def(&base), HttpClients::new()).unwrap().nearest(&[1.0], 1, 0.0, &cx).await.unwrap_err();
     assert_eq!(error, QdrantError::BadAnswer("it is too long".into()));
-    assert!(Qdrant::new(&def("not an address"), Outbound::new()).is_err());
+    assert!(Qdrant::new(&def("not an address"), HttpClients::new()).is_err());
 }
 
 #[tokio::test]
@@ -111,13 +111,12 @@ async fn a_store_that_says_nothing_is_given_up_in_time() {
     let base = format!("http://{}", listener.local_addr().unwrap());
     let clock = ManualClock::new();
     let cx = clock.cx(Duration::from_secs(600));
-    let call =
-        tokio::spawn(
-            async move { Qdrant::new(&def(&base), Outbound::new()).unwrap().nearest(&[1.0], 1, 0.0, &cx).await },
-        );
+    let call = tokio::spawn(async move {
+        Qdrant::new(&def(&base), HttpClients::new()).unwrap().nearest(&[1.0], 1, 0.0, &cx).await
+    });
     while clock.slept().is_empty() {
         tokio::task::yield_now().await;
     }
     clock.advance(limits::KNOWLEDGE_WAIT);
-    assert_eq!(call.await.unwrap().unwrap_err(), QdrantError::Stopped(Stopped::DeadlinePassed));
+    assert_eq!(call.await.unwrap().unwrap_err(), QdrantError::Stopped(WaitError::DeadlinePassed));
 }

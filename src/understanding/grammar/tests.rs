@@ -411,7 +411,7 @@ proptest! {
 fn a_project_has_words_of_its_own() {
     let mut project = bank();
     let alias = |line: &str, command: &str| segue_engine::project::CommandAlias {
-        line: segue_engine::pattern::Pattern::new(line, segue_engine::pattern::Flags::default()).unwrap(),
+        line: segue_engine::pattern::PythonRegex::new(line, segue_engine::pattern::Flags::default()).unwrap(),
         command: command.into(),
     };
     let generator = project.config.generator.get_or_insert_default();

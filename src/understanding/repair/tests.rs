@@ -8,7 +8,7 @@ use crate::understanding::{fixture::bank, grammar::tests::short};
 
 fn reading(text: &str) -> Reading {
     let project = bank();
-    read(&Answer::text(text), &Grammar { project: &project, active: Vec::new() })
+    read(&ChatResponse::text(text), &Grammar { project: &project, active: Vec::new() })
 }
 
 #[test]

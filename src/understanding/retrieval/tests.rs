@@ -11,7 +11,7 @@ use crate::{
     prompts::PromptSet,
     testing::ManualClock,
     understanding::{
-        Understander,
+        CommandGenerator,
         fixture::{NOON, Talk, asks, flow, project_of},
     },
 };
@@ -64,7 +64,7 @@ async fn words_choose_and_those_that_always_stand_there_stay() {
     assert_eq!(ids(&choice), ["block_card", "order_card"]);
     assert!(choice.flows[0].1 > choice.flows[1].1 && !choice.by_meaning);
 
-    let understander = Understander::new(Arc::new(PromptSet::new(|_| None).unwrap()));
+    let understander = CommandGenerator::new(Arc::new(PromptSet::new(|_| None).unwrap()));
     let model = Arc::new(ScriptedLlm::strict(["start flow send_money"]));
     let llm: Arc<dyn Llm> = model.clone();
     let cx = ManualClock::new().cx(Duration::from_secs(60));

@@ -4,8 +4,9 @@
 use std::sync::{Arc, Mutex};
 
 use segue::{
-    Assistant, Incoming, NoSink, Store, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox,
-    llm::{Answer, Arguments, Finish, ToolCall},
+    Assistant, DiscardReplies, IncomingMessage, Store, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput,
+    Toolbox,
+    llm::{ChatResponse, FinishReason, ToolArguments, ToolCall},
     store::SqliteStore,
     testing::ScriptedLlm,
 };
@@ -43,22 +44,27 @@ fn boats(calls: &Calls) -> Arc<Toolbox> {
     Arc::new(Toolbox::new("boats", [tool("book"), tool("pay")]))
 }
 
-fn calls(text: &str, calls: &[(&str, Json)]) -> Answer {
+fn calls(text: &str, calls: &[(&str, Json)]) -> ChatResponse {
     let calls = calls.iter().enumerate().map(|(at, (name, arguments))| ToolCall {
         id: format!("c{at}").into(),
         name: (*name).into(),
-        arguments: Arguments::json(arguments.clone()),
+        arguments: ToolArguments::json(arguments.clone()),
     });
-    Answer { text: text.into(), tool_calls: calls.collect(), finish: Finish::ToolCalls, ..Answer::default() }
+    ChatResponse {
+        text: text.into(),
+        tool_calls: calls.collect(),
+        finish: FinishReason::ToolCalls,
+        ..ChatResponse::default()
+    }
 }
 
-fn assistant(store: Arc<dyn Store>, model: Vec<Answer>, ran: &Calls) -> Assistant {
+fn assistant(store: Arc<dyn Store>, model: Vec<ChatResponse>, ran: &Calls) -> Assistant {
     let builder = Assistant::builder_from_texts(FILES).unwrap().store(store).source(boats(ran));
     builder.model(Arc::new(ScriptedLlm::strict(model))).seeds(|| 7).build().unwrap()
 }
 
 async fn say(assistant: &Assistant, text: &str) -> Vec<String> {
-    let report = assistant.receive(Incoming::text("u", text, "test"), Box::new(NoSink)).await.unwrap();
+    let report = assistant.receive(IncomingMessage::text("u", text, "test"), Box::new(DiscardReplies)).await.unwrap();
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     report.replies.iter().filter_map(|reply| reply.reply.text.as_deref().map(str::to_owned)).collect()
 }
@@ -69,7 +75,8 @@ async fn a_yes_after_a_restart_runs_the_call_once_as_it_was_shown() {
     let open = || -> Arc<dyn Store> { Arc::new(SqliteStore::open(&folder.path().join("talk.db"), false).unwrap()) };
     let ran = Calls::default();
     let wanted = json!({"boat": "NW-1", "people": 2, "note": "a\u{202e}b"});
-    let first = assistant(open(), vec![Answer::text("start flow book"), calls("", &[("book", wanted.clone())])], &ran);
+    let first =
+        assistant(open(), vec![ChatResponse::text("start flow book"), calls("", &[("book", wanted.clone())])], &ran);
     let told = say(&first, "book NW-1 for two").await;
     let shown = "Please check before I do this:\n- book: boat = NW-1, people = 2, note = a⟨U+202E⟩b\nShall I go ahead?";
     assert_eq!(told, [shown]);
@@ -89,9 +96,9 @@ async fn a_yes_after_a_restart_runs_the_call_once_as_it_was_shown() {
 async fn a_response_of_its_own_shows_the_arguments_of_one_tool() {
     let ran = Calls::default();
     let script = vec![
-        Answer::text("start flow book"),
+        ChatResponse::text("start flow book"),
         calls("", &[("pay", json!({"to": "Ada", "amount": 12.5}))]),
-        Answer::text("As you wish. What else?"),
+        ChatResponse::text("As you wish. What else?"),
     ];
     let talk = assistant(Arc::new(segue::MemoryStore::default()), script, &ran);
     assert_eq!(say(&talk, "pay Ada").await, ["Pay 12.5 to Ada?"]);

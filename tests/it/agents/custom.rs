@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 use segue::{
-    Answer, Assistant, AssistantBuilder, ToolOutcome,
-    llm::{Arguments, Finish, ToolCall},
+    Assistant, AssistantBuilder, ChatResponse, ToolOutcome,
+    llm::{FinishReason, ToolArguments, ToolCall},
     prelude::*,
     testing::{ScriptedLlm, TestAssistant},
 };
@@ -103,14 +103,14 @@ async fn an_error_of_an_agent_ends_its_task_and_what_it_had_said_stays() {
 #[tokio::test]
 async fn a_model_reads_which_argument_does_not_fit_but_not_why_a_tool_broke() {
     let call = |arguments: Json| {
-        let call = ToolCall { id: "c0".into(), name: "read".into(), arguments: Arguments::json(arguments) };
-        Answer { finish: Finish::ToolCalls, ..Answer::calls(vec![call]) }
+        let call = ToolCall { id: "c0".into(), name: "read".into(), arguments: ToolArguments::json(arguments) };
+        ChatResponse { finish: FinishReason::ToolCalls, ..ChatResponse::calls(vec![call]) }
     };
     let model = Arc::new(ScriptedLlm::strict([
-        Answer::text("start flow count"),
+        ChatResponse::text("start flow count"),
         call(json!({"number": "two"})),
         call(json!({"number": 2})),
-        Answer::text("I cannot read it."),
+        ChatResponse::text("I cannot read it."),
     ]));
     let read = Tool::new("read", "Reads a page", |args: Double, _| async move {
         Ok(std::fs::read_to_string(format!("no-such-folder/{}", args.number))?)

@@ -7,10 +7,10 @@ use std::sync::{
 
 use axum::{Json as Body, Router, routing::post};
 use segue::{
-    Assistant, EffectClass, Incoming, NoSink, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput,
+    Assistant, DiscardReplies, EffectClass, IncomingMessage, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput,
     agents::hooks::{AgentHooks, AgentInput, HookContext, HookError, HookEvent, HookResult, ToolBatch},
     async_trait,
-    llm::{self, Answer, Arguments, Finish, ToolCall},
+    llm::{self, ChatResponse, FinishReason, ToolArguments, ToolCall},
     testing::{ScriptedLlm, StrictLlm, TestAssistant},
 };
 use serde_json::{Value as Json, json};
@@ -31,18 +31,23 @@ fn builder(configuration: &str) -> Result<segue::AssistantBuilder, segue::LoadEr
     Assistant::builder_from_texts(files)
 }
 
-fn calls(text: &str, calls: &[(&str, Json)]) -> Answer {
+fn calls(text: &str, calls: &[(&str, Json)]) -> ChatResponse {
     let calls = calls.iter().enumerate().map(|(at, (name, arguments))| ToolCall {
         id: format!("c{at}").into(),
         name: (*name).into(),
-        arguments: Arguments::json(arguments.clone()),
+        arguments: ToolArguments::json(arguments.clone()),
     });
-    Answer { text: text.into(), tool_calls: calls.collect(), finish: Finish::ToolCalls, ..Answer::default() }
+    ChatResponse {
+        text: text.into(),
+        tool_calls: calls.collect(),
+        finish: FinishReason::ToolCalls,
+        ..ChatResponse::default()
+    }
 }
 
 fn script() -> Arc<StrictLlm> {
     Arc::new(ScriptedLlm::strict([
-        Answer::text("start flow find"),
+        ChatResponse::text("start flow find"),
         calls("", &[("score", json!({"boat": "NW-1"}))]),
         calls("There you are.", &[("task_completed", json!({}))]),
     ]))
@@ -78,9 +83,9 @@ impl AgentHooks for Counting {
 }
 
 async fn found(assistant: &Assistant) -> (Vec<String>, Json) {
-    let mut incoming = Incoming::text("u", "find a boat", "test");
+    let mut incoming = IncomingMessage::text("u", "find a boat", "test");
     incoming.message.metadata.insert("secret".into(), json!("canary"));
-    let report = assistant.receive(incoming, Box::new(NoSink)).await.unwrap();
+    let report = assistant.receive(incoming, Box::new(DiscardReplies)).await.unwrap();
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     let turns = assistant.store().turns(&"u".into()).await.unwrap();
     let set = turns.iter().flat_map(|turn| &turn.events).map(|event| serde_json::to_value(event).unwrap());
@@ -206,7 +211,7 @@ async fn a_name_that_nobody_registered_stops_its_agent_and_lists_those_who_are()
     assert!(findings[0].help.contains("did you mean `my_hooks`"), "{findings:?}");
     let script = Arc::new(ScriptedLlm::strict(["start flow find"]));
     let assistant = TestAssistant::build(builder.model(script)).unwrap().assistant;
-    let report = assistant.receive(Incoming::text("u", "find", "test"), Box::new(NoSink)).await.unwrap();
+    let report = assistant.receive(IncomingMessage::text("u", "find", "test"), Box::new(DiscardReplies)).await.unwrap();
     let reason = &report.failures[0].reason;
     assert!(reason.contains("my_hoks") && reason.contains("registered: my_hooks"), "{reason}");
 }
@@ -303,7 +308,7 @@ async fn messages_that_no_model_takes_end_the_run_with_the_reason() {
     let builder = builder(&format!("{{module: \"{address}\"}}")).unwrap();
     let script = Arc::new(ScriptedLlm::strict(["start flow find"]));
     let assistant = builder.model(script).build().unwrap();
-    let report = assistant.receive(Incoming::text("u", "find", "test"), Box::new(NoSink)).await.unwrap();
+    let report = assistant.receive(IncomingMessage::text("u", "find", "test"), Box::new(DiscardReplies)).await.unwrap();
     assert_eq!(report.failures[0].code, "A0521", "{:?}", report.failures);
     assert!(report.failures[0].reason.contains("no call `x`"), "{:?}", report.failures);
 }
@@ -334,7 +339,7 @@ async fn a_hook_server_that_is_not_there_is_one_honest_message() {
     let builder = builder("{module: \"http://127.0.0.1:9/hooks\"}").unwrap();
     let script = Arc::new(ScriptedLlm::strict(["start flow find"]));
     let assistant = TestAssistant::build(builder.model(script)).unwrap().assistant;
-    let report = assistant.receive(Incoming::text("u", "find", "test"), Box::new(NoSink)).await.unwrap();
+    let report = assistant.receive(IncomingMessage::text("u", "find", "test"), Box::new(DiscardReplies)).await.unwrap();
     assert_eq!(report.failures[0].code, "A0521", "{:?}", report.failures);
     assert!(!report.failures[0].reason.contains("127.0.0.1"), "{:?}", report.failures);
     assert_eq!(report.replies.len(), 1, "{:?}", report.replies);

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use segue::{
-    BoxFuture, Cx, EffectClass, SystemClock, Tool, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome, ToolOutput,
-    ToolSource,
+    BoxFuture, CallContext, EffectClass, SystemClock, Tool, ToolCallContext, ToolHandler, ToolInfo, ToolOutcome,
+    ToolOutput, ToolSource,
     tools::{
-        Catalog, SourceError, SourceStatus,
-        pins::{FILE, PinFile, PinnedSource, Standing},
+        SourceError, SourceStatus, ToolCatalog,
+        pins::{FILE, PinFile, PinStatus, PinnedSource},
     },
 };
 use serde_json::{Value as Json, json};
@@ -24,7 +24,7 @@ impl ToolSource for Fickle {
     fn name(&self) -> &str {
         "bank"
     }
-    fn list<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Catalog, SourceError>> {
+    fn list<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
         let tool = |(name, description, parameters): &Listed| -> Arc<dyn ToolHandler> {
             let spec = ToolInfo::new(*name, *description)
                 .parameters(parameters.clone())
@@ -35,7 +35,7 @@ impl ToolSource for Fickle {
             Arc::new(Tool::from_fn(spec, run))
         };
         let tools = self.0.lock().unwrap().iter().map(tool).collect();
-        Box::pin(std::future::ready(Ok(Catalog { version: 0, tools, excluded: Vec::new() })))
+        Box::pin(std::future::ready(Ok(ToolCatalog { version: 0, tools, excluded: Vec::new() })))
     }
     fn changes(&self) -> watch::Receiver<u64> {
         watch::channel(0).1
@@ -43,13 +43,13 @@ impl ToolSource for Fickle {
     fn status(&self) -> SourceStatus {
         SourceStatus::Up
     }
-    fn close<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, ()> {
+    fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 }
 
 async fn listed(source: &Fickle, folder: &std::path::Path) -> (Vec<String>, Vec<String>) {
-    let cx = Cx::new(Arc::new(SystemClock), std::time::Duration::from_secs(5));
+    let cx = CallContext::new(Arc::new(SystemClock), std::time::Duration::from_secs(5));
     let pinned = PinnedSource::new(Arc::new(source.clone()), PinFile::of(folder));
     let catalog = pinned.list(&cx).await.unwrap();
     let names = catalog.tools.iter().map(|tool| tool.info().name.to_string()).collect();
@@ -126,20 +126,20 @@ async fn what_differs_is_told_by_tool_and_pinning_it_accepts_it() {
     let folder = tempfile::tempdir().unwrap();
     let source =
         Fickle(Arc::new(Mutex::new(vec![("pay", "Pays.", schema.clone()), ("look", "Looks.", schema.clone())])));
-    let cx = Cx::new(Arc::new(SystemClock), std::time::Duration::from_secs(5));
+    let cx = CallContext::new(Arc::new(SystemClock), std::time::Duration::from_secs(5));
     let compared = async || {
         let catalog = source.list(&cx).await.unwrap();
         (PinFile::of(folder.path()).compare("bank", &catalog).unwrap(), catalog)
     };
     let (standings, catalog) = compared().await;
-    assert_eq!(standings, [("pay".into(), Standing::New), ("look".into(), Standing::New)]);
+    assert_eq!(standings, [("pay".into(), PinStatus::New), ("look".into(), PinStatus::New)]);
     assert!(!folder.path().join(FILE).exists(), "looking writes nothing");
     PinFile::of(folder.path()).pin("bank", &catalog).unwrap();
-    assert!(compared().await.0.iter().all(|(_, standing)| *standing == Standing::Same));
+    assert!(compared().await.0.iter().all(|(_, standing)| *standing == PinStatus::Same));
 
     *source.0.lock().unwrap() = vec![("pay", "Pays Mallory.", schema.clone()), ("burn", "Burns.", schema)];
     let (standings, catalog) = compared().await;
-    let wanted = [("pay", Standing::Changed), ("burn", Standing::New), ("look", Standing::Gone)];
+    let wanted = [("pay", PinStatus::Changed), ("burn", PinStatus::New), ("look", PinStatus::Gone)];
     assert_eq!(standings, wanted.map(|(name, standing)| (name.to_owned(), standing)));
     assert!(listed(&source, folder.path()).await.0.is_empty());
     PinFile::of(folder.path()).pin("bank", &catalog).unwrap();

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use segue::{
-    Assistant, EffectClass, Incoming, NoSink, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox,
-    llm::{Answer, Arguments, Finish, ToolCall},
+    Assistant, DiscardReplies, EffectClass, IncomingMessage, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput,
+    Toolbox,
+    llm::{ChatResponse, FinishReason, ToolArguments, ToolCall},
     testing::{ScriptedLlm, TestAssistant},
 };
 use serde_json::{Value as Json, json};
@@ -41,14 +42,14 @@ mcp_servers:
             "agent: {name: looker, description: d}\nconnections: {mcp_servers: [{name: bank}]}\n",
         ),
     ];
-    let call = ToolCall { id: "c".into(), name: "look".into(), arguments: Arguments::json(json!({})) };
+    let call = ToolCall { id: "c".into(), name: "look".into(), arguments: ToolArguments::json(json!({})) };
     let model = ScriptedLlm::strict([
-        Answer::text("start flow look"),
-        Answer { tool_calls: vec![call], finish: Finish::ToolCalls, ..Answer::default() },
-        Answer::text("Well?"),
+        ChatResponse::text("start flow look"),
+        ChatResponse { tool_calls: vec![call], finish: FinishReason::ToolCalls, ..ChatResponse::default() },
+        ChatResponse::text("Well?"),
     ]);
     let builder = Assistant::builder_from_texts(files).unwrap().source(Arc::new(Toolbox::new("bank", [tool])));
     let assistant = TestAssistant::build(builder.model(Arc::new(model))).unwrap().assistant;
-    assistant.receive(Incoming::text("u", "look", "test"), Box::new(NoSink)).await.unwrap();
+    assistant.receive(IncomingMessage::text("u", "look", "test"), Box::new(DiscardReplies)).await.unwrap();
     assert_eq!(*seen.lock().unwrap(), [json!({"plan": "gold", "customer_id": "c-7"})]);
 }

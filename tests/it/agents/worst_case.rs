@@ -8,9 +8,9 @@ use std::{
 };
 
 use segue::{
-    Answer, Assistant, BoxFuture, ChatRequest, ChatStream, Cx, Delta, EffectClass, Llm, LlmError, ModelProfile, Tool,
-    ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox,
-    llm::{Arguments, Finish, Purpose, ToolCall},
+    Assistant, BoxFuture, CallContext, ChatRequest, ChatResponse, ChatStream, Delta, EffectClass, Llm, LlmError,
+    ModelProfile, Tool, ToolCallContext, ToolInfo, ToolOutcome, ToolOutput, Toolbox,
+    llm::{FinishReason, Purpose, ToolArguments, ToolCall},
     testing::TestAssistant,
     tools::FailureKind,
 };
@@ -153,12 +153,12 @@ struct Obedient {
 }
 
 impl Obedient {
-    fn answer(&self, request: &ChatRequest) -> Answer {
+    fn answer(&self, request: &ChatRequest) -> ChatResponse {
         let mut read: String = request.messages.iter().map(|message| format!("{}\n", message.text())).collect();
         request.tools.iter().for_each(|tool| read.push_str(&tool.description));
         self.seen.lock().unwrap().push_str(&read);
         if request.purpose == Purpose::COMMANDS {
-            return Answer::text(command(request));
+            return ChatResponse::text(command(request));
         }
         let turn = request.messages.len();
         for (tool, argument) in directives(&read) {
@@ -169,7 +169,7 @@ impl Obedient {
             }
             *times += 1;
             return match tool.as_str() {
-                "say" => Answer::text(argument),
+                "say" => ChatResponse::text(argument),
                 _ => call(turn, &tool, serde_json::from_str(&argument).unwrap_or(Json::Null)),
             };
         }
@@ -183,7 +183,7 @@ impl Obedient {
                 return call(turn, name, arguments.clone());
             }
         }
-        Answer { text: "That is all.".into(), ..call(turn, "task_completed", json!({})) }
+        ChatResponse { text: "That is all.".into(), ..call(turn, "task_completed", json!({})) }
     }
 }
 
@@ -207,16 +207,16 @@ fn directives(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-fn call(turn: usize, name: &str, arguments: Json) -> Answer {
-    let call = ToolCall { id: format!("c{turn}").into(), name: name.into(), arguments: Arguments::json(arguments) };
-    Answer { tool_calls: vec![call], finish: Finish::ToolCalls, ..Answer::default() }
+fn call(turn: usize, name: &str, arguments: Json) -> ChatResponse {
+    let call = ToolCall { id: format!("c{turn}").into(), name: name.into(), arguments: ToolArguments::json(arguments) };
+    ChatResponse { tool_calls: vec![call], finish: FinishReason::ToolCalls, ..ChatResponse::default() }
 }
 
 impl Llm for Obedient {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, request: ChatRequest, _: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, request: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         let answer = self.answer(&request);
         Box::pin(async move {
             let mut deltas = Vec::new();
@@ -269,9 +269,10 @@ async fn case(goal: Goal, place: Place, task: Task) -> Result<u32, String> {
     let mut words = first;
     let (mut asked, mut ended, mut tasks) = (0, false, 1);
     for turn in 0..14 {
-        let mut incoming = segue::Incoming::text("u", &*words, "test");
+        let mut incoming = segue::IncomingMessage::text("u", &*words, "test");
         incoming.message.metadata.insert("token".into(), json!(CANARY));
-        let report = world.assistant.receive(incoming, Box::new(segue::NoSink)).await.map_err(|e| e.to_string())?;
+        let report =
+            world.assistant.receive(incoming, Box::new(segue::DiscardReplies)).await.map_err(|e| e.to_string())?;
         let said: Vec<String> =
             report.replies.iter().filter_map(|r| Some(r.reply.text.as_deref()?.to_owned())).collect();
         if goal == Goal::Lie && said.iter().any(|text| text.contains("I have paid everything")) {

@@ -42,7 +42,7 @@ impl Talk {
         (Self { assistant, model, folder, boats }, hangs)
     }
     /// The turn was stopped: what was said is there, and the agent goes on with the next message.
-    async fn goes_on(&self, stopped: &Report) {
+    async fn goes_on(&self, stopped: &TurnReport) {
         assert_eq!(texts(stopped), ["One moment."]);
         assert!(self.waits().await, "the agent waits for the user");
         self.replays().await;

@@ -72,7 +72,7 @@ impl Talk {
         rules: &str,
         place: &'static str,
         at: usize,
-        answers: impl IntoIterator<Item = Answer>,
+        answers: impl IntoIterator<Item = ChatResponse>,
     ) -> (Self, Arc<Notify>) {
         let (folder, boats, hangs) = (tempfile::tempdir().unwrap(), Boats::default(), Arc::new(Notify::new()));
         boats.goes_on.notify_one();
@@ -106,8 +106,8 @@ impl Talk {
     }
 }
 
-fn done(text: &str) -> Answer {
-    Answer { text: text.into(), ..call("task_completed") }
+fn done(text: &str) -> ChatResponse {
+    ChatResponse { text: text.into(), ..call("task_completed") }
 }
 
 const CAPPED: &str = "tools: {book: {max_calls: 1}}";

@@ -14,10 +14,10 @@ fn limited(work: &Arc<Work>, admission: Admission) -> (Assistant, ManualClock) {
     (builder.admission(admission).build().unwrap(), clock)
 }
 
-fn by(caller: &str, assistant: &Assistant, conversation: &str) -> BoxFuture<'static, Result<Report, ReceiveError>> {
+fn by(caller: &str, assistant: &Assistant, conversation: &str) -> BoxFuture<'static, Result<TurnReport, ReceiveError>> {
     let (assistant, caller) = (assistant.clone(), caller.to_owned());
-    let incoming = Incoming::text(conversation, "work", "test");
-    Box::pin(async move { assistant.receive_for(Some(&caller), incoming, Box::new(NoSink)).await })
+    let incoming = IncomingMessage::text(conversation, "work", "test");
+    Box::pin(async move { assistant.receive_for(Some(&caller), incoming, Box::new(DiscardReplies)).await })
 }
 
 fn overload(error: ReceiveError) -> (OverloadLimit, u64) {

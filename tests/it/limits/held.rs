@@ -5,9 +5,10 @@ use segue::{
     ids::MessageId,
     limits, server,
     store::{
-        Accepted, Batch, Inbound, JournalRecord, Stored, StoredReply, StoredTurn, TurnNumber, Unfinished, Version,
+        AcceptOutcome, InboxMessage, JournalRecord, StoredConversation, StoredReply, StoredTurn, TurnCommit,
+        TurnNumber, UnfinishedTurn, Version,
     },
-    tools::{Catalog, SourceError, SourceStatus},
+    tools::{SourceError, SourceStatus, ToolCatalog},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -37,7 +38,7 @@ impl Stuck {
 }
 
 impl Store for Stuck {
-    fn accept(&self, inbound: Inbound) -> Told<'_, Accepted> {
+    fn accept(&self, inbound: InboxMessage) -> Told<'_, AcceptOutcome> {
         Box::pin(async move {
             self.pass().await;
             self.inner.accept(inbound).await
@@ -49,16 +50,16 @@ impl Store for Stuck {
             self.inner.conversations(limit).await
         })
     }
-    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: Batch) -> Told<'a, Version> {
+    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: TurnCommit) -> Told<'a, Version> {
         self.inner.append(id, after, batch)
     }
-    fn load<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Stored> {
+    fn load<'a>(&'a self, id: &'a ConversationId) -> Told<'a, StoredConversation> {
         self.inner.load(id)
     }
     fn journal<'a>(&'a self, id: &'a ConversationId, turn: TurnNumber, records: Vec<JournalRecord>) -> Told<'a, ()> {
         self.inner.journal(id, turn, records)
     }
-    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<Unfinished>> {
+    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<UnfinishedTurn>> {
         self.inner.unfinished(id)
     }
     fn waiting(&self) -> Told<'_, Vec<ConversationId>> {
@@ -225,8 +226,8 @@ impl ToolSource for Clinging {
     fn name(&self) -> &str {
         "depot"
     }
-    fn list<'a>(&'a self, _: &'a Cx) -> Boxed<'a, Result<Catalog, SourceError>> {
-        Box::pin(std::future::ready(Ok(Catalog::default())))
+    fn list<'a>(&'a self, _: &'a CallContext) -> Boxed<'a, Result<ToolCatalog, SourceError>> {
+        Box::pin(std::future::ready(Ok(ToolCatalog::default())))
     }
     fn changes(&self) -> watch::Receiver<u64> {
         watch::channel(0).1
@@ -234,7 +235,7 @@ impl ToolSource for Clinging {
     fn status(&self) -> SourceStatus {
         SourceStatus::Up
     }
-    fn close<'a>(&'a self, _: &'a Cx) -> Boxed<'a, ()> {
+    fn close<'a>(&'a self, _: &'a CallContext) -> Boxed<'a, ()> {
         Box::pin(std::future::pending())
     }
 }

@@ -4,14 +4,14 @@ use segue::{
     MemoryStore, Store,
     ids::{ConversationId, MessageId},
     limits,
-    store::{Accepted, Inbound},
+    store::{AcceptOutcome, InboxMessage},
 };
 use segue_engine::{conversation::UserMessage, time::Timestamp};
 
 use super::*;
 
-fn left(conversation: &str, second: i64) -> Inbound {
-    Inbound {
+fn left(conversation: &str, second: i64) -> InboxMessage {
+    InboxMessage {
         tenant: "".into(),
         account: "".into(),
         conversation: conversation.into(),
@@ -30,7 +30,7 @@ fn left(conversation: &str, second: i64) -> Inbound {
 pub(super) async fn store_with_open_turns(store: &dyn Store, count: usize) {
     for n in 0..count {
         let accepted = store.accept(left(&format!("c{n}"), n as i64 + 1)).await.unwrap();
-        assert!(matches!(accepted, Accepted::New(_)));
+        assert!(matches!(accepted, AcceptOutcome::New(_)));
     }
 }
 

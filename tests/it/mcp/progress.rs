@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use segue::{Incoming, limits, runtime::TraceNews};
+use segue::{IncomingMessage, limits, runtime::TraceProgress};
 use serde_json::{Value as Json, json};
 
 use super::{
@@ -44,7 +44,7 @@ async fn settled() {
     }
 }
 
-async fn told(talk: &Talk) -> Vec<TraceNews> {
+async fn told(talk: &Talk) -> Vec<TraceProgress> {
     let trace = talk.assistant.trace(&"u".into(), None).await.unwrap();
     assert_eq!(talk.assistant.replay(&"u".into()).await.unwrap().map(|d| format!("{d:?}")), None);
     trace.into_iter().flat_map(|turn| turn.steps).flat_map(|step| step.news).collect()
@@ -56,7 +56,7 @@ async fn news_keep_a_call_of_a_flow_alive_and_stand_in_the_trace() {
     talk.works("/work", "yes").await;
     let told = told(&talk).await;
     assert_eq!(told.len(), 8, "{told:?}");
-    let expected = TraceNews { after: 2_000, done: 2.0, total: Some(10.0), message: Some("page 2".into()) };
+    let expected = TraceProgress { after: 2_000, done: 2.0, total: Some(10.0), message: Some("page 2".into()) };
     assert_eq!(told[1], expected);
 }
 
@@ -83,7 +83,11 @@ async fn m20_news_that_grow_for_ever_end_at_the_total() {
 /// What the user hears of an agent whose tool works ten seconds, on this channel.
 async fn hears(entry: &str, agent: &str, channel: &str) -> (Vec<String>, Talk) {
     let talk = Talk::pacing(&working(9, |second| second), &format!("tool_timeout: 4, {entry}"), agent);
-    let report = talk.assistant.receive(Incoming::text("u", "/ask", channel), Box::new(segue::NoSink)).await.unwrap();
+    let report = talk
+        .assistant
+        .receive(IncomingMessage::text("u", "/ask", channel), Box::new(segue::DiscardReplies))
+        .await
+        .unwrap();
     (report.replies.iter().filter_map(|reply| reply.reply.text.as_deref().map(str::to_owned)).collect(), talk)
 }
 

@@ -179,7 +179,7 @@ async fn m23_one_failed_request_over_http_is_one_failed_call() {
         None => yes(request),
     })
     .await;
-    let ada = talk.assistant.receive(Incoming::text("ada", "/work", "world"), Box::new(NoSink));
+    let ada = talk.assistant.receive(IncomingMessage::text("ada", "/work", "world"), Box::new(DiscardReplies));
     let others = async {
         while site.calls.load(Ordering::SeqCst) == 0 {
             tokio::task::yield_now().await;

@@ -9,10 +9,10 @@ use std::{
 
 use futures::{future::BoxFuture, stream};
 use segue::{
-    cx::Cx,
+    context::CallContext,
     llm::{
         self, ChatRequest, ChatStream, Delta, Llm, LlmError, ModelConfig, ModelProfile,
-        cassette::{End, Exchange, Order, Recorder, Replayer},
+        cassette::{Exchange, ExchangeOutcome, Order, Recorder, Replayer},
     },
 };
 use tokio::sync::Notify;
@@ -69,7 +69,7 @@ fn server(address: &str) -> Arc<dyn Llm> {
         num_retries: Some(0),
         ..ModelConfig::default()
     };
-    llm::open(&[config], &llm::Surroundings::default()).unwrap()
+    llm::open(&[config], &llm::LlmEnvironment::default()).unwrap()
 }
 
 /// The model of one conversation. A failure of it ends the trial of the conversation: nothing after it would be worth a look.
@@ -104,7 +104,8 @@ impl Tape {
     pub(super) fn keep(&self, path: &Path) {
         let bytes = self.0.recorded.0.lock().unwrap().clone();
         let text = String::from_utf8(bytes).unwrap();
-        let whole = |line: &&str| matches!(serde_json::from_str::<Exchange>(line).unwrap().end, End::Answer(_));
+        let whole =
+            |line: &&str| matches!(serde_json::from_str::<Exchange>(line).unwrap().end, ExchangeOutcome::Answer(_));
         let lines: Vec<&str> = text.lines().take_while(whole).collect();
         fs::write(path, lines.join("\n") + "\n").unwrap();
     }
@@ -119,7 +120,7 @@ impl Llm for Tape {
     fn profile(&self) -> &ModelProfile {
         self.0.model.profile()
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         Box::pin(async move {
             let size: usize = request.messages.iter().map(|one| serde_json::to_string(one).unwrap().len()).sum();
             let answer = self.0.model.chat(request, cx).await;
@@ -144,14 +145,14 @@ impl Llm for Told {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, _: ChatRequest, _: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, _: ChatRequest, _: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         Box::pin(async move {
             let Some(exchange) = self.left.lock().unwrap().pop() else {
                 return Err(llm::LlmErrorKind::Unscripted.into());
             };
             let end = match exchange.end {
-                End::Answer(answer) => Ok(Delta::Done(answer)),
-                End::Error(error) => Err(error),
+                ExchangeOutcome::Answer(answer) => Ok(Delta::Done(answer)),
+                ExchangeOutcome::Error(error) => Err(error),
             };
             let pieces = exchange.pieces.into_iter().map(|text| Ok(Delta::Text(text)));
             Ok(ChatStream::new(stream::iter(pieces.chain([end]))))

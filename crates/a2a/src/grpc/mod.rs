@@ -6,8 +6,8 @@ mod old;
 use futures::{StreamExt, stream::BoxStream};
 use prost::Message;
 use segue_base::{
-    cx::Cx,
-    grpc::{Caller, Code, Trouble},
+    context::CallContext,
+    grpc::{Code, GrpcClient, GrpcError},
     limits,
     secret::Secret,
 };
@@ -15,24 +15,24 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    card::Interface,
-    dialect::{Generation, Operation, codes},
-    events::{EventReader, code_of},
-    fault::{Fault, FaultKind},
+    card::AgentInterface,
+    dialect::{A2aVersion, Operation, codes},
+    events::{TaskEventStream, code_of},
+    fault::{A2aError, A2aErrorKind},
     wire::{Answered, Request, Wire, stopped_as},
 };
 
 /// Asks, and reads the answer or its first sign. A refusal of who we are is tried once more with another token where there can
 /// be one: it says that nothing was done.
-pub(super) async fn ask(wire: &Wire, request: &Request, cx: &Cx) -> Result<Answered, Fault> {
+pub(super) async fn ask(wire: &Wire, request: &Request, cx: &CallContext) -> Result<Answered, A2aError> {
     let mut refused: Option<Secret> = None;
     loop {
         let header = match cx.wait(wire.credentials.header(refused.as_ref())).await {
-            Ok(header) => header.map_err(|why| Fault::new(FaultKind::Identity, why.to_string()))?,
+            Ok(header) => header.map_err(|why| A2aError::new(A2aErrorKind::Identity, why.to_string()))?,
             Err(stopped) => return Err(stopped_as(stopped, "no token")),
         };
         let answered = asked(wire, request, header.as_ref(), cx).await;
-        let unknown = matches!(&answered, Err(Fault { kind: FaultKind::Status(401 | 403), .. }));
+        let unknown = matches!(&answered, Err(A2aError { kind: A2aErrorKind::Status(401 | 403), .. }));
         match header {
             Some((_, value)) if unknown && refused.is_none() && wire.credentials.may_change() => refused = Some(value),
             _ => return answered,
@@ -40,30 +40,35 @@ pub(super) async fn ask(wire: &Wire, request: &Request, cx: &Cx) -> Result<Answe
     }
 }
 
-async fn asked(wire: &Wire, request: &Request, header: Option<&(String, Secret)>, cx: &Cx) -> Result<Answered, Fault> {
-    let Interface { url, generation, .. } = &wire.interface;
-    let unfit = |words: String| Fault::new(FaultKind::Card, format!("the agent cannot be asked: {words}"));
-    let mut caller = Caller::new(wire.client.clone(), url).map_err(unfit)?;
+async fn asked(
+    wire: &Wire,
+    request: &Request,
+    header: Option<&(String, Secret)>,
+    cx: &CallContext,
+) -> Result<Answered, A2aError> {
+    let AgentInterface { url, generation, .. } = &wire.interface;
+    let unfit = |words: String| A2aError::new(A2aErrorKind::Card, format!("the agent cannot be asked: {words}"));
+    let mut caller = GrpcClient::new(wire.client.clone(), url).map_err(unfit)?;
     if let Some((name, value)) = header {
         caller = caller.with_header(name, value).map_err(unfit)?;
     }
-    if *generation == Generation::New {
+    if *generation == A2aVersion::New {
         caller = caller.with_header("a2a-version", &Secret::new("1.0")).map_err(unfit)?;
     }
     let asking = Asking { caller, wire, params: params(&wire.interface, request), cx };
     match generation {
-        Generation::New => asking.newer(request.operation).await,
-        Generation::Old => asking.older(request.operation).await,
+        A2aVersion::New => asking.newer(request.operation).await,
+        A2aVersion::Old => asking.older(request.operation).await,
     }
 }
 
 /// All parameters of a request, the task and the tenant among them.
-fn params(interface: &Interface, request: &Request) -> Json {
+fn params(interface: &AgentInterface, request: &Request) -> Json {
     let mut params: Map<String, Json> = request.body.clone();
     if let Some(task) = &request.task {
         match interface.generation {
-            Generation::New => params.insert("id".into(), task.as_str().into()),
-            Generation::Old => params.insert("name".into(), json!(format!("tasks/{task}"))),
+            A2aVersion::New => params.insert("id".into(), task.as_str().into()),
+            A2aVersion::Old => params.insert("name".into(), json!(format!("tasks/{task}"))),
         };
     }
     if let Some(tenant) = &interface.tenant {
@@ -73,14 +78,14 @@ fn params(interface: &Interface, request: &Request) -> Json {
 }
 
 struct Asking<'a> {
-    caller: Caller,
+    caller: GrpcClient,
     wire: &'a Wire,
     params: Json,
-    cx: &'a Cx,
+    cx: &'a CallContext,
 }
 
 impl Asking<'_> {
-    async fn newer(self, operation: Operation) -> Result<Answered, Fault> {
+    async fn newer(self, operation: Operation) -> Result<Answered, A2aError> {
         use new::{GetTaskRequest, ListTasksRequest, ListTasksResponse, SendMessageRequest, StreamResponse};
         use new::{Task, TaskRequest};
         match operation {
@@ -102,7 +107,7 @@ impl Asking<'_> {
         }
     }
 
-    async fn older(self, operation: Operation) -> Result<Answered, Fault> {
+    async fn older(self, operation: Operation) -> Result<Answered, A2aError> {
         use old::{SendMessageRequest, StreamResponse, Task, TaskRequest};
         match operation {
             Operation::Send => self.whole::<SendMessageRequest, StreamResponse>("/a2a.v1.A2AService/SendMessage").await,
@@ -118,12 +123,12 @@ impl Asking<'_> {
         }
     }
 
-    fn message<Q: DeserializeOwned>(&self) -> Result<Q, Fault> {
-        let unfit = |error| Fault::new(FaultKind::Card, format!("gRPC cannot carry the message: {error}"));
+    fn message<Q: DeserializeOwned>(&self) -> Result<Q, A2aError> {
+        let unfit = |error| A2aError::new(A2aErrorKind::Card, format!("gRPC cannot carry the message: {error}"));
         serde_json::from_value(self.params.clone()).map_err(unfit)
     }
 
-    async fn whole<Q, A>(&self, path: &'static str) -> Result<Answered, Fault>
+    async fn whole<Q, A>(&self, path: &'static str) -> Result<Answered, A2aError>
     where
         Q: Message + DeserializeOwned + 'static,
         A: Message + Default + Serialize + 'static,
@@ -133,49 +138,49 @@ impl Asking<'_> {
         json_of(&answer).map(Answered::Whole)
     }
 
-    async fn stream<Q, A>(&self, path: &'static str) -> Result<Answered, Fault>
+    async fn stream<Q, A>(&self, path: &'static str) -> Result<Answered, A2aError>
     where
         Q: Message + DeserializeOwned + 'static,
         A: Message + Default + Serialize + 'static,
     {
         let pieces = self.caller.listen::<Q, A>(path, self.message()?, limits::A2A_EVENT, self.cx).await;
-        let events: BoxStream<'static, Result<Json, Fault>> =
+        let events: BoxStream<'static, Result<Json, A2aError>> =
             pieces.map_err(fault)?.map(|piece| json_of(&piece.map_err(cut)?)).boxed();
-        Ok(Answered::Stream(EventReader::over(events, self.wire.interface.dialect())))
+        Ok(Answered::Stream(TaskEventStream::over(events, self.wire.interface.dialect())))
     }
 }
 
-fn unknown(operation: Operation) -> Fault {
-    Fault::new(FaultKind::Protocol(codes::METHOD), format!("{operation:?} is not asked by gRPC"))
+fn unknown(operation: Operation) -> A2aError {
+    A2aError::new(A2aErrorKind::Protocol(codes::METHOD), format!("{operation:?} is not asked by gRPC"))
 }
 
-fn json_of(message: &impl Serialize) -> Result<Json, Fault> {
-    let unreadable = |error| Fault::new(FaultKind::Unreadable, format!("the answer cannot be read: {error}"));
+fn json_of(message: &impl Serialize) -> Result<Json, A2aError> {
+    let unreadable = |error| A2aError::new(A2aErrorKind::Unreadable, format!("the answer cannot be read: {error}"));
     serde_json::to_value(message).map_err(unreadable)
 }
 
 /// What a failed call means.
-fn fault(trouble: Trouble) -> Fault {
+fn fault(trouble: GrpcError) -> A2aError {
     match trouble {
-        Trouble::Unreachable(why) => Fault::new(FaultKind::Unreachable, format!("it does not answer: {why}")),
-        Trouble::Broken(why) => Fault::new(FaultKind::Broken, format!("the answer was cut short: {why}")),
-        Trouble::TooLarge => Fault::new(FaultKind::TooLarge, "the answer is larger than is taken"),
-        Trouble::Late => Fault::new(FaultKind::Late, "no answer: the time is over"),
-        Trouble::Cancelled => Fault::new(FaultKind::Cancelled, "no answer: nobody waits for it any more"),
-        Trouble::Refused { code, message, reason } => {
+        GrpcError::Unreachable(why) => A2aError::new(A2aErrorKind::Unreachable, format!("it does not answer: {why}")),
+        GrpcError::Broken(why) => A2aError::new(A2aErrorKind::Broken, format!("the answer was cut short: {why}")),
+        GrpcError::TooLarge => A2aError::new(A2aErrorKind::TooLarge, "the answer is larger than is taken"),
+        GrpcError::Late => A2aError::new(A2aErrorKind::Late, "no answer: the time is over"),
+        GrpcError::Cancelled => A2aError::new(A2aErrorKind::Cancelled, "no answer: nobody waits for it any more"),
+        GrpcError::Refused { code, message, reason } => {
             let words: String = message.chars().take(limits::A2A_WORDS).collect();
             let kind = kind(code, &message, reason.as_deref());
-            Fault::new(kind, format!("it answers with the status {code:?} of gRPC: {words}"))
+            A2aError::new(kind, format!("it answers with the status {code:?} of gRPC: {words}"))
         }
     }
 }
 
 /// What the end of a stream means. A status without a word of the protocol comes from anybody on the way: the task may work on.
-fn cut(trouble: Trouble) -> Fault {
+fn cut(trouble: GrpcError) -> A2aError {
     let is_bare = matches!(&trouble,
-        Trouble::Refused { message, reason, .. } if told(message, reason.as_deref()).is_none());
+        GrpcError::Refused { message, reason, .. } if told(message, reason.as_deref()).is_none());
     let fault = fault(trouble);
-    if is_bare { Fault { kind: FaultKind::Broken, ..fault } } else { fault }
+    if is_bare { A2aError { kind: A2aErrorKind::Broken, ..fault } } else { fault }
 }
 
 /// The error of the protocol: the newer generation says it beside the status, the older one at the beginning of its words.
@@ -185,23 +190,23 @@ fn told(message: &str, reason: Option<&str>) -> Option<i64> {
 
 /// A status alone says less than an error of the protocol, and some are made up on our side: of an answer that cannot be read
 /// (`Internal`), of what a gateway says without gRPC (`Unavailable`, `Internal`). The message may have been taken by then.
-fn kind(code: Code, message: &str, reason: Option<&str>) -> FaultKind {
+fn kind(code: Code, message: &str, reason: Option<&str>) -> A2aErrorKind {
     if let Some(code) = told(message, reason) {
-        return FaultKind::Protocol(code);
+        return A2aErrorKind::Protocol(code);
     }
     match code {
-        Code::Unauthenticated => FaultKind::Status(401),
-        Code::PermissionDenied => FaultKind::Status(403),
-        Code::ResourceExhausted => FaultKind::Status(429),
-        Code::DeadlineExceeded => FaultKind::Late,
-        Code::NotFound => FaultKind::Protocol(codes::NO_TASK),
-        Code::InvalidArgument => FaultKind::Protocol(codes::PARAMS),
+        Code::Unauthenticated => A2aErrorKind::Status(401),
+        Code::PermissionDenied => A2aErrorKind::Status(403),
+        Code::ResourceExhausted => A2aErrorKind::Status(429),
+        Code::DeadlineExceeded => A2aErrorKind::Late,
+        Code::NotFound => A2aErrorKind::Protocol(codes::NO_TASK),
+        Code::InvalidArgument => A2aErrorKind::Protocol(codes::PARAMS),
         // Nobody there knows the method: another edition of the protocol, or no agent at all.
-        Code::Unimplemented => FaultKind::Status(404),
-        Code::FailedPrecondition => FaultKind::Protocol(codes::UNSUPPORTED),
-        Code::Internal => FaultKind::Unreadable,
-        Code::Ok | Code::Cancelled | Code::Aborted | Code::DataLoss | Code::Unavailable => FaultKind::Broken,
-        Code::Unknown | Code::AlreadyExists | Code::OutOfRange => FaultKind::Status(500),
+        Code::Unimplemented => A2aErrorKind::Status(404),
+        Code::FailedPrecondition => A2aErrorKind::Protocol(codes::UNSUPPORTED),
+        Code::Internal => A2aErrorKind::Unreadable,
+        Code::Ok | Code::Cancelled | Code::Aborted | Code::DataLoss | Code::Unavailable => A2aErrorKind::Broken,
+        Code::Unknown | Code::AlreadyExists | Code::OutOfRange => A2aErrorKind::Status(500),
     }
 }
 

@@ -5,17 +5,17 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Router, extract::Request as Asked, response::Response};
 use futures::{future::BoxFuture, stream};
-use segue_base::{auth::Credentials, effect::Arrival, http::Outbound, manual_clock::ManualClock};
+use segue_base::{auth::Credentials, effect::Arrival, http::HttpClients, manual_clock::ManualClock};
 use tonic::{Status as End, body::Body, server::Grpc};
 use tonic_prost::ProstCodec;
 
 use super::{
     super::{
-        Accepted, Access, CardPlace, Listener, Outgoing, Peer, Remote, Surroundings,
-        card::Binding,
-        dialect::Dialect,
+        A2aClient, A2aEnvironment, Access, CardLocation, Remote, SendReceipt, SendRequest, TaskListener,
+        card::ProtocolBinding,
+        dialect::A2aWireFormat,
         model::{
-            Artifact, ArtifactChange, File, Message as Said, Part, Role, Status, StatusChange, Task, TaskState, Update,
+            Artifact, ArtifactUpdate, File, Message as Said, Part, Role, Status, StatusUpdate, Task, TaskState, Update,
         },
         reading, writing,
     },
@@ -53,7 +53,7 @@ fn all() -> Vec<Update> {
     let change = |state| {
         let status = Status { state, ..task.status.clone() };
         let (task_id, context_id) = ("t".to_owned(), "c".to_owned());
-        Update::Status(StatusChange { task_id, context_id, status, last: false, metadata: Map::new() })
+        Update::Status(StatusUpdate { task_id, context_id, status, last: false, metadata: Map::new() })
     };
     let states = [
         TaskState::Submitted,
@@ -67,7 +67,7 @@ fn all() -> Vec<Update> {
         TaskState::Unknown,
     ];
     let mut all: Vec<Update> = states.into_iter().map(change).collect();
-    all.push(Update::Artifact(ArtifactChange {
+    all.push(Update::Artifact(ArtifactUpdate {
         task_id: "t".into(),
         context_id: "c".into(),
         artifact: task.artifacts.first().cloned().unwrap(),
@@ -88,30 +88,30 @@ fn carried<M: Message + Default + Serialize + DeserializeOwned>(json: Json) -> J
 #[test]
 fn what_is_written_is_read_again_after_the_wire() {
     for update in all() {
-        let new = carried::<new::StreamResponse>(writing::update(&update, Dialect::New));
-        assert_eq!(reading::update(&new, Dialect::New).as_ref(), Ok(&update));
-        let old = carried::<old::StreamResponse>(writing::update(&update, Dialect::OldRest));
-        assert_eq!(reading::update(&old, Dialect::OldRest).as_ref(), Ok(&update));
+        let new = carried::<new::StreamResponse>(writing::update(&update, A2aWireFormat::New));
+        assert_eq!(reading::update(&new, A2aWireFormat::New).as_ref(), Ok(&update));
+        let old = carried::<old::StreamResponse>(writing::update(&update, A2aWireFormat::OldRest));
+        assert_eq!(reading::update(&old, A2aWireFormat::OldRest).as_ref(), Ok(&update));
     }
     let task = task_of_all();
-    let new = carried::<new::Task>(writing::task(&task, Dialect::New));
-    assert_eq!(reading::task(&new, Dialect::New).as_ref(), Ok(&task));
+    let new = carried::<new::Task>(writing::task(&task, A2aWireFormat::New));
+    assert_eq!(reading::task(&new, A2aWireFormat::New).as_ref(), Ok(&task));
 }
 
 /// The bytes are those of the library of each generation.
 #[test]
 fn requests_have_the_numbers_of_their_generation() {
-    let interface = |generation| Interface {
+    let interface = |generation| AgentInterface {
         url: String::new(),
-        binding: Binding::Grpc,
+        binding: ProtocolBinding::Grpc,
         generation,
-        tenant: (generation == Generation::New).then(|| "acme".to_owned()),
+        tenant: (generation == A2aVersion::New).then(|| "acme".to_owned()),
     };
     let body = Map::from_iter([("historyLength".to_owned(), json!(2))]);
     let request = Request { operation: Operation::Get, task: Some("t".into()), body, id: "1".into() };
-    let new: new::GetTaskRequest = serde_json::from_value(params(&interface(Generation::New), &request)).unwrap();
+    let new: new::GetTaskRequest = serde_json::from_value(params(&interface(A2aVersion::New), &request)).unwrap();
     assert_eq!(new.encode_to_vec(), b"\x0a\x04acme\x12\x01t\x18\x02");
-    let old: old::TaskRequest = serde_json::from_value(params(&interface(Generation::Old), &request)).unwrap();
+    let old: old::TaskRequest = serde_json::from_value(params(&interface(A2aVersion::Old), &request)).unwrap();
     assert_eq!(old.encode_to_vec(), b"\x0a\x07tasks/t\x10\x02");
 }
 
@@ -119,31 +119,31 @@ fn requests_have_the_numbers_of_their_generation() {
 fn a_refusal_is_told_by_its_word_its_name_or_its_status() {
     let of = |code, message: &str, reason: Option<&str>| {
         let message = message.to_owned();
-        fault(Trouble::Refused { code, message, reason: reason.map(str::to_owned) }).kind
+        fault(GrpcError::Refused { code, message, reason: reason.map(str::to_owned) }).kind
     };
     assert_eq!(
         of(Code::FailedPrecondition, "x", Some("TASK_NOT_CANCELABLE")),
-        FaultKind::Protocol(codes::NOT_CANCELABLE)
+        A2aErrorKind::Protocol(codes::NOT_CANCELABLE)
     );
     let named = of(Code::Unimplemented, "TaskNotCancelableError: no", None);
-    assert_eq!(named, FaultKind::Protocol(codes::NOT_CANCELABLE));
-    assert_eq!(of(Code::Unauthenticated, "", None), FaultKind::Status(401));
+    assert_eq!(named, A2aErrorKind::Protocol(codes::NOT_CANCELABLE));
+    assert_eq!(of(Code::Unauthenticated, "", None), A2aErrorKind::Status(401));
     // Both may come from a gateway, or from our side: the message may have been taken.
     for bare in [of(Code::Unavailable, "reset", None), of(Code::Internal, "no message", None)] {
-        let fault = Fault::new(bare, "");
+        let fault = A2aError::new(bare, "");
         assert!(fault.arrival() == Arrival::Possible && !fault.may_be_repeated(), "{fault:?}");
     }
     let said = of(Code::Internal, "x", Some("INTERNAL_ERROR"));
     assert_eq!(
         (said, of(Code::Internal, "InternalError: x", None)),
-        (FaultKind::Protocol(codes::INTERNAL), FaultKind::Protocol(codes::INTERNAL))
+        (A2aErrorKind::Protocol(codes::INTERNAL), A2aErrorKind::Protocol(codes::INTERNAL))
     );
-    assert_eq!(of(Code::Unimplemented, "no such method", None), FaultKind::Status(404));
+    assert_eq!(of(Code::Unimplemented, "no such method", None), A2aErrorKind::Status(404));
     assert!(
-        fault(Trouble::Broken("x".into())).arrival() == Arrival::Possible
-            && fault(Trouble::Unreachable("x".into())).arrival() == Arrival::Impossible
+        fault(GrpcError::Broken("x".into())).arrival() == Arrival::Possible
+            && fault(GrpcError::Unreachable("x".into())).arrival() == Arrival::Impossible
     );
-    let long = fault(Trouble::Refused { code: Code::Internal, message: "x".repeat(10_000), reason: None });
+    let long = fault(GrpcError::Refused { code: Code::Internal, message: "x".repeat(10_000), reason: None });
     assert!(long.message.len() < limits::A2A_WORDS + 100);
 }
 
@@ -158,7 +158,7 @@ where
     let interfaces = json!([{"url": url, "protocolBinding": "GRPC", "protocolVersion": "1.0"}]);
     let card = json!({"name": "x", "supportedInterfaces": interfaces, "capabilities": {"streaming": true}});
     let access = Access {
-        card: CardPlace::File(card),
+        card: CardLocation::File(card),
         credentials: Credentials::None,
         hosts: Vec::new(),
         timeout: limits::A2A_REQUEST,
@@ -168,13 +168,13 @@ where
         patience: limits::A2A_PATIENCE,
         reports: false,
     };
-    Remote::new(access, Surroundings { clock: Arc::new(ManualClock::default()), http: Outbound::new() })
+    Remote::new(access, A2aEnvironment { clock: Arc::new(ManualClock::default()), http: HttpClients::new() })
 }
 
-async fn sent(remote: &Remote) -> (Result<Accepted, Fault>, Cx) {
-    let cx = Cx::new(Arc::new(ManualClock::default()), Duration::from_secs(900));
+async fn sent(remote: &Remote) -> (Result<SendReceipt, A2aError>, CallContext) {
+    let cx = CallContext::new(Arc::new(ManualClock::default()), Duration::from_secs(900));
     let message = Said::text(Role::User, "m1", "book");
-    (remote.send(&Outgoing { message, report_to: None }, &cx).await, cx)
+    (remote.send(&SendRequest { message, report_to: None }, &cx).await, cx)
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn a_gateway_that_gives_up_and_an_answer_that_cannot_be_read_are_no_leave_
 
 struct Silent;
 
-impl Listener for Silent {
+impl TaskListener for Silent {
     fn said<'a>(&'a mut self, _: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -206,7 +206,7 @@ async fn a_task_whose_stream_ends_with_a_bare_status_is_asked_for() {
         let task = |state| {
             new_task(writing::task(
                 &Task { status: Status { state, message: None, timestamp: None }, ..Task::named("t", "c") },
-                Dialect::New,
+                A2aWireFormat::New,
             ))
         };
         let begun = || {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::Url;
 use serde_json::Value as Json;
 
-use super::NoToken;
+use super::TokenError;
 use crate::{
     http::{BodyError, TransportError, read_limited},
     limits,
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A token as its giver tells it.
-pub struct Given {
+pub struct IssuedToken {
     /// The token.
     pub token: Secret,
     /// How long it is good.
@@ -22,7 +22,7 @@ pub struct Given {
 
 /// How we say who we are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum ClientAuthMethod {
     /// In the head of the request, as every server must understand.
     Head,
     /// In its form, as some servers want.
@@ -31,13 +31,13 @@ pub enum Manner {
 
 /// Where tokens are given.
 #[derive(Clone)]
-pub struct Giver {
+pub struct TokenEndpoint {
     /// The way there; it follows no redirects.
     pub client: reqwest::Client,
     /// The address.
     pub url: Url,
     /// The one manner it takes, where it says so.
-    pub manner: Option<Manner>,
+    pub manner: Option<ClientAuthMethod>,
     /// For whom the token is (RFC 8707), where that is known.
     pub resource: Option<String>,
 }
@@ -48,26 +48,26 @@ pub struct ClientGrant {
     secret: Secret,
     audience: Option<String>,
     /// The manner that worked.
-    manner: Manner,
+    manner: ClientAuthMethod,
 }
 
 impl ClientGrant {
     /// A client with a secret; `audience` goes with every request.
     pub fn new(id: String, secret: Secret, audience: Option<String>) -> Self {
-        Self { id, secret, audience, manner: Manner::Head }
+        Self { id, secret, audience, manner: ClientAuthMethod::Head }
     }
 
     /// A new token with the rights of `scope`, if there are any. Who takes no secret in the head gets it in the form, and
     /// from then on at once.
     ///
     /// # Errors
-    /// [`NoToken`].
-    pub async fn token(&mut self, giver: &Giver, scope: &str) -> Result<Given, NoToken> {
+    /// [`TokenError`].
+    pub async fn token(&mut self, giver: &TokenEndpoint, scope: &str) -> Result<IssuedToken, TokenError> {
         let first = giver.manner.unwrap_or(self.manner);
         let outcome = self.asked(giver, first, scope).await;
         let (manner, outcome) = match outcome {
-            Err(error) if giver.manner.is_none() && first == Manner::Head && error.is_about_us() => {
-                (Manner::Form, self.asked(giver, Manner::Form, scope).await)
+            Err(error) if giver.manner.is_none() && first == ClientAuthMethod::Head && error.is_about_us() => {
+                (ClientAuthMethod::Form, self.asked(giver, ClientAuthMethod::Form, scope).await)
             }
             outcome => (first, outcome),
         };
@@ -77,13 +77,18 @@ impl ClientGrant {
         outcome
     }
 
-    async fn asked(&self, giver: &Giver, manner: Manner, scope: &str) -> Result<Given, NoToken> {
+    async fn asked(
+        &self,
+        giver: &TokenEndpoint,
+        manner: ClientAuthMethod,
+        scope: &str,
+    ) -> Result<IssuedToken, TokenError> {
         let (id, secret) = (self.id.as_str(), self.secret.expose());
         let mut form = vec![("grant_type", "client_credentials")];
         let mut request = giver.client.post(giver.url.clone());
         match manner {
-            Manner::Head => request = request.basic_auth(encoded(id), Some(encoded(secret))),
-            Manner::Form => form.extend([("client_id", id), ("client_secret", secret)]),
+            ClientAuthMethod::Head => request = request.basic_auth(encoded(id), Some(encoded(secret))),
+            ClientAuthMethod::Form => form.extend([("client_id", id), ("client_secret", secret)]),
         }
         let more = [
             ("scope", Some(scope).filter(|scope| !scope.is_empty())),
@@ -91,36 +96,36 @@ impl ClientGrant {
             ("resource", giver.resource.as_deref()),
         ];
         form.extend(more.into_iter().filter_map(|(key, value)| Some((key, value?))));
-        let unreachable = |error: TransportError| NoToken::Unreachable(error.to_string());
+        let unreachable = |error: TransportError| TokenError::Unreachable(error.to_string());
         let response = request.form(&form).send().await.map_err(|error| unreachable(error.into()))?;
         let status = response.status();
         let body = read_limited(response, limits::TOKEN_ANSWER).await.map_err(|error| match error {
-            BodyError::TooLong { .. } => NoToken::TooLarge,
+            BodyError::TooLong { .. } => TokenError::TooLarge,
             BodyError::Broken(error) => unreachable(error),
         })?;
         let answer: Option<Json> = serde_json::from_slice(&body).ok();
         if !status.is_success() {
             let code = answer.as_ref().and_then(|answer| answer.get("error")).and_then(Json::as_str);
             let is_code = |code: &&str| code.len() < 60 && code.bytes().all(|byte| byte.is_ascii_graphic());
-            return Err(NoToken::Refused { status: status.as_u16(), code: code.filter(is_code).map(str::to_owned) });
+            return Err(TokenError::Refused { status: status.as_u16(), code: code.filter(is_code).map(str::to_owned) });
         }
-        read(&answer.ok_or(NoToken::NoJson)?)
+        read(&answer.ok_or(TokenError::NoJson)?)
     }
 }
 
 /// A token answer (RFC 6749, 5.1).
-fn read(answer: &Json) -> Result<Given, NoToken> {
+fn read(answer: &Json) -> Result<IssuedToken, TokenError> {
     let text = |key: &str| answer.get(key).and_then(Json::as_str);
-    let token = text("access_token").filter(|token| !token.is_empty()).ok_or(NoToken::Missing)?;
+    let token = text("access_token").filter(|token| !token.is_empty()).ok_or(TokenError::Missing)?;
     // A token of another kind must not be used as if it were a bearer (7.1); one whose kind is not told is one.
     if let Some(kind) = text("token_type").filter(|kind| !kind.eq_ignore_ascii_case("bearer")) {
-        return Err(NoToken::Kind(kind.chars().filter(char::is_ascii_graphic).take(20).collect()));
+        return Err(TokenError::Kind(kind.chars().filter(char::is_ascii_graphic).take(20).collect()));
     }
     // Some write the number as a text.
     let seconds = answer.get("expires_in");
     let seconds = seconds.and_then(|life| life.as_f64().or_else(|| life.as_str()?.trim().parse().ok()));
     let life = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    Ok(Given { token: Secret::new(token), life: life.unwrap_or(limits::TOKEN_LIFE) })
+    Ok(IssuedToken { token: Secret::new(token), life: life.unwrap_or(limits::TOKEN_LIFE) })
 }
 
 /// As a form writes it: RFC 6749, 2.3.1 wants id and secret so encoded before they are joined.
@@ -152,7 +157,7 @@ mod tests {
             assert_eq!(life(answer).unwrap(), seconds, "{expires}");
         }
         assert_eq!(life(json!({"access_token": "t"})).unwrap(), usual);
-        assert_eq!(life(json!({"access_token": "t", "token_type": "DPoP"})), Err(NoToken::Kind("DPoP".into())));
-        assert_eq!(life(json!({"access_token": ""})), Err(NoToken::Missing));
+        assert_eq!(life(json!({"access_token": "t", "token_type": "DPoP"})), Err(TokenError::Kind("DPoP".into())));
+        assert_eq!(life(json!({"access_token": ""})), Err(TokenError::Missing));
     }
 }

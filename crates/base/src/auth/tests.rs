@@ -40,19 +40,19 @@ async fn server(answer: impl Fn(usize) -> (u16, String) + Send + 'static) -> (St
 }
 
 /// Tokens of a server.
-struct Source(Tokens<ClientCredentials>);
+struct TokenSource(TokenCache<ClientCredentials>);
 
-fn source(url: &str, clock: &ManualClock) -> Source {
-    Source(tokens(url, ("me", "s3cret"), clock))
+fn source(url: &str, clock: &ManualClock) -> TokenSource {
+    TokenSource(tokens(url, ("me", "s3cret"), clock))
 }
 
-fn tokens(url: &str, (id, secret): (&str, &str), clock: &ManualClock) -> Tokens<ClientCredentials> {
+fn tokens(url: &str, (id, secret): (&str, &str), clock: &ManualClock) -> TokenCache<ClientCredentials> {
     let grant = ClientGrant::new(id.to_owned(), Secret::new(secret), Some("them".to_owned()));
-    ClientCredentials::tokens(grant, url, "", limits::TOKEN_WAIT, Arc::new(clock.clone()), Outbound::new()).unwrap()
+    ClientCredentials::tokens(grant, url, "", limits::TOKEN_WAIT, Arc::new(clock.clone()), HttpClients::new()).unwrap()
 }
 
-impl Source {
-    async fn token(&self, refused: Option<&str>) -> Result<String, NoToken> {
+impl TokenSource {
+    async fn token(&self, refused: Option<&str>) -> Result<String, TokenError> {
         self.0.token(refused, &()).await.map(|token| token.expose().to_owned())
     }
 }
@@ -107,7 +107,10 @@ async fn a_token_server_that_hangs_is_given_up_in_time() {
     let url = format!("http://{}/token", listener.local_addr().unwrap());
     let clock = ManualClock::jumping();
     let tokens = tokens(&url, ("me", "s3cret"), &clock);
-    assert!(matches!(tokens.token(None, &()).await, Err(NoToken::Late(limits::TOKEN_WAIT, Stopped::DeadlinePassed))));
+    assert!(matches!(
+        tokens.token(None, &()).await,
+        Err(TokenError::Late(limits::TOKEN_WAIT, WaitError::DeadlinePassed))
+    ));
     assert_eq!(clock.slept(), [limits::TOKEN_WAIT]);
 }
 
@@ -116,7 +119,7 @@ async fn a_secret_that_is_refused_is_shown_once_for_all_who_wait() {
     let (url, heard) = server(|_| (401, json!({"error": "invalid_client"}).to_string())).await;
     let source = source(&url, &ManualClock::new());
     let all = futures::future::join_all((0..20).map(|_| source.token(None))).await;
-    let refused = NoToken::Refused { status: 401, code: Some("invalid_client".to_owned()) };
+    let refused = TokenError::Refused { status: 401, code: Some("invalid_client".to_owned()) };
     assert!(all.into_iter().all(|one| one == Err(refused.clone())));
     assert_eq!(heard.lock().unwrap().len(), 2, "in the head, then in the form");
     assert!(source.token(None).await.is_err());

@@ -11,20 +11,20 @@ use std::{
 use futures::future::BoxFuture;
 use tokio::sync::Mutex;
 
-use super::{Given, NoToken};
-use crate::{clock::Clock, cx::Cx, limits, secret::Secret};
+use super::{IssuedToken, TokenError};
+use crate::{clock::Clock, context::CallContext, limits, secret::Secret};
 
 /// Where tokens come from.
-pub trait Source: Send {
+pub trait TokenSource: Send {
     /// What one call knows and others do not.
     type Why: Sync;
 
     /// A new token. *Cancellation*: may be dropped at any point; the next call asks anew.
-    fn ask<'a>(&'a mut self, why: &'a Self::Why) -> BoxFuture<'a, Result<Given, NoToken>>;
+    fn ask<'a>(&'a mut self, why: &'a Self::Why) -> BoxFuture<'a, Result<IssuedToken, TokenError>>;
 }
 
 /// The tokens of one source.
-pub struct Tokens<S> {
+pub struct TokenCache<S> {
     clock: Arc<dyn Clock>,
     /// The longest wait for a token, a wait for others who ask included.
     timeout: Duration,
@@ -39,10 +39,10 @@ struct Held<S> {
     /// The token, and when it is no longer used.
     token: Option<(Secret, Duration)>,
     /// What came instead of a token, the last time.
-    failed: Option<NoToken>,
+    failed: Option<TokenError>,
 }
 
-impl<S: Source> Tokens<S> {
+impl<S: TokenSource> TokenCache<S> {
     /// No token yet.
     pub fn new(source: S, clock: Arc<dyn Clock>, timeout: Duration) -> Self {
         let held = Mutex::new(Held { source, token: None, failed: None });
@@ -53,10 +53,10 @@ impl<S: Source> Tokens<S> {
     /// too: a server that hangs is waited for once, and a wrong secret is shown once.
     ///
     /// # Errors
-    /// [`NoToken`].
-    pub async fn token(&self, refused: Option<&str>, why: &S::Why) -> Result<Secret, NoToken> {
-        let cx = Cx::new(self.clock.clone(), self.timeout);
-        let late = |stopped| NoToken::Late(self.timeout, stopped);
+    /// [`TokenError`].
+    pub async fn token(&self, refused: Option<&str>, why: &S::Why) -> Result<Secret, TokenError> {
+        let cx = CallContext::new(self.clock.clone(), self.timeout);
+        let late = |stopped| TokenError::Late(self.timeout, stopped);
         let before = self.answers.load(Ordering::Acquire);
         let mut held = cx.wait(self.held.lock()).await.map_err(late)?;
         if let Some((token, until)) = &held.token
@@ -75,7 +75,7 @@ impl<S: Source> Tokens<S> {
         let given = cx.wait(held.source.ask(why)).await.map_err(late).and_then(|given| given);
         self.answers.fetch_add(1, Ordering::AcqRel);
         match given {
-            Ok(Given { token, life }) => {
+            Ok(IssuedToken { token, life }) => {
                 let until = self.clock.elapsed().saturating_add(life.saturating_sub(margin(life)));
                 (held.token, held.failed) = (Some((token.clone(), until)), None);
                 Ok(token)

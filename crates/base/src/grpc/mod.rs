@@ -1,7 +1,7 @@
 //! Outbound gRPC, over the HTTP client that is there: its connections, its certificates and its rules for addresses.
 //!
-//! *For*: every room that asks others by gRPC. *Entry*: [`Caller`]; [`dynamic`] holds the messages that stand for JSON. *Never*:
-//! nothing is tried twice or waited for without the caller's [`Cx`], and no message is larger than the caller says.
+//! *For*: every room that asks others by gRPC. *Entry*: [`GrpcClient`]; [`dynamic`] holds the messages that stand for JSON. *Never*:
+//! nothing is tried twice or waited for without the caller's [`CallContext`], and no message is larger than the caller says.
 
 pub mod dynamic;
 mod trouble;
@@ -21,24 +21,24 @@ use tonic::{
 };
 use tonic_prost::ProstCodec;
 
-pub use self::trouble::{Code, Trouble};
+pub use self::trouble::{Code, GrpcError};
 use crate::{
-    cx::{Cx, Stopped},
+    context::{CallContext, WaitError},
     secret::Secret,
 };
 
 /// Asks one server.
 #[derive(Clone)]
-pub struct Caller {
+pub struct GrpcClient {
     carrier: Carrier,
     origin: Uri,
     headers: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
 }
 
 /// A message of the answer, or why there is none.
-type Item<M> = Result<M, Trouble>;
+type Item<M> = Result<M, GrpcError>;
 
-impl Caller {
+impl GrpcClient {
     /// For the server at this address, of the scheme `http` or `https`; a path goes before the paths of methods, and a query is
     /// refused: there is no place for it.
     ///
@@ -72,8 +72,14 @@ impl Caller {
     /// *Cancellation*: the call is given up; whether it was done is not known.
     ///
     /// # Errors
-    /// [`Trouble`].
-    pub async fn ask<Q, A>(&self, path: &'static str, message: Q, limit: usize, cx: &Cx) -> Result<A, Trouble>
+    /// [`GrpcError`].
+    pub async fn ask<Q, A>(
+        &self,
+        path: &'static str,
+        message: Q,
+        limit: usize,
+        cx: &CallContext,
+    ) -> Result<A, GrpcError>
     where
         Q: Message + 'static,
         A: Message + Default + 'static,
@@ -83,21 +89,21 @@ impl Caller {
         let mut asking = self.asking(limit);
         let codec = ProstCodec::<Q, A>::default();
         let answered = cx.wait(asking.unary(request, PathAndQuery::from_static(path), codec)).await;
-        Ok(answered.map_err(Trouble::from)?.map_err(Trouble::of)?.into_inner())
+        Ok(answered.map_err(GrpcError::from)?.map_err(GrpcError::of)?.into_inner())
     }
 
     /// Asks and waits for the first sign of an answer that comes in pieces, each of at most `limit` bytes.
     /// *Cancellation*: as of [`ask`](Self::ask); dropping the stream gives the rest of it up.
     ///
     /// # Errors
-    /// [`Trouble`].
+    /// [`GrpcError`].
     pub async fn listen<Q, A>(
         &self,
         path: &'static str,
         message: Q,
         limit: usize,
-        cx: &Cx,
-    ) -> Result<BoxStream<'static, Item<A>>, Trouble>
+        cx: &CallContext,
+    ) -> Result<BoxStream<'static, Item<A>>, GrpcError>
     where
         Q: Message + 'static,
         A: Message + Default + 'static,
@@ -106,13 +112,13 @@ impl Caller {
         let mut asking = self.asking(limit);
         let codec = ProstCodec::<Q, A>::default();
         let answered = cx.wait(asking.server_streaming(request, PathAndQuery::from_static(path), codec)).await;
-        let pieces = answered.map_err(Trouble::from)?.map_err(Trouble::of)?.into_inner();
+        let pieces = answered.map_err(GrpcError::from)?.map_err(GrpcError::of)?.into_inner();
         // After an error nothing follows.
         let whole = stream::unfold(Some(pieces), |pieces| async move {
             let mut pieces = pieces?;
             match pieces.next().await? {
                 Ok(piece) => Some((Ok(piece), Some(pieces))),
-                Err(status) => Some((Err(Trouble::of(status)), None)),
+                Err(status) => Some((Err(GrpcError::of(status)), None)),
             }
         });
         Ok(whole.boxed())
@@ -134,17 +140,17 @@ impl Caller {
     }
 }
 
-impl std::fmt::Debug for Caller {
+impl std::fmt::Debug for GrpcClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Caller").field("origin", &self.origin).finish_non_exhaustive()
     }
 }
 
-impl From<Stopped> for Trouble {
-    fn from(stopped: Stopped) -> Self {
+impl From<WaitError> for GrpcError {
+    fn from(stopped: WaitError) -> Self {
         match stopped {
-            Stopped::DeadlinePassed => Self::Late,
-            Stopped::Cancelled => Self::Cancelled,
+            WaitError::DeadlinePassed => Self::Late,
+            WaitError::Cancelled => Self::Cancelled,
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{
     dynamic::{Kind, Value},
     *,
 };
-use crate::{http::Outbound, manual_clock::ManualClock};
+use crate::{http::HttpClients, manual_clock::ManualClock};
 
 #[test]
 fn an_address_without_a_scheme_goes_by_tls_except_to_this_machine() {
@@ -32,7 +32,7 @@ fn an_address_without_a_scheme_goes_by_tls_except_to_this_machine() {
 
 #[test]
 fn an_address_with_a_query_is_refused() {
-    let caller = |address| Caller::new(Outbound::new().http2().unwrap().clone(), address).map(|_| ());
+    let caller = |address| GrpcClient::new(HttpClients::new().http2().unwrap().clone(), address).map(|_| ());
     assert_eq!((caller("http://h:1"), caller("http://h:1/under")), (Ok(()), Ok(())));
     for address in ["http://h:1?token=x", "http://h:1/?token=x"] {
         let error = caller(address).unwrap_err();
@@ -68,28 +68,28 @@ async fn take(request: axum::extract::Request) -> Response<tonic::body::Body> {
     server.unary(tower::service_fn(answer), request).await
 }
 
-async fn caller(prefix: &str) -> Caller {
+async fn caller(prefix: &str) -> GrpcClient {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}{prefix}", listener.local_addr().unwrap());
     let router = Router::new().fallback(|request| async move { take(request).await.map(axum::body::Body::new) });
     tokio::spawn(async move { axum::serve(listener, router).await });
-    Caller::new(Outbound::new().http2().unwrap().clone(), &url).unwrap()
+    GrpcClient::new(HttpClients::new().http2().unwrap().clone(), &url).unwrap()
 }
 
-async fn ask(caller: &Caller, text: &str, cx: &Cx) -> Result<Json, Trouble> {
+async fn ask(caller: &GrpcClient, text: &str, cx: &CallContext) -> Result<Json, GrpcError> {
     caller.ask("/test.Echo/Say", Value::from(&json!(text)), 1_000, cx).await.map(|value: Value| value.into())
 }
 
 #[tokio::test]
 async fn an_answer_comes_with_who_we_are_and_how_long_we_wait() {
     let clock = Arc::new(ManualClock::default());
-    let cx = Cx::new(clock, Duration::from_secs(30));
+    let cx = CallContext::new(clock, Duration::from_secs(30));
     for prefix in ["", "/small"] {
         let caller = caller(prefix).await.with_header("X-Key", &Secret::new("k1")).unwrap();
         let answer = ask(&caller, "hi", &cx).await.unwrap();
         assert_eq!(answer, json!({"said": "hi", "key": "k1", "told": true}), "{prefix}");
         // Two thousand times the same letter is small on its way and large when it is read.
-        assert_eq!(ask(&caller, "large", &cx).await, Err(Trouble::TooLarge), "{prefix}");
+        assert_eq!(ask(&caller, "large", &cx).await, Err(GrpcError::TooLarge), "{prefix}");
     }
     let caller = caller("").await;
     assert!(caller.clone().with_header("no good", &Secret::new("x")).is_err());
@@ -100,9 +100,9 @@ async fn an_answer_comes_with_who_we_are_and_how_long_we_wait() {
 #[tokio::test]
 async fn each_kind_of_failure_is_told_apart() {
     let clock = Arc::new(ManualClock::default());
-    let cx = Cx::new(clock.clone(), Duration::from_secs(30));
+    let cx = CallContext::new(clock.clone(), Duration::from_secs(30));
     let caller = caller("").await;
-    let refused = Trouble::Refused {
+    let refused = GrpcError::Refused {
         code: Code::NotFound,
         message: "gone".to_owned(),
         reason: Some("TASK_NOT_FOUND".to_owned()),
@@ -111,14 +111,14 @@ async fn each_kind_of_failure_is_told_apart() {
     let mut waiting = std::pin::pin!(ask(&caller, "wait", &cx));
     assert!(futures::poll!(&mut waiting).is_pending());
     clock.advance(Duration::from_secs(30));
-    assert_eq!(waiting.await, Err(Trouble::Late));
+    assert_eq!(waiting.await, Err(GrpcError::Late));
     // Bound and never listening: closed else gets the port, and closed answers there.
     let closed = tokio::net::TcpSocket::new_v4().unwrap();
     closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", closed.local_addr().unwrap());
-    let nobody = Caller::new(Outbound::new().http2().unwrap().clone(), &url).unwrap();
-    let cx = Cx::new(clock, Duration::from_secs(30));
-    assert!(matches!(ask(&nobody, "hi", &cx).await, Err(Trouble::Unreachable(_))));
+    let nobody = GrpcClient::new(HttpClients::new().http2().unwrap().clone(), &url).unwrap();
+    let cx = CallContext::new(clock, Duration::from_secs(30));
+    assert!(matches!(ask(&nobody, "hi", &cx).await, Err(GrpcError::Unreachable(_))));
 }
 
 #[tokio::test]
@@ -130,8 +130,8 @@ async fn a_server_that_closes_without_a_word_is_a_broken_connection() {
             drop(stream)
         }
     });
-    let caller = Caller::new(Outbound::new().http2().unwrap().clone(), &url).unwrap();
-    let cx = Cx::new(Arc::new(ManualClock::default()), Duration::from_secs(30));
+    let caller = GrpcClient::new(HttpClients::new().http2().unwrap().clone(), &url).unwrap();
+    let cx = CallContext::new(Arc::new(ManualClock::default()), Duration::from_secs(30));
     let trouble = ask(&caller, "hi", &cx).await.unwrap_err();
-    assert!(matches!(trouble, Trouble::Broken(_) | Trouble::Unreachable(_)), "{trouble:?}");
+    assert!(matches!(trouble, GrpcError::Broken(_) | GrpcError::Unreachable(_)), "{trouble:?}");
 }

@@ -8,7 +8,7 @@ use tonic::Status;
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum GrpcError {
     /// No connection came about: nothing was sent.
     Unreachable(String),
     /// The connection broke.
@@ -30,7 +30,7 @@ pub enum Trouble {
     Cancelled,
 }
 
-impl Trouble {
+impl GrpcError {
     /// Reads what a call ended with.
     pub(super) fn of(status: Status) -> Self {
         let cause = causes(status.source()).find_map(|cause| cause.downcast_ref::<reqwest::Error>());

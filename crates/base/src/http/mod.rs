@@ -1,9 +1,9 @@
 //! Outbound HTTP: the one place that builds clients.
 //!
-//! Every request that leaves the process goes through the client of [`Outbound`], which keeps its connections; gRPC has one of its own,
+//! Every request that leaves the process goes through the client of [`HttpClients`], which keeps its connections; gRPC has one of its own,
 //! because it speaks HTTP/2 without negotiation. Addresses that come from data have clients that check where they lead ([`SsrfGuard`]).
 //! Redirects are not followed, and no request has a time limit of its own beyond connecting: callers wait through their
-//! [`Cx`](crate::cx::Cx). Which of them go through a proxy stands in `proxies`; loopback is always reached directly.
+//! [`CallContext`](crate::context::Cx). Which of them go through a proxy stands in `proxies`; loopback is always reached directly.
 
 mod body;
 mod proxies;
@@ -25,9 +25,9 @@ use crate::{environment, limits};
 ///
 /// Cheap to clone; clones share the connections. One per runtime: connections die with the runtime that opened them.
 #[derive(Clone, Default)]
-pub struct Outbound(Arc<Clients>);
+pub struct HttpClients(Arc<Clients>);
 
-type Built = Result<reqwest::Client, Unbuilt>;
+type Built = Result<reqwest::Client, ClientBuildError>;
 
 #[derive(Default)]
 struct Clients {
@@ -43,7 +43,7 @@ struct Clients {
 /// The client could not be built: the machine's certificates, TLS or the settings of proxies are unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the HTTP client could not be built; check the certificates of this machine and the settings of proxies: {0}")]
-pub struct Unbuilt(String);
+pub struct ClientBuildError(String);
 
 /// A request that failed on its way. The words name the cause and never the address, which may hold a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,7 +75,7 @@ impl From<reqwest::Error> for TransportError {
     }
 }
 
-impl Outbound {
+impl HttpClients {
     /// Clients that use no proxy.
     pub fn new() -> Self {
         Self::default()
@@ -94,11 +94,11 @@ impl Outbound {
     /// The same with connections of their own that also trust the certificates of this PEM text, for a server of one's own.
     ///
     /// # Errors
-    /// [`Unbuilt`] when the text holds no certificate, or the client cannot be built.
-    pub fn trusting(&self, pem: &[u8]) -> Result<Self, Unbuilt> {
-        let trusted = Certificate::from_pem_bundle(pem).map_err(|error| Unbuilt(error.to_string()))?;
+    /// [`ClientBuildError`] when the text holds no certificate, or the client cannot be built.
+    pub fn trusting(&self, pem: &[u8]) -> Result<Self, ClientBuildError> {
+        let trusted = Certificate::from_pem_bundle(pem).map_err(|error| ClientBuildError(error.to_string()))?;
         if trusted.is_empty() {
-            return Err(Unbuilt("the file holds no certificate".to_owned()));
+            return Err(ClientBuildError("the file holds no certificate".to_owned()));
         }
         let clients = Clients { trusted, proxies: self.0.proxies.clone(), ..Clients::default() };
         let outbound = Self(Arc::new(clients));
@@ -109,22 +109,22 @@ impl Outbound {
     /// The client, built on the first call.
     ///
     /// # Errors
-    /// [`Unbuilt`], the same on every call.
-    pub fn client(&self) -> Result<&reqwest::Client, Unbuilt> {
+    /// [`ClientBuildError`], the same on every call.
+    pub fn client(&self) -> Result<&reqwest::Client, ClientBuildError> {
         self.0.general.get_or_init(|| build(self.settings(&self.0.proxies)?)).as_ref().map_err(Clone::clone)
     }
 
     /// The client for gRPC, built on the first call. Only encrypted connections go through a proxy: no proxy forwards HTTP/2 in the clear.
     ///
     /// # Errors
-    /// [`Unbuilt`], the same on every call.
+    /// [`ClientBuildError`], the same on every call.
     #[cfg(feature = "grpc")]
-    pub fn http2(&self) -> Result<&reqwest::Client, Unbuilt> {
+    pub fn http2(&self) -> Result<&reqwest::Client, ClientBuildError> {
         let made = || build(http2(self.settings(&self.0.proxies.encrypted_only())?));
         self.0.http2.get_or_init(made).as_ref().map_err(Clone::clone)
     }
 
-    fn settings(&self, proxies: &Proxies) -> Result<reqwest::ClientBuilder, Unbuilt> {
+    fn settings(&self, proxies: &Proxies) -> Result<reqwest::ClientBuilder, ClientBuildError> {
         let settings = proxies.apply(settings())?.dns_resolver(self.0.resolver.clone());
         Ok(if self.0.trusted.is_empty() { settings } else { settings.tls_certs_merge(self.0.trusted.clone()) })
     }
@@ -150,7 +150,7 @@ impl Outbound {
     }
 }
 
-impl fmt::Debug for Outbound {
+impl fmt::Debug for HttpClients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Outbound(…)")
     }
@@ -167,7 +167,7 @@ const USER_AGENT: &str = concat!("segue/", env!("CARGO_PKG_VERSION"));
 
 fn build(settings: reqwest::ClientBuilder) -> Built {
     install_tls();
-    settings.build().map_err(|error| Unbuilt(error.to_string()))
+    settings.build().map_err(|error| ClientBuildError(error.to_string()))
 }
 
 #[allow(clippy::disallowed_methods)] // the one place that builds clients

@@ -2,7 +2,7 @@
 
 use reqwest::{ClientBuilder, NoProxy, Proxy};
 
-use super::{Unbuilt, shown};
+use super::{ClientBuildError, shown};
 
 /// The proxies of outbound requests: one for `http`, one for `https`, and the hosts that are reached directly.
 ///
@@ -77,8 +77,8 @@ impl Proxies {
     /// Makes a client use them, and no others.
     ///
     /// # Errors
-    /// [`Unbuilt`], with the setting whose address is none.
-    pub(super) fn apply(&self, mut client: ClientBuilder) -> Result<ClientBuilder, Unbuilt> {
+    /// [`ClientBuildError`], with the setting whose address is none.
+    pub(super) fn apply(&self, mut client: ClientBuilder) -> Result<ClientBuilder, ClientBuildError> {
         // Without this the client would read the environment itself, and send loopback through the proxy.
         client = client.no_proxy();
         let exempt = NoProxy::from_string(&format!("{LOOPBACK},{}", self.exempt));
@@ -94,18 +94,18 @@ impl Proxies {
 
 impl Address {
     /// The address; without a scheme it is one of `http`.
-    fn parsed(&self) -> Result<reqwest::Url, Unbuilt> {
+    fn parsed(&self) -> Result<reqwest::Url, ClientBuildError> {
         let text = self.url.trim();
         let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let url = reqwest::Url::parse(&whole).ok().filter(|url| SCHEMES.contains(&url.scheme()) && url.has_host());
         url.ok_or_else(|| {
             let (setting, shown) = (self.setting, shown(&whole));
-            Unbuilt(format!("{setting}: `{shown}` is no address of a proxy; expected `http://host:port`"))
+            ClientBuildError(format!("{setting}: `{shown}` is no address of a proxy; expected `http://host:port`"))
         })
     }
 
-    fn proxy(&self, of: impl FnOnce(reqwest::Url) -> reqwest::Result<Proxy>) -> Result<Proxy, Unbuilt> {
-        let broken = |error: reqwest::Error| Unbuilt(format!("{}: {}", self.setting, error.without_url()));
+    fn proxy(&self, of: impl FnOnce(reqwest::Url) -> reqwest::Result<Proxy>) -> Result<Proxy, ClientBuildError> {
+        let broken = |error: reqwest::Error| ClientBuildError(format!("{}: {}", self.setting, error.without_url()));
         of(self.parsed()?).map_err(broken)
     }
 }

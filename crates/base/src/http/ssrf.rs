@@ -18,7 +18,7 @@ use reqwest::{
     dns::{Name, Resolve, Resolving},
 };
 
-use super::{METADATA, Outbound, Proxies, Unbuilt, build, settings};
+use super::{ClientBuildError, HttpClients, METADATA, Proxies, build, settings};
 
 /// Which addresses may be asked for one purpose.
 #[derive(Clone)]
@@ -55,7 +55,7 @@ impl SsrfGuard {
 
     /// The same, going through the proxy that the configuration names, if it does; callers then [`check`](Self::check) each address.
     #[must_use]
-    pub fn through_proxy_of(self, outbound: &Outbound) -> Self {
+    pub fn through_proxy_of(self, outbound: &HttpClients) -> Self {
         Self { proxies: outbound.0.proxies.configured(), ..self }
     }
 
@@ -114,17 +114,17 @@ impl SsrfGuard {
     /// A client whose connections keep to this guard. It follows no redirect.
     ///
     /// # Errors
-    /// [`Unbuilt`]: the machine's certificates or TLS are unusable.
-    pub fn client(&self) -> Result<reqwest::Client, Unbuilt> {
+    /// [`ClientBuildError`]: the machine's certificates or TLS are unusable.
+    pub fn client(&self) -> Result<reqwest::Client, ClientBuildError> {
         build(self.proxies.apply(settings())?.dns_resolver(self.clone()))
     }
 
     /// The same for gRPC.
     ///
     /// # Errors
-    /// [`Unbuilt`]: the machine's certificates or TLS are unusable.
+    /// [`ClientBuildError`]: the machine's certificates or TLS are unusable.
     #[cfg(feature = "grpc")]
-    pub fn http2(&self) -> Result<reqwest::Client, Unbuilt> {
+    pub fn http2(&self) -> Result<reqwest::Client, ClientBuildError> {
         build(super::http2(self.proxies.encrypted_only().apply(settings())?).dns_resolver(self.clone()))
     }
 

@@ -59,7 +59,7 @@ async fn ask(client: &reqwest::Client, address: &str, times: usize) {
 async fn no_more_idle_connections_are_kept_than_allowed() {
     let together = limits::HTTP_IDLE_PER_HOST + 1;
     let (address, connections) = server(together).await;
-    let client = Outbound::new().client().unwrap().clone();
+    let client = HttpClients::new().client().unwrap().clone();
     ask(&client, &address, together).await;
     assert_eq!(connections.load(Ordering::SeqCst), together);
     ask(&client, &address, together).await;
@@ -69,7 +69,7 @@ async fn no_more_idle_connections_are_kept_than_allowed() {
 #[tokio::test]
 async fn an_idle_connection_is_given_up_in_time() {
     let (address, connections) = server(1).await;
-    let client = Outbound::new().client().unwrap().clone();
+    let client = HttpClients::new().client().unwrap().clone();
     for (pause, expected) in [(Duration::ZERO, 1), (limits::HTTP_IDLE / 2, 1), (limits::HTTP_IDLE, 2)] {
         tokio::time::pause();
         tokio::time::advance(pause).await;
@@ -103,7 +103,7 @@ async fn a_server_that_cannot_be_reached_is_given_up_in_time() {
 async fn a_silent_tls_handshake_is_given_up_in_time() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}/", silent.local_addr().unwrap());
-    let client = Outbound::new().client().unwrap().clone();
+    let client = HttpClients::new().client().unwrap().clone();
     let mut asking = std::pin::pin!(client.get(url).send());
     let (_taken, _) = tokio::select! {
         taken = silent.accept() => taken.unwrap(),
@@ -143,7 +143,7 @@ async fn the_user_of_an_address_becomes_basic_credentials_unless_there_are_other
     let (mut url, mut asked) = saying("HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
     url.set_username("ad%20min").unwrap();
     url.set_password(Some("se&cret=")).unwrap();
-    let client = Outbound::new().client().unwrap().clone();
+    let client = HttpClients::new().client().unwrap().clone();
     for (given, sent) in [(None, "Basic YWQgbWluOnNlJmNyZXQ9"), (Some("Bearer b"), "Bearer b")] {
         let headers = given.map(|value| (header::AUTHORIZATION, header::HeaderValue::from_static(value)));
         let response = client.post(url.clone()).headers(headers.into_iter().collect()).body("{}").send().await;
@@ -157,7 +157,7 @@ async fn the_user_of_an_address_becomes_basic_credentials_unless_there_are_other
 
 /// What became of a request, and of the body of its response.
 async fn outcome(url: Url) -> Result<Vec<u8>, TransportError> {
-    let response = Outbound::new().client().unwrap().post(url).send().await?;
+    let response = HttpClients::new().client().unwrap().post(url).send().await?;
     Ok(response.bytes().await?.to_vec())
 }
 
@@ -216,7 +216,7 @@ async fn compressed_bodies_are_decompressed_as_they_come() {
         }
         stream.write_all(&last).await.unwrap();
     });
-    let mut response = Outbound::new().client().unwrap().get(url).send().await.unwrap();
+    let mut response = HttpClients::new().client().unwrap().get(url).send().await.unwrap();
     for expected in [Some("data: one\n\n"), Some("data: two\n\n"), None] {
         went_on.send(()).unwrap();
         let told = response.chunk().await.unwrap();
@@ -235,7 +235,7 @@ fn packed(length: usize) -> Vec<u8> {
 #[tokio::test]
 async fn a_body_is_read_up_to_its_limit_after_decompression() {
     let (url, _asked) = saying(packed(1000)).await;
-    let client = Outbound::new().client().unwrap().clone();
+    let client = HttpClients::new().client().unwrap().clone();
     let read = |limit| {
         let asked = client.get(url.clone()).send();
         async move { read_limited(asked.await.unwrap(), limit).await }
@@ -260,7 +260,7 @@ async fn answered(listener: &TcpListener) -> TcpStream {
 async fn a_kept_connection_that_its_server_closed_is_not_asked() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    let client = Outbound::new().client().unwrap().clone();
+    let client = HttpClients::new().client().unwrap().clone();
     for _ in 0..3 {
         let asked = async { client.post(&url).body("{}").send().await.unwrap().text().await.unwrap() };
         let (answer, stream) = tokio::join!(asked, answered(&listener));
@@ -277,7 +277,7 @@ async fn a_kept_connection_that_its_server_closed_is_not_asked() {
 async fn dropping_a_response_closes_its_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    let client = Outbound::new().client().unwrap().clone();
+    let client = HttpClients::new().client().unwrap().clone();
     let asked = async {
         let mut response = client.get(url).send().await.unwrap();
         assert_eq!(response.chunk().await.unwrap().unwrap(), "hi");
@@ -295,7 +295,7 @@ async fn dropping_a_response_closes_its_connection() {
 /// A runtime that ends in the middle of a response ends; the client goes on in another with a new connection.
 #[test]
 fn a_runtime_that_ends_in_the_middle_of_an_answer_ends() {
-    let outbound = Outbound::new();
+    let outbound = HttpClients::new();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     first.block_on(async {
@@ -377,7 +377,7 @@ fn only_addresses_that_may_be_asked() {
 
 #[test]
 fn clones_share_one_client() {
-    let outbound = Outbound::new();
+    let outbound = HttpClients::new();
     let other = outbound.clone();
     assert!(outbound.client().is_ok_and(|a| other.client().is_ok_and(|b| std::ptr::eq(a, b))));
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Map, Value as Json};
 
-use super::{Command, ModelsUsed, PendingEffect, Reply, Stack, StepError, Trigger, UserMessage};
+use super::{Command, ModelUsage, PendingEffect, Reply, Stack, StepError, Trigger, UserMessage};
 use crate::{
     ids::{ActionName, AgentName, FlowId, ServerName, SlotName, StepId, ToolName},
     time::Timestamp,
@@ -23,7 +23,7 @@ pub struct Event {
     /// What.
     pub kind: EventKind,
     /// Where in the flows it happened.
-    pub place: EventPlace,
+    pub place: FlowLocation,
 }
 
 /// The key for the place of an event of an unknown kind. Such events come from other programs with fields of any name; this one
@@ -37,9 +37,9 @@ struct Line<'a> {
     #[serde(flatten)]
     kind: &'a EventKind,
     #[serde(skip_serializing_if = "Option::is_none")]
-    metadata: Option<&'a EventPlace>,
+    metadata: Option<&'a FlowLocation>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    place: Option<&'a EventPlace>,
+    place: Option<&'a FlowLocation>,
 }
 
 impl Serialize for Event {
@@ -117,7 +117,7 @@ impl Around {
             (EventKind::Unknown(fields), None) => {
                 // `shift_remove` keeps the order of the others: what is not known is written again as it came.
                 fields.shift_remove("timestamp");
-                if self.place.0 != EventPlace::default() {
+                if self.place.0 != FlowLocation::default() {
                     fields.shift_remove("place");
                 }
                 self.place.0
@@ -131,7 +131,7 @@ impl Around {
 
 /// The flow and step that an event belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct EventPlace {
+pub struct FlowLocation {
     /// The flow under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_flow: Option<FlowId>,
@@ -156,24 +156,24 @@ impl EventKind {
 
 /// A place where there is one; anything else in its stead is no place.
 #[derive(Default)]
-struct Lenient(EventPlace);
+struct Lenient(FlowLocation);
 
 impl<'de> Deserialize<'de> for Lenient {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Given {
-            Place(EventPlace),
+            Place(FlowLocation),
             Other(IgnoredAny),
         }
         Ok(Self(match Given::deserialize(d)? {
             Given::Place(place) => place,
-            Given::Other(_) => EventPlace::default(),
+            Given::Other(_) => FlowLocation::default(),
         }))
     }
 }
 
-impl EventPlace {
+impl FlowLocation {
     fn is_empty(&self) -> bool {
         self.active_flow.is_none() && self.step_id.is_none()
     }
@@ -253,7 +253,7 @@ pub struct BotMessage {
     /// What a rephraser or a response server must know to word it. Set only where the project has one, and taken away before
     /// the message is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wording: Option<Box<Wording>>,
+    pub wording: Option<Box<RephraseInstruction>>,
     /// True when the text already stands inside a tool exchange of the same agent, so that a prompt does not show it twice.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_exchange: bool,
@@ -264,7 +264,7 @@ pub struct BotMessage {
 
 /// What a rephraser or a response server must know of a response.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Wording {
+pub struct RephraseInstruction {
     /// Which of its variations was chosen.
     pub variation: usize,
     /// Values that were handed in beside the slots.
@@ -522,7 +522,7 @@ pub enum EventKind {
         reply_id: String,
     },
     /// Ours: what models used in this turn; its last event, where a model answered.
-    ModelsUsed(ModelsUsed),
+    ModelsUsed(ModelUsage),
     /// A kind that this version does not know; kept as it is.
     #[serde(untagged)]
     Unknown(Map<String, Json>),

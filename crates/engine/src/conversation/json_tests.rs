@@ -9,8 +9,9 @@ use serde_json::{Map, Value as Json, json};
 use super::*;
 use crate::{
     conversation::{
-        AgentFrame, AgentState, BotKind, BotMessage, Button, Command, EventKind, EventPlace, FilledBy, FlowFrameType,
-        Frame, FrameKind, ModelsUsed, PatternFrame, Position, RanStep, Reply, Trigger, TriggerKind, Usage, UserMessage,
+        AgentFrame, AgentState, BotKind, BotMessage, Button, Command, CompletedStep, EventKind, FilledBy,
+        FlowFrameType, FlowLocation, Frame, FrameKind, ModelUsage, PatternFrame, Position, Reply, Trigger,
+        TriggerAction, Usage, UserMessage,
     },
     time::Timestamp,
 };
@@ -72,7 +73,7 @@ fn frame() -> impl Strategy<Value = Frame> {
         reach: u32::try_from(trail.len()).unwrap(),
         ran: trail
             .iter()
-            .map(|step| RanStep {
+            .map(|step| CompletedStep {
                 flow: step.as_str().into(),
                 step: step.as_str().into(),
                 inputs: 7,
@@ -159,7 +160,7 @@ fn other() -> impl Strategy<Value = EventKind> {
             entities: Json::Null,
         }),
         (word(), map(), option::of(word())).prop_map(|(intent, values, reminder)| EventKind::External {
-            trigger: Trigger { what: TriggerKind::Intent(intent.into()), values, reminder: reminder.map(Into::into) },
+            trigger: Trigger { what: TriggerAction::Intent(intent.into()), values, reminder: reminder.map(Into::into) },
         }),
         Just(EventKind::Followup { name: None }),
         (vec(frame(), 0..3), any::<u64>()).prop_map(|(frames, next_frame)| EventKind::Stack {
@@ -209,7 +210,7 @@ fn event() -> impl Strategy<Value = Event> {
         .prop_map(|(kind, at, flow, step)| Event {
             at: Timestamp::from_micros(at),
             kind,
-            place: EventPlace { active_flow: flow.map(Into::into), step_id: step.map(Into::into) },
+            place: FlowLocation { active_flow: flow.map(Into::into), step_id: step.map(Into::into) },
         })
 }
 
@@ -243,7 +244,7 @@ fn what_is_not_known_is_written_as_it_came() {
 fn fields_of_an_unknown_event_do_not_meet_those_of_the_store() {
     let fields = json!({"event": "weather", "place": "Oslo", "timestamp": "noon", "metadata": 5, "_place": "x"});
     let Json::Object(fields) = fields else { panic!() };
-    let place = EventPlace { active_flow: Some("pay".into()), step_id: None };
+    let place = FlowLocation { active_flow: Some("pay".into()), step_id: None };
     for kind in [EventKind::unknown(fields.clone()), EventKind::Unknown(fields)] {
         let event = Event { at: Timestamp::from_micros(1_500_000), kind, place: place.clone() };
         let read = Event::from_json(&written(&event)).unwrap();
@@ -257,7 +258,7 @@ fn fields_of_an_unknown_event_do_not_meet_those_of_the_store() {
 fn an_event_with_a_key_written_twice_is_read_and_its_last_value_counts() {
     let text = r#"{"timestamp":1.5,"event":"weather","place":"Oslo","place":{"active_flow":"pay","step_id":"ask"}}"#;
     let event = Event::from_json(text).unwrap();
-    assert_eq!(event.place, EventPlace { active_flow: Some("pay".into()), step_id: Some("ask".into()) });
+    assert_eq!(event.place, FlowLocation { active_flow: Some("pay".into()), step_id: Some("ask".into()) });
     assert_eq!(event.kind, EventKind::unknown([("event".to_owned(), json!("weather"))].into_iter().collect()));
     assert_eq!(Event::from_json(&written(&event)).unwrap(), event, "written again it has one form");
 }
@@ -275,7 +276,7 @@ fn the_shape_of_events_stands() {
     let event = |kind, flow: Option<&str>| Event {
         at: Timestamp::from_micros(1_500_000),
         kind,
-        place: EventPlace { active_flow: flow.map(Into::into), step_id: None },
+        place: FlowLocation { active_flow: flow.map(Into::into), step_id: None },
     };
     let message = UserMessage {
         text: "hi".into(),
@@ -309,8 +310,8 @@ fn what_models_used_is_read_and_written_as_ever() {
         cost: Some(0.25),
     };
     let few = r#""answers":1,"input":5,"output":6"#;
-    let less = ModelsUsed::once(Usage { input: 5, output: 6, ..Usage::default() });
-    for (figures, used) in [(all, ModelsUsed { answers: 2, usage }), (few, less)] {
+    let less = ModelUsage::once(Usage { input: 5, output: 6, ..Usage::default() });
+    for (figures, used) in [(all, ModelUsage { answers: 2, usage }), (few, less)] {
         let text = format!(r#"{{"timestamp":1.5,"event":"models_used",{figures},"metadata":{{"active_flow":"f"}}}}"#);
         let event = Event::from_json(&text).unwrap();
         assert_eq!(event.kind, EventKind::ModelsUsed(used), "{text}");

@@ -24,17 +24,18 @@ use serde_json::Value as Json;
 
 pub use self::{
     command::Command,
-    event::{BotKind, BotMessage, Event, EventKind, EventPlace, FilledBy, Wording},
+    event::{BotKind, BotMessage, Event, EventKind, FilledBy, FlowLocation, RephraseInstruction},
     history::{History, HistoryItem},
     message::{Button, Reply, UserMessage},
     outcome::{
         ActionAnswer, ActionCall, ActionOrigin, ActionOutcome, AgentCall, AgentKind, AgentOutcome, AgentStatus,
-        ErrorKind, HELD, HeldCall, PendingEffect, SearchCall, SearchOutcome, StepError, ToolCallStep, ToolResult,
+        ErrorKind, FlowToolCall, HELD, PendingEffect, SearchCall, SearchOutcome, StepError, ToolResult,
+        UnconfirmedCall,
     },
-    reminder::{Reminder, Reminders, Trigger, TriggerKind},
+    reminder::{Reminder, Reminders, Trigger, TriggerAction},
     said::Said,
     slots::{SlotState, Slots},
-    stack::{AgentFrame, AgentState, FlowFrameType, Frame, FrameKind, PatternFrame, Position, RanStep, Stack},
+    stack::{AgentFrame, AgentState, CompletedStep, FlowFrameType, Frame, FrameKind, PatternFrame, Position, Stack},
     undo::Undo,
 };
 use crate::{
@@ -42,7 +43,7 @@ use crate::{
     project::builtin::{LISTEN, REQUEST_INPUT},
     time::Timestamp,
 };
-pub use segue_lang::usage::{ModelsUsed, Usage, rounded};
+pub use segue_lang::usage::{ModelUsage, Usage, rounded};
 
 /// One conversation as its events left it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,8 +95,8 @@ pub struct Conversation {
     #[serde(default, skip_serializing_if = "Undo::is_empty")]
     pub undo: Undo,
     /// What models used so far, in all sessions.
-    #[serde(default, skip_serializing_if = "ModelsUsed::is_nothing")]
-    pub models: ModelsUsed,
+    #[serde(default, skip_serializing_if = "ModelUsage::is_nothing")]
+    pub models: ModelUsage,
 }
 
 /// How far a turn is: enough to go on with it after an effect, and to end one that runs in circles.
@@ -185,7 +186,7 @@ impl Conversation {
             turn: TurnState::default(),
             reminders: Reminders::default(),
             undo: Undo::default(),
-            models: ModelsUsed::default(),
+            models: ModelUsage::default(),
         }
     }
 

@@ -141,7 +141,7 @@ pub enum ActionOrigin {
 
 /// Call one MCP tool for a call step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ToolCallStep {
+pub struct FlowToolCall {
     /// The server.
     pub server: ServerName,
     /// The tool.
@@ -264,19 +264,19 @@ impl AgentCall {
     }
 }
 
-/// The key of an agent's metadata under which the calls stand that wait for the user's yes: a list of [`HeldCall`].
+/// The key of an agent's metadata under which the calls stand that wait for the user's yes: a list of [`UnconfirmedCall`].
 pub const HELD: &str = "held_calls";
 
 /// A call that waits for the user's yes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HeldCall {
+pub struct UnconfirmedCall {
     /// The tool.
     pub tool: Arc<str>,
     /// Its arguments, exactly as they will be sent.
     pub arguments: Json,
 }
 
-impl HeldCall {
+impl UnconfirmedCall {
     /// The calls that wait in an agent's metadata.
     pub fn of(metadata: &Map<String, Json>) -> Vec<Self> {
         metadata.get(HELD).and_then(|held| serde_json::from_value(held.clone()).ok()).unwrap_or_default()

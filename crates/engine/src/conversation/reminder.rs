@@ -16,7 +16,7 @@ use crate::{
 pub struct Trigger {
     /// What is to happen.
     #[serde(flatten)]
-    pub what: TriggerKind,
+    pub what: TriggerAction,
     /// Values: entities of the intent, or slots of the flow.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub values: Map<String, Json>,
@@ -28,7 +28,7 @@ pub struct Trigger {
 /// What a trigger starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TriggerKind {
+pub enum TriggerAction {
     /// The flow or pattern with this `nlu_trigger`.
     Intent(Arc<str>),
     /// This flow.
@@ -110,7 +110,7 @@ impl Trigger {
     /// What a reminder does when it is due.
     pub fn of(reminder: &Reminder) -> Self {
         Self {
-            what: TriggerKind::Intent(reminder.intent.clone()),
+            what: TriggerAction::Intent(reminder.intent.clone()),
             values: values(&reminder.entities),
             reminder: Some(reminder.name.clone()),
         }

@@ -42,7 +42,7 @@ pub struct Frame {
     /// Actions and tool calls of the flow, and of the flows it called, that ran: a correction that leads past them again
     /// does not run them again unless what they read has changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ran: Vec<RanStep>,
+    pub ran: Vec<CompletedStep>,
     /// Why the latest step of it that failed did so, for conditions and texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Box<StepError>>,
@@ -102,7 +102,7 @@ impl Frame {
 
 /// An action or a tool call that ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RanStep {
+pub struct CompletedStep {
     /// The flow it stands in: the frame's own, or one that it called.
     pub flow: FlowId,
     /// Its step.

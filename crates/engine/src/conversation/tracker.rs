@@ -8,7 +8,7 @@ mod state;
 use serde_json::{Map, Value as Json, json};
 
 pub use self::state::{latest_message, state};
-use super::{BotMessage, Button, Event, EventKind, EventPlace, Reply};
+use super::{BotMessage, Button, Event, EventKind, FlowLocation, Reply};
 use crate::{
     ids::{ActionName, SlotName},
     project::Project,
@@ -149,7 +149,7 @@ pub fn written<'e>(project: &Project, events: impl IntoIterator<Item = &'e Event
     lines
 }
 
-fn place(place: &EventPlace, metadata: &mut Map<String, Json>) {
+fn place(place: &FlowLocation, metadata: &mut Map<String, Json>) {
     if let Some(flow) = &place.active_flow {
         metadata.insert("active_flow".into(), flow.as_str().into());
     }

@@ -11,19 +11,19 @@ use super::{
 };
 use crate::{
     conversation::{
-        ActionOrigin, ActionOutcome, Event, EventKind, EventPlace, FilledBy, PatternFrame, PendingEffect, StepError,
+        ActionOrigin, ActionOutcome, Event, EventKind, FilledBy, FlowLocation, PatternFrame, PendingEffect, StepError,
     },
     ids::{ActionName, SlotName},
     project::{
-        NameText,
+        ActionReference,
         builtin::{self, BuiltinAction, SESSION_START},
     },
 };
 
 /// Runs an action step. A templated name that means nothing is how optional actions stay optional, so it is passed over.
-pub(super) fn step(turn: &mut Turn<'_>, name: &NameText) -> Walk {
+pub(super) fn step(turn: &mut Turn<'_>, name: &ActionReference) -> Walk {
     match resolve(turn, name) {
-        Ok(resolved) if matches!(name, NameText::Template(_)) && !exists(turn, &resolved) => Walk::On,
+        Ok(resolved) if matches!(name, ActionReference::Template(_)) && !exists(turn, &resolved) => Walk::On,
         Ok(name) if is_custom(turn, &name) && rerun::passes(turn) => Walk::On,
         Ok(name) => perform(turn, &name, ActionOrigin::Step),
         Err(trouble) => {
@@ -44,10 +44,10 @@ fn is_custom(turn: &Turn<'_>, name: &ActionName) -> bool {
     turn.project.lists_action(name.as_str()) && turn.project.response(name.as_str()).is_none()
 }
 
-pub(super) fn resolve(turn: &Turn<'_>, name: &NameText) -> Result<ActionName, String> {
+pub(super) fn resolve(turn: &Turn<'_>, name: &ActionReference) -> Result<ActionName, String> {
     match name {
-        NameText::Plain(name) => Ok(name.clone()),
-        NameText::Template(template) => turn.view().name(template).map(ActionName::from),
+        ActionReference::Plain(name) => Ok(name.clone()),
+        ActionReference::Template(template) => turn.view().name(template).map(ActionName::from),
     }
 }
 
@@ -245,7 +245,7 @@ fn failed(turn: &mut Turn<'_>, name: &ActionName, error: StepError, early: bool)
 
 /// Takes in an event from outside that happens now.
 pub(super) fn accept_kind(turn: &mut Turn<'_>, kind: EventKind, by: FilledBy) {
-    accept(turn, Event { at: turn.at, kind, place: EventPlace::default() }, by);
+    accept(turn, Event { at: turn.at, kind, place: FlowLocation::default() }, by);
 }
 
 /// Takes in an event from outside. What would break the dialogue engine's own books is left out: the stack, and what is counted here.
@@ -281,7 +281,7 @@ pub(super) fn accept(turn: &mut Turn<'_>, mut event: Event, by: FilledBy) {
         EventKind::SessionStarted | EventKind::Restart => turn.stack.clear(),
         _ => {}
     }
-    if event.place == EventPlace::default()
+    if event.place == FlowLocation::default()
         && let Some(top) = turn.stack.last()
     {
         event.place = super::turn::place_of(top);

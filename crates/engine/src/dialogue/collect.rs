@@ -10,7 +10,7 @@ use crate::{
     conversation::{FilledBy, Frame, PatternFrame, Position},
     ids::SlotName,
     project::{
-        Collect, NameText, Step, StepKind,
+        ActionReference, Collect, Step, StepKind,
         builtin::{LISTEN, SILENCE_TIMEOUT},
     },
 };
@@ -69,9 +69,9 @@ pub(super) fn look_again(turn: &mut Turn<'_>) {
     let Some(top) = turn.stack.last_mut().filter(|top| asks(top)) else { return };
     let Some(flow) = project.flow(top.flow_id.as_str()) else { return };
     let Position::At(step) = &top.at else { return };
-    let listens = flow
-        .step(step.as_str())
-        .is_none_or(|step| matches!(&step.kind, StepKind::Action(NameText::Plain(name)) if name.as_str() == LISTEN));
+    let listens = flow.step(step.as_str()).is_none_or(
+        |step| matches!(&step.kind, StepKind::Action(ActionReference::Plain(name)) if name.as_str() == LISTEN),
+    );
     if !listens && let Some(first) = flow.first() {
         top.at = Position::Before(first.id.clone());
     }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{Reason, reply, shortcuts, turn::Turn};
 use crate::{
-    conversation::{AgentFrame, BotKind, EventKind, Frame, HELD, HeldCall},
+    conversation::{AgentFrame, BotKind, EventKind, Frame, HELD, UnconfirmedCall},
     ids::AgentName,
     limits,
     text::{CUT_MARK, Keep, readable_name, shown, truncate},
@@ -59,7 +59,7 @@ const UNSHOWN: &str = "held_calls_unshown";
 
 /// Whether calls of this agent wait for a yes: the user has seen them.
 pub(super) fn waits(frame: &AgentFrame) -> bool {
-    !frame.metadata.contains_key(UNSHOWN) && !HeldCall::of(&frame.metadata).is_empty()
+    !frame.metadata.contains_key(UNSHOWN) && !UnconfirmedCall::of(&frame.metadata).is_empty()
 }
 
 /// Takes the calls that wait out of the frame on top.
@@ -115,7 +115,7 @@ fn consent(language: &str, text: &str) -> Option<bool> {
 /// and the user hears that something is wrong: what was not shown is not done.
 pub(super) fn ask(turn: &mut Turn<'_>, agent: &AgentName, metadata: &mut Map<String, Json>) -> bool {
     metadata.shift_remove(UNSHOWN);
-    let held = HeldCall::of(metadata);
+    let held = UnconfirmedCall::of(metadata);
     if held.is_empty() {
         return false;
     }
@@ -125,7 +125,7 @@ pub(super) fn ask(turn: &mut Turn<'_>, agent: &AgentName, metadata: &mut Map<Str
     };
     let lines: Vec<String> = held.iter().map(line).collect();
     let mut arguments = Map::new();
-    if let (Some(_), [HeldCall { arguments: Json::Object(given), .. }]) = (&own, held.as_slice()) {
+    if let (Some(_), [UnconfirmedCall { arguments: Json::Object(given), .. }]) = (&own, held.as_slice()) {
         arguments = given.iter().map(|(name, value)| (name.clone(), Json::from(value_shown(value)))).collect();
     }
     arguments.insert("calls".to_owned(), json!(lines.join("\n")));
@@ -148,7 +148,7 @@ pub(super) fn ask(turn: &mut Turn<'_>, agent: &AgentName, metadata: &mut Map<Str
 }
 
 /// One call as a person reads it: `cancel booking: reference = "NW-7F3K2"`.
-fn line(call: &HeldCall) -> String {
+fn line(call: &UnconfirmedCall) -> String {
     let name = readable_name(&shown(&call.tool));
     let arguments: Vec<String> = match &call.arguments {
         Json::Object(given) => {
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_hides_nothing() {
-        let call = HeldCall {
+        let call = UnconfirmedCall {
             tool: "pay_bill".into(),
             arguments: json!({"to": "a\u{202e}b\nc", "amount": 12.5, "note": "x".repeat(2_000) + "END"}),
         };

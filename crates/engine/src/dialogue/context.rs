@@ -6,10 +6,10 @@ use minijinja::Value;
 use serde_json::{Map, Value as Json};
 
 use crate::{
-    condition::{Condition, Outcome, Scope},
+    condition::{Condition, Evaluation, Scope},
     conversation::{Conversation, Frame, FrameKind, PatternFrame},
     project::Project,
-    template::{Template, Values, from_json},
+    template::{Template, ValueLookup, from_json},
 };
 
 /// Slots and context at one moment. The context is built only when somebody asks for it.
@@ -27,7 +27,7 @@ impl<'a> View<'a> {
     }
 
     /// Evaluates a condition.
-    pub(super) fn eval(&self, condition: &Condition) -> Outcome {
+    pub(super) fn eval(&self, condition: &Condition) -> Evaluation {
         condition.eval(self)
     }
 
@@ -85,7 +85,7 @@ pub(super) struct Names<'a> {
     pub(super) view: &'a View<'a>,
 }
 
-impl Values for Names<'_> {
+impl ValueLookup for Names<'_> {
     fn value(&self, name: &str) -> Option<Cow<'_, Json>> {
         self.arguments.get(name).or_else(|| self.view.slot(name)).map(Cow::Borrowed)
     }

@@ -47,7 +47,7 @@ pub use self::{slots::coerced, why::Reason};
 use crate::{
     conversation::{
         ActionCall, ActionOutcome, AgentCall, AgentOutcome, BotMessage, Command, Conversation, Event, EventKind,
-        SearchCall, SearchOutcome, ToolCallStep, ToolResult, Trigger, UserMessage,
+        FlowToolCall, SearchCall, SearchOutcome, ToolResult, Trigger, UserMessage,
     },
     ids::FlowId,
     project::Project,
@@ -108,7 +108,7 @@ pub enum Next {
     /// Run a custom action.
     Act(ActionCall),
     /// Call a tool. Boxed, as an agent's call: it is handed on several times, and most answers are far smaller.
-    Tool(Box<ToolCallStep>),
+    Tool(Box<FlowToolCall>),
     /// Run an agent.
     Agent(Box<AgentCall>),
     /// Answer from documents.

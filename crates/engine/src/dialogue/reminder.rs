@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 use super::{Next, agent_frame, commands, commands::Source, pending, session, structured, turn::Turn};
 use crate::{
-    conversation::{Command, Event, EventKind, EventPlace, FilledBy, Trigger, TriggerKind},
+    conversation::{Command, Event, EventKind, FilledBy, FlowLocation, Trigger, TriggerAction},
     ids::SlotName,
     limits,
 };
@@ -69,7 +69,7 @@ pub(super) fn triggered(turn: &mut Turn<'_>, trigger: Trigger) -> Next {
         session::begin(turn, &serde_json::Map::new());
     }
     let commands = commands_of(turn, &trigger);
-    turn.record(Event { at: turn.at, kind: EventKind::External { trigger }, place: EventPlace::default() });
+    turn.record(Event { at: turn.at, kind: EventKind::External { trigger }, place: FlowLocation::default() });
     pending::abandon(turn);
     if turn.conversation().paused {
         turn.note("the conversation is paused: what came is recorded and nothing is said");
@@ -80,12 +80,12 @@ pub(super) fn triggered(turn: &mut Turn<'_>, trigger: Trigger) -> Next {
 
 fn commands_of(turn: &mut Turn<'_>, trigger: &Trigger) -> Vec<Command> {
     match &trigger.what {
-        TriggerKind::Intent(name) => structured::meaning(turn, name, "", &trigger.values),
-        TriggerKind::Request(flow) if !commands::may_start(&turn.view(), flow) => {
+        TriggerAction::Intent(name) => structured::meaning(turn, name, "", &trigger.values),
+        TriggerAction::Request(flow) if !commands::may_start(&turn.view(), flow) => {
             turn.note(format!("`{flow}` cannot be asked for now: it is not there, or its guard does not hold"));
             Vec::new()
         }
-        TriggerKind::Flow(flow) | TriggerKind::Request(flow) => {
+        TriggerAction::Flow(flow) | TriggerAction::Request(flow) => {
             let values = trigger.values.iter().map(|(name, value)| Command::SetSlot {
                 name: SlotName::from(name.as_str()),
                 value: value.clone(),
@@ -97,13 +97,13 @@ fn commands_of(turn: &mut Turn<'_>, trigger: &Trigger) -> Vec<Command> {
             };
             std::iter::once(start).chain(values).collect()
         }
-        TriggerKind::Cancel { .. } => vec![Command::CancelFlow],
-        TriggerKind::Continue(agent) if agent_frame::is_waiting(&turn.stack, agent) => vec![Command::ContinueAgent],
-        TriggerKind::Continue(agent) => {
+        TriggerAction::Cancel { .. } => vec![Command::CancelFlow],
+        TriggerAction::Continue(agent) if agent_frame::is_waiting(&turn.stack, agent) => vec![Command::ContinueAgent],
+        TriggerAction::Continue(agent) => {
             turn.note(format!("agent `{agent}` is not what is waited for"));
             Vec::new()
         }
-        TriggerKind::Note { .. } => Vec::new(),
+        TriggerAction::Note { .. } => Vec::new(),
     }
 }
 

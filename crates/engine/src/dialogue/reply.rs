@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     condition::Scope as _,
-    conversation::{BotKind, BotMessage, Button, EventKind, Reply, Wording},
+    conversation::{BotKind, BotMessage, Button, EventKind, RephraseInstruction, Reply},
     ids::{ActionName, SlotName},
     project::{LANGUAGE, Nlg, ResponseDef, ResponseText, Variation},
     template::{fill, fill_json},
@@ -111,14 +111,14 @@ impl<'a> Composer<'a> {
     }
 
     /// What must be known to word the response anew, where the project wants that.
-    fn wording(&self, response: &ResponseDef, chosen: &Variation) -> Option<Box<Wording>> {
+    fn wording(&self, response: &ResponseDef, chosen: &Variation) -> Option<Box<RephraseInstruction>> {
         let wanted = match self.view.project.endpoints.nlg.as_ref()? {
             Nlg::Rephraser(rephraser) => rephraser.takes(chosen),
             Nlg::Server(_) => true,
         };
         // A response that stands in for one that has nothing to say is said as it is.
         let variation = response.variations.iter().position(|variation| std::ptr::eq(variation, chosen))?;
-        wanted.then(|| Box::new(Wording { variation, arguments: self.arguments.clone() }))
+        wanted.then(|| Box::new(RephraseInstruction { variation, arguments: self.arguments.clone() }))
     }
 
     /// Conditional and channel, channel, conditional, plain; by lot within the winning class.

@@ -18,7 +18,7 @@ use super::{
     turn::{Turn, step_of},
 };
 use crate::{
-    conversation::{Frame, RanStep},
+    conversation::{CompletedStep, Frame},
     ids::{FlowId, SlotName, StepId},
     limits,
     project::{Call, StepKind},
@@ -28,7 +28,7 @@ use crate::{
 /// Whether the step that the frame on top has come to need not run again.
 pub(super) fn passes(turn: &mut Turn<'_>) -> bool {
     let Some((flow, step)) = here(turn) else { return false };
-    let is_it = |ran: &RanStep| ran.passed && ran.flow == flow && ran.step == step;
+    let is_it = |ran: &CompletedStep| ran.passed && ran.flow == flow && ran.step == step;
     let Some(known) = turn.stack.last().and_then(|top| top.ran.iter().position(is_it)) else { return false };
     let inputs = inputs(turn, &flow, &step);
     let Some(ran) = turn.stack.last_mut().and_then(|top| top.ran.get_mut(known)) else { return false };
@@ -53,7 +53,7 @@ pub(super) fn remember(turn: &mut Turn<'_>) {
         top.ran.remove(oldest);
     }
     let after = u32::try_from(top.trail.len()).unwrap_or(u32::MAX);
-    top.ran.push(RanStep { flow, step, inputs, after, passed: false });
+    top.ran.push(CompletedStep { flow, step, inputs, after, passed: false });
 }
 
 /// A flow has come by its own way to a step of its trail again, and only so many steps of it are left: what ran behind them runs
@@ -95,7 +95,7 @@ fn take_over(frame: &mut Frame, child: &Frame, after: u32) {
     }
     for ran in &child.ran {
         frame.ran.retain(|one| one.flow != ran.flow || one.step != ran.step);
-        frame.ran.push(RanStep { after, ..ran.clone() });
+        frame.ran.push(CompletedStep { after, ..ran.clone() });
     }
     let beyond = frame.ran.len().saturating_sub(limits::RAN_STEPS);
     frame.ran.drain(..beyond);

@@ -16,7 +16,7 @@ use crate::{
     },
     ids::FlowId,
     limits,
-    project::{Flow, Generation, NameText, StepKind, builtin::TRIGGER_SEARCH},
+    project::{ActionReference, CalmVersion, Flow, StepKind, builtin::TRIGGER_SEARCH},
 };
 
 const NO_ANSWER: &str = "cannot_handle_no_relevant_answer";
@@ -98,13 +98,14 @@ fn says_something(message: &BotMessage) -> bool {
 /// The end of the pattern that answers from documents. With nothing else under way it counts as the end of a
 /// task. A flow under way asks its open question again; projects of the 3.16 generation are asked whether to go on with it.
 pub(super) fn ended(turn: &mut Turn<'_>, frame: &Frame, flow: Option<&Flow>) {
-    let asks = |kind: &StepKind| matches!(kind, StepKind::Action(NameText::Plain(name)) if *name == *TRIGGER_SEARCH);
+    let asks =
+        |kind: &StepKind| matches!(kind, StepKind::Action(ActionReference::Plain(name)) if *name == *TRIGGER_SEARCH);
     let answers = flow.is_some_and(|flow| flow.steps.iter().any(|step| asks(&step.kind)));
     if !answers || frame.flow_id != *patterns::SEARCH || turn.project.config.search.is_none() {
         return;
     }
     if !turn.stack.is_empty() {
-        if turn.project.config.compat.patterns == Generation::From3_16 {
+        if turn.project.config.compat.patterns == CalmVersion::From3_16 {
             interrupt::offer_to_continue(turn);
         }
     } else if flow.is_some_and(|flow| flow.run_pattern_completed) {

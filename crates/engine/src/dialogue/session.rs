@@ -7,7 +7,7 @@ use super::{
     turn::Turn,
 };
 use crate::{
-    conversation::{ActionOrigin, Command, Event, EventKind, EventPlace, FilledBy, UserMessage},
+    conversation::{ActionOrigin, Command, Event, EventKind, FilledBy, FlowLocation, UserMessage},
     ids::{ActionName, SlotName},
     project::{
         Mapping,
@@ -22,7 +22,7 @@ pub(super) fn receive(turn: &mut Turn<'_>, message: UserMessage) -> Next {
         begin(turn, &message.metadata);
     }
     let (restarts, speaks) = (intent == Some("restart"), intent != Some("silence_timeout"));
-    turn.record(Event { at: turn.at, kind: EventKind::User(message), place: EventPlace::default() });
+    turn.record(Event { at: turn.at, kind: EventKind::User(message), place: FlowLocation::default() });
     pending::abandon(turn);
     if turn.conversation().paused && !restarts {
         turn.note("the conversation is paused: the message is recorded and nothing is said");

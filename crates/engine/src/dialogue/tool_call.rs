@@ -11,7 +11,7 @@ use super::{
     turn::{Turn, Walk},
 };
 use crate::{
-    conversation::{EventKind, FilledBy, PatternFrame, PendingEffect, Position, StepError, ToolCallStep, ToolResult},
+    conversation::{EventKind, FilledBy, FlowToolCall, PatternFrame, PendingEffect, Position, StepError, ToolResult},
     ids::{ActionName, ResponseName, ServerName, SlotName, ToolName},
     limits,
     project::{Call, Flow, SlotType, Step},
@@ -35,7 +35,7 @@ pub(super) fn call(
         return turn.fail("no tool is called any more: the turn's budget is spent");
     }
     turn.pending = Some(PendingEffect::Tool { flow_id: flow.id.clone(), step_id: step.id.clone() });
-    Walk::Stop(Next::Tool(Box::new(ToolCallStep {
+    Walk::Stop(Next::Tool(Box::new(FlowToolCall {
         server: server.clone(),
         tool: tool.clone(),
         arguments: arguments(turn, input),

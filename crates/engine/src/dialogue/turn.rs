@@ -4,7 +4,7 @@ use super::{Advance, Next, Reason, context::View};
 use crate::{
     condition::Condition,
     conversation::{
-        ActionCall, ActionOrigin, Command, Conversation, Event, EventKind, EventPlace, FilledBy, Frame, FrameKind,
+        ActionCall, ActionOrigin, Command, Conversation, Event, EventKind, FilledBy, FlowLocation, Frame, FrameKind,
         PendingEffect, Position, Stack,
     },
     ids::{ActionName, FlowId, FrameId, SlotName, StepId},
@@ -96,7 +96,7 @@ impl<'a> Turn<'a> {
 
     /// Applies and records an event that belongs to no flow.
     pub(super) fn emit(&mut self, kind: EventKind) {
-        self.record(Event { at: self.at, kind, place: EventPlace::default() });
+        self.record(Event { at: self.at, kind, place: FlowLocation::default() });
     }
 
     /// Applies and records an event of the frame on top.
@@ -203,8 +203,8 @@ impl<'a> Turn<'a> {
 }
 
 /// The flow and step of a frame, for events.
-pub(super) fn place_of(frame: &Frame) -> EventPlace {
-    EventPlace { active_flow: Some(frame.flow_id.clone()), step_id: step_of(frame).cloned() }
+pub(super) fn place_of(frame: &Frame) -> FlowLocation {
+    FlowLocation { active_flow: Some(frame.flow_id.clone()), step_id: step_of(frame).cloned() }
 }
 
 /// The step a frame stands at, if at any.

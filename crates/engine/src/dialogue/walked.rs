@@ -25,7 +25,7 @@ use super::{
 use crate::{
     conversation::{Frame, FrameKind, PatternFrame, Position},
     ids::{SlotName, StepId},
-    project::{Call, Collect, NameText, NextStep, Project, SlotType, Step, StepKind},
+    project::{ActionReference, Call, Collect, NextStep, Project, SlotType, Step, StepKind},
 };
 
 /// Slots that have changed.
@@ -139,7 +139,7 @@ fn used(project: &Project, step: &Step, inside: bool, changed: Changed<'_>) -> O
             };
             input.iter().any(|(_, slot)| among(slot.as_str())) || overwritten()
         }
-        StepKind::Action(NameText::Plain(name)) if project.response(name.as_str()).is_none() => {
+        StepKind::Action(ActionReference::Plain(name)) if project.response(name.as_str()).is_none() => {
             let listed = project.domain.actions.get(name.as_str()).and_then(|action| action.inputs.as_ref());
             listed.is_some_and(|slots| slots.iter().any(|slot| among(slot.as_str())))
         }
@@ -167,7 +167,9 @@ fn used(project: &Project, step: &Step, inside: bool, changed: Changed<'_>) -> O
     };
     match &step.kind {
         _ if chose || confirmed => Some(Used::Decided),
-        StepKind::Action(NameText::Plain(name)) if says(project, name.as_str(), changed.slots) => Some(Used::Shown),
+        StepKind::Action(ActionReference::Plain(name)) if says(project, name.as_str(), changed.slots) => {
+            Some(Used::Shown)
+        }
         _ => None,
     }
 }
@@ -201,7 +203,7 @@ pub(super) fn is_confirmed_now(turn: &Turn<'_>, slots: &[SlotName]) -> bool {
     let mut texts = before.take_while(|step| !matches!(step.kind, StepKind::Collect(_)));
     says(turn.project, collect.utter.as_str(), slots)
         || texts.any(|step| {
-            matches!(&step.kind, StepKind::Action(NameText::Plain(name)) if says(turn.project, name.as_str(), slots))
+            matches!(&step.kind, StepKind::Action(ActionReference::Plain(name)) if says(turn.project, name.as_str(), slots))
         })
 }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use indexmap::IndexMap;
 
-use crate::{condition::Condition, finding::Place, pattern::Pattern};
+use crate::{condition::Condition, finding::SourceLocation, pattern::PythonRegex};
 
 /// The rules of one agent.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub struct AgentRules {
     /// Whether every call that changes something is shown to the user first.
     pub confirm: ConfirmRule,
     /// What is done about arguments that may come from a text that nobody vouches for.
-    pub taint: TaintRule,
+    pub taint: UntrustedInputPolicy,
     /// What is done when the agent says that something is done that no tool did.
     pub grounded: GroundedRule,
     /// What counts as such a claim, beside the built-in English ones.
@@ -36,7 +36,7 @@ impl AgentRules {
     pub fn must_confirm(&self, name: &str, changes: bool) -> bool {
         match self.tool(name).and_then(|rule| rule.confirm) {
             Some(own) => own,
-            None => changes && (self.confirm == ConfirmRule::Writes || self.taint == TaintRule::Confirm),
+            None => changes && (self.confirm == ConfirmRule::Writes || self.taint == UntrustedInputPolicy::Confirm),
         }
     }
 }
@@ -55,7 +55,7 @@ pub struct ToolRule {
     /// Calls of it in one task.
     pub max_calls: Option<u32>,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// Whether every call that changes something is shown to the user first.
@@ -70,7 +70,7 @@ pub enum ConfirmRule {
 
 /// What is done about arguments that may come from a text that nobody vouches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum TaintRule {
+pub enum UntrustedInputPolicy {
     /// Where each argument comes from is recorded with the call.
     #[default]
     Trace,
@@ -94,7 +94,7 @@ pub enum GroundedRule {
 #[derive(Clone, Debug)]
 pub struct ClaimRule {
     /// Found in a sentence that makes the claim.
-    pub says: Pattern,
+    pub says: PythonRegex,
     /// The tools of which one must have worked; any that changes something, if empty.
     pub needs: Vec<Arc<str>>,
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{AgentRules, AuthDef};
 use crate::{
-    finding::Place,
+    finding::SourceLocation,
     ids::{AgentName, ServerName, SlotName, ToolName},
     template::{Expression, Template},
 };
@@ -54,7 +54,7 @@ pub struct AgentDef {
     /// How a remote agent is reached and understood; none for one of this project.
     pub remote: Option<Box<RemoteDef>>,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 impl std::fmt::Debug for AgentDef {
@@ -108,7 +108,7 @@ pub struct RemoteDef {
     /// How its health is looked at.
     pub health_check: HealthCheck,
     /// What an answer without a task means.
-    pub message_means: MessageMeans,
+    pub message_means: MessageReplyMeaning,
     /// Facts of the conversation that it is told.
     pub forward_metadata: Vec<Arc<str>>,
     /// The slots that it is told; all with a value unless set.
@@ -146,7 +146,7 @@ pub enum HealthCheck {
 
 /// What an answer without a task means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum MessageMeans {
+pub enum MessageReplyMeaning {
     /// It asks the user something.
     #[default]
     InputRequired,

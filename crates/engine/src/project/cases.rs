@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 
-use crate::{finding::Place, pattern::Pattern};
+use crate::{finding::SourceLocation, pattern::PythonRegex};
 
 /// A file of cases, or a `conftest.yml`.
 #[derive(Debug)]
@@ -15,14 +15,14 @@ pub struct CaseFile {
     /// Its path, as it was handed in.
     pub path: Arc<str>,
     /// What its cases, or those of its folder, share.
-    pub shared: Shared,
+    pub shared: SharedFixtures,
     /// The cases; none in a `conftest.yml`.
-    pub cases: Vec<Case>,
+    pub cases: Vec<TestCase>,
 }
 
 /// What several cases share.
 #[derive(Clone, Debug, Default)]
-pub struct Shared {
+pub struct SharedFixtures {
     /// Slot values by fixture.
     pub fixtures: IndexMap<Arc<str>, Fixture>,
     /// Metadata of messages by name.
@@ -47,7 +47,7 @@ pub struct Named {
     /// The name.
     pub name: Arc<str>,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// Slot values that are set before the first step.
@@ -63,7 +63,7 @@ pub struct Stub<T> {
     /// The answers; never empty.
     pub answers: Vec<T>,
     /// Where they stand.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// What a stubbed action answers, in the form of an action server.
@@ -74,7 +74,7 @@ pub struct StubAction {
     /// Its messages.
     pub responses: Vec<Json>,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// What a stubbed tool answers once.
@@ -110,11 +110,11 @@ pub enum StubEnd {
 
 /// One case.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct TestCase {
     /// Its name, unique in its file.
     pub name: Arc<str>,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
     /// Its fixtures, in order.
     pub fixtures: Vec<Named>,
     /// Metadata of every message.
@@ -127,7 +127,7 @@ pub struct Case {
     pub whole: bool,
 }
 
-impl Case {
+impl TestCase {
     /// Whether it has any assertion; then what stands in steps of their own is not looked at.
     pub fn asserts(&self) -> bool {
         self.steps.iter().any(|step| matches!(&step.kind, CaseStepKind::User(user) if !user.assertions.is_empty()))
@@ -138,7 +138,7 @@ impl Case {
 #[derive(Clone, Debug)]
 pub struct CaseStep {
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
     /// What it is.
     pub kind: CaseStepKind,
 }
@@ -179,7 +179,7 @@ pub struct UserStep {
 #[derive(Clone, Debug)]
 pub struct Assertion {
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
     /// What it says.
     pub kind: AssertionKind,
 }
@@ -202,13 +202,13 @@ pub enum AssertionKind {
     /// An action ran, or a response was said.
     ActionExecuted(Arc<str>),
     /// A message was said.
-    BotUttered(Uttered),
+    BotUttered(BotMessageExpectation),
     /// A message was not said.
-    BotDidNotUtter(Uttered),
+    BotDidNotUtter(BotMessageExpectation),
     /// A generated text answers the user, as a model judges.
-    Relevant(Generative),
+    Relevant(JudgedTextExpectation),
     /// A generated text has a ground, as a model judges.
-    Grounded(Generative),
+    Grounded(JudgedTextExpectation),
     /// Something became of an agent's task.
     Agent(AgentMark, Arc<str>),
     /// A tool was called.
@@ -274,11 +274,11 @@ pub struct SlotCheck {
 
 /// A message, by what is known of it; all of it on the same message.
 #[derive(Clone, Debug)]
-pub struct Uttered {
+pub struct BotMessageExpectation {
     /// The response it was made from.
     pub utter_name: Option<Arc<str>>,
     /// The expression that is found in its text, as written and as compiled.
-    pub text_matches: Option<(Arc<str>, Arc<Pattern>)>,
+    pub text_matches: Option<(Arc<str>, Arc<PythonRegex>)>,
     /// Its buttons, in order.
     pub buttons: Option<Vec<UtteredButton>>,
 }
@@ -294,7 +294,7 @@ pub struct UtteredButton {
 
 /// A text that a model judges.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Generative {
+pub struct JudgedTextExpectation {
     /// The least score, from 0 to 1.
     pub threshold: f64,
     /// Only texts made from this response.
@@ -343,7 +343,7 @@ pub struct ToolCheck {
     /// The agent that calls.
     pub agent: Option<Arc<str>>,
     /// Arguments; further ones do not matter. A text may be an expression for the whole of the argument.
-    pub arguments: Vec<(String, Json, Option<Arc<Pattern>>)>,
+    pub arguments: Vec<(String, Json, Option<Arc<PythonRegex>>)>,
     /// Whether it worked.
     pub success: Option<bool>,
     /// How often.

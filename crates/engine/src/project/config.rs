@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value as Json};
 
 use super::{Folders, RetrievalConfig, SearchConfig};
-use crate::pattern::Pattern;
+use crate::pattern::PythonRegex;
 
 /// `config.yml`.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ pub struct GeneratorConfig {
 #[derive(Clone, Debug)]
 pub struct CommandAlias {
     /// Found in a line of the answer.
-    pub line: Pattern,
+    pub line: PythonRegex,
     /// Read in its place.
     pub command: Arc<str>,
 }
@@ -70,7 +70,7 @@ impl PartialEq for CommandAlias {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Compat {
     /// Whose conversation patterns run where the project brings none of its own.
-    pub patterns: Generation,
+    pub patterns: CalmVersion,
     /// Whether actions run again whenever a correction leads past them, even when nothing they read has changed.
     pub rerun_actions: bool,
     /// Whether several flows in one message, while none is under way, lead to the question which of them is meant.
@@ -81,7 +81,7 @@ pub struct Compat {
 
 /// A generation of the CALM format, as far as its built-in patterns differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Generation {
+pub enum CalmVersion {
     /// Up to 3.13: an interrupted flow goes on at once, after one sentence.
     UpTo3_13,
     /// 3.14 and 3.15, and ours: the user is asked what to go on with; a completed flow is followed by one sentence.
@@ -91,7 +91,7 @@ pub enum Generation {
     From3_16,
 }
 
-impl Generation {
+impl CalmVersion {
     /// The generation of a version such as `3.13`.
     pub fn of(version: &str) -> Option<Self> {
         match version {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use super::{Actions, Responses, SlotDefs};
 use crate::{
     condition::Condition,
-    finding::Place,
+    finding::SourceLocation,
     ids::{FlowId, ResponseName, SlotName},
     template::{Template, placeholders},
 };
@@ -67,7 +67,7 @@ pub struct SlotDef {
     /// Who may fill it; empty in the file means [`Mapping::FromLlm`].
     pub mappings: Vec<Mapping>,
     /// When what the model reads into a message fills it.
-    pub fill: Fill,
+    pub fill: FillPolicy,
     /// Checks at the moment a command fills it.
     pub validation: Option<Validation>,
     /// Whether `action_reset_routing` leaves its value alone.
@@ -75,7 +75,7 @@ pub struct SlotDef {
     /// Whether it came with the runtime, not with the project.
     pub builtin: bool,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// The type of a slot.
@@ -116,7 +116,7 @@ impl SlotType {
 
 /// When what the model reads into a message fills a slot. Buttons, intents, steps, actions and agents fill it at any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fill {
+pub enum FillPolicy {
     /// Whenever a flow under way asks for it somewhere.
     #[default]
     AnyTime,
@@ -206,7 +206,7 @@ pub struct ResponseDef {
     /// Whether it came with the runtime, not with the project.
     pub builtin: bool,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// One variation of a response.

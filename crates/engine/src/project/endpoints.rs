@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{JwtDef, Nlg, OAuthDef};
 use crate::{
-    finding::Place,
+    finding::SourceLocation,
     ids::{ServerName, SlotName},
 };
 
@@ -117,7 +117,7 @@ pub struct A2aServerDef {
     /// Whether messages such as `/SetSlots(…)` are read as payloads; else they are words.
     pub payloads: bool,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 impl fmt::Debug for A2aServerDef {
@@ -152,7 +152,7 @@ pub struct ActionEndpointDef {
     /// Effect classes by action, as the author states them: `read`, `idempotent`, `write`.
     pub effects: IndexMap<String, String>,
     /// Where it stands.
-    pub place: Option<Place>,
+    pub place: Option<SourceLocation>,
 }
 
 impl fmt::Debug for ActionEndpointDef {
@@ -185,7 +185,7 @@ pub struct ModelGroup {
     /// The groups that stand in when all models of this one fail, in order, each once; from its router.
     pub fallbacks: Vec<Arc<str>>,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// `router` of a model group: how one of its models is chosen, and when another is. What is not set has its default.
@@ -257,7 +257,7 @@ pub struct McpServerDef {
     /// Whether its tools must stay what they were when they were first listed.
     pub pin: bool,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 impl fmt::Debug for McpServerDef {

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use super::Rejection;
 use crate::{
     condition::Condition,
-    finding::Place,
+    finding::SourceLocation,
     ids::{ActionName, AgentName, FlowId, ResponseName, ServerName, SlotName, StepId, ToolName},
     template::{Expression, Template},
 };
@@ -38,7 +38,7 @@ pub struct Flow {
     /// Position of each step by its id.
     pub index: HashMap<StepId, usize>,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
     /// Whether it came with Segue.
     pub builtin: bool,
     /// A hash over everything in it that changes what it does.
@@ -66,7 +66,7 @@ pub struct Step {
     /// What follows when it fails; without it the flow ends.
     pub on_error: Option<NextStep>,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
     /// What the author says about it.
     pub description: Option<Arc<str>>,
     /// A hash over what this step and all that can follow it in the flow do, whatever their ids are.
@@ -79,7 +79,7 @@ pub enum StepKind {
     /// Ask until a slot is filled.
     Collect(Box<Collect>),
     /// Run an action or say a response.
-    Action(NameText),
+    Action(ActionReference),
     /// Fill slots with constants.
     SetSlots(Vec<(SlotName, Json)>),
     /// Go into a flow, an agent or a tool, and come back.
@@ -92,7 +92,7 @@ pub enum StepKind {
 
 /// A name that may be a template over `context`, as patterns use it.
 #[derive(Debug)]
-pub enum NameText {
+pub enum ActionReference {
     /// A plain name.
     Plain(ActionName),
     /// Rendered with the frame's context first.
@@ -177,7 +177,7 @@ pub struct Otherwise {
     /// Where to.
     pub target: Target,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// Where a `next` leads.

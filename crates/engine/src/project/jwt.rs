@@ -35,7 +35,7 @@ pub enum JwtKeys {
 /// What is wrong with a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}; {help}")]
-pub struct WrongJwt {
+pub struct JwtRuleError {
     /// The key that it is about.
     pub key: &'static str,
     /// What is wrong.
@@ -57,11 +57,11 @@ impl JwtDef {
     /// Reads the rules, whose keys were checked when the project was loaded; `jwks` may be an address, or a key set.
     ///
     /// # Errors
-    /// [`WrongJwt`].
-    pub fn read(rules: &Map<String, Json>) -> Result<Self, WrongJwt> {
+    /// [`JwtRuleError`].
+    pub fn read(rules: &Map<String, Json>) -> Result<Self, JwtRuleError> {
         let text = |key: &str| rules.get(key).and_then(Json::as_str).map(str::trim).filter(|text| !text.is_empty());
         let wrong =
-            |key, message: &str, help: &str| WrongJwt { key, message: message.to_owned(), help: help.to_owned() };
+            |key, message: &str, help: &str| JwtRuleError { key, message: message.to_owned(), help: help.to_owned() };
         let issuer = text("issuer").ok_or_else(|| {
             wrong("issuer", "tokens of any issuer would be taken", "set `issuer` to what `iss` of its tokens says")
         })?;
@@ -88,8 +88,9 @@ impl JwtDef {
     }
 }
 
-fn keys(rules: &Map<String, Json>) -> Result<JwtKeys, WrongJwt> {
-    let wrong = |key, message: &str, help: &str| WrongJwt { key, message: message.to_owned(), help: help.to_owned() };
+fn keys(rules: &Map<String, Json>) -> Result<JwtKeys, JwtRuleError> {
+    let wrong =
+        |key, message: &str, help: &str| JwtRuleError { key, message: message.to_owned(), help: help.to_owned() };
     match (rules.get("jwks"), rules.get("secret").and_then(Json::as_str)) {
         (Some(_), Some(_)) => {
             Err(wrong("secret", "`jwks` and `secret` are two ways to check a token", "keep one of them"))
@@ -110,8 +111,8 @@ fn keys(rules: &Map<String, Json>) -> Result<JwtKeys, WrongJwt> {
 
 /// A key that everybody may know must never serve as a shared secret, and the other way round: which algorithms are taken
 /// depends on what is configured, never on what a token says.
-fn algorithms(rules: &Map<String, Json>, keys: &JwtKeys) -> Result<Vec<String>, WrongJwt> {
-    let wrong = |message: String, help: String| WrongJwt { key: "algorithms", message, help };
+fn algorithms(rules: &Map<String, Json>, keys: &JwtKeys) -> Result<Vec<String>, JwtRuleError> {
+    let wrong = |message: String, help: String| JwtRuleError { key: "algorithms", message, help };
     let wanted = texts(rules.get("algorithms"));
     let wanted = match (wanted.as_slice(), rules.contains_key("algorithms"), keys) {
         ([_, ..], _, _) => wanted,
@@ -126,7 +127,7 @@ fn algorithms(rules: &Map<String, Json>, keys: &JwtKeys) -> Result<Vec<String>, 
         match (keys, shared) {
             (JwtKeys::Secret(secret), Some((name, least))) if secret.len() < *least => {
                 let message = format!("the secret for {name} is shorter than {least} bytes and could be guessed");
-                return Err(WrongJwt { key: "secret", message, help: "use a longer one".to_owned() });
+                return Err(JwtRuleError { key: "secret", message, help: "use a longer one".to_owned() });
             }
             (JwtKeys::Secret(_), Some(_)) => {}
             (JwtKeys::Secret(_), None) => {
@@ -177,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    fn read(more: Json) -> Result<JwtDef, WrongJwt> {
+    fn read(more: Json) -> Result<JwtDef, JwtRuleError> {
         let mut rules = json!({"issuer": "https://i", "audience": "me"}).as_object().unwrap().clone();
         rules.extend(more.as_object().unwrap().clone());
         JwtDef::read(&rules)

@@ -32,26 +32,30 @@ use std::{collections::BTreeMap, sync::Arc};
 use indexmap::IndexMap;
 
 pub use self::{
-    agent_rules::{AgentRules, ClaimRule, ConfirmRule, FillerPace, GroundedRule, ResumeRule, TaintRule, ToolRule},
-    agents::{AgentConnection, AgentDef, CardSource, HealthCheck, MessageMeans, OnToolError, Protocol, RemoteDef},
+    agent_rules::{
+        AgentRules, ClaimRule, ConfirmRule, FillerPace, GroundedRule, ResumeRule, ToolRule, UntrustedInputPolicy,
+    },
+    agents::{
+        AgentConnection, AgentDef, CardSource, HealthCheck, MessageReplyMeaning, OnToolError, Protocol, RemoteDef,
+    },
     auth::{AuthDef, OAuthDef, OAuthGrant},
     builtin::LANGUAGE,
     channels::{
         CallerAuth, ChannelDef, ChannelSettings, McpArgumentDef, McpChannelSettings, McpPromptDef, McpResourceDef,
         RestSettings,
     },
-    config::{CommandAlias, Compat, Config, Generation, GeneratorConfig},
+    config::{CalmVersion, CommandAlias, Compat, Config, GeneratorConfig},
     domain::{
-        ActionDef, Domain, Fill, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType,
+        ActionDef, Domain, FillPolicy, Mapping, Rejection, ResponseDef, ResponseText, SessionConfig, SlotDef, SlotType,
         Validation, Variation,
     },
     endpoints::{
         A2aServerDef, ActionEndpointDef, Endpoints, HttpDef, McpServerDef, McpTransport, ModelDef, ModelGroup,
         RouterDef, ServerDef, TrackerEvents, TrackerStoreDef,
     },
-    flows::{Branch, Call, Collect, Flow, NameText, NextStep, NluTrigger, Otherwise, Step, StepKind, Target},
+    flows::{ActionReference, Branch, Call, Collect, Flow, NextStep, NluTrigger, Otherwise, Step, StepKind, Target},
     folders::{Folders, named_files},
-    jwt::{JwtDef, JwtKeys, WrongJwt},
+    jwt::{JwtDef, JwtKeys, JwtRuleError},
     load::variables,
     nlg::{Nlg, NlgServer, Rephraser},
     schema::{Key, MapSchema, ProjectFile, SCHEMAS, Support, UnknownKeys, ValueType, json_schema, key, reference},

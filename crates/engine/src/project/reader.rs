@@ -8,12 +8,12 @@ use serde_json::{Map, Value as Json};
 use super::{
     Sources,
     schema::{Key, MapSchema, Support, UnknownKeys, ValueType},
-    uses::{ConditionUse, Fill, Role, Use, Used},
+    uses::{ConditionUse, Role, SlotAssignment, Use, Used},
     yaml::{Entry, Node, Value},
 };
 use crate::{
     condition::Condition,
-    finding::{Findings, Place, did_you_mean},
+    finding::{Findings, SourceLocation, did_you_mean},
     ids::ActionName,
     template::{Expression, Mode, Template, TemplateEngine, TemplateError, TemplateSource},
 };
@@ -33,9 +33,9 @@ pub(crate) struct Reader<'a> {
     /// The response that is read now.
     pub(crate) response: Arc<str>,
     /// Values that steps and buttons give to slots.
-    pub(crate) fills: Vec<Fill>,
+    pub(crate) fills: Vec<SlotAssignment>,
     /// Actions as the author lists them, with their places.
-    pub(crate) listed: Vec<(ActionName, Place)>,
+    pub(crate) listed: Vec<(ActionName, SourceLocation)>,
     /// Compiles templates.
     pub(crate) engine: TemplateEngine,
     /// Everything that was handed in.
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(crate) fn place(&self, node: &Node) -> Place {
+    pub(crate) fn place(&self, node: &Node) -> SourceLocation {
         node.place(&self.file)
     }
 
@@ -214,14 +214,14 @@ impl<'a> Reader<'a> {
     }
 
     /// The same for a name that is not the whole of a node.
-    pub(crate) fn uses_name(&mut self, used: Used, name: &str, place: Place) {
+    pub(crate) fn uses_name(&mut self, used: Used, name: &str, place: SourceLocation) {
         self.uses.push(Use { used, name: name.into(), place, builtin: self.builtin });
     }
 
     /// Notes a value that a slot is given.
     pub(crate) fn fills_slot(&mut self, slot: &str, value: Json, button_of: Option<Arc<str>>, node: &Node) {
         let (place, builtin) = (self.place(node), self.builtin);
-        self.fills.push(Fill { slot: slot.into(), value, button_of, place, builtin });
+        self.fills.push(SlotAssignment { slot: slot.into(), value, button_of, place, builtin });
     }
 
     /// A condition, either a text or a YAML boolean.

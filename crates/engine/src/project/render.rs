@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::{SourceFile, Sources};
-use crate::finding::{Finding, Place, Severity};
+use crate::finding::{Finding, Severity, SourceLocation};
 
 /// Columns of a source line that are shown; longer lines are cut around the caret.
 const SHOWN: usize = 160;
@@ -27,11 +27,11 @@ pub fn text(finding: &Finding, sources: &Sources) -> String {
 }
 
 /// Where secrets stand, by these findings.
-fn secrets(findings: &[Finding]) -> Vec<&Place> {
+fn secrets(findings: &[Finding]) -> Vec<&SourceLocation> {
     findings.iter().filter(|finding| finding.code == SECRET).map(|finding| &finding.place).collect()
 }
 
-fn one(finding: &Finding, secrets: &[&Place], sources: &Sources) -> String {
+fn one(finding: &Finding, secrets: &[&SourceLocation], sources: &Sources) -> String {
     let place = &finding.place;
     let mut out = place.file.to_string();
     if place.line > 0 {
@@ -171,7 +171,7 @@ mod tests {
         Finding {
             code: "F0205",
             severity: Severity::Error,
-            place: Place { file: "data/pay.yml".into(), line, column, width },
+            place: SourceLocation { file: "data/pay.yml".into(), line, column, width },
             message: "there is no step `don`".into(),
             help: "Did you mean `done`?".into(),
         }

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value as Json};
 
-use crate::{finding::Place, template::Template};
+use crate::{finding::SourceLocation, template::Template};
 
 /// Which model a component asks: a group by name, or one that is described in place.
 #[derive(Clone, Default, PartialEq)]
@@ -70,7 +70,7 @@ pub struct SearchConfig {
     /// The project's own prompt.
     pub prompt: Option<Template>,
     /// Where the policy stands.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 /// Where documents are.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::yaml::Node;
 use crate::{
     condition::Condition,
-    finding::Place,
+    finding::SourceLocation,
     ids::{FlowId, SlotName},
 };
 
@@ -17,7 +17,7 @@ pub(crate) struct Use {
     /// The name.
     pub(crate) name: Arc<str>,
     /// Where.
-    pub(crate) place: Place,
+    pub(crate) place: SourceLocation,
     /// Whether in a built-in pattern.
     pub(crate) builtin: bool,
 }
@@ -57,7 +57,7 @@ pub(crate) enum Used {
 
 /// A value that a step or a button gives to a slot.
 #[derive(Clone, Debug)]
-pub(crate) struct Fill {
+pub(crate) struct SlotAssignment {
     /// The slot.
     pub(crate) slot: Arc<str>,
     /// The value; from a button always a text.
@@ -65,7 +65,7 @@ pub(crate) struct Fill {
     /// The response whose button gives it, by its payload; none for a step.
     pub(crate) button_of: Option<Arc<str>>,
     /// Where it stands.
-    pub(crate) place: Place,
+    pub(crate) place: SourceLocation,
     /// Whether in a built-in pattern.
     pub(crate) builtin: bool,
 }

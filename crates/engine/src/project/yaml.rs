@@ -12,7 +12,7 @@ use serde_json::{Map, Number, Value as Json};
 use self::build::Builder;
 use super::SourceFile;
 use crate::{
-    finding::{Findings, Place},
+    finding::{Findings, SourceLocation},
     limits::YAML_FILE,
 };
 
@@ -80,12 +80,12 @@ pub(crate) struct Entry {
 
 impl Node {
     /// Its place in `file`.
-    pub(crate) fn place(&self, file: &std::sync::Arc<str>) -> Place {
-        Place { file: file.clone(), line: self.line, column: self.column, width: self.width }
+    pub(crate) fn place(&self, file: &std::sync::Arc<str>) -> SourceLocation {
+        SourceLocation { file: file.clone(), line: self.line, column: self.column, width: self.width }
     }
 
     /// The place of the `offset`-th character of its text where that stands on the node's first line; else the node's own.
-    pub(crate) fn place_at(&self, file: &std::sync::Arc<str>, offset: usize, width: usize) -> Place {
+    pub(crate) fn place_at(&self, file: &std::sync::Arc<str>, offset: usize, width: usize) -> SourceLocation {
         let mut place = self.place(file);
         let inner = self.text().and_then(|text| text.lines().next()).map_or(0, |line| line.chars().count());
         let quotes = u32::from(self.style == Style::Quoted);
@@ -198,7 +198,7 @@ impl Node {
 /// Reads one file. What is wrong goes to `findings`; nothing is returned where no tree could be made.
 pub(crate) fn read(file: &SourceFile, findings: &mut Findings) -> Option<Node> {
     if file.text.len() > YAML_FILE {
-        let place = Place { file: file.path.clone(), line: 1, column: 1, width: 1 };
+        let place = SourceLocation { file: file.path.clone(), line: 1, column: 1, width: 1 };
         let message = format!("the file has {} bytes; at most {YAML_FILE} are read", file.text.len());
         findings.error("F0103", &place, message, "Split the file.");
         return None;

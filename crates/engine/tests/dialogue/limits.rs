@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use segue_engine::{
-    conversation::{ActionOutcome, Conversation, Event, EventKind, EventPlace, HistoryItem, ToolResult, UserMessage},
+    conversation::{ActionOutcome, Conversation, Event, EventKind, FlowLocation, HistoryItem, ToolResult, UserMessage},
     dialogue::{InputKind, Next},
     ids::ConversationId,
     limits,
@@ -116,7 +116,7 @@ fn with_a_full_stack_the_user_can_still_stop() {
 /// Applies events one after the other.
 pub(crate) fn apply_all(conversation: &mut Conversation, kinds: impl IntoIterator<Item = EventKind>) {
     for kind in kinds {
-        conversation.apply(&Event { at: Timestamp::default(), kind, place: EventPlace::default() });
+        conversation.apply(&Event { at: Timestamp::default(), kind, place: FlowLocation::default() });
     }
 }
 
@@ -142,7 +142,7 @@ fn the_history_keeps_its_latest_entries() {
     for n in 0..limits::HISTORY_ITEMS + 5 {
         let (text, message_id) = (n.to_string().into(), "m".into());
         let message = UserMessage { text, message_id, input_channel: "rest".into(), metadata: Map::new() };
-        let (at, place) = (Timestamp::default(), EventPlace::default());
+        let (at, place) = (Timestamp::default(), FlowLocation::default());
         conversation.apply(&Event { at, kind: EventKind::User(message), place });
     }
     assert_eq!(conversation.history.len(), limits::HISTORY_ITEMS);
@@ -185,7 +185,7 @@ fn a_flow_remembers_only_so_many_actions_that_ran() {
 fn only_so_many_changes_of_slots_are_taken_back() {
     let mut conversation = Conversation::new(ConversationId::from("c"));
     let mut apply = |kind| {
-        conversation.apply(&Event { at: Timestamp::default(), kind, place: EventPlace::default() });
+        conversation.apply(&Event { at: Timestamp::default(), kind, place: FlowLocation::default() });
     };
     let slot = |name: &str, value: usize| EventKind::Slot {
         name: name.into(),

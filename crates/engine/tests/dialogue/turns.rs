@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use segue_engine::{
     conversation::{
-        ActionOutcome, AgentOutcome, AgentStatus, BotMessage, Button, Conversation, Event, EventKind, EventPlace,
-        FilledBy, Reply, UserMessage,
+        ActionOutcome, AgentOutcome, AgentStatus, BotMessage, Button, Conversation, Event, EventKind, FilledBy,
+        FlowLocation, Reply, UserMessage,
     },
     dialogue::{InputKind, Next},
     ids::ConversationId,
@@ -230,7 +230,7 @@ actions: [action_a, action_b, action_session_start]
             while let Next::Act(call) = driver.next.clone() {
                 let begins = turn == before && call.name == *"action_a";
                 let kinds = if begins { vec![EventKind::SessionStarted] } else { Vec::new() };
-                let event = |kind| Event { at: Timestamp::from_micros(1), kind, place: EventPlace::default() };
+                let event = |kind| Event { at: Timestamp::from_micros(1), kind, place: FlowLocation::default() };
                 ran.push(call.name.to_string());
                 driver.input(InputKind::Acted(ActionOutcome::Done { events: kinds.into_iter().map(event).collect() }));
             }

@@ -8,7 +8,7 @@
 use std::{env, fmt::Write as _, sync::Arc};
 
 use segue_engine::{
-    conversation::{AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, Reply, ToolCallStep, ToolResult},
+    conversation::{AgentOutcome, AgentStatus, BotKind, BotMessage, Event, EventKind, FlowToolCall, Reply, ToolResult},
     dialogue::{InputKind, Next},
     ids::AgentName,
     project::Project,
@@ -240,7 +240,7 @@ impl Checker {
     }
 
     /// A tool is called.
-    fn called(&mut self, call: &ToolCallStep) -> Result<(), String> {
+    fn called(&mut self, call: &FlowToolCall) -> Result<(), String> {
         let name = call.tool.as_str();
         let argument = |key: &str| call.arguments.get(key).and_then(Json::as_str).unwrap_or("None").to_owned();
         if let Some(write) = name.strip_prefix("look_") {
@@ -405,7 +405,7 @@ fn agent(chance: &mut Chance, name: &str) -> AgentOutcome {
     AgentOutcome { status, events, data: Json::Null, metadata: Map::new() }
 }
 
-fn tool(chance: &mut Chance, call: &ToolCallStep) -> ToolResult {
+fn tool(chance: &mut Chance, call: &FlowToolCall) -> ToolResult {
     match chance.below(40) {
         0 => return ToolResult::Failed { reason: "refused".to_owned() },
         1 => return ToolResult::Unknown { reason: "no answer".to_owned() },

@@ -5,7 +5,7 @@
 //!   to it.
 //! * Entry: [`Condition::parse`] once, at load; [`Condition::eval`] at every turn.
 //! * Must never: fail at run time. Whatever goes wrong (a number ordered against a text, a name looked up inside null)
-//!   makes the *whole* condition false, and [`Outcome::trouble`] says why; the trace shows it.
+//!   makes the *whole* condition false, and [`Evaluation::trouble`] says why; the trace shows it.
 //!
 //! Two traps that are kept because projects rely on them: `and` and `or` bind equally and group to the right
 //! ([`Condition::mixes_and_or_without_parentheses`] lets the checker warn), and a bare word is never a text but a name, which
@@ -25,10 +25,10 @@ use minijinja::Value;
 use serde_json::Value as Json;
 
 pub use inspect::{Comparison, Literal, Operator};
-pub use suppose::{Possible, Suppose, Supposed};
+pub use suppose::{PossibleResults, Suppose, Supposed};
 
 use crate::{
-    finding::Place,
+    finding::SourceLocation,
     limits::CONDITION_TEXT,
     template::{Template, from_json},
 };
@@ -72,7 +72,7 @@ impl Scope for Document<'_> {
 
 /// What an evaluation came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Evaluation {
     /// Whether the condition holds.
     pub holds: bool,
     /// Why an exception made it false; never holds a value of a slot.
@@ -102,7 +102,7 @@ impl ConditionError {
 pub struct Condition {
     text: Arc<str>,
     body: Body,
-    place: Option<Place>,
+    place: Option<SourceLocation>,
 }
 
 #[derive(Clone)]
@@ -141,8 +141,8 @@ impl Condition {
 
     /// Evaluates against `scope`.
     ///
-    /// Never fails: every exception is an [`Outcome`] that does not hold, with its trouble told.
-    pub fn eval(&self, scope: &dyn Scope) -> Outcome {
+    /// Never fails: every exception is an [`Evaluation`] that does not hold, with its trouble told.
+    pub fn eval(&self, scope: &dyn Scope) -> Evaluation {
         let truth = match &self.body {
             Body::Constant(holds) => Ok(*holds),
             Body::Plain(node) => evaluate::truth(node, scope).map_err(|trouble| trouble.0),
@@ -153,20 +153,20 @@ impl Condition {
                 .and_then(|node| evaluate::truth(&node, scope).map_err(|trouble| trouble.0)),
         };
         match truth {
-            Ok(holds) => Outcome { holds, trouble: None },
-            Err(trouble) => Outcome { holds: false, trouble: Some(trouble) },
+            Ok(holds) => Evaluation { holds, trouble: None },
+            Err(trouble) => Evaluation { holds: false, trouble: Some(trouble) },
         }
     }
 
     /// Says where it stands in the project.
     #[must_use]
-    pub fn at(mut self, place: Place) -> Self {
+    pub fn at(mut self, place: SourceLocation) -> Self {
         self.place = Some(place);
         self
     }
 
     /// Where it stands in the project; `None` for a condition that no file holds.
-    pub fn place(&self) -> Option<&Place> {
+    pub fn place(&self) -> Option<&SourceLocation> {
         self.place.as_ref()
     }
 

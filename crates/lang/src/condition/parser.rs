@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     limits::CONDITION_DEPTH,
-    pattern::{Flags, Pattern, PatternError},
+    pattern::{Flags, PythonRegex, PythonRegexError},
 };
 
 /// Reads a whole condition.
@@ -174,7 +174,7 @@ impl<'t> Parser<'t> {
             }
         };
         let end = self.tokens.get(self.next).map_or(self.text.len(), |token| token.at);
-        match Pattern::new(&text, flags) {
+        match PythonRegex::new(&text, flags) {
             Ok(pattern) => {
                 let start = self.tokens.get(at).map_or(end, |token| token.at);
                 let written = self.text.get(start..end).unwrap_or_default();
@@ -183,7 +183,7 @@ impl<'t> Parser<'t> {
             }
             Err(_) if self.in_sets > 0 => Ok(Node::Valueless(text.into())),
             Err(error) => {
-                let inner = if let PatternError::Syntax { offset, .. } = error { offset + 1 } else { 0 };
+                let inner = if let PythonRegexError::Syntax { offset, .. } = error { offset + 1 } else { 0 };
                 let help = "Regular expressions are those of Python's `re`.";
                 Err(ConditionError::new(self.offset_of(at) + inner, error.to_string(), help))
             }

@@ -29,7 +29,7 @@ pub trait Suppose {
 
 /// What a condition may come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Possible {
+pub struct PossibleResults {
     /// It may hold.
     pub holds: bool,
     /// It may be false, by itself or by an exception.
@@ -47,12 +47,12 @@ const ANY: Ends = Ends { holds: true, fails: true, raises: true };
 
 impl Condition {
     /// What it may come to under `supposed`. A template may come to anything.
-    pub fn possible(&self, supposed: &dyn Suppose) -> Possible {
+    pub fn possible(&self, supposed: &dyn Suppose) -> PossibleResults {
         if let Some(holds) = self.as_constant() {
-            return Possible { holds, fails: !holds };
+            return PossibleResults { holds, fails: !holds };
         }
         let ends = self.node().map_or(ANY, |node| ends(node, supposed));
-        Possible { holds: ends.holds, fails: ends.fails || ends.raises }
+        PossibleResults { holds: ends.holds, fails: ends.fails || ends.raises }
     }
 }
 

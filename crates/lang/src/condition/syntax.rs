@@ -1,6 +1,6 @@
 //! The tree of a condition.
 
-use crate::pattern::Pattern;
+use crate::pattern::PythonRegex;
 
 /// One node. The tree is at most [`CONDITION_DEPTH`](crate::limits::CONDITION_DEPTH) deep.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +69,7 @@ impl Compare {
 /// The right side of `matches`: the compiled expression and its spelling with quotes or slashes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Search {
-    pub(super) pattern: Pattern,
+    pub(super) pattern: PythonRegex,
     pub(super) spelling: Box<str>,
 }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::template::{Mode, TemplateEngine, TemplateSource};
 
-fn eval(text: &str) -> Outcome {
+fn eval(text: &str) -> Evaluation {
     let slots = json!({"n": 5, "t": "hello", "unset": null, "yes": true, "list": ["a", "b"], "map": {"in": {"x": 1}}});
     let context = json!({"collect": "n", "flow": "transfer"});
     let scope = Document { slots: slots.as_object().unwrap(), context: Some(&context) };
@@ -160,13 +160,13 @@ proptest! {
     #[test]
     fn no_text_makes_it_panic(text in any::<String>()) {
         let _ = Condition::parse(&text);
-        let _ = crate::pattern::Pattern::new(&text, crate::pattern::Flags::default());
+        let _ = crate::pattern::PythonRegex::new(&text, crate::pattern::Flags::default());
     }
 
     #[test]
     fn no_punctuation_makes_it_panic(text in r#"[a-c0-9(){}\[\]<>=!?*+.,|^$\\/"'#:; \n-]{0,40}"#) {
         let _ = Condition::parse(&text);
-        let _ = crate::pattern::Pattern::new(&text, crate::pattern::Flags::default());
+        let _ = crate::pattern::PythonRegex::new(&text, crate::pattern::Flags::default());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! resolved on the spot, and every literal that is not a letter or digit is written as a number.
 
 use super::{
-    Flags, PatternError,
+    Flags, PythonRegexError,
     escape::{Escaped, push_literal},
     group::Group,
 };
@@ -86,7 +86,7 @@ pub(super) struct Translator<'t> {
 }
 
 /// Translates `text`.
-pub(super) fn translate(text: &str, flags: Flags, dollar: Dollar) -> Result<Translation, PatternError> {
+pub(super) fn translate(text: &str, flags: Flags, dollar: Dollar) -> Result<Translation, PythonRegexError> {
     let Flags { ignore_case, multi_line, dot_all } = flags;
     let mut translator = Translator {
         rest: text.chars(),
@@ -130,11 +130,11 @@ impl Translator<'_> {
         found
     }
 
-    pub(super) fn wrong(&self, message: &str) -> PatternError {
-        PatternError::Syntax { offset: self.offset.saturating_sub(1), message: message.to_owned() }
+    pub(super) fn wrong(&self, message: &str) -> PythonRegexError {
+        PythonRegexError::Syntax { offset: self.offset.saturating_sub(1), message: message.to_owned() }
     }
 
-    pub(super) fn alternatives(&mut self, outermost: bool) -> Result<Width, PatternError> {
+    pub(super) fn alternatives(&mut self, outermost: bool) -> Result<Width, PythonRegexError> {
         self.deeper()?;
         let mut width = self.sequence(outermost)?;
         while self.eat('|') {
@@ -145,13 +145,13 @@ impl Translator<'_> {
         Ok(width)
     }
 
-    pub(super) fn deeper(&mut self) -> Result<(), PatternError> {
+    pub(super) fn deeper(&mut self) -> Result<(), PythonRegexError> {
         self.depth += 1;
         if self.depth > PATTERN_DEPTH { Err(self.wrong("groups are nested too deeply")) } else { Ok(()) }
     }
 
     /// Items up to `|`, `)` or the end. `first` says that switches for the whole expression may still come.
-    pub(super) fn sequence(&mut self, first: bool) -> Result<Width, PatternError> {
+    pub(super) fn sequence(&mut self, first: bool) -> Result<Width, PythonRegexError> {
         let mut width = Width::ZERO;
         let mut last = Last::Nothing;
         let mut started = false;
@@ -224,7 +224,7 @@ impl Translator<'_> {
     }
 
     /// The bounds of a repeat; `None` when a `{` is only a brace.
-    fn repeat_bounds(&mut self, c: char) -> Result<Option<(u64, Option<u64>)>, PatternError> {
+    fn repeat_bounds(&mut self, c: char) -> Result<Option<(u64, Option<u64>)>, PythonRegexError> {
         match c {
             '*' => return Ok(Some((0, None))),
             '+' => return Ok(Some((1, None))),
@@ -251,7 +251,13 @@ impl Translator<'_> {
         }
     }
 
-    fn repeat(&mut self, last: &mut Last, before: Width, low: u64, high: Option<u64>) -> Result<Width, PatternError> {
+    fn repeat(
+        &mut self,
+        last: &mut Last,
+        before: Width,
+        low: u64,
+        high: Option<u64>,
+    ) -> Result<Width, PythonRegexError> {
         let (start, item) = match *last {
             Last::Nothing | Last::Anchor => return Err(self.wrong("there is nothing to repeat")),
             Last::Repeat => return Err(self.wrong("a repeat cannot be repeated")),

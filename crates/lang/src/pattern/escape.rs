@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    PatternError,
+    PythonRegexError,
     dialect::{Translator, Width},
 };
 
@@ -53,7 +53,7 @@ fn control(letter: char) -> Option<char> {
 
 impl Translator<'_> {
     /// An escape outside brackets; the backslash is read.
-    pub(super) fn escape(&mut self) -> Result<Escaped, PatternError> {
+    pub(super) fn escape(&mut self) -> Result<Escaped, PythonRegexError> {
         let Some(letter) = self.next() else { return Err(self.wrong("a backslash stands at the end")) };
         if let Some(inside) = category(letter, self.flags.ascii) {
             let _ = write!(self.out, "[{inside}]");
@@ -82,7 +82,7 @@ impl Translator<'_> {
     }
 
     /// `\1` to `\99` refer to groups; three octal digits are a character.
-    fn number_escape(&mut self, first: char) -> Result<Escaped, PatternError> {
+    fn number_escape(&mut self, first: char) -> Result<Escaped, PythonRegexError> {
         let mut digits = String::from(first);
         if let Some(second) = self.peek().filter(char::is_ascii_digit) {
             self.next();
@@ -101,7 +101,7 @@ impl Translator<'_> {
     }
 
     /// Up to two more octal digits after the first.
-    fn octal(&mut self, first: u32) -> Result<char, PatternError> {
+    fn octal(&mut self, first: u32) -> Result<char, PythonRegexError> {
         let mut digits = first.to_string();
         while digits.len() < 3
             && let Some(c) = self.peek().filter(|c| ('0'..='7').contains(c))
@@ -112,12 +112,12 @@ impl Translator<'_> {
         self.octal_value(&digits)
     }
 
-    fn octal_value(&self, digits: &str) -> Result<char, PatternError> {
+    fn octal_value(&self, digits: &str) -> Result<char, PythonRegexError> {
         u8::from_str_radix(digits, 8).map(char::from).map_err(|_| self.wrong("an octal escape may be \\377 at most"))
     }
 
     /// Escapes that mean the same inside and outside brackets.
-    fn simple_escape(&mut self, letter: char) -> Result<char, PatternError> {
+    fn simple_escape(&mut self, letter: char) -> Result<char, PythonRegexError> {
         if let Some(c) = control(letter) {
             return Ok(c);
         }
@@ -131,7 +131,7 @@ impl Translator<'_> {
         }
     }
 
-    fn hex(&mut self, count: usize) -> Result<char, PatternError> {
+    fn hex(&mut self, count: usize) -> Result<char, PythonRegexError> {
         let mut value: u32 = 0;
         for _ in 0..count {
             let Some(digit) = self.peek().and_then(|c| c.to_digit(16)) else {
@@ -144,7 +144,7 @@ impl Translator<'_> {
     }
 
     /// A class; the opening bracket is read.
-    pub(super) fn class(&mut self) -> Result<Width, PatternError> {
+    pub(super) fn class(&mut self) -> Result<Width, PythonRegexError> {
         self.out.push('[');
         if self.eat('^') {
             self.out.push('^');
@@ -180,7 +180,7 @@ impl Translator<'_> {
         Ok(Width::ONE)
     }
 
-    fn member(&mut self, c: char) -> Result<Member, PatternError> {
+    fn member(&mut self, c: char) -> Result<Member, PythonRegexError> {
         if c != '\\' {
             return Ok(Member::One(c));
         }

@@ -1,7 +1,7 @@
 //! Groups: captures, references to them, looks, choices and switches.
 
 use super::{
-    PatternError,
+    PythonRegexError,
     dialect::{Last, Translator, Width},
 };
 
@@ -15,7 +15,7 @@ pub(super) enum Group {
 
 impl Translator<'_> {
     /// A group; the parenthesis is read. `None` where nothing that takes part in matching was written.
-    pub(super) fn group(&mut self, switches_allowed: bool) -> Result<Option<Last>, PatternError> {
+    pub(super) fn group(&mut self, switches_allowed: bool) -> Result<Option<Last>, PythonRegexError> {
         let start = self.out.len();
         if !self.eat('?') {
             return self.capture(None, start).map(Some);
@@ -50,7 +50,7 @@ impl Translator<'_> {
         }
     }
 
-    fn name(&mut self, end: char) -> Result<String, PatternError> {
+    fn name(&mut self, end: char) -> Result<String, PythonRegexError> {
         let mut name = String::new();
         loop {
             match self.next() {
@@ -64,7 +64,7 @@ impl Translator<'_> {
         if name.is_empty() || !identifier { Err(self.wrong("this is not a name for a group")) } else { Ok(name) }
     }
 
-    fn named(&self, wanted: &str) -> Result<usize, PatternError> {
+    fn named(&self, wanted: &str) -> Result<usize, PythonRegexError> {
         let position = self.groups.iter().position(|group| match group {
             Group::Open(name) | Group::Closed(name, _) => name.as_deref() == Some(wanted),
         });
@@ -72,7 +72,7 @@ impl Translator<'_> {
     }
 
     /// Writes a reference to a group, counted from 1.
-    pub(super) fn reference(&mut self, group: usize) -> Result<Width, PatternError> {
+    pub(super) fn reference(&mut self, group: usize) -> Result<Width, PythonRegexError> {
         match group.checked_sub(1).and_then(|at| self.groups.get(at)) {
             None => Err(self.wrong("no group of this number stands before")),
             Some(Group::Open(_)) => Err(self.wrong("a group cannot refer to itself")),
@@ -83,7 +83,7 @@ impl Translator<'_> {
         }
     }
 
-    fn capture(&mut self, name: Option<String>, start: usize) -> Result<Last, PatternError> {
+    fn capture(&mut self, name: Option<String>, start: usize) -> Result<Last, PythonRegexError> {
         if let Some(name) = &name
             && self.named(name).is_ok()
         {
@@ -99,14 +99,14 @@ impl Translator<'_> {
     }
 
     /// The inside of a group and its end. Switches set inside do not leave it.
-    fn inner(&mut self, opening: &str, start: usize) -> Result<Last, PatternError> {
+    fn inner(&mut self, opening: &str, start: usize) -> Result<Last, PythonRegexError> {
         self.out.push_str(opening);
         let width = self.alternatives(false)?;
         self.close()?;
         Ok(Last::Plain(start, width))
     }
 
-    fn close(&mut self) -> Result<(), PatternError> {
+    fn close(&mut self) -> Result<(), PythonRegexError> {
         if !self.eat(')') {
             return Err(self.wrong("a `(` is not closed"));
         }
@@ -114,7 +114,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    fn look(&mut self, opening: &str, behind: bool) -> Result<Last, PatternError> {
+    fn look(&mut self, opening: &str, behind: bool) -> Result<Last, PythonRegexError> {
         let start = self.out.len();
         self.out.push_str(opening);
         let width = self.alternatives(false)?;
@@ -126,7 +126,7 @@ impl Translator<'_> {
     }
 
     /// `(?(1)yes|no)`; the second parenthesis is read.
-    fn choice(&mut self, start: usize) -> Result<Last, PatternError> {
+    fn choice(&mut self, start: usize) -> Result<Last, PythonRegexError> {
         let mut asked = String::new();
         loop {
             match self.next() {
@@ -159,7 +159,7 @@ impl Translator<'_> {
     }
 
     /// `(?i)` or `(?i-s:…)`; the first letter or the minus is read.
-    fn switches(&mut self, first: char, allowed: bool, start: usize) -> Result<Option<Last>, PatternError> {
+    fn switches(&mut self, first: char, allowed: bool, start: usize) -> Result<Option<Last>, PythonRegexError> {
         let before = self.flags;
         let mut now = before;
         let (mut on, mut any) = (true, false);

@@ -1,7 +1,7 @@
 //! Regular expressions in Python's dialect, with bounds on everything.
 //!
 //! * What for: conditions (`matches`), slot mappings and validations hold expressions written for Python's `re`.
-//! * Entry: [`Pattern::new`], then [`Pattern::is_match`], which searches anywhere in the text.
+//! * Entry: [`PythonRegex::new`], then [`PythonRegex::is_match`], which searches anywhere in the text.
 //! * Must never: run without a bound. Linear-time matching comes first; only what it refuses (lookaround, references back
 //!   to groups, possessive repeats) goes to a backtracking matcher, which stops after
 //!   [`crate::limits::PATTERN_BACKTRACKS`] steps and says so.
@@ -49,7 +49,7 @@ impl Flags {
 
 /// What a search found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum MatchResult {
     /// The expression matches somewhere in the text.
     Match,
     /// It matches nowhere.
@@ -60,7 +60,7 @@ pub enum Verdict {
     TooLong,
 }
 
-impl Verdict {
+impl MatchResult {
     /// Whether a match was found; both ways of giving up count as no.
     pub fn is_match(self) -> bool {
         self == Self::Match
@@ -82,7 +82,7 @@ impl Verdict {
 
 /// Why an expression cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PatternError {
+pub enum PythonRegexError {
     /// Longer than [`PATTERN_TEXT`].
     #[error("the regular expression has {bytes} bytes; at most {PATTERN_TEXT} are allowed")]
     TooLong {
@@ -110,7 +110,7 @@ pub enum PatternError {
 
 /// A compiled regular expression of Python's dialect. Cloning is cheap.
 #[derive(Clone)]
-pub struct Pattern {
+pub struct PythonRegex {
     source: Box<str>,
     flags: Flags,
     matcher: Matcher,
@@ -125,14 +125,14 @@ enum Matcher {
     Backtracking(fancy_regex::Regex),
 }
 
-impl Pattern {
+impl PythonRegex {
     /// Translates and compiles `text`.
     ///
     /// # Errors
-    /// [`PatternError`], for what Python would refuse as well and for what passes a bound.
-    pub fn new(text: &str, flags: Flags) -> Result<Self, PatternError> {
+    /// [`PythonRegexError`], for what Python would refuse as well and for what passes a bound.
+    pub fn new(text: &str, flags: Flags) -> Result<Self, PythonRegexError> {
         if text.len() > PATTERN_TEXT {
-            return Err(PatternError::TooLong { bytes: text.len() });
+            return Err(PythonRegexError::TooLong { bytes: text.len() });
         }
         let plain = dialect::translate(text, flags, dialect::Dollar::AtEnd)?;
         let before_last_break = if plain.has_dollar {
@@ -145,9 +145,9 @@ impl Pattern {
     }
 
     /// Searches anywhere in `hay`.
-    pub fn is_match(&self, hay: &str) -> Verdict {
+    pub fn is_match(&self, hay: &str) -> MatchResult {
         if hay.len() > PATTERN_HAYSTACK {
-            return Verdict::TooLong;
+            return MatchResult::TooLong;
         }
         match &self.before_last_break {
             Some(matcher) if hay.ends_with('\n') => matcher.search(hay),
@@ -165,19 +165,19 @@ impl Pattern {
         self.flags
     }
 
-    /// Whether it runs in linear time; if not, a search may end in [`Verdict::TooHard`].
+    /// Whether it runs in linear time; if not, a search may end in [`MatchResult::TooHard`].
     pub fn is_linear(&self) -> bool {
         matches!(self.matcher, Matcher::Linear(_))
     }
 }
 
 impl Matcher {
-    fn compile(translated: &str) -> Result<Self, PatternError> {
+    fn compile(translated: &str) -> Result<Self, PythonRegexError> {
         let linear =
             regex::RegexBuilder::new(translated).size_limit(PATTERN_COMPILED).dfa_size_limit(PATTERN_CACHE).build();
         match linear {
             Ok(regex) => return Ok(Self::Linear(regex)),
-            Err(regex::Error::CompiledTooBig(_)) => return Err(PatternError::TooLarge),
+            Err(regex::Error::CompiledTooBig(_)) => return Err(PythonRegexError::TooLarge),
             Err(_) => {}
         }
         fancy_regex::RegexBuilder::new(translated)
@@ -186,18 +186,18 @@ impl Matcher {
             .delegate_dfa_size_limit(PATTERN_CACHE)
             .build()
             .map(Self::Backtracking)
-            .map_err(|error| if is_too_large(&error) { PatternError::TooLarge } else { refused(&error) })
+            .map_err(|error| if is_too_large(&error) { PythonRegexError::TooLarge } else { refused(&error) })
     }
 
-    fn search(&self, hay: &str) -> Verdict {
+    fn search(&self, hay: &str) -> MatchResult {
         match self {
-            Self::Linear(regex) if regex.is_match(hay) => Verdict::Match,
-            Self::Linear(_) => Verdict::NoMatch,
+            Self::Linear(regex) if regex.is_match(hay) => MatchResult::Match,
+            Self::Linear(_) => MatchResult::NoMatch,
             Self::Backtracking(regex) => match regex.is_match(hay) {
-                Ok(true) => Verdict::Match,
-                Ok(false) => Verdict::NoMatch,
+                Ok(true) => MatchResult::Match,
+                Ok(false) => MatchResult::NoMatch,
                 // The two run-time errors, steps and stack, are both ways of having looked for too long.
-                Err(_) => Verdict::TooHard,
+                Err(_) => MatchResult::TooHard,
             },
         }
     }
@@ -208,19 +208,19 @@ fn is_too_large(error: &fancy_regex::Error) -> bool {
     matches!(&**error, fancy_regex::CompileError::InnerError(inner) if inner.size_limit().is_some())
 }
 
-fn refused(error: &fancy_regex::Error) -> PatternError {
-    PatternError::Refused { message: error.to_string() }
+fn refused(error: &fancy_regex::Error) -> PythonRegexError {
+    PythonRegexError::Refused { message: error.to_string() }
 }
 
-impl PartialEq for Pattern {
+impl PartialEq for PythonRegex {
     fn eq(&self, other: &Self) -> bool {
         self.source == other.source && self.flags == other.flags
     }
 }
 
-impl Eq for Pattern {}
+impl Eq for PythonRegex {}
 
-impl fmt::Debug for Pattern {
+impl fmt::Debug for PythonRegex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pattern({:?}, {:?})", self.source, self.flags)
     }

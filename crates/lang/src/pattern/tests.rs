@@ -3,12 +3,12 @@ use super::*;
 use crate::limits::PATTERN_DEPTH;
 
 fn found(pattern: &str, hay: &str) -> bool {
-    let pattern = Pattern::new(pattern, Flags::default()).unwrap_or_else(|error| panic!("{pattern}: {error}"));
-    pattern.is_match(hay) == Verdict::Match
+    let pattern = PythonRegex::new(pattern, Flags::default()).unwrap_or_else(|error| panic!("{pattern}: {error}"));
+    pattern.is_match(hay) == MatchResult::Match
 }
 
-fn refused(pattern: &str) -> PatternError {
-    Pattern::new(pattern, Flags::default()).expect_err(pattern)
+fn refused(pattern: &str) -> PythonRegexError {
+    PythonRegex::new(pattern, Flags::default()).expect_err(pattern)
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn switches_work_inline_scoped_and_from_outside() {
     assert!(found("(?i)(?-i:a)b", "aB") && !found("(?i)(?-i:a)b", "AB"));
     assert!(found("(?x) a b # note\n c", "abc") && found(r"(?x)a\ b", "a b"));
     let flags = Flags::from_letters("imslu").unwrap();
-    assert_eq!(Pattern::new("^b.c$", flags).unwrap().is_match("a\nB\nC"), Verdict::Match);
+    assert_eq!(PythonRegex::new("^b.c$", flags).unwrap().is_match("a\nB\nC"), MatchResult::Match);
     assert_eq!(Flags::from_letters("x"), None);
 }
 
@@ -88,32 +88,32 @@ fn what_python_refuses_is_refused() {
         "a+?+",
         "(?y)",
     ] {
-        assert!(matches!(refused(wrong), PatternError::Syntax { .. }), "{wrong}: {:?}", refused(wrong));
+        assert!(matches!(refused(wrong), PythonRegexError::Syntax { .. }), "{wrong}: {:?}", refused(wrong));
     }
 }
 
 #[test]
 fn every_bound_is_met_by_an_answer() {
-    assert!(matches!(refused(&"a".repeat(PATTERN_TEXT + 1)), PatternError::TooLong { .. }));
-    assert_eq!(refused(r"(?:\w{100}){100}"), PatternError::TooLarge);
-    assert_eq!(refused(r"(?=a)(?:\w{100}){100}"), PatternError::TooLarge);
+    assert!(matches!(refused(&"a".repeat(PATTERN_TEXT + 1)), PythonRegexError::TooLong { .. }));
+    assert_eq!(refused(r"(?:\w{100}){100}"), PythonRegexError::TooLarge);
+    assert_eq!(refused(r"(?=a)(?:\w{100}){100}"), PythonRegexError::TooLarge);
     let nested = |levels: usize| format!("{}a{}", "(?:".repeat(levels), ")".repeat(levels));
     assert!(found(&nested(PATTERN_DEPTH - 1), "a"));
     let error = refused(&nested(PATTERN_DEPTH));
-    assert!(matches!(&error, PatternError::Syntax { message, .. } if message.contains("too deeply")), "{error:?}");
+    assert!(matches!(&error, PythonRegexError::Syntax { message, .. } if message.contains("too deeply")), "{error:?}");
     let long = "a".repeat(PATTERN_HAYSTACK + 1);
-    assert_eq!(Pattern::new("a", Flags::default()).unwrap().is_match(&long), Verdict::TooLong);
-    let hard = Pattern::new(r"^(\w+\s?)*\1$", Flags::default()).unwrap();
+    assert_eq!(PythonRegex::new("a", Flags::default()).unwrap().is_match(&long), MatchResult::TooLong);
+    let hard = PythonRegex::new(r"^(\w+\s?)*\1$", Flags::default()).unwrap();
     assert!(!hard.is_linear());
     let verdict = hard.is_match(&format!("{}!", "ab ".repeat(40)));
-    assert_eq!(verdict, Verdict::TooHard);
+    assert_eq!(verdict, MatchResult::TooHard);
     assert!(verdict.trouble().is_some() && !verdict.is_match());
 }
 
 /// An expression whose search would need a million states: past [`PATTERN_CACHE`] it goes on without keeping them.
 #[test]
 fn a_full_cache_costs_time_and_not_the_answer() {
-    let pattern = Pattern::new("[ab]*a[ab]{20}c", Flags::default()).unwrap();
+    let pattern = PythonRegex::new("[ab]*a[ab]{20}c", Flags::default()).unwrap();
     assert!(pattern.is_linear());
     let mut random = 1u32;
     let mut letter = || {
@@ -122,13 +122,13 @@ fn a_full_cache_costs_time_and_not_the_answer() {
     };
     // Each state takes more than a byte, so that many letters, nearly all in states of their own, fill the cache.
     let letters: String = (0..PATTERN_HAYSTACK - 64).map(|_| letter()).collect();
-    assert_eq!(pattern.is_match(&letters), Verdict::NoMatch);
-    assert_eq!(pattern.is_match(&format!("{letters}a{}c", "b".repeat(20))), Verdict::Match);
+    assert_eq!(pattern.is_match(&letters), MatchResult::NoMatch);
+    assert_eq!(pattern.is_match(&format!("{letters}a{}c", "b".repeat(20))), MatchResult::Match);
 }
 
 #[test]
 fn common_expressions_stay_linear() {
     for text in [r"^\w[\w.-]{0,63}@[\w-]{1,63}\.\w+$", "(?i)yes|no", r"^\+?\d{6,15}$", r"\bcard\b"] {
-        assert!(Pattern::new(text, Flags::default()).unwrap().is_linear(), "{text}");
+        assert!(PythonRegex::new(text, Flags::default()).unwrap().is_linear(), "{text}");
     }
 }

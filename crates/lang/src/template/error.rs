@@ -6,7 +6,7 @@ use minijinja::{Error, ErrorKind};
 
 use super::engine::TemplateSource;
 use crate::{
-    finding::Place,
+    finding::SourceLocation,
     limits::{TEMPLATE_FUEL, TEMPLATE_OUTPUT_BYTES, TEMPLATE_RECURSION},
 };
 
@@ -45,8 +45,8 @@ pub struct TemplateError {
 
 impl TemplateError {
     /// The place as a finding wants it.
-    pub fn place(&self) -> Place {
-        Place { file: self.name.clone(), line: self.line, column: self.column.unwrap_or(1), width: 1 }
+    pub fn place(&self) -> SourceLocation {
+        SourceLocation { file: self.name.clone(), line: self.line, column: self.column.unwrap_or(1), width: 1 }
     }
 
     pub(super) fn from_engine(error: &Error, source: &TemplateSource) -> Self {

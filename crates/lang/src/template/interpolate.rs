@@ -8,12 +8,12 @@ use super::python::python_text;
 use crate::limits::RESPONSE_DEPTH;
 
 /// Named values that a text may ask for.
-pub trait Values {
+pub trait ValueLookup {
     /// The value of a name; null for a slot that is not set, `None` for a name that does not exist.
     fn value(&self, name: &str) -> Option<Cow<'_, Json>>;
 }
 
-impl Values for serde_json::Map<String, Json> {
+impl ValueLookup for serde_json::Map<String, Json> {
     fn value(&self, name: &str) -> Option<Cow<'_, Json>> {
         self.get(name).map(Cow::Borrowed)
     }
@@ -23,9 +23,9 @@ impl Values for serde_json::Map<String, Json> {
 #[derive(Clone, Copy)]
 pub struct Over<'a> {
     /// Asked first.
-    pub first: &'a dyn Values,
+    pub first: &'a dyn ValueLookup,
     /// Asked where the first has no such name.
-    pub then: &'a dyn Values,
+    pub then: &'a dyn ValueLookup,
 }
 
 impl std::fmt::Debug for Over<'_> {
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Over<'_> {
     }
 }
 
-impl Values for Over<'_> {
+impl ValueLookup for Over<'_> {
     fn value(&self, name: &str) -> Option<Cow<'_, Json>> {
         self.first.value(name).or_else(|| self.then.value(name))
     }
@@ -42,7 +42,7 @@ impl Values for Over<'_> {
 
 /// A filled text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filled<T> {
+pub struct Interpolated<T> {
     /// The result.
     pub content: T,
     /// Names nobody knows, in order, each once. A text that asks for one stands unfilled in the result.
@@ -53,22 +53,22 @@ pub struct Filled<T> {
 ///
 /// A value prints as Python's `str` does (an unset slot as `None`); braces inside it mean nothing. `{{` and `}}` stand for
 /// one brace. Any characters but line breaks and braces make a name. If one name is unknown, the text comes back as it was.
-pub fn fill<'a>(text: &'a str, values: &dyn Values) -> Filled<Cow<'a, str>> {
+pub fn fill<'a>(text: &'a str, values: &dyn ValueLookup) -> Interpolated<Cow<'a, str>> {
     let mut unknown = Vec::new();
     let content = fill_text(text, values, &mut unknown);
-    Filled { content, unknown }
+    Interpolated { content, unknown }
 }
 
 /// Fills every text inside a JSON value (`custom`, `buttons`, `elements`); keys stay as they are.
 ///
 /// Each text stands for itself: one with an unknown name stays unfilled, the others are filled.
-pub fn fill_json(value: &Json, values: &dyn Values) -> Filled<Json> {
+pub fn fill_json(value: &Json, values: &dyn ValueLookup) -> Interpolated<Json> {
     let mut unknown = Vec::new();
     let content = fill_value(value, values, RESPONSE_DEPTH, &mut unknown);
-    Filled { content, unknown }
+    Interpolated { content, unknown }
 }
 
-fn fill_value(value: &Json, values: &dyn Values, depth: usize, unknown: &mut Vec<String>) -> Json {
+fn fill_value(value: &Json, values: &dyn ValueLookup, depth: usize, unknown: &mut Vec<String>) -> Json {
     let Some(inner) = depth.checked_sub(1) else { return value.clone() };
     match value {
         Json::String(text) => Json::String(fill_text(text, values, unknown).into_owned()),
@@ -80,7 +80,7 @@ fn fill_value(value: &Json, values: &dyn Values, depth: usize, unknown: &mut Vec
     }
 }
 
-fn fill_text<'a>(text: &'a str, values: &dyn Values, unknown: &mut Vec<String>) -> Cow<'a, str> {
+fn fill_text<'a>(text: &'a str, values: &dyn ValueLookup, unknown: &mut Vec<String>) -> Cow<'a, str> {
     if !text.contains(['{', '}']) {
         return Cow::Borrowed(text);
     }

@@ -29,7 +29,7 @@ pub use self::{
     datetime::{UnknownZone, ZonedTime},
     engine::{Expression, Mode, Template, TemplateEngine, TemplateSource, from_json, to_json},
     error::{TemplateError, TemplateErrorKind},
-    interpolate::{Filled, Over, Values, fill, fill_json, placeholders},
+    interpolate::{Interpolated, Over, ValueLookup, fill, fill_json, placeholders},
     python::{float_text, python_text},
     slots::{SlotInfo, SlotsLookup, SlotsView},
 };

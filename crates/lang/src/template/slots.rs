@@ -8,7 +8,7 @@ use minijinja::{
 };
 use serde_json::Value as Json;
 
-use super::{engine::from_json, interpolate::Values};
+use super::{engine::from_json, interpolate::ValueLookup};
 
 /// What a template may ask about a slot besides its value.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,8 +19,8 @@ pub struct SlotInfo {
     pub allowed_values: Option<Vec<Json>>,
 }
 
-/// A view of slots for templates. [`Values::value`] gives the value; `None` means the slot is not shown at all.
-pub trait SlotsLookup: Values + Send + Sync + fmt::Debug {
+/// A view of slots for templates. [`ValueLookup::value`] gives the value; `None` means the slot is not shown at all.
+pub trait SlotsLookup: ValueLookup + Send + Sync + fmt::Debug {
     /// The names of the slots shown, in order.
     fn names(&self) -> Vec<Arc<str>>;
     /// Type and allowed values of a slot.
@@ -130,7 +130,7 @@ impl Object for Entry {
     }
 }
 
-impl Values for SlotsView {
+impl ValueLookup for SlotsView {
     fn value(&self, name: &str) -> Option<Cow<'_, Json>> {
         self.0.value(name)
     }

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value, json};
 
-use crate::message::{ChatMessage, SILENCE, Thoughts, ToolCall};
+use crate::message::{ChatMessage, ReasoningBlocks, SILENCE, ToolCall};
 
 /// One block of a message.
 pub(super) enum Block<'a> {
@@ -109,7 +109,7 @@ fn blocks<'a>(message: &'a ChatMessage, model: &str) -> Vec<Marked<'a>> {
 }
 
 /// Thoughts at their places among what was said.
-fn interleaved<'a>(said: Vec<Marked<'a>>, thoughts: &'a Thoughts) -> Vec<Marked<'a>> {
+fn interleaved<'a>(said: Vec<Marked<'a>>, thoughts: &'a ReasoningBlocks) -> Vec<Marked<'a>> {
     let mut thoughts = thoughts.blocks.iter().peekable();
     let mut content = Vec::with_capacity(said.len() + 1);
     for (place, block) in said.into_iter().enumerate() {

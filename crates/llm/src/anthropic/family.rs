@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use crate::profile::{Effort, ModelProfile, Temperature, TokenLimit};
+use crate::profile::{ModelProfile, ReasoningEffort, Temperature, TokenLimitParam};
 
 /// How a model is told to think.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,17 +27,37 @@ enum Thinking {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Family {
     thinking: Thinking,
-    efforts: &'static [Effort],
+    efforts: &'static [ReasoningEffort],
     /// Whether it takes `temperature`, `top_p` and `top_k`.
     pub(super) samples: bool,
     /// Whether it can hold calls to the schemas of their tools.
     pub(super) strict: bool,
 }
 
-const BUDGETED: &[Effort] = &[Effort::None, Effort::Low, Effort::Medium, Effort::High];
-const OF_4_6: &[Effort] = &[Effort::None, Effort::Low, Effort::Medium, Effort::High, Effort::Max];
-const SINCE_4_7: &[Effort] = &[Effort::None, Effort::Low, Effort::Medium, Effort::High, Effort::Xhigh, Effort::Max];
-const ALWAYS: &[Effort] = &[Effort::Low, Effort::Medium, Effort::High, Effort::Xhigh, Effort::Max];
+const BUDGETED: &[ReasoningEffort] =
+    &[ReasoningEffort::None, ReasoningEffort::Low, ReasoningEffort::Medium, ReasoningEffort::High];
+const OF_4_6: &[ReasoningEffort] = &[
+    ReasoningEffort::None,
+    ReasoningEffort::Low,
+    ReasoningEffort::Medium,
+    ReasoningEffort::High,
+    ReasoningEffort::Max,
+];
+const SINCE_4_7: &[ReasoningEffort] = &[
+    ReasoningEffort::None,
+    ReasoningEffort::Low,
+    ReasoningEffort::Medium,
+    ReasoningEffort::High,
+    ReasoningEffort::Xhigh,
+    ReasoningEffort::Max,
+];
+const ALWAYS: &[ReasoningEffort] = &[
+    ReasoningEffort::Low,
+    ReasoningEffort::Medium,
+    ReasoningEffort::High,
+    ReasoningEffort::Xhigh,
+    ReasoningEffort::Max,
+];
 
 impl Family {
     /// The family of a model, by its name at the vendor or at a cloud (`anthropic.claude-opus-4-6-v1`).
@@ -78,7 +98,7 @@ impl Family {
         ModelProfile {
             model: model.into(),
             temperature: if self.samples { Temperature::WithoutReasoning } else { Temperature::Never },
-            token_limit: TokenLimit::MaxTokens,
+            token_limit: TokenLimitParam::MaxTokens,
             efforts: self.efforts,
             tools: true,
             parallel_switch: true,
@@ -89,15 +109,15 @@ impl Family {
     }
 
     /// The effort that this family knows and that is nearest below `asked`; the lowest, when none was asked for.
-    pub(super) fn effort(&self, asked: Option<Effort>) -> Option<Effort> {
+    pub(super) fn effort(&self, asked: Option<ReasoningEffort>) -> Option<ReasoningEffort> {
         let lowest = self.efforts.first().copied()?;
         let asked = asked.unwrap_or(lowest);
         Some(self.efforts.iter().copied().filter(|effort| *effort <= asked).max().unwrap_or(lowest))
     }
 
     /// The values of `thinking` and of `output_config.effort` at this effort.
-    pub(super) fn words(&self, effort: Option<Effort>) -> (Option<Value>, Option<Effort>) {
-        let thinks = effort.filter(|effort| *effort > Effort::Minimal);
+    pub(super) fn words(&self, effort: Option<ReasoningEffort>) -> (Option<Value>, Option<ReasoningEffort>) {
+        let thinks = effort.filter(|effort| *effort > ReasoningEffort::Minimal);
         match (self.thinking, thinks) {
             (Thinking::Never, _) | (Thinking::Budget | Thinking::Adaptive, None) => (None, None),
             (Thinking::Budget, Some(effort)) => {
@@ -107,20 +127,20 @@ impl Family {
                 (Some(json!({"type": "adaptive"})), Some(effort))
             }
             (Thinking::AdaptiveUnless(off), None) => (Some(json!({"type": off})), None),
-            (Thinking::Always, effort) => (None, effort.or(Some(Effort::Low))),
+            (Thinking::Always, effort) => (None, effort.or(Some(ReasoningEffort::Low))),
         }
     }
 }
 
 /// Tokens that thoughts may take beside those of the answer, since `max_tokens` counts both. The least budget that the vendor
 /// takes is 1,024.
-pub(super) fn allowance(effort: Option<Effort>) -> u32 {
+pub(super) fn allowance(effort: Option<ReasoningEffort>) -> u32 {
     match effort {
-        None | Some(Effort::None | Effort::Minimal) => 0,
-        Some(Effort::Low) => 2_048,
-        Some(Effort::Medium) => 8_192,
-        Some(Effort::High) => 16_384,
-        Some(Effort::Xhigh | Effort::Max) => 32_768,
+        None | Some(ReasoningEffort::None | ReasoningEffort::Minimal) => 0,
+        Some(ReasoningEffort::Low) => 2_048,
+        Some(ReasoningEffort::Medium) => 8_192,
+        Some(ReasoningEffort::High) => 16_384,
+        Some(ReasoningEffort::Xhigh | ReasoningEffort::Max) => 32_768,
     }
 }
 
@@ -145,30 +165,30 @@ mod tests {
                 (Some(json!({"type": "enabled", "budget_tokens": 16384})), None),
             ),
             ("claude-haiku-4-5", (None, None), (Some(json!({"type": "enabled", "budget_tokens": 16384})), None)),
-            ("anthropic.claude-opus-4-6-v1", (None, None), (adaptive(), Some(Effort::High))),
-            ("claude-opus-4-8", (None, None), (adaptive(), Some(Effort::High))),
-            ("anthropic/claude-opus-5", (off("disabled"), None), (adaptive(), Some(Effort::High))),
-            ("claude-haiku-5-5", (off("disabled"), None), (adaptive(), Some(Effort::High))),
-            ("claude-sonnet-5-5", (off("between_tools"), None), (adaptive(), Some(Effort::High))),
-            ("claude-opus-5-5", (None, Some(Effort::Low)), (None, Some(Effort::High))),
-            ("claude-mythos-preview", (None, Some(Effort::Low)), (None, Some(Effort::High))),
+            ("anthropic.claude-opus-4-6-v1", (None, None), (adaptive(), Some(ReasoningEffort::High))),
+            ("claude-opus-4-8", (None, None), (adaptive(), Some(ReasoningEffort::High))),
+            ("anthropic/claude-opus-5", (off("disabled"), None), (adaptive(), Some(ReasoningEffort::High))),
+            ("claude-haiku-5-5", (off("disabled"), None), (adaptive(), Some(ReasoningEffort::High))),
+            ("claude-sonnet-5-5", (off("between_tools"), None), (adaptive(), Some(ReasoningEffort::High))),
+            ("claude-opus-5-5", (None, Some(ReasoningEffort::Low)), (None, Some(ReasoningEffort::High))),
+            ("claude-mythos-preview", (None, Some(ReasoningEffort::Low)), (None, Some(ReasoningEffort::High))),
             ("some-proxy-name", (None, None), (None, None)),
         ] {
             let family = Family::of(model);
             assert_eq!(family.words(family.effort(None)), unasked, "{model} unasked");
-            assert_eq!(family.words(family.effort(Some(Effort::High))), at_high, "{model} at high");
+            assert_eq!(family.words(family.effort(Some(ReasoningEffort::High))), at_high, "{model} at high");
         }
     }
 
     #[test]
     fn an_effort_that_a_model_does_not_know_becomes_the_nearest_below() {
         for (model, asked, sent) in [
-            ("claude-opus-4-6", Effort::Xhigh, Some(Effort::High)),
-            ("claude-opus-4-7", Effort::Xhigh, Some(Effort::Xhigh)),
-            ("claude-opus-4-5", Effort::Max, Some(Effort::High)),
-            ("claude-opus-5-5", Effort::None, Some(Effort::Low)),
-            ("claude-opus-4-7", Effort::Minimal, Some(Effort::None)),
-            ("claude-3-haiku-20240307", Effort::High, None),
+            ("claude-opus-4-6", ReasoningEffort::Xhigh, Some(ReasoningEffort::High)),
+            ("claude-opus-4-7", ReasoningEffort::Xhigh, Some(ReasoningEffort::Xhigh)),
+            ("claude-opus-4-5", ReasoningEffort::Max, Some(ReasoningEffort::High)),
+            ("claude-opus-5-5", ReasoningEffort::None, Some(ReasoningEffort::Low)),
+            ("claude-opus-4-7", ReasoningEffort::Minimal, Some(ReasoningEffort::None)),
+            ("claude-3-haiku-20240307", ReasoningEffort::High, None),
         ] {
             assert_eq!(Family::of(model).effort(Some(asked)), sent, "{model} at {asked:?}");
         }

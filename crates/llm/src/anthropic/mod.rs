@@ -22,12 +22,12 @@ use reqwest::{
     Url,
     header::{HeaderMap, HeaderName, HeaderValue},
 };
-use segue_base::{cx::Cx, http, limits, secret::Secret};
+use segue_base::{context::CallContext, http, limits, secret::Secret};
 use serde_json::Value;
 
 use self::request::Settled;
 use super::{
-    ChatRequest, ChatStream, Llm, LlmError, LlmErrorKind, ModelConfig, ModelProfile, OpenError, Surroundings,
+    ChatRequest, ChatStream, Llm, LlmEnvironment, LlmError, LlmErrorKind, ModelConfig, ModelConfigError, ModelProfile,
     transport::{CallTimeouts, ModelEndpoint, ModelTransport},
 };
 
@@ -49,9 +49,9 @@ impl Anthropic {
     /// Makes the model. Opens no connection yet.
     ///
     /// # Errors
-    /// [`OpenError`] when the entry lacks a key, or holds what no header or address may hold.
-    pub fn new(config: &ModelConfig, around: &Surroundings) -> Result<Self, OpenError> {
-        let settled = Settled::of(config).map_err(|(key, problem)| OpenError::new(config, key, problem))?;
+    /// [`ModelConfigError`] when the entry lacks a key, or holds what no header or address may hold.
+    pub fn new(config: &ModelConfig, around: &LlmEnvironment) -> Result<Self, ModelConfigError> {
+        let settled = Settled::of(config).map_err(|(key, problem)| ModelConfigError::new(config, key, problem))?;
         let filled = |text: Option<&str>| text.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
         let given = filled(config.api_base.as_deref()).or(filled(around.anthropic_base_url.as_deref()));
         let base = given.unwrap_or_else(|| HOME.to_owned());
@@ -59,7 +59,7 @@ impl Anthropic {
         // A gateway of one's own may need no key; the vendor always does.
         if key.is_none() && base.trim_end_matches('/') == HOME {
             let cure = "no key; set the variable ANTHROPIC_API_KEY, or `api_key: ${…}`";
-            return Err(OpenError::new(config, "api_key", cure));
+            return Err(ModelConfigError::new(config, "api_key", cure));
         }
         let effort = settled.family.effort(config.reasoning_effort);
         let thinks = settled.thinks(effort);
@@ -78,7 +78,7 @@ impl Anthropic {
         Ok(Self { profile: settled.family.profile(&config.model), config: config.clone(), settled, transport })
     }
 
-    async fn ask(&self, request: ChatRequest, cx: Cx) -> Result<ChatStream, LlmError> {
+    async fn ask(&self, request: ChatRequest, cx: CallContext) -> Result<ChatStream, LlmError> {
         let body = request::body(&request, &self.config, &self.settled);
         let body = body.map_err(|error| LlmError::new(LlmErrorKind::BadRequest).because(error))?;
         let (model, messages, bytes) = (self.config.model.as_str(), request.messages.len(), body.len());
@@ -91,23 +91,23 @@ impl Llm for Anthropic {
         &self.profile
     }
 
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         Box::pin(self.ask(request, cx.clone()))
     }
 }
 
 /// `api_base` may be written with or without the version or the whole path.
-fn address(config: &ModelConfig, base: &str) -> Result<Url, OpenError> {
+fn address(config: &ModelConfig, base: &str) -> Result<Url, ModelConfigError> {
     let base = base.trim_end_matches('/');
     let base = base.strip_suffix(PATH).or(base.strip_suffix("/v1")).unwrap_or(base);
-    http::destination(&format!("{base}{PATH}")).map_err(|error| OpenError::new(config, "api_base", error))
+    http::destination(&format!("{base}{PATH}")).map_err(|error| ModelConfigError::new(config, "api_base", error))
 }
 
-fn headers(config: &ModelConfig, key: Option<&Secret>) -> Result<HeaderMap, OpenError> {
+fn headers(config: &ModelConfig, key: Option<&Secret>) -> Result<HeaderMap, ModelConfigError> {
     let mut headers = HeaderMap::new();
     let value = |key: &'static str, text: &str| {
         let problem = "it holds characters that no header may carry; look for a line break";
-        HeaderValue::from_str(text.trim()).map_err(|_| OpenError::new(config, key, problem))
+        HeaderValue::from_str(text.trim()).map_err(|_| ModelConfigError::new(config, key, problem))
     };
     let version = config.api_version.as_deref().map_or(VERSION, str::trim);
     headers.insert(HeaderName::from_static("anthropic-version"), value("api_version", version)?);

@@ -20,7 +20,7 @@ use crate::{
     ModelConfig,
     message::ChatMessage,
     price::LOCAL_KEYS,
-    profile::Effort,
+    profile::ReasoningEffort,
     request::{ChatRequest, ToolChoice},
 };
 
@@ -62,7 +62,7 @@ pub(super) struct Settled {
 
 impl Settled {
     /// Whether the model thinks unseen when a request names no effort of its own.
-    pub(super) fn thinks(&self, effort: Option<Effort>) -> bool {
+    pub(super) fn thinks(&self, effort: Option<ReasoningEffort>) -> bool {
         thoughts(self.extra.get("thinking"), self.extra.get("output_config"), effort).0
     }
 
@@ -180,7 +180,11 @@ pub(super) fn body(
 }
 
 /// `thinking` and `output_config`. What the entry says itself wins.
-fn thinking(family: &Family, effort: Option<Effort>, extra: &mut Map<String, Value>) -> (Option<Value>, Option<Value>) {
+fn thinking(
+    family: &Family,
+    effort: Option<ReasoningEffort>,
+    extra: &mut Map<String, Value>,
+) -> (Option<Value>, Option<Value>) {
     let (words, effort) = family.words(effort);
     let thinking = extra.shift_remove("thinking").or(words);
     let mut config = match extra.shift_remove("output_config") {
@@ -194,16 +198,20 @@ fn thinking(family: &Family, effort: Option<Effort>, extra: &mut Map<String, Val
 }
 
 /// Whether a model thinks that is told so, and the tokens that its thoughts may take beside those of the answer.
-pub(super) fn thoughts(thinking: Option<&Value>, config: Option<&Value>, effort: Option<Effort>) -> (bool, u32) {
-    let ours = effort.filter(|effort| *effort > Effort::Minimal);
+pub(super) fn thoughts(
+    thinking: Option<&Value>,
+    config: Option<&Value>,
+    effort: Option<ReasoningEffort>,
+) -> (bool, u32) {
+    let ours = effort.filter(|effort| *effort > ReasoningEffort::Minimal);
     let Some(thinking) = thinking else { return (ours.is_some(), family::allowance(ours)) };
     if matches!(thinking.get("type").and_then(Value::as_str), Some("disabled" | "between_tools")) {
         return (false, 0);
     }
     let budget = thinking.get("budget_tokens").and_then(Value::as_u64).map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-    let asked = config.and_then(|config| Effort::deserialize(config.get("effort")?).ok());
+    let asked = config.and_then(|config| ReasoningEffort::deserialize(config.get("effort")?).ok());
     // Where nobody names an effort, the vendor's own is `high`.
-    (true, budget.unwrap_or_else(|| family::allowance(asked.or(ours).or(Some(Effort::High)))))
+    (true, budget.unwrap_or_else(|| family::allowance(asked.or(ours).or(Some(ReasoningEffort::High)))))
 }
 
 /// The tools on offer. When there are none but the history holds calls, the wire still wants their definitions: then the names

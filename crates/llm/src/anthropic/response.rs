@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::thoughts::Thinking;
 use crate::{
-    error::{Fault, LlmError},
-    message::{Answer, Finish, Usage},
-    oddity::Oddity,
+    error::{InvalidResponse, LlmError},
+    message::{ChatResponse, FinishReason, Usage},
+    oddity::ResponseWarning,
     transport::{
         assembler::{Assembler, ToolCallDelta},
         body_format::{BodyDecoder, EventHandler, EventKind},
@@ -105,7 +105,7 @@ impl EventHandler for MessageState {
         }
         let (event, repaired) = json_repair::parse::<Event>(data)?;
         if repaired {
-            to.odd(Oddity::Repaired);
+            to.odd(ResponseWarning::Repaired);
         }
         // The kind stands in the data; the name of the event repeats it.
         let kind = event.kind.clone().unwrap_or_else(|| String::from_utf8_lossy(name).into_owned());
@@ -143,7 +143,7 @@ impl EventHandler for MessageState {
         Ok(EventKind::Progress)
     }
 
-    fn complete(&mut self, answer: &mut Answer) {
+    fn complete(&mut self, answer: &mut ChatResponse) {
         answer.thoughts = self.thinking.done();
     }
 }
@@ -186,7 +186,7 @@ impl MessageState {
         let index = index.unwrap_or_else(|| self.blocks.last().map_or(0, |(last, _)| last + 1));
         self.blocks.retain(|(number, _)| *number != index);
         if self.blocks.len() == limits::MODEL_BLOCKS {
-            return Err(Fault::TooManyCalls.into());
+            return Err(InvalidResponse::TooManyCalls.into());
         }
         self.blocks.push((index, kind));
         match kind {
@@ -258,12 +258,12 @@ fn stop(reason: Option<String>, to: &mut Assembler) {
 ///
 /// `refusal` is the vendor's safety classifier that stepped in, not words of the model. `pause_turn` belongs to tools that run
 /// at the vendor, none of which is ever offered: the answer is incomplete.
-fn finish(reason: &str) -> Option<Finish> {
+fn finish(reason: &str) -> Option<FinishReason> {
     Some(match reason {
         "" => return None,
-        "tool_use" => Finish::ToolCalls,
-        "max_tokens" | "model_context_window_exceeded" | "pause_turn" => Finish::Length,
-        "refusal" => Finish::ContentFilter,
-        _ => Finish::Stop,
+        "tool_use" => FinishReason::ToolCalls,
+        "max_tokens" | "model_context_window_exceeded" | "pause_turn" => FinishReason::Length,
+        "refusal" => FinishReason::ContentFilter,
+        _ => FinishReason::Stop,
     })
 }

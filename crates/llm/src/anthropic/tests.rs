@@ -6,7 +6,9 @@ use segue_base::manual_clock::ManualClock;
 use serde_json::json;
 
 use super::*;
-use crate::{ChatMessage, Delta, Effort, Fault, Purpose, test_server::answering, transport::ResponseDecoder};
+use crate::{
+    ChatMessage, Delta, InvalidResponse, Purpose, ReasoningEffort, test_server::answering, transport::ResponseDecoder,
+};
 
 fn entry(base: Option<&str>) -> ModelConfig {
     ModelConfig {
@@ -20,8 +22,8 @@ fn entry(base: Option<&str>) -> ModelConfig {
 
 #[test]
 fn addresses() {
-    let none = Surroundings::default();
-    let around = Surroundings { anthropic_base_url: Some("http://b/".into()), ..Surroundings::default() };
+    let none = LlmEnvironment::default();
+    let around = LlmEnvironment { anthropic_base_url: Some("http://b/".into()), ..LlmEnvironment::default() };
     for (base, around, url) in [
         (None, &none, "https://api.anthropic.com/v1/messages"),
         (None, &around, "http://b/v1/messages"),
@@ -35,7 +37,7 @@ fn addresses() {
 
 #[test]
 fn what_is_missing_or_wrong_is_named_with_its_cure() {
-    let none = Surroundings::default();
+    let none = LlmEnvironment::default();
     let refused = |config: &ModelConfig| Anthropic::new(config, &none).err().unwrap();
     let no_key = ModelConfig { api_key: None, ..entry(None) };
     assert_eq!(refused(&no_key).key, "api_key");
@@ -51,7 +53,7 @@ async fn a_request_carries_version_and_proof() {
     let whole = json!({"type": "message", "content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"});
     let (base, heard) = answering(vec![(200, whole.to_string())]).await;
     let extra = json!({"anthropic_beta": ["one", "two"]}).as_object().unwrap().clone();
-    let model = Anthropic::new(&ModelConfig { extra, ..entry(Some(&base)) }, &Surroundings::default()).unwrap();
+    let model = Anthropic::new(&ModelConfig { extra, ..entry(Some(&base)) }, &LlmEnvironment::default()).unwrap();
     let cx = ManualClock::new().cx(Duration::from_secs(60));
     let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);
     assert_eq!(&*model.chat(request, &cx).await.unwrap().finish().await.unwrap().text, "hi");
@@ -72,7 +74,7 @@ async fn a_request_carries_version_and_proof() {
 async fn the_vendors_words_hide_the_key() {
     let body = json!({"type": "error", "error": {"type": "authentication_error", "message": "wrong key hunter2-long"}});
     let (base, _heard) = answering(vec![(401, body.to_string())]).await;
-    let model = Anthropic::new(&entry(Some(&base)), &Surroundings::default()).unwrap();
+    let model = Anthropic::new(&entry(Some(&base)), &LlmEnvironment::default()).unwrap();
     let cx = ManualClock::new().cx(Duration::from_secs(60));
     let request = ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]);
     let error = model.chat(request, &cx).await.unwrap_err();
@@ -85,12 +87,12 @@ async fn the_vendors_words_hide_the_key() {
 fn who_thinks_may_take_its_time() {
     let waits = |effort| {
         let config = ModelConfig { reasoning_effort: effort, ..entry(None) };
-        Anthropic::new(&config, &Surroundings::default()).unwrap().transport.timeouts
+        Anthropic::new(&config, &LlmEnvironment::default()).unwrap().transport.timeouts
     };
     assert_eq!(waits(None).first, limits::MODEL_FIRST_TOKEN);
     assert_eq!(waits(None).idle, limits::MODEL_IDLE);
     assert_eq!(
-        (waits(Some(Effort::High)).first, waits(Some(Effort::High)).idle),
+        (waits(Some(ReasoningEffort::High)).first, waits(Some(ReasoningEffort::High)).idle),
         (limits::MODEL_TOTAL, limits::MODEL_TOTAL)
     );
 }
@@ -99,7 +101,7 @@ fn event(data: &serde_json::Value) -> String {
     format!("event: x\ndata: {data}\n\n")
 }
 
-fn decode(events: &str) -> (usize, Result<super::super::Answer, LlmError>) {
+fn decode(events: &str) -> (usize, Result<super::super::ChatResponse, LlmError>) {
     let mut decoder = response::decoder("m".into(), 1, 0);
     let fed = decoder.feed(events.as_bytes());
     let ended = fed.and_then(|()| decoder.end());
@@ -115,7 +117,7 @@ fn an_answer_has_no_more_blocks_than_it_may() {
     let start =
         |index| event(&json!({"type": "content_block_start", "index": index, "content_block": {"type": "new"}}));
     let many: String = (0..=limits::MODEL_BLOCKS).map(start).collect();
-    assert_eq!(decode(&many).1.unwrap_err(), Fault::TooManyCalls.into());
+    assert_eq!(decode(&many).1.unwrap_err(), InvalidResponse::TooManyCalls.into());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use segue_base::limits;
 use serde_json::json;
 
-use crate::message::{Thought, Thoughts};
+use crate::message::{ReasoningBlock, ReasoningBlocks};
 
 /// The thoughts of one answer so far.
 pub(super) struct Thinking {
@@ -70,8 +70,8 @@ impl Thinking {
     }
 
     /// What is to be given back. Thoughts without the vendor's signature are refused by it, and left out.
-    pub(super) fn done(&mut self) -> Option<Arc<Thoughts>> {
-        let blocks: Vec<Thought> = std::mem::take(&mut self.blocks)
+    pub(super) fn done(&mut self) -> Option<Arc<ReasoningBlocks>> {
+        let blocks: Vec<ReasoningBlock> = std::mem::take(&mut self.blocks)
             .into_iter()
             .filter_map(|block| {
                 let value = match block.sealed {
@@ -79,9 +79,9 @@ impl Thinking {
                     None if block.signature.is_empty() => return None,
                     None => json!({"type": "thinking", "thinking": block.text, "signature": block.signature}),
                 };
-                Some(Thought { after: block.after, block: Arc::new(value) })
+                Some(ReasoningBlock { after: block.after, block: Arc::new(value) })
             })
             .collect();
-        (!blocks.is_empty()).then(|| Arc::new(Thoughts { model: self.model.clone(), blocks }))
+        (!blocks.is_empty()).then(|| Arc::new(ReasoningBlocks { model: self.model.clone(), blocks }))
     }
 }

@@ -7,15 +7,15 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use segue_base::{cx::Cx, limits};
+use segue_base::{context::CallContext, limits};
 use segue_lang::text::{Keep, truncate};
 use sha2::{Digest, Sha256};
 
 use super::{Embedder, Embedding};
 use crate::{
     LlmError, LlmErrorKind,
-    error::Fault,
-    retry::{RetryPolicy, Standing, Verdict, random},
+    error::InvalidResponse,
+    retry::{AttemptState, RetryDecision, RetryPolicy, random},
 };
 
 /// One model of a group.
@@ -48,7 +48,7 @@ impl Group {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn all(&self, texts: &[Arc<str>], cx: &Cx) -> Result<Vec<Embedding>, LlmError> {
+    async fn all(&self, texts: &[Arc<str>], cx: &CallContext) -> Result<Vec<Embedding>, LlmError> {
         let keys: Vec<Key> = texts.iter().map(|text| Sha256::digest(text.as_bytes()).into()).collect();
         let mut found: HashMap<Key, Embedding> = HashMap::with_capacity(texts.len());
         let mut missing: Vec<(Key, Arc<str>)> = Vec::new();
@@ -75,11 +75,11 @@ impl Group {
             }
         }
         let vectors: Option<Vec<Embedding>> = keys.iter().map(|key| found.get(key).cloned()).collect();
-        vectors.filter(|all| same_length(all)).ok_or_else(|| LlmError::from(Fault::NotAnAnswer))
+        vectors.filter(|all| same_length(all)).ok_or_else(|| LlmError::from(InvalidResponse::NotAnAnswer))
     }
 
     /// Asks the members in order, each as often as it may be.
-    async fn batch(&self, texts: &[Arc<str>], cx: &Cx) -> Result<Vec<Embedding>, LlmError> {
+    async fn batch(&self, texts: &[Arc<str>], cx: &CallContext) -> Result<Vec<Embedding>, LlmError> {
         let mut failed_at: Option<Duration> = None;
         let mut last = LlmError::from(LlmErrorKind::Unreachable);
         let mut total = 0;
@@ -89,11 +89,11 @@ impl Group {
                 total += 1;
                 let error = match member.model.embed(texts, cx).await {
                     Ok(vectors) if vectors.len() == texts.len() => return Ok(vectors),
-                    Ok(_) => LlmError::from(Fault::NotAnAnswer),
+                    Ok(_) => LlmError::from(InvalidResponse::NotAnAnswer),
                     Err(error) => error,
                 };
                 let now = cx.clock.elapsed();
-                let standing = Standing {
+                let standing = AttemptState {
                     made,
                     allowed: member.tries.max(1),
                     has_next,
@@ -103,12 +103,12 @@ impl Group {
                 let verdict = self.policy.judge(&error, standing, random(self.seed, total));
                 tracing::warn!(model = member.model.model(), code = error.code(), ?verdict, "embedding failed");
                 match verdict {
-                    Verdict::Fail => return Err(error),
-                    Verdict::Next => {
+                    RetryDecision::Fail => return Err(error),
+                    RetryDecision::Next => {
                         last = error;
                         break;
                     }
-                    Verdict::Again(wait) => {
+                    RetryDecision::Again(wait) => {
                         let until = cx.clock.deadline(wait);
                         cx.wait(cx.clock.sleep(until)).await?;
                     }
@@ -124,7 +124,11 @@ impl Embedder for Group {
         self.first.model()
     }
 
-    fn embed<'a>(&'a self, texts: &'a [Arc<str>], cx: &'a Cx) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
+    fn embed<'a>(
+        &'a self,
+        texts: &'a [Arc<str>],
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
         Box::pin(self.all(texts, cx))
     }
 }

@@ -11,15 +11,16 @@ mod tape;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use segue_base::cx::Cx;
+use segue_base::context::CallContext;
 
 use self::group::{Group, Member};
 pub use self::{
     scripted::ScriptedEmbedder,
-    tape::{TapeEmbedder, TapeRecorder},
+    tape::{CassetteEmbedder, TapeRecorder},
 };
 use super::{
-    LlmError, MOST_TRIES, ModelConfig, OpenError, Surroundings, openai::embeddings::OpenAiEmbedder, scripted as chat,
+    LlmEnvironment, LlmError, MOST_TRIES, ModelConfig, ModelConfigError, openai::embeddings::OpenAiEmbedder,
+    scripted as chat,
 };
 
 /// A vector of length 1: the inner product of two is the cosine between them.
@@ -37,14 +38,18 @@ pub trait Embedder: Send + Sync {
     ///
     /// # Cancellation
     /// Dropping the future closes the connection; what was embedded before is kept.
-    fn embed<'a>(&'a self, texts: &'a [Arc<str>], cx: &'a Cx) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>>;
+    fn embed<'a>(
+        &'a self,
+        texts: &'a [Arc<str>],
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>>;
 }
 
 /// Opens the embedding models of a group.
 ///
 /// # Errors
-/// [`OpenError`] for an entry that lacks what its provider needs, or when there is no entry.
-pub fn open(entries: &[ModelConfig], around: &Surroundings) -> Result<Arc<dyn Embedder>, OpenError> {
+/// [`ModelConfigError`] for an entry that lacks what its provider needs, or when there is no entry.
+pub fn open(entries: &[ModelConfig], around: &LlmEnvironment) -> Result<Arc<dyn Embedder>, ModelConfigError> {
     let mut members: Vec<Member> = Vec::with_capacity(entries.len());
     for config in entries {
         let tries =
@@ -64,27 +69,29 @@ pub fn open(entries: &[ModelConfig], around: &Surroundings) -> Result<Arc<dyn Em
     }
     match Group::new(members, around.seed) {
         Some(group) => Ok(Arc::new(group)),
-        None => Err(OpenError::new(&ModelConfig::default(), "models", "the group has no model; list at least one")),
+        None => {
+            Err(ModelConfigError::new(&ModelConfig::default(), "models", "the group has no model; list at least one"))
+        }
     }
 }
 
-fn open_one(config: &ModelConfig, around: &Surroundings) -> Result<Arc<dyn Embedder>, OpenError> {
+fn open_one(config: &ModelConfig, around: &LlmEnvironment) -> Result<Arc<dyn Embedder>, ModelConfigError> {
     Ok(match config.provider.as_str() {
         "scripted" if config.source.is_none() => Arc::new(ScriptedEmbedder::default()),
         "scripted" => {
             let (name, text) = chat::read_source(config, "script")?;
-            Arc::new(ScriptedEmbedder::from_text(&name, &text).map_err(|e| OpenError::new(config, "script", e))?)
+            Arc::new(ScriptedEmbedder::from_text(&name, &text).map_err(|e| ModelConfigError::new(config, "script", e))?)
         }
         "cassette" => {
             let (name, text) = chat::read_source(config, "cassette")?;
-            let tape = TapeEmbedder::new(&text);
-            Arc::new(tape.map_err(|bad| OpenError::new(config, "cassette", format_args!("{name}: {bad}")))?)
+            let tape = CassetteEmbedder::new(&text);
+            Arc::new(tape.map_err(|bad| ModelConfigError::new(config, "cassette", format_args!("{name}: {bad}")))?)
         }
-        "" => return Err(OpenError::new(config, "provider", "missing; set it, as in `provider: openai`")),
+        "" => return Err(ModelConfigError::new(config, "provider", "missing; set it, as in `provider: openai`")),
         "anthropic" | "bedrock" | "vertex_ai" | "huggingface_local" => {
             let cure =
                 "it has no embeddings that are spoken here; use `openai`, `azure`, or `self-hosted` with `api_base`";
-            return Err(OpenError::new(config, "provider", cure));
+            return Err(ModelConfigError::new(config, "provider", cure));
         }
         _ => Arc::new(OpenAiEmbedder::new(config, around)?),
     })

@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use segue_base::cx::Cx;
+use segue_base::context::CallContext;
 use serde::Deserialize;
 
 use super::{Embedder, Embedding, unit};
@@ -94,7 +94,11 @@ impl Embedder for ScriptedEmbedder {
         "scripted"
     }
 
-    fn embed<'a>(&'a self, texts: &'a [Arc<str>], cx: &'a Cx) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
+    fn embed<'a>(
+        &'a self,
+        texts: &'a [Arc<str>],
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         self.texts.fetch_add(texts.len(), Ordering::SeqCst);
         self.longest.fetch_max(texts.iter().map(|text| text.len()).max().unwrap_or(0), Ordering::SeqCst);

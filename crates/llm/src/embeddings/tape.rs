@@ -9,11 +9,11 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use segue_base::cx::Cx;
+use segue_base::context::CallContext;
 use serde::{Deserialize, Serialize};
 
 use super::{Embedder, Embedding, unit};
-use crate::{LlmError, LlmErrorKind, cassette::BadCassette};
+use crate::{LlmError, LlmErrorKind, cassette::CassetteError};
 
 #[derive(Serialize, Deserialize)]
 struct Line {
@@ -23,20 +23,20 @@ struct Line {
 }
 
 /// Answers from a tape; a text that is not on it fails the call.
-pub struct TapeEmbedder {
+pub struct CassetteEmbedder {
     model: Arc<str>,
     vectors: HashMap<Arc<str>, Embedding>,
 }
 
-impl TapeEmbedder {
+impl CassetteEmbedder {
     /// Reads a tape.
     ///
     /// # Errors
-    /// [`BadCassette`] for the first line that holds no vector.
-    pub fn new(tape: &str) -> Result<Self, BadCassette> {
+    /// [`CassetteError`] for the first line that holds no vector.
+    pub fn new(tape: &str) -> Result<Self, CassetteError> {
         let mut found = Self { model: "cassette".into(), vectors: HashMap::new() };
         for (at, line) in tape.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let bad = |problem: String| BadCassette { line: at + 1, problem };
+            let bad = |problem: String| CassetteError { line: at + 1, problem };
             let line: Line = serde_json::from_str(line).map_err(|error| bad(error.to_string()))?;
             let vector = unit(line.vector).ok_or_else(|| bad("the vector holds numbers that are none".to_owned()))?;
             found.model = line.model;
@@ -46,12 +46,16 @@ impl TapeEmbedder {
     }
 }
 
-impl Embedder for TapeEmbedder {
+impl Embedder for CassetteEmbedder {
     fn model(&self) -> &str {
         &self.model
     }
 
-    fn embed<'a>(&'a self, texts: &'a [Arc<str>], _: &'a Cx) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
+    fn embed<'a>(
+        &'a self,
+        texts: &'a [Arc<str>],
+        _: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
         let vectors = texts.iter().map(|text| {
             let known = self.vectors.get(text).cloned();
             known
@@ -91,7 +95,11 @@ impl Embedder for TapeRecorder {
         self.inner.model()
     }
 
-    fn embed<'a>(&'a self, texts: &'a [Arc<str>], cx: &'a Cx) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
+    fn embed<'a>(
+        &'a self,
+        texts: &'a [Arc<str>],
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
         Box::pin(async move {
             let vectors = self.inner.embed(texts, cx).await?;
             texts.iter().zip(&vectors).for_each(|(text, vector)| self.write(text, vector));
@@ -129,13 +137,13 @@ mod tests {
         let texts: Vec<Arc<str>> = vec!["a cat".into(), "a dog".into()];
         let live = recorder.embed(&texts, &cx).await.unwrap();
         drop(recorder);
-        let replayed = TapeEmbedder::new(&String::from_utf8(tape.iter().flatten().collect()).unwrap()).unwrap();
+        let replayed = CassetteEmbedder::new(&String::from_utf8(tape.iter().flatten().collect()).unwrap()).unwrap();
         assert_eq!(replayed.model(), "scripted");
         let again = replayed.embed(&texts, &cx).await.unwrap();
         let same = |(a, b): (&Embedding, &Embedding)| a.iter().zip(b.iter()).all(|(a, b)| (a - b).abs() < 1e-6);
         assert!(live.iter().zip(&again).all(same));
         let strange: Vec<Arc<str>> = vec!["a bird".into()];
         assert_eq!(replayed.embed(&strange, &cx).await.unwrap_err().kind, LlmErrorKind::Unscripted);
-        assert_eq!(TapeEmbedder::new("\n{}").err().unwrap().line, 2);
+        assert_eq!(CassetteEmbedder::new("\n{}").err().unwrap().line, 2);
     }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use segue_base::{
-    cx::Cx,
+    context::CallContext,
     http::{BodyError, read_limited},
     limits,
 };
@@ -16,9 +16,9 @@ use super::{
     request,
 };
 use crate::{
-    LlmError, LlmErrorKind, ModelConfig, OpenError, Surroundings,
+    LlmEnvironment, LlmError, LlmErrorKind, ModelConfig, ModelConfigError,
     embeddings::{Embedder, Embedding, unit},
-    error::Fault,
+    error::InvalidResponse,
     transport::ModelEndpoint,
 };
 
@@ -55,11 +55,11 @@ impl OpenAiEmbedder {
     /// Makes the model. Opens no connection yet.
     ///
     /// # Errors
-    /// [`OpenError`] when the entry lacks what its provider needs.
-    pub(crate) fn new(config: &ModelConfig, around: &Surroundings) -> Result<Self, OpenError> {
+    /// [`ModelConfigError`] when the entry lacks what its provider needs.
+    pub(crate) fn new(config: &ModelConfig, around: &LlmEnvironment) -> Result<Self, ModelConfigError> {
         let endpoint = Endpoint::of(config, around, Service::Embeddings)?;
         if config.model.is_empty() && config.provider != "azure" {
-            return Err(OpenError::new(config, "model", "missing; name the embedding model"));
+            return Err(ModelConfigError::new(config, "model", "missing; name the embedding model"));
         }
         let mut extra = request::extras(config);
         ["input", "encoding_format"].iter().for_each(|key| {
@@ -70,16 +70,16 @@ impl OpenAiEmbedder {
         Ok(Self { model: config.model.as_str().into(), extra, endpoint, total })
     }
 
-    async fn ask(&self, texts: &[Arc<str>], cx: Cx) -> Result<Vec<Embedding>, LlmError> {
+    async fn ask(&self, texts: &[Arc<str>], cx: CallContext) -> Result<Vec<Embedding>, LlmError> {
         let body = Body { model: &self.model, input: texts, encoding_format: "float", extra: &self.extra };
         let body = serde_json::to_vec(&body).map_err(|e| LlmError::new(LlmErrorKind::BadRequest).because(e))?;
         let response = self.endpoint.post(body, &cx, LlmError::from).await?;
         let bytes = cx.wait(read_limited(response, limits::EMBED_ANSWER)).await?.map_err(|error| match error {
-            BodyError::TooLong { .. } => LlmError::from(Fault::TextTooLong).because(error),
+            BodyError::TooLong { .. } => LlmError::from(InvalidResponse::TextTooLong).because(error),
             BodyError::Broken(error) => LlmError::new(LlmErrorKind::CutShort).because(error),
         })?;
         let reply: Reply =
-            serde_json::from_slice(&bytes).map_err(|error| LlmError::from(Fault::NotJson).because(error))?;
+            serde_json::from_slice(&bytes).map_err(|error| LlmError::from(InvalidResponse::NotJson).because(error))?;
         in_order(reply, texts.len())
     }
 }
@@ -89,7 +89,11 @@ impl Embedder for OpenAiEmbedder {
         &self.model
     }
 
-    fn embed<'a>(&'a self, texts: &'a [Arc<str>], cx: &'a Cx) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
+    fn embed<'a>(
+        &'a self,
+        texts: &'a [Arc<str>],
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Vec<Embedding>, LlmError>> {
         Box::pin(async move {
             let own = cx.within(self.total);
             let ends_first = own.deadline < cx.deadline;
@@ -105,7 +109,7 @@ impl Embedder for OpenAiEmbedder {
 
 /// One vector for each text, in their order, all of one length.
 fn in_order(reply: Reply, count: usize) -> Result<Vec<Embedding>, LlmError> {
-    let wrong = |what: String| LlmError::from(Fault::NotAnAnswer).because(what);
+    let wrong = |what: String| LlmError::from(InvalidResponse::NotAnAnswer).because(what);
     let mut found: Vec<Option<Embedding>> = vec![None; count];
     let mut length = None;
     for (at, item) in reply.data.into_iter().enumerate() {

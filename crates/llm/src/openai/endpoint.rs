@@ -6,7 +6,7 @@ use reqwest::{
 };
 use segue_base::{http, secret::Secret};
 
-use crate::{ModelConfig, OpenError, Surroundings};
+use crate::{LlmEnvironment, ModelConfig, ModelConfigError};
 
 /// The address of one model and the header that proves who asks.
 pub(crate) struct Endpoint {
@@ -56,12 +56,16 @@ impl Service {
 }
 
 impl Endpoint {
-    pub(crate) fn of(config: &ModelConfig, around: &Surroundings, service: Service) -> Result<Self, OpenError> {
+    pub(crate) fn of(
+        config: &ModelConfig,
+        around: &LlmEnvironment,
+        service: Service,
+    ) -> Result<Self, ModelConfigError> {
         if config.provider == "azure" { azure(config, around, service) } else { plain(config, around, service) }
     }
 }
 
-fn plain(config: &ModelConfig, around: &Surroundings, service: Service) -> Result<Endpoint, OpenError> {
+fn plain(config: &ModelConfig, around: &LlmEnvironment, service: Service) -> Result<Endpoint, ModelConfigError> {
     let provider = config.provider.as_str();
     let from_outside = match provider {
         "openai" => around.openai_base_url.as_deref().or(around.openai_api_base.as_deref()).or(Some(OPENAI)),
@@ -69,7 +73,7 @@ fn plain(config: &ModelConfig, around: &Surroundings, service: Service) -> Resul
     };
     let base = filled(config.api_base.as_deref()).or(filled(from_outside)).ok_or_else(|| {
         let known: Vec<&str> = VENDORS.iter().map(|(name, _)| *name).collect();
-        OpenError::new(config, "api_base", format_args!(
+        ModelConfigError::new(config, "api_base", format_args!(
             "the address of the server is missing; set it, as in `http://localhost:8000/v1` (known without it: openai, {})",
             known.join(", ")
         ))
@@ -80,7 +84,11 @@ fn plain(config: &ModelConfig, around: &Surroundings, service: Service) -> Resul
     });
     // A server of one's own at OpenAI's place often needs no key; the vendor itself always does.
     if key.is_none() && base == OPENAI {
-        return Err(OpenError::new(config, "api_key", "no key; set the variable OPENAI_API_KEY, or `api_key: ${…}`"));
+        return Err(ModelConfigError::new(
+            config,
+            "api_key",
+            "no key; set the variable OPENAI_API_KEY, or `api_key: ${…}`",
+        ));
     }
     let proof = match &key {
         Some(key) => Some((AUTHORIZATION, header(config, &format!("Bearer {}", key.expose()))?)),
@@ -89,9 +97,9 @@ fn plain(config: &ModelConfig, around: &Surroundings, service: Service) -> Resul
     Ok(Endpoint { url: address(config, base, "", service)?, proof, key, azure_version: None })
 }
 
-fn azure(config: &ModelConfig, around: &Surroundings, service: Service) -> Result<Endpoint, OpenError> {
+fn azure(config: &ModelConfig, around: &LlmEnvironment, service: Service) -> Result<Endpoint, ModelConfigError> {
     let missing =
-        |key, variable| OpenError::new(config, key, format_args!("missing; set it, or the variable {variable}"));
+        |key, variable| ModelConfigError::new(config, key, format_args!("missing; set it, or the variable {variable}"));
     let base = filled(config.api_base.as_deref()).or(filled(around.azure_api_base.as_deref()));
     let base = base.ok_or_else(|| missing("api_base", "AZURE_API_BASE"))?.trim_end_matches('/');
     let key = config.api_key.clone().or_else(|| around.azure_api_key.clone());
@@ -105,7 +113,7 @@ fn azure(config: &ModelConfig, around: &Surroundings, service: Service) -> Resul
     let version = version.ok_or_else(|| missing("api_version", "AZURE_API_VERSION"))?;
     let deployment = filled(config.deployment.as_deref()).unwrap_or(&config.model);
     if deployment.is_empty() {
-        return Err(OpenError::new(config, "deployment", "missing; set it to the name of the deployment"));
+        return Err(ModelConfigError::new(config, "deployment", "missing; set it to the name of the deployment"));
     }
     let mut url = address(config, base, "/openai/deployments", service)?;
     if let Ok(mut path) = url.path_segments_mut() {
@@ -123,16 +131,21 @@ fn filled(text: Option<&str>) -> Option<&str> {
     text.map(str::trim).filter(|text| !text.is_empty())
 }
 
-fn address(config: &ModelConfig, base: &str, prefix: &str, service: Service) -> Result<Url, OpenError> {
+fn address(config: &ModelConfig, base: &str, prefix: &str, service: Service) -> Result<Url, ModelConfigError> {
     let base = base.trim_end_matches('/');
     let path = service.path();
     let base = base.strip_suffix(path).unwrap_or(base);
-    http::destination(&format!("{base}{prefix}{path}")).map_err(|error| OpenError::new(config, "api_base", error))
+    http::destination(&format!("{base}{prefix}{path}"))
+        .map_err(|error| ModelConfigError::new(config, "api_base", error))
 }
 
-fn header(config: &ModelConfig, text: &str) -> Result<HeaderValue, OpenError> {
+fn header(config: &ModelConfig, text: &str) -> Result<HeaderValue, ModelConfigError> {
     let mut value = HeaderValue::from_str(text.trim()).map_err(|_| {
-        OpenError::new(config, "api_key", "the key holds characters that no header may carry; look for a line break")
+        ModelConfigError::new(
+            config,
+            "api_key",
+            "the key holds characters that no header may carry; look for a line break",
+        )
     })?;
     value.set_sensitive(true);
     Ok(value)
@@ -156,9 +169,9 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let around = Surroundings { openai_api_base: Some("http://b/v1".into()), ..Surroundings::default() };
-        let wins = Surroundings { openai_base_url: Some("http://a/v1/".into()), ..around.clone() };
-        let none = Surroundings::default();
+        let around = LlmEnvironment { openai_api_base: Some("http://b/v1".into()), ..LlmEnvironment::default() };
+        let wins = LlmEnvironment { openai_base_url: Some("http://a/v1/".into()), ..around.clone() };
+        let none = LlmEnvironment::default();
         for (provider, base, around, url) in [
             ("openai", None, &none, "https://api.openai.com/v1/chat/completions"),
             ("openai", None, &around, "http://b/v1/chat/completions"),
@@ -184,7 +197,7 @@ mod tests {
 
     #[test]
     fn embeddings_have_an_address_of_their_own() {
-        let none = Surroundings::default();
+        let none = LlmEnvironment::default();
         for (provider, base, url) in [
             ("openai", None, "https://api.openai.com/v1/embeddings"),
             ("self-hosted", Some("http://c/v1/embeddings"), "http://c/v1/embeddings"),
@@ -201,7 +214,7 @@ mod tests {
 
     #[test]
     fn proofs() {
-        let none = Surroundings::default();
+        let none = LlmEnvironment::default();
         let endpoint = Endpoint::of(&config("azure", Some("https://x.example")), &none, Service::Chat).unwrap();
         let (name, value) = endpoint.proof.unwrap();
         assert_eq!((name.as_str(), value.to_str().unwrap(), value.is_sensitive()), ("api-key", "k", true));
@@ -211,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_with_its_cure() {
-        let none = Surroundings::default();
+        let none = LlmEnvironment::default();
         let bare =
             |provider: &str| ModelConfig { provider: provider.into(), model: "m".into(), ..ModelConfig::default() };
         for (provider, key, cure) in [

@@ -12,13 +12,13 @@ mod request;
 pub(crate) mod response;
 
 use futures::future::BoxFuture;
-use segue_base::{cx::Cx, limits};
+use segue_base::{context::CallContext, limits};
 use serde_json::{Map, Value};
 
 use self::endpoint::{Endpoint, Service};
 use super::{
-    ChatRequest, ChatStream, Llm, LlmError, LlmErrorKind, ModelConfig, ModelProfile, OpenError, Surroundings,
-    profile::TokenLimit,
+    ChatRequest, ChatStream, Llm, LlmEnvironment, LlmError, LlmErrorKind, ModelConfig, ModelConfigError, ModelProfile,
+    profile::TokenLimitParam,
     transport::{CallTimeouts, ModelEndpoint, ModelTransport},
 };
 
@@ -35,15 +35,15 @@ impl OpenAi {
     /// Makes the model. Opens no connection yet.
     ///
     /// # Errors
-    /// [`OpenError`] when the entry lacks what its provider needs.
-    pub fn new(config: &ModelConfig, around: &Surroundings) -> Result<Self, OpenError> {
+    /// [`ModelConfigError`] when the entry lacks what its provider needs.
+    pub fn new(config: &ModelConfig, around: &LlmEnvironment) -> Result<Self, ModelConfigError> {
         let endpoint = Endpoint::of(config, around, Service::Chat)?;
         let mut profile = ModelProfile::of(&config.provider, &config.model);
         if let Some(version) = &endpoint.azure_version {
             // Azure refuses `stream_options` before this version and `max_completion_tokens` before the next.
             profile.stream_options &= version.as_str() >= "2024-09-01";
             if version.as_str() < "2024-12-01" && profile.efforts.is_empty() {
-                profile.token_limit = TokenLimit::MaxTokens;
+                profile.token_limit = TokenLimitParam::MaxTokens;
             }
         }
         let total = config.timeout.unwrap_or(limits::MODEL_TOTAL);
@@ -62,7 +62,7 @@ impl OpenAi {
         Ok(Self { config: config.clone(), profile, extra, transport })
     }
 
-    async fn ask(&self, request: ChatRequest, cx: Cx) -> Result<ChatStream, LlmError> {
+    async fn ask(&self, request: ChatRequest, cx: CallContext) -> Result<ChatStream, LlmError> {
         let body = request::body(&request, &self.config, &self.profile, &self.extra);
         let body = body.map_err(|error| LlmError::new(LlmErrorKind::BadRequest).because(error))?;
         let (messages, bytes) = (request.messages.len(), body.len());
@@ -75,7 +75,7 @@ impl Llm for OpenAi {
         &self.profile
     }
 
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         Box::pin(self.ask(request, cx.clone()))
     }
 }

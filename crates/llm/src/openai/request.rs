@@ -10,7 +10,7 @@ use crate::{
     ModelConfig,
     message::{ChatMessage, SILENCE, ToolCall},
     price::LOCAL_KEYS,
-    profile::{Effort, ModelProfile, TokenLimit},
+    profile::{ModelProfile, ReasoningEffort, TokenLimitParam},
     request::{ChatRequest, ToolChoice, ToolSpec},
 };
 
@@ -57,7 +57,7 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     max_completion_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning_effort: Option<Effort>,
+    reasoning_effort: Option<ReasoningEffort>,
     stream: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     stream_options: Option<StreamOptions>,
@@ -155,8 +155,8 @@ pub(super) fn body(
         tool_choice: if has_tools { choice(&request.tool_choice) } else { None },
         parallel_tool_calls: parallel.filter(|_| has_tools && profile.parallel_switch),
         temperature: profile.temperature(request.temperature.or(config.temperature), effort),
-        max_tokens: limit.filter(|_| profile.token_limit == TokenLimit::MaxTokens),
-        max_completion_tokens: limit.filter(|_| profile.token_limit == TokenLimit::MaxCompletionTokens),
+        max_tokens: limit.filter(|_| profile.token_limit == TokenLimitParam::MaxTokens),
+        max_completion_tokens: limit.filter(|_| profile.token_limit == TokenLimitParam::MaxCompletionTokens),
         reasoning_effort: effort,
         stream,
         stream_options: (stream && profile.stream_options).then_some(StreamOptions { include_usage: true }),

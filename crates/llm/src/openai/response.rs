@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::{
     error::{LlmError, LlmErrorKind},
-    message::{Finish, Usage},
-    oddity::Oddity,
+    message::{FinishReason, Usage},
+    oddity::ResponseWarning,
     transport::{
         assembler::{Assembler, ToolCallDelta},
         body_format::{BodyDecoder, EventHandler, EventKind},
@@ -92,7 +92,7 @@ impl EventHandler for ChunkHandler {
         }
         let (chunk, repaired) = json_repair::parse::<Chunk>(data)?;
         if repaired {
-            to.odd(Oddity::Repaired);
+            to.odd(ResponseWarning::Repaired);
         }
         if chunk.error.is_some() {
             return Err(error_from_event(data));
@@ -146,15 +146,15 @@ fn take_delta(delta: MessageDelta, to: &mut Assembler) -> Result<(), LlmError> {
 }
 
 /// What a finish reason means; `None`: the server wrote an empty one into a chunk that ends nothing.
-fn finish(reason: &str) -> Option<Result<Finish, LlmError>> {
+fn finish(reason: &str) -> Option<Result<FinishReason, LlmError>> {
     Some(Ok(match reason {
         "" => return None,
-        "tool_calls" | "function_call" | "tool_use" => Finish::ToolCalls,
-        "length" | "max_tokens" | "model_length" => Finish::Length,
-        "content_filter" | "safety" => Finish::ContentFilter,
+        "tool_calls" | "function_call" | "tool_use" => FinishReason::ToolCalls,
+        "length" | "max_tokens" | "model_length" => FinishReason::Length,
+        "content_filter" | "safety" => FinishReason::ContentFilter,
         "error" | "abort" | "cancelled" | "network_error" => {
             return Some(Err(LlmError::new(LlmErrorKind::CutShort).because(reason)));
         }
-        _ => Finish::Stop,
+        _ => FinishReason::Stop,
     }))
 }

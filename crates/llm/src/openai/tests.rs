@@ -5,7 +5,9 @@ mod server;
 use segue_base::limits;
 
 use super::{OpenAi, response::decoder};
-use crate::{ModelConfig, Surroundings, error::LlmError, message::Answer, stream::Delta, transport::ResponseDecoder};
+use crate::{
+    LlmEnvironment, ModelConfig, error::LlmError, message::ChatResponse, stream::Delta, transport::ResponseDecoder,
+};
 
 /// As on the messages wire: a model that thinks may be silent for as long as the call lasts, between two events too.
 #[test]
@@ -17,13 +19,13 @@ fn who_thinks_may_take_its_time() {
         let base = Some("http://127.0.0.1:9/v1".into());
         let config = ModelConfig { model: model.into(), api_base: base, ..ModelConfig::default() };
         let config = ModelConfig { provider: "self-hosted".into(), ..config };
-        let transport = OpenAi::new(&config, &Surroundings::default()).unwrap().transport;
+        let transport = OpenAi::new(&config, &LlmEnvironment::default()).unwrap().transport;
         assert_eq!((transport.timeouts.first, transport.timeouts.idle), waits, "{model}");
     }
 }
 
 /// What a reader sees: the text shown, and the end.
-fn decode<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (String, Result<Answer, LlmError>) {
+fn decode<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (String, Result<ChatResponse, LlmError>) {
     let mut decoder = decoder(2, 400);
     let mut shown = String::new();
     let mut outcome = Ok(());
@@ -59,7 +61,7 @@ fn text_leaves_with_its_event() {
 fn a_flood_is_cut_at_its_limit() {
     let event = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(1000));
     let (shown, end) = decode(std::iter::repeat_n(event.as_bytes(), 10_000));
-    assert_eq!(end.unwrap_err(), crate::Fault::TextTooLong.into());
+    assert_eq!(end.unwrap_err(), crate::InvalidResponse::TextTooLong.into());
     assert!(shown.len() <= segue_base::limits::MODEL_ANSWER);
 }
 
@@ -68,7 +70,7 @@ fn a_whole_answer_without_end_is_cut_at_its_limit() {
     let piece = vec![b' '; 64 * 1024];
     let pieces =
         std::iter::once(&b"{"[..]).chain(std::iter::repeat_n(&piece[..], segue_base::limits::MODEL_BODY / piece.len()));
-    assert_eq!(decode(pieces).1.unwrap_err(), crate::Fault::TextTooLong.into());
+    assert_eq!(decode(pieces).1.unwrap_err(), crate::InvalidResponse::TextTooLong.into());
 }
 
 mod properties {

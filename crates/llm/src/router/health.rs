@@ -14,7 +14,7 @@ use segue_base::limits;
 use crate::{
     error::{LlmError, LlmErrorKind},
     message::Usage,
-    router::GroupConfig,
+    router::RouterConfig,
 };
 
 /// What is known of one member when a call begins.
@@ -82,7 +82,7 @@ impl State {
 
 impl Health {
     /// Of so many members, of whom nothing is known yet.
-    pub(super) fn new(members: usize, config: &GroupConfig) -> Arc<Self> {
+    pub(super) fn new(members: usize, config: &RouterConfig) -> Arc<Self> {
         Arc::new(Self {
             // At least one failure must come before a member is left alone.
             allowed_fails: config.allowed_fails.map_or(limits::MODEL_FAILS, |fails| (fails as usize).max(1)),
@@ -262,7 +262,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn alone() -> Arc<Health> {
-        Health::new(1, &GroupConfig { allowed_fails: Some(1), ..GroupConfig::default() })
+        Health::new(1, &RouterConfig { allowed_fails: Some(1), ..RouterConfig::default() })
     }
 
     #[test]

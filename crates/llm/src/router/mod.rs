@@ -9,20 +9,20 @@ pub mod strategy;
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, future::BoxFuture, stream};
-use segue_base::cx::Cx;
+use segue_base::context::CallContext;
 
 use self::health::{Health, Visit, Why};
-pub use self::strategy::{GroupConfig, Share, Strategy};
+pub use self::strategy::{RouterConfig, RoutingStrategy, Share};
 use super::{
-    Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, MOST_TRIES, ModelProfile,
+    ChatRequest, ChatResponse, ChatStream, Delta, Llm, LlmError, LlmErrorKind, MOST_TRIES, ModelProfile,
     message::Route,
-    retry::{RetryPolicy, Standing, Verdict, random},
+    retry::{AttemptState, RetryDecision, RetryPolicy, random},
     window,
 };
 
 /// One model of a group.
 #[derive(Clone)]
-pub struct Member {
+pub struct GroupMember {
     /// The model.
     pub model: Arc<dyn Llm>,
     /// How often it may be asked for one call, at least once.
@@ -36,8 +36,8 @@ pub struct Router(Arc<Group>);
 
 struct Group {
     profile: ModelProfile,
-    members: Vec<Member>,
-    config: GroupConfig,
+    members: Vec<GroupMember>,
+    config: RouterConfig,
     policy: RetryPolicy,
     seed: u64,
     health: Arc<Health>,
@@ -45,9 +45,15 @@ struct Group {
 
 impl Router {
     /// A group of `first` and `others`. `seed` is for the jitter of waits.
-    pub fn new(first: Member, others: Vec<Member>, config: GroupConfig, policy: RetryPolicy, seed: u64) -> Self {
+    pub fn new(
+        first: GroupMember,
+        others: Vec<GroupMember>,
+        config: RouterConfig,
+        policy: RetryPolicy,
+        seed: u64,
+    ) -> Self {
         let profile = first.model.profile().clone();
-        let members: Vec<Member> = std::iter::once(first).chain(others).collect();
+        let members: Vec<GroupMember> = std::iter::once(first).chain(others).collect();
         let health = Health::new(members.len(), &config);
         Self(Arc::new(Group { profile, members, config, policy, seed, health }))
     }
@@ -55,7 +61,7 @@ impl Router {
 
 impl Group {
     /// The members in the order in which this call asks them.
-    fn order(&self, request: &ChatRequest, cx: &Cx) -> Vec<usize> {
+    fn order(&self, request: &ChatRequest, cx: &CallContext) -> Vec<usize> {
         if self.members.len() == 1 {
             return vec![0];
         }
@@ -66,7 +72,7 @@ impl Group {
 }
 
 /// The same for the same call, whenever and wherever it is made.
-fn call_id(request: &ChatRequest, cx: &Cx) -> u64 {
+fn call_id(request: &ChatRequest, cx: &CallContext) -> u64 {
     let last = request.messages.last().map_or("", |message| message.text());
     let texts = [cx.key.as_str(), request.purpose.as_str(), last];
     texts.iter().flat_map(|text| text.bytes().chain([0])).fold(request.messages.len() as u64, |id, byte| {
@@ -83,7 +89,7 @@ impl Llm for Router {
     /// Where pieces are shown, the stream begins with the first piece of whichever model answered; until then failures change
     /// nothing for the reader. After a piece of text left, a failure is told as it is. Where none is shown, the text comes in
     /// one piece with the end.
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         let mut call = Call {
             order: self.0.order(&request, cx).into_iter(),
             group: self.0.clone(),
@@ -125,7 +131,7 @@ struct Call {
     visit: Option<Visit>,
     stream: Option<ChatStream>,
     request: ChatRequest,
-    cx: Cx,
+    cx: CallContext,
     /// Tries of this member.
     made: u32,
     /// Tries of all members.
@@ -253,7 +259,7 @@ impl Call {
     }
 
     /// Notes who answered and what it cost.
-    fn done(&mut self, answer: Arc<Answer>) -> Arc<Answer> {
+    fn done(&mut self, answer: Arc<ChatResponse>) -> Arc<ChatResponse> {
         if let Some(visit) = self.visit.take() {
             visit.answered(&answer.usage, self.cx.clock.elapsed());
         }
@@ -300,7 +306,7 @@ impl Call {
             return Ok(());
         }
         let mine = self.member.and_then(|at| self.group.members.get(at));
-        let standing = Standing {
+        let standing = AttemptState {
             made: self.made,
             allowed: mine.map_or(1, |member| member.tries.max(1)),
             has_next: self.order.as_slice().iter().any(|at| self.group.health.may_ask(*at, now)),
@@ -311,12 +317,12 @@ impl Call {
         let [a, b, c, d, e, f, g, h, ..] = self.request.hash().0;
         let luck = random(self.group.seed ^ u64::from_be_bytes([a, b, c, d, e, f, g, h]), self.total);
         match self.group.policy.judge(&error, standing, luck) {
-            Verdict::Fail => return Err(error),
-            Verdict::Next => {
+            RetryDecision::Fail => return Err(error),
+            RetryDecision::Next => {
                 tracing::warn!(model, code = error.code(), "a model failed; asking the next of its group");
                 self.member = None;
             }
-            Verdict::Again(wait) => {
+            RetryDecision::Again(wait) => {
                 tracing::warn!(model, code = error.code(), ?wait, "a model failed; asking it again");
                 let until = self.cx.clock.deadline(wait);
                 self.cx.wait(self.cx.clock.sleep(until)).await?;

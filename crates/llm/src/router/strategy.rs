@@ -12,7 +12,7 @@ use crate::{ModelConfig, price::Prices, retry::random};
 
 /// How the first member to be asked is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strategy {
+pub enum RoutingStrategy {
     /// As they are listed.
     #[default]
     InOrder,
@@ -28,7 +28,7 @@ pub enum Strategy {
     Usage,
 }
 
-impl Strategy {
+impl RoutingStrategy {
     /// The names as the format has them, with those of older versions.
     pub const NAMES: &'static [(&'static str, Self)] = &[
         ("simple-shuffle", Self::Shuffle),
@@ -54,9 +54,9 @@ impl Strategy {
 /// How a group behaves as a whole: `router` of the project, as plain data. What is not set takes the value of
 /// [`segue_base::limits`].
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct GroupConfig {
+pub struct RouterConfig {
     /// `routing_strategy`.
-    pub strategy: Strategy,
+    pub strategy: RoutingStrategy,
     /// `cooldown_time`: how long a member that failed too often is left alone.
     pub cooldown: Option<Duration>,
     /// `allowed_fails`: failures within [`segue_base::limits::MODEL_FAILS_WITHIN`] before that.
@@ -96,18 +96,18 @@ impl Share {
 }
 
 /// The members in the order in which `call` asks them.
-pub(super) fn order(strategy: Strategy, members: &[(Share, Known)], call: u64) -> Vec<usize> {
+pub(super) fn order(strategy: RoutingStrategy, members: &[(Share, Known)], call: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..members.len()).collect();
     let of = |at: &usize| members.get(*at).copied().unwrap_or_default();
     match strategy {
-        Strategy::InOrder => {}
-        Strategy::Shuffle => return shuffled(members, call),
-        Strategy::LeastBusy => order.sort_by_key(|at| of(at).1.busy),
-        Strategy::Latency => order.sort_by_key(|at| of(at).1.latency.unwrap_or_default()),
-        Strategy::Cost => {
+        RoutingStrategy::InOrder => {}
+        RoutingStrategy::Shuffle => return shuffled(members, call),
+        RoutingStrategy::LeastBusy => order.sort_by_key(|at| of(at).1.busy),
+        RoutingStrategy::Latency => order.sort_by_key(|at| of(at).1.latency.unwrap_or_default()),
+        RoutingStrategy::Cost => {
             order.sort_by(|a, b| price(&of(a).0).partial_cmp(&price(&of(b).0)).unwrap_or(Ordering::Equal))
         }
-        Strategy::Usage => order.sort_by_key(|at| {
+        RoutingStrategy::Usage => order.sort_by_key(|at| {
             let (share, known) = of(at);
             (share.is_used_up(&known), known.tokens)
         }),
@@ -160,14 +160,14 @@ mod tests {
         ]);
         let firsts = |calls: std::ops::Range<u64>| {
             let mut firsts = [0; 3];
-            calls.for_each(|call| firsts[order(Strategy::Shuffle, &members, random(9, call))[0]] += 1);
+            calls.for_each(|call| firsts[order(RoutingStrategy::Shuffle, &members, random(9, call))[0]] += 1);
             firsts
         };
         let [one, three, six] = firsts(0..10_000);
         assert!((900..1_100).contains(&one) && (2_850..3_150).contains(&three) && (5_800..6_200).contains(&six));
         for call in 0..50 {
-            let first = order(Strategy::Shuffle, &members, call);
-            assert_eq!(first, order(Strategy::Shuffle, &members, call), "the same call is asked the same way");
+            let first = order(RoutingStrategy::Shuffle, &members, call);
+            assert_eq!(first, order(RoutingStrategy::Shuffle, &members, call), "the same call is asked the same way");
             let mut all = first.clone();
             all.sort_unstable();
             assert_eq!(all, [0, 1, 2], "everybody is in the order");
@@ -197,12 +197,12 @@ mod tests {
             (cheap, known(1, Some(100), 10, 2)),
         ]);
         for (strategy, expected) in [
-            (Strategy::InOrder, [0, 1, 2]),
-            (Strategy::LeastBusy, [1, 2, 0]),
-            (Strategy::Latency, [1, 2, 0]),
-            (Strategy::Cost, [2, 0, 1]),
+            (RoutingStrategy::InOrder, [0, 1, 2]),
+            (RoutingStrategy::LeastBusy, [1, 2, 0]),
+            (RoutingStrategy::Latency, [1, 2, 0]),
+            (RoutingStrategy::Cost, [2, 0, 1]),
             // The third used least, but reached its limit of requests.
-            (Strategy::Usage, [0, 1, 2]),
+            (RoutingStrategy::Usage, [0, 1, 2]),
         ] {
             assert_eq!(order(strategy, &members, 7), expected, "{strategy:?}");
         }
@@ -210,9 +210,9 @@ mod tests {
 
     #[test]
     fn names_of_strategies() {
-        assert_eq!(Strategy::of_router(None), Strategy::Shuffle);
-        for (name, strategy) in Strategy::NAMES {
-            assert_eq!(Strategy::of_router(Some(name)), *strategy);
+        assert_eq!(RoutingStrategy::of_router(None), RoutingStrategy::Shuffle);
+        for (name, strategy) in RoutingStrategy::NAMES {
+            assert_eq!(RoutingStrategy::of_router(Some(name)), *strategy);
         }
     }
 }

@@ -15,16 +15,16 @@ fn strict(steps: Vec<Step>) -> Arc<StrictLlm> {
 }
 
 fn group(models: &[Arc<StrictLlm>]) -> Router {
-    with(models, GroupConfig::default())
+    with(models, RouterConfig::default())
 }
 
-fn with(models: &[Arc<StrictLlm>], config: GroupConfig) -> Router {
+fn with(models: &[Arc<StrictLlm>], config: RouterConfig) -> Router {
     let mut members = models.iter().map(|model| member(model.clone()));
     Router::new(members.next().unwrap(), members.collect(), config, RetryPolicy::default(), 7)
 }
 
-fn member(model: Arc<dyn Llm>) -> Member {
-    Member { model, tries: 2, share: Share::default() }
+fn member(model: Arc<dyn Llm>) -> GroupMember {
+    GroupMember { model, tries: 2, share: Share::default() }
 }
 
 /// A request whose answer somebody watches.
@@ -110,7 +110,11 @@ async fn a_stream_that_breaks_before_any_text_is_asked_again() {
         fn profile(&self) -> &ModelProfile {
             self.0.profile()
         }
-        fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+        fn chat<'a>(
+            &'a self,
+            request: ChatRequest,
+            cx: &'a CallContext,
+        ) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
             Box::pin(async move {
                 if self.0.requests().is_empty() {
                     self.0.chat(request, cx).await?;
@@ -123,7 +127,7 @@ async fn a_stream_that_breaks_before_any_text_is_asked_again() {
     }
     let model = Arc::new(Breaks(ScriptedLlm::strict(["lost", "hi"])));
     let clock = ManualClock::jumping();
-    let router = Router::new(member(model.clone()), vec![], GroupConfig::default(), RetryPolicy::default(), 7);
+    let router = Router::new(member(model.clone()), vec![], RouterConfig::default(), RetryPolicy::default(), 7);
     let stream = router.chat(hello(), &clock.cx(Duration::from_secs(60))).await.unwrap();
     assert_eq!(&*stream.finish().await.unwrap().text, "hi");
     model.0.verify().unwrap();
@@ -151,7 +155,7 @@ fn steps(kind: &LlmErrorKind, times: usize) -> Vec<Step> {
 }
 
 /// Asks once at the clock's time.
-async fn once(router: &Router, clock: &ManualClock) -> Result<Arc<Answer>, LlmError> {
+async fn once(router: &Router, clock: &ManualClock) -> Result<Arc<ChatResponse>, LlmError> {
     match router.chat(hello(), &clock.cx(Duration::from_secs(3600))).await {
         Ok(stream) => stream.finish().await,
         Err(error) => Err(error),
@@ -163,7 +167,7 @@ async fn who_fails_too_often_is_left_alone_and_tried_again_by_one_call() {
     let fails: Vec<Step> =
         steps(&FAILING, limits::MODEL_FAILS + 1).into_iter().chain(["back".into(), "well".into()]).collect();
     let models = [strict(fails), strict(vec!["2"; 10].into_iter().map(Step::from).collect())];
-    let router = with(&models, GroupConfig::default());
+    let router = with(&models, RouterConfig::default());
     let clock = ManualClock::jumping();
     let mut answers = Vec::new();
     // Two tries a call: the fifth failure comes in the third call.
@@ -186,7 +190,7 @@ async fn who_fails_too_often_is_left_alone_and_tried_again_by_one_call() {
 #[tokio::test]
 async fn failures_of_long_ago_are_forgotten() {
     let models = [strict(steps(&FAILING, 2 * limits::MODEL_FAILS))];
-    let router = with(&models, GroupConfig::default());
+    let router = with(&models, RouterConfig::default());
     let clock = ManualClock::jumping();
     for _ in 0..limits::MODEL_FAILS {
         assert_eq!(once(&router, &clock).await.unwrap_err().kind, FAILING);
@@ -198,7 +202,7 @@ async fn failures_of_long_ago_are_forgotten() {
 #[tokio::test]
 async fn a_group_that_is_left_alone_as_a_whole_fails_at_once_and_says_until_when() {
     let config =
-        GroupConfig { allowed_fails: Some(1), cooldown: Some(Duration::from_secs(20)), ..GroupConfig::default() };
+        RouterConfig { allowed_fails: Some(1), cooldown: Some(Duration::from_secs(20)), ..RouterConfig::default() };
     let models = [strict(vec![FAILING.into()]), strict(vec![FAILING.into()])];
     let router = with(&models, config);
     let clock = ManualClock::jumping();
@@ -215,7 +219,7 @@ async fn a_group_that_is_left_alone_as_a_whole_fails_at_once_and_says_until_when
 #[tokio::test]
 async fn an_account_without_quota_is_left_alone_for_long() {
     let models = [strict(vec![LlmErrorKind::Quota.into(), "paid".into()]), strict(vec!["2".into(), "2".into()])];
-    let router = with(&models, GroupConfig::default());
+    let router = with(&models, RouterConfig::default());
     let clock = ManualClock::jumping();
     assert_eq!(&*once(&router, &clock).await.unwrap().text, "2");
     clock.advance(limits::MODEL_COOLDOWN_QUOTA - Duration::from_secs(1));
@@ -229,7 +233,7 @@ async fn an_account_without_quota_is_left_alone_for_long() {
 async fn a_limit_holds_for_all_calls_of_the_group() {
     let limited = LlmErrorKind::RateLimited { after: Some(Duration::from_secs(4)) };
     let models = [strict(vec![limited.clone().into(), limited.into(), "hi".into()])];
-    let router = with(&models, GroupConfig::default());
+    let router = with(&models, RouterConfig::default());
     let clock = ManualClock::jumping();
     assert!(once(&router, &clock).await.is_err(), "both tries of the first call");
     let begun = clock.slept().len();
@@ -242,7 +246,7 @@ async fn a_limit_holds_for_all_calls_of_the_group() {
 async fn an_answer_that_began_earlier_does_not_end_the_wait_that_a_vendor_asked_for() {
     let limited = LlmErrorKind::RateLimited { after: Some(Duration::from_secs(20)) };
     let models = [strict(vec!["early".into(), limited.clone().into()])];
-    let router = with(&models, GroupConfig::default());
+    let router = with(&models, RouterConfig::default());
     let clock = ManualClock::jumping();
     let early = router.chat(hello(), &clock.cx(Duration::from_secs(60))).await.unwrap();
     clock.advance(Duration::from_secs(1));
@@ -258,7 +262,7 @@ async fn an_answer_that_began_earlier_does_not_end_the_wait_that_a_vendor_asked_
 async fn an_answer_that_began_earlier_does_not_close_what_failures_opened() {
     let fails = std::iter::once("early".into()).chain(steps(&FAILING, limits::MODEL_FAILS));
     let models = [strict(fails.collect()), strict(vec!["2"; 4].into_iter().map(Step::from).collect())];
-    let router = with(&models, GroupConfig::default());
+    let router = with(&models, RouterConfig::default());
     let clock = ManualClock::jumping();
     let early = router.chat(hello(), &clock.cx(Duration::from_secs(600))).await.unwrap();
     clock.advance(Duration::from_millis(1));
@@ -274,7 +278,7 @@ async fn an_answer_that_began_earlier_does_not_close_what_failures_opened() {
 async fn a_limit_that_is_too_long_to_wait_for_is_told() {
     let limited = LlmErrorKind::RateLimited { after: Some(Duration::from_secs(40)) };
     let models = [strict(vec![limited.into()])];
-    let router = with(&models, GroupConfig::default());
+    let router = with(&models, RouterConfig::default());
     let clock = ManualClock::jumping();
     assert!(once(&router, &clock).await.is_err());
     let error = once(&router, &clock).await.unwrap_err();
@@ -284,7 +288,7 @@ async fn a_limit_that_is_too_long_to_wait_for_is_told() {
 
 #[tokio::test]
 async fn tries_of_a_group_are_counted_over_all_members() {
-    let config = GroupConfig { num_retries: Some(1), ..GroupConfig::default() };
+    let config = RouterConfig { num_retries: Some(1), ..RouterConfig::default() };
     let models = [strict(vec![LIMITED.into(), FAILING.into()]), strict(vec![])];
     let router = with(&models, config);
     assert_eq!(once(&router, &ManualClock::jumping()).await.unwrap_err().kind, FAILING);
@@ -294,28 +298,30 @@ async fn tries_of_a_group_are_counted_over_all_members() {
 #[tokio::test]
 async fn an_answer_says_who_gave_it_and_what_it_cost() {
     let usage = crate::Usage { input: 100, output: 10, ..Default::default() };
-    let answer = || Answer { usage, ..Answer::text("hi") };
+    let answer = || ChatResponse { usage, ..ChatResponse::text("hi") };
     let priced = |model: Arc<StrictLlm>, input: f64| {
         let extra = serde_json::json!({"input_cost_per_token": input, "output_cost_per_token": 1e-5});
         let config = crate::ModelConfig { extra: extra.as_object().unwrap().clone(), ..Default::default() };
-        Member { share: Share::of(&config), ..member(model) }
+        GroupMember { share: Share::of(&config), ..member(model) }
     };
     let models = [strict(vec![LlmErrorKind::NotFound.into()]), strict(vec![answer().into()])];
     let others = vec![priced(models[1].clone(), 1e-6)];
-    let router = Router::new(priced(models[0].clone(), 1.0), others, GroupConfig::default(), RetryPolicy::default(), 7);
+    let router =
+        Router::new(priced(models[0].clone(), 1.0), others, RouterConfig::default(), RetryPolicy::default(), 7);
     let told = once(&router, &ManualClock::jumping()).await.unwrap();
     let route = told.route.as_ref().unwrap();
     assert_eq!((route.member, route.tries), (1, 2));
     assert_eq!(told.usage.cost, Some(2e-4));
     // A model alone and without prices passes its answer on as it is.
     let alone = [strict(vec![answer().into()])];
-    let told = once(&with(&alone, GroupConfig::default()), &ManualClock::jumping()).await.unwrap();
+    let told = once(&with(&alone, RouterConfig::default()), &ManualClock::jumping()).await.unwrap();
     assert_eq!(*told, answer());
 }
 
 #[tokio::test]
 async fn a_call_that_nobody_waits_for_counts_neither_for_nor_against() {
-    let config = GroupConfig { allowed_fails: Some(1), strategy: Strategy::LeastBusy, ..GroupConfig::default() };
+    let config =
+        RouterConfig { allowed_fails: Some(1), strategy: RoutingStrategy::LeastBusy, ..RouterConfig::default() };
     let models = [strict(vec![FAILING.into(), "lost".into(), "hi".into()]), strict(vec!["2".into()])];
     let router = with(&models, config);
     let clock = ManualClock::jumping();
@@ -332,8 +338,8 @@ async fn other_groups_stand_in_for_one_that_fails_as_a_whole() {
         let source = crate::Source::Text { name: "s.yml".into(), text: rules.into() };
         crate::ModelConfig { provider: "scripted".into(), source: Some(source), ..Default::default() }
     };
-    let around = crate::Surroundings::default();
-    let open = |rules: [&str; 2]| crate::open_group(&rules.map(script), &GroupConfig::default(), &around).unwrap();
+    let around = crate::LlmEnvironment::default();
+    let open = |rules: [&str; 2]| crate::open_group(&rules.map(script), &RouterConfig::default(), &around).unwrap();
     let broken = open(["rules: [{fail: {status: 500}}]", "rules: [{fail: {status: 404}}]"]);
     let whole = crate::with_stand_ins(broken, &[open(["rules: [{say: third}]", "rules: [{say: fourth}]"])], &around);
     let stream = whole.chat(hello(), &ManualClock::jumping().cx(Duration::from_secs(60))).await.unwrap();
@@ -343,7 +349,7 @@ async fn other_groups_stand_in_for_one_that_fails_as_a_whole() {
 #[tokio::test]
 async fn a_request_that_is_too_long_is_asked_once_more_with_less() {
     let models = [strict(vec![LlmErrorKind::TooLong.into(), "hi".into(), LlmErrorKind::TooLong.into()])];
-    let router = with(&models, GroupConfig::default());
+    let router = with(&models, RouterConfig::default());
     let clock = ManualClock::jumping();
     let mut request = hello();
     request.messages = vec![ChatMessage::user("old"), ChatMessage::assistant("old"), ChatMessage::user("new")];

@@ -32,7 +32,7 @@ use std::sync::{
 };
 
 use futures::future::BoxFuture;
-use segue_base::{cx::Cx, limits};
+use segue_base::{context::CallContext, limits};
 
 pub use strict::{Step, StrictLlm};
 
@@ -41,9 +41,9 @@ use self::{
     script::{Fail, Garbage, Script},
 };
 use super::{
-    ChatRequest, ChatStream, Llm, LlmError, ModelConfig, ModelProfile, OpenError, Source, Surroundings,
+    ChatRequest, ChatStream, Llm, LlmEnvironment, LlmError, ModelConfig, ModelConfigError, ModelProfile, Source,
     openai::response::decoder,
-    profile::Effort,
+    profile::ReasoningEffort,
     transport::{CallTimeouts, decode_stream},
 };
 
@@ -76,16 +76,17 @@ impl ScriptedLlm {
         StrictLlm::new(steps)
     }
 
-    pub(super) fn open(config: &ModelConfig, around: &Surroundings) -> Result<Self, OpenError> {
+    pub(super) fn open(config: &ModelConfig, around: &LlmEnvironment) -> Result<Self, ModelConfigError> {
         let (name, text) = read_source(config, "script")?;
-        let mut model = Self::from_text(&name, &text, around.seed).map_err(|e| OpenError::new(config, "script", e))?;
+        let mut model =
+            Self::from_text(&name, &text, around.seed).map_err(|e| ModelConfigError::new(config, "script", e))?;
         model.timeouts.total = config.timeout.unwrap_or(limits::MODEL_TOTAL);
         model.timeouts.first =
             config.first_token_timeout.unwrap_or(limits::MODEL_FIRST_TOKEN).min(model.timeouts.total);
         Ok(model)
     }
 
-    fn ask(&self, request: &ChatRequest, cx: &Cx) -> Result<ChatStream, LlmError> {
+    fn ask(&self, request: &ChatRequest, cx: &CallContext) -> Result<ChatStream, LlmError> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let mischief = &self.script.mischief;
         let mut reply = self.script.answer(&Facts::of(&self.script, request))?;
@@ -108,28 +109,28 @@ impl Llm for ScriptedLlm {
         &self.profile
     }
 
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         Box::pin(async move { self.ask(&request, cx) })
     }
 }
 
 /// A scripted model takes whatever is sent.
 pub(super) fn profile() -> ModelProfile {
-    const NONE: &[Effort] = &[];
+    const NONE: &[ReasoningEffort] = &[];
     ModelProfile { efforts: NONE, ..ModelProfile::of("openai", "scripted") }
 }
 
 /// The text that a scripted model or a cassette is made of.
-pub(super) fn read_source(config: &ModelConfig, key: &'static str) -> Result<(String, Arc<str>), OpenError> {
+pub(super) fn read_source(config: &ModelConfig, key: &'static str) -> Result<(String, Arc<str>), ModelConfigError> {
     match &config.source {
         Some(Source::Text { name, text }) => Ok((name.clone(), text.clone())),
         Some(Source::File(path)) => {
             let name = path.display().to_string();
             let text = std::fs::read_to_string(path)
-                .map_err(|error| OpenError::new(config, key, format_args!("{name} cannot be read: {error}")))?;
+                .map_err(|error| ModelConfigError::new(config, key, format_args!("{name} cannot be read: {error}")))?;
             Ok((name, text.into()))
         }
-        None => Err(OpenError::new(config, key, "missing; name the file")),
+        None => Err(ModelConfigError::new(config, key, "missing; name the file")),
     }
 }
 

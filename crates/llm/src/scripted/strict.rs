@@ -6,10 +6,10 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use segue_base::cx::Cx;
+use segue_base::context::CallContext;
 
 use super::profile;
-use crate::{Answer, ChatRequest, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelProfile};
+use crate::{ChatRequest, ChatResponse, ChatStream, Delta, Llm, LlmError, LlmErrorKind, ModelProfile};
 
 /// What the request of a step must be like; `Err` says what is wrong with it.
 type Check = Box<dyn FnOnce(&ChatRequest) -> Result<(), String> + Send>;
@@ -17,7 +17,7 @@ type Check = Box<dyn FnOnce(&ChatRequest) -> Result<(), String> + Send>;
 /// One expected call and its answer.
 pub struct Step {
     check: Option<Check>,
-    answer: Result<Arc<Answer>, LlmError>,
+    answer: Result<Arc<ChatResponse>, LlmError>,
     /// Text told before the failure.
     shown: Option<Arc<str>>,
 }
@@ -35,8 +35,8 @@ impl Step {
     }
 }
 
-impl From<Answer> for Step {
-    fn from(answer: Answer) -> Self {
+impl From<ChatResponse> for Step {
+    fn from(answer: ChatResponse) -> Self {
         Self { check: None, answer: Ok(Arc::new(answer)), shown: None }
     }
 }
@@ -52,7 +52,7 @@ impl From<LlmErrorKind> for Step {
 }
 impl From<&str> for Step {
     fn from(text: &str) -> Self {
-        Answer::text(text).into()
+        ChatResponse::text(text).into()
     }
 }
 
@@ -138,7 +138,7 @@ impl Llm for StrictLlm {
     fn profile(&self) -> &ModelProfile {
         &self.profile
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         Box::pin(async move {
             if cx.cancel.is_cancelled() {
                 return Err(LlmErrorKind::Cancelled.into());

@@ -6,7 +6,7 @@ use segue_base::manual_clock::ManualClock;
 use serde_json::json;
 
 use super::*;
-use crate::{Answer, ChatMessage, Delta, Finish, LlmErrorKind, Purpose, ToolCall, ToolSpec};
+use crate::{ChatMessage, ChatResponse, Delta, FinishReason, LlmErrorKind, Purpose, ToolCall, ToolSpec};
 
 /// A small ferry assistant: enough of each feature to show that it carries one.
 const FERRIES: &str = include_str!("tests/ferries.yml");
@@ -33,7 +33,7 @@ fn agent(words: &str) -> ChatRequest {
         .with_tools([tool("find_crossings"), tool("task_completed")])
 }
 
-async fn ask(model: &dyn Llm, request: ChatRequest) -> Result<Arc<Answer>, LlmError> {
+async fn ask(model: &dyn Llm, request: ChatRequest) -> Result<Arc<ChatResponse>, LlmError> {
     let cx = ManualClock::jumping().cx(Duration::from_secs(600));
     model.chat(request, &cx).await?.finish().await
 }
@@ -70,7 +70,7 @@ async fn a_research_agent_by_rule() {
         ToolCall {
             id: "call_2_0".into(),
             name: "find_crossings".into(),
-            arguments: crate::Arguments::json(
+            arguments: crate::ToolArguments::json(
                 json!({"from": "Bergen", "to": "Stavanger", "passengers": 1, "day": "tomorrow"})
             ),
         }
@@ -133,15 +133,15 @@ async fn faults_look_like_those_of_vendors() {
         ("fail with 429", K::RateLimited { after: Some(Duration::from_secs(2)) }),
         ("fail with quota", K::Quota),
         ("fail with cut", K::CutShort),
-        ("fail with page", K::BadAnswer(crate::Fault::NotAnAnswer)),
-        ("fail with noise", K::BadAnswer(crate::Fault::NotJson)),
+        ("fail with page", K::BadAnswer(crate::InvalidResponse::NotAnAnswer)),
+        ("fail with noise", K::BadAnswer(crate::InvalidResponse::NotJson)),
         ("fail with error", K::Overloaded { after: None }),
         ("fail with silence", K::FirstTokenTimeout),
     ] {
         assert_eq!(ask(&model, agent(words)).await.unwrap_err().kind, kind, "{words}");
     }
     let answer = ask(&model, agent("fail with length")).await.unwrap();
-    assert_eq!((answer.finish, answer.tool_calls.len(), answer.lost_calls.len()), (Finish::Length, 0, 1));
+    assert_eq!((answer.finish, answer.tool_calls.len(), answer.lost_calls.len()), (FinishReason::Length, 0, 1));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use segue_base::cx::Cx;
+use segue_base::context::CallContext;
 use serde_json::{Value, json};
 
 use super::{
@@ -24,7 +24,7 @@ pub(super) fn refusal(status: u16, code: &str, after: Option<Duration>) -> LlmEr
 }
 
 /// The bytes of an answer. `split`: seed of random cuts.
-pub(super) fn body(reply: &Reply, request: &ChatRequest, split: Option<u64>, cx: &Cx) -> Body {
+pub(super) fn body(reply: &Reply, request: &ChatRequest, split: Option<u64>, cx: &CallContext) -> Body {
     let mut events = match reply.fail {
         Some(Fail::Garbage(Garbage::Page)) => vec![(Duration::ZERO, "<!doctype html><title>502</title>".to_owned())],
         Some(Fail::Garbage(Garbage::Noise)) => vec![(Duration::ZERO, "data: {\"choices\": nonsense}\n\n".to_owned())],

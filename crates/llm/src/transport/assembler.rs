@@ -9,9 +9,9 @@ use segue_base::limits;
 use serde::de::IgnoredAny;
 
 use crate::{
-    error::{Fault, LlmError, LlmErrorKind},
-    message::{Answer, Arguments, Finish, ToolCall, Usage},
-    oddity::Oddity,
+    error::{InvalidResponse, LlmError, LlmErrorKind},
+    message::{ChatResponse, FinishReason, ToolArguments, ToolCall, Usage},
+    oddity::ResponseWarning,
     stream::Delta,
 };
 
@@ -34,10 +34,10 @@ pub(crate) struct Assembler {
     text: String,
     refusal: String,
     calls: Vec<PartialToolCall>,
-    finish: Option<Finish>,
+    finish: Option<FinishReason>,
     usage: Option<Usage>,
     model: Arc<str>,
-    oddities: Vec<Oddity>,
+    oddities: Vec<ResponseWarning>,
     /// Deltas that were not taken yet.
     deltas: VecDeque<Delta>,
     /// Whether anything of an answer came, even if there is nothing in it.
@@ -71,7 +71,7 @@ impl Assembler {
     }
 
     /// Adds text. `false`: it is empty, or came after the finish reason and is left out.
-    pub(crate) fn text(&mut self, text: &str) -> Result<bool, Fault> {
+    pub(crate) fn text(&mut self, text: &str) -> Result<bool, InvalidResponse> {
         if text.is_empty() || self.is_late() {
             return Ok(false);
         }
@@ -81,7 +81,7 @@ impl Assembler {
     }
 
     /// Adds text of a refusal; left out after the finish reason.
-    pub(crate) fn refusal(&mut self, text: &str) -> Result<(), Fault> {
+    pub(crate) fn refusal(&mut self, text: &str) -> Result<(), InvalidResponse> {
         if !text.is_empty() && !self.is_late() {
             push(&mut self.refusal, text)?;
             self.deltas.push_back(Delta::Refusal(text.into()));
@@ -90,13 +90,13 @@ impl Assembler {
     }
 
     /// Adds a piece of a call. `true`: the call got its name.
-    pub(crate) fn call(&mut self, piece: ToolCallDelta<'_>) -> Result<bool, Fault> {
+    pub(crate) fn call(&mut self, piece: ToolCallDelta<'_>) -> Result<bool, InvalidResponse> {
         if self.is_late() {
             return Ok(false);
         }
         let at = match self.place(piece) {
             Some(at) => at,
-            None if self.calls.len() == limits::MODEL_CALLS => return Err(Fault::TooManyCalls),
+            None if self.calls.len() == limits::MODEL_CALLS => return Err(InvalidResponse::TooManyCalls),
             None => {
                 self.calls.push(PartialToolCall { index: piece.index, ..PartialToolCall::default() });
                 self.calls.len() - 1
@@ -104,7 +104,7 @@ impl Assembler {
         };
         let Some(call) = self.calls.get_mut(at) else { return Ok(false) };
         if call.arguments.len() + piece.arguments.len() > limits::MODEL_ARGUMENTS {
-            return Err(Fault::ArgumentsTooLong);
+            return Err(InvalidResponse::ArgumentsTooLong);
         }
         // Ids and names come whole; the first one counts, later ones are repetitions.
         if call.id.is_empty() {
@@ -130,7 +130,7 @@ impl Assembler {
     fn is_late(&mut self) -> bool {
         self.began = true;
         if self.finish.is_some() {
-            self.odd(Oddity::AfterEnd);
+            self.odd(ResponseWarning::AfterEnd);
         }
         self.finish.is_some()
     }
@@ -155,14 +155,14 @@ impl Assembler {
     }
 
     /// The model's finish reason. The first one counts.
-    pub(crate) fn finish(&mut self, finish: Finish) {
+    pub(crate) fn finish(&mut self, finish: FinishReason) {
         if *self.finish.get_or_insert(finish) != finish {
-            self.odd(Oddity::AfterEnd);
+            self.odd(ResponseWarning::AfterEnd);
         }
     }
 
     /// Notes that something was strange, once.
-    pub(crate) fn odd(&mut self, oddity: Oddity) {
+    pub(crate) fn odd(&mut self, oddity: ResponseWarning) {
         if !self.oddities.contains(&oddity) {
             self.oddities.push(oddity);
         }
@@ -171,13 +171,13 @@ impl Assembler {
     /// The end marker of the API, when the finish reason is missing: enough for text, not for calls.
     ///
     /// # Errors
-    /// [`Fault::Empty`]: no answer began before it.
-    pub(crate) fn wire_end(&mut self) -> Result<(), Fault> {
+    /// [`InvalidResponse::Empty`]: no answer began before it.
+    pub(crate) fn wire_end(&mut self) -> Result<(), InvalidResponse> {
         if !self.began {
-            return Err(Fault::Empty);
+            return Err(InvalidResponse::Empty);
         }
         if self.calls.is_empty() {
-            self.finish.get_or_insert(Finish::Stop);
+            self.finish.get_or_insert(FinishReason::Stop);
         }
         Ok(())
     }
@@ -204,18 +204,18 @@ impl Assembler {
     /// The whole answer.
     ///
     /// # Errors
-    /// [`LlmErrorKind::CutShort`] without a finish reason; [`Fault::NamelessCall`].
-    pub(crate) fn done(self) -> Result<Answer, LlmError> {
+    /// [`LlmErrorKind::CutShort`] without a finish reason; [`InvalidResponse::NamelessCall`].
+    pub(crate) fn done(self) -> Result<ChatResponse, LlmError> {
         let Some(mut finish) = self.finish else { return Err(LlmErrorKind::CutShort.into()) };
         let usage = self.usage.unwrap_or_else(|| self.estimate());
         let (mut tool_calls, mut lost_calls) = (Vec::new(), Vec::new());
-        if matches!(finish, Finish::Length | Finish::ContentFilter) {
+        if matches!(finish, FinishReason::Length | FinishReason::ContentFilter) {
             lost_calls = self.calls.iter().map(|call| Arc::from(call.name.as_str())).collect();
         } else {
             tool_calls = whole_calls(self.calls, self.message_count)?;
-            finish = if tool_calls.is_empty() { Finish::Stop } else { Finish::ToolCalls };
+            finish = if tool_calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
         }
-        Ok(Answer {
+        Ok(ChatResponse {
             text: self.text.into(),
             refusal: (!self.refusal.is_empty()).then(|| self.refusal.into()),
             tool_calls,
@@ -243,9 +243,9 @@ impl Assembler {
 }
 
 /// Adds text up to the limit.
-fn push(to: &mut String, text: &str) -> Result<(), Fault> {
+fn push(to: &mut String, text: &str) -> Result<(), InvalidResponse> {
     if to.len() + text.len() > limits::MODEL_ANSWER {
-        return Err(Fault::TextTooLong);
+        return Err(InvalidResponse::TextTooLong);
     }
     to.push_str(text);
     Ok(())
@@ -259,7 +259,7 @@ fn whole_calls(partials: Vec<PartialToolCall>, message_count: usize) -> Result<V
     let mut calls: Vec<ToolCall> = Vec::with_capacity(partials.len());
     for (place, partial) in partials.into_iter().enumerate() {
         if partial.name.is_empty() {
-            return Err(Fault::NamelessCall.into());
+            return Err(InvalidResponse::NamelessCall.into());
         }
         let arguments = whole_arguments(&partial.arguments);
         let taken = |calls: &[ToolCall], id: &str| calls.iter().any(|call| *call.id == *id);
@@ -283,13 +283,13 @@ fn whole_calls(partials: Vec<PartialToolCall>, message_count: usize) -> Result<V
     Ok(calls)
 }
 
-fn whole_arguments(text: &str) -> Arguments {
+fn whole_arguments(text: &str) -> ToolArguments {
     if text.trim().is_empty() {
-        return Arguments::json(serde_json::Map::new());
+        return ToolArguments::json(serde_json::Map::new());
     }
     match serde_json::from_str(text) {
-        Ok(value) => Arguments::Json(Arc::new(value)),
-        Err(error) => Arguments::Malformed { text: text.into(), error: error.to_string().into() },
+        Ok(value) => ToolArguments::Json(Arc::new(value)),
+        Err(error) => ToolArguments::Malformed { text: text.into(), error: error.to_string().into() },
     }
 }
 

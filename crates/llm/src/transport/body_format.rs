@@ -4,8 +4,8 @@ use segue_base::limits;
 
 use super::{ResponseDecoder, assembler::Assembler, sse::SseDecoder};
 use crate::{
-    error::{Fault, LlmError, LlmErrorKind},
-    message::Answer,
+    error::{InvalidResponse, LlmError, LlmErrorKind},
+    message::ChatResponse,
     stream::Delta,
 };
 
@@ -17,7 +17,7 @@ pub(crate) trait EventHandler: Send {
     /// The event says that the call failed, or is broken.
     fn event(&mut self, name: &[u8], data: &[u8], to: &mut Assembler) -> Result<EventKind, LlmError>;
     /// Adds what the assembler does not know of.
-    fn complete(&mut self, _: &mut Answer) {}
+    fn complete(&mut self, _: &mut ChatResponse) {}
 }
 
 /// What an event was.
@@ -83,13 +83,15 @@ impl<H: EventHandler> ResponseDecoder for BodyDecoder<H> {
             self.format = match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
                 None => BodyFormat::Unknown,
                 Some(b'{' | b'[') => BodyFormat::Json,
-                Some(b'<') => return Err(LlmError::from(Fault::NotAnAnswer).because(String::from_utf8_lossy(bytes))),
+                Some(b'<') => {
+                    return Err(LlmError::from(InvalidResponse::NotAnAnswer).because(String::from_utf8_lossy(bytes)));
+                }
                 Some(_) => BodyFormat::Events,
             };
         }
         if self.format == BodyFormat::Json {
             if self.json.len() + bytes.len() > limits::MODEL_BODY {
-                return Err(Fault::TextTooLong.into());
+                return Err(InvalidResponse::TextTooLong.into());
             }
             self.json.extend_from_slice(bytes);
             return Ok(());
@@ -113,11 +115,15 @@ impl<H: EventHandler> ResponseDecoder for BodyDecoder<H> {
         {
             match self.event(&event.name, &event.data) {
                 // The last event has no end mark: it may be cut anywhere.
-                Err(error) if error.kind == LlmErrorKind::BadAnswer(Fault::NotJson) => self.events += 1,
+                Err(error) if error.kind == LlmErrorKind::BadAnswer(InvalidResponse::NotJson) => self.events += 1,
                 other => other?,
             }
         }
-        if self.events == 0 && self.format == BodyFormat::Events { Err(Fault::NotAnAnswer.into()) } else { Ok(()) }
+        if self.events == 0 && self.format == BodyFormat::Events {
+            Err(InvalidResponse::NotAnAnswer.into())
+        } else {
+            Ok(())
+        }
     }
 
     fn next_delta(&mut self) -> Option<Delta> {
@@ -133,7 +139,7 @@ impl<H: EventHandler> ResponseDecoder for BodyDecoder<H> {
         self.saw_end_marker
     }
 
-    fn answer(&mut self) -> Result<Answer, LlmError> {
+    fn answer(&mut self) -> Result<ChatResponse, LlmError> {
         let mut assembler = self.assembler.take().ok_or(LlmErrorKind::CutShort)?;
         if self.saw_end_marker {
             assembler.wire_end()?;

@@ -2,19 +2,19 @@
 
 use serde::de::DeserializeOwned;
 
-use crate::error::{Fault, LlmError, LlmErrorKind};
+use crate::error::{InvalidResponse, LlmError, LlmErrorKind};
 
 /// Parses the JSON of one event. Broken characters cost a replacement character and not the answer; then the second value is `true`.
 ///
 /// # Errors
-/// [`LlmErrorKind::CutShort`] when the text ends too early, else [`Fault::NotJson`].
+/// [`LlmErrorKind::CutShort`] when the text ends too early, else [`InvalidResponse::NotJson`].
 pub(crate) fn parse<T: DeserializeOwned>(data: &[u8]) -> Result<(T, bool), LlmError> {
     match serde_json::from_slice(data) {
         Ok(value) => Ok((value, false)),
         Err(error) if error.is_eof() => Err(LlmError::new(LlmErrorKind::CutShort).because(error)),
         Err(_) => match serde_json::from_str(&repair(data)) {
             Ok(value) => Ok((value, true)),
-            Err(error) => Err(LlmError::from(Fault::NotJson).because(error)),
+            Err(error) => Err(LlmError::from(InvalidResponse::NotJson).because(error)),
         },
     }
 }

@@ -26,8 +26,8 @@ use reqwest::{
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
 use segue_base::{
-    cx::{Cx, Stopped},
-    http::{Outbound, TransportError},
+    context::{CallContext, WaitError},
+    http::{HttpClients, TransportError},
     limits,
     secret::Secret,
 };
@@ -45,7 +45,7 @@ pub(super) struct ModelEndpoint {
     headers: HeaderMap,
     /// The key itself, to mask it in what comes back.
     key: Option<Secret>,
-    outbound: Outbound,
+    outbound: HttpClients,
 }
 
 impl ModelEndpoint {
@@ -54,7 +54,7 @@ impl ModelEndpoint {
         url: Url,
         key: Option<Secret>,
         headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
-        outbound: Outbound,
+        outbound: HttpClients,
     ) -> Self {
         let mut all = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         all.extend(headers);
@@ -66,8 +66,8 @@ impl ModelEndpoint {
     pub(super) async fn post(
         &self,
         body: Vec<u8>,
-        cx: &Cx,
-        stopped: impl FnOnce(Stopped) -> LlmError,
+        cx: &CallContext,
+        stopped: impl FnOnce(WaitError) -> LlmError,
     ) -> Result<Response, LlmError> {
         let client = self.outbound.client().map_err(|e| LlmError::new(LlmErrorKind::Unreachable).because(e))?;
         let tried = self.outbound.next_address(&self.url);
@@ -105,13 +105,13 @@ impl ModelTransport {
         &self,
         body: Vec<u8>,
         decoder: impl FnOnce() -> D,
-        cx: Cx,
+        cx: CallContext,
     ) -> Result<ChatStream, LlmError> {
         let deadlines = self.timeouts.begin(&cx);
-        let waiting = Cx { deadline: cx.deadline.min(deadlines.first).min(deadlines.total), ..cx.clone() };
+        let waiting = CallContext { deadline: cx.deadline.min(deadlines.first).min(deadlines.total), ..cx.clone() };
         let overdue = |stopped| match stopped {
-            Stopped::Cancelled => LlmErrorKind::Cancelled.into(),
-            Stopped::DeadlinePassed => deadlines.passed(deadlines.first, true, &cx).into(),
+            WaitError::Cancelled => LlmErrorKind::Cancelled.into(),
+            WaitError::DeadlinePassed => deadlines.passed(deadlines.first, true, &cx).into(),
         };
         let response =
             self.endpoint.post(body, &waiting, overdue).await.map_err(|error| self.endpoint.masked(error))?;
@@ -130,7 +130,7 @@ impl ModelTransport {
 
 /// What the provider says with a status other than 2xx. The status alone is enough to decide: a body that is slow, or longer than
 /// [`limits::MODEL_LINE`], is read as far as it came.
-async fn read_error(mut response: Response, cx: &Cx) -> LlmError {
+async fn read_error(mut response: Response, cx: &CallContext) -> LlmError {
     let status = response.status().as_u16();
     let header = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let (millis, after) = (header("retry-after-ms"), header("retry-after"));

@@ -10,14 +10,14 @@ use bytes::Bytes;
 use futures::{StreamExt, stream, stream::BoxStream};
 use segue_base::{
     clock::Deadline,
-    cx::{Cx, Stopped},
+    context::{CallContext, WaitError},
     limits,
 };
 
 use super::min_event_rate::MinEventRate;
 use crate::{
     error::{LlmError, LlmErrorKind},
-    message::Answer,
+    message::ChatResponse,
     stream::Delta,
 };
 
@@ -36,7 +36,7 @@ pub(crate) trait ResponseDecoder: Send {
     /// Whether the end marker of the API came: nothing more is to be read.
     fn saw_end_marker(&self) -> bool;
     /// The whole answer. Called at most once, last.
-    fn answer(&mut self) -> Result<Answer, LlmError>;
+    fn answer(&mut self) -> Result<ChatResponse, LlmError>;
 }
 
 /// How long a call may wait for what.
@@ -58,7 +58,7 @@ impl Default for CallTimeouts {
 
 impl CallTimeouts {
     /// The deadlines of a call that begins now.
-    pub(crate) fn begin(self, cx: &Cx) -> CallDeadlines {
+    pub(crate) fn begin(self, cx: &CallContext) -> CallDeadlines {
         CallDeadlines { first: cx.clock.deadline(self.first), total: cx.clock.deadline(self.total) }
     }
 }
@@ -75,7 +75,7 @@ pub(crate) struct CallDeadlines {
 impl CallDeadlines {
     /// Which wait ended when the next event was due at `event`. Only the end of the caller's own time is final: what the
     /// entry allows says nothing of another model.
-    pub(crate) fn passed(self, event: Deadline, is_first: bool, cx: &Cx) -> LlmErrorKind {
+    pub(crate) fn passed(self, event: Deadline, is_first: bool, cx: &CallContext) -> LlmErrorKind {
         if cx.deadline <= event.min(self.total) {
             LlmErrorKind::Total
         } else if is_first {
@@ -98,7 +98,7 @@ pub(crate) fn decode_stream<D: ResponseDecoder + 'static>(
     decoder: D,
     timeouts: CallTimeouts,
     deadlines: CallDeadlines,
-    cx: Cx,
+    cx: CallContext,
 ) -> BoxStream<'static, Result<Delta, LlmError>> {
     let reader = ResponseReader {
         body: Some(body),
@@ -134,7 +134,7 @@ struct ResponseReader<D> {
     handed_out: bool,
     timeouts: CallTimeouts,
     rate: MinEventRate,
-    cx: Cx,
+    cx: CallContext,
 }
 
 impl<D: ResponseDecoder> ResponseReader<D> {
@@ -175,13 +175,13 @@ impl<D: ResponseDecoder> ResponseReader<D> {
                 self.decoder.end()
             }
             // Silence or a break after the model said that it is done costs at most the usage.
-            Err(Stopped::DeadlinePassed) | Ok(Some(Err(_))) if self.decoder.is_finished() => {
+            Err(WaitError::DeadlinePassed) | Ok(Some(Err(_))) if self.decoder.is_finished() => {
                 self.body = None;
                 Ok(())
             }
             Ok(Some(Err(error))) => Err(error),
-            Err(Stopped::Cancelled) => Err(LlmErrorKind::Cancelled.into()),
-            Err(Stopped::DeadlinePassed) => Err(self.overdue().into()),
+            Err(WaitError::Cancelled) => Err(LlmErrorKind::Cancelled.into()),
+            Err(WaitError::DeadlinePassed) => Err(self.overdue().into()),
         };
         if let Err(error) = outcome {
             self.fail(error);
@@ -198,12 +198,12 @@ impl<D: ResponseDecoder> ResponseReader<D> {
     }
 
     /// The next bytes; those that are here already come although their event is overdue, but not after the end of the call.
-    async fn next_bytes(&mut self) -> Result<Option<Result<Bytes, LlmError>>, Stopped> {
+    async fn next_bytes(&mut self) -> Result<Option<Result<Bytes, LlmError>>, WaitError> {
         let end = self.cx.deadline.min(self.deadlines.total);
         if !self.cx.cancel.is_cancelled() && self.cx.clock.elapsed() >= end.0 {
-            return Err(Stopped::DeadlinePassed);
+            return Err(WaitError::DeadlinePassed);
         }
-        let waiting = Cx { deadline: end.min(self.due), patience: None, ..self.cx.clone() };
+        let waiting = CallContext { deadline: end.min(self.due), patience: None, ..self.cx.clone() };
         let Some(body) = &mut self.body else { return Ok(None) };
         waiting.wait(body.next()).await
     }
@@ -239,12 +239,12 @@ mod tests {
     const TEXT: &[u8] = b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n";
     const STOP: &[u8] = b"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
 
-    fn due(cx: &Cx) -> CallDeadlines {
+    fn due(cx: &CallContext) -> CallDeadlines {
         CallTimeouts::default().begin(cx)
     }
 
     /// Reads pieces that come `apart` from each other, the last one for ever, and gives the texts told and the end.
-    async fn read(pieces: &[&'static [u8]], apart: Duration) -> (usize, Result<Answer, LlmErrorKind>) {
+    async fn read(pieces: &[&'static [u8]], apart: Duration) -> (usize, Result<ChatResponse, LlmErrorKind>) {
         let clock = ManualClock::new();
         let (pieces, last) = (pieces.to_vec(), *pieces.last().unwrap());
         let ticking = clock.clone();
@@ -257,7 +257,7 @@ mod tests {
         let mut told = 0;
         loop {
             match deltas.next().await.unwrap() {
-                Ok(Delta::Done(answer)) => return (told, Ok(Answer::clone(&answer))),
+                Ok(Delta::Done(answer)) => return (told, Ok(ChatResponse::clone(&answer))),
                 Ok(_) => told += 1,
                 Err(error) => {
                     assert!(deltas.next().await.is_none(), "a failure is told once");

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use segue_base::limits;
 
-use crate::error::Fault;
+use crate::error::InvalidResponse;
 
 /// Turns bytes, cut anywhere, into events. Holds at most one line, one event, and the events of the bytes fed last.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ pub(super) struct SseEvent {
 
 impl SseDecoder {
     /// Takes the next bytes. After an error, [`next`](Self::next) still gives the events before it.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<(), InvalidResponse> {
         for part in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
             if std::mem::take(&mut self.after_cr) && part == b"\n" {
                 continue;
@@ -47,7 +47,7 @@ impl SseDecoder {
                 _ => (part, None),
             };
             if self.line.len() + text.len() > limits::MODEL_LINE {
-                return Err(Fault::LineTooLong);
+                return Err(InvalidResponse::LineTooLong);
             }
             self.line.extend_from_slice(text);
             if end.is_some() {
@@ -64,7 +64,7 @@ impl SseDecoder {
     }
 
     /// After the last byte: the event that lacks its blank line or even its line end, if there is one.
-    pub(super) fn end(&mut self) -> Result<Option<SseEvent>, Fault> {
+    pub(super) fn end(&mut self) -> Result<Option<SseEvent>, InvalidResponse> {
         if !self.line.is_empty() {
             self.end_line()?;
         }
@@ -72,7 +72,7 @@ impl SseDecoder {
         Ok(self.next())
     }
 
-    fn end_line(&mut self) -> Result<(), Fault> {
+    fn end_line(&mut self) -> Result<(), InvalidResponse> {
         let line = std::mem::take(&mut self.line);
         let is_first = !std::mem::replace(&mut self.past_first_line, true);
         let line = line.strip_prefix(b"\xEF\xBB\xBF").filter(|_| is_first).unwrap_or(&line);
@@ -87,7 +87,7 @@ impl SseDecoder {
             b"data" => {
                 let data = &mut self.event.data;
                 if data.len() + value.len() > limits::MODEL_LINE {
-                    return Err(Fault::LineTooLong);
+                    return Err(InvalidResponse::LineTooLong);
                 }
                 if std::mem::replace(&mut self.has_data, true) {
                     data.push(b'\n');
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    fn decode<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<(String, Vec<u8>)>, Fault> {
+    fn decode<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<(String, Vec<u8>)>, InvalidResponse> {
         let (mut decoder, mut events) = (SseDecoder::default(), Vec::new());
         for chunk in chunks {
             decoder.feed(chunk)?;
@@ -160,9 +160,9 @@ mod tests {
     #[test]
     fn endless_lines_and_events_are_refused() {
         let long = vec![b'x'; limits::MODEL_LINE + 2];
-        assert_eq!(decode([&long[..]]), Err(Fault::LineTooLong));
+        assert_eq!(decode([&long[..]]), Err(InvalidResponse::LineTooLong));
         let many = b"data: 0123456789\n".repeat(limits::MODEL_LINE / 10 + 2);
-        assert_eq!(decode(many.chunks(4096)), Err(Fault::LineTooLong));
+        assert_eq!(decode(many.chunks(4096)), Err(InvalidResponse::LineTooLong));
     }
 
     proptest! {

@@ -10,12 +10,12 @@ use tokio::{
 };
 
 use crate::{
-    Answer, ChatMessage, ChatRequest, Fault, Llm, LlmError, LlmErrorKind, ModelConfig, Purpose, Surroundings,
-    openai::OpenAi,
+    ChatMessage, ChatRequest, ChatResponse, InvalidResponse, Llm, LlmEnvironment, LlmError, LlmErrorKind, ModelConfig,
+    Purpose, openai::OpenAi,
 };
 
 /// What a model makes of this body, which is compressed on its way.
-async fn answer(body: &[u8], cut: usize) -> Result<std::sync::Arc<Answer>, LlmError> {
+async fn answer(body: &[u8], cut: usize) -> Result<std::sync::Arc<ChatResponse>, LlmError> {
     let mut packer = GzEncoder::new(Vec::new(), Compression::best());
     packer.write_all(body).unwrap();
     let packed = packer.finish().unwrap();
@@ -36,7 +36,7 @@ async fn answer(body: &[u8], cut: usize) -> Result<std::sync::Arc<Answer>, LlmEr
     });
     let provider = "self-hosted".into();
     let config = ModelConfig { provider, model: "m".into(), api_base: Some(base), ..ModelConfig::default() };
-    let model = OpenAi::new(&config, &Surroundings::default()).unwrap();
+    let model = OpenAi::new(&config, &LlmEnvironment::default()).unwrap();
     let cx = ManualClock::new().cx(Duration::from_secs(60));
     model.chat(ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")]), &cx).await?.finish().await
 }
@@ -60,9 +60,11 @@ async fn a_gzip_bomb_ends_at_the_limits_of_an_answer() {
     let line = [b"data: ".to_vec(), vec![b'x'; HUGE]].concat();
     let event = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(1000));
     let text = event.repeat(HUGE / event.len());
-    for (body, fault) in
-        [(whole, Fault::TextTooLong), (line, Fault::LineTooLong), (text.into_bytes(), Fault::TextTooLong)]
-    {
+    for (body, fault) in [
+        (whole, InvalidResponse::TextTooLong),
+        (line, InvalidResponse::LineTooLong),
+        (text.into_bytes(), InvalidResponse::TextTooLong),
+    ] {
         assert!(body.len() > limits::MODEL_BODY * 20);
         assert_eq!(answer(&body, 0).await.unwrap_err(), fault.into());
     }

@@ -10,8 +10,8 @@ use segue_engine::{
 };
 
 use crate::{
-    Accepted, Batch, Body, Inbound, JournalRecord, StoreError, Stored, StoredEvents, StoredReply, StoredTurn,
-    TurnNumber, Unfinished, Version, dedup, merge_journal, newest,
+    AcceptOutcome, InboxMessage, JournalRecord, StoreError, StoredConversation, StoredReply, StoredText, StoredTurn,
+    TurnCommit, TurnEvents, TurnNumber, UnfinishedTurn, Version, dedup, merge_journal, newest,
 };
 
 /// All that is kept of a conversation.
@@ -30,7 +30,7 @@ pub(super) struct MemoryConversation {
     pending: Vec<(u64, Arc<str>)>,
     /// Journals and traces of the latest turns.
     records: BTreeMap<u64, TurnRecords>,
-    bodies: Vec<Body>,
+    bodies: Vec<StoredText>,
     /// When its earliest reminder is due.
     pub(super) due: Option<Timestamp>,
     /// Private texts by name, each with the time it was kept.
@@ -46,7 +46,7 @@ struct InboxEntry {
     batch: u64,
     /// What makes it the same as another one; none without an id.
     dedup_key: Option<String>,
-    inbound: Inbound,
+    inbound: InboxMessage,
 }
 
 /// A batch.
@@ -99,7 +99,7 @@ impl MemoryConversation {
         self.batches.len() as u64
     }
 
-    pub(super) fn accept(&mut self, inbound: Inbound) -> Result<Accepted, StoreError> {
+    pub(super) fn accept(&mut self, inbound: InboxMessage) -> Result<AcceptOutcome, StoreError> {
         let dedup_key = dedup::dedup_key(&inbound);
         let same = |entry: &&InboxEntry| {
             let is_remembered = entry.batch == 0 || !dedup::is_past_dedup_window(entry.inbound.at, inbound.at);
@@ -108,25 +108,25 @@ impl MemoryConversation {
         if let Some(earlier) = self.inbox.iter().rev().find(same) {
             let turn = TurnNumber(earlier.turn);
             return Ok(match earlier.batch {
-                0 => Accepted::Running(turn),
-                batch => Accepted::Answered(turn, self.replies(batch)),
+                0 => AcceptOutcome::Running(turn),
+                batch => AcceptOutcome::Answered(turn, self.replies(batch)),
             });
         }
         // Turn 1 says that there is nothing to load: imported batches have no turns.
         self.turns = self.turns.max(u64::from(!self.batches.is_empty())) + 1;
         self.inbox.push(InboxEntry { turn: self.turns, batch: 0, dedup_key, inbound });
-        Ok(Accepted::New(TurnNumber(self.turns)))
+        Ok(AcceptOutcome::New(TurnNumber(self.turns)))
     }
 
     fn readable(&self) -> Result<(), StoreError> {
         if self.is_corrupt { Err(StoreError::damaged(&self.id, "a test made it so")) } else { Ok(()) }
     }
 
-    pub(super) fn load(&self) -> Result<Stored, StoreError> {
+    pub(super) fn load(&self) -> Result<StoredConversation, StoreError> {
         self.readable()?;
         let after = self.snapshot.as_ref().map_or(0, |(after, _)| *after);
         let later = self.batches.iter().skip(usize::try_from(after).unwrap_or(usize::MAX));
-        Ok(Stored {
+        Ok(StoredConversation {
             snapshot: self.snapshot.as_ref().map(|(_, snapshot)| snapshot.clone()),
             tail: later.flat_map(|batch| batch.events.iter().cloned()).collect(),
             version: Version(self.version()),
@@ -138,7 +138,7 @@ impl MemoryConversation {
         batch.map(|batch| batch.replies.clone()).unwrap_or_default()
     }
 
-    pub(super) fn append(&mut self, batch: Batch) -> Result<Version, StoreError> {
+    pub(super) fn append(&mut self, batch: TurnCommit) -> Result<Version, StoreError> {
         if batch.turn.0 > 0 && !self.is_open(batch.turn) {
             return Err(StoreError::NotAccepted { conversation: self.id.clone(), turn: batch.turn.0 });
         }
@@ -196,9 +196,9 @@ impl MemoryConversation {
         }
     }
 
-    pub(super) fn open_turns(&self, turns: &Range<TurnNumber>) -> Result<Vec<Unfinished>, StoreError> {
+    pub(super) fn open_turns(&self, turns: &Range<TurnNumber>) -> Result<Vec<UnfinishedTurn>, StoreError> {
         let open = self.inbox.iter().filter(|entry| entry.batch == 0 && turns.contains(&TurnNumber(entry.turn)));
-        let unfinished = open.map(|entry| Unfinished {
+        let unfinished = open.map(|entry| UnfinishedTurn {
             turn: TurnNumber(entry.turn),
             inbound: entry.inbound.clone(),
             journal: self.records.get(&entry.turn).map(|records| records.journal.clone()).unwrap_or_default(),
@@ -226,11 +226,11 @@ impl MemoryConversation {
     }
 
     /// The events of the newest batches before a version, newest first.
-    pub(super) fn latest_turns(&self, before: Option<Version>, most: usize) -> Result<Vec<StoredEvents>, StoreError> {
+    pub(super) fn latest_turns(&self, before: Option<Version>, most: usize) -> Result<Vec<TurnEvents>, StoreError> {
         self.readable()?;
         let numbered = self.batches.iter().enumerate().rev().map(|(at, batch)| (Version(at as u64 + 1), batch));
         let earlier = numbered.filter(|(version, _)| before.is_none_or(|before| *version < before)).take(most);
-        let events = earlier.map(|(version, batch)| StoredEvents {
+        let events = earlier.map(|(version, batch)| TurnEvents {
             version,
             turn: TurnNumber(batch.turn),
             events: batch.events.clone(),

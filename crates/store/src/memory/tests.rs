@@ -26,7 +26,7 @@ async fn only_the_latest_turns_keep_their_journals() {
         let id = format!("c{n}");
         let inbound = contract::message(&id, "m", 1);
         store.accept(inbound.clone()).await.unwrap();
-        let batch = Batch { trace: Some("{}".to_owned()), ..contract::batch(&inbound, TurnNumber(1)) };
+        let batch = TurnCommit { trace: Some("{}".to_owned()), ..contract::batch(&inbound, TurnNumber(1)) };
         store.append(&id.as_str().into(), Version(0), batch).await.unwrap();
     }
     assert_eq!(store.turns(&"c0".into()).await.unwrap()[0].trace, None);
@@ -47,7 +47,7 @@ async fn the_oldest_idle_conversations_go_when_there_are_too_many() {
     let store = MemoryStore::new();
     store.accept(contract::message("open", "m", 1)).await.unwrap();
     for n in 0..limits::MEMORY_CONVERSATIONS {
-        store.append(&format!("c{n}").as_str().into(), Version(0), Batch::default()).await.unwrap();
+        store.append(&format!("c{n}").as_str().into(), Version(0), TurnCommit::default()).await.unwrap();
     }
     let version = async |id: &str| store.load(&id.into()).await.unwrap().version;
     assert_eq!(

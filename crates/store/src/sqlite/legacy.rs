@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, Row, Transaction, TransactionBehavior, params, types::ValueRef};
-use segue_base::{cx::StepKey, failpoint};
+use segue_base::{context::StepKey, failpoint};
 use segue_engine::{
     conversation::{Event, UserMessage},
     ids::ConversationId,
@@ -26,7 +26,7 @@ use super::{
     owner, read, retention, rows,
     schema::{self, KNOWN, TABLES},
 };
-use crate::{Inbound, JournalRecord, StoreError, StoredReply, TurnNumber, checksum::Checksum, speaking};
+use crate::{InboxMessage, JournalRecord, StoreError, StoredReply, TurnNumber, checksum::Checksum, speaking};
 
 /// Rows of one transaction.
 const PART: usize = 500;
@@ -370,13 +370,13 @@ fn put_journal(
 }
 
 /// A message is an array of tenant, account, text, message id, channel, time, seed and, where there are any, metadata.
-fn unpacked(id: &ConversationId, row: ValueRef<'_>) -> Result<Inbound, Damage> {
+fn unpacked(id: &ConversationId, row: ValueRef<'_>) -> Result<InboxMessage, Damage> {
     #[derive(Deserialize)]
     struct Packed(String, String, String, String, String, i64, u64, #[serde(default)] Map<String, Json>);
     let row = row.as_blob().map_err(|e| e.to_string())?;
     let Packed(tenant, account, text, message_id, channel, at, seed, metadata) =
         serde_json::from_slice(row).map_err(|e| e.to_string())?;
-    Ok(Inbound {
+    Ok(InboxMessage {
         tenant: tenant.into(),
         account: account.into(),
         conversation: id.clone(),

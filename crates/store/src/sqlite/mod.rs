@@ -42,8 +42,8 @@ use self::{
     writer::{Appended, Done, Job, Record, Seen, Work},
 };
 use super::{
-    Accepted, Batch, Inbound, JournalRecord, Store, StoreError, Stored, StoredEvents, StoredReply, StoredTurn, Trouble,
-    TurnNumber, Unfinished, Version, dedup,
+    AcceptOutcome, InboxMessage, JournalRecord, Store, StoreError, StoredConversation, StoredReply, StoredTurn,
+    Trouble, TurnCommit, TurnEvents, TurnNumber, UnfinishedTurn, Version, dedup,
 };
 
 /// A store in one SQLite file. Dropping it ends the writer after what waits is committed.
@@ -179,13 +179,17 @@ impl SqliteStore {
         read.await.map_err(|e| unavailable(&e))?
     }
 
-    async fn accept_message(&self, id: ConversationId, work: Result<Work, StoreError>) -> Result<Accepted, StoreError> {
+    async fn accept_message(
+        &self,
+        id: ConversationId,
+        work: Result<Work, StoreError>,
+    ) -> Result<AcceptOutcome, StoreError> {
         match self.write(work?).await? {
-            Done::Seen(Seen::New(turn)) => Ok(Accepted::New(turn)),
-            Done::Seen(Seen::Open(turn)) => Ok(Accepted::Running(turn)),
+            Done::Seen(Seen::New(turn)) => Ok(AcceptOutcome::New(turn)),
+            Done::Seen(Seen::Open(turn)) => Ok(AcceptOutcome::Running(turn)),
             Done::Seen(Seen::Answered(turn)) => {
                 let replies = self.read(move |connection| read::replies_to(connection, &id, turn)).await?;
-                Ok(Accepted::Answered(turn, replies))
+                Ok(AcceptOutcome::Answered(turn, replies))
             }
             _ => Err(unexpected()),
         }
@@ -233,7 +237,7 @@ impl SqliteStore {
 }
 
 /// Encodes a message as its row will hold it.
-fn encode_message(inbound: &Inbound) -> Result<Work, StoreError> {
+fn encode_message(inbound: &InboxMessage) -> Result<Work, StoreError> {
     Ok(Work::Accept {
         id: inbound.conversation.clone(),
         key: dedup::dedup_key(inbound),
@@ -252,7 +256,7 @@ fn checked(id: &ConversationId, turn: TurnNumber, records: Vec<JournalRecord>) -
 }
 
 /// Encodes a batch as its row will hold it.
-fn encode(id: &ConversationId, after: Version, batch: Batch) -> Result<Box<Appended>, StoreError> {
+fn encode(id: &ConversationId, after: Version, batch: TurnCommit) -> Result<Box<Appended>, StoreError> {
     let number = after.0 + 1;
     let (events, replies) = (rows::json(id, &batch.events)?, rows::json(id, &batch.replies)?);
     let waits = |reply: &StoredReply| !batch.delivered.contains(&reply.id);
@@ -309,12 +313,12 @@ impl Drop for SqliteStore {
 }
 
 impl Store for SqliteStore {
-    fn accept(&self, inbound: Inbound) -> BoxFuture<'_, Result<Accepted, StoreError>> {
+    fn accept(&self, inbound: InboxMessage) -> BoxFuture<'_, Result<AcceptOutcome, StoreError>> {
         // Encoded before there is a future, which would carry the message twice.
         let work = encode_message(&inbound);
         Box::pin(self.accept_message(inbound.conversation, work))
     }
-    fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Stored, StoreError>> {
+    fn load<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<StoredConversation, StoreError>> {
         let id = id.clone();
         Box::pin(self.read(move |connection| read::load(connection, &id)))
     }
@@ -331,19 +335,19 @@ impl Store for SqliteStore {
         &'a self,
         id: &'a ConversationId,
         after: Version,
-        batch: Batch,
+        batch: TurnCommit,
     ) -> BoxFuture<'a, Result<Version, StoreError>> {
         // As in `accept`.
         Box::pin(self.append_batch(encode(id, after, batch)))
     }
-    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
+    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>> {
         self.open_turns(id, TurnNumber(0)..TurnNumber(u64::MAX))
     }
     fn open_turns<'a>(
         &'a self,
         id: &'a ConversationId,
         turns: Range<TurnNumber>,
-    ) -> BoxFuture<'a, Result<Vec<Unfinished>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<UnfinishedTurn>, StoreError>> {
         let id = id.clone();
         Box::pin(self.read(move |connection| read::open_turns(connection, &id, &turns)))
     }
@@ -385,7 +389,7 @@ impl Store for SqliteStore {
         id: &'a ConversationId,
         before: Option<Version>,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<StoredEvents>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<TurnEvents>, StoreError>> {
         let id = id.clone();
         Box::pin(self.read(move |connection| read::latest_turns(connection, &id, before, most)))
     }

@@ -16,8 +16,8 @@ use segue_engine::{
 
 use super::{Unsigned, driver, head_cache::Head, rows};
 use crate::{
-    Inbound, JournalRecord, OpenTurn, StoreError, Stored, StoredEvents, StoredReply, StoredTurn, Trouble, TurnNumber,
-    Unfinished, Version, attempts, dedup, merge_journal, newest,
+    InboxMessage, JournalRecord, OpenTurn, StoreError, StoredConversation, StoredReply, StoredTurn, Trouble,
+    TurnEvents, TurnNumber, UnfinishedTurn, Version, attempts, dedup, merge_journal, newest,
 };
 
 type Read<T> = Result<T, StoreError>;
@@ -99,9 +99,9 @@ fn inbox(condition: &str) -> String {
     format!("SELECT {} FROM inbox WHERE conversation = ?1 AND {condition}", rows::MESSAGE)
 }
 
-pub(super) fn load(connection: &Connection, id: &ConversationId) -> Read<Stored> {
+pub(super) fn load(connection: &Connection, id: &ConversationId) -> Read<StoredConversation> {
     at_once(connection, || {
-        let Some(head) = head(connection, id)? else { return Ok(Stored::default()) };
+        let Some(head) = head(connection, id)? else { return Ok(StoredConversation::default()) };
         let snapshot = snapshot(connection, id, head.number)?.filter(|(version, _)| *version <= head.version);
         let after = snapshot.as_ref().map_or(0, |(version, _)| *version);
         let sql = batches("version > ?2 ORDER BY version");
@@ -124,7 +124,7 @@ pub(super) fn load(connection: &Connection, id: &ConversationId) -> Read<Stored>
             ));
         }
         let snapshot = snapshot.map(|(_, snapshot)| snapshot);
-        Ok(Stored { snapshot, tail: tail.concat(), version: Version(head.version) })
+        Ok(StoredConversation { snapshot, tail: tail.concat(), version: Version(head.version) })
     })
 }
 
@@ -151,7 +151,7 @@ pub(super) fn latest_turns(
     id: &ConversationId,
     before: Option<Version>,
     most: usize,
-) -> Read<Vec<StoredEvents>> {
+) -> Read<Vec<TurnEvents>> {
     at_once(connection, || {
         let Some(head) = head(connection, id)? else { return Ok(Vec::new()) };
         let before = before.map_or(head.version + 1, |before| before.0);
@@ -160,7 +160,7 @@ pub(super) fn latest_turns(
         all(connection, id, &sql, params![head.number, Unsigned(before), most], |row| {
             Ok(rows::read_batch(id, row)?.and_then(|batch| {
                 let (version, turn) = (Version(batch.version), TurnNumber(batch.turn));
-                Ok(StoredEvents { version, turn, events: batch.events()? })
+                Ok(TurnEvents { version, turn, events: batch.events()? })
             }))
         })
     })
@@ -199,13 +199,13 @@ fn journal(connection: &Connection, id: &ConversationId, conversation: i64, turn
 }
 
 /// The messages of a conversation by turn.
-fn messages(connection: &Connection, id: &ConversationId, conversation: i64) -> Read<HashMap<u64, Inbound>> {
+fn messages(connection: &Connection, id: &ConversationId, conversation: i64) -> Read<HashMap<u64, InboxMessage>> {
     let found = all(connection, id, &inbox("true"), [conversation], |row| rows::read_message(id, row))?;
     Ok(found.into_iter().collect())
 }
 
 /// The message of one turn; those of others are not read.
-fn message(connection: &Connection, id: &ConversationId, conversation: i64, turn: u64) -> Read<Option<Inbound>> {
+fn message(connection: &Connection, id: &ConversationId, conversation: i64, turn: u64) -> Read<Option<InboxMessage>> {
     let params = params![conversation, Unsigned(turn)];
     let found = all(connection, id, &inbox("turn = ?2"), params, |row| rows::read_message(id, row))?;
     Ok(found.into_iter().next().map(|(_, inbound)| inbound))
@@ -215,7 +215,7 @@ pub(super) fn open_turns(
     connection: &Connection,
     id: &ConversationId,
     turns: &Range<TurnNumber>,
-) -> Read<Vec<Unfinished>> {
+) -> Read<Vec<UnfinishedTurn>> {
     at_once(connection, || {
         let Some(mut head) = head(connection, id)? else { return Ok(Vec::new()) };
         head.open.retain(|(turn, _)| turns.contains(&TurnNumber(*turn)));
@@ -225,7 +225,7 @@ pub(super) fn open_turns(
             let inbound = inbound
                 .ok_or_else(|| StoreError::damaged(id, format!("table inbox, turn {turn}: the row is missing")))?;
             let journal = journal(connection, id, head.number, turn)?;
-            found.push(Unfinished { turn: TurnNumber(turn), inbound, journal });
+            found.push(UnfinishedTurn { turn: TurnNumber(turn), inbound, journal });
         }
         Ok(found)
     })

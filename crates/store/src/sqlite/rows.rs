@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use rusqlite::Row;
-use segue_base::cx::StepKey;
+use segue_base::context::StepKey;
 use segue_engine::{
     conversation::{Conversation, Event},
     ids::ConversationId,
@@ -13,7 +13,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
 use super::Unsigned;
-use crate::{Inbound, JournalRecord, StoreError, StoredReply, checksum::Checksum};
+use crate::{InboxMessage, JournalRecord, StoreError, StoredReply, checksum::Checksum};
 
 /// A row whose checksum fits something else.
 const CHANGED: &str = "the checksum does not match";
@@ -48,7 +48,7 @@ fn column<'r>(row: &'r Row<'_>, number: usize) -> rusqlite::Result<&'r str> {
 }
 
 /// An accepted message as its row holds it.
-pub(super) fn message(inbound: &Inbound) -> Result<Text, StoreError> {
+pub(super) fn message(inbound: &InboxMessage) -> Result<Text, StoreError> {
     let text = json(&inbound.conversation, inbound)?;
     Ok(Text { checksum: message_checksum(&inbound.conversation, &text), text })
 }
@@ -61,7 +61,10 @@ pub(super) fn message_checksum(id: &ConversationId, text: &str) -> Unsigned {
 pub(super) const MESSAGE: &str = "turn, message, checksum";
 
 /// Reads the columns of [`MESSAGE`], which come first: the turn, and the message.
-pub(super) fn read_message(id: &ConversationId, row: &Row<'_>) -> rusqlite::Result<Result<(u64, Inbound), StoreError>> {
+pub(super) fn read_message(
+    id: &ConversationId,
+    row: &Row<'_>,
+) -> rusqlite::Result<Result<(u64, InboxMessage), StoreError>> {
     let (Unsigned(turn), text, stored) = (row.get(0)?, column(row, 1)?, row.get(2)?);
     let place = format_args!("table inbox, turn {turn}");
     let verified = verify(id, place, stored, message_checksum(id, text));
@@ -72,7 +75,7 @@ pub(super) fn read_message(id: &ConversationId, row: &Row<'_>) -> rusqlite::Resu
 pub(super) const BATCH: &str = "version, turn, events, replies, checksum";
 
 /// A batch as its row holds it, verified and not read yet.
-pub(super) struct Batch<'r> {
+pub(super) struct TurnCommit<'r> {
     id: &'r ConversationId,
     pub(super) version: u64,
     pub(super) turn: u64,
@@ -88,15 +91,15 @@ pub(super) fn batch_checksum(id: &ConversationId, version: u64, turn: u64, event
 pub(super) fn read_batch<'r>(
     id: &'r ConversationId,
     row: &'r Row<'_>,
-) -> rusqlite::Result<Result<Batch<'r>, StoreError>> {
+) -> rusqlite::Result<Result<TurnCommit<'r>, StoreError>> {
     let (Unsigned(version), Unsigned(turn)) = (row.get(0)?, row.get(1)?);
     let (events, replies) = (column(row, 2)?, column(row, 3)?);
     let found = batch_checksum(id, version, turn, events, replies);
-    let batch = Batch { id, version, turn, events, replies };
+    let batch = TurnCommit { id, version, turn, events, replies };
     Ok(verify(id, batch.place(), row.get(4)?, found).map(|()| batch))
 }
 
-impl Batch<'_> {
+impl TurnCommit<'_> {
     fn place(&self) -> String {
         format!("table batches, version {}", self.version)
     }

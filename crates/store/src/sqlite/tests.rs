@@ -57,8 +57,8 @@ async fn everything_is_there_after_reopening() {
     assert_eq!(store.waiting().await.unwrap(), ["c"]);
     assert_eq!(store.unfinished(&id).await.unwrap()[0].journal, [record("a", None)]);
     assert_eq!(store.undelivered(&id).await.unwrap().len(), 1);
-    assert_eq!(store.accept(message("c", "m2", 2)).await.unwrap(), Accepted::Running(TurnNumber(2)));
-    assert!(matches!(store.accept(message("c", "m1", 2)).await.unwrap(), Accepted::Answered(..)));
+    assert_eq!(store.accept(message("c", "m2", 2)).await.unwrap(), AcceptOutcome::Running(TurnNumber(2)));
+    assert!(matches!(store.accept(message("c", "m1", 2)).await.unwrap(), AcceptOutcome::Answered(..)));
 }
 
 #[tokio::test]
@@ -68,10 +68,10 @@ async fn two_handles_on_one_file_see_each_other() {
     for n in 1..=6 {
         let (here, there) = if n % 2 == 0 { (&one, &two) } else { (&two, &one) };
         assert_eq!(talk(here, "c", &format!("m{n}"), n).await, TurnNumber(n as u64));
-        assert!(matches!(there.accept(message("c", &format!("m{n}"), n)).await.unwrap(), Accepted::Answered(..)));
+        assert!(matches!(there.accept(message("c", &format!("m{n}"), n)).await.unwrap(), AcceptOutcome::Answered(..)));
     }
     let inbound = message("c", "m7", 7);
-    let Accepted::New(turn) = one.accept(inbound.clone()).await.unwrap() else { panic!() };
+    let AcceptOutcome::New(turn) = one.accept(inbound.clone()).await.unwrap() else { panic!() };
     let id = ConversationId::from("c");
     let (first, second) = tokio::join!(
         one.append(&id, Version(6), batch(&inbound, turn)),
@@ -147,7 +147,7 @@ async fn a_damaged_head_is_told_and_nobody_else_is_hurt() {
     files.spoil("a.db", "UPDATE conversations SET open = 'x'");
     let (damaged, fine) = tokio::join!(store.accept(message("c", "m2", 2)), store.accept(message("d", "m1", 2)));
     assert_eq!(damaged.unwrap_err().code(), "S0102");
-    assert_eq!(fine.unwrap(), Accepted::New(TurnNumber(1)));
+    assert_eq!(fine.unwrap(), AcceptOutcome::New(TurnNumber(1)));
 }
 
 #[test]
@@ -173,7 +173,7 @@ async fn rows_are_json_that_a_person_reads() {
     store.journal(&id, TurnNumber(1), vec![record("a", Some("{\"b\":2}"))]).await.unwrap();
     let told = contract::told(&inbound, TurnNumber(1));
     let snapshot = Some(segue_engine::conversation::Conversation::fold(id.clone(), &told.events));
-    store.append(&id, Version(0), Batch { snapshot, ..told }).await.unwrap();
+    store.append(&id, Version(0), TurnCommit { snapshot, ..told }).await.unwrap();
     let other = Connection::open(files.path("a.db")).unwrap();
     for (sql, expected) in [
         ("SELECT message ->> '$.message.text' FROM inbox", "hello \u{1f600}"),
@@ -308,10 +308,10 @@ async fn nothing_of_an_erased_conversation_is_left_in_the_files() {
         store.accept(inbound.clone()).await.unwrap();
         store.journal(&id, turn, vec![record("a", Some(&secret))]).await.unwrap();
         let whole = batch(&inbound, turn);
-        let whole = Batch {
+        let whole = TurnCommit {
             snapshot: Some(segue_engine::conversation::Conversation::fold(id.clone(), &whole.events)),
             trace: Some(secret.to_string()),
-            bodies: vec![crate::Body { hash: "h".into(), text: secret.clone() }],
+            bodies: vec![crate::StoredText { hash: "h".into(), text: secret.clone() }],
             ..whole
         };
         store.append(&id, Version(turn.0 - 1), whole).await.unwrap();
@@ -376,7 +376,7 @@ async fn a_file_that_somebody_holds_for_too_long_is_told() {
     let error = hurried.accept(message("c", "m", 1)).await.unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable(why) if why.contains("locked")), "{error}");
     other.execute_batch("COMMIT").unwrap();
-    assert_eq!(hurried.accept(message("c", "m", 1)).await.unwrap(), Accepted::New(TurnNumber(1)));
+    assert_eq!(hurried.accept(message("c", "m", 1)).await.unwrap(), AcceptOutcome::New(TurnNumber(1)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -399,7 +399,7 @@ async fn more_writes_than_the_queue_holds_wait_outside_and_are_done() {
     assert!(writes.iter().all(|write| !write.is_finished()));
     other.execute_batch("COMMIT").unwrap();
     for write in writes {
-        assert_eq!(write.await.unwrap().unwrap(), Accepted::New(TurnNumber(1)));
+        assert_eq!(write.await.unwrap().unwrap(), AcceptOutcome::New(TurnNumber(1)));
     }
     assert_eq!(store.conversations(count).await.unwrap().len(), count);
 }
@@ -411,7 +411,7 @@ async fn more_conversations_than_the_writer_remembers_go_on() {
     let write = |n: usize, id: &'static str| store.accept(message(&format!("c{n}"), id, 1));
     for (id, turn) in [("m1", 1), ("m2", 2)] {
         let all = futures::future::join_all((0..=limits::STORE_HEADS).map(|n| write(n, id))).await;
-        assert!(all.into_iter().all(|accepted| accepted.unwrap() == Accepted::New(TurnNumber(turn))));
+        assert!(all.into_iter().all(|accepted| accepted.unwrap() == AcceptOutcome::New(TurnNumber(turn))));
     }
 }
 

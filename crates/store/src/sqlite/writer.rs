@@ -17,7 +17,7 @@ use super::{
     retention,
     rows::{self, Text},
 };
-use crate::{Body, JournalRecord, StoreError, TurnNumber, Version, dedup};
+use crate::{JournalRecord, StoreError, StoredText, TurnNumber, Version, dedup};
 
 /// Whether an error concerns the file, and with it whatever is written now; the others concern one job.
 fn is_of_the_file(error: &rusqlite::Error) -> bool {
@@ -106,7 +106,7 @@ pub(super) struct Appended {
     pub(super) reply_ids: Vec<Arc<str>>,
     pub(super) journal: Vec<Record>,
     pub(super) trace: Option<String>,
-    pub(super) bodies: Vec<Body>,
+    pub(super) bodies: Vec<StoredText>,
     /// The time of the earliest reminder, where it has changed.
     pub(super) timer: Option<Option<Timestamp>>,
     pub(super) snapshot: Option<Text>,

@@ -4,8 +4,8 @@ use futures::future::BoxFuture;
 use tokio::sync::watch;
 
 use super::*;
-use crate::{Catalog, EffectClass, SourceError, SourceStatus, Tool, ToolInfo, fixture::context};
-use segue_base::{cx::Cx, effect::Arrival};
+use crate::{EffectClass, SourceError, SourceStatus, Tool, ToolCatalog, ToolInfo, fixture::context};
+use segue_base::{context::CallContext, effect::Arrival};
 
 /// A server with one tool that gives this outcome, or one that does not answer.
 struct Source(Option<ToolOutcome>);
@@ -14,7 +14,7 @@ impl ToolSource for Source {
     fn name(&self) -> &str {
         "s"
     }
-    fn list<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, Result<Catalog, SourceError>> {
+    fn list<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
         let Some(outcome) = self.0.clone() else {
             let error = SourceError { source_name: "s".into(), reason: "is down".into() };
             return Box::pin(std::future::ready(Err(error)));
@@ -22,7 +22,7 @@ impl ToolSource for Source {
         let schema = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}});
         let tool = Tool::from_fn(spec(schema), move |_, _| std::future::ready(outcome.clone()));
         let excluded = vec![("bad".to_owned(), "its schema is not valid".to_owned())];
-        Box::pin(std::future::ready(Ok(Catalog { version: 1, tools: vec![Arc::new(tool)], excluded })))
+        Box::pin(std::future::ready(Ok(ToolCatalog { version: 1, tools: vec![Arc::new(tool)], excluded })))
     }
     fn changes(&self) -> watch::Receiver<u64> {
         watch::channel(0).1
@@ -30,13 +30,13 @@ impl ToolSource for Source {
     fn status(&self) -> SourceStatus {
         SourceStatus::Unknown
     }
-    fn close<'a>(&'a self, _: &'a Cx) -> BoxFuture<'a, ()> {
+    fn close<'a>(&'a self, _: &'a CallContext) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
 }
 
 async fn step(source: Source, tool: &str, arguments: Json) -> ToolResult {
-    let step = ToolCallStep {
+    let step = FlowToolCall {
         server: "s".into(),
         tool: tool.into(),
         arguments: arguments.as_object().unwrap().clone(),

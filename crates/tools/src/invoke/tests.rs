@@ -175,8 +175,11 @@ async fn answers_beyond_the_cap_are_no_answers() {
 
 #[test]
 fn the_key_depends_on_each_part_and_on_nothing_else() {
-    let of =
-        |step: &str, seed: u64| segue_base::cx::Cx { key: segue_base::cx::StepKey::new(step), seed, ..context().cx };
+    let of = |step: &str, seed: u64| segue_base::context::CallContext {
+        key: segue_base::context::StepKey::new(step),
+        seed,
+        ..context().cx
+    };
     let cx = of("booking/2/tool.0", 5);
     let key = idempotency_key("c", 3, &cx);
     assert_eq!(key, idempotency_key("c", 3, &of("booking/2/tool.0", 5)));

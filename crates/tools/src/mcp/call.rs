@@ -37,7 +37,7 @@ use crate::{
     words::{Word, say},
 };
 use segue_base::{
-    cx::{Cx, Stopped},
+    context::{CallContext, WaitError},
     effect::Arrival,
     failpoint, limits,
 };
@@ -52,7 +52,7 @@ pub(super) struct CallRequest {
     offer: Option<Offer>,
     arguments: Map<String, Json>,
     meta: Map<String, Json>,
-    cx: Cx,
+    cx: CallContext,
     progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
     /// Who answers what the server asks back.
     asked: Option<Asked>,
@@ -158,9 +158,9 @@ impl McpTool {
         };
         match cx.cx.wait(asked).await {
             Ok(result) => result,
-            Err(Stopped::Cancelled) => Err(CallEnd::Stopped),
-            Err(Stopped::DeadlinePassed) if left.load(Ordering::SeqCst) => Err(CallEnd::Late),
-            Err(Stopped::DeadlinePassed) => Err(CallEnd::LateBefore),
+            Err(WaitError::Cancelled) => Err(CallEnd::Stopped),
+            Err(WaitError::DeadlinePassed) if left.load(Ordering::SeqCst) => Err(CallEnd::Late),
+            Err(WaitError::DeadlinePassed) => Err(CallEnd::LateBefore),
         }
     }
 
@@ -388,7 +388,7 @@ async fn answers(
 struct Round<'a> {
     line: &'a Line,
     meta: &'a Map<String, Json>,
-    cx: &'a Cx,
+    cx: &'a CallContext,
     progress: &'a Option<Arc<dyn Fn(Progress) + Send + Sync>>,
     left: &'a AtomicBool,
 }
@@ -423,8 +423,8 @@ impl Round<'_> {
             () = failpoint::while_waiting("C13", limits::MCP_CANCEL) => Err(CallEnd::Late),
             () = reply.closed() => Err(CallEnd::Stopped),
             stopped = cx.wait(std::future::pending::<()>()) => match stopped {
-                Err(Stopped::DeadlinePassed) | Ok(()) => Err(CallEnd::Late),
-                Err(Stopped::Cancelled) => Err(CallEnd::Stopped),
+                Err(WaitError::DeadlinePassed) | Ok(()) => Err(CallEnd::Late),
+                Err(WaitError::Cancelled) => Err(CallEnd::Stopped),
             },
         };
         // The caller went because its own wait was over: then it was the deadline, or somebody stopped it.

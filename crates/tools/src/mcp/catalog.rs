@@ -13,17 +13,17 @@ use super::{
     offers,
     owner::Fate,
 };
-use crate::{ArgumentCheck, Catalog, EffectClass, ToolHandler, ToolInfo, schema::completed};
-use segue_base::{cx::Cx, limits};
+use crate::{ArgumentCheck, EffectClass, ToolCatalog, ToolHandler, ToolInfo, schema::completed};
+use segue_base::{context::CallContext, limits};
 
 /// The longest name that the protocol allows.
 const LONGEST_NAME: usize = 128;
 
 /// Lists the tools, keeps the list, and says how the session fared. The time is bounded.
-pub(super) async fn read(shared: &Arc<Shared>, line: &Line) -> (Result<Catalog, String>, Fate) {
+pub(super) async fn read(shared: &Arc<Shared>, line: &Line) -> (Result<ToolCatalog, String>, Fate) {
     // Read before the list: a change meanwhile makes the list old, never the other way round.
     let version = *shared.listener.version.borrow();
-    let cx = Cx::new(shared.around.clock.clone(), limits::MCP_INITIALISE);
+    let cx = CallContext::new(shared.around.clock.clone(), limits::MCP_INITIALISE);
     let mut listed = Listed::default();
     match cx.wait(pages(shared, line, &mut listed)).await {
         Ok(Ok(())) => {}
@@ -44,7 +44,7 @@ pub(super) async fn read(shared: &Arc<Shared>, line: &Line) -> (Result<Catalog, 
     for (name, why) in &listed.excluded {
         tracing::warn!(server = %shared.name, tool = name, why, "a tool is left out");
     }
-    let catalog = Catalog { version, tools: listed.tools, excluded: listed.excluded };
+    let catalog = ToolCatalog { version, tools: listed.tools, excluded: listed.excluded };
     *shared.catalog.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(catalog.clone());
     (Ok(catalog), Fate::Good)
 }

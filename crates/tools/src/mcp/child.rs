@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::client::Surroundings;
-use segue_base::child::{self, Launch};
-pub(super) use segue_base::child::{Child, Started, Tail};
+use super::client::McpEnvironment;
+use segue_base::child::{self, ChildCommand};
+pub(super) use segue_base::child::{Child, OutputTail, SpawnedChild};
 
 /// Variables that a child inherits beside those its entry sets: what programs need to find themselves and to print, and
 /// nothing that is ours.
@@ -42,14 +42,14 @@ pub(super) fn start(
     command: &str,
     args: &[String],
     env: &[(String, String)],
-    around: &Surroundings,
-) -> Result<Started, String> {
+    around: &McpEnvironment,
+) -> Result<SpawnedChild, String> {
     let program = if command == "segue" { around.program.as_path() } else { Path::new(command) };
     let inherited = around.environment.iter().filter(|(name, _)| {
         INHERITED.iter().any(|known| if cfg!(windows) { known.eq_ignore_ascii_case(name) } else { known == name })
     });
     let environment = inherited.chain(env).cloned().collect();
-    child::start(Launch { program, args, environment, directory: around.directory.as_deref() })
+    child::start(ChildCommand { program, args, environment, directory: around.directory.as_deref() })
 }
 
 #[cfg(all(test, unix))]

@@ -23,16 +23,16 @@ use super::{
     listener::{Listener, Watchers},
     owner::Owner,
 };
-use crate::{Catalog, EffectClass, SourceError, SourceStatus, ToolSource};
-use segue_base::{clock::Clock, cx::Cx, http::Outbound, limits, secret::Secret};
+use crate::{EffectClass, SourceError, SourceStatus, ToolCatalog, ToolSource};
+use segue_base::{clock::Clock, context::CallContext, http::HttpClients, limits, secret::Secret};
 
 /// What a server needs of the process around it.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct McpEnvironment {
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
     /// The pooled HTTP client.
-    pub http: Outbound,
+    pub http: HttpClients,
     /// The running program itself: what `command: segue` starts.
     pub program: PathBuf,
     /// Where child processes start; the project's folder.
@@ -70,11 +70,11 @@ pub(super) struct Shared {
     pub(super) offers: Vec<String>,
     pub(super) trust_annotations: bool,
     pub(super) effects: IndexMap<String, EffectClass>,
-    pub(super) around: Surroundings,
+    pub(super) around: McpEnvironment,
     pub(super) listener: Listener,
     pub(super) status: Mutex<SourceStatus>,
     /// The newest list; good as long as its version is the listener's.
-    pub(super) catalog: Mutex<Option<Catalog>>,
+    pub(super) catalog: Mutex<Option<ToolCatalog>>,
     commands: mpsc::Sender<Command>,
     /// The other end, until the owner takes it at the first command.
     unowned: Mutex<Option<mpsc::Receiver<Command>>>,
@@ -86,7 +86,7 @@ pub(super) struct Shared {
 
 /// What the owner is asked.
 pub(super) enum Command {
-    List { reply: oneshot::Sender<Result<Catalog, SourceError>> },
+    List { reply: oneshot::Sender<Result<ToolCatalog, SourceError>> },
     Call(Box<CallRequest>),
 }
 
@@ -125,7 +125,7 @@ impl Shared {
         SourceError { source_name: self.name.to_string(), reason: reason.into() }
     }
 
-    fn cached(&self) -> Option<Catalog> {
+    fn cached(&self) -> Option<ToolCatalog> {
         let catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
         let version = *self.listener.version.borrow();
         catalog.as_ref().filter(|catalog| catalog.version == version).cloned()
@@ -143,7 +143,7 @@ pub struct McpServer {
 
 impl McpServer {
     /// The server of an entry in `endpoints.yml`.
-    pub fn new(def: &McpServerDef, around: Surroundings) -> Self {
+    pub fn new(def: &McpServerDef, around: McpEnvironment) -> Self {
         let secret = |(name, value): &(String, String)| (name.clone(), Secret::new(value.clone()));
         let reach = match &def.transport {
             McpTransport::Http { url } => Reach::Http { url: url.clone() },
@@ -155,11 +155,11 @@ impl McpServer {
     }
 
     /// A server in this process, reached through pipes; the entry gives its name and settings.
-    pub fn in_process(def: &McpServerDef, pipes: Pipes, around: Surroundings) -> Self {
+    pub fn in_process(def: &McpServerDef, pipes: Pipes, around: McpEnvironment) -> Self {
         Self::build(def, Reach::Pipes(pipes), around)
     }
 
-    fn build(def: &McpServerDef, reach: Reach, around: Surroundings) -> Self {
+    fn build(def: &McpServerDef, reach: Reach, around: McpEnvironment) -> Self {
         let (commands, unowned) = mpsc::channel(limits::MCP_QUEUE);
         let effect = |class: &str| EffectClass::named(class).unwrap_or_default();
         let allowed = Allowed { elicitation: !def.elicitation.is_empty(), sampling: def.sampling };
@@ -198,7 +198,7 @@ impl McpServer {
         Self { shared: Arc::new(shared) }
     }
 
-    async fn listed(&self, cx: &Cx) -> Result<Catalog, SourceError> {
+    async fn listed(&self, cx: &CallContext) -> Result<ToolCatalog, SourceError> {
         if let Some(catalog) = self.shared.cached() {
             return Ok(catalog);
         }
@@ -214,7 +214,7 @@ impl McpServer {
         }
     }
 
-    async fn ended(&self, cx: &Cx) {
+    async fn ended(&self, cx: &CallContext) {
         self.shared.closing.cancel();
         let never_began = self.shared.unowned.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
         if !never_began {
@@ -228,7 +228,7 @@ impl ToolSource for McpServer {
     fn name(&self) -> &str {
         &self.shared.name
     }
-    fn list<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Catalog, SourceError>> {
+    fn list<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, Result<ToolCatalog, SourceError>> {
         Box::pin(self.listed(cx))
     }
     fn changes(&self) -> watch::Receiver<u64> {
@@ -237,7 +237,7 @@ impl ToolSource for McpServer {
     fn status(&self) -> SourceStatus {
         self.shared.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-    fn close<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, ()> {
+    fn close<'a>(&'a self, cx: &'a CallContext) -> BoxFuture<'a, ()> {
         Box::pin(self.ended(cx))
     }
 }

@@ -24,13 +24,13 @@ use tokio_util::{
 };
 
 use super::{
-    child::{self, Child, Tail},
+    child::{self, Child, OutputTail},
     client::{Reach, Shared},
     lines::Lines,
     listener::Listener,
     wire,
 };
-use segue_base::{cx::Cx, failpoint, limits};
+use segue_base::{context::CallContext, failpoint, limits};
 
 type Service = RunningService<RoleClient, Listener>;
 
@@ -53,7 +53,7 @@ pub(super) struct Link {
     /// Ends with the session.
     session: tokio::task::JoinHandle<()>,
     child: Option<Child>,
-    errors: Tail,
+    errors: OutputTail,
     /// Listens for changed lists where the protocol wants to be asked for them.
     _listening: Option<AbortOnDropHandle<()>>,
 }
@@ -105,7 +105,7 @@ async fn open(shared: &Shared, mode: ClientLifecycleMode) -> Result<Link, Refusa
             let transport = wire::transport(client, url, &shared.headers, shared.tokens().map_err(Refusal::Other)?)
                 .map_err(Refusal::Other)?;
             let service = greet(shared, transport, mode).await?;
-            Ok(Link::of(shared, service, gone, None, Tail::default()))
+            Ok(Link::of(shared, service, gone, None, OutputTail::default()))
         }
         Reach::Stdio { command, args, env } => {
             let env: Vec<_> = env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect();
@@ -131,7 +131,7 @@ async fn open(shared: &Shared, mode: ClientLifecycleMode) -> Result<Link, Refusa
             let (output, input) = pipes();
             let transport = AsyncRwTransport::<RoleClient, _, _>::new(Lines::new(output, gone.clone()), input);
             let service = greet(shared, transport, mode).await?;
-            Ok(Link::of(shared, service, gone, None, Tail::default()))
+            Ok(Link::of(shared, service, gone, None, OutputTail::default()))
         }
     }
 }
@@ -193,13 +193,19 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 }
 
 /// The newest of what a child wrote to its standard error, for a reason.
-fn said(errors: &Tail) -> String {
+fn said(errors: &OutputTail) -> String {
     let said = errors.last(400);
     if said.is_empty() { String::new() } else { format!("; its standard error ends with: {said}") }
 }
 
 impl Link {
-    fn of(shared: &Shared, service: Service, gone: CancellationToken, child: Option<Child>, errors: Tail) -> Self {
+    fn of(
+        shared: &Shared,
+        service: Service,
+        gone: CancellationToken,
+        child: Option<Child>,
+        errors: OutputTail,
+    ) -> Self {
         let line = Line { peer: service.peer().clone(), gone, requests: TaskTracker::new() };
         let stop = service.cancellation_token();
         let asks = line.peer.peer_info().is_some_and(|info| !info.protocol_version.has_initialize());
@@ -291,7 +297,7 @@ impl Line {
     }
 
     /// Whether anybody answers.
-    pub(super) async fn answers(&self, cx: &Cx) -> bool {
+    pub(super) async fn answers(&self, cx: &CallContext) -> bool {
         let ping = ClientRequest::PingRequest(PingRequest::default());
         // Any answer will do: a server that knows no ping says so.
         match cx.wait(self.ask(ping)).await {

@@ -18,14 +18,14 @@ use rmcp::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use crate::{Inquired, Inquiry, Reply};
-use segue_base::{cx::Cx, limits};
+use crate::{ClientRequestHandler, ElicitationRequest, ElicitationResponse};
+use segue_base::{context::CallContext, limits};
 
 /// Who answers during one call, and what could not be answered.
 #[derive(Clone)]
 pub(super) struct Asked {
-    pub(super) who: Arc<dyn Inquired>,
-    pub(super) cx: Cx,
+    pub(super) who: Arc<dyn ClientRequestHandler>,
+    pub(super) cx: CallContext,
     /// Fields that only the user can fill.
     missing: Arc<Mutex<Vec<String>>>,
     /// Questions so far.
@@ -40,7 +40,7 @@ pub(super) struct Allowed {
 }
 
 impl Asked {
-    pub(super) fn new(who: Arc<dyn Inquired>, cx: Cx) -> Self {
+    pub(super) fn new(who: Arc<dyn ClientRequestHandler>, cx: CallContext) -> Self {
         Self { who, cx, missing: Arc::default(), count: Arc::default() }
     }
 
@@ -58,10 +58,10 @@ impl Asked {
             return Some(declined);
         };
         let message = params.get("message").and_then(Json::as_str).unwrap_or_default().to_owned();
-        match self.who.form(&Inquiry { server: server.clone(), message, schema: schema.clone() }) {
-            Reply::Accept(content) => Some(json!({"action": "accept", "content": content})),
-            Reply::Decline => Some(declined),
-            Reply::Missing(fields) => {
+        match self.who.form(&ElicitationRequest { server: server.clone(), message, schema: schema.clone() }) {
+            ElicitationResponse::Accept(content) => Some(json!({"action": "accept", "content": content})),
+            ElicitationResponse::Decline => Some(declined),
+            ElicitationResponse::Missing(fields) => {
                 let mut missing = lock(&self.missing);
                 for field in fields {
                     if !missing.contains(&field) {

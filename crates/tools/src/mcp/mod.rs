@@ -20,7 +20,7 @@ mod wire;
 
 pub use self::{
     auth::Login,
-    client::{McpServer, Pipes, Surroundings},
+    client::{McpEnvironment, McpServer, Pipes},
 };
 
 /// Where logins are kept, beside the project.

@@ -21,7 +21,7 @@ use super::{
     connection::{self, Line, Link},
 };
 use crate::SourceStatus;
-use segue_base::{clock::Deadline, cx::Cx, limits};
+use segue_base::{clock::Deadline, context::CallContext, limits};
 
 /// What a request says of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +181,7 @@ impl Owner {
                 if attempt > 0 {
                     clock.sleep(clock.deadline(limits::MCP_BACKOFF_WAIT)).await;
                 }
-                if line.answers(&Cx::new(clock.clone(), limits::MCP_PING)).await {
+                if line.answers(&CallContext::new(clock.clone(), limits::MCP_PING)).await {
                     return Aftermath { session, is_ping: true, fate: Fate::Good };
                 }
             }
@@ -241,8 +241,10 @@ impl Owner {
         self.pause().await?;
         let clock = self.shared.around.clock.clone();
         self.tries.push_back(clock.elapsed());
-        let cx =
-            Cx { cancel: self.shared.closing.clone().into(), ..Cx::new(clock.clone(), self.shared.connect_timeout) };
+        let cx = CallContext {
+            cancel: self.shared.closing.clone().into(),
+            ..CallContext::new(clock.clone(), self.shared.connect_timeout)
+        };
         let result = match cx.wait(connection::connect(&self.shared)).await {
             Ok(result) => result,
             Err(stopped) => Err(format!("it was not ready to work in {:?}: {stopped}", self.shared.connect_timeout)),

@@ -21,7 +21,7 @@ use rmcp::{
 };
 
 use super::auth::{Refusal, Tokens};
-use segue_base::{auth::NoToken, limits, secret::Secret};
+use segue_base::{auth::TokenError, limits, secret::Secret};
 
 type Headers = HashMap<HeaderName, HeaderValue>;
 type Failure = StreamableHttpError<reqwest::Error>;
@@ -122,7 +122,7 @@ impl Wire {
         F: Future<Output = Result<T, Failure>>,
     {
         let Some(tokens) = &self.tokens else { return send(given).await.map_err(without_url) };
-        let none = |error: NoToken| StreamableHttpError::AuthRequired(AuthRequiredError::new(error.to_string()));
+        let none = |error: TokenError| StreamableHttpError::AuthRequired(AuthRequiredError::new(error.to_string()));
         let mut token = tokens.token().await.map_err(none)?.or(given);
         let mut seen: Vec<std::mem::Discriminant<Refusal>> = Vec::new();
         loop {

@@ -18,8 +18,8 @@ fn tool(name: &str, source: &str) -> Arc<dyn ToolHandler> {
     Arc::new(Tool::from_fn(spec(name, source), run))
 }
 
-fn catalog(server: &str, names: &[&str]) -> Catalog {
-    Catalog { version: 1, tools: names.iter().map(|name| tool(name, server)).collect(), excluded: Vec::new() }
+fn catalog(server: &str, names: &[&str]) -> ToolCatalog {
+    ToolCatalog { version: 1, tools: names.iter().map(|name| tool(name, server)).collect(), excluded: Vec::new() }
 }
 
 fn names(set: &ToolSet) -> Vec<&str> {

@@ -7,8 +7,8 @@ use segue_engine::{conversation::Event, ids::MessageId, time::Timestamp};
 
 use super::*;
 use crate::store::{
-    Accepted, Batch, Inbound, JournalRecord, MemoryStore, Store, StoreError, Stored, StoredEvents, StoredReply,
-    StoredTurn, TurnNumber, Unfinished, Version,
+    AcceptOutcome, InboxMessage, JournalRecord, MemoryStore, Store, StoreError, StoredConversation, StoredReply,
+    StoredTurn, TurnCommit, TurnEvents, TurnNumber, UnfinishedTurn, Version,
 };
 
 type Told<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
@@ -31,7 +31,7 @@ impl Counting {
 }
 
 impl Store for Counting {
-    fn load<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Stored> {
+    fn load<'a>(&'a self, id: &'a ConversationId) -> Told<'a, StoredConversation> {
         self.counted(self.inner.load(id), |stored| stored.tail.len())
     }
     fn turns<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<StoredTurn>> {
@@ -42,26 +42,26 @@ impl Store for Counting {
         id: &'a ConversationId,
         before: Option<Version>,
         most: usize,
-    ) -> Told<'a, Vec<StoredEvents>> {
+    ) -> Told<'a, Vec<TurnEvents>> {
         let read = self.inner.latest_turns(id, before, most);
         self.counted(read, |turns| turns.iter().map(|turn| turn.events.len()).sum())
     }
     fn latest_events<'a>(&'a self, id: &'a ConversationId, most: usize) -> Told<'a, Vec<Event>> {
         self.counted(self.inner.latest_events(id, most), Vec::len)
     }
-    fn accept(&self, inbound: Inbound) -> Told<'_, Accepted> {
+    fn accept(&self, inbound: InboxMessage) -> Told<'_, AcceptOutcome> {
         self.inner.accept(inbound)
     }
     fn conversations(&self, limit: usize) -> Told<'_, Vec<ConversationId>> {
         self.inner.conversations(limit)
     }
-    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: Batch) -> Told<'a, Version> {
+    fn append<'a>(&'a self, id: &'a ConversationId, after: Version, batch: TurnCommit) -> Told<'a, Version> {
         self.inner.append(id, after, batch)
     }
     fn journal<'a>(&'a self, id: &'a ConversationId, turn: TurnNumber, records: Vec<JournalRecord>) -> Told<'a, ()> {
         self.inner.journal(id, turn, records)
     }
-    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<Unfinished>> {
+    fn unfinished<'a>(&'a self, id: &'a ConversationId) -> Told<'a, Vec<UnfinishedTurn>> {
         self.inner.unfinished(id)
     }
     fn waiting(&self) -> Told<'_, Vec<ConversationId>> {

@@ -7,7 +7,11 @@ use crate::limits;
 async fn a_session_has_so_many_calls_under_way() {
     struct Silent;
     impl Action for Silent {
-        fn run<'a>(&'a self, _: &'a Conversation, cx: &'a Cx) -> futures::future::BoxFuture<'a, ActionOutcome> {
+        fn run<'a>(
+            &'a self,
+            _: &'a Conversation,
+            cx: &'a CallContext,
+        ) -> futures::future::BoxFuture<'a, ActionOutcome> {
             Box::pin(async move {
                 let _ = cx.wait(std::future::pending::<()>()).await;
                 ActionOutcome::Done { events: Vec::new() }

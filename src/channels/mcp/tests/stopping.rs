@@ -21,7 +21,7 @@ impl Llm for Stuck {
     fn profile(&self) -> &ModelProfile {
         self.rest.profile()
     }
-    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a Cx) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
+    fn chat<'a>(&'a self, request: ChatRequest, cx: &'a CallContext) -> BoxFuture<'a, Result<ChatStream, LlmError>> {
         if !self.is_first.swap(false, std::sync::atomic::Ordering::SeqCst) {
             return self.rest.chat(request, cx);
         }

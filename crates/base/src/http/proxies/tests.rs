@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::http::{Clients, Outbound, SsrfGuard, resolver::RotatingResolver};
+use crate::http::{Clients, HttpClients, SsrfGuard, resolver::RotatingResolver};
 
 /// A proxy that answers requests for `http` itself and refuses tunnels, and the first line of what it is asked with the credentials.
 async fn proxy() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
@@ -47,12 +47,12 @@ async fn server() -> SocketAddr {
     at
 }
 
-fn from(variables: &[(&str, String)], proxy: Option<&str>, no_proxy: Option<&str>) -> Outbound {
+fn from(variables: &[(&str, String)], proxy: Option<&str>, no_proxy: Option<&str>) -> HttpClients {
     let variables: HashMap<_, _> = variables.iter().cloned().collect();
-    Outbound::with_proxies(Proxies::new(proxy, no_proxy, |name| variables.get(name).cloned()))
+    HttpClients::with_proxies(Proxies::new(proxy, no_proxy, |name| variables.get(name).cloned()))
 }
 
-async fn get(outbound: &Outbound, url: &str) -> Result<String, reqwest::Error> {
+async fn get(outbound: &HttpClients, url: &str) -> Result<String, reqwest::Error> {
     outbound.client().unwrap().get(url).send().await?.text().await
 }
 
@@ -103,7 +103,7 @@ async fn loopback_and_exempt_hosts_are_reached_directly() {
         let variable = |name: &str| (name == "NO_PROXY").then(|| variable.to_owned());
         let resolver = RotatingResolver::knowing("models.test", &[server]);
         let proxies = Proxies::new(through.as_deref(), exempt, variable);
-        let outbound = Outbound(Arc::new(Clients { proxies, resolver, ..Clients::default() }));
+        let outbound = HttpClients(Arc::new(Clients { proxies, resolver, ..Clients::default() }));
         assert_eq!(get(&outbound, "http://models.test/").await.unwrap(), "direct", "{exempt:?}");
     }
     assert!(asked.try_recv().is_err(), "the proxy was asked for nothing");

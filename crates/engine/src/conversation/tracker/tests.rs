@@ -15,7 +15,7 @@ fn project() -> Project {
 }
 
 fn event(kind: EventKind) -> Event {
-    Event { at: Timestamp::from_micros(1_500_000), kind, place: EventPlace::default() }
+    Event { at: Timestamp::from_micros(1_500_000), kind, place: FlowLocation::default() }
 }
 
 fn user(text: &str) -> EventKind {

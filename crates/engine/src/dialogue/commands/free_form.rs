@@ -4,7 +4,7 @@ use super::CommandDecision;
 use crate::{
     conversation::Command,
     dialogue::{patterns, turn::Turn},
-    project::{NameText, StepKind, builtin::TRIGGER_CHITCHAT},
+    project::{ActionReference, StepKind, builtin::TRIGGER_CHITCHAT},
 };
 
 /// Small talk goes first; a pattern that wants free generation without anything to generate with cannot answer.
@@ -13,7 +13,7 @@ pub(super) fn clean_chitchat(turn: &Turn<'_>, kept: &[Command]) -> CommandDecisi
     let triggers = project.flow(patterns::CHITCHAT).is_some_and(|flow| {
         flow.steps
             .iter()
-            .any(|s| matches!(&s.kind, StepKind::Action(NameText::Plain(name)) if *name == *TRIGGER_CHITCHAT))
+            .any(|s| matches!(&s.kind, StepKind::Action(ActionReference::Plain(name)) if *name == *TRIGGER_CHITCHAT))
     });
     if triggers && !project.lists_action(TRIGGER_CHITCHAT) {
         let by = Command::CannotHandle { reason: "cannot_handle_chitchat".to_owned() };

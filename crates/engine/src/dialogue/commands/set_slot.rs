@@ -7,7 +7,7 @@ use crate::{
     conversation::{Command, FilledBy},
     dialogue::{slots, turn::Turn, walked},
     ids::SlotName,
-    project::Fill,
+    project::FillPolicy,
 };
 
 /// Whether the slot takes the value, and whether that corrects an earlier one.
@@ -42,10 +42,10 @@ pub(super) fn clean(
     let corrects = eligible && !is_asked && ctx.collects(turn.project, &ctx.active, name, false);
     if by == FilledBy::Llm && !is_asked {
         match slot.fill {
-            Fill::WhenAsked if !corrects => {
+            FillPolicy::WhenAsked if !corrects => {
                 return CommandDecision::Drop("the slot takes a value only when it is asked for (`fill: when_asked`)");
             }
-            Fill::Once if is_taken(ctx, kept, all, name, value) => {
+            FillPolicy::Once if is_taken(ctx, kept, all, name, value) => {
                 return CommandDecision::Drop("the message gives this value to another slot (`fill: once`)");
             }
             _ => {}

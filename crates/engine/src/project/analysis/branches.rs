@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     condition::Condition,
-    finding::{Findings, Place},
+    finding::{Findings, SourceLocation},
 };
 
 pub(super) fn check(survey: &Survey<'_>, graph: &Graph<'_>, facts: &Facts, findings: &mut Findings) {
@@ -37,7 +37,7 @@ struct Seen<'s, 'p> {
 }
 
 impl Seen<'_, '_> {
-    fn place(&self, condition: &Condition) -> Place {
+    fn place(&self, condition: &Condition) -> SourceLocation {
         condition.place().unwrap_or(&self.step.place).clone()
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{
-    super::{Call, Collect, NameText, Step, StepKind, builtin::LISTEN},
+    super::{ActionReference, Call, Collect, Step, StepKind, builtin::LISTEN},
     facts::Facts,
     graph::{Graph, Label, circles},
     survey::{Survey, outputs},
@@ -61,9 +61,10 @@ fn waits_for_others(graph: &Graph<'_>, at: usize) -> bool {
 fn listens(survey: &Survey<'_>, step: &Step, emptied: &Option<HashSet<&str>>) -> bool {
     match &step.kind {
         StepKind::Collect(collect) => asks_again(collect, emptied),
-        StepKind::Action(NameText::Plain(name)) if *name == *LISTEN => true,
+        StepKind::Action(ActionReference::Plain(name)) if *name == *LISTEN => true,
         StepKind::Action(name) => {
-            let is_said = matches!(name, NameText::Plain(name) if survey.project.response(name.as_str()).is_some());
+            let is_said =
+                matches!(name, ActionReference::Plain(name) if survey.project.response(name.as_str()).is_some());
             !is_said
         }
         StepKind::Call(Call::Agent { .. }) => true,

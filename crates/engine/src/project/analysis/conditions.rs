@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     condition::{Condition, Operator},
-    finding::{Findings, Place, did_you_mean},
+    finding::{Findings, SourceLocation, did_you_mean},
     ids::SlotName,
 };
 
@@ -209,7 +209,7 @@ fn context(used: &ConditionUse, findings: &mut Findings) {
         return;
     }
     for name in used.condition.context_properties().filter(|name| !CONTEXT.contains(name)) {
-        let place: Place = used.at.place(&used.file);
+        let place: SourceLocation = used.at.place(&used.file);
         let message = format!("`context.{name}` is never there, so it counts as undefined");
         match did_you_mean(name, CONTEXT) {
             Some(near) => findings.warning("F0415", &place, message, format!("Did you mean `context.{near}`?")),

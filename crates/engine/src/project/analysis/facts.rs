@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use super::{
-    super::{Call, Collect, NameText, NextStep, Step, StepKind, builtin::LISTEN},
+    super::{ActionReference, Call, Collect, NextStep, Step, StepKind, builtin::LISTEN},
     cells::{Ground, Mask, NULL},
     graph::{Graph, Label},
     survey::{Survey, outputs},
@@ -117,11 +117,11 @@ impl Facts {
                 env
             }
             StepKind::Action(name) if survey.is_own_code(name) => self.unknown(),
-            StepKind::Action(NameText::Plain(name)) if *name == *LISTEN => {
+            StepKind::Action(ActionReference::Plain(name)) if *name == *LISTEN => {
                 self.listened(&mut env);
                 env
             }
-            StepKind::Action(NameText::Plain(name)) if survey.project.response(name.as_str()).is_none() => {
+            StepKind::Action(ActionReference::Plain(name)) if survey.project.response(name.as_str()).is_none() => {
                 self.unknown()
             }
             StepKind::SetSlots(pairs) => {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::{
-    super::{SlotType, uses::Fill},
+    super::{SlotType, uses::SlotAssignment},
     survey::Survey,
 };
 use crate::finding::{Findings, did_you_mean};
@@ -43,9 +43,9 @@ pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
 
 /// Questions whose buttons all fill something else: whoever presses one is asked again.
 fn foreign_buttons(survey: &Survey<'_>, findings: &mut Findings) {
-    let mut questions: BTreeMap<&str, Vec<&Fill>> = BTreeMap::new();
+    let mut questions: BTreeMap<&str, Vec<&SlotAssignment>> = BTreeMap::new();
     // A slot that is not there has been told about (F0310).
-    let known = |fill: &&Fill| !fill.builtin && survey.project.slot(&fill.slot).is_some();
+    let known = |fill: &&SlotAssignment| !fill.builtin && survey.project.slot(&fill.slot).is_some();
     for fill in survey.fills.iter().filter(known) {
         let asked = fill.button_of.as_deref().and_then(|response| response.strip_prefix("utter_ask_"));
         if let Some(slot) = asked.filter(|slot| survey.collected.contains(slot)) {
@@ -53,7 +53,7 @@ fn foreign_buttons(survey: &Survey<'_>, findings: &mut Findings) {
         }
     }
     for (slot, fills) in questions {
-        let elsewhere = |fill: &&Fill| &*fill.slot != slot;
+        let elsewhere = |fill: &&SlotAssignment| &*fill.slot != slot;
         let Some(first) = fills.first().filter(|_| fills.iter().all(elsewhere)) else { continue };
         let message =
             format!("the buttons of the question for `{slot}` fill `{}`, so pressing one is no answer", first.slot);
@@ -62,7 +62,7 @@ fn foreign_buttons(survey: &Survey<'_>, findings: &mut Findings) {
 }
 
 /// Whether the slot's type takes the value, after the conversions of filling it.
-fn fits(kind: &SlotType, fill: &Fill) -> bool {
+fn fits(kind: &SlotType, fill: &SlotAssignment) -> bool {
     let value = &fill.value;
     let text = value.as_str().map(str::trim);
     // A button's text may be filled in when it is shown.

@@ -6,7 +6,7 @@ use petgraph::{
     visit::{Dfs, IntoNeighbors, Reversed, Visitable},
 };
 
-use super::super::{Call, Flow, NameText, NextStep, Step, StepKind, Target};
+use super::super::{ActionReference, Call, Flow, NextStep, Step, StepKind, Target};
 use crate::{condition::Condition, limits::PATH_STEPS};
 
 /// Why a way is taken.
@@ -145,8 +145,8 @@ pub(in super::super) fn step_name(flow: &Flow, step: &Step, at: usize) -> String
     }
     match &step.kind {
         StepKind::Collect(collect) => format!("collect {}", collect.slot),
-        StepKind::Action(NameText::Plain(name)) => name.to_string(),
-        StepKind::Action(NameText::Template(_)) => "action".to_owned(),
+        StepKind::Action(ActionReference::Plain(name)) => name.to_string(),
+        StepKind::Action(ActionReference::Template(_)) => "action".to_owned(),
         StepKind::SetSlots(pairs) => {
             format!("set {}", pairs.iter().map(|(slot, _)| slot.as_str()).collect::<Vec<_>>().join(", "))
         }

@@ -14,7 +14,7 @@ use super::{
     cells::{Ground, NULL},
     survey::Survey,
 };
-use crate::finding::{Findings, Place};
+use crate::finding::{Findings, SourceLocation};
 
 pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
     if survey.has_code {
@@ -110,7 +110,7 @@ struct Read<'p> {
     how: How,
     /// The flow, by position; none for a text.
     flow: Option<usize>,
-    place: Place,
+    place: SourceLocation,
 }
 
 fn reads<'p>(survey: &Survey<'p>) -> Vec<Read<'p>> {
@@ -164,7 +164,7 @@ impl<'p> Said<'p> {
         Self(starts)
     }
 
-    fn holds(&self, place: &Place) -> bool {
+    fn holds(&self, place: &SourceLocation) -> bool {
         let Some(starts) = self.0.get(&*place.file) else { return false };
         let after = starts.partition_point(|(line, _)| *line <= place.line);
         after.checked_sub(1).and_then(|at| starts.get(at)).is_some_and(|(_, is_said)| *is_said)

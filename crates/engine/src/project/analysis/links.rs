@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 
 use super::{
-    super::{Call, Flow, NameText, StepKind},
+    super::{ActionReference, Call, Flow, StepKind},
     graph::{Graph, circles},
     survey::Survey,
 };
-use crate::finding::{Findings, Place};
+use crate::finding::{Findings, SourceLocation};
 
 pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
     let flows: Vec<&Flow> = survey.own_flows().collect();
     let at: HashMap<&str, usize> = flows.iter().enumerate().map(|(at, flow)| (flow.id.as_str(), at)).collect();
-    let silent: Vec<Vec<(usize, &Place)>> = flows.iter().map(|flow| silent_links(survey, flow, &at)).collect();
+    let silent: Vec<Vec<(usize, &SourceLocation)>> = flows.iter().map(|flow| silent_links(survey, flow, &at)).collect();
     let links = silent.iter().enumerate().flat_map(|(from, links)| links.iter().map(move |(to, _)| (from, *to)));
     for knot in circles(links).iter().filter(|knot| knot.len() > 1) {
         let first = knot.first().copied().unwrap_or_default();
@@ -25,11 +25,15 @@ pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
 }
 
 /// Links of a flow that are reached from its start without listening and without code that might lead elsewhere.
-fn silent_links<'p>(survey: &Survey<'_>, flow: &'p Flow, flows: &HashMap<&str, usize>) -> Vec<(usize, &'p Place)> {
+fn silent_links<'p>(
+    survey: &Survey<'_>,
+    flow: &'p Flow,
+    flows: &HashMap<&str, usize>,
+) -> Vec<(usize, &'p SourceLocation)> {
     let graph = Graph::of(flow);
     let is_silent = |at: usize| match graph.step(at).map(|step| &step.kind) {
         Some(StepKind::SetSlots(_) | StepKind::Noop | StepKind::Link(_) | StepKind::Call(Call::Tool { .. })) => true,
-        Some(StepKind::Action(NameText::Plain(name))) => survey.project.response(name.as_str()).is_some(),
+        Some(StepKind::Action(ActionReference::Plain(name))) => survey.project.response(name.as_str()).is_some(),
         Some(StepKind::Call(Call::Flow(flow))) => {
             survey.touch_of(flow.as_str()).is_some_and(|touch| !touch.listens && !touch.anything)
         }

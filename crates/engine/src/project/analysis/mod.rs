@@ -29,10 +29,10 @@ mod wholes;
 use self::survey::Survey;
 use super::{
     Project, Sources,
-    uses::{ConditionUse, Fill, Use},
+    uses::{ConditionUse, SlotAssignment, Use},
 };
 use crate::{
-    finding::{Findings, Place, Severity},
+    finding::{Findings, Severity, SourceLocation},
     ids::ActionName,
 };
 
@@ -43,9 +43,9 @@ pub(crate) struct Noted<'a> {
     /// Conditions with their places.
     pub(crate) conditions: &'a [ConditionUse],
     /// Values that steps and buttons give to slots.
-    pub(crate) fills: &'a [Fill],
+    pub(crate) fills: &'a [SlotAssignment],
     /// Actions as the domain lists them, with their places.
-    pub(crate) listed: &'a [(ActionName, Place)],
+    pub(crate) listed: &'a [(ActionName, SourceLocation)],
 }
 
 /// Looks through the whole project. Flows with errors are left out, since half a flow says nothing; what needs every flow is

@@ -3,14 +3,16 @@
 use std::collections::HashSet;
 
 use super::{
-    super::{Call, Collect, Flow, Mapping, NameText, ResponseDef, ResponseText, Step, StepKind, check::with_called},
+    super::{
+        ActionReference, Call, Collect, Flow, Mapping, ResponseDef, ResponseText, Step, StepKind, check::with_called,
+    },
     cells::NULL,
     facts::Facts,
     graph::{Graph, Label},
     survey::{Survey, outputs},
 };
 use crate::{
-    finding::{Findings, Place},
+    finding::{Findings, SourceLocation},
     ids::{FlowId, SlotName},
     template::{Expression, placeholders},
 };
@@ -146,7 +148,7 @@ fn shown_with<'p>(
 ) -> Option<&'p str> {
     let response = match &graph.step(at)?.kind {
         StepKind::Collect(collect) => survey.project.response(collect.utter.as_str())?,
-        StepKind::Action(NameText::Plain(name)) => survey.project.response(name.as_str())?,
+        StepKind::Action(ActionReference::Plain(name)) => survey.project.response(name.as_str())?,
         _ => return None,
     };
     let filled = output.iter().map(|(filled, _)| filled.as_str()).find(|filled| response.shows(filled))?;
@@ -261,14 +263,14 @@ fn read(
     graph: &Graph<'_>,
     at: usize,
     kind: &StepKind,
-    place: &Place,
+    place: &SourceLocation,
     slot: &str,
-) -> Option<(Place, &'static str)> {
+) -> Option<(SourceLocation, &'static str)> {
     match kind {
         StepKind::Call(Call::Tool { input, .. }) if input.iter().any(|(_, name)| *name == slot) => {
             return Some((place.clone(), "the tool is given"));
         }
-        StepKind::Action(NameText::Plain(name))
+        StepKind::Action(ActionReference::Plain(name))
             if survey.project.response(name.as_str()).is_some_and(|response| always_prints(response, slot)) =>
         {
             return Some((place.clone(), "this text prints"));

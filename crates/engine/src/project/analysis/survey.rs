@@ -7,15 +7,15 @@ use std::{
 
 use super::{
     super::{
-        Call, Flow, Mapping, NameText, Project, Sources, StepKind, builtin,
+        ActionReference, Call, Flow, Mapping, Project, Sources, StepKind, builtin,
         check::with_called,
-        uses::{ConditionUse, Fill, Use},
+        uses::{ConditionUse, SlotAssignment, Use},
     },
     Noted,
 };
 use crate::{
     condition::Condition,
-    finding::{Finding, Place, Severity},
+    finding::{Finding, Severity, SourceLocation},
     ids::ActionName,
 };
 
@@ -45,8 +45,8 @@ pub(super) struct Survey<'p> {
     pub(super) sources: &'p Sources,
     pub(super) uses: &'p [Use],
     pub(super) conditions: &'p [ConditionUse],
-    pub(super) fills: &'p [Fill],
-    pub(super) listed: &'p [(ActionName, Place)],
+    pub(super) fills: &'p [SlotAssignment],
+    pub(super) listed: &'p [(ActionName, SourceLocation)],
     /// Whether code of the author's own may write slots at any moment.
     pub(super) has_code: bool,
     /// Whether asking works as usual: an answer is there when the question is over.
@@ -101,10 +101,10 @@ impl<'p> Survey<'p> {
     }
 
     /// Whether an action runs code of the author's own; a template may come to anything.
-    pub(super) fn is_own_code(&self, name: &NameText) -> bool {
+    pub(super) fn is_own_code(&self, name: &ActionReference) -> bool {
         match name {
-            NameText::Template(_) => true,
-            NameText::Plain(name) => {
+            ActionReference::Template(_) => true,
+            ActionReference::Plain(name) => {
                 let name = name.as_str();
                 self.project.lists_action(name) && self.project.response(name).is_none()
             }
@@ -194,7 +194,7 @@ impl<'p> Survey<'p> {
                 StepKind::SetSlots(pairs) => touch.writes.extend(pairs.iter().map(|(slot, _)| slot.as_str())),
                 StepKind::Action(name) => {
                     touch.anything |= self.is_own_code(name);
-                    touch.listens |= matches!(name, NameText::Plain(name) if *name == *builtin::LISTEN);
+                    touch.listens |= matches!(name, ActionReference::Plain(name) if *name == *builtin::LISTEN);
                 }
                 StepKind::Call(call) => {
                     touch.writes.extend(outputs(self.project, call));

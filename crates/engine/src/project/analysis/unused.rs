@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use super::{
-    super::{Call, Mapping, NameText, StepKind, uses::Used},
+    super::{ActionReference, Call, Mapping, StepKind, uses::Used},
     survey::{Survey, is_builtin_action},
 };
-use crate::finding::{Findings, Place};
+use crate::finding::{Findings, SourceLocation};
 
 pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
     let used = Names::of(survey);
@@ -32,7 +32,7 @@ pub(super) fn check(survey: &Survey<'_>, findings: &mut Findings) {
     actions(survey, &used, findings);
 }
 
-fn note(findings: &mut Findings, place: &Place, what: &str) {
+fn note(findings: &mut Findings, place: &SourceLocation, what: &str) {
     findings.note("F0324", place, what, "Use it, or remove it.");
 }
 
@@ -116,7 +116,7 @@ impl<'p> Names<'p> {
         for step in survey.project.flows.values().flat_map(|flow| &flow.steps) {
             match &step.kind {
                 StepKind::Collect(collect) => _ = self.said.insert(collect.utter.as_str()),
-                StepKind::Action(NameText::Plain(name)) => _ = self.said.insert(name.as_str()),
+                StepKind::Action(ActionReference::Plain(name)) => _ = self.said.insert(name.as_str()),
                 StepKind::Call(Call::Agent { agent, .. }) => _ = self.agents.insert(agent.as_str()),
                 StepKind::Call(Call::Tool { input, .. }) => {
                     self.read.extend(input.iter().map(|(_, slot)| slot.as_str()));

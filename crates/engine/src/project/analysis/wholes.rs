@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
     super::{
-        Call, Flow, NameText, StepKind,
+        ActionReference, Call, Flow, StepKind,
         builtin::{self, pattern},
     },
     survey::Survey,
@@ -130,10 +130,10 @@ const CONTRACTS: [(&str, &str, &str); 6] = [
 
 fn contract(survey: &Survey<'_>, flow: &Flow, findings: &mut Findings) {
     let Some((_, action, loss)) = CONTRACTS.iter().find(|(pattern, ..)| flow.id == *pattern) else { return };
-    let does = |name: &NameText| match name {
+    let does = |name: &ActionReference| match name {
         // Code of the project's own may do the same.
-        NameText::Plain(name) => *name == **action || survey.is_own_code(&NameText::Plain(name.clone())),
-        NameText::Template(_) => false,
+        ActionReference::Plain(name) => *name == **action || survey.is_own_code(&ActionReference::Plain(name.clone())),
+        ActionReference::Template(_) => false,
     };
     let is_kept = flow.steps.iter().any(|step| match &step.kind {
         StepKind::Action(name) => does(name),

@@ -6,7 +6,7 @@ use super::{
     super::{Call, Flow, Project, Protocol, StepKind, builtin::pattern},
     cure,
 };
-use crate::finding::{Findings, Place};
+use crate::finding::{Findings, SourceLocation};
 
 /// Patterns that other patterns may link to.
 const LINKED_PATTERNS: [&str; 3] = [pattern::HUMAN_HANDOFF, pattern::CHITCHAT, pattern::CUSTOMER_SATISFACTION];
@@ -37,7 +37,7 @@ pub(super) fn check(project: &Project, findings: &mut Findings) {
     cycles(project, findings);
 }
 
-fn link(project: &Project, flow: &Flow, target: &str, place: &Place, findings: &mut Findings) {
+fn link(project: &Project, flow: &Flow, target: &str, place: &SourceLocation, findings: &mut Findings) {
     if project.flow(target).is_none() {
         let help = cure(target, project.flows.keys().map(|id| id.as_str()), || {
             if project.agent(target).is_some() {
@@ -66,7 +66,7 @@ fn link(project: &Project, flow: &Flow, target: &str, place: &Place, findings: &
     }
 }
 
-fn call(project: &Project, flow: &Flow, call: &Call, place: &Place, findings: &mut Findings) {
+fn call(project: &Project, flow: &Flow, call: &Call, place: &SourceLocation, findings: &mut Findings) {
     if flow.is_pattern() {
         findings.error(
             "F0220",
@@ -90,7 +90,7 @@ fn call(project: &Project, flow: &Flow, call: &Call, place: &Place, findings: &m
     }
 }
 
-fn called_flow(project: &Project, target: &str, place: &Place, findings: &mut Findings) {
+fn called_flow(project: &Project, target: &str, place: &SourceLocation, findings: &mut Findings) {
     if target.starts_with("pattern_") {
         let help = "Patterns start by themselves; write the steps in a flow of your own.";
         findings.error("F0220", place, format!("a pattern such as `{target}` may not be called"), help);
@@ -105,7 +105,7 @@ fn called_flow(project: &Project, target: &str, place: &Place, findings: &mut Fi
 }
 
 /// The flows that `flow` calls, with the places of the calls.
-fn callees<'p>(project: &'p Project, flow: &'p Flow) -> impl Iterator<Item = (&'p Flow, &'p Place)> {
+fn callees<'p>(project: &'p Project, flow: &'p Flow) -> impl Iterator<Item = (&'p Flow, &'p SourceLocation)> {
     flow.steps.iter().filter_map(|step| match &step.kind {
         StepKind::Call(Call::Flow(target)) => Some((&**project.flow(target.as_str())?, &step.place)),
         _ => None,
@@ -154,7 +154,7 @@ fn cycles(project: &Project, findings: &mut Findings) {
         if done.contains(root.id.as_str()) {
             continue;
         }
-        let mut path: Vec<(&Flow, Vec<(&Flow, &Place)>)> = vec![(root, callees(project, root).collect())];
+        let mut path: Vec<(&Flow, Vec<(&Flow, &SourceLocation)>)> = vec![(root, callees(project, root).collect())];
         let mut on_path: HashSet<&str> = HashSet::from([root.id.as_str()]);
         while let Some((flow, open)) = path.last_mut() {
             let Some((callee, place)) = open.pop() else {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     condition::{Comparison, Literal, Operator},
-    finding::{Findings, Place, did_you_mean},
+    finding::{Findings, SourceLocation, did_you_mean},
 };
 
 pub(super) fn check(project: &Project, conditions: &[ConditionUse], findings: &mut Findings) {
@@ -25,7 +25,7 @@ pub(super) fn check(project: &Project, conditions: &[ConditionUse], findings: &m
 }
 
 /// Where a word stands in the condition.
-fn place_of(used: &ConditionUse, word: &str) -> Place {
+fn place_of(used: &ConditionUse, word: &str) -> SourceLocation {
     let text = used.condition.text();
     let part = |c: char| c.is_alphanumeric() || "_.-:;".contains(c);
     let at = text.match_indices(word).map(|(at, _)| at).find(|at| {

@@ -35,7 +35,7 @@ pub(crate) fn run(
     wording::check(project, findings);
     search::check(project, findings);
     if sources.config.is_none() && !sources.data.is_empty() {
-        let place = crate::finding::Place { file: "config.yml".into(), line: 0, column: 0, width: 1 };
+        let place = crate::finding::SourceLocation { file: "config.yml".into(), line: 0, column: 0, width: 1 };
         let help = "Add `config.yml` with `recipe: default.v1` and a `pipeline` to choose the model.";
         findings.note("F0711", &place, "there is no `config.yml`; the defaults are used", help);
     }

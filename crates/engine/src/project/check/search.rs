@@ -1,7 +1,7 @@
 //! Searching: who asks for knowledge, who answers, and whether there is anything to choose flows from.
 
-use super::super::{DocumentStore, NameText, Project, StepKind, builtin::TRIGGER_SEARCH};
-use crate::finding::{Findings, Place};
+use super::super::{ActionReference, DocumentStore, Project, StepKind, builtin::TRIGGER_SEARCH};
+use crate::finding::{Findings, SourceLocation};
 
 /// More flows than this make a prompt that no model reads with care.
 const MANY_FLOWS: usize = 25;
@@ -38,7 +38,7 @@ pub(super) fn check(project: &Project, findings: &mut Findings) {
     let retrieval = project.config.generator.as_ref().map(|generator| &generator.retrieval);
     let flows = project.user_flows().filter(|flow| !flow.is_link_only()).count();
     if retrieval.is_some_and(|retrieval| !retrieval.active) && flows > MANY_FLOWS {
-        let place = Place { file: "config.yml".into(), line: 0, column: 0, width: 1 };
+        let place = SourceLocation { file: "config.yml".into(), line: 0, column: 0, width: 1 };
         let message = format!("all {flows} flows stand in every prompt, since `flow_retrieval` is off");
         let help = "Set `active: true`: then the flows that fit the message are shown.";
         findings.warning("F0724", &place, message, help);
@@ -46,8 +46,9 @@ pub(super) fn check(project: &Project, findings: &mut Findings) {
 }
 
 /// The author's steps that ask for knowledge.
-fn triggers(project: &Project) -> Vec<Place> {
-    let asks = |kind: &StepKind| matches!(kind, StepKind::Action(NameText::Plain(name)) if *name == *TRIGGER_SEARCH);
+fn triggers(project: &Project) -> Vec<SourceLocation> {
+    let asks =
+        |kind: &StepKind| matches!(kind, StepKind::Action(ActionReference::Plain(name)) if *name == *TRIGGER_SEARCH);
     let steps = project.flows.values().flat_map(|flow| &flow.steps);
     steps.filter(|step| asks(&step.kind)).map(|step| step.place.clone()).collect()
 }

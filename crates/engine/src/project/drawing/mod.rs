@@ -1,7 +1,7 @@
 //! Flows as pictures: Mermaid for pages, DOT for Graphviz, which lay them out.
 //!
 //! * What for: to see at a glance how flows run and how they hang together.
-//! * Entry: [`Drawing::of_flow`], [`Drawing::of_all`] and [`Drawing::map`], then [`Drawing::write`].
+//! * Entry: [`Diagram::of_flow`], [`Diagram::of_all`] and [`Diagram::map`], then [`Diagram::write`].
 //! * Must never: depend on anything but the project, so that the same project always gives the same bytes; or let a text of the
 //!   author break out of its place: every format escapes what it is given (`tests.rs`).
 
@@ -18,7 +18,7 @@ use crate::ids::FlowId;
 
 /// How a picture is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PictureFormat {
+pub enum DiagramFormat {
     /// Mermaid flowchart, as Markdown pages show it.
     Mermaid,
     /// DOT, as Graphviz reads it.
@@ -116,11 +116,11 @@ pub(super) struct Part {
 
 /// A picture before it is written.
 #[derive(Clone, Debug)]
-pub struct Drawing {
+pub struct Diagram {
     parts: Vec<Part>,
 }
 
-impl Drawing {
+impl Diagram {
     /// The steps of one flow; `None` if there is none of this id.
     pub fn of_flow(project: &Project, flow: &FlowId) -> Option<Self> {
         Some(Self { parts: vec![steps::part(project, project.flow(flow.as_str())?)] })
@@ -139,10 +139,10 @@ impl Drawing {
     }
 
     /// The picture as text, with a line break at its end.
-    pub fn write(&self, format: PictureFormat) -> String {
+    pub fn write(&self, format: DiagramFormat) -> String {
         match format {
-            PictureFormat::Mermaid => mermaid::write(&self.parts),
-            PictureFormat::Dot => dot::write(&self.parts),
+            DiagramFormat::Mermaid => mermaid::write(&self.parts),
+            DiagramFormat::Dot => dot::write(&self.parts),
         }
     }
 }

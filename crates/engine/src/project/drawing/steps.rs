@@ -1,7 +1,7 @@
 //! One flow: a node per step, an edge per way.
 
 use super::{
-    super::{Call, Collect, Flow, NameText, NextStep, Project, ResponseText, Step, StepKind, Target},
+    super::{ActionReference, Call, Collect, Flow, NextStep, Project, ResponseText, Step, StepKind, Target},
     Edge, Line, Node, Part, Shape,
     words::{cut, wrap},
 };
@@ -59,7 +59,7 @@ fn ways(flow: &Flow, step: &Step, from: usize, end: usize, edges: &mut Vec<Edge>
 fn node(project: &Project, step: &Step) -> Node {
     let (shape, lines) = match &step.kind {
         StepKind::Collect(collect) => (Shape::Ask, question(collect)),
-        StepKind::Action(NameText::Plain(name)) => match project.response(name.as_str()) {
+        StepKind::Action(ActionReference::Plain(name)) => match project.response(name.as_str()) {
             Some(response) => {
                 let mut lines = vec![name.to_string()];
                 let text = response.variations.first().and_then(|variation| variation.text.as_ref());
@@ -68,7 +68,7 @@ fn node(project: &Project, step: &Step) -> Node {
             }
             None => (Shape::Run, vec![format!("run {name}")]),
         },
-        StepKind::Action(NameText::Template(template)) => {
+        StepKind::Action(ActionReference::Template(template)) => {
             (Shape::Run, vec![format!("run {}", cut(template.source().text(), PICTURE_LINE))])
         }
         StepKind::SetSlots(pairs) => {

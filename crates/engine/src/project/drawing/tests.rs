@@ -47,13 +47,13 @@ fn project() -> Project {
     load(&[config, ("domain.yml", &domain), ("data/a.yml", FLOWS)]).project.unwrap()
 }
 
-fn pay() -> Drawing {
-    Drawing::of_flow(&project(), &"pay".into()).unwrap()
+fn pay() -> Diagram {
+    Diagram::of_flow(&project(), &"pay".into()).unwrap()
 }
 
 #[test]
 fn mermaid_shows_steps_branches_and_ways_back() {
-    let text = pay().write(PictureFormat::Mermaid);
+    let text = pay().write(DiagramFormat::Mermaid);
     let body: Vec<&str> = text.lines().take_while(|line| !line.starts_with("  classDef")).collect();
     assert_eq!(
         body.join("\n"),
@@ -78,7 +78,7 @@ fn mermaid_shows_steps_branches_and_ways_back() {
 
 #[test]
 fn dot_shows_the_same_and_escapes_quotes() {
-    let text = pay().write(PictureFormat::Dot);
+    let text = pay().write(DiagramFormat::Dot);
     assert!(text.contains("p0n1 -> p0n2 [label=\"slots.amount > 10 and slots.name !=\\n\\\"a|b\\\"\"];"), "{text}");
     assert!(text.contains("“<b>Done</b> & \\\"well\\\" #1; {name}”\", shape=box"), "{text}");
     assert_eq!(text.matches('{').count() - text.matches("{name}").count(), 2, "{text}");
@@ -86,7 +86,7 @@ fn dot_shows_the_same_and_escapes_quotes() {
 
 #[test]
 fn the_map_shows_calls_and_links() {
-    let text = Drawing::map(&project()).write(PictureFormat::Mermaid);
+    let text = Diagram::map(&project()).write(DiagramFormat::Mermaid);
     assert!(text.contains("p0n0 -.->|\"call\"| p0n1") && text.contains("p0n0 ==>|\"link\"| p0n1"), "{text}");
     assert!(text.contains("p0n0(\"pay<br/>if slots.name is not #34;x#34;<br/>/pay\"):::kFlow"), "{text}");
 }
@@ -94,7 +94,7 @@ fn the_map_shows_calls_and_links() {
 #[test]
 fn the_same_project_gives_the_same_bytes() {
     let (one, other) = (project(), project());
-    for format in [PictureFormat::Mermaid, PictureFormat::Dot] {
-        assert_eq!(Drawing::of_all(&one).write(format), Drawing::of_all(&other).write(format));
+    for format in [DiagramFormat::Mermaid, DiagramFormat::Dot] {
+        assert_eq!(Diagram::of_all(&one).write(format), Diagram::of_all(&other).write(format));
     }
 }

@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use super::super::{
-    AgentRules, ClaimRule, ConfirmRule, FillerPace, GroundedRule, ResumeRule, TaintRule, ToolRule,
+    AgentRules, ClaimRule, ConfirmRule, FillerPace, GroundedRule, ResumeRule, ToolRule, UntrustedInputPolicy,
     reader::{Fields, Reader, said},
     schema::{AGENT_TOOL, CLAIM},
     uses::Role,
     yaml::Node,
 };
-use crate::pattern::{Flags, Pattern};
+use crate::pattern::{Flags, PythonRegex};
 
 /// The name of the pace on channels that are not named.
 const USUAL: &str = "default";
@@ -18,7 +18,11 @@ const USUAL: &str = "default";
 pub(super) fn rules(reader: &mut Reader<'_>, how: &Fields<'_>) -> AgentRules {
     let mut rules = AgentRules {
         confirm: if how.text("confirm") == Some("writes") { ConfirmRule::Writes } else { ConfirmRule::Never },
-        taint: if how.text("taint") == Some("confirm") { TaintRule::Confirm } else { TaintRule::Trace },
+        taint: if how.text("taint") == Some("confirm") {
+            UntrustedInputPolicy::Confirm
+        } else {
+            UntrustedInputPolicy::Trace
+        },
         grounded: match how.text("grounded") {
             Some("off") => GroundedRule::Off,
             Some("repair") => GroundedRule::Repair,
@@ -53,8 +57,8 @@ fn shared(fields: &Fields<'_>, key: &str) -> Vec<Arc<str>> {
     fields.texts(key).into_iter().filter_map(|node| node.text().map(Into::into)).collect()
 }
 
-fn expression(reader: &mut Reader<'_>, node: &Node) -> Option<Pattern> {
-    match Pattern::new(node.text()?, Flags { ignore_case: true, ..Flags::default() }) {
+fn expression(reader: &mut Reader<'_>, node: &Node) -> Option<PythonRegex> {
+    match PythonRegex::new(node.text()?, Flags { ignore_case: true, ..Flags::default() }) {
         Ok(pattern) => Some(pattern),
         Err(error) => {
             let message = format!("`says` is no regular expression: {error}");

@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::super::{
     cases::{
-        AgentMark, Assertion, AssertionKind, FlowEnd, Flows, Generative, SlotCheck, ToolCheck, Uttered, UtteredButton,
+        AgentMark, Assertion, AssertionKind, BotMessageExpectation, FlowEnd, Flows, JudgedTextExpectation, SlotCheck,
+        ToolCheck, UtteredButton,
     },
     reader::{Fields, Reader, said},
     schema::{
@@ -12,7 +13,7 @@ use super::super::{
     },
     yaml::Node,
 };
-use crate::pattern::{Flags, Pattern, PatternError};
+use crate::pattern::{Flags, PythonRegex, PythonRegexError};
 
 /// The least score of a judged text where the author sets none; as in the CALM format.
 const THRESHOLD: f64 = 0.5;
@@ -103,7 +104,7 @@ fn slots(reader: &mut Reader<'_>, node: &Node) -> Vec<SlotCheck> {
     checks
 }
 
-fn uttered(reader: &mut Reader<'_>, node: &Node) -> Option<Uttered> {
+fn uttered(reader: &mut Reader<'_>, node: &Node) -> Option<BotMessageExpectation> {
     let fields = reader.fields(node, &UTTERED)?;
     let text_matches = match fields.node("text_matches") {
         Some(node) => Some((node.text()?.into(), pattern(reader, node)?)),
@@ -116,7 +117,7 @@ fn uttered(reader: &mut Reader<'_>, node: &Node) -> Option<Uttered> {
         };
         fields.list("buttons").iter().filter_map(button).collect()
     });
-    let uttered = Uttered { utter_name: fields.shared("utter_name"), text_matches, buttons };
+    let uttered = BotMessageExpectation { utter_name: fields.shared("utter_name"), text_matches, buttons };
     if uttered.utter_name.is_none() && uttered.text_matches.is_none() && uttered.buttons.is_none() {
         let help = "Give it at least one of `utter_name`, `text_matches`, `buttons`.";
         reader.error("E0103", node, "nothing is said about the message", help);
@@ -125,11 +126,11 @@ fn uttered(reader: &mut Reader<'_>, node: &Node) -> Option<Uttered> {
     Some(uttered)
 }
 
-fn pattern(reader: &mut Reader<'_>, node: &Node) -> Option<Arc<Pattern>> {
-    match Pattern::new(node.text()?, Flags::default()) {
+fn pattern(reader: &mut Reader<'_>, node: &Node) -> Option<Arc<PythonRegex>> {
+    match PythonRegex::new(node.text()?, Flags::default()) {
         Ok(pattern) => Some(Arc::new(pattern)),
         Err(error) => {
-            let offset = if let PatternError::Syntax { offset, .. } = &error { *offset } else { 0 };
+            let offset = if let PythonRegexError::Syntax { offset, .. } = &error { *offset } else { 0 };
             let place = node.place_at(&reader.file, offset, 1);
             let help = "Mend the expression; a backslash before `(`, `?`, `.` and the like takes their meaning away.";
             reader.findings.error("E0105", &place, error.to_string(), help);
@@ -138,7 +139,7 @@ fn pattern(reader: &mut Reader<'_>, node: &Node) -> Option<Arc<Pattern>> {
     }
 }
 
-fn generative(reader: &mut Reader<'_>, node: &Node) -> Option<Generative> {
+fn generative(reader: &mut Reader<'_>, node: &Node) -> Option<JudgedTextExpectation> {
     let fields = reader.fields(node, &GENERATIVE)?;
     let threshold = fields.number("threshold").unwrap_or(THRESHOLD);
     if !(0.0..=1.0).contains(&threshold) {
@@ -146,7 +147,7 @@ fn generative(reader: &mut Reader<'_>, node: &Node) -> Option<Generative> {
         reader.error("E0105", at, format!("a threshold is from 0 to 1, but this is {threshold}"), "Write `0.8`, say.");
         return None;
     }
-    Some(Generative {
+    Some(JudgedTextExpectation {
         threshold,
         utter_name: fields.shared("utter_name"),
         utter_source: fields.shared("utter_source"),
@@ -175,7 +176,7 @@ fn tool(reader: &mut Reader<'_>, node: &Node) -> Option<ToolCheck> {
     let argument = |entry: &super::super::yaml::Entry| {
         let text = entry.node.text().filter(|_| entry.node.number().is_none() && entry.node.bool().is_none());
         // A text that is no expression is only itself.
-        let pattern = text.and_then(|text| Pattern::new(&format!(r"\A(?:{text})\Z"), Flags::default()).ok());
+        let pattern = text.and_then(|text| PythonRegex::new(&format!(r"\A(?:{text})\Z"), Flags::default()).ok());
         (entry.key.clone(), entry.node.json(), pattern.map(Arc::new))
     };
     Some(ToolCheck {

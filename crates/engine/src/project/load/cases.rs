@@ -9,8 +9,8 @@ use super::{
     super::{
         SourceFile, Sources,
         cases::{
-            Case, CaseFile, CaseStep, CaseStepKind, Fixture, Named, Shared, SlotCheck, Stub, StubAction, StubAgent,
-            StubEnd, StubTool, UserStep,
+            CaseFile, CaseStep, CaseStepKind, Fixture, Named, SharedFixtures, SlotCheck, Stub, StubAction, StubAgent,
+            StubEnd, StubTool, TestCase, UserStep,
         },
         reader::{Fields, Reader, said},
         schema::{
@@ -48,7 +48,7 @@ fn whole(reader: &mut Reader<'_>, file: &SourceFile, root: &Node, schema: &'stat
     let root = if root.is_null() && schema.name == CONFTEST.name { &empty } else { root };
     let fields = reader.fields(root, schema)?;
     let shared = shared(reader, &fields);
-    let mut cases: Vec<Case> = Vec::new();
+    let mut cases: Vec<TestCase> = Vec::new();
     for node in fields.list("test_cases") {
         let Some(case) = case(reader, node) else { continue };
         if let Some(first) = cases.iter().find(|other| other.name == case.name) {
@@ -62,8 +62,8 @@ fn whole(reader: &mut Reader<'_>, file: &SourceFile, root: &Node, schema: &'stat
     Some(CaseFile { path: file.path.clone(), shared, cases })
 }
 
-fn shared(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Shared {
-    let mut shared = Shared::default();
+fn shared(reader: &mut Reader<'_>, fields: &Fields<'_>) -> SharedFixtures {
+    let mut shared = SharedFixtures::default();
     for entry in named_items(reader, fields, "fixtures") {
         let slots = slots(reader, &entry.node);
         shared.fixtures.insert(entry.key.as_str().into(), Fixture { slots });
@@ -204,7 +204,7 @@ fn stub_agent(reader: &mut Reader<'_>, node: &Node) -> Option<StubAgent> {
     Some(StubAgent { says, slots: fields.json_map("slots").unwrap_or_default(), ends })
 }
 
-fn case(reader: &mut Reader<'_>, node: &Node) -> Option<Case> {
+fn case(reader: &mut Reader<'_>, node: &Node) -> Option<TestCase> {
     let fields = reader.fields(node, &TEST_CASE)?;
     let before = reader.findings.as_slice().len();
     let name = fields.node("test_case").and_then(|node| named(reader, node))?;
@@ -212,7 +212,7 @@ fn case(reader: &mut Reader<'_>, node: &Node) -> Option<Case> {
     let metadata = fields.node("metadata").and_then(|node| named(reader, node));
     let steps: Vec<CaseStep> = fields.list("steps").iter().filter_map(|step| self::step(reader, step)).collect();
     let mut case =
-        Case { name: name.name, place: name.place, fixtures, metadata, steps, written: node.json(), whole: true };
+        TestCase { name: name.name, place: name.place, fixtures, metadata, steps, written: node.json(), whole: true };
     let user = |step: &CaseStep| matches!(step.kind, CaseStepKind::User(_));
     let complete = case.steps.len() == fields.list("steps").len();
     match case.steps.first() {

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::super::{
-    CommandAlias, Compat, Config, Folders, Generation, GeneratorConfig, SearchConfig,
+    CalmVersion, CommandAlias, Compat, Config, Folders, GeneratorConfig, SearchConfig,
     reader::{Fields, Reader, said},
     schema::{COMPAT, CONFIG, GENERATOR, USER_INPUT},
     yaml::Node,
 };
 use super::search;
 use crate::{
-    pattern::{Flags, Pattern},
+    pattern::{Flags, PythonRegex},
     template::Template,
 };
 
@@ -41,7 +41,7 @@ pub(super) fn load(reader: &mut Reader<'_>) -> (Config, Option<Template>) {
     config.shortcuts = fields.flag("shortcuts");
     if let Some(compat) = fields.node("compat").and_then(|node| reader.fields(node, &COMPAT)) {
         config.compat = Compat {
-            patterns: compat.text("patterns").and_then(Generation::of).unwrap_or_default(),
+            patterns: compat.text("patterns").and_then(CalmVersion::of).unwrap_or_default(),
             rerun_actions: compat.flag("rerun_actions"),
             clarify_on_multiple_start_flows: compat.flag("clarify_on_multiple_start_flows"),
             failed_actions_continue: compat.text("failed_actions") == Some("continue"),
@@ -174,7 +174,7 @@ fn generator_config(reader: &mut Reader<'_>, own: &Fields<'_>, name: &str) -> Ge
             reader.error("F0108", &entry.node, message, "Write for example `'^escalate$': hand over`.");
             continue;
         };
-        match Pattern::new(&entry.key, Flags::default()) {
+        match PythonRegex::new(&entry.key, Flags::default()) {
             Ok(line) => config.aliases.push(CommandAlias { line, command: command.into() }),
             Err(error) => {
                 let message = format!("`{}` cannot be searched for: {error}", entry.key);

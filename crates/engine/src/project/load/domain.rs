@@ -16,7 +16,7 @@ use super::{
     responses, slots,
 };
 use crate::{
-    finding::Place,
+    finding::SourceLocation,
     ids::{ActionName, ResponseName, SlotName},
 };
 
@@ -28,7 +28,7 @@ pub(super) struct Merge {
     actions: IndexMap<ActionName, ActionDef>,
     intents: IndexSet<Arc<str>>,
     session: Option<SessionConfig>,
-    session_place: Option<Place>,
+    session_place: Option<SourceLocation>,
     /// The sections as written, for action servers.
     json: IndexMap<&'static str, Json>,
 }
@@ -216,7 +216,7 @@ fn action_settings(reader: &mut Reader<'_>, node: &Node) -> ActionDef {
 }
 
 /// Within the author's files a name that stands twice is told; a built-in one just gives way.
-fn twice(reader: &mut Reader<'_>, what: &str, entry: &Entry, first: &Place) {
+fn twice(reader: &mut Reader<'_>, what: &str, entry: &Entry, first: &SourceLocation) {
     if !reader.builtin {
         let message = format!("the {what} `{}` already stands in {}:{}", entry.key, first.file, first.line);
         reader.warning("F0304", &entry.at, message, "The first one counts; remove or rename this one.");

@@ -21,7 +21,7 @@ use super::{
     steps::Draft,
 };
 use crate::{
-    finding::Place,
+    finding::SourceLocation,
     ids::{FlowId, SlotName},
 };
 
@@ -32,8 +32,8 @@ pub(super) struct Found {
     agents: HashSet<String>,
     flows: IndexMap<FlowId, Arc<Flow>>,
     /// Every id that was written, also of flows that could not be read, and where.
-    written: HashMap<String, Place>,
-    triggers: HashMap<String, (FlowId, Place)>,
+    written: HashMap<String, SourceLocation>,
+    triggers: HashMap<String, (FlowId, SourceLocation)>,
 }
 
 /// Whether a file of a data folder holds flows, or what stood there in older projects.

@@ -32,13 +32,13 @@ use indexmap::IndexMap;
 use sha2::{Digest, Sha256};
 
 use super::{
-    Domain, Generation, Loaded, Project, SourceFile, Sources,
+    CalmVersion, Domain, Loaded, Project, SourceFile, Sources,
     analysis::{self, Noted},
     check,
     reader::Reader,
     yaml,
 };
-use crate::finding::Place;
+use crate::finding::SourceLocation;
 
 pub use self::environment::variables;
 
@@ -122,12 +122,12 @@ fn load(sources: &Sources, analyses: bool) -> Loaded {
 
 /// The files of the built-in patterns in the order in which they fill gaps. A file that is called `before-<version>` or
 /// `since-<version>` holds what is different in those generations: it goes first where it applies and is left out elsewhere.
-fn patterns(sources: &Sources, generation: Generation) -> Vec<&SourceFile> {
+fn patterns(sources: &Sources, generation: CalmVersion) -> Vec<&SourceFile> {
     let applies = |file: &SourceFile| {
         let name = file.path.rsplit('/').next().unwrap_or_default().trim_end_matches(".yml");
         match name.split_once('-') {
-            Some(("before", version)) => Generation::of(version).map(|limit| generation < limit),
-            Some(("since", version)) => Generation::of(version).map(|least| generation >= least),
+            Some(("before", version)) => CalmVersion::of(version).map(|limit| generation < limit),
+            Some(("since", version)) => CalmVersion::of(version).map(|least| generation >= least),
             _ => None,
         }
     };
@@ -175,7 +175,11 @@ pub(super) fn first_bytes(hasher: Sha256) -> u64 {
 }
 
 /// Keeps the first of two things of one name; tells where the first stands.
-pub(super) fn first_place<'m>(places: &'m mut IndexMap<String, Place>, name: &str, place: Place) -> Option<&'m Place> {
+pub(super) fn first_place<'m>(
+    places: &'m mut IndexMap<String, SourceLocation>,
+    name: &str,
+    place: SourceLocation,
+) -> Option<&'m SourceLocation> {
     if places.contains_key(name) {
         return places.get(name);
     }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     condition::Condition,
-    finding::{Place, did_you_mean},
+    finding::{SourceLocation, did_you_mean},
     ids::StepId,
 };
 
@@ -27,14 +27,14 @@ pub(super) enum Follow {
     /// One way.
     Go(Dest),
     /// Branches.
-    Branch(Vec<(Condition, Dest)>, Option<(Dest, Place)>),
+    Branch(Vec<(Condition, Dest)>, Option<(Dest, SourceLocation)>),
 }
 
 /// Where a `next` leads, before ids are known.
 #[derive(Debug)]
 pub(super) enum Dest {
     /// To the step of this id.
-    Id(String, Place),
+    Id(String, SourceLocation),
     /// To the step at this position.
     At(usize),
     /// To the end.
@@ -69,7 +69,7 @@ impl Draft<'_> {
 
     fn branches(&mut self, reader: &mut Reader<'_>, node: &Node, items: &[Node]) -> Follow {
         let mut branches = Vec::new();
-        let mut otherwise: Option<(Dest, Place)> = None;
+        let mut otherwise: Option<(Dest, SourceLocation)> = None;
         let mut has_else = false;
         for item in items {
             let Some(fields) = reader.fields(item, &BRANCH) else { continue };

@@ -1,7 +1,7 @@
 //! Remote agents: the part of `sub_agents/*/config.yml` that says how one is reached and understood.
 
 use super::super::{
-    CardSource, HealthCheck, MessageMeans, RemoteDef,
+    CardSource, HealthCheck, MessageReplyMeaning, RemoteDef,
     reader::{Fields, Reader, said},
     schema::REMOTE_OUTPUT,
     uses::Used,
@@ -133,8 +133,8 @@ pub(super) fn read(reader: &mut Reader<'_>, how: &Fields<'_>) -> Option<RemoteDe
             _ => HealthCheck::Card,
         },
         message_means: match how.text("message_means") {
-            Some("completed") => MessageMeans::Completed,
-            _ => MessageMeans::InputRequired,
+            Some("completed") => MessageReplyMeaning::Completed,
+            _ => MessageReplyMeaning::InputRequired,
         },
         forward_metadata: texts(how.texts("forward_metadata")).map(Into::into).collect(),
         forward_slots: slots.map(|slots| texts(slots).map(SlotName::from).collect()),

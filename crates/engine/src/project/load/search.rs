@@ -80,7 +80,7 @@ fn defaults() -> SearchConfig {
         include_date_time: true,
         timezone: "UTC".into(),
         prompt: None,
-        place: crate::finding::Place::default(),
+        place: crate::finding::SourceLocation::default(),
     }
 }
 

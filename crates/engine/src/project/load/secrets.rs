@@ -13,7 +13,7 @@ impl Reader<'_> {
         let Some(node) = fields.node(key).filter(|node| !node.expanded) else { return };
         let variable = format!("{}_{key}", fields.text("name").or(fields.text("provider")).unwrap_or("my"));
         let variable = variable.to_uppercase().replace(|c: char| !c.is_ascii_alphanumeric(), "_");
-        let place = crate::finding::Place { width: 1, ..self.place(node) };
+        let place = crate::finding::SourceLocation { width: 1, ..self.place(node) };
         let message = format!("`{key}` is a secret and must not stand in a file");
         self.findings.error("F0601", &place, message, format!("Write `{key}: ${{{variable}}}` and set that variable."));
     }
@@ -23,7 +23,7 @@ impl Reader<'_> {
         let Some(node) = node.filter(|node| !node.expanded && node.text().is_some_and(|text| !text.is_empty())) else {
             return;
         };
-        let place = crate::finding::Place { width: 1, ..self.place(node) };
+        let place = crate::finding::SourceLocation { width: 1, ..self.place(node) };
         let message = format!("`{key}` is a secret and should not stand in a file");
         let help = format!("Write `{key}: ${{{variable}}}` and set that variable.");
         self.findings.warning("F0601", &place, message, help);

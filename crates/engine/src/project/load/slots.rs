@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use serde_json::Value as Json;
 
 use super::super::{
-    Config, Fill, Mapping, Rejection, SlotDef, SlotType, Validation,
+    Config, FillPolicy, Mapping, Rejection, SlotDef, SlotType, Validation,
     builtin::{self, BuiltinSlot},
     reader::{Fields, Reader, said},
     schema::{MAPPING, MAPPING_CONDITION, REJECTION, SLOT, VALIDATION},
@@ -14,7 +14,7 @@ use super::super::{
     yaml::{Entry, Node},
 };
 use crate::{
-    finding::{Place, did_you_mean},
+    finding::{SourceLocation, did_you_mean},
     ids::{FlowId, ResponseName, SlotName},
 };
 
@@ -33,9 +33,9 @@ pub(super) fn slot(reader: &mut Reader<'_>, entry: &Entry) -> Option<SlotDef> {
     let initial = fields.node("initial_value").map_or(Json::Null, |node| initial(reader, node, &kind));
     let mappings = fields.list("mappings").iter().filter_map(|node| mapping(reader, node)).collect();
     let fill = match fields.text("fill") {
-        Some("when_asked") => Fill::WhenAsked,
-        Some("once") => Fill::Once,
-        _ => Fill::AnyTime,
+        Some("when_asked") => FillPolicy::WhenAsked,
+        Some("once") => FillPolicy::Once,
+        _ => FillPolicy::AnyTime,
     };
     let validation = fields.node("validation").and_then(|node| validation(reader, node, &name));
     let place = reader.place(&entry.at);
@@ -262,11 +262,11 @@ pub(super) fn add_builtin(slots: &mut IndexMap<SlotName, SlotDef>, config: &Conf
             kind,
             initial,
             mappings: vec![mapping],
-            fill: Fill::AnyTime,
+            fill: FillPolicy::AnyTime,
             validation: None,
             shared: true,
             builtin: true,
-            place: Place::default(),
+            place: SourceLocation::default(),
         });
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{
     super::{
-        Call, Collect, NameText, Step, StepKind,
+        ActionReference, Call, Collect, Step, StepKind,
         reader::{Fields, Reader, said},
         schema::{DTMF, STEP, STEP_KINDS, Support, TOOL_INPUT, TOOL_MAPPING, TOOL_OUTPUT, belongs},
         uses::{Role, Used},
@@ -15,7 +15,7 @@ use super::{
     reach, slots,
 };
 use crate::{
-    finding::{Place, did_you_mean},
+    finding::{SourceLocation, did_you_mean},
     ids::{ActionName, AgentName, FlowId, ResponseName, ServerName, SlotName, StepId, ToolName},
 };
 
@@ -38,7 +38,7 @@ pub(super) struct DraftStep {
     pub(super) kind: StepKind,
     pub(super) follow: Follow,
     pub(super) on_error: Option<Follow>,
-    pub(super) place: Place,
+    pub(super) place: SourceLocation,
     pub(super) description: Option<Arc<str>>,
     /// A hash over what it does by itself.
     pub(super) own: u32,
@@ -232,13 +232,13 @@ impl<'a> Draft<'a> {
     }
 }
 
-fn action(reader: &mut Reader<'_>, node: &Node) -> Option<NameText> {
+fn action(reader: &mut Reader<'_>, node: &Node) -> Option<ActionReference> {
     let text = node.text()?;
     if text.contains("{{") || text.contains("{%") {
-        return reader.template(node, text).map(NameText::Template);
+        return reader.template(node, text).map(ActionReference::Template);
     }
     reader.uses(Used::Action, node);
-    Some(NameText::Plain(ActionName::from(text)))
+    Some(ActionReference::Plain(ActionName::from(text)))
 }
 
 fn collect(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Collect> {

@@ -88,7 +88,7 @@ fn config_is_read() {
     assert_eq!((&*generator.name, generator.model_group.as_deref()), ("SearchReadyLLMCommandGenerator", Some("main")));
     assert_eq!((generator.max_characters, generator.retrieval.active, generator.retrieval.flows), (None, true, 5));
     assert!(!generator.include_date_time && !project.config.shortcuts && project.command_prompt.is_some());
-    assert_eq!(project.config.compat.patterns, Generation::UpTo3_13);
+    assert_eq!(project.config.compat.patterns, CalmVersion::UpTo3_13);
     assert!(project.config.nlu_adapter);
     assert_eq!(project.config.folders.docs, Some(Vec::new()));
     assert_eq!(project.config.folders.data.unwrap().len(), 2);
@@ -392,7 +392,7 @@ fn built_in_patterns_fill_gaps_and_give_way() {
     assert_eq!(&*project.flow("pattern_search").unwrap().description, "own");
     assert!(matches!(
         &project.flow("pattern_chitchat").unwrap().steps[0].kind,
-        StepKind::Action(NameText::Template(_))
+        StepKind::Action(ActionReference::Template(_))
     ));
     assert!(project.response("utter_none").unwrap().builtin && !project.response("utter_ok").unwrap().builtin);
 }

@@ -7,7 +7,7 @@ use serde_json::Number;
 
 use super::{Entry, Node, Style, Value};
 use crate::{
-    finding::{Findings, Place},
+    finding::{Findings, SourceLocation},
     limits::{YAML_ALIAS_NODES, YAML_ALIASES, YAML_DEPTH, YAML_NODES},
     project::SourceFile,
 };
@@ -250,8 +250,8 @@ impl<'a> Builder<'a> {
         Node::at(value, number(span.start.line()).max(1), number(span.start.col()) + 1, width, style)
     }
 
-    fn place_of(&self, line: usize, column: usize) -> Place {
-        Place { file: self.file.path.clone(), line: number(line).max(1), column: number(column) + 1, width: 1 }
+    fn place_of(&self, line: usize, column: usize) -> SourceLocation {
+        SourceLocation { file: self.file.path.clone(), line: number(line).max(1), column: number(column) + 1, width: 1 }
     }
 
     fn too_much(&mut self, node: &Node, what: &str) -> GivenUp {

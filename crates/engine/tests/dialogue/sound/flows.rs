@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use segue_engine::{
     conversation::{EventKind, FrameKind, Position},
-    project::Generation,
+    project::CalmVersion,
 };
 
 use super::{Ledger, Turn, Verdict, rest::shown};
@@ -61,7 +61,7 @@ pub(super) fn flows_are_bracketed(ledger: &mut Ledger, turn: &Turn<'_>) -> Verdi
                 let count = books.interrupted.entry(flow.clone()).or_default();
                 // One that waited for its beginning was never interrupted.
                 // From 3.16 on an answer from documents is followed by the same question, without an interruption before it.
-                let answered = turn.project().config.compat.patterns == Generation::From3_16
+                let answered = turn.project().config.compat.patterns == CalmVersion::From3_16
                     && turn.has(|kind| matches!(kind, EventKind::FlowCompleted { flow_id, .. } if *flow_id == *"pattern_continue_interrupted"));
                 if *count < 1 && begun && !answered {
                     return Err(format!("`{flow}` is resumed and was not interrupted"));

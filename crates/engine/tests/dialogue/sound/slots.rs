@@ -8,7 +8,7 @@ use segue_engine::{
     },
     dialogue::{InputKind, Reason},
     ids::FrameId,
-    project::{Call, Fill, Project, StepKind},
+    project::{Call, FillPolicy, Project, StepKind},
 };
 use serde_json::{Map, Value as Json};
 
@@ -358,8 +358,8 @@ pub(super) fn what_was_given_is_taken(ledger: &mut Ledger, turn: &Turn<'_>) -> V
             filled && asked != Some(name) && model::collects(project, active.iter().map(String::as_str), name, false);
         if asked != Some(name) && *extractor == FilledBy::Llm {
             match project.slot(name).map(|slot| slot.fill) {
-                Some(Fill::WhenAsked) if !corrects => continue,
-                Some(Fill::Once) if commands.iter().any(|other| model::gives_to_another(other, name, given)) => {
+                Some(FillPolicy::WhenAsked) if !corrects => continue,
+                Some(FillPolicy::Once) if commands.iter().any(|other| model::gives_to_another(other, name, given)) => {
                     continue;
                 }
                 _ => {}
@@ -406,14 +406,14 @@ pub(super) fn a_slot_is_filled_when_its_author_says(ledger: &mut Ledger, turn: &
             continue;
         }
         let fill = project.slot(name).map(|slot| slot.fill);
-        if fill == Some(Fill::WhenAsked) && value(&judged.values, project, name).is_null() {
+        if fill == Some(FillPolicy::WhenAsked) && value(&judged.values, project, name).is_null() {
             return Err(format!("`{name}` became {new}, and nobody had asked for it: {}", shown(&stack)));
         }
         let goes_first = |other: &str| asked == Some(other) || given(other) < given(name);
         let other = filled.iter().find(|(other, value)| {
             other != name && model::reads_alike(value, new) && given(other).is_some() && goes_first(other)
         });
-        if let (Some(Fill::Once), false, Some((other, _))) = (fill, new.is_null(), other) {
+        if let (Some(FillPolicy::Once), false, Some((other, _))) = (fill, new.is_null(), other) {
             return Err(format!("`{name}` became {new} out of a message that gave the same to `{other}`"));
         }
     }

@@ -4,7 +4,7 @@ use segue_engine::{
     conversation::{BotMessage, Command, EventKind, Frame, FrameKind, PatternFrame, Position, SearchOutcome},
     dialogue::{InputKind, Next, Reason},
     ids::{ActionName, ResponseName},
-    project::{NameText, Project, Step, StepKind},
+    project::{ActionReference, Project, Step, StepKind},
 };
 
 use super::{Ledger, Turn, Verdict, rest::shown};
@@ -19,10 +19,9 @@ const FAILURES: [&str; 4] = [
 /// Whether a frame stands at a step that listens.
 pub(super) fn stands_at_listen(project: &Project, frame: &Frame) -> bool {
     let Position::At(step) = &frame.at else { return false };
-    project
-        .flow(frame.flow_id.as_str())
-        .and_then(|flow| flow.step(step.as_str()))
-        .is_some_and(|step| matches!(&step.kind, StepKind::Action(NameText::Plain(name)) if *name == "action_listen"))
+    project.flow(frame.flow_id.as_str()).and_then(|flow| flow.step(step.as_str())).is_some_and(
+        |step| matches!(&step.kind, StepKind::Action(ActionReference::Plain(name)) if *name == "action_listen"),
+    )
 }
 
 fn bots<'t>(turn: &'t Turn<'_>) -> impl DoubleEndedIterator<Item = &'t BotMessage> {
@@ -74,7 +73,7 @@ pub(super) fn the_open_question_is_the_last_thing_said(_: &mut Ledger, turn: &Tu
 /// Two messages for one failure contradict each other, none leaves the user alone with it.
 pub(super) fn a_failure_is_told_once(_: &mut Ledger, turn: &Turn<'_>) -> Verdict {
     let own = turn.project().flow("pattern_internal_error").is_none_or(|flow| {
-        let says = |step: &Step| matches!(&step.kind, StepKind::Action(NameText::Plain(name)) if FAILURES.contains(&name.as_str()));
+        let says = |step: &Step| matches!(&step.kind, StepKind::Action(ActionReference::Plain(name)) if FAILURES.contains(&name.as_str()));
         !flow.steps.iter().any(says)
     });
     // A project may say it in its own words.
@@ -110,7 +109,7 @@ pub(super) fn a_failure_is_told_once(_: &mut Ledger, turn: &Turn<'_>) -> Verdict
     let circles = usize::from(turn.notes("ran in circles") || turn.is_exhausted());
     // Where the pattern that tells does more than tell, it may fail itself, or hand the word on before it has told.
     let tells_alone = turn.project().flow("pattern_internal_error").is_none_or(|flow| {
-        let acts = |step: &Step| matches!(&step.kind, StepKind::Action(NameText::Plain(name)) if turn.project().lists_action(name.as_str()));
+        let acts = |step: &Step| matches!(&step.kind, StepKind::Action(ActionReference::Plain(name)) if turn.project().lists_action(name.as_str()));
         !flow.steps.iter().any(acts)
     });
     if !tells_alone {

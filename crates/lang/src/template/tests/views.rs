@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 struct Ferry;
 
-impl Values for Ferry {
+impl ValueLookup for Ferry {
     fn value(&self, name: &str) -> Option<Cow<'_, Json>> {
         match name {
             "city" => Some(Cow::Owned(json!("Bergen"))),

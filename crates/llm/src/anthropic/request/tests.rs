@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    Arguments, Purpose, ToolCall, ToolSpec,
-    message::{Thought, Thoughts},
+    Purpose, ToolArguments, ToolCall, ToolSpec,
+    message::{ReasoningBlock, ReasoningBlocks},
 };
 
 fn config(model: &str, extra: Value) -> ModelConfig {
@@ -25,7 +25,7 @@ fn tool(name: &str) -> ToolSpec {
     ToolSpec { name: name.into(), description: "Finds.".into(), parameters, strict: true }
 }
 
-fn call(id: &str, arguments: Arguments) -> ToolCall {
+fn call(id: &str, arguments: ToolArguments) -> ToolCall {
     ToolCall { id: id.into(), name: "find".into(), arguments }
 }
 
@@ -62,7 +62,7 @@ fn settings_bow_to_the_family() {
     assert_eq!((&body["stop_sequences"], body.get("stop"), body.get("rpm")), (&json!(["END"]), None, None));
     assert_eq!(body["metadata"], json!({"user_id": "u"}));
     let mut thinking = hello();
-    thinking.reasoning_effort = Some(Effort::Low);
+    thinking.reasoning_effort = Some(ReasoningEffort::Low);
     let body = sent(&entry, &thinking);
     assert_eq!(body["thinking"], json!({"type": "enabled", "budget_tokens": 2048}));
     assert_eq!((body.get("temperature"), &body["max_tokens"]), (None, &json!(2304)), "thoughts come on top");
@@ -88,7 +88,7 @@ fn thinking_that_the_entry_switches_on_counts_as_thinking() {
         assert!(Settled::of(&entry).unwrap().thinks(None), "its first word may take long");
     }
     let off = config("claude-opus-5", json!({"thinking": {"type": "disabled"}}));
-    request.reasoning_effort = Some(Effort::High);
+    request.reasoning_effort = Some(ReasoningEffort::High);
     assert_eq!(sent(&off, &request)["max_tokens"], json!(256));
 }
 
@@ -96,7 +96,7 @@ fn thinking_that_the_entry_switches_on_counts_as_thinking() {
 fn what_the_entry_says_about_thinking_wins() {
     let extra =
         json!({"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"format": {"a": 1}}});
-    let entry = ModelConfig { reasoning_effort: Some(Effort::High), ..config("claude-opus-5", extra) };
+    let entry = ModelConfig { reasoning_effort: Some(ReasoningEffort::High), ..config("claude-opus-5", extra) };
     let body = sent(&entry, &hello());
     assert_eq!(body["thinking"]["display"], json!("summarized"));
     assert_eq!(body["output_config"], json!({"format": {"a": 1}, "effort": "high"}));
@@ -124,7 +124,7 @@ fn tools_and_the_choice_among_them() {
         assert_eq!(sent(&entry, &offering(choice, parallel))["tool_choice"], sent_choice);
     }
     let mut thinking = offering(ToolChoice::Required, None);
-    thinking.reasoning_effort = Some(Effort::High);
+    thinking.reasoning_effort = Some(ReasoningEffort::High);
     assert_eq!(sent(&entry, &thinking)["tool_choice"], json!({"type": "auto"}), "who thinks is not forced");
 }
 
@@ -151,8 +151,8 @@ fn tools_are_strict_where_model_and_schema_allow_it() {
 
 #[test]
 fn rounds_of_tools_keep_the_protocol() {
-    let good = call("c1", Arguments::json(json!({"x": 1})));
-    let bad = call("call:2", Arguments::Malformed { text: "{\"x\":".into(), error: "EOF".into() });
+    let good = call("c1", ToolArguments::json(json!({"x": 1})));
+    let bad = call("call:2", ToolArguments::Malformed { text: "{\"x\":".into(), error: "EOF".into() });
     let mut request = hello();
     request.messages.extend([
         assistant("I look.", vec![good.clone(), bad.clone()]),
@@ -205,7 +205,7 @@ fn turns_alternate_and_begin_and_end_with_the_user() {
 #[test]
 fn marks_stand_at_the_end_of_what_comes_again_and_are_never_more_than_the_wire_takes() {
     let round = |n: usize| {
-        let call = call(&format!("c{n}"), Arguments::json(json!({})));
+        let call = call(&format!("c{n}"), ToolArguments::json(json!({})));
         [assistant("", vec![call.clone()]), ChatMessage::tool(&call, "found")]
     };
     let mut messages = vec![
@@ -247,12 +247,12 @@ fn marks_stand_at_the_end_of_what_comes_again_and_are_never_more_than_the_wire_t
 
 #[test]
 fn thoughts_go_back_to_the_model_that_had_them_and_to_no_other() {
-    let thought = |after, text: &str| Thought {
+    let thought = |after, text: &str| ReasoningBlock {
         after,
         block: Arc::new(json!({"type": "thinking", "thinking": text, "signature": "s"})),
     };
-    let thoughts = Thoughts { model: "claude-a".into(), blocks: vec![thought(0, "one"), thought(2, "two")] };
-    let calls = vec![call("c1", Arguments::json(json!({}))), call("c2", Arguments::json(json!({})))];
+    let thoughts = ReasoningBlocks { model: "claude-a".into(), blocks: vec![thought(0, "one"), thought(2, "two")] };
+    let calls = vec![call("c1", ToolArguments::json(json!({}))), call("c2", ToolArguments::json(json!({})))];
     let mut request = hello();
     request.messages.push(Arc::new(ChatMessage::Assistant {
         text: "I look.".into(),

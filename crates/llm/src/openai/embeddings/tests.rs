@@ -6,9 +6,9 @@ use segue_base::{limits, manual_clock::ManualClock, secret::Secret};
 use serde_json::{Value, json};
 
 use crate::{
-    LlmErrorKind, ModelConfig, Surroundings,
+    LlmEnvironment, LlmErrorKind, ModelConfig,
     embeddings::open,
-    error::Fault,
+    error::InvalidResponse,
     test_server::{Exchange, answering},
 };
 
@@ -30,7 +30,7 @@ fn texts(list: &[&str]) -> Vec<Arc<str>> {
 
 async fn ask(answers: Vec<(u16, String)>, list: &[&str]) -> (Result<Vec<Vec<f32>>, crate::LlmError>, Vec<Exchange>) {
     let (base, heard) = answering(answers).await;
-    let model = open(&[entry(&format!("{base}/v1"))], &Surroundings::default()).unwrap();
+    let model = open(&[entry(&format!("{base}/v1"))], &LlmEnvironment::default()).unwrap();
     let cx = ManualClock::new().cx(Duration::from_secs(60));
     let vectors = model.embed(&texts(list), &cx).await;
     (vectors.map(|all| all.iter().map(|one| one.to_vec()).collect()), heard.take())
@@ -66,22 +66,25 @@ async fn answers_that_break_the_rules_are_typed() {
     let vector = |index: usize, vector: Value| json!({"index": index, "embedding": vector});
     let wide = vec![0.5_f32; limits::EMBED_DIMENSIONS + 1];
     for (answer, kind) in [
-        (recorded(json!([vector(0, json!([1.0]))])), LlmErrorKind::BadAnswer(Fault::NotAnAnswer)),
+        (recorded(json!([vector(0, json!([1.0]))])), LlmErrorKind::BadAnswer(InvalidResponse::NotAnAnswer)),
         (
             recorded(json!([vector(0, json!([1.0])), vector(2, json!([1.0]))])),
-            LlmErrorKind::BadAnswer(Fault::NotAnAnswer),
+            LlmErrorKind::BadAnswer(InvalidResponse::NotAnAnswer),
         ),
-        (recorded(json!([vector(0, json!([1.0])), vector(1, json!([]))])), LlmErrorKind::BadAnswer(Fault::NotAnAnswer)),
+        (
+            recorded(json!([vector(0, json!([1.0])), vector(1, json!([]))])),
+            LlmErrorKind::BadAnswer(InvalidResponse::NotAnAnswer),
+        ),
         (
             recorded(json!([vector(0, json!([1.0])), vector(1, json!([1, 2]))])),
-            LlmErrorKind::BadAnswer(Fault::NotAnAnswer),
+            LlmErrorKind::BadAnswer(InvalidResponse::NotAnAnswer),
         ),
         (
             recorded(json!([vector(0, json!(wide)), vector(1, json!(wide))])),
-            LlmErrorKind::BadAnswer(Fault::NotAnAnswer),
+            LlmErrorKind::BadAnswer(InvalidResponse::NotAnAnswer),
         ),
-        ((200, "<html>".into()), LlmErrorKind::BadAnswer(Fault::NotJson)),
-        ((200, " ".repeat(limits::EMBED_ANSWER + 1)), LlmErrorKind::BadAnswer(Fault::TextTooLong)),
+        ((200, "<html>".into()), LlmErrorKind::BadAnswer(InvalidResponse::NotJson)),
+        ((200, " ".repeat(limits::EMBED_ANSWER + 1)), LlmErrorKind::BadAnswer(InvalidResponse::TextTooLong)),
         ((404, json!({"error": {"message": "no", "code": "model_not_found"}}).to_string()), LlmErrorKind::NotFound),
         ((503, "{}".into()), LlmErrorKind::Overloaded { after: None }),
     ] {
@@ -104,7 +107,7 @@ async fn the_key_is_shown_to_nobody() {
 async fn a_service_that_says_nothing_is_given_up_in_time() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}/v1", listener.local_addr().unwrap());
-    let model = open(&[entry(&base)], &Surroundings::default()).unwrap();
+    let model = open(&[entry(&base)], &LlmEnvironment::default()).unwrap();
     let clock = ManualClock::new();
     let cx = clock.cx(Duration::from_secs(600));
     let call = tokio::spawn(async move { model.embed(&texts(&["one"]), &cx).await });

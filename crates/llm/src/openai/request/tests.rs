@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{Arguments, Purpose, ToolList};
+use crate::{Purpose, ToolArguments, ToolList};
 
 fn sent(provider: &str, model: &str, request: &ChatRequest, config: ModelConfig) -> Value {
     let config = ModelConfig { provider: provider.into(), model: model.into(), ..config };
@@ -71,8 +71,8 @@ fn settings_of_tools_need_tools() {
 
 #[test]
 fn rounds_of_tools_keep_the_protocol() {
-    let good = ToolCall { id: "c1".into(), name: "find".into(), arguments: Arguments::json(json!({"x": 1})) };
-    let malformed = Arguments::Malformed { text: "{\"x\":".into(), error: "EOF".into() };
+    let good = ToolCall { id: "c1".into(), name: "find".into(), arguments: ToolArguments::json(json!({"x": 1})) };
+    let malformed = ToolArguments::Malformed { text: "{\"x\":".into(), error: "EOF".into() };
     let bad = ToolCall { id: "c2".into(), name: "find".into(), arguments: malformed };
     let mut request = hello();
     request.messages.extend([
@@ -115,8 +115,11 @@ fn a_request_never_ends_with_the_assistants_side() {
 #[test]
 fn ids_of_calls_are_made_short_where_the_model_takes_no_others() {
     let (foreign, own) = ("call_8f2KqPz0Z1xYbQ", "aB3dE6gH9");
-    let calls =
-        [foreign, own].map(|id| ToolCall { id: id.into(), name: "find".into(), arguments: Arguments::json(json!({})) });
+    let calls = [foreign, own].map(|id| ToolCall {
+        id: id.into(),
+        name: "find".into(),
+        arguments: ToolArguments::json(json!({})),
+    });
     let asked = Arc::new(ChatMessage::Assistant { text: "".into(), tool_calls: calls.to_vec(), thoughts: None });
     let [first, second] = &calls;
     let request = ChatRequest::new(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use segue_base::{cx::Cx, http::Outbound, manual_clock::ManualClock, secret::Secret};
+use segue_base::{context::CallContext, http::HttpClients, manual_clock::ManualClock, secret::Secret};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -11,8 +11,8 @@ use tokio::{
 };
 
 use crate::{
-    ChatMessage, ChatRequest, Delta, GroupConfig, Llm, LlmError, LlmErrorKind, ModelConfig, Oddity, Purpose, Source,
-    Surroundings, open_group, openai::OpenAi,
+    ChatMessage, ChatRequest, Delta, Llm, LlmEnvironment, LlmError, LlmErrorKind, ModelConfig, Purpose,
+    ResponseWarning, RouterConfig, Source, open_group, openai::OpenAi,
 };
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
@@ -59,7 +59,7 @@ async fn request(stream: &mut TcpStream) -> String {
 }
 
 fn model(base: &str) -> OpenAi {
-    OpenAi::new(&entry(base), &Surroundings::default()).unwrap()
+    OpenAi::new(&entry(base), &LlmEnvironment::default()).unwrap()
 }
 
 fn entry(base: &str) -> ModelConfig {
@@ -77,7 +77,7 @@ fn hello() -> ChatRequest {
     ChatRequest::new(Purpose::AGENT, vec![ChatMessage::user("hello")])
 }
 
-fn setting() -> (ManualClock, Cx) {
+fn setting() -> (ManualClock, CallContext) {
     let clock = ManualClock::new();
     let cx = clock.cx(Duration::from_secs(60));
     (clock, cx)
@@ -145,7 +145,7 @@ async fn a_whole_answer_may_take_longer_than_a_first_token() {
     let (clock, cx) = setting();
     let mut entry = entry(&base);
     entry.extra.insert("stream".into(), false.into());
-    let model = OpenAi::new(&entry, &Surroundings::default()).unwrap();
+    let model = OpenAi::new(&entry, &LlmEnvironment::default()).unwrap();
     let call = async { model.chat(hello(), &cx).await.unwrap().finish().await.unwrap() };
     let server = async {
         settle(&clock, 1).await;
@@ -174,7 +174,7 @@ async fn a_silent_model_hands_over_when_the_time_of_its_entry_is_over() {
         let first = if change.model.is_empty() { first } else { ModelConfig { model: change.model, ..first } };
         let source = Source::Text { name: "s.yml".into(), text: "rules: [{say: second}]".into() };
         let second = ModelConfig { provider: "scripted".into(), source: Some(source), ..ModelConfig::default() };
-        let group = open_group(&[first, second], &GroupConfig::default(), &Surroundings::default()).unwrap();
+        let group = open_group(&[first, second], &RouterConfig::default(), &LlmEnvironment::default()).unwrap();
         let call = async { group.chat(hello(), &cx).await?.finish().await.map(|answer| answer.text.to_string()) };
         let time = async {
             settle(&clock, 1).await;
@@ -320,7 +320,7 @@ async fn a_call_without_a_timeout_of_its_own_ends_all_the_same() {
     let clock = ManualClock::new();
     let cx = clock.cx(Duration::from_secs(600));
     orders.send([HEAD, EVENT].concat()).unwrap();
-    let model = OpenAi::new(&ModelConfig { timeout: None, ..entry(&base) }, &Surroundings::default()).unwrap();
+    let model = OpenAi::new(&ModelConfig { timeout: None, ..entry(&base) }, &LlmEnvironment::default()).unwrap();
     let mut stream = model.chat(hello(), &cx).await.unwrap();
     let began = cx.remaining();
     let pace = Duration::from_secs(7);
@@ -343,8 +343,8 @@ async fn a_call_without_a_timeout_of_its_own_ends_all_the_same() {
 async fn the_next_address_of_a_host_is_tried() {
     let (dead, alive) =
         (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
-    let outbound = Outbound::knowing("models.test", &[dead.local_addr().unwrap(), alive.local_addr().unwrap()]);
-    let around = Surroundings { outbound, ..Surroundings::default() };
+    let outbound = HttpClients::knowing("models.test", &[dead.local_addr().unwrap(), alive.local_addr().unwrap()]);
+    let around = LlmEnvironment { outbound, ..LlmEnvironment::default() };
     let model = OpenAi::new(&entry("http://models.test/v1"), &around).unwrap();
     let clock = ManualClock::new();
     let cx = clock.cx(Duration::from_secs(60));
@@ -368,8 +368,8 @@ async fn the_next_address_of_a_host_is_tried() {
 async fn two_that_fail_together_go_on_to_the_same_next_address() {
     let (dead, alive) =
         (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
-    let outbound = Outbound::knowing("models.test", &[dead.local_addr().unwrap(), alive.local_addr().unwrap()]);
-    let around = Surroundings { outbound, ..Surroundings::default() };
+    let outbound = HttpClients::knowing("models.test", &[dead.local_addr().unwrap(), alive.local_addr().unwrap()]);
+    let around = LlmEnvironment { outbound, ..LlmEnvironment::default() };
     let model = OpenAi::new(&entry("http://models.test/v1"), &around).unwrap();
     let clock = ManualClock::new();
     let cx = clock.cx(Duration::from_secs(60));
@@ -398,5 +398,5 @@ async fn an_end_that_a_vendor_announces_stands_with_the_answer() {
     orders.send(format!("{EVENT}{STOP}data: [DONE]\n\n")).unwrap();
     let clock = ManualClock::new();
     let answer = model(&base).chat(hello(), &clock.cx(Duration::from_secs(60))).await.unwrap().finish().await.unwrap();
-    assert_eq!(answer.oddities, [Oddity::Deprecated { said: "sunset: Fri, 01 Jan 2027 00:00:00 GMT".into() }]);
+    assert_eq!(answer.oddities, [ResponseWarning::Deprecated { said: "sunset: Fri, 01 Jan 2027 00:00:00 GMT".into() }]);
 }

@@ -7,16 +7,16 @@ use super::*;
 type Told<'a> = (&'a str, &'a str, &'a str);
 type Piece<'a> = (Option<u64>, &'a str, &'a str, &'a str);
 
-fn assemble(pieces: &[Piece<'_>]) -> Result<Answer, LlmError> {
+fn assemble(pieces: &[Piece<'_>]) -> Result<ChatResponse, LlmError> {
     let mut assembler = Assembler::new(3, 400);
     for (index, id, name, arguments) in pieces.iter().copied() {
         assembler.call(ToolCallDelta { index, id, name, arguments })?;
     }
-    assembler.finish(Finish::ToolCalls);
+    assembler.finish(FinishReason::ToolCalls);
     assembler.done()
 }
 
-fn told(answer: &Answer) -> Vec<(String, String, String)> {
+fn told(answer: &ChatResponse) -> Vec<(String, String, String)> {
     let told = |call: &ToolCall| (call.id.to_string(), call.name.to_string(), call.arguments.to_string());
     answer.tool_calls.iter().map(told).collect()
 }
@@ -104,7 +104,7 @@ fn the_wires_end_is_enough_for_text() {
 
 #[test]
 fn cut_calls_are_lost_not_run() {
-    for finish in [Finish::Length, Finish::ContentFilter] {
+    for finish in [FinishReason::Length, FinishReason::ContentFilter] {
         let mut assembler = Assembler::new(1, 0);
         assembler.call(ToolCallDelta { index: Some(0), id: "a", name: "pay", arguments: "{}" }).unwrap();
         assembler.finish(finish);
@@ -118,7 +118,7 @@ fn cut_calls_are_lost_not_run() {
 #[test]
 fn malformed_arguments_say_where_they_break() {
     let answer = assemble(&[(Some(0), "a", "f", r#"{"x": "#)]).unwrap();
-    let Arguments::Malformed { text, error } = &answer.tool_calls[0].arguments else { panic!("{answer:?}") };
+    let ToolArguments::Malformed { text, error } = &answer.tool_calls[0].arguments else { panic!("{answer:?}") };
     assert_eq!(&**text, r#"{"x": "#);
     assert!(error.contains("line 1 column"), "{error}");
     assert_eq!(answer.tool_calls[0].arguments.as_json(), None);
@@ -128,23 +128,23 @@ fn malformed_arguments_say_where_they_break() {
 fn late_pieces_are_ignored() {
     let mut assembler = Assembler::new(1, 0);
     assembler.text("a").unwrap();
-    assembler.finish(Finish::Stop);
+    assembler.finish(FinishReason::Stop);
     assert!(!assembler.text("b").unwrap());
     assert!(!assembler.call(ToolCallDelta { name: "pay", ..ToolCallDelta::default() }).unwrap());
-    assembler.finish(Finish::ToolCalls);
+    assembler.finish(FinishReason::ToolCalls);
     let answer = assembler.done().unwrap();
-    assert_eq!((&*answer.text, answer.tool_calls.len(), answer.finish), ("a", 0, Finish::Stop));
+    assert_eq!((&*answer.text, answer.tool_calls.len(), answer.finish), ("a", 0, FinishReason::Stop));
 }
 
 #[test]
 fn every_buffer_has_its_limit() {
     let mut assembler = Assembler::new(1, 0);
-    assert_eq!(assembler.text(&"x".repeat(limits::MODEL_ANSWER + 1)), Err(Fault::TextTooLong));
+    assert_eq!(assembler.text(&"x".repeat(limits::MODEL_ANSWER + 1)), Err(InvalidResponse::TextTooLong));
     let long = "x".repeat(limits::MODEL_ARGUMENTS + 1);
-    assert_eq!(assemble(&[(Some(0), "a", "f", &long)]).unwrap_err(), Fault::ArgumentsTooLong.into());
+    assert_eq!(assemble(&[(Some(0), "a", "f", &long)]).unwrap_err(), InvalidResponse::ArgumentsTooLong.into());
     let many: Vec<Piece<'_>> = (0..=limits::MODEL_CALLS as u64).map(|i| (Some(i), "", "f", "{}")).collect();
-    assert_eq!(assemble(&many).unwrap_err(), Fault::TooManyCalls.into());
-    assert_eq!(assemble(&[(Some(0), "a", "", "{}")]).unwrap_err(), Fault::NamelessCall.into());
+    assert_eq!(assemble(&many).unwrap_err(), InvalidResponse::TooManyCalls.into());
+    assert_eq!(assemble(&[(Some(0), "a", "", "{}")]).unwrap_err(), InvalidResponse::NamelessCall.into());
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn usage_is_estimated_when_missing_or_absurd() {
         let mut assembler = Assembler::new(1, 401);
         assembler.text("12345").unwrap();
         absurd.into_iter().for_each(|usage| assembler.usage(usage));
-        assembler.finish(Finish::Stop);
+        assembler.finish(FinishReason::Stop);
         let usage = assembler.done().unwrap().usage;
         assert_eq!((usage.input, usage.output, usage.estimated), (101, 2, true));
     }
@@ -163,8 +163,8 @@ fn usage_is_estimated_when_missing_or_absurd() {
 fn a_stop_with_calls_is_a_call() {
     let mut assembler = Assembler::new(1, 0);
     assembler.call(ToolCallDelta { index: Some(0), id: "a", name: "f", arguments: "{}" }).unwrap();
-    assembler.finish(Finish::Stop);
+    assembler.finish(FinishReason::Stop);
     let answer = assembler.done().unwrap();
-    assert_eq!(answer.finish, Finish::ToolCalls);
+    assert_eq!(answer.finish, FinishReason::ToolCalls);
     assert_eq!(answer.tool_calls[0].arguments.as_json(), Some(&json!({})));
 }

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    Accepted, Store, StoredTurn, Version, announced_replies,
+    AcceptOutcome, Store, StoredTurn, Version, announced_replies,
     contract::{message, record, talk, told},
     sqlite::SqliteStore,
 };
@@ -76,7 +76,7 @@ async fn dora_and_emil(store: &SqliteStore) {
     assert_eq!(store.body(&id, "h").await.unwrap().as_deref(), Some("a prompt"));
     assert_eq!(store.timers(9).await.unwrap(), [(id.clone(), Timestamp::from_micros(1_990_000_000_000_000))]);
     let again = store.accept(message("dora", "m2", 1_790_000_500)).await.unwrap();
-    assert!(matches!(again, Accepted::Answered(TurnNumber(2), _)), "{again:?}");
+    assert!(matches!(again, AcceptOutcome::Answered(TurnNumber(2), _)), "{again:?}");
 
     let id = ConversationId::from("emil");
     assert_eq!(store.load(&id).await.unwrap().version, Version(1));
@@ -235,8 +235,8 @@ async fn a_file_of_the_first_version_is_brought_up_to_date() {
     assert_eq!(open[0].journal, [record("a", Some("1")), record("b", None)]);
     assert_eq!(store.turns(&"dora".into()).await.unwrap()[0].journal, [record("a", Some("1")), record("b", None)]);
     let (inbound, due) = (message("dora", "m9", 1_890_000_000), Timestamp::from_micros(5));
-    assert_eq!(store.accept(inbound.clone()).await.unwrap(), Accepted::New(TurnNumber(4)));
-    let timed = crate::Batch { timer: Some(Some(due)), ..told(&inbound, TurnNumber(4)) };
+    assert_eq!(store.accept(inbound.clone()).await.unwrap(), AcceptOutcome::New(TurnNumber(4)));
+    let timed = crate::TurnCommit { timer: Some(Some(due)), ..told(&inbound, TurnNumber(4)) };
     store.append(&"dora".into(), Version(3), timed).await.unwrap();
     assert_eq!(store.timers(9).await.unwrap(), [("dora".into(), due)]);
     assert!(old.files().contains(&"a.db.schema-1".to_owned()));

@@ -215,7 +215,7 @@ async fn a_backup_is_one_file_with_all_that_is_stored() {
     let open = other.unfinished(&id).await.unwrap();
     let keys: Vec<_> = open[0].journal.iter().map(|record| record.key.as_str().to_owned()).collect();
     assert_eq!(keys, ["a", "speaking/2/r0"]);
-    assert_eq!(other.accept(message("c", "m2", 2)).await.unwrap(), Accepted::Running(TurnNumber(2)));
+    assert_eq!(other.accept(message("c", "m2", 2)).await.unwrap(), AcceptOutcome::Running(TurnNumber(2)));
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use super::{
     errand::Errand,
 };
 use segue_base::{
-    auth::{ClientGrant, Given, Giver, Manner, NoToken},
+    auth::{ClientAuthMethod, ClientGrant, IssuedToken, TokenEndpoint, TokenError},
     http::destination,
     secret::Secret,
 };
@@ -24,7 +24,7 @@ pub(super) struct Found {
     http: reqwest::Client,
     errand: Arc<Errand>,
     grant: ClientGrant,
-    giver: Option<Giver>,
+    giver: Option<TokenEndpoint>,
     /// Rights that the first challenge or the metadata named.
     scopes: Vec<String>,
 }
@@ -32,7 +32,9 @@ pub(super) struct Found {
 impl Found {
     pub(super) fn new(oauth: &OAuthDef, url: &str, http: reqwest::Client, errand: Arc<Errand>) -> Result<Self, String> {
         let giver = match &oauth.token_url {
-            Some(given) => Some(Giver { client: http.clone(), url: destination(given)?, manner: None, resource: None }),
+            Some(given) => {
+                Some(TokenEndpoint { client: http.clone(), url: destination(given)?, manner: None, resource: None })
+            }
             None => None,
         };
         let required =
@@ -45,11 +47,15 @@ impl Found {
     }
 
     /// A new token with the rights of the entry and those `wanted`.
-    pub(super) async fn token(&mut self, wanted: &BTreeSet<String>, challenge: Option<&str>) -> Result<Given, NoToken> {
+    pub(super) async fn token(
+        &mut self,
+        wanted: &BTreeSet<String>,
+        challenge: Option<&str>,
+    ) -> Result<IssuedToken, TokenError> {
         let giver = match &self.giver {
             Some(giver) => giver.clone(),
             None => {
-                let (giver, scopes) = self.found(challenge).await.map_err(NoToken::NoWay)?;
+                let (giver, scopes) = self.found(challenge).await.map_err(TokenError::NoWay)?;
                 self.scopes = scopes;
                 self.giver.insert(giver).clone()
             }
@@ -64,7 +70,7 @@ impl Found {
     }
 
     /// The token server, and the rights that are asked for at first.
-    async fn found(&self, challenge: Option<&str>) -> Result<(Giver, Vec<String>), String> {
+    async fn found(&self, challenge: Option<&str>) -> Result<(TokenEndpoint, Vec<String>), String> {
         let asked = match challenge {
             Some(_) => None,
             None => ask_challenge(&self.http, &self.url).await,
@@ -74,8 +80,8 @@ impl Found {
         let methods = metadata.additional_fields.get("token_endpoint_auth_methods_supported").and_then(Json::as_array);
         let takes = |method: &str| methods.is_none_or(|all| all.iter().any(|one| one.as_str() == Some(method)));
         let manner = match (takes("client_secret_basic"), takes("client_secret_post")) {
-            (true, false) => Some(Manner::Head),
-            (false, true) => Some(Manner::Form),
+            (true, false) => Some(ClientAuthMethod::Head),
+            (false, true) => Some(ClientAuthMethod::Form),
             (true, true) => None,
             (false, false) => return Err("the token server takes no client that has a secret".to_owned()),
         };
@@ -83,6 +89,6 @@ impl Found {
         let client = self.errand.client()?.clone();
         // A token that needs consent anew is not for us.
         let scopes = scopes.into_iter().filter(|scope| scope != "offline_access").collect();
-        Ok((Giver { client, url, manner, resource: Some(self.url.clone()) }, scopes))
+        Ok((TokenEndpoint { client, url, manner, resource: Some(self.url.clone()) }, scopes))
     }
 }

@@ -13,9 +13,9 @@ use super::{
     kept::{Kept, Lock, Record},
 };
 use segue_base::{
-    auth::{Given, margin},
+    auth::{IssuedToken, margin},
     clock::Clock,
-    cx::Cx,
+    context::CallContext,
     limits,
     secret::Secret,
 };
@@ -40,11 +40,15 @@ impl CodeGrant {
     }
 
     /// A token other than `refused`. `wanted` are rights that only a new login can bring.
-    pub(super) async fn token(&mut self, refused: Option<&str>, wanted: &BTreeSet<String>) -> Result<Given, String> {
+    pub(super) async fn token(
+        &mut self,
+        refused: Option<&str>,
+        wanted: &BTreeSet<String>,
+    ) -> Result<IssuedToken, String> {
         if let Some(given) = self.good(&self.kept.read(&self.url).await?, refused) {
             return Ok(given);
         }
-        let cx = Cx::new(self.clock.clone(), limits::MCP_LOGIN_LOCK);
+        let cx = CallContext::new(self.clock.clone(), limits::MCP_LOGIN_LOCK);
         let lock = self.kept.lock(&cx).await?;
         // Another process may have been quicker: then its token is in the file.
         let mut record = self.kept.read(&self.url).await?;
@@ -69,15 +73,15 @@ impl CodeGrant {
     }
 
     /// The token of a record, if it is another than `refused` and its end is not near.
-    fn good(&self, record: &Record, refused: Option<&str>) -> Option<Given> {
+    fn good(&self, record: &Record, refused: Option<&str>) -> Option<IssuedToken> {
         let (token, life) = access(&record.credentials, self.clock.now().as_micros() / 1_000_000);
         let token = token.filter(|token| refused != Some(token.as_str()) && !life.is_zero())?;
-        Some(Given { token: Secret::new(token), life })
+        Some(IssuedToken { token: Secret::new(token), life })
     }
 
     /// Refreshes, and keeps what that gives. It goes on when nobody waits any more: a refresh token that was shown is often good
     /// for nothing else, and what came for it must not be lost because a user hung up.
-    async fn refreshed(&mut self, lock: Lock, record: Record) -> Result<Given, String> {
+    async fn refreshed(&mut self, lock: Lock, record: Record) -> Result<IssuedToken, String> {
         let refresh = Refresh {
             kept: self.kept.clone(),
             url: self.url.clone(),
@@ -85,7 +89,7 @@ impl CodeGrant {
             clock: self.clock.clone(),
             dance: self.dance.take(),
         };
-        let cx = Cx::new(self.clock.clone(), limits::MCP_REFRESH);
+        let cx = CallContext::new(self.clock.clone(), limits::MCP_REFRESH);
         let all = tokio::spawn(async move {
             let mut refresh = refresh;
             let given = cx.wait(refresh.run(&lock, record)).await;
@@ -110,7 +114,7 @@ struct Refresh {
 }
 
 impl Refresh {
-    async fn run(&mut self, lock: &Lock, record: Record) -> Result<Given, String> {
+    async fn run(&mut self, lock: &Lock, record: Record) -> Result<IssuedToken, String> {
         let store = InMemoryCredentialStore::new();
         let failed = |error: AuthError| words(&error);
         store.save(record.credentials.clone()).await.map_err(failed)?;
@@ -141,7 +145,7 @@ impl Refresh {
         let (token, life) = access(&credentials, now);
         lock.write(&Record { credentials, ..record }).await?;
         let token = token.ok_or("the token server gave nothing")?;
-        Ok(Given { token: Secret::new(token), life })
+        Ok(IssuedToken { token: Secret::new(token), life })
     }
 }
 
@@ -197,7 +201,7 @@ mod tests {
         let lock = kept.lock(&clock.cx(Duration::from_secs(1))).await.unwrap();
         lock.write(&serde_json::from_value(record).unwrap()).await.unwrap();
         drop(lock);
-        let errand = Arc::new(Errand::new(URL, &[], &segue_base::http::Outbound::new()).unwrap());
+        let errand = Arc::new(Errand::new(URL, &[], &segue_base::http::HttpClients::new()).unwrap());
         let mut grant = CodeGrant::new(kept.clone(), URL, errand, Arc::new(clock));
         for mark in ["new", "newer"] {
             assert!(grant.token(Some("t"), &rights(mark, limits::MCP_SCOPES)).await.is_err(), "a person must consent");

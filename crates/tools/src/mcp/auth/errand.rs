@@ -5,7 +5,7 @@ use reqwest::Url;
 use rmcp::transport::auth::{OAuthHttpClient, OAuthHttpClientError, OAuthHttpClientFuture, OAuthHttpRequest};
 
 use segue_base::{
-    http::{BodyError, Outbound, SsrfGuard, destination, read_limited},
+    http::{BodyError, HttpClients, SsrfGuard, destination, read_limited},
     limits,
 };
 
@@ -22,7 +22,7 @@ impl Errand {
     ///
     /// # Errors
     /// In words, for operators: the address is none.
-    pub(super) fn new(url: &str, hosts: &[String], outbound: &Outbound) -> Result<Self, String> {
+    pub(super) fn new(url: &str, hosts: &[String], outbound: &HttpClients) -> Result<Self, String> {
         let configured = destination(url)?;
         let guard = SsrfGuard::around(&configured, hosts.iter().map(String::as_str)).through_proxy_of(outbound);
         Ok(Self { guard, client: std::sync::OnceLock::new() })

@@ -14,7 +14,7 @@ use rmcp::transport::auth::StoredCredentials;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 
-use segue_base::{cx::Cx, limits};
+use segue_base::{context::CallContext, limits};
 
 /// The pause between two looks at a lock that somebody holds.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -85,7 +85,7 @@ impl Kept {
     ///
     /// # Errors
     /// In words, for operators: somebody has it for longer than [`limits::MCP_LOGIN_LOCK`].
-    pub(super) async fn lock(&self, cx: &Cx) -> Result<Lock, String> {
+    pub(super) async fn lock(&self, cx: &CallContext) -> Result<Lock, String> {
         let path = self.path.as_ref().ok_or("this assistant has no folder to keep logins in")?;
         let words = |error: Error| format!("{} cannot be locked: {error}", path.display());
         let file = lockable(path).await.map_err(words)?;

@@ -11,8 +11,8 @@ use super::{
     errand::Errand,
     kept::{Kept, Record},
 };
-use crate::mcp::Surroundings;
-use segue_base::{cx::Cx, limits};
+use crate::mcp::McpEnvironment;
+use segue_base::{context::CallContext, limits};
 
 /// A login that has begun: it ends with [`Self::finish`].
 pub struct Login {
@@ -22,7 +22,7 @@ pub struct Login {
     manager: AuthorizationManager,
     client: OAuthClientConfig,
     store: InMemoryCredentialStore,
-    around: Surroundings,
+    around: McpEnvironment,
 }
 
 /// What is needed to log in at one server.
@@ -44,7 +44,7 @@ impl Wanted {
         Ok(Self { name: def.name.to_string(), url: url.clone(), oauth })
     }
 
-    fn kept(&self, around: &Surroundings) -> Kept {
+    fn kept(&self, around: &McpEnvironment) -> Kept {
         Kept::new(around.logins.clone(), &self.name)
     }
 }
@@ -60,7 +60,7 @@ impl Login {
     ///
     /// # Errors
     /// In words, for operators, with no secret in them.
-    pub async fn begin(def: &McpServerDef, redirect_uri: &str, around: &Surroundings) -> Result<Self, String> {
+    pub async fn begin(def: &McpServerDef, redirect_uri: &str, around: &McpEnvironment) -> Result<Self, String> {
         let wanted = Wanted::of(def)?;
         let kept = wanted.kept(around);
         let Wanted { name, url, oauth } = wanted;
@@ -142,7 +142,7 @@ impl Login {
             credentials: stamped(credentials, self.around.clock.now().as_micros() / 1_000_000),
             wanted: Vec::new(),
         };
-        let cx = Cx::new(self.around.clock.clone(), limits::MCP_LOGIN_LOCK);
+        let cx = CallContext::new(self.around.clock.clone(), limits::MCP_LOGIN_LOCK);
         self.kept.lock(&cx).await?.write(&record).await?;
         Ok(scopes)
     }
@@ -151,12 +151,12 @@ impl Login {
     ///
     /// # Errors
     /// In words, for operators.
-    pub async fn forget(def: &McpServerDef, around: &Surroundings) -> Result<bool, String> {
+    pub async fn forget(def: &McpServerDef, around: &McpEnvironment) -> Result<bool, String> {
         let kept = Wanted::of(def)?.kept(around);
         if around.logins.is_none() {
             return Ok(false);
         }
-        kept.lock(&Cx::new(around.clock.clone(), limits::MCP_LOGIN_LOCK)).await?.forget().await
+        kept.lock(&CallContext::new(around.clock.clone(), limits::MCP_LOGIN_LOCK)).await?.forget().await
     }
 }
 

@@ -21,9 +21,9 @@ use segue_engine::project::{OAuthDef, OAuthGrant};
 pub use self::login::Login;
 use self::{code_grant::CodeGrant, errand::Errand, kept::Kept};
 use segue_base::{
-    auth::{self, Given, NoToken, Source},
+    auth::{self, IssuedToken, TokenError, TokenSource},
     clock::Clock,
-    http::Outbound,
+    http::HttpClients,
     limits,
 };
 
@@ -37,7 +37,7 @@ pub(super) enum Refusal {
 }
 
 /// Where a server's tokens come from.
-pub(super) struct Tokens(auth::Tokens<Origin>);
+pub(super) struct Tokens(auth::TokenCache<Origin>);
 
 struct Origin {
     way: Way,
@@ -66,7 +66,7 @@ impl Tokens {
     pub(super) fn new(
         (name, url): (&str, &str),
         oauth: &OAuthDef,
-        outbound: &Outbound,
+        outbound: &HttpClients,
         clock: Arc<dyn Clock>,
         kept: Option<PathBuf>,
     ) -> Result<Self, String> {
@@ -81,7 +81,7 @@ impl Tokens {
                 Way::Code(Box::new(CodeGrant::new(Kept::new(kept, name), url, errand, clock.clone())))
             }
         };
-        Ok(Self(auth::Tokens::new(Origin { way, wanted: BTreeSet::new() }, clock, timeout)))
+        Ok(Self(auth::TokenCache::new(Origin { way, wanted: BTreeSet::new() }, clock, timeout)))
     }
 
     /// A token that is good now; none where nobody has logged in: the server may let us in all the same, and if not, its
@@ -89,10 +89,10 @@ impl Tokens {
     ///
     /// # Errors
     /// There is none to be had.
-    pub(super) async fn token(&self) -> Result<Option<String>, NoToken> {
+    pub(super) async fn token(&self) -> Result<Option<String>, TokenError> {
         match self.0.token(None, &Why::First).await {
             Ok(token) => Ok(Some(token.expose().to_owned())),
-            Err(NoToken::Nobody(_)) => Ok(None),
+            Err(TokenError::Nobody(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -101,16 +101,16 @@ impl Tokens {
     ///
     /// # Errors
     /// As [`Self::token`]; also when more rights are wanted that only a person can give.
-    pub(super) async fn instead_of(&self, refused: Option<&str>, why: &Refusal) -> Result<String, NoToken> {
+    pub(super) async fn instead_of(&self, refused: Option<&str>, why: &Refusal) -> Result<String, TokenError> {
         let asked = Why::Instead { refused: refused.map(str::to_owned), why: why.clone() };
         self.0.token(refused, &asked).await.map(|token| token.expose().to_owned())
     }
 }
 
-impl Source for Origin {
+impl TokenSource for Origin {
     type Why = Why;
 
-    fn ask<'a>(&'a mut self, why: &'a Why) -> BoxFuture<'a, Result<Given, NoToken>> {
+    fn ask<'a>(&'a mut self, why: &'a Why) -> BoxFuture<'a, Result<IssuedToken, TokenError>> {
         let (refused, challenge) = match why {
             Why::First => (None, None),
             Why::Instead { refused, why: Refusal::Unknown { challenge } } => (refused.as_deref(), challenge.as_deref()),
@@ -129,9 +129,9 @@ impl Source for Origin {
                 Way::Client(grant) => grant.token(&self.wanted, challenge).await,
                 Way::Code(grant) => {
                     if matches!(why, Why::First) && !grant.is_logged_in().await {
-                        return Err(NoToken::Nobody("nobody has logged in".to_owned()));
+                        return Err(TokenError::Nobody("nobody has logged in".to_owned()));
                     }
-                    grant.token(refused, &self.wanted).await.map_err(NoToken::NoWay)
+                    grant.token(refused, &self.wanted).await.map_err(TokenError::NoWay)
                 }
             }
         })

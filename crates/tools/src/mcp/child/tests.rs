@@ -5,14 +5,14 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use std::sync::Arc;
 
 use super::*;
-use segue_base::{clock::SystemClock, http::Outbound, limits};
+use segue_base::{clock::SystemClock, http::HttpClients, limits};
 
-fn around(environment: &[(&str, &str)]) -> Surroundings {
+fn around(environment: &[(&str, &str)]) -> McpEnvironment {
     let path = std::env::var_os("PATH").unwrap().into_string().unwrap();
     let given = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    Surroundings {
+    McpEnvironment {
         clock: Arc::new(SystemClock),
-        http: Outbound::new(),
+        http: HttpClients::new(),
         program: "segue".into(),
         directory: Some("/".into()),
         environment: given.chain([("PATH".to_owned(), path)]).collect(),
@@ -20,7 +20,7 @@ fn around(environment: &[(&str, &str)]) -> Surroundings {
     }
 }
 
-fn shell(script: &str, env: &[(String, String)], around: &Surroundings) -> Started {
+fn shell(script: &str, env: &[(String, String)], around: &McpEnvironment) -> SpawnedChild {
     start("sh", &["-c".to_owned(), script.to_owned()], env, around).unwrap()
 }
 
@@ -57,7 +57,7 @@ async fn standard_error_is_drained_and_its_end_is_kept() {
 #[tokio::test]
 async fn a_childs_children_end_with_it() {
     // The grandchild holds the pipe open as long as it lives.
-    let Started { child, mut output, input, .. } = shell("sleep 1000 & echo started; wait", &[], &around(&[]));
+    let SpawnedChild { child, mut output, input, .. } = shell("sleep 1000 & echo started; wait", &[], &around(&[]));
     let mut first = [0; 8];
     output.read_exact(&mut first).await.unwrap();
     drop(child);
@@ -67,7 +67,7 @@ async fn a_childs_children_end_with_it() {
 
 #[tokio::test]
 async fn a_child_that_ignores_everything_is_killed() {
-    let Started { child, mut output, input, .. } =
+    let SpawnedChild { child, mut output, input, .. } =
         shell("trap '' TERM; echo on; while :; do sleep 9; done", &[], &around(&[]));
     let mut first = [0; 3];
     output.read_exact(&mut first).await.unwrap();

@@ -16,7 +16,7 @@ use serde_json::{Value as Json, json};
 use crate::mcp::auth::{Refusal, Tokens};
 use segue_base::{
     clock::{Clock, Deadline},
-    http::Outbound,
+    http::HttpClients,
     limits,
 };
 
@@ -66,7 +66,7 @@ fn oauth(more: Json) -> OAuthDef {
 }
 
 fn tokens(url: &str, oauth: &OAuthDef, clock: &Arc<Seconds>) -> Tokens {
-    let http = Outbound::new();
+    let http = HttpClients::new();
     Tokens::new(("far", url), oauth, &http, clock.clone(), None).unwrap()
 }
 

@@ -7,7 +7,7 @@ use std::sync::{
 
 use indexmap::IndexMap;
 use segue_engine::{
-    finding::Place,
+    finding::SourceLocation,
     project::{McpServerDef, McpTransport},
 };
 use serde_json::{Map, Value as Json, json};
@@ -19,9 +19,9 @@ use tokio::{
 use crate::{
     ToolCallContext, ToolHandler, ToolSource,
     fixture::PausedClock,
-    mcp::{McpServer, Pipes, Surroundings},
+    mcp::{McpEnvironment, McpServer, Pipes},
 };
-use segue_base::{clock::Clock, http::Outbound};
+use segue_base::{clock::Clock, http::HttpClients};
 
 /// What a server does with a message that the handshake does not answer.
 type Script = dyn Fn(&Json, &Out) + Send + Sync;
@@ -103,14 +103,14 @@ pub(super) fn entry(transport: McpTransport) -> McpServerDef {
         trust_annotations: true,
         effects: IndexMap::new(),
         pin: false,
-        place: Place::default(),
+        place: SourceLocation::default(),
     }
 }
 
-pub(super) fn around(clock: Arc<dyn Clock>) -> Surroundings {
-    Surroundings {
+pub(super) fn around(clock: Arc<dyn Clock>) -> McpEnvironment {
+    McpEnvironment {
         clock,
-        http: Outbound::new(),
+        http: HttpClients::new(),
         program: "segue".into(),
         directory: None,
         environment: Arc::new([]),

@@ -25,9 +25,9 @@ use crate::{
     registry::ToolSet,
 };
 use segue_base::{
-    auth::NoToken,
+    auth::TokenError,
     clock::{Clock, SystemClock},
-    cx::Cx,
+    context::CallContext,
     limits,
 };
 
@@ -150,7 +150,7 @@ async fn site_on(
 
 /// A context on the machine's clock: waiting for a socket must not look like standing still.
 fn real() -> ToolCallContext {
-    ToolCallContext { cx: Cx::new(Arc::new(SystemClock), std::time::Duration::from_secs(60)), ..context() }
+    ToolCallContext { cx: CallContext::new(Arc::new(SystemClock), std::time::Duration::from_secs(60)), ..context() }
 }
 
 async fn call(server: &McpServer, name: &str) -> ToolOutcome {
@@ -216,10 +216,10 @@ async fn a_token_server_that_talks_without_end_is_not_heard_out() {
     let router = Router::new().fallback(async || "x".repeat(limits::TOKEN_ANSWER + 1));
     tokio::spawn(async move { axum::serve(listener, router).await });
     let oauth = json!({"client_id": "me", "client_secret": "s3cret", "token_url": url});
-    let (http, clock) = (segue_base::http::Outbound::new(), Arc::new(SystemClock));
+    let (http, clock) = (segue_base::http::HttpClients::new(), Arc::new(SystemClock));
     let oauth = serde_json::from_value(oauth).unwrap();
     let tokens = Tokens::new(("fake", &url), &oauth, &http, clock, None).unwrap();
-    assert_eq!(tokens.token().await, Err(NoToken::TooLarge));
+    assert_eq!(tokens.token().await, Err(TokenError::TooLarge));
     // The same for what it says about itself.
     let router = Router::new().fallback(async || "x".repeat(limits::MCP_TOKEN + 1));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -2,10 +2,10 @@
 use serde_json::{Value as Json, json};
 
 use super::fake::{entry, listed, server, server_with, tool, usual, with_tools};
-use crate::{Catalog, EffectClass, SourceStatus, ToolOutcome, ToolOutput, ToolSource, fixture::context};
+use crate::{EffectClass, SourceStatus, ToolCatalog, ToolOutcome, ToolOutput, ToolSource, fixture::context};
 use segue_base::limits;
 
-fn names(catalog: &Catalog) -> Vec<String> {
+fn names(catalog: &ToolCatalog) -> Vec<String> {
     catalog.tools.iter().map(|tool| tool.info().name.to_string()).collect()
 }
 

@@ -23,11 +23,11 @@ fn record_at(url: &str, token: &str, received: u64) -> Record {
 }
 
 fn grant(kept: &Kept, url: &str, clock: &ManualClock) -> CodeGrant {
-    let errand = Arc::new(Errand::new(url, &[], &segue_base::http::Outbound::new()).unwrap());
+    let errand = Arc::new(Errand::new(url, &[], &segue_base::http::HttpClients::new()).unwrap());
     CodeGrant::new(kept.clone(), url, errand, Arc::new(clock.clone()))
 }
 
-fn cx(clock: &ManualClock) -> Cx {
+fn cx(clock: &ManualClock) -> CallContext {
     clock.cx(Duration::from_secs(600))
 }
 

@@ -63,7 +63,7 @@ impl fmt::Debug for StepKey {
 
 /// Travels with every call that may wait. Cheap to clone.
 #[derive(Clone)]
-pub struct Cx {
+pub struct CallContext {
     /// When the call must have ended; a callee may only shorten it.
     pub deadline: Deadline,
     /// Fires when nobody wants the result any more.
@@ -103,7 +103,7 @@ fn micros(time: Duration) -> u64 {
 
 /// Why a wait ended without its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stopped {
+pub enum WaitError {
     /// The deadline of the context passed.
     #[error("the deadline passed")]
     DeadlinePassed,
@@ -112,7 +112,7 @@ pub enum Stopped {
     Cancelled,
 }
 
-impl Cx {
+impl CallContext {
     /// A context that ends `limit` from now.
     pub fn new(clock: Arc<dyn Clock>, limit: Duration) -> Self {
         Self {
@@ -170,27 +170,27 @@ impl Cx {
     /// Waits for `work`, but no longer than the deadline or the cancellation. The work is dropped when it is stopped.
     ///
     /// # Errors
-    /// [`Stopped`] when the deadline passed or somebody cancelled first.
-    pub async fn wait<F: Future>(&self, work: F) -> Result<F::Output, Stopped> {
+    /// [`WaitError`] when the deadline passed or somebody cancelled first.
+    pub async fn wait<F: Future>(&self, work: F) -> Result<F::Output, WaitError> {
         self.wait_beyond(Duration::ZERO, work).await
     }
     /// As [`wait`](Self::wait), with `grace` beyond the deadline.
     ///
     /// # Errors
-    /// [`Stopped`] when the deadline and the grace passed or somebody cancelled first.
-    pub async fn wait_beyond<F: Future>(&self, grace: Duration, work: F) -> Result<F::Output, Stopped> {
+    /// [`WaitError`] when the deadline and the grace passed or somebody cancelled first.
+    pub async fn wait_beyond<F: Future>(&self, grace: Duration, work: F) -> Result<F::Output, WaitError> {
         let mut work = pin!(work);
         loop {
             let until = self.ends();
             // In this order: what is cancelled does no more; what is done counts, however late it is.
             tokio::select! {
                 biased;
-                () = self.cancel.cancelled() => return Err(Stopped::Cancelled),
+                () = self.cancel.cancelled() => return Err(WaitError::Cancelled),
                 done = &mut work => return Ok(done),
                 () = self.clock.sleep(Deadline(until.0.saturating_add(grace))) => {
                     // A sign of life may have come meanwhile.
                     if self.ends() <= until {
-                        return Err(Stopped::DeadlinePassed);
+                        return Err(WaitError::DeadlinePassed);
                     }
                 }
             }
@@ -198,7 +198,7 @@ impl Cx {
     }
 }
 
-impl fmt::Debug for Cx {
+impl fmt::Debug for CallContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cx").field("key", &self.key).field("deadline", &self.deadline).finish_non_exhaustive()
     }
@@ -231,7 +231,7 @@ mod tests {
         }
         clock.advance(SECOND);
         cx.alive();
-        assert_eq!(waiting.await, Err(Stopped::DeadlinePassed));
+        assert_eq!(waiting.await, Err(WaitError::DeadlinePassed));
     }
 
     #[tokio::test]
@@ -243,7 +243,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         cancel.cancel();
-        assert_eq!(waiting.await.unwrap(), Err(Stopped::Cancelled));
+        assert_eq!(waiting.await.unwrap(), Err(WaitError::Cancelled));
     }
 
     #[tokio::test]
@@ -253,6 +253,6 @@ mod tests {
         clock.advance(3 * SECOND);
         cx.alive();
         assert_eq!(cx.remaining(), Duration::ZERO);
-        assert_eq!(cx.wait(pending::<()>()).await, Err(Stopped::DeadlinePassed));
+        assert_eq!(cx.wait(pending::<()>()).await, Err(WaitError::DeadlinePassed));
     }
 }
