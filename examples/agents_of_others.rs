@@ -6,7 +6,6 @@
 use std::{error::Error, io::Write, sync::Arc};
 
 use segue::{
-    channels::a2a::{A2aAgent, Offer},
     llm::scripted::ScriptedLlm,
     prelude::*,
     server::{self, ServerSettings},
@@ -18,11 +17,9 @@ const PROJECTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects")
 async fn main() -> Result<(), Box<dyn Error>> {
     // The restaurant: its flows become skills, its address stands in the card.
     let restaurant = Assistant::load(format!("{PROJECTS}/restaurant"))?;
-    let offer = restaurant.project().endpoints.a2a_server.as_ref().ok_or("it is not offered")?;
-    let listener = server::listen(&ServerSettings::new().port(0).open_agent(true)).await?;
+    let listener = server::listen(&ServerSettings::new().port(0)).await?;
     let url = format!("http://{}", listener.local_addr()?);
-    let agent = A2aAgent::new(&restaurant, offer, &Offer { url: url.clone(), local: true })?;
-    let router = server::offered(server::router(&restaurant, &[]), &agent, &restaurant);
+    let router = axum_router(&restaurant);
     tokio::spawn(async move { server::serve(listener, router, &restaurant, std::future::pending()).await });
 
     // The concierge: its `agent_card` names the port that the restaurant got.

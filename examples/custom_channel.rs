@@ -5,7 +5,7 @@
 use std::{error::Error, sync::Arc};
 
 use segue::{
-    channels::{self, Service},
+    channels,
     http::HttpClients,
     prelude::*,
     server::{self, ServerSettings},
@@ -18,7 +18,7 @@ impl Channel for Plain {
     fn name(&self) -> &str {
         "plain"
     }
-    fn service(&self, inbox: Inbox) -> Service {
+    fn service(&self, inbox: Inbox) -> ChannelService {
         // The server has read the body within its limits; what is not accepted is answered with the right status.
         channels::request_response(
             inbox,

@@ -10,7 +10,7 @@ use segue::{http::HttpClients, prelude::*};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let assistant = Assistant::load(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/projects/desk"))?;
-    // `/livez`, `/readyz`, `/health`, and the channels of `credentials.yml` below `/webhooks`.
+    // `/livez`, `/readyz`, `/health`, and everything that the project configures, as `segue run` serves it.
     let app = Router::new().route("/", get(|| async { "my own page" })).nest("/talk", axum_router(&assistant));
 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;

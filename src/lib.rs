@@ -45,7 +45,7 @@
 //!
 //! # The journey of a message
 //!
-//! 1. A channel checks the proof of its wire, parses, and hands the message to its [`Inbox`].
+//! 1. A [`Channel`] authenticates the caller, parses, and hands the message to its [`Inbox`].
 //! 2. [`Assistant::receive`] has the store accept it: a message that came before is answered as before.
 //! 3. The mailbox queues it: one turn at a time in a conversation.
 //! 4. The conversation is loaded: a snapshot, and the events since.
@@ -100,7 +100,7 @@ pub use segue_engine::{
 pub use crate::{
     actions::{ActionRequest, ActionServer},
     agents::{Agent, AgentError, AgentHooks, AgentResult, AgentRun},
-    channels::{Arrival, Channel, Inbox, Rest},
+    channels::{Arrival, Channel, Inbox, RestChannel},
     clock::{Clock, SystemClock},
     context::CallContext,
     conversation::{

@@ -2,27 +2,31 @@
 
 use std::{convert::Infallible, sync::Arc};
 
-use axum::http::{HeaderValue, Request, Response, StatusCode, header::RETRY_AFTER};
+use axum::{
+    http::{HeaderValue, Request, Response, StatusCode, header::RETRY_AFTER},
+    response::IntoResponse,
+};
 use bytes::Bytes;
 
-use super::{Arrival, Body, Inbox, Service, problem, refused, rest::with_turn_error};
+use super::{Arrival, Body, ChannelService, Inbox, problem, refused, rest::with_turn_error};
 use crate::{
     conversation::AcceptAllSink,
     runtime::{ReceiveError, TurnReport},
 };
 
-/// A service that reads a message from each request and answers with what the user is told.
+/// A service that reads a message from each request and answers with what the user is told: a text, `axum::Json`, or any other
+/// response of axum with its status and headers.
 ///
 /// A request that `read` refuses is answered with 400 and its words. A message that is not accepted is answered with 429 or 503 and
 /// `Retry-After`, one whose turn failed with 500; `X-Turn-Error` names the code of what went wrong.
-pub fn request_response<R, W, B>(inbox: Inbox, read: R, write: W) -> Service
+pub fn request_response<R, W, A>(inbox: Inbox, read: R, write: W) -> ChannelService
 where
     R: Fn(&Request<Bytes>) -> Result<Arrival, String> + Send + Sync + 'static,
-    W: Fn(&TurnReport) -> B + Send + Sync + 'static,
-    B: Into<Body>,
+    W: Fn(&TurnReport) -> A + Send + Sync + 'static,
+    A: IntoResponse,
 {
     let functions = Arc::new((read, write));
-    Service::new(tower::service_fn(move |request: Request<Bytes>| {
+    ChannelService::new(tower::service_fn(move |request: Request<Bytes>| {
         let (inbox, functions) = (inbox.clone(), functions.clone());
         async move {
             let (read, write) = &*functions;
@@ -33,7 +37,7 @@ where
             Ok(match inbox.receive(arrival, Box::new(AcceptAllSink)).await {
                 Ok(report) => {
                     let code = report.failures.first().map(|failure| &*failure.code);
-                    with_turn_error(Response::new(write(&report).into()), code)
+                    with_turn_error(write(&report).into_response(), code)
                 }
                 Err(error) => unanswered(&error),
             })

@@ -1,4 +1,4 @@
-//! From a parsed message to the assistant's door: the record that every channel fills, and its defaults.
+//! From a parsed message to the assistant: the record that every channel fills, and its defaults.
 
 use std::{fmt, sync::Arc};
 
@@ -100,6 +100,11 @@ impl Inbox {
     /// What [`Inbox::receive`] would say.
     pub fn admits(&self, conversation: &ConversationId) -> Result<(), ReceiveError> {
         self.assistant.admits(self.caller.as_deref(), conversation)
+    }
+
+    /// The assistant itself, for channels that do more than hand in messages: they read conversations, or begin flows.
+    pub fn assistant(&self) -> &Assistant {
+        &self.assistant
     }
 
     /// Where time comes from, for heartbeats.

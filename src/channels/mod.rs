@@ -1,98 +1,153 @@
 //! Wires to users, both directions.
 //!
-//! Entry: [`Channel`], one wire; [`open`] makes those that `credentials.yml` lists. A channel checks the proof of its wire,
-//! parses within limits, hands the message to its [`Inbox`] and writes the pieces of the answer in the words of the wire. No
-//! channel knows another one, none knows the routing of the server: it answers `http` requests whose bodies were read.
+//! Entry: [`Channel`], one wire; [`open`] opens those that a project configures, by the registry of our own channels. A channel
+//! authenticates its callers, parses within limits, hands messages to its [`Inbox`] and writes replies in the format of the wire.
+//! No channel knows another one, none knows the routing of the server: it answers `http` requests whose bodies were read.
 
 pub mod a2a;
-mod door;
+mod auth;
 mod exchange;
 mod inbox;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 pub mod pages;
 mod queue;
+mod registry;
 mod rest;
 mod splitting;
 mod stream;
 pub mod wire;
 
-use std::{convert::Infallible, fmt, sync::Arc};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
+use async_trait::async_trait;
+pub use axum::body::Body;
 use axum::http;
 use bytes::Bytes;
-use futures::{future::BoxFuture, stream::BoxStream};
-use indexmap::IndexMap;
-use segue_engine::{
-    ids::ConversationId,
-    project::{ChannelDef, ChannelSettings},
-};
+use segue_engine::ids::ConversationId;
+use tokio_util::sync::CancellationToken;
 
 pub use self::{
-    door::{Bearer, Caller, Door, Refused},
+    auth::{AuthError, Authenticator, BearerToken, Caller},
     exchange::request_response,
     inbox::{Arrival, Inbox},
-    rest::{Rest, TURN_ERROR},
+    registry::{ChannelError, ChannelOptions, open},
+    rest::{RestChannel, TURN_ERROR},
     splitting::parts,
 };
 use crate::{clock::Clock, conversation::ReplySink, runtime::ReceiveError};
 
-/// What the names of conversations begin with that a channel makes itself. Whoever may choose a name may choose none of these:
-/// behind them are conversations of other channels, and of other callers.
-const MADE_NAMES: [&str; 4] = ["a2a:", "a2a@", "mcp-", "rest@"];
+/// What the names of conversations begin with that a channel makes itself. A caller who may choose a name may choose none of these:
+/// they belong to conversations of other channels, and of other callers.
+const RESERVED_PREFIXES: [&str; 4] = ["a2a:", "a2a@", "mcp-", "rest@"];
 
-/// Answers the requests below `/webhooks/<name>`; their paths begin after that, so the main one is `/webhook`.
-pub type Service = tower::util::BoxCloneSyncService<http::Request<Bytes>, http::Response<Body>, Infallible>;
+/// Answers the requests of a channel. A response of axum is an answer; a body that streams is dropped when the client goes away.
+pub type ChannelService = tower::util::BoxCloneSyncService<http::Request<Bytes>, http::Response<Body>, Infallible>;
 
-/// The body of an answer.
-pub enum Body {
-    /// All of it.
-    Whole(Bytes),
-    /// Pieces, each of which leaves at once. *Cancellation*: it is dropped when the client goes away.
-    Stream(BoxStream<'static, Bytes>),
-}
+/// Why a channel stopped running.
+pub type RunError = Box<dyn std::error::Error + Send + Sync>;
 
-impl<T: Into<Bytes>> From<T> for Body {
-    fn from(bytes: T) -> Self {
-        Self::Whole(bytes.into())
-    }
-}
-
-impl fmt::Debug for Body {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Whole(bytes) => write!(f, "Whole({} bytes)", bytes.len()),
-            Self::Stream(_) => f.write_str("Stream(…)"),
-        }
-    }
-}
-
-/// One wire to users.
+/// One wire to users. A channel has a name, and [`service`](Self::service) or [`run`](Self::run); everything else has a default.
+#[async_trait]
 pub trait Channel: Send + Sync {
-    /// Its name: the key in `credentials.yml` and the part of the path after `/webhooks/`.
+    /// Its name: the key in `credentials.yml`, the part of the path after `/webhooks/`, and what flows see as the channel.
     fn name(&self) -> &str;
-    /// Looks at the head of a request before its body is read. A channel that asks callers for a proof does so here: whoever has none
-    /// then cannot make the server read. The error is the answer that refuses the request; what was found out may go along in the
-    /// extensions of the head. Unless a channel says otherwise every body is read.
-    fn check<'a>(
-        &'a self,
-        _head: &'a mut http::request::Parts,
-        _clock: &'a Arc<dyn Clock>,
-    ) -> BoxFuture<'a, Result<(), http::Response<Body>>> {
-        Box::pin(std::future::ready(Ok(())))
+
+    /// The paths that it answers.
+    fn routes(&self) -> Routes {
+        Routes::Webhooks
     }
-    /// Its way in. The inbox is the only way to the assistant.
-    fn service(&self, inbox: Inbox) -> Service;
+
+    /// What its wire can show.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
     /// Whether callers must prove something: a token, or the signature of a wire. Off loopback a channel that asks for nothing is
     /// served only where the operator insists on it.
     fn is_guarded(&self) -> bool {
         false
     }
-    /// Its way out to somebody who did not just write; `None` where the wire cannot reach anybody without a request.
+
+    /// How an operator makes callers prove something; a part of the message that refuses to serve an open channel.
+    fn guard_advice(&self) -> String {
+        format!("set `auth_token: ${{…}}` or `jwt: …` under `{}:` in credentials.yml", self.name())
+    }
+
+    /// Looks at the head of a request before its body is read. A channel that authenticates callers does so here: a caller who fails
+    /// cannot make the server read. What was found out may go along in the extensions of the head. Unless a channel says otherwise
+    /// every body is read.
+    ///
+    /// # Errors
+    /// The answer that refuses the request.
+    async fn check(
+        &self,
+        _head: &mut http::request::Parts,
+        _clock: &Arc<dyn Clock>,
+    ) -> Result<(), http::Response<Body>> {
+        Ok(())
+    }
+
+    /// Answers requests on its [`routes`](Self::routes). The inbox is the only way to the assistant.
+    fn service(&self, _inbox: Inbox) -> ChannelService {
+        ChannelService::new(tower::service_fn(|_| async {
+            Ok(problem(http::StatusCode::NOT_FOUND, "this channel takes no requests"))
+        }))
+    }
+
+    /// Does what needs no request: reads a terminal, holds a connection that the channel opened, or ends sessions when the server
+    /// stops. Returns soon after `stop` is cancelled, or when there is nothing left to do.
+    ///
+    /// # Errors
+    /// Why it cannot go on; the other channels do.
+    async fn run(&self, _inbox: Inbox, _stop: CancellationToken) -> Result<(), RunError> {
+        Ok(())
+    }
+
+    /// Delivers to a user who did not just write; `None` where the wire reaches nobody without a request.
     fn sink(&self, _to: &ConversationId) -> Option<Box<dyn ReplySink>> {
         None
     }
 }
+
+/// The paths that a channel answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Routes {
+    /// Everything below `/webhooks/<name>`. The path of a request begins after that, so the main one is `/webhook`.
+    Webhooks,
+    /// These, as axum writes them: `/a2a`, or `/a2a/{*rest}` for everything below. The path of a request is the whole one.
+    Paths(Vec<String>),
+    /// None: the channel only [runs](Channel::run).
+    None,
+}
+
+/// What a wire can show. A new field is `false` or plain where a channel does not name it: end with `..Capabilities::default()`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Text appears while it is written.
+    pub streaming: bool,
+    /// Buttons can be pressed.
+    pub buttons: bool,
+    /// Images are shown, not their addresses.
+    pub images: bool,
+    /// What a text may contain besides words.
+    pub markup: Markup,
+}
+
+/// Markup that a wire shows as such.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Markup {
+    /// None: its signs would be read as they are.
+    #[default]
+    Plain,
+    /// Markdown.
+    Markdown,
+}
+
+/// Where the server listens; in the extensions of every request that it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerAddress(pub SocketAddr);
 
 /// An answer in JSON.
 pub(crate) fn json(status: http::StatusCode, body: &impl serde::Serialize) -> http::Response<Body> {
@@ -120,51 +175,11 @@ fn refused(error: &ReceiveError) -> Option<(http::StatusCode, std::time::Duratio
     Some((status, after))
 }
 
-/// Why a channel of `credentials.yml` cannot be opened; the others start nevertheless.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("credentials.yml: `{channel}`: {problem} [C0101]")]
-pub struct ChannelError {
-    /// The channel as written.
-    pub channel: String,
-    /// What is the matter, and what to do.
-    pub problem: String,
-}
-
-impl ChannelError {
-    /// The code that `segue explain` knows.
-    pub const CODE: &str = "C0101";
-}
-
-/// The channels that a project lists; `rest` when it lists none at all. What cannot be opened comes second.
-pub fn open(credentials: &IndexMap<String, ChannelDef>) -> (Vec<Arc<dyn Channel>>, Vec<ChannelError>) {
-    if credentials.is_empty() {
-        return (vec![Arc::new(Rest::default())], Vec::new());
-    }
-    let (mut channels, mut errors): (Vec<Arc<dyn Channel>>, _) = (Vec::new(), Vec::new());
-    for (name, def) in credentials {
-        let opened = match (&def.settings, name.as_str()) {
-            (ChannelSettings::Rest(settings), _) => {
-                def.check_spelling().and_then(|()| pages::Pages::of(def)).and_then(|_| Rest::new(settings))
-            }
-            // These exist for the terminal and for a server of others, or are served beside the channels; there is nothing to open.
-            (ChannelSettings::Mcp(_), _) | (_, "cmdline" | "rasa") => continue,
-            _ => {
-                Err("this version does not speak this channel; use `rest`, or implement the `Channel` trait".to_owned())
-            }
-        };
-        match opened {
-            Ok(rest) => channels.push(Arc::new(rest)),
-            Err(problem) => errors.push(ChannelError { channel: name.clone(), problem }),
-        }
-    }
-    (channels, errors)
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-    use segue_engine::project::{Project, SourceFile, Sources};
+    use segue_engine::project::{ChannelDef, Project, SourceFile, Sources};
     use serde_json::{Value as Json, json};
 
     use super::*;
@@ -192,23 +207,37 @@ pub(crate) mod tests {
         loaded.project.map(|mut project| project.credentials.swap_remove(name).unwrap()).ok_or(found.join("; "))
     }
 
-    fn names(credentials: &[(&str, Json)]) -> (Vec<String>, Vec<String>) {
-        let credentials =
-            credentials.iter().map(|(name, settings)| ((*name).to_owned(), channel(name, settings).unwrap())).collect();
-        let (channels, errors) = open(&credentials);
+    /// The names of the channels that a project with these credentials opens, and what cannot be opened.
+    fn names(credentials: &Json, options: &ChannelOptions) -> (Vec<String>, Vec<String>) {
+        let text = credentials.to_string();
+        let files: &[_] = if credentials.is_null() { &[] } else { &[("credentials.yml", text.as_str())] };
+        let project = crate::project::from_texts(files.iter().copied()).project.unwrap();
+        let (channels, errors) = open(&project, options);
         (channels.iter().map(|c| c.name().to_owned()).collect(), errors.iter().map(ToString::to_string).collect())
     }
 
     #[test]
     fn a_project_without_credentials_is_reached_over_rest() {
-        assert_eq!(names(&[]).0, ["rest"]);
-        assert!(names(&[("cmdline", json!({}))]).0.is_empty());
+        let none = ChannelOptions::new();
+        assert_eq!(names(&Json::Null, &none).0, ["rest"]);
+        assert!(names(&json!({"cmdline": {}}), &none).0.is_empty());
+        let only = none.clone().only(Some("rest".to_owned()));
+        assert_eq!(names(&json!({"cmdline": {}}), &only), (vec!["rest".to_owned()], vec![]));
+    }
+
+    #[cfg(feature = "mcp")]
+    #[test]
+    fn the_mcp_server_is_opened_by_its_entry_or_by_the_operator() {
+        let none = ChannelOptions::new();
+        assert_eq!(names(&json!({"mcp": {}}), &none).0, ["mcp"]);
+        assert_eq!(names(&Json::Null, &none.clone().mcp(true)).0, ["rest", "mcp"]);
+        assert_eq!(names(&json!({"rest": {}, "mcp": {}}), &none.only(Some("rest".to_owned()))).0, ["rest", "mcp"]);
     }
 
     #[test]
     fn what_cannot_be_opened_does_not_stop_the_rest() {
-        let (opened, errors) =
-            names(&[("telegram", json!({})), ("rest", json!({"allowed_origins": ["shop.example"]}))]);
+        let credentials = json!({"telegram": {}, "rest": {"allowed_origins": ["shop.example"]}});
+        let (opened, errors) = names(&credentials, &ChannelOptions::new());
         assert!(opened.is_empty(), "{opened:?}");
         assert_eq!(errors.len(), 2);
         assert!(errors[0].contains("`telegram`") && errors[0].contains("Channel"), "{errors:?}");

@@ -2,18 +2,23 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use axum::http::{
     self, HeaderMap, Method, Request, Response, StatusCode,
     header::{ACCEPT, RETRY_AFTER},
 };
 use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture};
-use segue_engine::project::RestSettings;
+use segue_engine::project::{ChannelSettings, RestSettings};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    Arrival, Body, Caller, Channel, Door, Inbox, MADE_NAMES, Service, json, problem,
+    Arrival, Authenticator, Body, Caller, Capabilities, Channel, ChannelService, Inbox, Markup, RESERVED_PREFIXES,
+    json,
+    pages::Pages,
+    problem,
     queue::{self, Form},
+    registry::{self, ChannelFactory, ChannelSource},
     stream, wire,
 };
 use crate::{
@@ -26,10 +31,32 @@ use crate::{
 /// The header of an answer that tells what went wrong on our side; its status stays 200 where the message got a turn.
 pub const TURN_ERROR: &str = "x-turn-error";
 
+/// The name of the channel.
+const NAME: &str = "rest";
+
+pub(super) const FACTORY: ChannelFactory = ChannelFactory {
+    name: NAME,
+    is_wanted: |_, _| false,
+    open,
+    place: "credentials.yml: `rest`",
+    code: registry::CODE,
+    is_required: false,
+};
+
+fn open(source: &ChannelSource<'_>) -> Result<Arc<dyn Channel>, String> {
+    let Some(entry) = source.entry else { return Ok(Arc::new(RestChannel::default())) };
+    entry.check_spelling()?;
+    Pages::of(entry)?;
+    match &entry.settings {
+        ChannelSettings::Rest(settings) => Ok(Arc::new(RestChannel::new(settings)?)),
+        ChannelSettings::Mcp(_) | ChannelSettings::Other(_) => Ok(Arc::new(RestChannel::default())),
+    }
+}
+
 /// The REST channel.
 #[derive(Clone, Debug, Default)]
-pub struct Rest {
-    door: Door,
+pub struct RestChannel {
+    auth: Authenticator,
     /// For whom the fixed token speaks; anybody where there are none. One that ends in `*` stands for all that begin so.
     senders: Vec<String>,
     /// Whether messages such as `/SetSlots(…)` count as words.
@@ -38,7 +65,7 @@ pub struct Rest {
     metadata: Option<usize>,
 }
 
-impl Rest {
+impl RestChannel {
     /// With the settings of `credentials.yml`.
     ///
     /// # Errors
@@ -49,22 +76,17 @@ impl Rest {
             return Err(format!("`metadata_bytes` must be a whole number up to {}", limits::BODY));
         }
         Ok(Self {
-            door: Door::of(&settings.auth)?,
+            auth: Authenticator::of(&settings.auth)?,
             senders: settings.senders.clone(),
             refuses_payloads: settings.refuses_payloads,
             metadata,
         })
     }
 
-    /// Whether callers must show a token.
-    pub fn is_guarded(&self) -> bool {
-        self.door.is_guarded()
-    }
-
     /// Whether a caller may speak as somebody. Signed tokens speak for their own subject, whose conversations are its own.
     fn speaks_for(&self, caller: &Caller, sender: &str) -> bool {
         let is_it = |name: &String| name.strip_suffix('*').map_or(sender == name, |start| sender.starts_with(start));
-        caller.mark.is_some() || self.senders.is_empty() || self.senders.iter().any(is_it)
+        caller.id.is_some() || self.senders.is_empty() || self.senders.iter().any(is_it)
     }
 
     async fn answer(&self, inbox: Inbox, request: Request<Bytes>) -> Response<Body> {
@@ -75,11 +97,11 @@ impl Rest {
                 // Found out when the head was checked, where the server does that.
                 let caller = match head.extensions.remove::<Caller>() {
                     Some(caller) => Ok(caller),
-                    None => self.door.caller(&head.headers, inbox.clock()).await,
+                    None => self.auth.authenticate(&head.headers, inbox.clock()).await,
                 };
                 let caller = match caller {
                     Ok(caller) => caller,
-                    Err(refused) => return refused.answer("this channel"),
+                    Err(error) => return error.response("this channel"),
                 };
                 let mut arrival = match arrival(&body, &head.headers) {
                     Ok(arrival) => arrival,
@@ -95,7 +117,7 @@ impl Rest {
                     return problem(StatusCode::FORBIDDEN, "this token does not speak for this `sender`");
                 }
                 arrival.sender = conversation(&recipient, &caller);
-                let inbox = inbox.for_caller(caller.mark.as_ref());
+                let inbox = inbox.for_caller(caller.id.as_ref());
                 match form(head.uri.query(), &head.headers) {
                     None => whole(inbox, arrival, recipient).await,
                     Some(form) => streamed(inbox, arrival, recipient, form).await,
@@ -107,29 +129,27 @@ impl Rest {
     }
 }
 
-impl Channel for Rest {
+#[async_trait]
+impl Channel for RestChannel {
     fn name(&self) -> &str {
-        "rest"
+        NAME
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { streaming: true, buttons: true, images: true, markup: Markup::Markdown }
     }
     fn is_guarded(&self) -> bool {
-        self.door.is_guarded()
+        self.auth.is_guarded()
     }
-    fn check<'a>(
-        &'a self,
-        head: &'a mut http::request::Parts,
-        clock: &'a Arc<dyn Clock>,
-    ) -> BoxFuture<'a, Result<(), Response<Body>>> {
-        Box::pin(async move {
-            if head.method == Method::POST && head.uri.path() == "/webhook" {
-                let caller = self.door.caller(&head.headers, clock).await;
-                head.extensions.insert(caller.map_err(|refused| refused.answer("this channel"))?);
-            }
-            Ok(())
-        })
+    async fn check(&self, head: &mut http::request::Parts, clock: &Arc<dyn Clock>) -> Result<(), Response<Body>> {
+        if head.method == Method::POST && head.uri.path() == "/webhook" {
+            let caller = self.auth.authenticate(&head.headers, clock).await;
+            head.extensions.insert(caller.map_err(|error| error.response("this channel"))?);
+        }
+        Ok(())
     }
-    fn service(&self, inbox: Inbox) -> Service {
+    fn service(&self, inbox: Inbox) -> ChannelService {
         let (this, inbox) = (Arc::new(self.clone()), inbox.taking_payloads(!self.refuses_payloads));
-        Service::new(tower::service_fn(move |request| {
+        ChannelService::new(tower::service_fn(move |request| {
             let (this, inbox) = (this.clone(), inbox.clone());
             async move { Ok::<_, Infallible>(this.answer(inbox, request).await) }
         }))
@@ -163,7 +183,7 @@ fn arrival(body: &[u8], headers: &HeaderMap) -> Result<Arrival, String> {
             return Err(format!("`{key}` is longer than {} bytes", limits::WIRE_NAME));
         }
     }
-    if let Some(made) = MADE_NAMES.iter().find(|made| sender.starts_with(**made)) {
+    if let Some(made) = RESERVED_PREFIXES.iter().find(|made| sender.starts_with(**made)) {
         return Err(format!("`sender` may not begin with `{made}`: such names are made here; choose another one"));
     }
     let metadata = match fields.shift_remove("metadata") {
@@ -214,9 +234,9 @@ fn unanswered(conversation: &str, error: &ReceiveError) -> Response<Body> {
         _ => None,
     };
     if error.retry_after().is_some() {
-        tracing::debug!(conversation, channel = "rest", code, "{error}");
+        tracing::debug!(conversation, channel = NAME, code, "{error}");
     } else {
-        tracing::error!(conversation, channel = "rest", code, "{error}");
+        tracing::error!(conversation, channel = NAME, code, "{error}");
     }
     let none: [Json; 0] = [];
     if failpoint::is_set("defect:store-failure-is-ok") && matches!(error, ReceiveError::Store(_)) {
@@ -279,7 +299,7 @@ fn last_events(conversation: &str, form: Form, outcome: &Result<TurnReport, Rece
         }
         Err(problem) => {
             let code = problem.code();
-            tracing::error!(conversation, channel = "rest", code, "{problem}");
+            tracing::error!(conversation, channel = NAME, code, "{problem}");
             error(code, "the message got no turn; send it again").to_vec()
         }
     };
@@ -289,8 +309,8 @@ fn last_events(conversation: &str, form: Form, outcome: &Result<TurnReport, Rece
 /// The conversation of a recipient. A sender is a word that callers choose, and two may choose the same: where they can be told
 /// apart, each has conversations of its own.
 fn conversation(recipient: &str, caller: &Caller) -> String {
-    match &caller.mark {
-        Some(mark) => format!("rest@{mark}:{recipient}"),
+    match &caller.id {
+        Some(id) => format!("rest@{id}:{recipient}"),
         None => recipient.to_owned(),
     }
 }

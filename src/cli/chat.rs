@@ -1,19 +1,24 @@
-//! `segue chat`: talking in the terminal. Without a terminal each input line is one message, and output is made for programs.
+//! `segue chat`: the terminal as a channel. Without a terminal each input line is one message, and output is made for programs.
 
 mod lines;
 mod screen;
 
-use std::io::{self, BufRead, IsTerminal};
+use std::{
+    io::{self, BufRead, IsTerminal},
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use segue::{
+    async_trait,
+    channels::{Capabilities, Channel, Inbox, Routes, RunError},
     conversation::{Button, DiscardReplies, ReplySink},
     ids::ConversationId,
     limits,
-    runtime::{Assistant, IncomingMessage, TurnReport},
-    server,
+    runtime::{IncomingMessage, TurnReport},
     store::{self, Location},
 };
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use self::{lines::LineSink, screen::ScreenSink};
 use super::{
@@ -21,6 +26,7 @@ use super::{
     logging::log,
     out,
     place::{Place, cannot_build},
+    stop_when_asked,
 };
 
 #[derive(clap::Args)]
@@ -42,10 +48,10 @@ pub(super) struct Args {
 const CHANNEL: &str = "cmdline";
 
 /// How replies are shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Show {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OutputMode {
     /// For a person who looks on.
-    Screen,
+    Terminal,
     /// For a program: a prefix tells what a line is.
     Lines,
     /// Events as JSON lines.
@@ -66,64 +72,112 @@ pub(super) async fn chat(args: Args) -> Done {
         out::note(&format!("conversation {id}; `--conversation {id}` goes on with it"));
     }
     let is_terminal = io::stdin().is_terminal();
-    let show = match (args.events, is_terminal) {
-        (true, _) => Show::Events,
-        (false, true) => Show::Screen,
-        (false, false) => Show::Lines,
+    let mode = match (args.events, is_terminal) {
+        (true, _) => OutputMode::Events,
+        (false, true) => OutputMode::Terminal,
+        (false, false) => OutputMode::Lines,
     };
-    let alone = location == Location::Memory;
-    let mut talk = Talk { assistant, id: id.into(), show, alone, buttons: Vec::new() };
-    let done = tokio::select! {
-        done = talk.run(is_terminal) => done,
-        // Without this the process would end at once and leave its tool servers behind.
-        () = server::end_asked() => Ok(0),
-    };
-    talk.assistant.close(limits::CLOSE).await;
-    done
+    let owns_store = location == Location::Memory;
+    let terminal = Terminal { id: id.into(), is_terminal, mode, owns_store, has_failed: AtomicBool::new(false) };
+    let stop = stop_when_asked();
+    let done = terminal.run(Inbox::new(assistant.clone(), CHANNEL), stop.clone()).await;
+    assistant.close(limits::CLOSE).await;
+    match done {
+        Ok(()) if terminal.has_failed.into_inner() && !stop.is_cancelled() => Ok(COULD_NOT_RUN),
+        Ok(()) => Ok(0),
+        // An error of input or output keeps its kind: a broken pipe is no failure.
+        Err(error) => {
+            Err(error.downcast::<io::Error>().map_or_else(anyhow::Error::from_boxed, |error| (*error).into()))
+        }
+    }
 }
 
-struct Talk {
-    assistant: Assistant,
+/// The terminal, or the pipes in its place: one conversation.
+#[derive(Debug)]
+struct Terminal {
     id: ConversationId,
-    show: Show,
+    /// Whether a person types.
+    is_terminal: bool,
+    mode: OutputMode,
     /// Whether there are no conversations of others in the store.
-    alone: bool,
+    owns_store: bool,
+    /// Whether a message was not processed.
+    has_failed: AtomicBool,
+}
+
+#[async_trait]
+impl Channel for Terminal {
+    fn name(&self) -> &str {
+        CHANNEL
+    }
+    fn routes(&self) -> Routes {
+        Routes::None
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { streaming: true, buttons: self.mode == OutputMode::Terminal, ..Capabilities::default() }
+    }
+    /// Reads lines until the end of the input.
+    async fn run(&self, inbox: Inbox, stop: CancellationToken) -> Result<(), RunError> {
+        let mut session = ChatSession { terminal: self, inbox, buttons: Vec::new() };
+        tokio::select! {
+            done = session.run() => Ok(done?),
+            () = stop.cancelled() => Ok(()),
+        }
+    }
+    fn sink(&self, _: &ConversationId) -> Option<Box<dyn ReplySink>> {
+        Some(self.outlet())
+    }
+}
+
+impl Terminal {
+    fn outlet(&self) -> Box<dyn ReplySink> {
+        match self.mode {
+            OutputMode::Terminal => Box::new(ScreenSink::default()),
+            OutputMode::Lines => Box::new(LineSink),
+            OutputMode::Events => Box::new(DiscardReplies),
+        }
+    }
+}
+
+/// One run of the terminal.
+struct ChatSession<'a> {
+    terminal: &'a Terminal,
+    inbox: Inbox,
     /// Those under the newest replies; the user may type their numbers.
     buttons: Vec<Button>,
 }
 
-impl Talk {
-    async fn run(&mut self, is_terminal: bool) -> Done {
+impl ChatSession<'_> {
+    async fn run(&mut self) -> io::Result<()> {
         let mut input = read_lines();
-        let mut worst = 0;
-        if is_terminal {
+        if self.terminal.is_terminal {
             out::note("write something; an empty line with Ctrl-D, or Ctrl-C, ends the talk");
         }
         loop {
-            if self.show == Show::Screen {
+            if self.terminal.mode == OutputMode::Terminal {
                 screen::prompt()?;
             }
-            let outlet = |_: &ConversationId, _: &str| self.sink();
+            let outlet = |_: &ConversationId, _: &str| self.terminal.outlet();
             let line = tokio::select! {
                 line = input.recv() => line,
                 // The reminders of other conversations are for a server to fire.
-                () = self.assistant.timers(&outlet), if self.alone => continue,
+                () = self.inbox.assistant().timers(&outlet), if self.terminal.owns_store => continue,
             };
             let Some(line) = line else { break };
             let line = line?;
-            if is_terminal && line.trim().is_empty() {
+            if self.terminal.is_terminal && line.trim().is_empty() {
                 continue;
             }
-            let text = if is_terminal { self.choice(line.trim()) } else { line };
-            match self.say(&text).await? {
-                Some(report) => self.after(&report).await?,
-                None => worst = COULD_NOT_RUN,
+            let text = if self.terminal.is_terminal { self.choice(line.trim()) } else { line };
+            match self.send(&text).await {
+                Some(report) => self.finish_turn(&report).await?,
+                None => self.terminal.has_failed.store(true, Ordering::Relaxed),
             }
         }
-        if self.show == Show::Screen {
+        if self.terminal.mode == OutputMode::Terminal {
             out::line("")?;
         }
-        Ok(worst)
+        Ok(())
     }
 
     /// The payload of the button whose number was typed, else the text.
@@ -132,42 +186,35 @@ impl Talk {
         number.and_then(|index| self.buttons.get(index)).map_or(text, |button| &*button.payload).to_owned()
     }
 
-    fn sink(&self) -> Box<dyn ReplySink> {
-        match self.show {
-            Show::Screen => Box::new(ScreenSink::default()),
-            Show::Lines => Box::new(LineSink),
-            Show::Events => Box::new(DiscardReplies),
-        }
-    }
-
-    /// One turn. `None`: the message got none, and was told so.
-    async fn say(&self, text: &str) -> io::Result<Option<TurnReport>> {
-        match self.assistant.receive(IncomingMessage::text(self.id.clone(), text, CHANNEL), self.sink()).await {
-            Ok(report) => Ok(Some(report)),
+    /// One turn. `None`: the message was not processed, and the user was told so.
+    async fn send(&self, text: &str) -> Option<TurnReport> {
+        let message = IncomingMessage::text(self.terminal.id.clone(), text, CHANNEL);
+        match self.inbox.assistant().receive(message, self.terminal.outlet()).await {
+            Ok(report) => Some(report),
             Err(error) => {
                 out::note(&format!("the message got no turn: {error} [{}]", error.code()));
-                Ok(None)
+                None
             }
         }
     }
 
-    async fn after(&mut self, report: &TurnReport) -> io::Result<()> {
+    async fn finish_turn(&mut self, report: &TurnReport) -> io::Result<()> {
         for failure in &report.failures {
             out::note(&format!("turn {}: {} [{}]", report.turn.0, out::plain(&failure.reason), failure.code));
         }
-        match self.show {
-            Show::Screen => {
+        match self.terminal.mode {
+            OutputMode::Terminal => {
                 let buttons = report.replies.iter().flat_map(|reply| &reply.reply.buttons);
                 self.buttons = buttons.cloned().collect();
                 screen::buttons(&self.buttons)
             }
-            Show::Lines => Ok(()),
-            Show::Events => self.print_events(report).await,
+            OutputMode::Lines => Ok(()),
+            OutputMode::Events => self.print_events(report).await,
         }
     }
 
     async fn print_events(&self, report: &TurnReport) -> io::Result<()> {
-        let turns = self.assistant.store().turns(&self.id).await.map_err(io::Error::other)?;
+        let turns = self.inbox.assistant().store().turns(&self.terminal.id).await.map_err(io::Error::other)?;
         let turn = turns.iter().rev().find(|turn| turn.turn == report.turn);
         for event in turn.into_iter().flat_map(|turn| &turn.events) {
             out::line(&serde_json::to_string(event).unwrap_or_default())?;
@@ -189,4 +236,38 @@ fn read_lines() -> mpsc::Receiver<io::Result<String>> {
         }
     });
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use segue::{
+        Assistant,
+        server::{guarded, router},
+        testing::ScriptedLlm,
+    };
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_terminal_is_a_channel_without_routes() {
+        let terminal = Terminal {
+            id: "u".into(),
+            is_terminal: false,
+            mode: OutputMode::Lines,
+            owns_store: true,
+            has_failed: AtomicBool::new(false),
+        };
+        let channels: [Arc<dyn Channel>; 1] = [Arc::new(terminal)];
+        assert!(guarded(&channels, "0.0.0.0".parse().unwrap()).is_ok());
+        assert!(channels[0].sink(&"u".into()).is_some());
+        let model = Arc::new(ScriptedLlm::strict([""; 0]));
+        let files = [("config.yml", "recipe: default.v1\npolicies: [{name: FlowPolicy}]\n")];
+        let assistant = Assistant::builder_from_texts(files).unwrap().model(model).build().unwrap();
+        let request = axum::http::Request::get("/webhooks/cmdline/").body(axum::body::Body::empty()).unwrap();
+        let answer = router(&assistant, &channels).oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), axum::http::StatusCode::NOT_FOUND);
+    }
 }

@@ -32,6 +32,8 @@ pub(super) fn log(usual: &str) -> anyhow::Result<()> {
     };
     let colours = io::IsTerminal::is_terminal(&io::stderr());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours);
+    // A log that nobody reads any more is lost; reporting that on the same stream would panic.
+    let log = log.log_internal_errors(false);
     // An error says that a log exists already.
     let _ = log.with_target(false).fmt_fields(debug_fn(field).delimited(" ")).try_init();
     Ok(())

@@ -1,4 +1,4 @@
-//! `segue mcp`: the assistant as an MCP server (`offer`), logins at the MCP servers of a project that want one, and pins (`pins`).
+//! `segue mcp`: the assistant as an MCP server (`mcp_stdio`), logins at the MCP servers of a project that want one, and pins (`pins`).
 
 use anyhow::{Context, anyhow, bail};
 use axum::{
@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Done, FINDINGS, USAGE, offer, out, pins, place::Place};
+use super::{Done, FINDINGS, USAGE, mcp_stdio, out, pins, place::Place};
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -30,7 +30,7 @@ pub(super) struct Args {
     #[command(subcommand)]
     what: Option<What>,
     #[command(flatten)]
-    offer: offer::Args,
+    stdio: mcp_stdio::Args,
 }
 
 #[derive(clap::Subcommand)]
@@ -59,7 +59,7 @@ pub(super) async fn mcp(args: Args) -> Done {
         Some(What::Login(server)) => Box::pin(login(server)).await,
         Some(What::Logout(server)) => logout(server).await,
         Some(What::Pins(args)) => Box::pin(pins::pins(args)).await,
-        None => Box::pin(offer::offer(args.offer)).await,
+        None => Box::pin(mcp_stdio::serve(args.stdio)).await,
     }
 }
 

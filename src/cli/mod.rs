@@ -8,8 +8,6 @@ mod chat;
 mod check;
 #[cfg(feature = "mcp")]
 mod demo;
-#[cfg(feature = "mcp")]
-mod desk;
 mod doctor;
 mod explain;
 mod graph;
@@ -19,7 +17,7 @@ mod logging;
 #[cfg(feature = "mcp")]
 mod mcp;
 #[cfg(feature = "mcp")]
-mod offer;
+mod mcp_stdio;
 pub(crate) mod out;
 #[cfg(feature = "mcp")]
 mod pins;
@@ -34,7 +32,8 @@ mod trace;
 use std::{io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
-use segue::{runtime::ReplayError, store::StoreError};
+use segue::{runtime::ReplayError, server, store::StoreError};
+use tokio_util::sync::CancellationToken;
 
 /// Findings, failed tests, a replay that differs.
 pub(crate) const FINDINGS: u8 = 1;
@@ -158,6 +157,17 @@ fn wait<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T
     // A thread that reads the terminal cannot be interrupted; nothing else is left to wait for.
     runtime.shutdown_background();
     done
+}
+
+/// A token that is cancelled when the process is asked to end.
+fn stop_when_asked() -> CancellationToken {
+    let stop = CancellationToken::new();
+    let asked = stop.clone();
+    tokio::spawn(async move {
+        server::shutdown_signal().await;
+        asked.cancel();
+    });
+    stop
 }
 
 /// The code that `segue explain` knows, of errors that have one.

@@ -3,28 +3,24 @@
 use std::{net::IpAddr, sync::Arc};
 
 use segue::{
-    channels::{
-        self,
-        a2a::{A2aAgent, Offer},
-    },
+    channels::{self, BearerToken, Channel, ChannelError, ChannelOptions},
     environment, failpoint,
     health::Health,
     limits,
-    project::{ChannelDef, ChannelSettings, Project, RestSettings},
-    runtime::Outbox,
+    project::Project,
+    runtime::{Assistant, Outbox},
     server,
     server::{ServerSettings, listen},
     store,
 };
+use tokio_util::sync::CancellationToken;
 
-#[cfg(feature = "mcp")]
-use super::desk;
 use super::{
     COULD_NOT_RUN, Done, FINDINGS, USAGE,
     logging::log,
     out,
     place::{Place, cannot_build},
-    rasa,
+    rasa, stop_when_asked,
 };
 
 #[derive(clap::Args)]
@@ -78,15 +74,20 @@ pub(super) async fn serve(args: Args) -> Done {
     let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
     opened.name_scripted_models();
     let token = args.auth_token.clone().or_else(|| environment::variable("SEGUE_AUTH_TOKEN"));
-    let open_agent = opened.project.endpoints.a2a_server.as_ref();
-    let open_agent = open_agent.is_some_and(|offer| offer.token.is_none() && offer.jwt.is_none() && !args.insecure);
-    let mut settings = ServerSettings::new().host(args.host).port(args.port).open_agent(open_agent);
+    let mut settings = ServerSettings::new().host(args.host).port(args.port);
     if args.enable_api {
         settings = settings.api(token.as_ref().is_some_and(|token| !token.trim().is_empty()));
     }
-    let Some((channels, troubles)) = opened_channels(&opened.project, args.connector.as_deref()) else {
-        return Ok(USAGE);
-    };
+    #[cfg(feature = "mcp")]
+    let is_mcp = args.mcp;
+    #[cfg(not(feature = "mcp"))]
+    let is_mcp = false;
+    let options = ChannelOptions::new()
+        .only(args.connector.clone())
+        .mcp(is_mcp)
+        .token(token.as_deref().and_then(BearerToken::new))
+        .local(args.host.is_loopback());
+    let Some((channels, troubles)) = open_channels(&opened.project, &options) else { return Ok(USAGE) };
     match server::guarded(&channels, args.host) {
         Err(error) if !args.insecure => {
             out::note(&format!("{error} [{}]", error.code()));
@@ -101,9 +102,7 @@ pub(super) async fn serve(args: Args) -> Done {
         Ok(listener) => listener,
         Err(error) => {
             out::note(&format!("{error} [{}]", error.code()));
-            let is_too_open = matches!(error, server::ServeError::Unguarded(_) | server::ServeError::Open(_));
-            let code = if is_too_open { USAGE } else { COULD_NOT_RUN };
-            return Ok(code);
+            return Ok(if matches!(error, server::ServeError::Unguarded(_)) { USAGE } else { COULD_NOT_RUN });
         }
     };
     if args.enable_api {
@@ -114,7 +113,7 @@ pub(super) async fn serve(args: Args) -> Done {
     let store = store::open(&location)?;
     let assistant = opened.builder.store(store).build().map_err(cannot_build)?;
     for trouble in troubles {
-        tracing::warn!(code = channels::ChannelError::CODE, "{trouble}");
+        tracing::warn!(code = trouble.code, "{trouble}");
     }
     if args.strict {
         assistant.connect().await;
@@ -130,42 +129,21 @@ pub(super) async fn serve(args: Args) -> Done {
     }
     let address = listener.local_addr()?;
     let names: Vec<_> = channels.iter().map(|channel| channel.name().to_owned()).collect();
-    let mut router = server::router(&assistant, &channels);
-    router = server::reports(router, &assistant);
-    if let Some(def) = &project.endpoints.a2a_server {
-        let url = def.url.clone().unwrap_or_else(|| format!("http://{address}"));
-        let agent = match A2aAgent::new(&assistant, def, &Offer { url, local: args.host.is_loopback() }) {
-            Ok(agent) => agent,
-            Err(problem) => {
-                out::note(&format!("endpoints.yml: `a2a_server`: {problem} [F0643]"));
-                return Ok(USAGE);
-            }
-        };
-        router = server::offered(router, &agent, &assistant);
-        tracing::info!("offered to other agents at http://{address}/a2a");
-    }
-    #[cfg(feature = "mcp")]
-    let (router, desk) =
-        match desk::opened(&project, &assistant, router, (args.mcp, args.host, args.insecure), token.as_deref()) {
-            Ok(opened) => opened,
-            Err(refused) => return Ok(refused.said()),
-        };
+    let router = server::router(&assistant, &channels);
     if failpoint::is_set("defect:recover-first") {
         assistant.recover().await?;
     }
     tracing::info!(channels = names.join(","), "listening on http://{address}");
-    #[cfg(not(feature = "mcp"))]
-    let ended = server::end_asked();
-    #[cfg(feature = "mcp")]
-    let ended = desk::closing(desk);
     let reach = |to: &segue::ids::ConversationId, channel: &str| {
         channels.iter().find(|one| one.name() == channel).and_then(|one| one.sink(to))
     };
-    let serving = server::serve(listener, router, &assistant, ended);
+    let stop = stop_when_asked();
+    let serving = server::serve(listener, router, &assistant, stop.clone().cancelled_owned());
     // Sources connect while the server already answers; whoever needs one waits for it.
     tokio::select! {
         served = serving => served?,
         () = background(&assistant, !args.strict) => {}
+        () = running(&assistant, &channels, &stop) => {}
         failed = recovery(&assistant) => failed?,
         // What a reminder says goes to the outbox, and from there to its user by whatever channel can.
         () = assistant.timers(&|_, _| Box::new(Outbox)) => {}
@@ -175,26 +153,33 @@ pub(super) async fn serve(args: Args) -> Done {
     Ok(0)
 }
 
-/// The channels of the project, or the one that was asked for.
-type Channels = (Vec<Arc<dyn channels::Channel>>, Vec<channels::ChannelError>);
+/// Channels, and what could not be opened.
+type OpenedChannels = (Vec<Arc<dyn Channel>>, Vec<ChannelError>);
 
-fn opened_channels(project: &Project, only: Option<&str>) -> Option<Channels> {
-    let Some(only) = only else { return Some(channels::open(&project.credentials)) };
-    let settings = project.credentials.get(only).cloned().unwrap_or_else(|| match only {
-        "rest" => ChannelDef { settings: ChannelSettings::Rest(RestSettings::default()), ..ChannelDef::default() },
-        _ => ChannelDef::default(),
-    });
-    let (opened, troubles) = channels::open(&[(only.to_owned(), settings)].into_iter().collect());
-    if opened.is_empty() {
-        let why = troubles.first().map(ToString::to_string).unwrap_or_else(|| format!("`{only}` has nothing to open"));
+/// Opens the channels; `None` where the server does not start, which was said.
+fn open_channels(project: &Project, options: &ChannelOptions) -> Option<OpenedChannels> {
+    let (opened, troubles) = channels::open(project, options);
+    if let Some(only) = options.only.as_deref().filter(|only| !opened.iter().any(|channel| channel.name() == *only)) {
+        let trouble = troubles.iter().find(|trouble| trouble.channel == only);
+        let why = trouble.map_or_else(|| format!("`{only}` has nothing to open"), ToString::to_string);
         out::note(&format!("`--connector {only}`: {why}"));
+        return None;
+    }
+    if let Some(required) = troubles.iter().find(|trouble| trouble.is_required) {
+        out::note(&required.to_string());
         return None;
     }
     Some((opened, troubles))
 }
 
+/// Runs what channels do besides answering requests; never ends, since the server goes on without.
+async fn running(assistant: &Assistant, channels: &[Arc<dyn Channel>], stop: &CancellationToken) {
+    server::run_channels(assistant, channels, stop).await;
+    std::future::pending().await
+}
+
 /// Finishes what an earlier process left, beside serving; ends only when the store cannot say what that is.
-async fn recovery(assistant: &segue::runtime::Assistant) -> Result<(), store::StoreError> {
+async fn recovery(assistant: &Assistant) -> Result<(), store::StoreError> {
     let turns = assistant.recover().await?;
     if turns > 0 {
         tracing::info!(turns, "turns that an earlier process left were finished");
@@ -203,7 +188,7 @@ async fn recovery(assistant: &segue::runtime::Assistant) -> Result<(), store::St
 }
 
 /// What goes on beside serving; never ends.
-async fn background(assistant: &segue::runtime::Assistant, connect: bool) {
+async fn background(assistant: &Assistant, connect: bool) {
     if connect {
         assistant.connect().await;
     }

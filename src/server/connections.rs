@@ -30,7 +30,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use super::bridge::Bodies;
+use super::buffered_body::Bodies;
 use crate::{clock::Clock, failpoint, limits};
 
 /// How many connections a server takes.

@@ -1,31 +1,31 @@
-//! The porch: one HTTP server for all channels.
+//! One HTTP server for all channels.
 //!
 //! Entry: [`router`] puts the routes together, for this server or for another one that embeds it; [`serve`] runs it until it
 //! is told to stop, and lets running turns end. Never: no route reads a body without a limit, of a web page that no channel allows,
 //! or of a caller who lacks the proof that its channel asks for; no channel is served off loopback without such a proof, unless
 //! the operator insists ([`guarded`]).
 
-mod bridge;
+mod buffered_body;
 mod connections;
 mod health;
 mod requests;
 
 use std::{
+    collections::HashSet,
     future::Future,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
 };
 
-use axum::Router;
-use tokio::net::TcpListener;
+use axum::{Extension, Router};
+use tokio::{net::TcpListener, task::JoinSet};
+use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use self::bridge::{Bridge, Check, no_check};
+use self::buffered_body::BufferedBody;
 pub use self::connections::ConnectionLimits;
-#[cfg(feature = "mcp")]
-use crate::channels::mcp::{self, Desk};
 use crate::{
-    channels::{self, Channel, Inbox, a2a::A2aAgent},
+    channels::{self, Channel, ChannelOptions, Inbox, Routes, ServerAddress},
     limits,
     runtime::Assistant,
 };
@@ -42,13 +42,11 @@ pub struct ServerSettings {
     pub api: bool,
     /// Whether callers of the API must show a token.
     pub api_has_token: bool,
-    /// Whether the assistant is offered to other agents without a token.
-    pub open_agent: bool,
 }
 
 impl Default for ServerSettings {
     fn default() -> Self {
-        Self { host: Ipv4Addr::LOCALHOST.into(), port: 5005, api: false, api_has_token: false, open_agent: false }
+        Self { host: Ipv4Addr::LOCALHOST.into(), port: 5005, api: false, api_has_token: false }
     }
 }
 
@@ -75,12 +73,6 @@ impl ServerSettings {
         (self.api, self.api_has_token) = (true, has_token);
         self
     }
-    /// Whether the assistant is offered to other agents without a token.
-    #[must_use]
-    pub fn open_agent(mut self, open: bool) -> Self {
-        self.open_agent = open;
-        self
-    }
 }
 
 /// Why a server does not start.
@@ -91,25 +83,17 @@ pub enum ServeError {
         "the HTTP API would be open to everybody who reaches {0}: set a token with `--auth-token` or leave `--host` away"
     )]
     Unguarded(IpAddr),
-    /// The assistant would be an MCP server for everybody.
-    #[error(
-        "the MCP server would be open to everybody who reaches {0}: set a token with `--auth-token`, or `mcp: {{auth_token: …}}` in credentials.yml, or leave `--host` away, or say `--insecure`"
-    )]
-    OpenDesk(IpAddr),
-    /// The assistant would be an agent for everybody.
-    #[error(
-        "`a2a_server` would let everybody who reaches {0} talk to the assistant: set `auth: {{token: ${{…}}}}` or `auth: {{jwt: …}}` there, or say `--insecure`"
-    )]
-    Open(IpAddr),
     /// A channel would be open to everybody.
     #[error(
-        "the channel `{channel}` would be open to everybody who reaches {host}: set `auth_token: ${{…}}` or `jwt: …` under `{channel}:` in credentials.yml, or leave `--host` away, or say `--insecure`"
+        "the channel `{channel}` would be open to everybody who reaches {host}: {advice}, or leave `--host` away, or say `--insecure`"
     )]
     OpenChannel {
         /// The channel.
         channel: String,
         /// Where it would listen.
         host: IpAddr,
+        /// How callers are made to prove something.
+        advice: String,
     },
     /// The address cannot be had.
     #[error("cannot listen on {address}: {problem}; choose another port with `--port`")]
@@ -127,8 +111,6 @@ impl ServeError {
         match self {
             Self::Unguarded(_) => "V0101",
             Self::Address { .. } => "V0102",
-            Self::OpenDesk(_) => "V0104",
-            Self::Open(_) => "V0103",
             Self::OpenChannel { .. } => "V0105",
         }
     }
@@ -139,77 +121,73 @@ impl ServeError {
 /// # Errors
 /// [`ServeError::OpenChannel`]: one does not, and `host` is no address of this machine alone.
 pub fn guarded(channels: &[Arc<dyn Channel>], host: IpAddr) -> Result<(), ServeError> {
-    match channels.iter().find(|channel| !host.is_loopback() && !channel.is_guarded()) {
-        Some(open) => Err(ServeError::OpenChannel { channel: open.name().to_owned(), host }),
-        None => Ok(()),
+    let is_open = |channel: &&Arc<dyn Channel>| channel.routes() != Routes::None && !channel.is_guarded();
+    match channels.iter().find(is_open) {
+        Some(open) if !host.is_loopback() => {
+            Err(ServeError::OpenChannel { channel: open.name().to_owned(), host, advice: open.guard_advice() })
+        }
+        _ => Ok(()),
     }
 }
 
-/// All routes: `/livez`, `/readyz` and `/health`, and each channel below `/webhooks/<name>`.
+/// All routes: `/livez`, `/readyz` and `/health`, and those of the channels. Every request passes the same stack: `Host` and `Origin`,
+/// the channel's own check, the limits of bodies. Of channels with the same route the first has it.
 pub fn router(assistant: &Assistant, channels: &[Arc<dyn Channel>]) -> Router {
     let mut router = health::routes(assistant);
+    let mut taken = HashSet::new();
     for channel in channels {
-        let name = channel.name();
-        let service = channel.service(Inbox::new(assistant.clone(), name));
-        let (channel, clock) = (channel.clone(), assistant.clock().clone());
-        let check: Check = Arc::new(move |mut head| {
-            let (channel, clock) = (channel.clone(), clock.clone());
-            Box::pin(async move { channel.check(&mut head, &clock).await.map(|()| head) })
-        });
-        router = router.nest_service(&format!("/webhooks/{name}"), Bridge::new(service, check, assistant.clock()));
+        let service = BufferedBody::new(channel, assistant);
+        let routes = match channel.routes() {
+            Routes::Webhooks => vec![format!("/webhooks/{}", channel.name())],
+            Routes::Paths(paths) => paths,
+            Routes::None => Vec::new(),
+        };
+        for route in routes {
+            if !taken.insert(route.clone()) {
+                tracing::error!(channel = channel.name(), route, "another channel has this route already");
+            } else if channel.routes() == Routes::Webhooks {
+                router = router.nest_service(&route, service.clone());
+            } else {
+                router = router.route_service(&route, service.clone());
+            }
+        }
     }
     // A panic in a route is one failed request; turns are tasks of their own and do not reach this.
-    router.layer(CatchPanicLayer::new())
+    requests::checked(router, assistant.project(), channels).layer(CatchPanicLayer::new())
 }
 
-/// The routes of an assistant for a server of your own: as [`router`], with the channels of its `credentials.yml`. What cannot be
-/// opened is left out and named in the log.
+/// The routes of an assistant for a server of your own: as [`router`], with everything that the project configures. What cannot be
+/// opened is left out and named in the log. A web page that calls them must be listed under `allowed_origins` of the channel, unless
+/// server and page are both of this machine. What channels do besides answering requests is not begun here: for that there is
+/// [`run_channels`].
 pub fn axum_router(assistant: &Assistant) -> Router {
-    let (channels, errors) = channels::open(&assistant.project().credentials);
+    let (channels, errors) = channels::open(assistant.project(), &ChannelOptions::new());
     for error in errors {
-        tracing::error!(code = channels::ChannelError::CODE, "{error}");
+        tracing::error!(code = error.code, "{error}");
     }
     router(assistant, &channels)
 }
 
-/// Adds the assistant as an MCP server, for a server that listens on `host`.
-///
-/// # Errors
-/// [`ServeError::OpenDesk`]: the network reaches it, and no token is asked for.
-#[cfg(feature = "mcp")]
-pub fn with_desk(router: Router, desk: &Desk, assistant: &Assistant, host: IpAddr) -> Result<Router, ServeError> {
-    if !host.is_loopback() && !desk.is_guarded() && !desk.is_insecure() {
-        return Err(ServeError::OpenDesk(host));
+/// Does what channels do besides answering requests, such as ending their sessions when `stop` is cancelled; returns when all have
+/// ended. A channel that fails is named in the log, and the others go on.
+pub async fn run_channels(assistant: &Assistant, channels: &[Arc<dyn Channel>], stop: &CancellationToken) {
+    let mut running = JoinSet::new();
+    for channel in channels {
+        let (channel, stop) = (channel.clone(), stop.clone());
+        let inbox = Inbox::new(assistant.clone(), channel.name());
+        running.spawn(async move {
+            let ended = channel.run(inbox, stop).await;
+            ended.map_err(|error| format!("the channel `{}` stopped: {error}", channel.name()))
+        });
     }
-    let guard = desk.clone();
-    let check: Check = Arc::new(move |mut head| {
-        let guard = guard.clone();
-        Box::pin(async move { guard.check(&mut head).await.map(|()| head) })
-    });
-    let service = Bridge::new(desk.service(), check, assistant.clock());
-    Ok(router.route_service(mcp::PATH, service).layer(CatchPanicLayer::new()))
-}
-
-/// Adds the routes of an assistant that is offered to other agents.
-pub fn offered(router: Router, agent: &A2aAgent, assistant: &Assistant) -> Router {
-    let guard = agent.clone();
-    let check: Check = Arc::new(move |mut head| {
-        let guard = guard.clone();
-        Box::pin(async move { guard.check(&mut head).await.map(|()| head) })
-    });
-    let service = Bridge::new(agent.service(), check, assistant.clock());
-    let add = |router: Router, path: &&str| router.route_service(path, service.clone());
-    channels::a2a::PATHS.iter().fold(router, add).layer(CatchPanicLayer::new())
-}
-
-/// Adds the way by which remote agents report on tasks that outlast a turn, where the project lets them.
-pub fn reports(router: Router, assistant: &Assistant) -> Router {
-    let reporters = assistant.project().agents.values().filter_map(|agent| agent.remote.as_ref());
-    if !reporters.into_iter().any(|remote| remote.push_notification_url.is_some()) {
-        return router;
+    while let Some(ended) = running.join_next().await {
+        let problem = match ended {
+            Ok(Ok(())) => continue,
+            Ok(Err(problem)) => problem,
+            Err(error) => format!("a channel stopped: {error}"),
+        };
+        tracing::error!(code = "C0102", "{problem}");
     }
-    let service = Bridge::new(channels::a2a::reports::service(assistant), no_check(), assistant.clock());
-    router.route_service(&format!("{}/{{*rest}}", crate::a2a::REPORTS), service).layer(CatchPanicLayer::new())
 }
 
 /// Takes the address.
@@ -219,9 +197,6 @@ pub fn reports(router: Router, assistant: &Assistant) -> Router {
 pub async fn listen(settings: &ServerSettings) -> Result<TcpListener, ServeError> {
     if settings.api && !settings.api_has_token && !settings.host.is_loopback() {
         return Err(ServeError::Unguarded(settings.host));
-    }
-    if settings.open_agent && !settings.host.is_loopback() {
-        return Err(ServeError::Open(settings.host));
     }
     let address = SocketAddr::new(settings.host, settings.port);
     TcpListener::bind(address).await.map_err(|problem| ServeError::Address { address, problem })
@@ -241,7 +216,9 @@ pub async fn serve(
     assistant: &Assistant,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let router = requests::checked(router, assistant.project(), listener.local_addr()?.ip());
+    // Routes that are none of a channel are checked here; those of `router` once more, by their own settings.
+    let address = ServerAddress(listener.local_addr()?);
+    let router = requests::checked(router, assistant.project(), &[]).layer(Extension(address));
     let clock = assistant.clock().clone();
     let (stopped, mut told) = tokio::sync::watch::channel(false);
     let closing = assistant.clone();
@@ -273,7 +250,7 @@ pub async fn serve(
 }
 
 /// Completes when the process is asked to end: Ctrl-C, and SIGTERM where there is one.
-pub async fn end_asked() {
+pub async fn shutdown_signal() {
     let interrupt = async {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;

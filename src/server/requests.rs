@@ -4,7 +4,7 @@
 //! A browser lets any page send requests to any address, a program on the developer's machine included, and a page of others may
 //! point a name of its own at that address. Programs send no `Origin` and are served.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -19,9 +19,12 @@ use axum::{
 };
 use segue_engine::project::Project;
 
-use super::bridge::refusal;
 use crate::{
-    channels::pages::{Pages, host_of, is_host, is_origin, is_this_machine},
+    channels::{
+        Channel, Routes, ServerAddress,
+        pages::{Pages, host_of, is_host, is_origin, is_this_machine},
+        problem,
+    },
     failpoint,
 };
 
@@ -32,47 +35,59 @@ const HERE: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::
 /// Characters of a header that an answer repeats.
 const SHOWN: usize = 200;
 
-/// What is allowed, for a server with one address.
+/// What is allowed.
 #[derive(Debug)]
 struct RequestCheck {
-    /// Whether only this machine reaches the server.
-    local: bool,
     /// The beginning of the paths of each channel, and its settings.
     routes: Vec<(String, Pages)>,
     /// Names under which the project says that it is called.
     names: Vec<String>,
 }
 
-/// The routes, with the check in front of each.
-pub(super) fn checked(router: Router, project: &Project, address: IpAddr) -> Router {
-    let check = Arc::new(RequestCheck::new(project, address.is_loopback()));
+/// The routes, with the check in front of each. Paths of no channel among these admit what any channel admits.
+pub(super) fn checked(router: Router, project: &Project, channels: &[Arc<dyn Channel>]) -> Router {
+    let check = Arc::new(RequestCheck::new(project, channels));
     router.layer(middleware::from_fn_with_state(check, answer))
 }
 
+/// The paths of a channel, without what stands for everything below.
+pub(super) fn bases(channel: &dyn Channel) -> Vec<String> {
+    match channel.routes() {
+        Routes::Webhooks => vec![format!("/webhooks/{}", channel.name())],
+        Routes::Paths(paths) => {
+            paths.into_iter().map(|path| path.split("/{").next().unwrap_or_default().to_owned()).collect()
+        }
+        Routes::None => Vec::new(),
+    }
+}
+
 async fn answer(State(check): State<Arc<RequestCheck>>, request: Request, next: Next) -> Response<Body> {
-    let problem = check.problem(request.uri().path(), request.uri().authority(), request.headers());
-    let problem = problem.filter(|_| !failpoint::is_set("defect:any-origin"));
-    let Some(problem) = problem else { return next.run(request).await };
-    tracing::info!(code = CODE, path = request.uri().path(), "a request was refused: {problem}");
-    refusal(StatusCode::FORBIDDEN, &format!("{problem} [{CODE}]"))
+    let is_local = request.extensions().get::<ServerAddress>().map(|ServerAddress(address)| address.ip().is_loopback());
+    let wrong = check.problem(request.uri().path(), request.uri().authority(), request.headers(), is_local);
+    let wrong = wrong.filter(|_| !failpoint::is_set("defect:any-origin"));
+    let Some(wrong) = wrong else { return next.run(request).await };
+    tracing::info!(code = CODE, path = request.uri().path(), "a request was refused: {wrong}");
+    problem(StatusCode::FORBIDDEN, &format!("{wrong} [{CODE}]"))
 }
 
 impl RequestCheck {
-    fn new(project: &Project, local: bool) -> Self {
-        // Settings that cannot be read admit nobody; opening the channel says what is wrong with them.
-        let routes = project.credentials.iter().map(|(name, channel)| {
-            let path = if name == "mcp" { "/mcp".to_owned() } else { format!("/webhooks/{name}") };
-            (path, Pages::of(channel).unwrap_or_default())
-        });
-        // What is switched on elsewhere admits no pages but those of this machine.
-        let beside = ["/mcp", "/a2a"].map(|path| (path.to_owned(), Pages::default()));
-        let routes: Vec<(String, Pages)> = routes.chain(beside).collect();
+    fn new(project: &Project, channels: &[Arc<dyn Channel>]) -> Self {
+        // Settings that cannot be read admit nobody; opening the channel says what is wrong with them. A channel without an entry
+        // admits no pages but those of this machine.
+        let pages = |name: &str| {
+            let entry = project.credentials.get(name).map(|entry| Pages::of(entry).unwrap_or_default());
+            entry.unwrap_or_default()
+        };
+        let open =
+            channels.iter().flat_map(|channel| bases(&**channel).into_iter().map(move |base| (base, channel.name())));
+        let listed = project.credentials.keys().map(|name| (format!("/webhooks/{name}"), &**name));
+        let routes: Vec<_> = open.chain(listed).map(|(base, name)| (base, pages(name))).collect();
         let offered = project.endpoints.a2a_server.as_ref().and_then(|offer| offer.url.as_deref());
         let reports =
             project.agents.values().filter_map(|agent| agent.remote.as_ref()?.push_notification_url.as_deref());
         let listed = routes.iter().flat_map(|(_, pages)| pages.hosts.iter().cloned());
         let names = listed.chain(offered.into_iter().chain(reports).filter_map(host_of)).collect();
-        Self { local, routes, names }
+        Self { routes, names }
     }
 
     /// The settings of the channel that a path belongs to.
@@ -82,15 +97,23 @@ impl RequestCheck {
         self.routes.iter().find(|(base, _)| is_below(base)).map(|(_, pages)| pages)
     }
 
-    /// Why a request is refused, if it is.
-    fn problem(&self, path: &str, authority: Option<&Authority>, headers: &HeaderMap) -> Option<String> {
+    /// Why a request is refused, if it is. `is_local`: whether only this machine reaches the server; in a server of others, which does
+    /// not say, a request that calls it by a name of this machine comes from this machine.
+    fn problem(
+        &self,
+        path: &str,
+        authority: Option<&Authority>,
+        headers: &HeaderMap,
+        is_local: Option<bool>,
+    ) -> Option<String> {
         let pages = self.pages(path);
         let host = match only(headers, &HOST) {
             Ok(host) => host.or(authority.map(Authority::as_str)),
             Err(problem) => return Some(problem),
         };
+        let is_local = is_local.unwrap_or_else(|| host.is_some_and(is_this_machine));
         if let Some(host) = host {
-            let is_known = if self.local {
+            let is_known = if is_local {
                 is_this_machine(host) || self.names.iter().any(|name| is_host(name, host))
             } else {
                 pages.is_none_or(|pages| pages.hosts.is_empty() || pages.hosts.iter().any(|name| is_host(name, host)))
@@ -113,7 +136,7 @@ impl RequestCheck {
         }
         .into_iter();
         let is_known =
-            listed.any(|one| is_origin(one, origin)) || self.local && HERE.iter().any(|one| is_origin(one, origin));
+            listed.any(|one| is_origin(one, origin)) || is_local && HERE.iter().any(|one| is_origin(one, origin));
         (!is_known).then(|| {
             let origin: String = origin.chars().take(SHOWN).collect();
             format!(

@@ -27,7 +27,6 @@ fn served(project: &Path, more: &[&str]) -> (Part, u16) {
     let mut command = segue();
     command.arg("run").arg(project).args(["--mcp", "--port", "0", "--store", "memory"]).args(more);
     let mut part = Part::start(&mut command);
-    part.line_with("offered as an MCP server");
     let port = part.port();
     (part, port)
 }

@@ -37,7 +37,7 @@ mod trials;
 fn channels(credentials: &serde_json::Value) -> Vec<std::sync::Arc<dyn segue::Channel>> {
     let text = credentials.to_string();
     let project = segue::project::from_texts([("credentials.yml", text.as_str())]).project.unwrap();
-    let (channels, errors) = segue::channels::open(&project.credentials);
+    let (channels, errors) = segue::channels::open(&project, &segue::channels::ChannelOptions::new());
     assert!(errors.is_empty(), "{errors:?}");
     channels
 }

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use serde_json::Map;
 use tokio::sync::watch;
 
-use super::{Refusal, standing};
+use super::{A2aRequestError, standing};
 use crate::{
     a2a::model::{Message, Role, Status, StatusUpdate, Task, TaskState, Update},
     context::CallContext,
@@ -34,7 +34,7 @@ pub(super) struct Course {
 #[derive(Default)]
 struct Told {
     updates: Vec<Update>,
-    end: Option<Result<Task, Refusal>>,
+    end: Option<Result<Task, A2aRequestError>>,
 }
 
 impl Courses {
@@ -96,7 +96,7 @@ impl Course {
         }
     }
     /// The end: what comes last, and how the task stands.
-    pub(super) fn end(&self, last: Vec<Update>, task: Result<Task, Refusal>) {
+    pub(super) fn end(&self, last: Vec<Update>, task: Result<Task, A2aRequestError>) {
         let mut told = self.told();
         told.updates.extend(last);
         told.end = Some(task);
@@ -111,7 +111,7 @@ impl Course {
         }
     }
     /// Waits for the end. *Cancellation*: the course goes on.
-    pub(super) async fn ended(&self) -> Result<Task, Refusal> {
+    pub(super) async fn ended(&self) -> Result<Task, A2aRequestError> {
         let mut bell = self.bell.subscribe();
         loop {
             if let Some(end) = self.told().end.clone() {
@@ -141,7 +141,7 @@ pub(super) struct Listening {
 
 impl Listening {
     /// What comes next, with its cursor; `None` after the end. *Cancellation*: nothing is lost.
-    pub(super) async fn next(&mut self) -> Option<Result<(String, Update), Refusal>> {
+    pub(super) async fn next(&mut self) -> Option<Result<(String, Update), A2aRequestError>> {
         loop {
             {
                 let told = self.course.told();

@@ -1,14 +1,14 @@
 //! The assistant as an agent for others: A2A in both generations, over JSON-RPC and plain HTTP.
 //!
-//! *For*: every flow is a skill; a task is what the assistant does until it stands still. *Entry*: [`A2aAgent`]; its
-//! [`service`](A2aAgent::service) answers the paths of [`PATHS`]. *Never*: this part keeps a task of its own. What a task is and
-//! where it stands is read from the turns of its conversation, so it is the same after a restart and for every process on the
-//! store; in memory are only the streams of tasks that run. A caller reaches conversations of this channel alone.
+//! *For*: every flow is a skill; a task is what the assistant does until it stands still. *Entry*: [`A2aServerChannel`]; it answers
+//! the paths of [`PATHS`]. *Never*: this part keeps a task of its own. What a task is and where it stands is read from the turns of
+//! its conversation, so it is the same after a restart and for every process on the store; in memory are only the streams of tasks
+//! that run. A caller reaches conversations of this channel alone.
 
 mod card;
 mod course;
 mod push;
-pub mod reports;
+pub mod push_receiver;
 mod rest;
 mod rpc;
 mod standing;
@@ -18,15 +18,24 @@ mod work;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use axum::http::{self, HeaderMap, Method, Request, Response, StatusCode, header::RETRY_AFTER};
+use async_trait::async_trait;
+use axum::http::{
+    self, HeaderMap, Method, Request, Response, StatusCode,
+    header::{HOST, RETRY_AFTER},
+};
 use bytes::Bytes;
 use segue_engine::{ids::ConversationId, project::A2aServerDef};
 use serde_json::Value as Json;
 
 use self::{course::Courses, push::Pushes};
-use super::{Bearer, Body, Caller, Door, Inbox, Service, json, problem};
+use super::{
+    Authenticator, BearerToken, Body, Caller, Capabilities, Channel, ChannelService, Inbox, Markup, Routes,
+    ServerAddress, json, problem,
+    registry::{ChannelFactory, ChannelSource},
+};
 use crate::{
     a2a::{WELL_KNOWN, codes},
+    clock::Clock,
     runtime::{Assistant, ReceiveError},
 };
 
@@ -36,61 +45,111 @@ pub const NAME: &str = "a2a";
 /// The paths it answers; the last two with everything below.
 pub const PATHS: [&str; 4] = [WELL_KNOWN[0], WELL_KNOWN[1], "/a2a", "/a2a/{*rest}"];
 
-/// How the assistant is offered.
-#[derive(Clone, Debug)]
-pub struct Offer {
-    /// The public address, without a slash at its end: the one of the project, or where the server listens.
-    pub url: String,
-    /// Whether the server can be reached from this machine alone: then reports may go to this machine too.
-    pub local: bool,
+pub(super) const FACTORY: ChannelFactory = ChannelFactory {
+    name: NAME,
+    is_wanted: |project, _| project.endpoints.a2a_server.is_some(),
+    open,
+    place: "endpoints.yml: `a2a_server`",
+    code: "F0643",
+    is_required: true,
+};
+
+fn open(source: &ChannelSource<'_>) -> Result<Arc<dyn Channel>, String> {
+    let def =
+        source.project.endpoints.a2a_server.as_ref().ok_or("it is not there; the channel `a2a` is set up by it")?;
+    Ok(Arc::new(A2aServerChannel::new(def, source.options.is_local)?))
 }
 
-/// The assistant as an agent for others, as one caller sees it. Cheap to clone.
-#[derive(Clone)]
-pub struct A2aAgent(Arc<Inner>, Caller);
-
-struct Inner {
-    assistant: Assistant,
-    inbox: Inbox,
-    card: Json,
-    door: Door,
-    include_repair: bool,
-    task_timeout: Option<std::time::Duration>,
-    courses: Courses,
-    pushes: Option<Pushes>,
+/// The assistant as an agent for others.
+#[derive(Debug)]
+pub struct A2aServerChannel {
+    def: A2aServerDef,
+    auth: Authenticator,
+    is_local: bool,
 }
 
-impl A2aAgent {
-    /// Offers an assistant as its project says.
+impl A2aServerChannel {
+    /// With the settings of a project. Where only this machine reaches the server, tasks are reported to addresses of this machine
+    /// too.
     ///
     /// # Errors
     /// What is wrong with the rules for tokens, in words for operators.
-    pub fn new(assistant: &Assistant, def: &A2aServerDef, offer: &Offer) -> Result<Self, String> {
-        let door = Door::new(def.token.as_deref().and_then(Bearer::new), def.jwt.as_ref())?;
-        let pushes = def.push.then(|| Pushes::new(offer.local, assistant.outbound())).flatten();
-        let inner = Arc::new(Inner {
-            card: card::card(assistant.project(), def, offer, pushes.is_some()),
-            door,
+    pub fn new(def: &A2aServerDef, is_local: bool) -> Result<Self, String> {
+        let auth = Authenticator::new(def.token.as_deref().and_then(BearerToken::new), def.jwt.as_ref())?;
+        Ok(Self { def: def.clone(), auth, is_local })
+    }
+
+    fn server(&self, inbox: Inbox) -> A2aServer {
+        let (def, assistant) = (&self.def, inbox.assistant().clone());
+        let pushes = def.push.then(|| Pushes::new(self.is_local, assistant.outbound())).flatten();
+        let inner = Inner {
+            card: card::card(assistant.project(), def, pushes.is_some()),
+            url: def.url.clone(),
+            auth: self.auth.clone(),
             include_repair: def.include_repair,
             task_timeout: def.task_timeout,
             courses: Courses::default(),
             pushes,
-            inbox: Inbox::new(assistant.clone(), NAME).taking_payloads(def.payloads),
-            assistant: assistant.clone(),
-        });
-        Ok(Self(inner, Caller::default()))
+            inbox: inbox.taking_payloads(def.payloads),
+            assistant,
+        };
+        A2aServer(Arc::new(inner), Caller::default())
     }
+}
 
-    /// Whether callers must show a token.
-    pub fn is_guarded(&self) -> bool {
-        self.0.door.is_guarded()
+#[async_trait]
+impl Channel for A2aServerChannel {
+    fn name(&self) -> &str {
+        NAME
     }
+    fn routes(&self) -> Routes {
+        Routes::Paths(PATHS.map(str::to_owned).into())
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { streaming: true, buttons: true, images: true, markup: Markup::Plain }
+    }
+    fn is_guarded(&self) -> bool {
+        self.auth.is_guarded()
+    }
+    fn guard_advice(&self) -> String {
+        "set `auth: {token: ${…}}` or `auth: {jwt: …}` under `a2a_server:` in endpoints.yml".to_owned()
+    }
+    async fn check(&self, head: &mut http::request::Parts, clock: &Arc<dyn Clock>) -> Result<(), Response<Body>> {
+        if !WELL_KNOWN.contains(&head.uri.path()) {
+            let caller = self.auth.authenticate(&head.headers, clock).await;
+            head.extensions.insert(caller.map_err(|error| error.response("this agent"))?);
+        }
+        Ok(())
+    }
+    fn service(&self, inbox: Inbox) -> ChannelService {
+        self.server(inbox).service()
+    }
+}
 
+/// The server of one assistant, as one caller sees it. Cheap to clone.
+#[derive(Clone)]
+struct A2aServer(Arc<Inner>, Caller);
+
+struct Inner {
+    assistant: Assistant,
+    inbox: Inbox,
+    /// Without addresses, which may depend on where the server listens.
+    card: Json,
+    /// The public address, where the project names it.
+    url: Option<String>,
+    auth: Authenticator,
+    include_repair: bool,
+    task_timeout: Option<Duration>,
+    courses: Courses,
+    pushes: Option<Pushes>,
+}
+
+impl A2aServer {
     /// What the ids of this caller's conversations begin with. Where callers can be told apart, each has conversations of its
     /// own: a context is a word that callers choose, and two may choose the same.
     fn prefix(&self) -> String {
-        match &self.1.mark {
-            Some(mark) => format!("{NAME}@{mark}:"),
+        match &self.1.id {
+            Some(id) => format!("{NAME}@{id}:"),
             None => format!("{NAME}:"),
         }
     }
@@ -105,25 +164,23 @@ impl A2aAgent {
         format!("{}{task}", self.prefix())
     }
 
-    /// Looks at the head of a request before its body is read: whoever has no proof cannot make the server read.
-    ///
-    /// # Errors
-    /// The answer that refuses the request.
-    pub async fn check(&self, head: &mut http::request::Parts) -> Result<(), Response<Body>> {
-        if !WELL_KNOWN.contains(&head.uri.path()) {
-            let caller = self.0.door.caller(&head.headers, self.0.assistant.clock()).await;
-            head.extensions.insert(caller.map_err(|refused| refused.answer("this agent"))?);
-        }
-        Ok(())
-    }
-
     /// Answers requests for [`PATHS`]; the path of a request is the whole one.
-    pub fn service(&self) -> Service {
+    fn service(&self) -> ChannelService {
         let this = self.clone();
-        Service::new(tower::service_fn(move |request| {
+        ChannelService::new(tower::service_fn(move |request| {
             let this = this.clone();
             async move { Ok::<_, Infallible>(this.answer(request).await) }
         }))
+    }
+
+    /// The public address: the one of the project, else where the server listens, else where the caller found it.
+    fn url(&self, head: &http::request::Parts) -> String {
+        let found = || head.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+        match (&self.0.url, head.extensions.get::<ServerAddress>()) {
+            (Some(url), _) => url.clone(),
+            (None, Some(ServerAddress(address))) => format!("http://{address}"),
+            (None, None) => format!("http://{}", found()),
+        }
     }
 
     async fn answer(&self, request: Request<Bytes>) -> Response<Body> {
@@ -132,17 +189,17 @@ impl A2aAgent {
         let path = head.uri.path();
         if WELL_KNOWN.contains(&path) {
             return match head.method {
-                Method::GET => json(StatusCode::OK, &self.0.card),
+                Method::GET => json(StatusCode::OK, &card::with_addresses(&self.0.card, &self.url(&head))),
                 _ => problem(StatusCode::METHOD_NOT_ALLOWED, "the card is read with GET"),
             };
         }
         let caller = match checked {
             Some(caller) => Ok(caller),
-            None => self.0.door.caller(&head.headers, self.0.assistant.clock()).await,
+            None => self.0.auth.authenticate(&head.headers, self.0.assistant.clock()).await,
         };
         let this = match caller {
             Ok(caller) => Self(self.0.clone(), caller),
-            Err(refused) => return refused.answer("this agent"),
+            Err(error) => return error.response("this agent"),
         };
         match path.strip_prefix("/a2a").unwrap_or(path).trim_end_matches('/') {
             "" if head.method == Method::POST => rpc::answer(&this, &body, &head.headers).await,
@@ -152,22 +209,16 @@ impl A2aAgent {
     }
 }
 
-impl std::fmt::Debug for A2aAgent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("A2aAgent").field("guarded", &self.is_guarded()).finish_non_exhaustive()
-    }
-}
-
 /// An error of the protocol.
 #[derive(Clone, Debug, PartialEq)]
-struct Refusal {
+struct A2aRequestError {
     code: i64,
     message: String,
     /// For a message that was not accepted: how HTTP says so, and when to send it again.
     later: Option<(StatusCode, Duration)>,
 }
 
-impl Refusal {
+impl A2aRequestError {
     fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), later: None }
     }
@@ -192,12 +243,14 @@ impl Refusal {
 }
 
 /// Whether a caller speaks an edition that we do not; a caller that says nothing speaks the older one, or says it by its methods.
-fn unknown_version(headers: &HeaderMap) -> Option<Refusal> {
+fn unknown_version(headers: &HeaderMap) -> Option<A2aRequestError> {
     let version = headers.get("a2a-version").and_then(|value| value.to_str().ok()).map(str::trim)?;
     let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     match (version, major) {
         ("", _) | (_, Some(0 | 1)) => None,
-        _ => Some(Refusal::new(codes::VERSION, format!("version {version} is not spoken here; 1.0 and 0.3 are"))),
+        _ => {
+            Some(A2aRequestError::new(codes::VERSION, format!("version {version} is not spoken here; 1.0 and 0.3 are")))
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json, json};
 
-use super::{A2aAgent, Refusal, tasks::context_of};
+use super::{A2aRequestError, A2aServer, tasks::context_of};
 use crate::{
     a2a::{A2aVersion, A2aWireFormat, codes, model::Task, writing},
     context::CallContext,
@@ -46,11 +46,11 @@ impl std::fmt::Debug for Config {
 
 impl Config {
     /// Reads one as a caller writes it.
-    pub(super) fn read(json: &Json, generation: A2aVersion) -> Result<Self, Refusal> {
+    pub(super) fn read(json: &Json, generation: A2aVersion) -> Result<Self, A2aRequestError> {
         let text = |json: &Json, key: &str| {
             json.get(key).and_then(Json::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
         };
-        let url = text(json, "url").ok_or_else(|| Refusal::params("a report needs a `url`"))?;
+        let url = text(json, "url").ok_or_else(|| A2aRequestError::params("a report needs a `url`"))?;
         let auth = json.get("authentication").unwrap_or(&Json::Null);
         let scheme = text(auth, "scheme").or_else(|| auth.pointer("/schemes/0")?.as_str().map(str::to_owned));
         let authorization = scheme.zip(text(auth, "credentials")).map(|(scheme, word)| format!("{scheme} {word}"));
@@ -58,7 +58,7 @@ impl Config {
         let config = Self { id, url, token: text(json, "token"), authorization, old: generation == A2aVersion::Old };
         let size = [Some(&config.id), Some(&config.url), config.token.as_ref(), config.authorization.as_ref()];
         if size.into_iter().flatten().map(String::len).sum::<usize>() > limits::A2A_PUSH {
-            return Err(Refusal::params("where to report is too long"));
+            return Err(A2aRequestError::params("where to report is too long"));
         }
         Ok(config)
     }
@@ -149,9 +149,9 @@ fn trim(known: &mut IndexMap<String, Vec<Config>>) {
     }
 }
 
-impl A2aAgent {
+impl A2aServer {
     /// Where a task is reported.
-    pub(super) async fn pushes_of(&self, task: &str) -> Result<Vec<Config>, Refusal> {
+    pub(super) async fn pushes_of(&self, task: &str) -> Result<Vec<Config>, A2aRequestError> {
         let Some(pushes) = &self.0.pushes else { return Err(no_push()) };
         let known = pushes.known().get(&self.name_of(task)).cloned();
         match known {
@@ -169,13 +169,13 @@ impl A2aAgent {
     }
 
     /// Adds one, or takes it away.
-    pub(super) async fn set_push(&self, task: &str, config: Config) -> Result<(), Refusal> {
+    pub(super) async fn set_push(&self, task: &str, config: Config) -> Result<(), A2aRequestError> {
         let Some(pushes) = &self.0.pushes else { return Err(no_push()) };
         if !config.url.is_empty() {
-            pushes.check(&config.url).await.map_err(Refusal::params)?;
+            pushes.check(&config.url).await.map_err(A2aRequestError::params)?;
         }
         if context_of(task).is_none() {
-            return Err(Refusal::no_task(task));
+            return Err(A2aRequestError::no_task(task));
         }
         self.found(task).await?;
         self.pushes_of(task).await?;
@@ -186,11 +186,11 @@ impl A2aAgent {
 
     /// Where a task is reported, as it was written down: beside the conversation, since addresses and credentials of callers belong
     /// in no event.
-    async fn kept_pushes(&self, task: &str) -> Result<Option<Vec<Config>>, Refusal> {
-        let context = context_of(task).ok_or_else(|| Refusal::no_task(task))?;
+    async fn kept_pushes(&self, task: &str) -> Result<Option<Vec<Config>>, A2aRequestError> {
+        let context = context_of(task).ok_or_else(|| A2aRequestError::no_task(task))?;
         let (id, name) = (self.conversation_of(context), format!("{PRIVATE}{task}"));
         let kept = self.0.assistant.store().private(&id, &name).await;
-        let kept = kept.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?;
+        let kept = kept.map_err(|error| A2aRequestError::new(codes::INTERNAL, error.to_string()))?;
         Ok(kept.and_then(|json| serde_json::from_str(&json).ok()))
     }
 
@@ -260,6 +260,6 @@ impl A2aAgent {
     }
 }
 
-fn no_push() -> Refusal {
-    Refusal::new(codes::NO_PUSH, "changes are not reported by this agent")
+fn no_push() -> A2aRequestError {
+    A2aRequestError::new(codes::NO_PUSH, "changes are not reported by this agent")
 }

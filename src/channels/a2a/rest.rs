@@ -4,7 +4,7 @@ use axum::http::{Method, Response, StatusCode, request::Parts};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    A2aAgent, Refusal, json as json_answer,
+    A2aRequestError, A2aServer, json as json_answer,
     rpc::{Call, Reply},
     stream::{self, Wrap},
     unknown_version,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Answers a request; `path` is what follows `/a2a`.
-pub(super) async fn answer(agent: &A2aAgent, head: &Parts, path: &str, body: &[u8]) -> Response<Body> {
+pub(super) async fn answer(agent: &A2aServer, head: &Parts, path: &str, body: &[u8]) -> Response<Body> {
     let answered = match call(head, path, body) {
         Ok(call) => {
             let dialect = call.dialect;
@@ -38,8 +38,8 @@ fn wrapped(json: Json) -> Json {
     if json.is_null() { json!({}) } else { json }
 }
 
-fn call(head: &Parts, path: &str, body: &[u8]) -> Result<Call, Refusal> {
-    let nothing = || Refusal::new(codes::METHOD, format!("there is nothing at `{path}`"));
+fn call(head: &Parts, path: &str, body: &[u8]) -> Result<Call, A2aRequestError> {
+    let nothing = || A2aRequestError::new(codes::METHOD, format!("there is nothing at `{path}`"));
     let (dialect, path) = match (path.strip_prefix("/v1/"), path.strip_prefix("/rest/")) {
         (Some(rest), _) => (A2aWireFormat::OldRest, rest),
         (_, Some(rest)) => (A2aWireFormat::New, rest),
@@ -80,11 +80,11 @@ fn call(head: &Parts, path: &str, body: &[u8]) -> Result<Call, Refusal> {
     Ok(Call { operation, dialect, task, report, params, cursor })
 }
 
-fn parsed(body: &[u8]) -> Result<Json, Refusal> {
+fn parsed(body: &[u8]) -> Result<Json, A2aRequestError> {
     match serde_json::from_slice(body) {
         Ok(json @ Json::Object(_)) => Ok(json),
-        Ok(_) => Err(Refusal::params("the body must be a JSON object")),
-        Err(error) => Err(Refusal::new(codes::PARSE, format!("the body is no JSON: {error}"))),
+        Ok(_) => Err(A2aRequestError::params("the body must be a JSON object")),
+        Err(error) => Err(A2aRequestError::new(codes::PARSE, format!("the body is no JSON: {error}"))),
     }
 }
 
@@ -102,7 +102,7 @@ pub(super) fn decoded(text: &str) -> String {
 }
 
 /// An error as plain HTTP tells it: the status for people, the word for programs.
-pub(super) fn error(refusal: &Refusal) -> (StatusCode, Json) {
+pub(super) fn error(refusal: &A2aRequestError) -> (StatusCode, Json) {
     let (status, name, reason) = match refusal.code {
         codes::NO_TASK => (StatusCode::NOT_FOUND, "NOT_FOUND", "TASK_NOT_FOUND"),
         codes::NOT_CANCELABLE => (StatusCode::BAD_REQUEST, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE"),

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, Response, StatusCode};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    A2aAgent, Refusal, json as json_answer,
+    A2aRequestError, A2aServer, json as json_answer,
     push::Config,
     stream::{self, Show, Wrap},
     tasks::{context_of, cut_history},
@@ -23,11 +23,11 @@ use crate::{
 };
 
 /// Answers a request.
-pub(super) async fn answer(agent: &A2aAgent, body: &[u8], headers: &HeaderMap) -> Response<Body> {
+pub(super) async fn answer(agent: &A2aServer, body: &[u8], headers: &HeaderMap) -> Response<Body> {
     let request: Json = match serde_json::from_slice(body) {
         Ok(request) => request,
         Err(problem) => {
-            let refusal = Refusal::new(codes::PARSE, format!("the body is no JSON: {problem}"));
+            let refusal = A2aRequestError::new(codes::PARSE, format!("the body is no JSON: {problem}"));
             return json_answer(StatusCode::OK, &error(&Json::Null, &refusal));
         }
     };
@@ -38,8 +38,13 @@ pub(super) async fn answer(agent: &A2aAgent, body: &[u8], headers: &HeaderMap) -
     }
 }
 
-async fn answered(agent: &A2aAgent, request: Json, id: &Json, headers: &HeaderMap) -> Result<Response<Body>, Refusal> {
-    let invalid = |words: &str| Refusal::new(codes::REQUEST, words);
+async fn answered(
+    agent: &A2aServer,
+    request: Json,
+    id: &Json,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, A2aRequestError> {
+    let invalid = |words: &str| A2aRequestError::new(codes::REQUEST, words);
     let Json::Object(mut fields) = request else { return Err(invalid("a request is one JSON object")) };
     if fields.get("jsonrpc").and_then(Json::as_str) != Some("2.0") {
         return Err(invalid("`jsonrpc` must be \"2.0\""));
@@ -48,15 +53,15 @@ async fn answered(agent: &A2aAgent, request: Json, id: &Json, headers: &HeaderMa
         return Err(invalid("`id` must be a text or a whole number"));
     }
     let method = fields.get("method").and_then(Json::as_str).ok_or_else(|| invalid("`method` is missing"))?;
-    let (operation, generation) =
-        Operation::of(method).ok_or_else(|| Refusal::new(codes::METHOD, format!("there is no method `{method}`")))?;
+    let (operation, generation) = Operation::of(method)
+        .ok_or_else(|| A2aRequestError::new(codes::METHOD, format!("there is no method `{method}`")))?;
     if let Some(refusal) = unknown_version(headers) {
         return Err(refusal);
     }
     let params = match fields.shift_remove("params") {
         None | Some(Json::Null) => Json::Object(Map::new()),
         Some(params @ Json::Object(_)) => params,
-        Some(_) => return Err(Refusal::params("`params` must be an object")),
+        Some(_) => return Err(A2aRequestError::params("`params` must be an object")),
     };
     let dialect = if generation == A2aVersion::Old { A2aWireFormat::Old } else { A2aWireFormat::New };
     let cursor = headers.get("last-event-id").and_then(|value| value.to_str().ok());
@@ -68,7 +73,7 @@ async fn answered(agent: &A2aAgent, request: Json, id: &Json, headers: &HeaderMa
 }
 
 /// An error as an answer.
-pub(super) fn error(id: &Json, refusal: &Refusal) -> Json {
+pub(super) fn error(id: &Json, refusal: &A2aRequestError) -> Json {
     json!({"jsonrpc": "2.0", "id": id, "error": {"code": refusal.code, "message": refusal.message}})
 }
 
@@ -108,11 +113,11 @@ pub(super) enum Reply {
     Stream(Show),
 }
 
-impl A2aAgent {
+impl A2aServer {
     /// Performs an operation.
-    pub(super) async fn perform(&self, call: Call) -> Result<Reply, Refusal> {
+    pub(super) async fn perform(&self, call: Call) -> Result<Reply, A2aRequestError> {
         let dialect = call.dialect;
-        let task = || call.task.as_deref().ok_or_else(|| Refusal::params("the id of a task is missing"));
+        let task = || call.task.as_deref().ok_or_else(|| A2aRequestError::params("the id of a task is missing"));
         let shown = |mut one: Task, wanted: Option<usize>| {
             cut_history(&mut one, wanted);
             Reply::Json(writing::task(&one, dialect))
@@ -145,7 +150,8 @@ impl A2aAgent {
             Operation::GetPush => {
                 let (id, configs) = (task()?, self.pushes_of(task()?).await?);
                 let mut named = configs.iter().filter(|config| call.report.as_ref().is_none_or(|id| config.id == *id));
-                let config = named.next().ok_or_else(|| Refusal::new(codes::NO_TASK, "nothing is reported there"))?;
+                let config =
+                    named.next().ok_or_else(|| A2aRequestError::new(codes::NO_TASK, "nothing is reported there"))?;
                 Ok(Reply::Json(config.shown(id, dialect)))
             }
             Operation::ListPush => {
@@ -155,18 +161,23 @@ impl A2aAgent {
             }
             Operation::DeletePush => {
                 let report =
-                    call.report.as_deref().ok_or_else(|| Refusal::params("the id of the report is missing"))?;
+                    call.report.as_deref().ok_or_else(|| A2aRequestError::params("the id of the report is missing"))?;
                 self.set_push(task()?, Config::gone(report)).await?;
                 Ok(Reply::Json(if dialect == A2aWireFormat::Old { Json::Null } else { json!({}) }))
             }
             Operation::ExtendedCard => {
-                Err(Refusal::new(codes::NO_EXTENDED_CARD, "there is no card but the public one"))
+                Err(A2aRequestError::new(codes::NO_EXTENDED_CARD, "there is no card but the public one"))
             }
         }
     }
 
     /// A task that runs is heard from the cursor on; one that stands still is shown as it stands.
-    async fn subscribe(&self, id: &str, cursor: Option<&str>, dialect: A2aWireFormat) -> Result<Reply, Refusal> {
+    async fn subscribe(
+        &self,
+        id: &str,
+        cursor: Option<&str>,
+        dialect: A2aWireFormat,
+    ) -> Result<Reply, A2aRequestError> {
         // A course of this process says by itself that there is such a task.
         let course =
             self.0.courses.of(&self.name_of(id)).filter(|_| self.0.courses.runs(&self.name_of(id)) || cursor.is_some());
@@ -175,24 +186,24 @@ impl A2aAgent {
         }
         let task = self.found(id).await?.task;
         if task.status.state.is_over() && dialect == A2aWireFormat::New {
-            return Err(Refusal::new(codes::UNSUPPORTED, "the task is over: nothing more comes of it"));
+            return Err(A2aRequestError::new(codes::UNSUPPORTED, "the task is over: nothing more comes of it"));
         }
         Ok(Reply::Stream(Show::Only(vec![Update::Task(task)])))
     }
 
     /// Tasks of a context, or of the newest ones.
-    async fn list(&self, params: &Json) -> Result<Reply, Refusal> {
+    async fn list(&self, params: &Json) -> Result<Reply, A2aRequestError> {
         let text = |key: &str| params.get(key).and_then(Json::as_str).filter(|text| !text.is_empty());
         let size = params.get("pageSize").and_then(number).unwrap_or(limits::A2A_LISTED).clamp(1, limits::A2A_LISTED);
         // How many were listed before.
         let from = text("pageToken").map_or(Ok(0), str::parse::<usize>);
-        let from = from.map_err(|_| Refusal::params("`pageToken` is none that was given here"))?;
+        let from = from.map_err(|_| A2aRequestError::params("`pageToken` is none that was given here"))?;
         let contexts: Vec<String> = match text("contextId") {
             Some(context) => vec![context.to_owned()],
             None => {
                 let store = self.0.assistant.store();
                 let ids = store.conversations(limits::CONVERSATIONS_LISTED).await;
-                let ids = ids.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?;
+                let ids = ids.map_err(|error| A2aRequestError::new(codes::INTERNAL, error.to_string()))?;
                 let prefix = self.prefix();
                 let own = ids.iter().filter_map(|id| id.as_str().strip_prefix(&prefix).map(str::to_owned));
                 own.take(limits::A2A_LISTED).collect()
@@ -241,11 +252,11 @@ fn blocks(params: &Json) -> bool {
     flag("blocking").unwrap_or_else(|| !flag("returnImmediately").unwrap_or_default())
 }
 
-fn asked(call: &Call) -> Result<Asked, Refusal> {
-    let given = call.params.get("message").ok_or_else(|| Refusal::params("`message` is missing"))?;
-    let message = reading::message(given, call.dialect).map_err(Refusal::params)?;
+fn asked(call: &Call) -> Result<Asked, A2aRequestError> {
+    let given = call.params.get("message").ok_or_else(|| A2aRequestError::params("`message` is missing"))?;
+    let message = reading::message(given, call.dialect).map_err(A2aRequestError::params)?;
     if message.task_id.as_deref().is_some_and(|id| context_of(id).is_none()) {
-        return Err(Refusal::no_task(message.task_id.as_deref().unwrap_or_default()));
+        return Err(A2aRequestError::no_task(message.task_id.as_deref().unwrap_or_default()));
     }
     let how = call.params.get("configuration").unwrap_or(&Json::Null);
     let push = ["taskPushNotificationConfig", "pushNotificationConfig", "pushNotification"]

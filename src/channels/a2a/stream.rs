@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use serde_json::{Value as Json, json};
 
-use super::{Refusal, course::Listening, rest, rpc};
+use super::{A2aRequestError, course::Listening, rest, rpc};
 use crate::{
     a2a::{A2aWireFormat, model::Update, writing},
     channels::{
@@ -34,7 +34,7 @@ impl Wrap {
             Self::Rest => inner,
         }
     }
-    fn refusal(&self, refusal: &Refusal) -> Json {
+    fn refusal(&self, refusal: &A2aRequestError) -> Json {
         match self {
             Self::Rpc(id) => rpc::error(id, refusal),
             Self::Rest => rest::error(refusal).1,

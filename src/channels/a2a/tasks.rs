@@ -9,7 +9,7 @@ use segue_engine::{
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    A2aAgent, Refusal,
+    A2aRequestError, A2aServer,
     push::Config,
     standing::{self, Standing},
 };
@@ -78,28 +78,28 @@ pub(super) struct Found {
     pub(super) pushes: Vec<Config>,
 }
 
-impl A2aAgent {
+impl A2aServer {
     /// A task as the store knows it; one that runs is working. Turns are read back to its first; what was before is needed
     /// only for a task after which something else happened.
-    pub(super) async fn found(&self, id: &str) -> Result<Found, Refusal> {
-        let context = context_of(id).ok_or_else(|| Refusal::no_task(id))?;
+    pub(super) async fn found(&self, id: &str) -> Result<Found, A2aRequestError> {
+        let context = context_of(id).ok_or_else(|| A2aRequestError::no_task(id))?;
         let turns = self.turns_since(id, context).await?;
         let found = match self.after(&turns, id, context).await? {
             Some(now) => self.in_turns(&turns, id, context, Some(now)),
             None => self.in_turns(&self.turns(context).await?, id, context, None),
         };
-        found.ok_or_else(|| Refusal::no_task(id))
+        found.ok_or_else(|| A2aRequestError::no_task(id))
     }
 
     /// All turns of a context, oldest first.
-    pub(super) async fn turns(&self, context: &str) -> Result<Vec<TurnEvents>, Refusal> {
+    pub(super) async fn turns(&self, context: &str) -> Result<Vec<TurnEvents>, A2aRequestError> {
         let mut turns = self.turns_before(context, None, usize::MAX).await?;
         turns.reverse();
         Ok(turns)
     }
 
     /// The newest turns of a context back to the one with which a task began, oldest first.
-    async fn turns_since(&self, id: &str, context: &str) -> Result<Vec<TurnEvents>, Refusal> {
+    async fn turns_since(&self, id: &str, context: &str) -> Result<Vec<TurnEvents>, A2aRequestError> {
         let mut turns: Vec<TurnEvents> = Vec::new();
         let begins = |turn: &TurnEvents| {
             marks_of(turn).is_some_and(|marks| marks.contains_key(FIRST)) && task_of(turn) == Some(id)
@@ -124,13 +124,18 @@ impl A2aAgent {
         context: &str,
         before: Option<Version>,
         most: usize,
-    ) -> Result<Vec<TurnEvents>, Refusal> {
+    ) -> Result<Vec<TurnEvents>, A2aRequestError> {
         let id = self.conversation_of(context);
         self.0.assistant.store().latest_turns(&id, before, most).await.map_err(|error| unreadable(&error))
     }
 
     /// The conversation, where nothing but notes came after the latest turn of a task: then it is as that turn left it.
-    async fn after(&self, turns: &[TurnEvents], id: &str, context: &str) -> Result<Option<Conversation>, Refusal> {
+    async fn after(
+        &self,
+        turns: &[TurnEvents],
+        id: &str,
+        context: &str,
+    ) -> Result<Option<Conversation>, A2aRequestError> {
         let Some(last) = turns.iter().rposition(|turn| task_of(turn) == Some(id) && is_work(turn)) else {
             return Ok(None);
         };
@@ -145,7 +150,7 @@ impl A2aAgent {
     }
 
     /// The tasks of a context, the newest first. The turns are folded once, for all of them.
-    pub(super) async fn of_context(&self, context: &str) -> Result<Vec<Found>, Refusal> {
+    pub(super) async fn of_context(&self, context: &str) -> Result<Vec<Found>, A2aRequestError> {
         let turns = self.turns(context).await?;
         // The latest turn of each, in the order of their first.
         let mut latest: IndexMap<&str, usize> = IndexMap::new();
@@ -226,9 +231,9 @@ fn is_work(turn: &TurnEvents) -> bool {
     marks_of(turn).is_some_and(|marks| marks.get("push").is_none())
 }
 
-fn unreadable(error: &StoreError) -> Refusal {
+fn unreadable(error: &StoreError) -> A2aRequestError {
     tracing::error!(code = error.code(), "a task cannot be read: {error}");
-    Refusal::new(codes::INTERNAL, "the task cannot be read now")
+    A2aRequestError::new(codes::INTERNAL, "the task cannot be read now")
 }
 
 /// Puts what a turn came to into its task.

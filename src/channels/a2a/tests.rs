@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use axum::http::Request;
-use futures::StreamExt;
 use segue_engine::finding::SourceLocation;
 use serde_json::json;
 use tower::ServiceExt;
@@ -46,32 +45,32 @@ fn def() -> A2aServerDef {
     }
 }
 
-fn agent_with(def: &A2aServerDef, lines: &[&'static str]) -> A2aAgent {
+fn agent_with(def: &A2aServerDef, lines: &[&'static str]) -> A2aServer {
     let model = Arc::new(ScriptedLlm::strict(lines.iter().copied()));
     let builder = Assistant::builder_from_texts(FILES).unwrap().model(model);
     let assistant = builder.clock(Arc::new(ManualClock::new())).build().unwrap();
-    A2aAgent::new(&assistant, def, &Offer { url: "http://127.0.0.1:5005".into(), local: true }).unwrap()
+    server(&assistant, def)
 }
 
-fn agent_of(assistant: &Assistant) -> A2aAgent {
-    A2aAgent::new(assistant, &def(), &Offer { url: "http://127.0.0.1:5005".into(), local: true }).unwrap()
+/// The server of an assistant that only this machine reaches.
+fn server(assistant: &Assistant, def: &A2aServerDef) -> A2aServer {
+    A2aServerChannel::new(def, true).unwrap().server(Inbox::new(assistant.clone(), NAME))
 }
 
-fn agent(lines: &[&'static str]) -> A2aAgent {
+fn agent_of(assistant: &Assistant) -> A2aServer {
+    server(assistant, &def())
+}
+
+fn agent(lines: &[&'static str]) -> A2aServer {
     agent_with(&def(), lines)
 }
 
 async fn text_of_answer(response: Response<Body>) -> String {
-    match response.into_body() {
-        Body::Whole(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
-        Body::Stream(stream) => {
-            let pieces: Vec<Bytes> = stream.collect().await;
-            String::from_utf8(pieces.concat()).unwrap()
-        }
-    }
+    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-async fn ask(agent: &A2aAgent, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+async fn ask(agent: &A2aServer, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -81,7 +80,7 @@ async fn ask(agent: &A2aAgent, method: &str, path: &str, headers: &[(&str, &str)
     (response.status().as_u16(), text_of_answer(response).await)
 }
 
-async fn call(agent: &A2aAgent, method: &str, params: Json) -> Json {
+async fn call(agent: &A2aServer, method: &str, params: Json) -> Json {
     let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}).to_string();
     serde_json::from_str(&ask(agent, "POST", "/a2a", &[], &body).await.1).unwrap()
 }
@@ -98,7 +97,7 @@ fn message_in(id: &str, text: &str, context: Option<&str>) -> Json {
     params
 }
 
-async fn send(agent: &A2aAgent, id: &str, text: &str) -> Json {
+async fn send(agent: &A2aServer, id: &str, text: &str) -> Json {
     call(agent, "SendMessage", message(id, text)).await["result"]["task"].clone()
 }
 
@@ -270,7 +269,8 @@ async fn without_repair_what_is_not_understood_is_refused() {
 async fn a_card_of_the_authors_own_gets_the_addresses() {
     let own = json!({"name": "mine", "url": "https://elsewhere.example", "skills": []});
     let def = A2aServerDef { card: Some(own), token: Some("t".into()), ..def() };
-    let (status, card) = ask(&agent_with(&def, &[]), "GET", WELL_KNOWN[0], &[], "").await;
+    let host = [("host", "127.0.0.1:5005")];
+    let (status, card) = ask(&agent_with(&def, &[]), "GET", WELL_KNOWN[0], &host, "").await;
     let card: Json = serde_json::from_str(&card).unwrap();
     assert_eq!((status, &card["name"], &card["url"]), (200, &json!("mine"), &json!("http://127.0.0.1:5005/a2a")));
     assert_eq!(card["supportedInterfaces"].as_array().map(Vec::len), Some(4));
@@ -284,7 +284,7 @@ async fn callers_that_can_be_told_apart_have_tasks_of_their_own() {
     let jwt = Some(segue_engine::project::JwtDef::read(rules.as_object().unwrap()).unwrap());
     let agent = agent_with(&A2aServerDef { jwt, ..def() }, &["start flow greet", "start flow greet"]);
     let asks = async |who: &str, method: &str, params: Json| {
-        let bearer = format!("Bearer {}", crate::channels::door::tests::token_of(who, secret));
+        let bearer = format!("Bearer {}", crate::channels::auth::tests::token_of(who, secret));
         let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}).to_string();
         let (status, answer) = ask(&agent, "POST", "/a2a", &[("authorization", &bearer)], &body).await;
         assert_eq!(status, 200, "{answer}");
@@ -363,7 +363,7 @@ async fn credentials_of_a_caller_stand_in_no_event_and_go_with_the_task() {
         agent_of(&builder.clock(Arc::new(clock.clone())).build().unwrap())
     };
     // Nobody takes the reports: they are given up after a while.
-    let closed = async |agent: &A2aAgent| {
+    let closed = async |agent: &A2aServer| {
         let passing = async {
             loop {
                 tokio::task::yield_now().await;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
 
 use super::{
-    A2aAgent, Refusal,
+    A2aRequestError, A2aServer,
     course::{Course, Teller, working},
     push::Config,
     tasks::{self, context_of, iso, marked, settle},
@@ -52,27 +52,30 @@ struct Names {
     conversation: ConversationId,
 }
 
-impl A2aAgent {
+impl A2aServer {
     /// Takes a message: from here on its turn goes on, whether anybody waits or not.
-    pub(super) async fn begin(&self, asked: Asked) -> Result<Begun, Refusal> {
+    pub(super) async fn begin(&self, asked: Asked) -> Result<Begun, A2aRequestError> {
         let Asked { message, push } = asked;
         let text = words(&message)?;
         for (name, value) in [("messageId", Some(&message.id)), ("contextId", message.context_id.as_ref())] {
             if value.is_some_and(|value| value.len() > limits::WIRE_NAME / 2) {
-                return Err(Refusal::params(format!("`{name}` is too long")));
+                return Err(A2aRequestError::params(format!("`{name}` is too long")));
             }
         }
         if self.0.courses.running() >= limits::A2A_COURSES {
-            return Err(Refusal::new(codes::INTERNAL, "too much is under way; try again later"));
+            return Err(A2aRequestError::new(codes::INTERNAL, "too much is under way; try again later"));
         }
         if let (Some(config), Some(pushes)) = (&push, &self.0.pushes) {
-            pushes.check(&config.url).await.map_err(Refusal::params)?;
+            pushes.check(&config.url).await.map_err(A2aRequestError::params)?;
         } else if push.is_some() {
-            return Err(Refusal::new(codes::NO_PUSH, "changes are not reported by this agent"));
+            return Err(A2aRequestError::new(codes::NO_PUSH, "changes are not reported by this agent"));
         }
         let metadata = serde_json::to_string(&message.metadata).map_or(0, |json| json.len());
         if metadata > limits::METADATA {
-            return Err(Refusal::params(format!("`metadata` has {metadata} bytes; {} are taken", limits::METADATA)));
+            return Err(A2aRequestError::params(format!(
+                "`metadata` has {metadata} bytes; {} are taken",
+                limits::METADATA
+            )));
         }
         let mut names = self.names(&message).await?;
         if let Some(course) = self.repeated(&names, message.task_id.is_some()).await? {
@@ -82,8 +85,8 @@ impl A2aAgent {
             // Another process, or this one before it was started anew, works on it: its task is shown, and no other.
             names.task = task;
         }
-        let inbox = self.0.inbox.for_caller(self.1.mark.as_ref());
-        inbox.admits(&names.conversation).map_err(|error| Refusal::overloaded(&error))?;
+        let inbox = self.0.inbox.for_caller(self.1.id.as_ref());
+        inbox.admits(&names.conversation).map_err(|error| A2aRequestError::overloaded(&error))?;
         let mut task = Task::named(&names.task, &names.context);
         task.status.timestamp = Some(iso(self.0.assistant.clock().now()));
         let heard = Message {
@@ -112,9 +115,10 @@ impl A2aAgent {
     }
 
     /// A message that comes again while its task runs: the caller hears that task.
-    fn joined(&self, course: Arc<Course>, push: Option<Config>) -> Result<Begun, Refusal> {
+    fn joined(&self, course: Arc<Course>, push: Option<Config>) -> Result<Begun, A2aRequestError> {
         // It is the first that a course tells.
-        let task = course.task().ok_or_else(|| Refusal::new(codes::INTERNAL, "send the message again later"))?;
+        let task =
+            course.task().ok_or_else(|| A2aRequestError::new(codes::INTERNAL, "send the message again later"))?;
         let task = Task { status: Status { state: TaskState::Working, ..task.status.clone() }, ..task };
         if let (Some(config), Some(pushes)) = (push, &self.0.pushes) {
             pushes.add(&self.name_of(&task.id), config);
@@ -125,18 +129,18 @@ impl A2aAgent {
     }
 
     /// The task of a message that was accepted and is not answered yet.
-    async fn accepted(&self, names: &Names) -> Result<Option<String>, Refusal> {
+    async fn accepted(&self, names: &Names) -> Result<Option<String>, A2aRequestError> {
         let open = self.0.assistant.store().unfinished(&names.conversation).await;
-        let open = open.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?;
+        let open = open.map_err(|error| A2aRequestError::new(codes::INTERNAL, error.to_string()))?;
         let own =
             open.iter().map(|open| &open.inbound.message).find(|message| message.message_id.as_str() == names.message);
         Ok(own.and_then(|message| Some(tasks::marks(message)?.get("task_id")?.as_str()?.to_owned())))
     }
 
     /// The names that a message gives, or new ones. A task must be open to take a message.
-    async fn names(&self, message: &Message) -> Result<Names, Refusal> {
+    async fn names(&self, message: &Message) -> Result<Names, A2aRequestError> {
         if message.id.trim().is_empty() {
-            return Err(Refusal::params("a message needs a `messageId`"));
+            return Err(A2aRequestError::params("a message needs a `messageId`"));
         }
         let (task, context) = match &message.task_id {
             None => {
@@ -145,9 +149,9 @@ impl A2aAgent {
                 (tasks::new_id(&context), context)
             }
             Some(id) => {
-                let context = context_of(id).ok_or_else(|| Refusal::no_task(id))?;
+                let context = context_of(id).ok_or_else(|| A2aRequestError::no_task(id))?;
                 if message.context_id.as_ref().is_some_and(|given| given != context) {
-                    return Err(Refusal::params("the task belongs to another context"));
+                    return Err(A2aRequestError::params("the task belongs to another context"));
                 }
                 (id.clone(), context.to_owned())
             }
@@ -168,11 +172,11 @@ impl A2aAgent {
     }
 
     /// A message that came before is answered as before; one for a task that takes none is refused.
-    async fn repeated(&self, names: &Names, is_named: bool) -> Result<Option<Begun>, Refusal> {
+    async fn repeated(&self, names: &Names, is_named: bool) -> Result<Option<Begun>, A2aRequestError> {
         let store = self.0.assistant.store();
         let id = MessageId::from(names.message.as_str());
         let answered = store.answered(&names.conversation, &id).await;
-        let known = answered.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?.is_some();
+        let known = answered.map_err(|error| A2aRequestError::new(codes::INTERNAL, error.to_string()))?.is_some();
         if known {
             let turns = self.turns(&names.context).await?;
             let of = turns.iter().find_map(|turn| tasks::named_by(turn, &id));
@@ -186,15 +190,15 @@ impl A2aAgent {
         }
         if is_named && !self.0.courses.runs(&self.name_of(&names.task)) && !self.is_open(names).await? {
             let words = "the task is over, or another one took its place; send the message without its id";
-            return Err(Refusal::new(codes::UNSUPPORTED, words));
+            return Err(A2aRequestError::new(codes::UNSUPPORTED, words));
         }
         Ok(None)
     }
 
     /// Whether a task waits for a message. The newest task of a conversation is known without reading its past.
-    async fn is_open(&self, names: &Names) -> Result<bool, Refusal> {
+    async fn is_open(&self, names: &Names) -> Result<bool, A2aRequestError> {
         let read = self.0.assistant.conversation(&names.conversation).await;
-        let conversation = read.map_err(|error| Refusal::new(codes::INTERNAL, error.to_string()))?;
+        let conversation = read.map_err(|error| A2aRequestError::new(codes::INTERNAL, error.to_string()))?;
         let newest =
             conversation.latest_message.as_ref().and_then(|message| tasks::marks(message)?.get("task_id")?.as_str());
         if newest == Some(&names.task) && !conversation.stack.is_empty() {
@@ -219,14 +223,14 @@ impl A2aAgent {
             metadata,
         };
         let teller = Teller { course: course.clone(), task: names.task.clone(), context: names.context.clone() };
-        let received = self.0.inbox.for_caller(self.1.mark.as_ref()).receive(arrival, Box::new(teller)).await;
+        let received = self.0.inbox.for_caller(self.1.id.as_ref()).receive(arrival, Box::new(teller)).await;
         let came = match received {
             Ok(report) => self.came(&names, &report).await,
-            Err(error) if error.retry_after().is_some() => Err(Refusal::overloaded(&error)),
+            Err(error) if error.retry_after().is_some() => Err(A2aRequestError::overloaded(&error)),
             Err(error) => {
                 let code = error.code();
                 tracing::error!(conversation = %names.conversation, channel = super::NAME, code, "{error}");
-                Err(Refusal::new(codes::INTERNAL, format!("something went wrong; send it again [{code}]")))
+                Err(A2aRequestError::new(codes::INTERNAL, format!("something went wrong; send it again [{code}]")))
             }
         };
         let last = came.as_ref().map(last_updates).unwrap_or_default();
@@ -240,8 +244,8 @@ impl A2aAgent {
     }
 
     /// The task after its turn.
-    async fn came(&self, names: &Names, report: &TurnReport) -> Result<Task, Refusal> {
-        let internal = |error: crate::store::StoreError| Refusal::new(codes::INTERNAL, error.to_string());
+    async fn came(&self, names: &Names, report: &TurnReport) -> Result<Task, A2aRequestError> {
+        let internal = |error: crate::store::StoreError| A2aRequestError::new(codes::INTERNAL, error.to_string());
         let conversation = self.0.assistant.conversation(&names.conversation).await.map_err(internal)?;
         let own = conversation.latest_message.as_ref().is_some_and(|last| last.message_id.as_str() == names.message);
         if report.repeated || !own {
@@ -263,7 +267,7 @@ impl A2aAgent {
     }
 
     /// Waits for the end of a course, as long as a caller may.
-    pub(super) async fn waited(&self, begun: Begun) -> Result<Task, Refusal> {
+    pub(super) async fn waited(&self, begun: Begun) -> Result<Task, A2aRequestError> {
         let Some(limit) = self.0.task_timeout else { return begun.course.ended().await };
         let cx = CallContext::new(self.0.assistant.clock().clone(), limit);
         // It goes on; the caller can ask for it.
@@ -271,8 +275,8 @@ impl A2aAgent {
     }
 
     /// Stops a task: its flow ends as if the user had stopped it.
-    pub(super) async fn cancel(&self, id: &str) -> Result<Task, Refusal> {
-        let not = |words: &str| Refusal::new(codes::NOT_CANCELABLE, words);
+    pub(super) async fn cancel(&self, id: &str) -> Result<Task, A2aRequestError> {
+        let not = |words: &str| A2aRequestError::new(codes::NOT_CANCELABLE, words);
         let mut found = self.found(id).await?;
         if let Some(course) = self.0.courses.of(&self.name_of(id)).filter(|_| self.0.courses.runs(&self.name_of(id))) {
             // A turn ends by itself, within its limits; then it is stopped.
@@ -288,8 +292,9 @@ impl A2aAgent {
         let conversation = self.conversation_of(&found.task.context_id);
         let stopped =
             self.0.assistant.trigger(conversation, trigger, MessageId::from(""), Box::new(DiscardReplies)).await;
-        stopped
-            .map_err(|error| Refusal::new(codes::INTERNAL, format!("it cannot be stopped now [{}]", error.code())))?;
+        stopped.map_err(|error| {
+            A2aRequestError::new(codes::INTERNAL, format!("it cannot be stopped now [{}]", error.code()))
+        })?;
         let task = self.found(id).await?.task;
         if !task.status.state.is_over() {
             return Err(not("nothing is under way that could be stopped"));
@@ -300,14 +305,14 @@ impl A2aAgent {
 }
 
 /// The words of a message; there must be some.
-fn words(message: &Message) -> Result<String, Refusal> {
+fn words(message: &Message) -> Result<String, A2aRequestError> {
     let texts = message.parts.iter().filter_map(|part| match part {
         Part::Text(text) => Some(text.trim()),
         Part::Data(_) | Part::File(_) => None,
     });
     let text = texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
     if text.is_empty() {
-        return Err(Refusal::new(codes::CONTENT_TYPE, "a message needs a part with text"));
+        return Err(A2aRequestError::new(codes::CONTENT_TYPE, "a message needs a part with text"));
     }
     Ok(text)
 }

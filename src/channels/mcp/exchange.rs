@@ -146,7 +146,7 @@ impl Session {
 
     async fn next(&self, call: &Call<'_>, heard: &Heard, talk: &Conversation, answers: &mut Answers) -> Next {
         let newer = is_newer(call.context);
-        let can_ask = self.shared.offer.elicits && form::can_be_shown(call.context);
+        let can_ask = self.shared.settings.elicits && form::can_be_shown(call.context);
         if call.context.ct.is_cancelled() || (heard.repeated && !newer) {
             return Next::Over;
         }

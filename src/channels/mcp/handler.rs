@@ -122,7 +122,7 @@ impl ServerHandler for Session {
         page: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let fixed = self.shared.offer.resources.iter().filter(|one| !authored::is_template(one));
+        let fixed = self.shared.settings.resources.iter().filter(|one| !authored::is_template(one));
         let fixed = fixed.map(|one| {
             let resource = Resource::new(&*one.uri, one.name.as_deref().unwrap_or(&one.uri));
             let resource = one.description.iter().fold(resource, |told, about| told.with_description(about));
@@ -149,7 +149,7 @@ impl ServerHandler for Session {
         let template = ResourceTemplate::new(transcript::TEMPLATE, "transcript")
             .with_description("What was said in a talk that this session began.")
             .with_mime_type(PLAIN);
-        let authored = self.shared.offer.resources.iter().filter(|one| authored::is_template(one));
+        let authored = self.shared.settings.resources.iter().filter(|one| authored::is_template(one));
         let authored = authored.map(|one| {
             let template = ResourceTemplate::new(&*one.uri, one.name.as_deref().unwrap_or(&one.uri));
             let template = one.description.iter().fold(template, |told, about| told.with_description(about));
@@ -188,7 +188,7 @@ impl Session {
     }
 
     fn authored_at(&self, address: &str) -> Option<(&McpResourceDef, Values)> {
-        let mut all = self.shared.offer.resources.iter();
+        let mut all = self.shared.settings.resources.iter();
         all.find_map(|one| Some((one, authored::matched(one, address)?)))
     }
 

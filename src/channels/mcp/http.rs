@@ -6,12 +6,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use axum::{
-    body,
-    http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header::RETRY_AFTER},
-};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header::RETRY_AFTER};
 use bytes::Bytes;
-use futures::StreamExt;
 use rmcp::{
     model::{ClientJsonRpcMessage, ClientRequest},
     transport::streamable_http_server::{
@@ -21,29 +17,26 @@ use rmcp::{
 };
 
 use super::{
-    super::{Body, Caller, Service, problem},
-    Session, Shared,
+    super::{Authenticator, Body, Caller, ChannelService, problem},
+    McpServerState, Session,
 };
-use crate::limits;
+use crate::{clock::Clock, limits};
 
-/// Pages of this machine.
-const HERE: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
-
-/// The way in over HTTP.
-struct Gate {
-    shared: Arc<Shared>,
+/// What stands in front of the protocol's own server.
+struct HttpGateway {
+    shared: Arc<McpServerState>,
     sessions: Arc<LocalSessionManager>,
     inner: StreamableHttpService<Session, LocalSessionManager>,
-    owners: Owners,
+    owners: SessionOwners,
     /// Held while a session begins: of many that come at once, no more begin than there is room for.
     beginning: tokio::sync::Mutex<()>,
 }
 
 /// Who began which session: it is nobody else's, whatever its id is worth. Those who cannot be told apart count as one.
 #[derive(Default)]
-struct Owners(Mutex<HashMap<Arc<str>, Caller>>);
+struct SessionOwners(Mutex<HashMap<Arc<str>, Caller>>);
 
-impl Owners {
+impl SessionOwners {
     fn all(&self) -> MutexGuard<'_, HashMap<Arc<str>, Caller>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -56,7 +49,7 @@ pub(super) fn session(headers: &HeaderMap) -> Option<&str> {
     headers.get(SESSION)?.to_str().ok()
 }
 
-pub(super) fn service(shared: &Arc<Shared>) -> Service {
+pub(super) fn service(shared: &Arc<McpServerState>) -> ChannelService {
     let mut keeping = SessionConfig::default();
     keeping.keep_alive = Some(limits::MCP_SERVED_IDLE);
     let mut sessions = LocalSessionManager::default();
@@ -64,46 +57,34 @@ pub(super) fn service(shared: &Arc<Shared>) -> Service {
     let sessions = Arc::new(sessions);
     let makes = shared.clone();
     let inner = StreamableHttpService::new(move || Ok(Session::new(makes.clone())), sessions.clone(), config(shared));
-    let gate = Arc::new(Gate {
+    let gate = Arc::new(HttpGateway {
         shared: shared.clone(),
         sessions,
         inner,
-        owners: Owners::default(),
+        owners: SessionOwners::default(),
         beginning: tokio::sync::Mutex::default(),
     });
-    Service::new(tower::service_fn(move |request| {
+    ChannelService::new(tower::service_fn(move |request| {
         let gate = gate.clone();
         async move { Ok::<_, Infallible>(gate.answer(request).await) }
     }))
 }
 
-/// Against pages of others that point their own name at this machine: `Host` and `Origin` are looked at. Where a token is asked
-/// for and no name is set, any name will do: a page does not know the token.
-fn config(shared: &Shared) -> StreamableHttpServerConfig {
-    let offer = &shared.offer;
-    let mut origins = offer.origins.clone();
-    if offer.local {
-        origins.extend(HERE.map(str::to_owned));
-    }
-    let config = StreamableHttpServerConfig::default()
-        .with_allowed_origins(origins)
-        .enforce_origin_validation()
+/// `Host` and `Origin` were looked at before, by the server and for all channels.
+fn config(shared: &McpServerState) -> StreamableHttpServerConfig {
+    StreamableHttpServerConfig::default()
+        .disable_allowed_hosts()
         .with_sse_keep_alive(Some(limits::HEARTBEAT))
         .with_max_request_body_bytes(limits::BODY)
-        .with_cancellation_token(shared.closed.clone());
-    match (&*offer.hosts, offer.local) {
-        ([], true) => config,
-        ([], false) => config.disable_allowed_hosts(),
-        (hosts, _) => config.with_allowed_hosts(hosts.iter().cloned()),
-    }
+        .with_cancellation_token(shared.closed.clone())
 }
 
-impl Gate {
+impl HttpGateway {
     async fn answer(&self, mut request: Request<Bytes>) -> Response<Body> {
         // Found out when the head was checked, where the server does that.
         let caller = match request.extensions_mut().remove::<Caller>() {
             Some(caller) => caller,
-            None => match caller(&self.shared, request.headers()).await {
+            None => match caller(&self.shared.settings.auth, request.headers(), self.shared.assistant.clock()).await {
                 Ok(caller) => caller,
                 Err(refused) => return refused,
             },
@@ -142,17 +123,17 @@ impl Gate {
     }
 
     async fn pass(&self, request: Request<Bytes>) -> Response<Body> {
-        self.inner.handle(request.map(body::Body::from)).await.map(|body| {
-            let pieces = body::Body::new(body).into_data_stream();
-            Body::Stream(pieces.filter_map(|piece| std::future::ready(piece.ok())).boxed())
-        })
+        self.inner.handle(request.map(Body::from)).await.map(Body::new)
     }
 }
 
 /// Whose request it is, or the answer that refuses it.
-pub(super) async fn caller(shared: &Shared, headers: &HeaderMap) -> Result<Caller, Response<Body>> {
-    let caller = shared.offer.door.caller(headers, shared.assistant.clock()).await;
-    caller.map_err(|refused| refused.answer("this server"))
+pub(super) async fn caller(
+    auth: &Authenticator,
+    headers: &HeaderMap,
+    clock: &Arc<dyn Clock>,
+) -> Result<Caller, Response<Body>> {
+    auth.authenticate(headers, clock).await.map_err(|error| error.response("this server"))
 }
 
 /// Whether a request begins a session, read as the protocol's own server reads it: what both may read differently would be a way

@@ -1,6 +1,6 @@
-//! The assistant as an MCP server, for hosts whose own model hands a talk to it.
+//! The assistant as an MCP server, for hosts whose own model hands a conversation to it.
 //!
-//! Entry: [`Desk`]; it serves one host on standard input and output, or many as an HTTP [`Service`]. Never: a talk that began
+//! Entry: [`McpServerChannel`]; it serves one host on standard input and output, or many over HTTP. Never: a conversation that began
 //! on another channel is reached from here, nor the transcript of one that another session began.
 
 mod answer;
@@ -20,25 +20,45 @@ mod transcript;
 mod watch;
 mod words;
 
-use std::{fmt, future::Future, sync::Arc};
+use std::{fmt, sync::Arc};
 
+use async_trait::async_trait;
 use rmcp::{ServiceExt, transport::io::stdio_pipes};
 use segue_engine::project::{ChannelDef, ChannelSettings, McpPromptDef, McpResourceDef, Project};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::{offers::Offers, session::Session, watch::Watchers};
-use super::{Door, Service};
-use crate::{context::CallContext, limits, runtime::Assistant};
+use super::{
+    Authenticator, Body, Capabilities, Channel, ChannelService, Inbox, Markup, Routes, RunError,
+    registry::{self, ChannelFactory, ChannelSource},
+};
+use crate::{clock::Clock, context::CallContext, limits, runtime::Assistant};
 
 /// The name of this channel in conversations, and of its entry in `credentials.yml`.
 pub const NAME: &str = "mcp";
 /// Where it is served over HTTP.
 pub const PATH: &str = "/mcp";
 
+pub(super) const FACTORY: ChannelFactory = ChannelFactory {
+    name: NAME,
+    is_wanted: |project, options| options.mcp || project.credentials.contains_key(NAME),
+    open,
+    place: "credentials.yml: `mcp`",
+    code: registry::CODE,
+    is_required: true,
+};
+
+fn open(source: &ChannelSource<'_>) -> Result<Arc<dyn Channel>, String> {
+    let settings = source.entry.map(|entry| McpServerSettings::new(entry, source.project)).transpose()?;
+    let mut settings = settings.unwrap_or_default();
+    settings.auth = settings.auth.with_default_token(source.options.token.clone());
+    Ok(Arc::new(McpServerChannel::new(settings)))
+}
+
 /// How the assistant is offered.
 #[derive(Clone, Debug, Default)]
-pub struct Offer {
+pub struct McpServerSettings {
     /// Whether questions for a slot are put to the person behind a host that can do so, in place of ending the call.
     pub elicits: bool,
     /// Prompts of the author.
@@ -46,21 +66,13 @@ pub struct Offer {
     /// Resources of the author.
     resources: Vec<McpResourceDef>,
     /// HTTP: what callers must show.
-    pub door: Door,
-    /// HTTP: web pages that may call, as `https://host:port` or `https://host:*`.
-    pub origins: Vec<String>,
-    /// HTTP: the names under which this server is called; empty where a token is asked for means any.
-    pub hosts: Vec<String>,
-    /// HTTP: whether only this machine reaches the server; then pages of this machine may call too.
-    pub local: bool,
-    /// HTTP: whether the operator wants it open to everybody who reaches it.
-    pub insecure: bool,
+    pub auth: Authenticator,
     /// Whether messages such as `/SetSlots(…)` count as words.
     pub refuses_payloads: bool,
 }
 
-impl Offer {
-    /// With the settings of `credentials.yml`.
+impl McpServerSettings {
+    /// Those of `credentials.yml`.
     ///
     /// # Errors
     /// What is wrong with a setting, and the fix.
@@ -72,27 +84,28 @@ impl Offer {
             elicits: settings.elicitation,
             prompts: settings.prompts.clone(),
             resources: settings.resources.clone(),
-            door: Door::of(&settings.auth)?,
-            origins: channel.origins.clone(),
-            hosts: channel.hosts.clone(),
+            auth: Authenticator::of(&settings.auth)?,
             refuses_payloads: settings.refuses_payloads,
-            ..Self::default()
         })
     }
 }
 
-/// The assistant at a desk where hosts come with their wishes. Cheap to clone; clones are the same desk.
-#[derive(Clone)]
-pub struct Desk(Arc<Shared>);
+/// The assistant as an MCP server.
+pub struct McpServerChannel {
+    settings: McpServerSettings,
+    calls: Arc<Semaphore>,
+    closed: CancellationToken,
+    is_stdio: bool,
+}
 
 /// What all sessions share.
-struct Shared {
+struct McpServerState {
     assistant: Assistant,
     offers: Offers,
-    offer: Offer,
+    settings: McpServerSettings,
     watchers: Watchers,
-    /// Calls of all sessions; whoever closes the desk waits until all are back.
-    calls: Semaphore,
+    /// Calls of all sessions that are under way.
+    calls: Arc<Semaphore>,
     /// Ends every session.
     closed: CancellationToken,
 }
@@ -100,92 +113,101 @@ struct Shared {
 /// Calls that may be under way at once; as many as turns.
 const CALLS: u32 = limits::TURNS_IN_FLIGHT as u32;
 
-impl Desk {
-    /// Makes the tools of the assistant's project.
-    pub fn new(assistant: &Assistant, offer: Offer) -> Self {
-        let offers = Offers::of(assistant.project());
-        let calls = Semaphore::new(limits::TURNS_IN_FLIGHT);
-        Self(Arc::new(Shared {
+impl McpServerChannel {
+    /// Over HTTP, for many hosts.
+    pub fn new(settings: McpServerSettings) -> Self {
+        let calls = Arc::new(Semaphore::new(limits::TURNS_IN_FLIGHT));
+        Self { settings, calls, closed: CancellationToken::new(), is_stdio: false }
+    }
+
+    /// On standard input and output in place of HTTP, for the one host that started the process. It runs until the host hangs up; turns
+    /// under way then go on until the assistant is closed.
+    #[must_use]
+    pub fn over_stdio(mut self) -> Self {
+        self.is_stdio = true;
+        self
+    }
+
+    fn state(&self, assistant: &Assistant) -> Arc<McpServerState> {
+        Arc::new(McpServerState {
             assistant: assistant.clone(),
-            offers,
-            offer,
+            offers: Offers::of(assistant.project()),
+            settings: self.settings.clone(),
             watchers: Watchers::default(),
-            calls,
-            closed: CancellationToken::new(),
-        }))
+            calls: self.calls.clone(),
+            closed: self.closed.clone(),
+        })
     }
 
-    /// Whether callers over HTTP must show a token.
-    pub fn is_guarded(&self) -> bool {
-        self.0.offer.door.is_guarded()
+    /// Lets calls under way end within [`limits::DRAIN`], then ends every session: a server would wait for every host that listens.
+    async fn close(&self, clock: &Arc<dyn Clock>) {
+        let cx = CallContext::new(clock.clone(), limits::DRAIN);
+        let _ = cx.wait(self.calls.acquire_many(CALLS)).await;
+        self.closed.cancel();
     }
+}
 
-    /// Whether the operator wants it open to everybody who reaches it.
-    pub fn is_insecure(&self) -> bool {
-        self.0.offer.insecure
+#[async_trait]
+impl Channel for McpServerChannel {
+    fn name(&self) -> &str {
+        NAME
     }
-
-    /// The names of the tools, in order.
-    pub fn tools(&self) -> impl Iterator<Item = &str> {
-        self.0.offers.tools.iter().map(|tool| &*tool.name)
+    fn routes(&self) -> Routes {
+        if self.is_stdio { Routes::None } else { Routes::Paths(vec![PATH.to_owned()]) }
     }
-
-    /// Serves one host over standard input and output until it hangs up, or `stop` completes. *Cancellation*: turns under
-    /// way go on until the assistant is closed.
-    ///
-    /// # Errors
-    /// Why the host and we could not begin, or what broke.
-    pub async fn serve_stdio(&self, stop: impl Future<Output = ()>) -> Result<(), String> {
-        self.serve(stdio_pipes(), stop).await
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { streaming: false, buttons: true, images: false, markup: Markup::Plain }
     }
+    fn is_guarded(&self) -> bool {
+        self.settings.auth.is_guarded()
+    }
+    fn guard_advice(&self) -> String {
+        "set a token with `--auth-token`, or `mcp: {auth_token: ${…}}` in credentials.yml".to_owned()
+    }
+    async fn check(
+        &self,
+        head: &mut axum::http::request::Parts,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<(), axum::http::Response<Body>> {
+        let caller = http::caller(&self.settings.auth, &head.headers, clock).await?;
+        head.extensions.insert(caller);
+        Ok(())
+    }
+    fn service(&self, inbox: Inbox) -> ChannelService {
+        http::service(&self.state(inbox.assistant()))
+    }
+    async fn run(&self, inbox: Inbox, stop: CancellationToken) -> Result<(), RunError> {
+        if self.is_stdio {
+            return Ok(self.state(inbox.assistant()).serve(stdio_pipes(), stop).await?);
+        }
+        stop.cancelled().await;
+        self.close(inbox.clock()).await;
+        Ok(())
+    }
+}
 
-    /// The same over other pipes.
-    ///
-    /// # Errors
-    /// As [`serve_stdio`](Self::serve_stdio).
-    pub async fn serve<R, W>(&self, (read, write): (R, W), stop: impl Future<Output = ()>) -> Result<(), String>
+impl McpServerState {
+    /// Serves one host on pipes until it hangs up, or `stop` is cancelled.
+    async fn serve<R, W>(self: &Arc<Self>, (read, write): (R, W), stop: CancellationToken) -> Result<(), String>
     where
         R: tokio::io::AsyncRead + Send + Unpin + 'static,
         W: tokio::io::AsyncWrite + Send + Unpin + 'static,
     {
-        let mut stop = std::pin::pin!(stop);
-        let begun = Box::pin(Session::new(self.0.clone()).serve(lines::transport(read, write)));
+        let begun = Box::pin(Session::new(self.clone()).serve(lines::transport(read, write)));
         let running = tokio::select! {
             begun = begun => begun.map_err(|error| format!("the MCP handshake failed: {error}"))?,
-            () = &mut stop => return Ok(()),
+            () = stop.cancelled() => return Ok(()),
         };
         tokio::select! {
             ended = running.waiting() => ended.map(drop).map_err(|error| format!("the MCP server ended badly: {error}")),
-            () = stop => Ok(()),
+            () = stop.cancelled() => Ok(()),
         }
-    }
-
-    /// Looks at the head of a request before its body is read: whoever has no proof cannot make the server read.
-    ///
-    /// # Errors
-    /// The answer that refuses the request.
-    pub async fn check(&self, head: &mut axum::http::request::Parts) -> Result<(), axum::http::Response<super::Body>> {
-        let caller = http::caller(&self.0, &head.headers).await?;
-        head.extensions.insert(caller);
-        Ok(())
-    }
-
-    /// The same for many hosts over streamable HTTP, below one path.
-    pub fn service(&self) -> Service {
-        http::service(&self.0)
-    }
-
-    /// Lets calls under way end within [`limits::DRAIN`], then ends every session.
-    pub async fn close(&self) {
-        let cx = CallContext::new(self.0.assistant.clock().clone(), limits::DRAIN);
-        let _ = cx.wait(self.0.calls.acquire_many(CALLS)).await;
-        self.0.closed.cancel();
     }
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for McpServerChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").field("offer", &self.0.offer).finish_non_exhaustive()
+        f.debug_struct("McpServerChannel").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 

@@ -29,7 +29,7 @@ const ARGUMENTS: &str = "arguments";
 impl Session {
     /// All prompts: those of the author, then the flows that have no namesake among them.
     pub(super) fn prompts(&self) -> Vec<Prompt> {
-        let authored = &self.shared.offer.prompts;
+        let authored = &self.shared.settings.prompts;
         let of_author = authored
             .iter()
             .map(|one| Prompt::new(&*one.name, one.description.as_deref(), Some(authored::arguments(one))));
@@ -62,7 +62,7 @@ impl Session {
     ) -> Result<GetPromptResponse, ErrorData> {
         let name = request.name.clone();
         let mut given = request.arguments.unwrap_or_default();
-        if let Some(authored) = self.shared.offer.prompts.iter().find(|one| one.name == name) {
+        if let Some(authored) = self.shared.settings.prompts.iter().find(|one| one.name == name) {
             if let Some(answer) = request.input_responses.as_ref().and_then(|all| all.get(ARGUMENTS)) {
                 match form::filled(answer) {
                     Filled::Values(values) => given.extend(values),
@@ -95,7 +95,7 @@ impl Session {
         let missing: Vec<&McpArgumentDef> =
             prompt.arguments.iter().filter(|one| one.required && value(&one.name).is_none()).collect();
         if let Some(first) = missing.first() {
-            let can_ask = self.shared.offer.elicits && is_newer(context) && form::can_be_shown(context);
+            let can_ask = self.shared.settings.elicits && is_newer(context) && form::can_be_shown(context);
             let form = can_ask.then(|| asks_for(prompt, &missing)).flatten();
             let problem =
                 || ErrorData::invalid_params(format!("the argument `{}` is missing or too long", first.name), None);

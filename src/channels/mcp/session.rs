@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::{
     super::{Caller, inbox::words},
-    NAME, Shared,
+    McpServerState, NAME,
     exchange::{self, Answers},
     http,
     offers::Offered,
@@ -41,7 +41,7 @@ pub(super) const PREFIX: &str = "mcp-";
 
 /// One session.
 pub(super) struct Session {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<McpServerState>,
     /// Tells this session, and its keys, from others.
     pub(super) scope: Uuid,
     /// From which level on it wishes to be told what happens.
@@ -73,7 +73,7 @@ pub(super) struct Call<'a> {
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<McpServerState>) -> Self {
         let calls = Semaphore::new(limits::MCP_SERVED_CALLS);
         Self { shared, scope: Uuid::new_v4(), level: Mutex::default(), began: Mutex::default(), calls }
     }
@@ -152,7 +152,7 @@ impl Session {
             Some(flow) => Wish::Begin(flow.clone(), arguments),
             None => {
                 let text = arguments.get("message").and_then(Json::as_str).unwrap_or_default();
-                Wish::Say(if self.shared.offer.refuses_payloads { words(text) } else { text }.to_owned())
+                Wish::Say(if self.shared.settings.refuses_payloads { words(text) } else { text }.to_owned())
             }
         };
         Ok((id, key, wish))
@@ -246,7 +246,7 @@ impl Drop for Session {
 /// The mark of the caller of a request, where callers can be told apart.
 fn caller(context: &RequestContext<RoleServer>) -> Option<&str> {
     let head = context.extensions.get::<axum::http::request::Parts>()?;
-    head.extensions.get::<Caller>().and_then(|caller| caller.mark.as_deref())
+    head.extensions.get::<Caller>().and_then(|caller| caller.id.as_deref())
 }
 
 /// The mark of the caller of a request that belongs to no session, empty where callers cannot be told apart: nothing but the

@@ -20,9 +20,10 @@ use rmcp::{
 };
 use segue_engine::conversation::ActionOutcome;
 use serde_json::{Value as Json, json};
+use tokio_util::sync::CancellationToken;
 
 use super::{
-    Desk, Offer,
+    McpServerChannel, McpServerSettings, McpServerState, NAME,
     session::{IDEMPOTENCY_KEY, PREFIX},
 };
 use crate::{
@@ -155,16 +156,21 @@ impl ClientHandler for Host {
 
 type Client = RunningService<RoleClient, Host>;
 
-/// A host at a desk.
-async fn at(desk: &Desk, host: Host) -> Client {
+/// A server of this assistant.
+fn serving(assistant: &Assistant, settings: McpServerSettings) -> Arc<McpServerState> {
+    McpServerChannel::new(settings).state(assistant)
+}
+
+/// A host of a server.
+async fn at(server: &Arc<McpServerState>, host: Host) -> Client {
     let (here, there) = tokio::io::duplex(64 * 1024);
-    let desk = desk.clone();
-    tokio::spawn(async move { Box::pin(desk.serve(tokio::io::split(there), std::future::pending())).await });
+    let server = server.clone();
+    tokio::spawn(async move { Box::pin(server.serve(tokio::io::split(there), CancellationToken::new())).await });
     host.serve(here).await.unwrap()
 }
 
-async fn client(assistant: &Assistant, offer: Offer) -> Client {
-    at(&Desk::new(assistant, offer), Host::default()).await
+async fn client(assistant: &Assistant, offer: McpServerSettings) -> Client {
+    at(&serving(assistant, offer), Host::default()).await
 }
 
 fn params(tool: &str, arguments: Json, key: &str) -> CallToolRequestParams {
@@ -201,7 +207,7 @@ fn talk(result: &CallToolResult) -> &str {
 
 #[tokio::test]
 async fn flows_are_tools_with_the_values_they_take() {
-    let client = client(&assistant(&["x"]), Offer::default()).await;
+    let client = client(&assistant(&["x"]), McpServerSettings::default()).await;
     let tools = client.list_all_tools().await.unwrap();
     let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
     assert_eq!(names, ["converse", "greet", "order", "notes", "club", "broken"], "not those that only others reach");
@@ -217,7 +223,7 @@ async fn flows_are_tools_with_the_values_they_take() {
 
 #[tokio::test]
 async fn a_talk_goes_on_under_its_id() {
-    let client = client(&assistant(&["start flow greet", "set slot name Ada"]), Offer::default()).await;
+    let client = client(&assistant(&["start flow greet", "set slot name Ada"]), McpServerSettings::default()).await;
     let first = call(&client, "converse", json!({"message": "hello"})).await;
     assert!(texts(&first).starts_with("Who are you?"), "{first:?}");
     assert_eq!(data(&first)["waiting_for_input"], true);
@@ -230,10 +236,10 @@ async fn a_talk_goes_on_under_its_id() {
 
 #[tokio::test]
 async fn a_talk_of_another_channel_is_not_reached() {
-    assert!(crate::channels::MADE_NAMES.contains(&PREFIX), "nor is one of this channel from another");
+    assert!(crate::channels::RESERVED_PREFIXES.contains(&PREFIX), "nor is one of this channel from another");
     let assistant = assistant(&["start flow greet"]);
     assistant.receive(IncomingMessage::text("mine", "hello", "rest"), Box::new(crate::DiscardReplies)).await.unwrap();
-    let client = client(&assistant, Offer::default()).await;
+    let client = client(&assistant, McpServerSettings::default()).await;
     for id in ["mine", "mcp-0123", "mcp-"] {
         let refused = call(&client, "converse", json!({"message": "hello", "conversation_id": id})).await;
         assert_eq!(refused.is_error, Some(true));
@@ -243,7 +249,7 @@ async fn a_talk_of_another_channel_is_not_reached() {
 
 #[tokio::test]
 async fn a_flow_begins_with_what_is_known_and_asks_for_the_rest() {
-    let client = client(&assistant(&[]), Offer::default()).await;
+    let client = client(&assistant(&[]), McpServerSettings::default()).await;
     let first = call(&client, "order", json!({"size": "large"})).await;
     assert!(texts(&first).starts_with("How many?"), "{first:?}");
     let second =
@@ -262,7 +268,7 @@ async fn a_flow_begins_with_what_is_known_and_asks_for_the_rest() {
 
 #[tokio::test]
 async fn a_guard_holds_for_those_who_ask() {
-    let client = client(&assistant(&[]), Offer::default()).await;
+    let client = client(&assistant(&[]), McpServerSettings::default()).await;
     let refused = call(&client, "club", json!({})).await;
     assert_eq!(refused.is_error, Some(true));
     assert!(texts(&refused).contains("club"), "{refused:?}");
@@ -272,7 +278,7 @@ async fn a_guard_holds_for_those_who_ask() {
 
 #[tokio::test]
 async fn what_breaks_is_an_error_with_an_honest_word() {
-    let client = client(&assistant(&[]), Offer::default()).await;
+    let client = client(&assistant(&[]), McpServerSettings::default()).await;
     let broken = call(&client, "broken", json!({})).await;
     assert_eq!(broken.is_error, Some(true));
     assert!(!texts(&broken).contains("it broke") && broken.content.len() > 1, "causes are for operators: {broken:?}");
@@ -281,8 +287,8 @@ async fn what_breaks_is_an_error_with_an_honest_word() {
 #[tokio::test]
 async fn a_repeated_call_is_answered_once() {
     let assistant = assistant(&["start flow greet", "start flow greet"]);
-    let desk = Desk::new(&assistant, Offer::default());
-    let client = at(&desk, Host::default()).await;
+    let server = serving(&assistant, McpServerSettings::default());
+    let client = at(&server, Host::default()).await;
     let said = params("converse", json!({"message": "hello"}), "k-1");
     let first = client.call_tool(said.clone()).await.unwrap();
     let again = client.call_tool(said.clone()).await.unwrap();
@@ -291,7 +297,7 @@ async fn a_repeated_call_is_answered_once() {
     let begun = params("order", json!({"size": "small"}), "k-2");
     let order = client.call_tool(begun.clone()).await.unwrap();
     assert_eq!(texts(&client.call_tool(begun).await.unwrap()), texts(&order));
-    let other = at(&desk, Host::default()).await;
+    let other = at(&server, Host::default()).await;
     let theirs = other.call_tool(said).await.unwrap();
     assert_ne!(talk(&theirs), talk(&first), "the same key in another session is another call");
 }
@@ -307,8 +313,8 @@ async fn read(client: &Client, address: &str) -> Option<String> {
 #[tokio::test]
 async fn a_transcript_is_for_the_session_that_began_the_talk() {
     let assistant = assistant(&["start flow greet"]);
-    let desk = Desk::new(&assistant, Offer::default());
-    let (mine, other) = (at(&desk, Host::default()).await, at(&desk, Host::default()).await);
+    let server = serving(&assistant, McpServerSettings::default());
+    let (mine, other) = (at(&server, Host::default()).await, at(&server, Host::default()).await);
     let first = call(&mine, "converse", json!({"message": "hello"})).await;
     let address = mine.list_all_resources().await.unwrap()[0].uri.clone();
     assert_eq!(read(&mine, &address).await.as_deref(), Some("user: hello\nassistant: Who are you?"));
@@ -321,7 +327,7 @@ async fn a_transcript_is_for_the_session_that_began_the_talk() {
 #[tokio::test]
 async fn nobody_is_asked_unless_it_was_wished_for() {
     let host = Host::default();
-    let client = at(&Desk::new(&assistant(&[]), Offer::default()), host.clone()).await;
+    let client = at(&serving(&assistant(&[]), McpServerSettings::default()), host.clone()).await;
     assert_eq!(data(&call(&client, "order", json!({})).await)["question"]["slot"], "size");
     assert!(host.asked.lock().unwrap().is_empty());
 }
@@ -329,7 +335,7 @@ async fn nobody_is_asked_unless_it_was_wished_for() {
 #[tokio::test]
 async fn what_is_said_on_the_way_is_progress() {
     let host = Host::default();
-    let client = at(&Desk::new(&assistant(&["start flow greet"]), Offer::default()), host.clone()).await;
+    let client = at(&serving(&assistant(&["start flow greet"]), McpServerSettings::default()), host.clone()).await;
     // The SDK's client puts a token for progress into every request.
     call(&client, "converse", json!({"message": "hello"})).await;
     assert_eq!(*host.progress.lock().unwrap(), ["Who are you?"]);

@@ -6,18 +6,18 @@ use tower::ServiceExt as _;
 use segue_engine::project::ChannelSettings;
 
 use super::{
-    super::{door, tests::channel},
+    super::{auth, tests::channel},
     *,
 };
 use crate::{runtime::Assistant, testing::ScriptedLlm};
 
 /// The channel with these settings.
-fn rest(settings: &Json) -> Result<Rest, String> {
+fn rest(settings: &Json) -> Result<RestChannel, String> {
     let channel = channel("rest", settings)?;
     channel.check_spelling()?;
     super::super::pages::Pages::of(&channel)?;
     let ChannelSettings::Rest(settings) = &channel.settings else { panic!("{channel:?}") };
-    Rest::new(settings)
+    RestChannel::new(settings)
 }
 
 fn read(body: &str) -> Result<Arrival, String> {
@@ -109,12 +109,12 @@ async fn a_conversation_is_nobodys_but_the_callers_who_began_it() {
         let body = json!({"sender": "u1", "message": text}).to_string();
         let request = Request::post("/webhook").header("authorization", format!("Bearer {token}")).body(body.into());
         let answer = service.clone().oneshot(request.unwrap()).await.unwrap();
-        let Body::Whole(bytes) = answer.into_body() else { panic!("a stream") };
+        let bytes = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
         let said: Json = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(said[0]["recipient_id"], "u1", "{said}");
         said[0]["text"].as_str().unwrap().to_owned()
     };
-    let (ada, bob) = (door::tests::token_of("ada", secret), door::tests::token_of("bob", secret));
+    let (ada, bob) = (auth::tests::token_of("ada", secret), auth::tests::token_of("bob", secret));
     let all = [(ada.as_str(), "Ada"), (bob.as_str(), "Bob"), ("s3cret", "Eve")];
     for (token, _) in all {
         assert_eq!(say(token, "hi").await, "Who are you?");
@@ -145,7 +145,7 @@ async fn answered_with(settings: &Json, token: &str, body: Json) -> (StatusCode,
     let request = Request::post("/webhook").header("authorization", format!("Bearer {token}")).body(body.into());
     let answer = service.oneshot(request.unwrap()).await.unwrap();
     let status = answer.status();
-    let Body::Whole(bytes) = answer.into_body() else { panic!("a stream") };
+    let bytes = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
     (status, String::from_utf8(bytes.to_vec()).unwrap())
 }
 
@@ -247,7 +247,7 @@ async fn a_store_that_fails_is_told_before_anything_is_half_done() {
     let store = Arc::new(crate::store::SqliteStore::open(&path, false).unwrap());
     let model = Arc::new(ScriptedLlm::strict(["start flow greet"; 12]));
     let builder = Assistant::builder_from_texts(files).unwrap().model(model).store(store);
-    let service = Rest::default().service(Inbox::new(builder.build().unwrap(), "rest"));
+    let service = RestChannel::default().service(Inbox::new(builder.build().unwrap(), "rest"));
     let spoil = |sql: &str| rusqlite::Connection::open(&path).unwrap().execute_batch(sql).unwrap();
     let say = async |query: &str, id: &str| {
         let body = json!({"sender": "u1", "message": "hi", "message_id": id}).to_string();
@@ -270,7 +270,7 @@ async fn a_store_that_fails_is_told_before_anything_is_half_done() {
     spoil("ALTER TABLE away RENAME TO batches");
     let answer = say("", "m2").await;
     assert_eq!(answer.status(), StatusCode::OK);
-    let Body::Whole(bytes) = answer.into_body() else { panic!("a stream") };
+    let bytes = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
     let said: Json = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(said.as_array().unwrap().len(), 1, "{said}");
 }

@@ -97,6 +97,7 @@ impl fmt::Debug for HttpDef {
 }
 
 /// `a2a_server`: the assistant as an agent for others.
+#[derive(Clone)]
 pub struct A2aServerDef {
     /// What it does.
     pub description: Arc<str>,

@@ -91,7 +91,7 @@ impl Store for Counting {
 }
 
 /// An agent whose context has seen so many tasks, the newest of them, an earlier one, and what its store gave away.
-async fn after(earlier: usize) -> (A2aAgent, Json, Json, Arc<Counting>) {
+async fn after(earlier: usize) -> (A2aServer, Json, Json, Arc<Counting>) {
     let store = Arc::new(Counting::default());
     let lines: Vec<&str> = (0..=earlier).flat_map(|_| ["start flow greet", "set slot name Ada"]).collect();
     let model = Arc::new(ScriptedLlm::strict(lines));

@@ -20,7 +20,7 @@ async fn a_session_has_so_many_calls_under_way() {
     }
     let assistant =
         builder(Arc::new(ScriptedLlm::strict([""; 0]))).action("action_break", Arc::new(Silent)).build().unwrap();
-    let client = Arc::new(client(&assistant, Offer::default()).await);
+    let client = Arc::new(client(&assistant, McpServerSettings::default()).await);
     let calls = (0..=limits::MCP_SERVED_CALLS).map(|_| {
         let client = client.clone();
         Box::pin(async move { call(&client, "broken", json!({})).await })
@@ -32,7 +32,7 @@ async fn a_session_has_so_many_calls_under_way() {
 
 #[tokio::test]
 async fn only_the_newest_talks_are_listed_and_each_page_is_bounded() {
-    let client = client(&assistant(&[]), Offer::default()).await;
+    let client = client(&assistant(&[]), McpServerSettings::default()).await;
     let first = talk(&call(&client, "order", json!({})).await).to_owned();
     for _ in 0..limits::MCP_SERVED_TALKS {
         call(&client, "order", json!({})).await;
@@ -49,8 +49,8 @@ async fn a_call_puts_so_many_questions() {
     let host = Host::default();
     // What is refused is asked again.
     *host.answers.lock().unwrap() = vec![json!({"size": "none of them"}); 3 * limits::MCP_SERVED_QUESTIONS];
-    let desk = Desk::new(&assistant(&[]), Offer { elicits: true, ..Offer::default() });
-    let client = at(&desk, host.clone()).await;
+    let server = serving(&assistant(&[]), McpServerSettings { elicits: true, ..McpServerSettings::default() });
+    let client = at(&server, host.clone()).await;
     let open = call(&client, "order", json!({})).await;
     assert_eq!(data(&open)["question"]["slot"], "size");
     assert_eq!(host.asked.lock().unwrap().len(), limits::MCP_SERVED_QUESTIONS);
@@ -76,8 +76,8 @@ async fn a_form_has_so_many_fields() {
     let host = Host::default();
     let all: serde_json::Map<String, Json> = (0..many).map(|n| (format!("s{n}"), json!(format!("v{n}")))).collect();
     *host.answers.lock().unwrap() = vec![Json::Object(all.clone()), Json::Object(all)];
-    let desk = Desk::new(&assistant, Offer { elicits: true, ..Offer::default() });
-    let done = call(&at(&desk, host.clone()).await, "all", json!({})).await;
+    let server = serving(&assistant, McpServerSettings { elicits: true, ..McpServerSettings::default() });
+    let done = call(&at(&server, host.clone()).await, "all", json!({})).await;
     assert_eq!(data(&done)["waiting_for_input"], false);
     let asked = host.asked.lock().unwrap().clone();
     let fields: Vec<usize> = asked.iter().map(|(_, schema)| schema["properties"].as_object().unwrap().len()).collect();
@@ -87,7 +87,7 @@ async fn a_form_has_so_many_fields() {
 #[tokio::test]
 async fn a_transcript_holds_the_newest() {
     let assistant = assistant(&[]);
-    let client = client(&assistant, Offer::default()).await;
+    let client = client(&assistant, McpServerSettings::default()).await;
     let first = call(&client, "order", json!({})).await;
     let id = talk(&first).to_owned();
     let long = "é".repeat(1_500);
@@ -124,9 +124,9 @@ async fn a_person_who_does_not_answer_is_waited_for_so_long() {
     let clock = crate::testing::ManualClock::jumping();
     let model = Arc::new(ScriptedLlm::strict([""; 0]));
     let assistant = builder(model).clock(Arc::new(clock.clone())).build().unwrap();
-    let desk = Desk::new(&assistant, Offer { elicits: true, ..Offer::default() });
+    let server = serving(&assistant, McpServerSettings { elicits: true, ..McpServerSettings::default() });
     let (here, there) = tokio::io::duplex(64 * 1024);
-    tokio::spawn(async move { Box::pin(desk.serve(tokio::io::split(there), std::future::pending())).await });
+    tokio::spawn(async move { Box::pin(server.serve(tokio::io::split(there), CancellationToken::new())).await });
     let client = Patient.serve(here).await.unwrap();
     let open = client.call_tool(params("order", json!({}), "")).await.unwrap();
     assert_eq!(data(&open)["question"]["slot"], "size");
@@ -135,7 +135,7 @@ async fn a_person_who_does_not_answer_is_waited_for_so_long() {
 
 #[tokio::test]
 async fn a_message_that_is_too_long_ends_the_session() {
-    let client = client(&assistant(&["start flow greet"]), Offer::default()).await;
+    let client = client(&assistant(&["start flow greet"]), McpServerSettings::default()).await;
     let long = "x".repeat(limits::MCP_SERVED_LINE);
     assert!(client.call_tool(params("converse", json!({"message": long}), "")).await.is_err());
     assert!(client.is_transport_closed());

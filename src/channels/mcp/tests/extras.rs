@@ -22,12 +22,12 @@ fn settings() -> Json {
     })
 }
 
-fn offer(settings: &Json, project: &Project) -> Result<Offer, String> {
-    Offer::new(&channel_beside(DOMAIN, "mcp", settings)?, project)
+fn offer(settings: &Json, project: &Project) -> Result<McpServerSettings, String> {
+    McpServerSettings::new(&channel_beside(DOMAIN, "mcp", settings)?, project)
 }
 
-fn offered(assistant: &Assistant) -> Desk {
-    Desk::new(assistant, offer(&settings(), assistant.project()).unwrap())
+fn offered(assistant: &Assistant) -> Arc<McpServerState> {
+    serving(assistant, offer(&settings(), assistant.project()).unwrap())
 }
 
 async fn prompt(client: &Client, name: &str, arguments: Json) -> Result<String, rmcp::ServiceError> {
@@ -73,7 +73,7 @@ fn what_is_wrong_with_an_entry_is_said() {
 
 #[tokio::test]
 async fn values_are_suggested_as_they_are_written() {
-    let client = at(&Desk::new(&assistant(&[]), Offer::default()), Host::default()).await;
+    let client = at(&serving(&assistant(&[]), McpServerSettings::default()), Host::default()).await;
     let id = talk(&call(&client, "order", json!({})).await).to_owned();
     let suggested = async |of: Reference, name: &str, value: &str| {
         let params = CompleteRequestParams::new(of, ArgumentInfo::new(name, value));
@@ -87,9 +87,9 @@ async fn values_are_suggested_as_they_are_written() {
 
 #[tokio::test]
 async fn who_watches_a_transcript_is_told_when_it_grows() {
-    let desk = Desk::new(&assistant(&[]), Offer::default());
+    let server = serving(&assistant(&[]), McpServerSettings::default());
     let host = Host::default();
-    let (mine, other) = (at(&desk, host.clone()).await, at(&desk, Host::default()).await);
+    let (mine, other) = (at(&server, host.clone()).await, at(&server, Host::default()).await);
     let id = talk(&call(&mine, "order", json!({})).await).to_owned();
     let address = mine.list_all_resources().await.unwrap()[0].uri.clone();
     assert!(other.subscribe(SubscribeRequestParams::new(&address)).await.is_err(), "it is not theirs");
@@ -106,7 +106,7 @@ async fn who_watches_a_transcript_is_told_when_it_grows() {
 #[tokio::test]
 async fn a_host_that_asks_is_told_what_happens_without_values() {
     let host = Host::default();
-    let client = at(&Desk::new(&assistant(&[]), Offer::default()), host.clone()).await;
+    let client = at(&serving(&assistant(&[]), McpServerSettings::default()), host.clone()).await;
     call(&client, "order", json!({"size": "small"})).await;
     assert!(host.logged.lock().unwrap().is_empty(), "nobody asked");
     client.set_level(SetLevelRequestParams::new(LoggingLevel::Info)).await.unwrap();

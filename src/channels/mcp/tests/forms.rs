@@ -9,16 +9,16 @@ use rmcp::{
 
 use super::*;
 
-fn asking() -> Offer {
-    Offer { elicits: true, ..Offer::default() }
+fn asking() -> McpServerSettings {
+    McpServerSettings { elicits: true, ..McpServerSettings::default() }
 }
 
 #[tokio::test]
 async fn questions_that_follow_each_other_are_one_form_and_a_confirmation_is_its_own() {
-    let desk = Desk::new(&assistant(&[]), asking());
+    let server = serving(&assistant(&[]), asking());
     let host = Host::default();
     *host.answers.lock().unwrap() = vec![json!({"size": "small", "count": 2}), json!({"sure": true})];
-    let client = at(&desk, host.clone()).await;
+    let client = at(&server, host.clone()).await;
     let done = call(&client, "order", json!({})).await;
     assert!(texts(&done).contains("Sent.") && data(&done)["waiting_for_input"] == false, "{done:?}");
     assert!(!texts(&done).contains("How many?"), "what the form has answered was not asked: {done:?}");
@@ -33,17 +33,17 @@ async fn questions_that_follow_each_other_are_one_form_and_a_confirmation_is_its
     // Nobody answers: the call ends where it would have without asking.
     let open = call(&client, "order", json!({})).await;
     assert_eq!(data(&open)["question"]["slot"], "size");
-    let without = at(&desk, Host { cannot_ask: true, ..Host::default() }).await;
+    let without = at(&server, Host { cannot_ask: true, ..Host::default() }).await;
     assert_eq!(data(&call(&without, "order", json!({})).await)["waiting_for_input"], true);
 }
 
 #[tokio::test]
 async fn what_is_left_empty_is_asked_by_itself_and_what_is_refused_is_asked_again() {
-    let desk = Desk::new(&assistant(&[]), asking());
+    let server = serving(&assistant(&[]), asking());
     let host = Host::default();
     *host.answers.lock().unwrap() =
         vec![json!({"size": "huge", "count": 3}), json!({"size": "large"}), json!({"count": 4}), json!({"sure": true})];
-    let done = call(&at(&desk, host.clone()).await, "order", json!({})).await;
+    let done = call(&at(&server, host.clone()).await, "order", json!({})).await;
     assert!(texts(&done).contains("Sent."), "{done:?}");
     let asked = host.asked.lock().unwrap().clone();
     assert_eq!(asked[1].1["properties"]["count"]["default"], 3.0, "what was written need not be written again");
@@ -52,10 +52,10 @@ async fn what_is_left_empty_is_asked_by_itself_and_what_is_refused_is_asked_agai
 
 #[tokio::test]
 async fn a_suggestion_is_a_field_with_its_default() {
-    let desk = Desk::new(&assistant(&[]), asking());
+    let server = serving(&assistant(&[]), asking());
     let host = Host::default();
     *host.answers.lock().unwrap() = vec![json!({"pace": "fast", "note": "with care"})];
-    let done = call(&at(&desk, host.clone()).await, "notes", json!({})).await;
+    let done = call(&at(&server, host.clone()).await, "notes", json!({})).await;
     assert!(texts(&done).contains("with care, fast"), "{done:?}");
     let asked = host.asked.lock().unwrap().clone();
     assert_eq!(asked.len(), 1);
@@ -63,11 +63,11 @@ async fn a_suggestion_is_a_field_with_its_default() {
     assert_eq!(asked[0].1["properties"]["pace"]["oneOf"][1], json!({"const": "fast", "title": "At once"}));
 }
 
-/// A host of the revision without sessions, at a desk.
-async fn newer(desk: &Desk) -> Client {
+/// A host of the revision without sessions, and its server.
+async fn newer(server: &Arc<McpServerState>) -> Client {
     let (here, there) = tokio::io::duplex(64 * 1024);
-    let desk = desk.clone();
-    tokio::spawn(async move { desk.serve(tokio::io::split(there), std::future::pending()).await });
+    let server = server.clone();
+    tokio::spawn(async move { server.serve(tokio::io::split(there), CancellationToken::new()).await });
     let versions = vec![ProtocolVersion::V_2026_07_28];
     let mode = ClientLifecycleMode::Discover { preferred_versions: versions };
     Host::default().serve_with_lifecycle(here, mode).await.unwrap()
@@ -113,13 +113,13 @@ fn accept(values: Json) -> Json {
 #[tokio::test]
 async fn without_a_session_a_call_waits_for_input_and_goes_on_when_it_is_called_again() {
     let assistant = assistant(&[]);
-    let desk = Desk::new(&assistant, asking());
-    let client = newer(&desk).await;
+    let server = serving(&assistant, asking());
+    let client = newer(&server).await;
     let first = waits(&client, params("order", json!({}), "")).await;
     let (_, words, fields) = asked(&first);
     assert_eq!((words.as_str(), fields), ("Which size?", vec!["count".to_owned(), "size".to_owned()]));
     // Another connection, as another process would be.
-    let other = newer(&Desk::new(&assistant, asking())).await;
+    let other = newer(&serving(&assistant, asking())).await;
     let second = waits(&other, again("order", &first, accept(json!({"size": "small", "count": 2})))).await;
     assert!(asked(&second).1.starts_with("Send 2"), "{second:?}");
     assert_ne!(second.request_state, first.request_state);
@@ -134,7 +134,7 @@ async fn without_a_session_a_call_waits_for_input_and_goes_on_when_it_is_called_
 
 #[tokio::test]
 async fn an_answer_that_is_missing_is_asked_for_again_and_one_that_is_declined_ends_the_call() {
-    let client = newer(&Desk::new(&assistant(&[]), asking())).await;
+    let client = newer(&serving(&assistant(&[]), asking())).await;
     let first = waits(&client, params("order", json!({}), "")).await;
     let mut empty = again("order", &first, accept(json!({"size": "small"})));
     empty.input_responses = Some(BTreeMap::from([("other".to_owned(), accept(json!({})))]));
@@ -146,7 +146,7 @@ async fn an_answer_that_is_missing_is_asked_for_again_and_one_that_is_declined_e
 
 #[tokio::test]
 async fn a_state_that_was_changed_or_an_answer_that_is_none_is_an_error() {
-    let client = newer(&Desk::new(&assistant(&[]), asking())).await;
+    let client = newer(&serving(&assistant(&[]), asking())).await;
     let first = waits(&client, params("order", json!({}), "")).await;
     let mut changed = again("order", &first, accept(json!({"size": "small"})));
     changed.request_state = changed.request_state.map(|state| state + "x");
@@ -157,7 +157,7 @@ async fn a_state_that_was_changed_or_an_answer_that_is_none_is_an_error() {
 
 #[tokio::test]
 async fn what_is_known_before_it_is_asked_counts_unless_it_is_a_confirmation() {
-    let client = newer(&Desk::new(&assistant(&["start flow notes"]), asking())).await;
+    let client = newer(&serving(&assistant(&["start flow notes"]), asking())).await;
     let given = BTreeMap::from([("how".to_owned(), accept(json!({"pace": "fast", "note": "nothing"})))]);
     let open = done(&client, params("notes", json!({}), "").with_input_responses(given)).await;
     assert!(texts(&open).contains("nothing, fast"), "{open:?}");
@@ -169,7 +169,7 @@ async fn what_is_known_before_it_is_asked_counts_unless_it_is_a_confirmation() {
 
 #[tokio::test]
 async fn without_a_form_the_question_is_the_answer() {
-    let client = newer(&Desk::new(&assistant(&[]), Offer::default())).await;
+    let client = newer(&serving(&assistant(&[]), McpServerSettings::default())).await;
     let open = done(&client, params("order", json!({}), "")).await;
     assert_eq!(data(&open)["question"]["slot"], "size", "nobody wished for forms");
 }

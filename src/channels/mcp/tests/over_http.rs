@@ -9,24 +9,33 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::{
-    channels::{Bearer, Body, Door, Service},
+    channels::{Authenticator, BearerToken, Channel, ChannelService, Inbox},
     limits,
 };
 
-fn service(offer: Offer) -> Service {
-    Desk::new(&assistant(&["start flow greet", "start flow greet"]), offer).service()
+fn service(settings: McpServerSettings) -> ChannelService {
+    let assistant = assistant(&["start flow greet", "start flow greet"]);
+    McpServerChannel::new(settings).service(Inbox::new(assistant, NAME))
 }
 
-fn local() -> Offer {
-    Offer { local: true, ..Offer::default() }
+fn open() -> McpServerSettings {
+    McpServerSettings::default()
 }
 
 /// Posts a message; status, session, and what was answered.
-async fn post(service: &Service, heads: &[(&str, &str)], message: &Json) -> (StatusCode, Option<String>, String) {
+async fn post(
+    service: &ChannelService,
+    heads: &[(&str, &str)],
+    message: &Json,
+) -> (StatusCode, Option<String>, String) {
     post_text(service, heads, message.to_string()).await
 }
 
-async fn post_text(service: &Service, heads: &[(&str, &str)], text: String) -> (StatusCode, Option<String>, String) {
+async fn post_text(
+    service: &ChannelService,
+    heads: &[(&str, &str)],
+    text: String,
+) -> (StatusCode, Option<String>, String) {
     let mut request = Request::post("/").header("host", "localhost:1").header("content-type", "application/json");
     request = request.header("accept", "application/json, text/event-stream");
     for (name, value) in heads {
@@ -38,19 +47,15 @@ async fn post_text(service: &Service, heads: &[(&str, &str)], text: String) -> (
     let answer = service.clone().oneshot(request.body(Bytes::from(text)).unwrap()).await.unwrap();
     let session = answer.headers().get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
     let status = answer.status();
-    let text = match answer.into_body() {
-        Body::Whole(bytes) => bytes.to_vec(),
-        Body::Stream(mut pieces) => {
-            let mut all = Vec::new();
-            while let Some(piece) = pieces.next().await {
-                all.extend_from_slice(&piece);
-                if String::from_utf8_lossy(&all).contains("\"jsonrpc\"") {
-                    break;
-                }
-            }
-            all
+    let mut pieces = answer.into_body().into_data_stream();
+    let mut text = Vec::new();
+    // A stream stays open after the answer.
+    while let Some(piece) = pieces.next().await {
+        text.extend_from_slice(&piece.unwrap());
+        if String::from_utf8_lossy(&text).contains("\"jsonrpc\"") {
+            break;
         }
-    };
+    }
     (status, session, String::from_utf8(text).unwrap())
 }
 
@@ -60,8 +65,11 @@ fn initialize() -> Json {
     }})
 }
 
-fn guarded() -> Offer {
-    Offer { door: Door::new(Bearer::new("s3cret"), None).unwrap(), ..Offer::default() }
+fn guarded() -> McpServerSettings {
+    McpServerSettings {
+        auth: Authenticator::new(BearerToken::new("s3cret"), None).unwrap(),
+        ..McpServerSettings::default()
+    }
 }
 
 #[tokio::test]
@@ -80,14 +88,14 @@ async fn only_the_token_lets_in() {
 const SECRET: &str = "a secret of thirty-two bytes, or more";
 
 /// Callers that can be told apart, beside those who know one token.
-fn told_apart() -> Offer {
+fn told_apart() -> McpServerSettings {
     let rules = json!({"auth_token": "s3cret", "jwt": {"issuer": "https://i", "audience": "me", "secret": SECRET}});
     let channel = crate::channels::tests::channel("mcp", &rules).unwrap();
-    Offer::new(&channel, assistant(&[]).project()).unwrap()
+    McpServerSettings::new(&channel, assistant(&[]).project()).unwrap()
 }
 
 fn bearer(who: &str) -> String {
-    format!("Bearer {}", crate::channels::door::tests::token_of(who, SECRET))
+    format!("Bearer {}", crate::channels::auth::tests::token_of(who, SECRET))
 }
 
 #[tokio::test]
@@ -114,27 +122,8 @@ async fn a_session_is_nobodys_but_the_callers_who_began_it() {
 }
 
 #[tokio::test]
-async fn pages_of_others_are_kept_out() {
-    let service = service(Offer { origins: vec!["https://app.example:443".to_owned()], ..local() });
-    for (heads, wanted) in [
-        (vec![("origin", "http://evil.example")], StatusCode::FORBIDDEN),
-        (vec![("origin", "null")], StatusCode::FORBIDDEN),
-        (vec![("host", "evil.example")], StatusCode::FORBIDDEN),
-        (vec![("origin", "http://localhost:3000")], StatusCode::OK),
-        (vec![("origin", "https://app.example")], StatusCode::OK),
-        (vec![("host", "127.0.0.1:5005")], StatusCode::OK),
-        (vec![], StatusCode::OK),
-    ] {
-        assert_eq!(post(&service, &heads, &initialize()).await.0, wanted, "{heads:?}");
-    }
-    let far = super::over_http::service(guarded());
-    let heads = [("authorization", "Bearer s3cret"), ("host", "assistant.example")];
-    assert_eq!(post(&far, &heads, &initialize()).await.0, StatusCode::OK, "with a token any name will do");
-}
-
-#[tokio::test]
 async fn so_many_sessions_are_open_at_once() {
-    let service = service(local());
+    let service = service(open());
     for _ in 0..limits::MCP_SERVED_SESSIONS {
         assert_eq!(post(&service, &[], &initialize()).await.0, StatusCode::OK);
     }
@@ -177,7 +166,7 @@ async fn without_a_session_a_key_is_the_callers() {
 
 #[tokio::test]
 async fn without_a_session_a_key_must_be_one_that_nobody_guesses() {
-    let service = service(local());
+    let service = service(open());
     let heads = ALONE;
     let short = "k".repeat(limits::MCP_SERVED_KEY - 1);
     let (_, _, refused) = post(&service, &heads, &said(&short)).await;
@@ -191,7 +180,7 @@ async fn without_a_session_a_key_must_be_one_that_nobody_guesses() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_silent_for_long_ends() {
-    let service = service(local());
+    let service = service(open());
     let session = post(&service, &[], &initialize()).await.1.unwrap();
     let heads = [("mcp-session-id", session.as_str()), ("mcp-protocol-version", "2025-11-25")];
     let begun = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});

@@ -39,7 +39,7 @@ async fn a_stopped_call_leaves_the_talk_where_it_was() {
     let rest = Arc::new(ScriptedLlm::strict(["set slot name Ada"]));
     let model = Stuck { asked: asked.clone(), is_first: true.into(), rest };
     let assistant = builder(Arc::new(model)).build().unwrap();
-    let client = client(&assistant, Offer::default()).await;
+    let client = client(&assistant, McpServerSettings::default()).await;
     let id = talk(&call(&client, "greet", json!({})).await).to_owned();
     let said = params("converse", json!({"message": "I am, well, Bob", "conversation_id": &id}), "");
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(said));

@@ -9,9 +9,9 @@ use crate::secret::Secret;
 
 /// A token that a caller must show as `Authorization: Bearer <token>`.
 #[derive(Clone)]
-pub struct Bearer(Secret);
+pub struct BearerToken(Secret);
 
-impl Bearer {
+impl BearerToken {
     /// A token; `None` for an empty one, which would let everybody in.
     pub fn new(token: &str) -> Option<Self> {
         let token = token.trim();
@@ -28,9 +28,9 @@ impl Bearer {
     }
 }
 
-impl fmt::Debug for Bearer {
+impl fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Bearer(…)")
+        f.write_str("BearerToken(…)")
     }
 }
 
@@ -44,8 +44,8 @@ mod tests {
 
     #[test]
     fn only_the_token_itself_admits() {
-        assert!(Bearer::new("  ").is_none());
-        let bearer = Bearer::new("s3cret").unwrap();
+        assert!(BearerToken::new("  ").is_none());
+        let bearer = BearerToken::new("s3cret").unwrap();
         assert!(!bearer.admits(&HeaderMap::new()));
         for (given, admits) in
             [("Bearer s3cret", true), ("bearer  s3cret", true), ("Basic s3cret", false), ("Bearer s3cre", false)]
@@ -54,6 +54,6 @@ mod tests {
             headers.insert(AUTHORIZATION, HeaderValue::from_static(given));
             assert_eq!(bearer.admits(&headers), admits, "{given}");
         }
-        assert_eq!(format!("{bearer:?}"), "Bearer(…)");
+        assert_eq!(format!("{bearer:?}"), "BearerToken(…)");
     }
 }

@@ -1,36 +1,70 @@
-//! The other direction: an agent of others reports on a task of ours that outlasted its turn.
+//! Push notifications: an agent of others reports on a task of ours that outlasted its turn.
 //!
-//! A report is a bell and no more. It counts only where the agent that waits on top of the conversation works on the very task
-//! that the report names, whose id nobody else knows; and nothing it says is believed: the agent is asked how the task stands.
+//! A notification counts only where the agent that waits on top of the conversation works on the very task that it names, whose id
+//! nobody else knows; and nothing it says is believed: the agent is asked how the task stands.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, sync::Arc};
 
 use axum::http::{Method, Request, Response, StatusCode};
 use bytes::Bytes;
 use segue_engine::{
     conversation::{Trigger, TriggerAction},
     ids::{AgentName, ConversationId, MessageId},
+    project::Project,
 };
 use serde_json::{Map, Value as Json};
 
-use super::{Body, Service, json, problem, rest::decoded};
+use super::{Body, Channel, ChannelService, Inbox, Routes, json, problem, rest::decoded};
 use crate::{
     a2a::{A2aWireFormat, FirstResponse, REPORTS, model::Update, reading},
+    channels::registry::{self, ChannelFactory},
     runtime::{Assistant, Outbox},
 };
 
-/// Answers reports; the path of a request is the whole one.
-pub fn service(assistant: &Assistant) -> Service {
-    let assistant = assistant.clone();
-    Service::new(tower::service_fn(move |request| {
-        let assistant = assistant.clone();
-        async move { Ok::<_, Infallible>(answer(&assistant, request).await) }
-    }))
+/// The name of the channel.
+const NAME: &str = "a2a-push";
+
+pub(in crate::channels) const FACTORY: ChannelFactory = ChannelFactory {
+    name: NAME,
+    is_wanted: |project, _| is_used(project),
+    open: |_| Ok(Arc::new(PushReceiver)),
+    place: "sub_agents",
+    code: registry::CODE,
+    is_required: true,
+};
+
+/// Whether the project lets an agent report.
+fn is_used(project: &Project) -> bool {
+    let mut remotes = project.agents.values().filter_map(|agent| agent.remote.as_ref());
+    remotes.any(|remote| remote.push_notification_url.is_some())
+}
+
+/// Receives notifications; the path of a request is the whole one.
+#[derive(Clone, Copy, Debug)]
+pub struct PushReceiver;
+
+impl Channel for PushReceiver {
+    fn name(&self) -> &str {
+        NAME
+    }
+    fn routes(&self) -> Routes {
+        Routes::Paths(vec![format!("{REPORTS}/{{*rest}}")])
+    }
+    /// The id of the task is the proof, and is found in the body.
+    fn is_guarded(&self) -> bool {
+        true
+    }
+    fn service(&self, inbox: Inbox) -> ChannelService {
+        ChannelService::new(tower::service_fn(move |request| {
+            let assistant = inbox.assistant().clone();
+            async move { Ok::<_, Infallible>(answer(&assistant, request).await) }
+        }))
+    }
 }
 
 async fn answer(assistant: &Assistant, request: Request<Bytes>) -> Response<Body> {
     let (head, body) = request.into_parts();
-    // All refusals look alike: who rings at random learns nothing.
+    // All refusals look alike: a caller who guesses learns nothing.
     let unknown = || problem(StatusCode::NOT_FOUND, "nothing is waited for here");
     let path = head.uri.path().strip_prefix(REPORTS).map(|rest| rest.trim_start_matches('/'));
     let names = path.and_then(|rest| rest.split_once('/')).map(|(agent, id)| (decoded(agent), decoded(id)));

@@ -14,7 +14,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, Header, jwk};
 use segue_engine::project::JwtKeys;
 use serde_json::Value as Json;
 
-use super::crypto::family;
+use super::ring_provider::family;
 use crate::{
     clock::Clock,
     context::CallContext,
@@ -23,18 +23,18 @@ use crate::{
 };
 
 /// Where keys come from.
-pub(super) enum Keys {
+pub(super) enum JwkSource {
     /// They are known, and stay as they are.
-    Fixed(Set),
+    Fixed(KeySet),
     /// They stand at an address.
-    Address(Arc<Published>),
+    Address(Arc<RemoteJwks>),
 }
 
 /// Keys, read. Cheap to clone.
-pub(super) type Set = Arc<[Key]>;
+pub(super) type KeySet = Arc<[VerificationKey]>;
 
 /// One key.
-pub(super) struct Key {
+pub(super) struct VerificationKey {
     id: Option<String>,
     /// The one algorithm it is for, where it says so.
     algorithm: Option<Algorithm>,
@@ -42,15 +42,15 @@ pub(super) struct Key {
 }
 
 /// Keys at an address.
-pub(super) struct Published {
+pub(super) struct RemoteJwks {
     url: reqwest::Url,
     http: HttpClients,
-    known: Mutex<Known>,
+    known: Mutex<JwksCache>,
 }
 
 #[derive(Default)]
-struct Known {
-    set: Option<Set>,
+struct JwksCache {
+    set: Option<KeySet>,
     /// When they came.
     came: Duration,
     /// When they were last asked for, and the end of that: one asks, the others wait.
@@ -59,9 +59,9 @@ struct Known {
 
 /// There are no keys to be had now.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NoKeys;
+pub(super) struct KeysUnavailable;
 
-impl Keys {
+impl JwkSource {
     /// Reads what the project says.
     ///
     /// # Errors
@@ -70,13 +70,13 @@ impl Keys {
         match keys {
             JwtKeys::Secret(secret) => {
                 let key = DecodingKey::from_secret(secret.as_bytes());
-                Ok(Self::Fixed([Key { id: None, algorithm: None, key }].into()))
+                Ok(Self::Fixed([VerificationKey { id: None, algorithm: None, key }].into()))
             }
             JwtKeys::Set(json) => {
-                let set = read(json).ok_or("`jwks` holds no key set: `{\"keys\": […]}` is expected")?;
+                let set = read_key_set(json).ok_or("`jwks` holds no key set: `{\"keys\": […]}` is expected")?;
                 Ok(Self::Fixed(set))
             }
-            JwtKeys::Address(url) => Ok(Self::Address(Arc::new(Published {
+            JwtKeys::Address(url) => Ok(Self::Address(Arc::new(RemoteJwks {
                 url: destination(url)?,
                 http: HttpClients::with_proxy(None, None),
                 known: Mutex::default(),
@@ -87,25 +87,25 @@ impl Keys {
     /// The keys with which a token of this head may have been signed; none where it names a key that nobody knows.
     ///
     /// # Errors
-    /// [`NoKeys`].
-    pub(super) async fn of(&self, head: &Header, clock: &Arc<dyn Clock>) -> Result<Vec<DecodingKey>, NoKeys> {
+    /// [`KeysUnavailable`].
+    pub(super) async fn of(&self, head: &Header, clock: &Arc<dyn Clock>) -> Result<Vec<DecodingKey>, KeysUnavailable> {
         match self {
-            Self::Fixed(set) => Ok(fitting(set, head)),
+            Self::Fixed(set) => Ok(matching_keys(set, head)),
             Self::Address(published) => published.of(head, clock).await,
         }
     }
 }
 
-impl Published {
-    fn known(&self) -> MutexGuard<'_, Known> {
+impl RemoteJwks {
+    fn known(&self) -> MutexGuard<'_, JwksCache> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Old keys that fit are answered with at once, while newer ones are on their way: an issuer that hangs makes nobody wait
     /// whose key is known.
-    async fn of(self: &Arc<Self>, head: &Header, clock: &Arc<dyn Clock>) -> Result<Vec<DecodingKey>, NoKeys> {
+    async fn of(self: &Arc<Self>, head: &Header, clock: &Arc<dyn Clock>) -> Result<Vec<DecodingKey>, KeysUnavailable> {
         let known = self.known().usable(clock.elapsed());
-        let (keys, age) = known.map_or_else(Default::default, |(set, age)| (fitting(&set, head), age));
+        let (keys, age) = known.map_or_else(Default::default, |(set, age)| (matching_keys(&set, head), age));
         if !keys.is_empty() && age < limits::JWKS_LIFE {
             return Ok(keys);
         }
@@ -114,8 +114,8 @@ impl Published {
             return Ok(keys);
         }
         fetched.await;
-        let (set, _) = self.known().usable(clock.elapsed()).ok_or(NoKeys)?;
-        Ok(fitting(&set, head))
+        let (set, _) = self.known().usable(clock.elapsed()).ok_or(KeysUnavailable)?;
+        Ok(matching_keys(&set, head))
     }
 
     /// Fetches them unless that was begun a moment ago; the end of it may be waited for. It goes on when nobody waits any more:
@@ -152,7 +152,7 @@ impl Published {
         }
     }
 
-    async fn fetched(&self) -> Result<Set, String> {
+    async fn fetched(&self) -> Result<KeySet, String> {
         let words = |error: reqwest::Error| error.without_url().to_string();
         let client = self.http.client().map_err(|error| error.to_string())?;
         let response = client.get(self.url.clone()).header("accept", "application/json").send().await.map_err(words)?;
@@ -164,25 +164,25 @@ impl Published {
             BodyError::Broken(error) => error.to_string(),
         })?;
         let json: Json = serde_json::from_slice(&body).map_err(|_| "the answer is no JSON".to_owned())?;
-        read(&json).ok_or_else(|| "the answer holds no keys".to_owned())
+        read_key_set(&json).ok_or_else(|| "the answer holds no keys".to_owned())
     }
 }
 
-impl Known {
+impl JwksCache {
     /// The keys and their age, unless they are too old to be trusted.
-    fn usable(&self, now: Duration) -> Option<(Set, Duration)> {
+    fn usable(&self, now: Duration) -> Option<(KeySet, Duration)> {
         let age = now.saturating_sub(self.came);
         self.set.clone().filter(|_| age < limits::JWKS_STALE).map(|set| (set, age))
     }
 }
 
 /// Reads a key set (RFC 7517, 5). A key that is not understood is left out, as it asks (5): others may be.
-pub(super) fn read(json: &Json) -> Option<Set> {
+pub(super) fn read_key_set(json: &Json) -> Option<KeySet> {
     let keys = json.get("keys")?.as_array()?;
     Some(keys.iter().take(limits::JWKS_KEYS).filter_map(key).collect())
 }
 
-fn key(json: &Json) -> Option<Key> {
+fn key(json: &Json) -> Option<VerificationKey> {
     let jwk: jwk::Jwk = serde_json::from_value(json.clone()).ok()?;
     let signs = jwk.common.public_key_use.as_ref().is_none_or(|what| *what == jwk::PublicKeyUse::Signature);
     let verifies = jwk.common.key_operations.as_ref().is_none_or(|what| what.contains(&jwk::KeyOperations::Verify));
@@ -193,12 +193,12 @@ fn key(json: &Json) -> Option<Key> {
         Some(named) => Some(named.parse().ok()?),
         None => None,
     };
-    Some(Key { id: jwk.common.key_id.clone(), algorithm, key: DecodingKey::from_jwk(&jwk).ok()? })
+    Some(VerificationKey { id: jwk.common.key_id.clone(), algorithm, key: DecodingKey::from_jwk(&jwk).ok()? })
 }
 
-fn fitting(set: &[Key], head: &Header) -> Vec<DecodingKey> {
+fn matching_keys(set: &[VerificationKey], head: &Header) -> Vec<DecodingKey> {
     let Ok(family) = family(head.alg) else { return Vec::new() };
-    let fits = |key: &&Key| {
+    let fits = |key: &&VerificationKey| {
         key.key.family() == family
             && key.algorithm.is_none_or(|algorithm| algorithm == head.alg)
             // A secret of the project has no id; a token may name one all the same.

@@ -86,22 +86,22 @@ fn rules(more: Json) -> Json {
     json!({"jwt": rules})
 }
 
-/// The door of a channel with these settings.
-fn door_of(settings: &Json) -> Result<Door, String> {
+/// The auth of a channel with these settings.
+fn door_of(settings: &Json) -> Result<Authenticator, String> {
     let channel = crate::channels::tests::channel("rest", settings)?;
     let ChannelSettings::Rest(settings) = &channel.settings else { panic!("{channel:?}") };
-    Door::of(&settings.auth)
+    Authenticator::of(&settings.auth)
 }
 
 fn clock() -> ManualClock {
     ManualClock::new().at(Timestamp::from_micros(NOW * 1_000_000))
 }
 
-async fn comes(door: &Door, clock: &ManualClock, token: &str) -> Result<Caller, Refused> {
+async fn comes(auth: &Authenticator, clock: &ManualClock, token: &str) -> Result<Caller, AuthError> {
     let mut headers = HeaderMap::new();
     headers.insert(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}")).unwrap());
     let clock: Arc<dyn Clock> = Arc::new(clock.clone());
-    door.caller(&headers, &clock).await
+    auth.authenticate(&headers, &clock).await
 }
 
 /// A token for `me` of the issuer `https://i`, signed with a secret; its end is far.
@@ -114,7 +114,7 @@ pub(in crate::channels) fn token_of(subject: &str, secret: &str) -> String {
 async fn only_a_good_token_is_let_in_and_the_others_hear_why() {
     let (ed, ec, stranger) = (Signer::ed(), Signer::ec(), Signer::ed());
     let keys = json!({"keys": [ed.jwk("a"), ec.jwk("b"), {"kty": "unheard", "kid": "c"}, {"kty": "RSA", "kid": "d"}]});
-    let door = door_of(&rules(json!({"jwks": keys, "scope": "talk"}))).unwrap();
+    let auth = door_of(&rules(json!({"jwks": keys, "scope": "talk"}))).unwrap();
     let clock = clock();
     let (head_a, head_b) = (json!({"alg": "EdDSA", "kid": "a", "typ": "at+jwt"}), json!({"alg": "ES256", "kid": "b"}));
     let good = claims(json!({"scope": "read talk"}));
@@ -127,7 +127,7 @@ async fn only_a_good_token_is_let_in_and_the_others_hear_why() {
         ed.signs(&head_a, &claims(json!({"scope": "talk", "exp": NOW - 29, "nbf": NOW + 29}))),
         ed.signs(&head_a, &claims(json!({"scope": "talk", "sub": null, "client_id": "ada"}))),
     ] {
-        let mark = comes(&door, &clock, &token).await.unwrap().mark.unwrap();
+        let mark = comes(&auth, &clock, &token).await.unwrap().id.unwrap();
         assert_eq!(mark.len(), 24, "{mark}");
     }
     let none = format!("{}.", ed.signs(&json!({"alg": "none"}), &good).rsplit_once('.').unwrap().0);
@@ -158,39 +158,39 @@ async fn only_a_good_token_is_let_in_and_the_others_hear_why() {
         (ed.signs(&head_a, &claims(json!({"scope": "talk", "sub": null}))), "names nobody"),
         ("x".repeat(limits::JWT_TEXT + 1), "too long"),
     ] {
-        let Err(Refused::Invalid(why)) = comes(&door, &clock, &token).await else { panic!("{says}: {token}") };
+        let Err(AuthError::InvalidToken(why)) = comes(&auth, &clock, &token).await else { panic!("{says}: {token}") };
         assert!(why.contains(says), "{says}: {why}");
-        let answer = Refused::Invalid(why).answer("this agent");
+        let answer = AuthError::InvalidToken(why).response("this agent");
         assert_eq!(answer.status(), 401);
         let challenge = answer.headers()[WWW_AUTHENTICATE].to_str().unwrap();
         assert!(challenge.starts_with("Bearer error=\"invalid_token\""), "{challenge}");
     }
-    let lacking = comes(&door, &clock, &ed.signs(&head_a, &claims(json!({"scope": "read"})))).await;
-    assert_eq!(lacking, Err(Refused::Scope("talk".to_owned())));
-    assert_eq!(lacking.unwrap_err().answer("this agent").status(), 403);
-    let nothing = door.caller(&HeaderMap::new(), &(Arc::new(clock.clone()) as Arc<dyn Clock>)).await;
-    assert_eq!(nothing, Err(Refused::Nothing));
+    let lacking = comes(&auth, &clock, &ed.signs(&head_a, &claims(json!({"scope": "read"})))).await;
+    assert_eq!(lacking, Err(AuthError::InsufficientScope("talk".to_owned())));
+    assert_eq!(lacking.unwrap_err().response("this agent").status(), 403);
+    let nothing = auth.authenticate(&HeaderMap::new(), &(Arc::new(clock.clone()) as Arc<dyn Clock>)).await;
+    assert_eq!(nothing, Err(AuthError::MissingToken));
 }
 
 #[tokio::test]
 async fn a_secret_of_both_sides_signs_only_where_it_is_configured_and_callers_differ() {
     let secret = "a secret of thirty-two bytes, or more";
-    let door = door_of(&rules(json!({"secret": secret}))).unwrap();
+    let auth = door_of(&rules(json!({"secret": secret}))).unwrap();
     let (clock, signer) = (clock(), Signer::Shared(secret.to_owned()));
     let head = json!({"alg": "HS256", "kid": "whatever"});
-    let ada = comes(&door, &clock, &signer.signs(&head, &claims(json!({})))).await.unwrap();
-    let bob = comes(&door, &clock, &signer.signs(&head, &claims(json!({"sub": "bob"})))).await.unwrap();
+    let ada = comes(&auth, &clock, &signer.signs(&head, &claims(json!({})))).await.unwrap();
+    let bob = comes(&auth, &clock, &signer.signs(&head, &claims(json!({"sub": "bob"})))).await.unwrap();
     assert_ne!(ada, bob);
-    assert_eq!(ada, comes(&door, &clock, &signer.signs(&head, &claims(json!({"exp": NOW + 5})))).await.unwrap());
+    assert_eq!(ada, comes(&auth, &clock, &signer.signs(&head, &claims(json!({"exp": NOW + 5})))).await.unwrap());
     let other = Signer::Shared("another secret of thirty-two bytes".to_owned());
-    assert!(comes(&door, &clock, &other.signs(&head, &claims(json!({})))).await.is_err());
+    assert!(comes(&auth, &clock, &other.signs(&head, &claims(json!({})))).await.is_err());
     let ed = Signer::ed();
-    assert!(comes(&door, &clock, &ed.signs(&json!({"alg": "EdDSA"}), &claims(json!({})))).await.is_err());
+    assert!(comes(&auth, &clock, &ed.signs(&json!({"alg": "EdDSA"}), &claims(json!({})))).await.is_err());
     // A key set that holds a secret is no way around.
     let keys = json!({"keys": [signer.jwk("whatever")]});
-    let door = door_of(&rules(json!({"jwks": keys}))).unwrap();
-    assert!(comes(&door, &clock, &signer.signs(&head, &claims(json!({})))).await.is_err());
-    assert!(!format!("{door:?}").contains(secret));
+    let auth = door_of(&rules(json!({"jwks": keys}))).unwrap();
+    assert!(comes(&auth, &clock, &signer.signs(&head, &claims(json!({})))).await.is_err());
+    assert!(!format!("{auth:?}").contains(secret));
 }
 
 #[tokio::test]
@@ -198,16 +198,20 @@ async fn a_fixed_token_and_signed_ones_may_stand_side_by_side() {
     let ed = Signer::ed();
     let mut settings = rules(json!({"jwks": {"keys": [ed.jwk("a")]}}));
     settings["auth_token"] = json!("s3cret");
-    let door = door_of(&settings).unwrap();
-    assert_eq!(comes(&door, &clock(), "s3cret").await, Ok(Caller::default()));
+    let auth = door_of(&settings).unwrap();
+    assert_eq!(comes(&auth, &clock(), "s3cret").await, Ok(Caller::default()));
     let token = ed.signs(&json!({"alg": "EdDSA", "kid": "a"}), &claims(json!({})));
-    assert!(comes(&door, &clock(), &token).await.unwrap().mark.is_some());
-    assert!(comes(&door, &clock(), "s3cre").await.is_err());
+    assert!(comes(&auth, &clock(), &token).await.unwrap().id.is_some());
+    assert!(comes(&auth, &clock(), "s3cre").await.is_err());
     let mut twice = HeaderMap::new();
     twice.append(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {token}")).unwrap());
     twice.append(AUTHORIZATION, HeaderValue::from_static("Bearer x"));
     let clock: Arc<dyn Clock> = Arc::new(clock());
-    assert_eq!(door.caller(&twice, &clock).await, Err(Refused::Nothing), "what could be read in two ways is not read");
+    assert_eq!(
+        auth.authenticate(&twice, &clock).await,
+        Err(AuthError::MissingToken),
+        "what could be read in two ways is not read"
+    );
     for wrong in [json!({"jwt": 7}), json!({"jwt": {}}), json!({"auth_token": " "}), json!({"auth_token": []})] {
         assert!(door_of(&wrong).is_err(), "{wrong}");
     }
@@ -216,8 +220,8 @@ async fn a_fixed_token_and_signed_ones_may_stand_side_by_side() {
 /// The examples of RFC 7515 (A.1 to A.3) and RFC 8037 (A.2 and A.4): what others signed, with keys of theirs.
 #[test]
 fn signatures_of_the_standards_are_understood() {
-    crypto::install();
-    let set = |json: Json| keys::read(&json!({"keys": [json]})).unwrap();
+    ring_provider::install();
+    let set = |json: Json| jwks::read_key_set(&json!({"keys": [json]})).unwrap();
     for (jwk, token) in [
         (
             json!({"kty": "oct", "k": "AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow"}),
@@ -271,52 +275,52 @@ async fn published(first: Json) -> (String, Arc<Mutex<Json>>, Arc<AtomicUsize>) 
 async fn keys_are_kept_and_asked_for_again_when_a_token_names_a_new_one_but_not_too_often() {
     let (old, new) = (Signer::ed(), Signer::ed());
     let (url, set, asked) = published(json!({"keys": [old.jwk("old")]})).await;
-    let door = door_of(&rules(json!({"jwks": url}))).unwrap();
+    let auth = door_of(&rules(json!({"jwks": url}))).unwrap();
     let clock = clock();
     let count = || asked.load(Ordering::SeqCst);
     let token = |signer: &Signer, id: &str| {
         signer.signs(&json!({"alg": "EdDSA", "kid": id}), &claims(json!({"exp": NOW + 1_000_000})))
     };
     let (first, second) = (token(&old, "old"), token(&new, "new"));
-    let all = futures::future::join_all((0..20).map(|_| comes(&door, &clock, &first))).await;
+    let all = futures::future::join_all((0..20).map(|_| comes(&auth, &clock, &first))).await;
     assert!(all.iter().all(Result::is_ok) && count() == 1, "one asks for all");
     *set.lock().unwrap() = json!({"keys": [old.jwk("old"), new.jwk("new")]});
-    assert!(comes(&door, &clock, &second).await.is_err(), "a moment ago it was not there");
+    assert!(comes(&auth, &clock, &second).await.is_err(), "a moment ago it was not there");
     clock.advance(limits::JWKS_PAUSE);
-    assert!(comes(&door, &clock, &second).await.is_ok());
+    assert!(comes(&auth, &clock, &second).await.is_ok());
     assert_eq!(count(), 2);
     for number in 0..50 {
         let made_up = token(&new, &format!("made up {number}"));
-        assert!(comes(&door, &clock, &made_up).await.is_err());
+        assert!(comes(&auth, &clock, &made_up).await.is_err());
     }
     assert_eq!(count(), 2, "whoever makes up ids does not make us ask");
     *set.lock().unwrap() = json!({"keys": [new.jwk("new")]});
     clock.advance(limits::JWKS_LIFE);
-    assert!(comes(&door, &clock, &first).await.is_ok(), "answered from what is known, while newer ones come");
-    assert!(comes(&door, &clock, &token(&new, "unknown")).await.is_err(), "whose key is not known waits for them");
-    assert!(comes(&door, &clock, &first).await.is_err(), "a key that was taken away");
+    assert!(comes(&auth, &clock, &first).await.is_ok(), "answered from what is known, while newer ones come");
+    assert!(comes(&auth, &clock, &token(&new, "unknown")).await.is_err(), "whose key is not known waits for them");
+    assert!(comes(&auth, &clock, &first).await.is_err(), "a key that was taken away");
     assert_eq!(count(), 3);
     // While the server is down, what is known goes on for a while.
     *set.lock().unwrap() = Json::Null;
     clock.advance(limits::JWKS_LIFE);
-    assert!(comes(&door, &clock, &second).await.is_ok());
+    assert!(comes(&auth, &clock, &second).await.is_ok());
     clock.advance(limits::JWKS_STALE);
-    assert_eq!(comes(&door, &clock, &second).await, Err(Refused::Later));
-    assert_eq!(Refused::Later.answer("this agent").status(), 503);
+    assert_eq!(comes(&auth, &clock, &second).await, Err(AuthError::Unavailable));
+    assert_eq!(AuthError::Unavailable.response("this agent").status(), 503);
 }
 
 #[tokio::test]
 async fn whoever_hangs_up_has_not_used_up_the_question_for_keys() {
     let signer = Signer::ed();
     let (url, _, asked) = published(json!({"keys": [signer.jwk("a")]})).await;
-    let door = door_of(&rules(json!({"jwks": url}))).unwrap();
+    let auth = door_of(&rules(json!({"jwks": url}))).unwrap();
     let clock = clock();
     let made_up = Signer::ed().signs(&json!({"alg": "EdDSA", "kid": "x"}), &json!({}));
-    let mut gone = Box::pin(comes(&door, &clock, &made_up));
+    let mut gone = Box::pin(comes(&auth, &clock, &made_up));
     assert!(futures::poll!(&mut gone).is_pending());
     drop(gone);
     let good = signer.signs(&json!({"alg": "EdDSA", "kid": "a"}), &claims(json!({})));
-    assert!(comes(&door, &clock, &good).await.is_ok());
+    assert!(comes(&auth, &clock, &good).await.is_ok());
     assert_eq!(asked.load(Ordering::SeqCst), 1);
 }
 
@@ -324,36 +328,36 @@ async fn whoever_hangs_up_has_not_used_up_the_question_for_keys() {
 async fn nobody_whose_key_is_known_waits_for_a_server_of_keys_that_hangs() {
     let signer = Signer::ed();
     let (url, set, _) = published(json!({"keys": [signer.jwk("a")]})).await;
-    let door = door_of(&rules(json!({"jwks": url}))).unwrap();
+    let auth = door_of(&rules(json!({"jwks": url}))).unwrap();
     let clock = clock();
     let token = |id: &str| signer.signs(&json!({"alg": "EdDSA", "kid": id}), &claims(json!({"exp": NOW + 1_000_000})));
     let known = token("a");
-    assert!(comes(&door, &clock, &known).await.is_ok());
+    assert!(comes(&auth, &clock, &known).await.is_ok());
     *set.lock().unwrap() = json!("…");
     clock.advance(limits::JWKS_LIFE);
     for _ in 0..2 {
-        assert!(matches!(comes(&door, &clock, &known).now_or_never(), Some(Ok(_))), "at once");
+        assert!(matches!(comes(&auth, &clock, &known).now_or_never(), Some(Ok(_))), "at once");
     }
-    assert!(comes(&door, &clock, &token("b")).now_or_never().is_none(), "a key that is not known is waited for");
+    assert!(comes(&auth, &clock, &token("b")).now_or_never().is_none(), "a key that is not known is waited for");
     clock.advance(limits::JWKS_STALE);
-    assert!(comes(&door, &clock, &known).now_or_never().is_none(), "too old to be trusted");
+    assert!(comes(&auth, &clock, &known).now_or_never().is_none(), "too old to be trusted");
 }
 
 #[tokio::test]
 async fn a_server_of_keys_that_hangs_or_talks_without_end_is_given_up() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    let door = door_of(&rules(json!({"jwks": url}))).unwrap();
+    let auth = door_of(&rules(json!({"jwks": url}))).unwrap();
     let jumping = ManualClock::jumping().at(Timestamp::from_micros(NOW * 1_000_000));
     let token = Signer::ed().signs(&json!({"alg": "EdDSA"}), &claims(json!({})));
-    assert_eq!(comes(&door, &jumping, &token).await, Err(Refused::Later));
+    assert_eq!(comes(&auth, &jumping, &token).await, Err(AuthError::Unavailable));
     assert_eq!(jumping.slept().last(), Some(&limits::JWKS_WAIT));
 
     let (url, _, asked) = published(json!({"keys": ["x".repeat(limits::JWKS_ANSWER)]})).await;
-    let door = door_of(&rules(json!({"jwks": url}))).unwrap();
+    let auth = door_of(&rules(json!({"jwks": url}))).unwrap();
     let clock = clock();
-    assert_eq!(comes(&door, &clock, &token).await, Err(Refused::Later));
-    assert_eq!(comes(&door, &clock, &token).await, Err(Refused::Later));
+    assert_eq!(comes(&auth, &clock, &token).await, Err(AuthError::Unavailable));
+    assert_eq!(comes(&auth, &clock, &token).await, Err(AuthError::Unavailable));
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     let _ = CallContext::new(Arc::new(clock), Duration::ZERO);
 }
@@ -362,9 +366,9 @@ async fn a_server_of_keys_that_hangs_or_talks_without_end_is_given_up() {
 fn no_more_keys_are_read_and_tried_than_allowed() {
     let signer = Signer::ed();
     let many: Vec<Json> = (0..limits::JWKS_KEYS + 5).map(|number| signer.jwk(&number.to_string())).collect();
-    assert_eq!(keys::read(&json!({"keys": many})).unwrap().len(), limits::JWKS_KEYS);
+    assert_eq!(jwks::read_key_set(&json!({"keys": many})).unwrap().len(), limits::JWKS_KEYS);
     let clock: Arc<dyn Clock> = Arc::new(clock());
-    let keys = keys::Keys::new(&segue_engine::project::JwtKeys::Set(json!({"keys": many}))).unwrap();
+    let keys = jwks::JwkSource::new(&segue_engine::project::JwtKeys::Set(json!({"keys": many}))).unwrap();
     let head = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::EdDSA);
     let found = futures::executor::block_on(keys.of(&head, &clock)).unwrap();
     assert_eq!(found.len(), limits::JWKS_TRIED);

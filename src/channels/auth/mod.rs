@@ -1,12 +1,12 @@
-//! One door for all servers that ask callers who they are: a fixed token, or tokens that an authorization server signs.
+//! Authentication of callers, for all channels: a fixed token, or tokens that an authorization server signs.
 //!
-//! Entry: [`Door`]. Never: a token is printed; a refusal says more than whoever holds the token may know; a caller makes us ask
+//! Entry: [`Authenticator`]. Never: a token is printed; a refusal says more than the holder of the token may know; a caller makes us ask
 //! others more often than [`limits::JWKS_PAUSE`](crate::limits::JWKS_PAUSE) allows.
 
 mod bearer;
-mod crypto;
+mod jwks;
 mod jwt;
-mod keys;
+mod ring_provider;
 
 use std::{fmt, sync::Arc};
 
@@ -16,46 +16,46 @@ use axum::http::{
 };
 use segue_engine::project::{CallerAuth, JwtDef};
 
-pub use self::bearer::Bearer;
-use self::jwt::Rules;
+pub use self::bearer::BearerToken;
+use self::jwt::JwtValidator;
 use super::Body;
 use crate::{clock::Clock, limits};
 
-/// Who may come in. Cheap to clone.
+/// What callers must show. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Door {
-    token: Option<Bearer>,
-    rules: Option<Arc<Rules>>,
+pub struct Authenticator {
+    token: Option<BearerToken>,
+    jwt: Option<Arc<JwtValidator>>,
 }
 
-/// Somebody who was let in.
+/// A caller who was authenticated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// What tells callers apart, where their tokens do; made of issuer and subject, and telling neither.
-    pub mark: Option<Arc<str>>,
+    pub id: Option<Arc<str>>,
 }
 
-/// Why somebody was not let in.
+/// Why a caller is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum AuthError {
     /// No token was shown.
-    Nothing,
+    MissingToken,
     /// A token was shown that is not good; why, in words that its holder may read.
-    Invalid(&'static str),
+    InvalidToken(&'static str),
     /// The token is good and lacks rights; these are wanted.
-    Scope(String),
-    /// Whether the token is good cannot be told now.
-    Later,
+    InsufficientScope(String),
+    /// The token cannot be verified now.
+    Unavailable,
 }
 
-impl Door {
-    /// A door for those who know `token`, and for those whose tokens keep to the rules; open to all where there is neither.
+impl Authenticator {
+    /// Takes `token`, and signed tokens that keep to the rules; everybody where there is neither.
     ///
     /// # Errors
     /// What is wrong with a rule.
-    pub fn new(token: Option<Bearer>, rules: Option<&JwtDef>) -> Result<Self, String> {
-        let rules = rules.map(Rules::new).transpose()?.map(Arc::new);
-        Ok(Self { token, rules })
+    pub fn new(token: Option<BearerToken>, rules: Option<&JwtDef>) -> Result<Self, String> {
+        let jwt = rules.map(JwtValidator::new).transpose()?.map(Arc::new);
+        Ok(Self { token, jwt })
     }
 
     /// For the callers of a channel of `credentials.yml`.
@@ -63,13 +63,14 @@ impl Door {
     /// # Errors
     /// What is wrong with a rule.
     pub fn of(auth: &CallerAuth) -> Result<Self, String> {
-        let token = auth.token.as_deref().map(|token| Bearer::new(token).ok_or("`auth_token` is empty")).transpose()?;
+        let token =
+            auth.token.as_deref().map(|token| BearerToken::new(token).ok_or("`auth_token` is empty")).transpose()?;
         Self::new(token, auth.jwt.as_ref())
     }
 
-    /// The same door, with a token where none was set and no other proof is asked for.
+    /// The same, with a token where nothing else is asked for.
     #[must_use]
-    pub fn or_token(mut self, token: Option<Bearer>) -> Self {
+    pub fn with_default_token(mut self, token: Option<BearerToken>) -> Self {
         if !self.is_guarded() {
             self.token = token;
         }
@@ -78,54 +79,54 @@ impl Door {
 
     /// Whether callers must show something.
     pub fn is_guarded(&self) -> bool {
-        self.token.is_some() || self.rules.is_some()
+        self.token.is_some() || self.jwt.is_some()
     }
 
     /// Whether callers may show tokens that an authorization server signed.
     pub fn takes_jwt(&self) -> bool {
-        self.rules.is_some()
+        self.jwt.is_some()
     }
 
-    /// Lets somebody in, or not.
+    /// Who sends a request with these headers.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub async fn caller(&self, headers: &HeaderMap, clock: &Arc<dyn Clock>) -> Result<Caller, Refused> {
+    /// [`AuthError`].
+    pub async fn authenticate(&self, headers: &HeaderMap, clock: &Arc<dyn Clock>) -> Result<Caller, AuthError> {
         if !self.is_guarded() || self.token.as_ref().is_some_and(|token| token.admits(headers)) {
             return Ok(Caller::default());
         }
-        let shown = shown(headers).ok_or(Refused::Nothing)?;
-        match &self.rules {
-            Some(rules) => rules.caller(shown, clock).await,
-            None => Err(Refused::Invalid("the token is not the one that is expected")),
+        let shown = bearer_token(headers).ok_or(AuthError::MissingToken)?;
+        match &self.jwt {
+            Some(jwt) => jwt.authenticate(shown, clock).await,
+            None => Err(AuthError::InvalidToken("the token is not the one that is expected")),
         }
     }
 }
 
 /// The token of a request. Two headers could be read as either: then there is none.
-fn shown(headers: &HeaderMap) -> Option<&str> {
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let (Some(only), None) = (all.next(), all.next()) else { return None };
     let (scheme, token) = only.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim()).filter(|token| !token.is_empty())
 }
 
-impl Refused {
+impl AuthError {
     /// The answer over HTTP (RFC 6750, 3); `whom` is what the caller wants to speak to, such as `this agent`.
-    pub fn answer(&self, whom: &str) -> Response<Body> {
+    pub fn response(&self, whom: &str) -> Response<Body> {
         let (status, challenge, problem) = match self {
-            Self::Nothing => {
+            Self::MissingToken => {
                 (StatusCode::UNAUTHORIZED, Some("Bearer".to_owned()), format!("{whom} needs its token as a bearer"))
             }
-            Self::Invalid(why) => {
+            Self::InvalidToken(why) => {
                 let challenge = format!("Bearer error=\"invalid_token\", error_description=\"{why}\"");
                 (StatusCode::UNAUTHORIZED, Some(challenge), format!("{whom} needs its token as a bearer: {why}"))
             }
-            Self::Scope(scope) => {
+            Self::InsufficientScope(scope) => {
                 let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scope}\"");
                 (StatusCode::FORBIDDEN, Some(challenge), format!("the token lacks rights: {whom} wants `{scope}`"))
             }
-            Self::Later => {
+            Self::Unavailable => {
                 (StatusCode::SERVICE_UNAVAILABLE, None, "tokens cannot be checked now; try again later".to_owned())
             }
         };
@@ -140,9 +141,9 @@ impl Refused {
     }
 }
 
-impl fmt::Debug for Door {
+impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Door").field("token", &self.token).field("rules", &self.rules).finish()
+        f.debug_struct("Authenticator").field("token", &self.token).field("jwt", &self.jwt).finish()
     }
 }
 

@@ -3,10 +3,12 @@
 use std::convert::Infallible;
 
 use segue::{
-    channels::mcp::{self, Desk, Offer},
+    channels::{
+        Channel, Inbox,
+        mcp::{McpServerChannel, McpServerSettings, NAME},
+    },
     limits,
     runtime::{Assistant, Outbox},
-    server,
     store::{self, Location},
 };
 
@@ -15,6 +17,7 @@ use super::{
     logging::log,
     out,
     place::{Place, cannot_build},
+    stop_when_asked,
 };
 
 #[derive(clap::Args)]
@@ -31,19 +34,19 @@ pub(super) struct Args {
 }
 
 /// Nothing but the protocol goes to standard output.
-pub(super) async fn offer(args: Args) -> Done {
+pub(super) async fn serve(args: Args) -> Done {
     log("warn")?;
     let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
     opened.name_scripted_models();
-    let channel = opened.project.credentials.get(mcp::NAME).cloned().unwrap_or_default();
-    let mut offer = match Offer::new(&channel, &opened.project) {
-        Ok(offer) => offer,
+    let entry = opened.project.credentials.get(NAME).cloned().unwrap_or_default();
+    let mut settings = match McpServerSettings::new(&entry, &opened.project) {
+        Ok(settings) => settings,
         Err(problem) => {
-            out::note(&format!("credentials.yml: `{}`: {problem} [C0101]", mcp::NAME));
+            out::note(&format!("credentials.yml: `{NAME}`: {problem} [C0101]"));
             return Ok(USAGE);
         }
     };
-    offer.elicits |= args.elicit;
+    settings.elicits |= args.elicit;
     let location = Location::parse(&args.store)?;
     let store = store::open(&location)?;
     let assistant = opened.builder.store(store).build().map_err(cannot_build)?;
@@ -52,10 +55,10 @@ pub(super) async fn offer(args: Args) -> Done {
             "this speaks MCP on standard input, one message a line: a host starts it. To talk yourself: `segue chat`",
         );
     }
-    let desk = Desk::new(&assistant, offer);
+    let channel = McpServerChannel::new(settings).over_stdio();
     let served = {
         tokio::select! {
-            served = desk.serve_stdio(server::end_asked()) => served,
+            served = channel.run(Inbox::new(assistant.clone(), NAME), stop_when_asked()) => served,
             // The reminders of other conversations are for a server to fire.
             () = assistant.timers(&|_, _| Box::new(Outbox)), if location == Location::Memory => Ok(()),
             // Sources connect while the host is served already; a call that needs one waits for it.
@@ -66,7 +69,7 @@ pub(super) async fn offer(args: Args) -> Done {
     match served {
         Ok(()) => Ok(0),
         Err(problem) => {
-            out::note(&problem);
+            out::note(&problem.to_string());
             Ok(COULD_NOT_RUN)
         }
     }

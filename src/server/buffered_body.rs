@@ -1,4 +1,4 @@
-//! Between the server's requests, whose bodies are still on the wire, and a channel's, whose bodies were read.
+//! A channel as a service of the server: it checks the head of a request, reads the body within limits, and hands both on.
 
 use std::{
     convert::Infallible,
@@ -19,33 +19,32 @@ use futures::{StreamExt, future::BoxFuture};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::{Service, ServiceExt};
 
-use crate::{channels, clock::Clock, context::CallContext, limits};
+use crate::{
+    channels::{Channel, ChannelService, Inbox, problem},
+    clock::Clock,
+    context::CallContext,
+    limits,
+    runtime::Assistant,
+};
 
-/// Looks at the head of a request before its body is read; gives it back, or the answer that refuses the request.
-pub(super) type Check = Arc<dyn Fn(Parts) -> BoxFuture<'static, Result<Parts, Response<channels::Body>>> + Send + Sync>;
-
-/// A channel as the server sees it.
+/// The service of one channel. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Bridge {
-    channel: channels::Service,
-    check: Check,
+pub(super) struct BufferedBody {
+    channel: Arc<dyn Channel>,
+    service: ChannelService,
     clock: Arc<dyn Clock>,
     /// Where no server has one for all its routes.
     bodies: Bodies,
 }
 
-impl Bridge {
-    pub(super) fn new(channel: channels::Service, check: Check, clock: &Arc<dyn Clock>) -> Self {
-        Self { channel, check, clock: clock.clone(), bodies: Bodies::default() }
+impl BufferedBody {
+    pub(super) fn new(channel: &Arc<dyn Channel>, assistant: &Assistant) -> Self {
+        let service = channel.service(Inbox::new(assistant.clone(), channel.name()));
+        Self { channel: channel.clone(), service, clock: assistant.clock().clone(), bodies: Bodies::default() }
     }
 }
 
-/// The check of routes that ask for no proof.
-pub(super) fn no_check() -> Check {
-    Arc::new(|head| Box::pin(std::future::ready(Ok(head))))
-}
-
-impl Service<Request<Body>> for Bridge {
+impl Service<Request<Body>> for BufferedBody {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
@@ -56,33 +55,25 @@ impl Service<Request<Body>> for Bridge {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let Self { channel, check, clock, bodies } = self.clone();
+        let Self { channel, service, clock, bodies } = self.clone();
         Box::pin(async move {
-            let (head, body) = request.into_parts();
-            // Who has no proof does not make the server read.
-            let mut head = match check(head).await {
-                Ok(head) => head,
-                Err(answer) => return Ok(written(answer)),
-            };
+            let (mut head, body) = request.into_parts();
+            // A caller without a proof does not make the server read.
+            if let Err(answer) = channel.check(&mut head, &clock).await {
+                return Ok(answer);
+            }
             let bodies = head.extensions.remove::<Bodies>().unwrap_or(bodies);
             let cx = CallContext::new(clock, limits::BODY_READ);
             let (bytes, room) = match cx.wait(bodies.read(&head, body)).await {
                 Ok(Ok(read)) => read,
                 Ok(Err(answer)) => return Ok(answer),
-                Err(_) => return Ok(refusal(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
+                Err(_) => return Ok(problem(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
             };
-            let answer = channel.oneshot(Request::from_parts(head, bytes)).await?;
+            let answer = service.oneshot(Request::from_parts(head, bytes)).await;
             drop(room);
-            Ok(written(answer))
+            answer
         })
     }
-}
-
-fn written(answer: Response<channels::Body>) -> Response<Body> {
-    answer.map(|body| match body {
-        channels::Body::Whole(bytes) => Body::from(bytes),
-        channels::Body::Stream(pieces) => Body::from_stream(pieces.map(Ok::<_, Infallible>)),
-    })
 }
 
 /// The budget for bodies of requests that are in memory. Clones share it.
@@ -101,7 +92,7 @@ impl Default for Bodies {
 impl Bodies {
     /// Reads a body. Room is taken as the bytes come, so that a client who only says that it will send much takes none.
     async fn read(&self, head: &Parts, body: Body) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Response<Body>> {
-        let too_large = || refusal(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
+        let too_large = || problem(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
         let said = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         if said.is_some_and(|said| said > limits::BODY as u64) {
             return Err(too_large());
@@ -110,7 +101,7 @@ impl Bodies {
         let mut whole = Bytes::new();
         let mut room: Option<OwnedSemaphorePermit> = None;
         while let Some(piece) = pieces.next().await {
-            let piece = piece.map_err(|_| refusal(StatusCode::BAD_REQUEST, "the body was cut short"))?;
+            let piece = piece.map_err(|_| problem(StatusCode::BAD_REQUEST, "the body was cut short"))?;
             let length = whole.len() + piece.len();
             if length > limits::BODY {
                 return Err(too_large());
@@ -136,14 +127,9 @@ fn joined(whole: Bytes, piece: &[u8]) -> Bytes {
 }
 
 fn no_room() -> Response<Body> {
-    let mut answer = refusal(StatusCode::SERVICE_UNAVAILABLE, "too many requests are being read; try again later");
+    let mut answer = problem(StatusCode::SERVICE_UNAVAILABLE, "too many requests are being read; try again later");
     answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     answer
-}
-
-/// The answer to a request that is refused.
-pub(super) fn refusal(status: StatusCode, problem: &str) -> Response<Body> {
-    written(channels::problem(status, problem))
 }
 
 #[cfg(test)]

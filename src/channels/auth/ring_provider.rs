@@ -22,7 +22,7 @@ static RING: CryptoProvider = CryptoProvider {
         if key.family() != family(*algorithm)? {
             return Err(ErrorKind::InvalidAlgorithm.into());
         }
-        Ok(Box::new(Check { algorithm: *algorithm, key: key.clone() }))
+        Ok(Box::new(RingVerifier { algorithm: *algorithm, key: key.clone() }))
     },
     key_utils: KeyUtils {
         rsa_pub_components_from_private_key: |_| Err(not_here()),
@@ -47,18 +47,18 @@ pub(super) fn family(algorithm: Algorithm) -> Result<jsonwebtoken::AlgorithmFami
 }
 
 /// One algorithm with one key.
-struct Check {
+struct RingVerifier {
     algorithm: Algorithm,
     key: DecodingKey,
 }
 
-impl JwtVerifier for Check {
+impl JwtVerifier for RingVerifier {
     fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 }
 
-impl signature::Verifier<Vec<u8>> for Check {
+impl signature::Verifier<Vec<u8>> for RingVerifier {
     fn verify(&self, message: &[u8], signature: &Vec<u8>) -> Result<(), signature::Error> {
         let bytes = || self.key.try_get_as_bytes().map_err(signature::Error::from_source);
         let unspecified = |_| signature::Error::new();
