@@ -20,7 +20,10 @@ type Run = dyn Fn(Json, ToolCallContext) -> BoxFuture<'static, ToolOutcome> + Se
 /// A tool written in Rust. Cheap to clone; clones are the same tool.
 ///
 /// ```
-/// use segue::prelude::*;
+/// use schemars::JsonSchema;
+/// use segue_tools::{EffectClass, Tool};
+/// use serde::Deserialize;
+/// use serde_json::json;
 ///
 /// #[derive(Deserialize, JsonSchema)]
 /// struct ForecastArgs {
