@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_table_of_the_map_names_what_exists() {
         let map = "`src/none.rs` in prose\n\n| a | b |\n| --- | --- |\n| `src/a.rs` | `src/b.rs` |\n\
-                   | `src/<name>.rs` | `room`, `a::b` |\n| `other/<name>.rs` | `crates/` |\n";
+                   | `src/<name>.rs` | `module`, `a::b` |\n| `other/<name>.rs` | `crates/` |\n";
         assert_eq!(lines(&[(MAP, map), ("src/a.rs", ""), ("crates/engine/x", "")]), [5, 7]);
     }
 }

@@ -4,11 +4,11 @@
 mod codes;
 mod dependencies;
 mod docs;
-mod floors;
+mod layers;
 mod links;
 mod paths;
 mod table;
-mod wording;
+mod conventions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -122,13 +122,13 @@ impl Breaches {
 }
 
 const RULES: &[fn(&Tree) -> Vec<Breach>] = &[
-    floors::check,
+    layers::check,
     links::check,
     codes::check,
-    wording::check_words,
-    wording::check_tests,
-    wording::check_first_line,
-    wording::check_prompts,
+    conventions::check_words,
+    conventions::check_tests,
+    conventions::check_first_line,
+    conventions::check_prompts,
     paths::check,
     dependencies::check,
     docs::check,
@@ -143,8 +143,8 @@ pub fn run() -> Result<bool> {
         println!("{file}:{line}: {rule}: {message}");
     }
     match found.len() {
-        0 => println!("tidy: {} files, {} of them Rust, nothing to say", tree.texts.len(), tree.rust.len()),
-        count => println!("tidy: {count} to mend"),
+        0 => println!("tidy: {} files, {} of them Rust, no problems", tree.texts.len(), tree.rust.len()),
+        count => println!("tidy: {count} problems"),
     }
     Ok(found.is_empty())
 }

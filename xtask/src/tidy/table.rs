@@ -1,4 +1,4 @@
-//! Tables of Markdown, and the floor tables among them.
+//! Tables of Markdown, and the layer tables among them.
 
 use std::collections::BTreeMap;
 
@@ -33,24 +33,24 @@ pub fn tables(text: &str) -> Vec<Vec<Row<'_>>> {
     all
 }
 
-/// What stands between back-quotes in a cell.
+/// The texts between back-quotes in a cell.
 pub fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
-/// Where a room stands.
+/// The place of a module in the layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// The floor; `None` for a room outside, which sees all and is seen by nobody.
-    pub floor: Option<u32>,
-    /// Whether the rooms of its floor see one another.
+pub struct Module {
+    /// The layer; `None` for a module outside, which may import all and is imported by none.
+    pub layer: Option<u32>,
+    /// Whether the modules of its layer may import one another.
     pub open: bool,
-    /// Rooms of the same floor that it may see.
+    /// Modules of the same layer that it may import.
     pub also: Vec<String>,
 }
 
-/// The rooms of one package.
-pub type Plan = BTreeMap<String, Room>;
+/// The modules of one package.
+pub type Plan = BTreeMap<String, Module>;
 
 /// Reads the table whose first head cell is `head`; the error is a line and a message.
 pub fn plan(text: &str, head: &str) -> Result<Plan, (usize, String)> {
@@ -61,26 +61,26 @@ pub fn plan(text: &str, head: &str) -> Result<Plan, (usize, String)> {
     };
     let mut plan = Plan::new();
     for row in rows {
-        let [floor, rooms, also, ..] = row.cells.as_slice() else {
-            return Err((row.line, "a floor has the cells: floor, rooms, may also see".to_owned()));
+        let [layer, modules, also, ..] = row.cells.as_slice() else {
+            return Err((row.line, "a layer has the cells: layer, modules, may also import".to_owned()));
         };
-        let number = floor.split_whitespace().next().unwrap_or_default();
-        let floor = match number.parse() {
-            Ok(floor) => Some(floor),
+        let number = layer.split_whitespace().next().unwrap_or_default();
+        let layer = match number.parse() {
+            Ok(layer) => Some(layer),
             Err(_) if number == "outside" => None,
-            Err(_) => return Err((row.line, format!("`{number}` is neither a floor number nor `outside`"))),
+            Err(_) => return Err((row.line, format!("`{number}` is neither a layer number nor `outside`"))),
         };
-        for name in quoted(rooms) {
-            let room = Room { floor, open: also.contains("one another"), also: sideways(also, name) };
-            if plan.insert(name.to_owned(), room).is_some() {
-                return Err((row.line, format!("the room `{name}` stands twice in the table")));
+        for name in quoted(modules) {
+            let module = Module { layer, open: also.contains("one another"), also: sideways(also, name) };
+            if plan.insert(name.to_owned(), module).is_some() {
+                return Err((row.line, format!("the module `{name}` is in the table twice")));
             }
         }
     }
     Ok(plan)
 }
 
-/// Reads "`a` → `b`, `c`; `d` → `e`": what `name` may see on its own floor.
+/// Reads "`a` → `b`, `c`; `d` → `e`": what `name` may import from its own layer.
 fn sideways(cell: &str, name: &str) -> Vec<String> {
     cell.split(';')
         .filter_map(|part| part.split_once('→'))
@@ -94,27 +94,27 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "\
-| root floor | rooms | may also see |
+| layer of the root package | modules | may also import |
 | --- | --- | --- |
-| 1 upper | `missions`, `agents` | `missions` → `agents` |
-| 0 ground | `clock`, `cx` | one another |
+| 1 agents | `missions`, `agents` | `missions` → `agents` |
+| 0 foundation | `clock`, `cx` | one another |
 | outside | `testing` | everything |
 ";
 
     #[test]
     fn a_plan_is_read() {
-        let plan = plan(TEXT, "root floor").unwrap();
-        assert_eq!(plan["missions"], Room { floor: Some(1), open: false, also: vec!["agents".to_owned()] });
+        let plan = plan(TEXT, "layer of the root package").unwrap();
+        assert_eq!(plan["missions"], Module { layer: Some(1), open: false, also: vec!["agents".to_owned()] });
         assert_eq!(plan["agents"].also, Vec::<String>::new());
         assert!(plan["clock"].open);
-        assert_eq!(plan["testing"].floor, None);
+        assert_eq!(plan["testing"].layer, None);
     }
 
     #[test]
-    fn a_missing_table_and_a_double_room_are_told() {
-        assert!(plan(TEXT, "engine floor").is_err());
+    fn a_missing_table_and_a_repeated_module_are_errors() {
+        assert!(plan(TEXT, "layer of the engine").is_err());
         let double = TEXT.replace("`cx`", "`agents`");
-        assert_eq!(plan(&double, "root floor").unwrap_err().0, 4);
+        assert_eq!(plan(&double, "layer of the root package").unwrap_err().0, 4);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Floors: a room imports from lower floors and its own insides, never upwards, sideways only where the table says so.
+//! Layers: a module imports from lower layers and its own insides, never upwards, sideways only where the table says so.
 //! The table is in ARCHITECTURE.md, so that what people read is what is checked.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use crate::scan::{Scan, is_word};
 
 const MAP: &str = "ARCHITECTURE.md";
 
-/// One of the two packages that have floors.
+/// One of the two packages that have layers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Package {
     Root,
@@ -39,41 +39,41 @@ impl Plans {
         }
     }
 
-    /// Whether a room may import from another; the error says what stands in the way.
+    /// Whether a module may import another; the error says why not.
     fn allow(&self, from: (Package, &str), to: (Package, &str)) -> Result<(), String> {
         if from == to || self.below(to.0).contains(to.1) {
             return Ok(());
         }
         let Some(source) = self.of(from.0).get(from.1) else {
-            return Ok(()); // Told once for the file.
+            return Ok(()); // Reported once for the file.
         };
         let Some(target) = self.of(to.0).get(to.1) else {
-            return Err(format!("`{}` is no room of the floor table: import from the room where it is defined", to.1));
+            return Err(format!("`{}` is no module of the layer table: import from the module where it is defined", to.1));
         };
-        match (source.floor, target.floor) {
+        match (source.layer, target.layer) {
             (None, _) => Ok(()),
-            (_, None) => Err(format!("`{}` stands outside: nothing sees it", to.1)),
+            (_, None) => Err(format!("`{}` is outside the layers: nothing may import it", to.1)),
             (Some(here), Some(there)) if there < here => Ok(()),
             (Some(here), Some(there)) if there == here => {
-                // A room of the root package may also stand for its namesake in the engine.
+                // A module of the root package may also stand for its namesake in the engine.
                 let namesake = from.0 != to.0 && from.1 == to.1;
                 let listed = (from.0 == to.0 || namesake) && source.also.iter().any(|also| also == to.1);
                 if listed || (source.open && target.open) {
                     return Ok(());
                 }
-                Err(format!("`{}` may not see `{}`: both stand on floor {here}", from.1, to.1))
+                Err(format!("`{}` may not import `{}`: both are in layer {here}", from.1, to.1))
             }
             (Some(here), Some(there)) => {
-                Err(format!("`{}` on floor {here} may not see `{}` on floor {there}", from.1, to.1))
+                Err(format!("`{}` in layer {here} may not import `{}` in layer {there}", from.1, to.1))
             }
         }
     }
 }
 
 pub fn check(tree: &Tree) -> Vec<Breach> {
-    let mut breaches = Breaches::new("floors");
+    let mut breaches = Breaches::new("layers");
     let text = tree.texts.get(MAP).map_or("", String::as_str);
-    let plans = match (plan(text, "root floor"), plan(text, "engine floor")) {
+    let plans = match (plan(text, "layer of the root package"), plan(text, "layer of the engine")) {
         (Ok(root), Ok(engine)) => {
             let below = |lib: &str| tree.rust.get(lib).map(names_from_below).unwrap_or_default();
             Plans { root, engine, root_below: below("src/lib.rs"), engine_below: below("crates/engine/src/lib.rs") }
@@ -89,21 +89,21 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
             (_, Some(inner)) => (Package::Engine, inner),
             _ => continue,
         };
-        let module = module_of(inner);
-        // `lib.rs` and `main.rs` stand above all rooms.
-        let Some(room) = module.first().cloned() else { continue };
-        if !plans.of(package).contains_key(&room) {
-            breaches.add(path, 1, format!("the room `{room}` has no floor: give it one in the table of {MAP}"));
+        let place = module_of(inner);
+        // `lib.rs` and `main.rs` are above all layers.
+        let Some(module) = place.first().cloned() else { continue };
+        if !plans.of(package).contains_key(&module) {
+            breaches.add(path, 1, format!("the module `{module}` is in no layer: add it to one in the table of {MAP}"));
             continue;
         }
-        for import in imports(scan, &module) {
+        for import in imports(scan, &place) {
             if scan.in_test(import.line) {
                 continue;
             }
             let to = if import.engine { Package::Engine } else { package };
             let allowed = match import.target.as_deref() {
-                None => Err("importing the whole package hides what is seen: name the room".to_owned()),
-                Some(target) => plans.allow((package, &room), (to, target)),
+                None => Err("importing the whole package hides what is seen: name the module".to_owned()),
+                Some(target) => plans.allow((package, &module), (to, target)),
             };
             if let Err(message) = allowed {
                 breaches.add(path, import.line, message);
@@ -137,11 +137,11 @@ struct Import {
     line: usize,
     /// Whether it names the engine's package.
     engine: bool,
-    /// The room; `None` if it takes the whole package.
+    /// The module; `None` if it takes the whole package.
     target: Option<String>,
 }
 
-/// Every path that starts at a package, or climbs out of its room by `super`.
+/// Every path that starts at a package, or climbs out of its module by `super`.
 fn imports(scan: &Scan, module: &[String]) -> Vec<Import> {
     let tokens = &scan.tokens;
     let text = |i: usize| tokens.get(i).map_or("", |token| token.1.as_str());
@@ -177,7 +177,7 @@ fn imports(scan: &Scan, module: &[String]) -> Vec<Import> {
     found
 }
 
-/// Where a path leads, if it names a room of a package.
+/// Where a path leads, if it names a module of a package.
 fn resolve(path: &[&str], here: &[String], engine: bool, line: usize) -> Option<Import> {
     let mut module: Vec<&str> = match path.first()? {
         &"crate" | &"segue_engine" => Vec::new(),
@@ -194,7 +194,7 @@ fn resolve(path: &[&str], here: &[String], engine: bool, line: usize) -> Option<
         }
     }
     let target = module.first().filter(|name| **name != "*").map(|name| (*name).to_owned());
-    // A macro of the package has no room in its path.
+    // A macro of the package has no module in its path.
     (!target.as_deref().is_some_and(|name| name.ends_with('!'))).then_some(Import { line, engine, target })
 }
 
@@ -232,7 +232,7 @@ fn leaves<'a>(
         }
         let line = tokens[at - 1].0;
         if text(at) == "!" && text(at + 1) != "=" {
-            // Only the name of a macro directly in the package is told apart; deeper ones have their room in front.
+            // Only the name of a macro directly in the package is told apart; deeper ones have their module in front.
             if prefix.len() == 2 {
                 prefix.pop();
                 prefix.push("!");

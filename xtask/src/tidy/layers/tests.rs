@@ -1,28 +1,28 @@
-//! Floors on small texts.
+//! Layers on small texts.
 
 use super::*;
 
-const FLOORS: &str = "\
-| engine floor | rooms | may also see |
+const LAYERS: &str = "\
+| layer of the engine | modules | may also import |
 | --- | --- | --- |
-| 2 brain | `dialogue` | |
-| 1 vocabulary | `project`, `conversation` | `conversation` → `project` |
-| 0 ground | `ids`, `text`, `limits` | one another |
+| 2 dialogue engine | `dialogue` | |
+| 1 domain model | `project`, `conversation` | `conversation` → `project` |
+| 0 foundation | `ids`, `text`, `limits` | one another |
 
-| root floor | rooms | may also see |
+| layer of the root package | modules | may also import |
 | --- | --- | --- |
-| 4 engine room | `runtime` | |
-| 3 actors | `agents`, `missions` | `missions` → `agents` |
-| 2 instruments | `llm`, `tools`, `store` | `tools` → `store` |
-| 1 vocabulary | `conversation`, `project` | `project` → `project`; `conversation` → `project` |
-| 0 ground | `clock`, `limits` | one another |
+| 4 runtime | `runtime` | |
+| 3 agents and generation | `agents`, `missions` | `missions` → `agents` |
+| 2 adapters | `llm`, `tools`, `store` | `tools` → `store` |
+| 1 domain model | `conversation`, `project` | `project` → `project`; `conversation` → `project` |
+| 0 foundation | `clock`, `limits` | one another |
 | outside | `testing` | |
 ";
 
 const NONE: [usize; 0] = [];
 
 fn lines(path: &str, text: &str) -> Vec<usize> {
-    check(&Tree::of(&[(MAP, FLOORS), (path, text)])).into_iter().map(|breach| breach.line).collect()
+    check(&Tree::of(&[(MAP, LAYERS), (path, text)])).into_iter().map(|breach| breach.line).collect()
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn sideways_needs_an_entry() {
 }
 
 #[test]
-fn floors_hold_across_the_packages() {
+fn layers_hold_across_the_packages() {
     assert_eq!(lines("src/llm/mod.rs", "use segue_engine::project::Project;"), NONE);
     assert_eq!(lines("src/llm/mod.rs", "use segue_engine::{ids::X,\n dialogue::{advance, Next}};"), [2, 2]);
     assert_eq!(lines("src/runtime/turn.rs", "use segue_engine::dialogue::advance;"), NONE);
@@ -49,9 +49,9 @@ fn floors_hold_across_the_packages() {
 }
 
 #[test]
-fn a_listed_room_sees_its_namesake_in_the_engine() {
+fn a_listed_module_may_import_its_namesake_in_the_engine() {
     assert_eq!(lines("src/project/mod.rs", "use segue_engine::project::Project;"), NONE);
-    // Not listed, or listed for another name: an entry reaches the room of its own name alone.
+    // Not listed, or listed for another name: an entry reaches the module of its own name alone.
     assert_eq!(lines("src/conversation/mod.rs", "use segue_engine::conversation::Event;"), [1]);
     assert_eq!(lines("src/conversation/mod.rs", "use segue_engine::project::SlotType;"), [1]);
     assert_eq!(lines("src/project/mod.rs", "use segue_engine::conversation::Event;"), [1]);
@@ -91,7 +91,7 @@ fn the_ways_around_are_closed() {
 }
 
 #[test]
-fn a_room_without_a_floor_is_told_once() {
+fn a_module_without_a_layer_is_reported_once() {
     assert_eq!(lines("src/utilities/mod.rs", "use crate::runtime::X;\nuse crate::llm::Y;"), [1]);
     assert_eq!(lines("src/lib.rs", "pub use crate::runtime::X;"), NONE);
 }
@@ -107,6 +107,6 @@ fn a_map_without_a_table_is_a_breach() {
 fn what_comes_from_a_package_below_needs_no_row() {
     let lib = "pub use segue_base::{cx, http};\npub use {segue_a2a as a2a, segue_rest as rest};\npub use segue_engine::dialogue;\n";
     let code = "use crate::{cx::Cx, http::Outbound};\nuse crate::rest::X;\nuse crate::dialogue::Next;";
-    let tree = Tree::of(&[(MAP, FLOORS), ("src/lib.rs", lib), ("src/llm/mod.rs", code)]);
+    let tree = Tree::of(&[(MAP, LAYERS), ("src/lib.rs", lib), ("src/llm/mod.rs", code)]);
     assert_eq!(check(&tree).into_iter().map(|breach| breach.line).collect::<Vec<_>>(), [3]);
 }

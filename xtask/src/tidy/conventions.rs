@@ -22,7 +22,7 @@ pub fn check_words(tree: &Tree) -> Vec<Breach> {
     for (path, scan) in &tree.rust {
         for (number, line) in scan.lines() {
             if line.contains("#[ignore") {
-                breaches.add(path, number, "a test that never runs proves nothing: mend it or take it away");
+                breaches.add(path, number, "a test that never runs proves nothing: fix it or delete it");
             }
         }
     }
@@ -50,7 +50,7 @@ pub fn check_tests(tree: &Tree) -> Vec<Breach> {
                 breaches.add(
                     path,
                     number,
-                    format!("`{what}` in a test: hand in a clock, or wait for the event itself"),
+                    format!("`{what}` in a test: pass a clock, or wait for the event itself"),
                 );
             }
         }
