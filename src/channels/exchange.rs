@@ -57,3 +57,49 @@ fn unanswered(error: &ReceiveError) -> Response<Body> {
     }
     with_turn_error(answer, Some(error.code()))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use axum::{Json, body::to_bytes, http::header::CONTENT_TYPE};
+    use serde_json::json;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::{runtime::Assistant, testing::ScriptedLlm};
+
+    const FILES: [(&str, &str); 3] = [
+        (
+            "config.yml",
+            "recipe: default.v1\npipeline: [{name: CompactLLMCommandGenerator}]\npolicies: [{name: FlowPolicy}]\n",
+        ),
+        ("domain.yml", "responses: {utter_hello: [{text: Hello!}]}\n"),
+        ("flows/greet.yml", "flows: {greet: {description: greets, steps: [{action: utter_hello}]}}\n"),
+    ];
+
+    /// Status, media type and text of the answer to one message.
+    async fn answered<A: IntoResponse>(
+        write: impl Fn(&TurnReport) -> A + Send + Sync + 'static,
+    ) -> (StatusCode, String, String) {
+        let model = Arc::new(ScriptedLlm::strict(["start flow greet"]));
+        let assistant = Assistant::builder_from_texts(FILES).unwrap().model(model).build().unwrap();
+        let service = request_response(Inbox::new(assistant, "plain"), |_| Ok(Arrival::new("u", "hi")), write);
+        let answer = service.oneshot(Request::new(Bytes::new())).await.unwrap();
+        let media_type = answer.headers()[CONTENT_TYPE].to_str().unwrap().to_owned();
+        let status = answer.status();
+        let bytes = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+        (status, media_type, String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn any_response_of_axum_is_an_answer() {
+        let first = |report: &TurnReport| report.texts().first().map(ToString::to_string).unwrap_or_default();
+        let (status, media_type, text) = answered(first).await;
+        assert_eq!((status, &*media_type, &*text), (StatusCode::OK, "text/plain; charset=utf-8", "Hello!"));
+        let (status, media_type, text) =
+            answered(move |report| (StatusCode::CREATED, Json(json!({"said": first(report)})))).await;
+        assert_eq!((status, &*media_type), (StatusCode::CREATED, "application/json"));
+        assert_eq!(text, r#"{"said":"Hello!"}"#);
+    }
+}

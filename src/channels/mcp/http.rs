@@ -94,7 +94,7 @@ impl HttpGateway {
         {
             return problem(StatusCode::NOT_FOUND, "there is no such session");
         }
-        // For whoever answers: where there is no session, nothing else says whose a key is.
+        // Kept for the answer: where there is no session, nothing else says whose a key is.
         request.extensions_mut().insert(caller.clone());
         if begins(&request) { self.begin(request, caller).await } else { self.pass(request).await }
     }

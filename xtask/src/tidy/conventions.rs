@@ -47,11 +47,7 @@ pub fn check_tests(tree: &Tree) -> Vec<Breach> {
         for (number, line) in scan.lines().into_iter().filter(|(number, _)| scan.in_test(*number)) {
             for what in REAL_TIME.iter().filter(|what| line.contains(**what)) {
                 let what = what.trim_end_matches('(');
-                breaches.add(
-                    path,
-                    number,
-                    format!("`{what}` in a test: pass a clock, or wait for the event itself"),
-                );
+                breaches.add(path, number, format!("`{what}` in a test: pass a clock, or wait for the event itself"));
             }
         }
     }

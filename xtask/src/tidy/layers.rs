@@ -48,7 +48,10 @@ impl Plans {
             return Ok(()); // Reported once for the file.
         };
         let Some(target) = self.of(to.0).get(to.1) else {
-            return Err(format!("`{}` is no module of the layer table: import from the module where it is defined", to.1));
+            return Err(format!(
+                "`{}` is no module of the layer table: import from the module where it is defined",
+                to.1
+            ));
         };
         match (source.layer, target.layer) {
             (None, _) => Ok(()),

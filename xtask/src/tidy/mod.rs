@@ -2,13 +2,13 @@
 //! to breaches, so that its tests are small texts. No rule changes a file.
 
 mod codes;
+mod conventions;
 mod dependencies;
 mod docs;
 mod layers;
 mod links;
 mod paths;
 mod table;
-mod conventions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
