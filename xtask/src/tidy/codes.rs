@@ -76,8 +76,7 @@ pub fn list(tree: &Tree) -> Vec<(&str, &str, usize, &str)> {
 mod tests {
     use super::*;
 
-    const PAGE: &str =
-        "# F0203: A step is missing\n\n## What happened\n\n## Why\n\n## How to fix it\n\n## Example\n";
+    const PAGE: &str = "# F0203: A step is missing\n\n## What happened\n\n## Why\n\n## How to fix it\n\n## Example\n";
 
     #[test]
     fn a_code_has_a_page_and_a_page_has_a_code() {
