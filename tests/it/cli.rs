@@ -159,7 +159,7 @@ fn codes_are_explained() {
     assert_eq!(list.code, 0);
     assert!(list.lines().iter().any(|line| line.starts_with("R0201: ")), "{}", list.out);
     let page = run(&["explain", "r0201"], "");
-    assert!(page.out.starts_with("# R0201: ") && page.out.contains("## How to mend it"), "{}", page.out);
+    assert!(page.out.starts_with("# R0201: ") && page.out.contains("## How to fix it"), "{}", page.out);
     let unknown = run(&["explain", "Z9999"], "");
     assert_eq!((unknown.code, unknown.out.as_str()), (2, ""));
 }

@@ -1,5 +1,6 @@
 //! The pages that are made from the source: `cargo xtask docs` writes them, `tidy` reports one that is stale.
 
+pub mod errors;
 mod limits;
 
 use std::fs;
@@ -34,5 +35,14 @@ pub fn write() -> Result<bool> {
         let text = (page.make)(&sources.iter().map(String::as_str).collect::<Vec<_>>())?;
         fs::write(root.join(page.path), text).with_context(|| format!("cannot write {}", page.path))?;
     }
+    let mut pages = Vec::new();
+    for entry in fs::read_dir(root.join(errors::FOLDER)).with_context(|| format!("cannot read {}", errors::FOLDER))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let text = fs::read_to_string(entry.path()).with_context(|| format!("cannot read {name}"))?;
+        pages.push((name, text));
+    }
+    let text = errors::index(pages.iter().map(|(name, text)| (name.as_str(), text.as_str())))?;
+    fs::write(root.join(errors::INDEX), text).with_context(|| format!("cannot write {}", errors::INDEX))?;
     Ok(true)
 }

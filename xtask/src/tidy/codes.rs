@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Breach, Breaches, Tree};
 
 const FOLDER: &str = "docs/errors/";
-const SECTIONS: [&str; 3] = ["## What it means", "## How to mend it", "## Example"];
+const SECTIONS: [&str; 4] = ["## What happened", "## Why", "## How to fix it", "## Example"];
 
 /// Every code outside tests with the first place that says it: a string literal of one letter and four digits.
 fn used(tree: &Tree) -> BTreeMap<&str, (&str, usize)> {
@@ -76,7 +76,7 @@ pub fn list(tree: &Tree) -> Vec<(&str, &str, usize, &str)> {
 mod tests {
     use super::*;
 
-    const PAGE: &str = "# F0203: A step is missing\n\n## What it means\n\n## How to mend it\n\n## Example\n";
+    const PAGE: &str = "# F0203: A step is missing\n\n## What happened\n\n## Why\n\n## How to fix it\n\n## Example\n";
 
     #[test]
     fn a_code_has_a_page_and_a_page_has_a_code() {
