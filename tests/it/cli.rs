@@ -165,29 +165,38 @@ fn codes_are_explained() {
 }
 
 #[test]
-fn a_new_project_runs_at_once_and_is_never_overwritten() {
-    let folder = tempfile::tempdir().unwrap();
-    let made = run_in(folder.path(), &["init", "mine"], "");
-    assert_eq!(made.code, 0, "{}", made.err);
-    let checked = run_in(folder.path(), &["check", "mine"], "");
-    assert_eq!(checked.code, 0, "{}", checked.out);
-    let talked = run_in(folder.path(), &["chat", "mine"], "hello\n");
-    assert_eq!(talked.code, 0, "{}", talked.err);
-    assert!(talked.out.starts_with("bot: "), "{}", talked.out);
-    let tested = run_in(&folder.path().join("mine"), &["test"], "");
-    assert!(tested.code == 0 && tested.out.contains(" passed, 0 failed"), "{}{}", tested.out, tested.err);
+fn a_new_project_of_every_template_runs_and_passes_its_tests() {
+    for (template, first) in
+        [("blank", "send money"), ("agents", "Which ports do you sail from?"), ("ferries", "hello")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let made = run_in(folder.path(), &["init", "mine", "--template", template, "--skill"], "");
+        assert_eq!(made.code, 0, "{template}: {}", made.err);
+        for file in ["README.md", "AGENTS.md", "skills/segue/SKILL.md"] {
+            assert!(folder.path().join("mine").join(file).exists(), "{template}: {file}");
+        }
+        let checked = run_in(folder.path(), &["check", "mine"], "");
+        assert_eq!(checked.code, 0, "{template}: {}", checked.out);
+        let chat = run_in(folder.path(), &["chat", "mine"], &format!("{first}\n"));
+        assert_eq!(chat.code, 0, "{template}: {}", chat.err);
+        assert!(chat.out.contains("bot: ") && !chat.out.contains("no line for this"), "{template}: {}", chat.out);
+        let tested = run_in(&folder.path().join("mine"), &["test"], "");
+        assert!(tested.code == 0 && tested.out.contains(" passed, 0 failed"), "{}{}", tested.out, tested.err);
+    }
+}
 
+#[test]
+fn a_new_project_overwrites_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(run_in(folder.path(), &["init", "mine"], "").code, 0);
     let config = folder.path().join("mine/config.yml");
     std::fs::write(&config, "# mine").unwrap();
-    std::fs::remove_file(folder.path().join("mine/flows/ferries/domain.yml")).unwrap();
+    std::fs::remove_file(folder.path().join("mine/domain.yml")).unwrap();
     let again = run_in(folder.path(), &["init", "mine"], "");
     assert_eq!(again.code, 3);
     assert!(again.err.contains("config.yml"), "{}", again.err);
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "# mine");
-    assert!(
-        !folder.path().join("mine/flows/ferries/domain.yml").exists(),
-        "nothing is written before all was looked at"
-    );
+    assert!(!folder.path().join("mine/domain.yml").exists(), "all files are looked at before the first is written");
 }
 
 #[test]
