@@ -194,7 +194,7 @@ fn a_new_project_overwrites_nothing() {
     std::fs::remove_file(folder.path().join("mine/domain.yml")).unwrap();
     let again = run_in(folder.path(), &["init", "mine"], "");
     assert_eq!(again.code, 3);
-    assert!(again.err.contains("config.yml"), "{}", again.err);
+    assert!(again.err.contains("exists already"), "{}", again.err);
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "# mine");
     assert!(!folder.path().join("mine/domain.yml").exists(), "all files are looked at before the first is written");
 }
