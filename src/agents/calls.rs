@@ -1,6 +1,6 @@
 //! The calls of one answer: ordinary tools together, results in call order; slot tools after them; the finishing tool last.
 //!
-//! Order and danger (docs/lifecycles/tool-call.md): every call id gets exactly one result, whatever happens, because a
+//! Order and danger (docs/internals/tool-call.md): every call id gets exactly one result, whatever happens, because a
 //! model wire refuses a transcript with an open call.
 
 use std::{collections::BTreeMap, sync::Arc};

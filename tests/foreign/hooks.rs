@@ -1,4 +1,4 @@
-//! Hooks in Python behind an address: the example of docs/hooks.md, as it stands, with a call that waits for a yes.
+//! Hooks in Python behind an address: the example of docs/how-to/hooks-in-python.md, as it stands, with a call that waits for a yes.
 
 use std::{fs, path::Path};
 

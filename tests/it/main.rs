@@ -32,6 +32,7 @@ mod rust_api;
 mod schema;
 mod tool_recovery;
 mod trials;
+mod tutorial;
 
 /// The channels of a `credentials.yml` with this content.
 fn channels(credentials: &serde_json::Value) -> Vec<std::sync::Arc<dyn segue::Channel>> {

@@ -1,6 +1,6 @@
 //! The prompts on more than forty turns of the assistant at the root of the repository: answers that were written from the prompt alone,
 //! replayed from cassettes through the real runtime and the real MCP server. What is right stands in
-//! `tests/cassettes/starter/turns.yml`; `docs/trials.md` holds the results and says how to record anew.
+//! `tests/cassettes/starter/turns.yml`; `tests/cassettes/starter/README.md` holds the results and says how to record anew.
 
 mod models;
 mod score;
@@ -125,7 +125,7 @@ fn read() -> File {
     serde_yaml::from_str_with_options(&text, serde_yaml::options! { strict_booleans: true }).unwrap()
 }
 
-/// The table of docs/trials.md; and how many turns are right, and what is wrong with the others.
+/// The table of tests/cassettes/starter/README.md; and how many turns are right, and what is wrong with the others.
 fn table(file: &File, shown: &[Vec<Seen>]) -> (String, usize, Vec<String>) {
     let (mut table, mut number, mut right, mut wrong) = (String::new(), 0, 0, Vec::new());
     table.push_str(
@@ -171,7 +171,7 @@ async fn turns_are_understood_as_the_prompts_alone_tell() {
     assert_eq!(done, turns, "the model has no answer for the others yet");
     tapes.iter().for_each(Tape::verify);
     assert!(turns >= 40 && right + 40 >= turns + ENOUGH, "{right} of {turns} right\n{}", wrong.join("\n"));
-    let page = Path::new(ROOT).join("docs/trials.md");
+    let page = Path::new(ROOT).join("tests/cassettes/starter/README.md");
     let text = fs::read_to_string(&page).unwrap_or_default();
     if mode != Mode::Replay {
         if let Some((head, rest)) = text.split_once("| | the person") {
@@ -180,6 +180,9 @@ async fn turns_are_understood_as_the_prompts_alone_tell() {
         }
         return;
     }
-    assert!(text.contains(&table), "docs/trials.md is not what the cassettes show:\n{table}");
-    assert!(text.contains(&format!("{right} of {turns}")), "docs/trials.md tells another sum than {right} of {turns}");
+    assert!(text.contains(&table), "tests/cassettes/starter/README.md is not what the cassettes show:\n{table}");
+    assert!(
+        text.contains(&format!("{right} of {turns}")),
+        "tests/cassettes/starter/README.md tells another sum than {right} of {turns}"
+    );
 }

@@ -1,4 +1,4 @@
-"""Hooks of the agent `booker`: the contract of docs/hooks.md, with Python's standard library alone."""
+"""Hooks of the agent `booker`: the contract of docs/how-to/hooks-in-python.md, with Python's standard library alone."""
 import json, sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 

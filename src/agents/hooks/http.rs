@@ -1,4 +1,4 @@
-//! Hooks behind an address: one POST for each call of a hook, JSON both ways (docs/hooks.md).
+//! Hooks behind an address: one POST for each call of a hook, JSON both ways (docs/how-to/hooks-in-python.md).
 //!
 //! Entry: [`HookServer::describe`], then [`HookServer::hooks`]. What the server did not list is never asked. Metadata leaves
 //! by the author's list alone (`forward_metadata`); prompts, messages and tools leave only for the hooks that the server lists.

@@ -1,4 +1,4 @@
-//! What hooks are given and what they return. As JSON the same values are the contract of hook servers (docs/hooks.md).
+//! What hooks are given and what they return. As JSON the same values are the contract of hook servers (docs/how-to/hooks-in-python.md).
 
 use std::{
     fmt,

@@ -1,4 +1,4 @@
-//! Messages and tools as hook servers read and write them (docs/hooks.md): plain JSON, without what only a vendor understands.
+//! Messages and tools as hook servers read and write them (docs/how-to/hooks-in-python.md): plain JSON, without what only a vendor understands.
 
 use std::{collections::HashMap, sync::Arc};
 

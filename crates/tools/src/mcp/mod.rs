@@ -3,7 +3,7 @@
 //! Entry: [`McpServer`], a [`ToolSource`](super::ToolSource); one per entry of `endpoints.yml` serves the whole process. One
 //! task owns each session: it connects when somebody first asks, and again after a loss. Everything that a server says
 //! is data: descriptions are cleaned, schemas checked, sizes capped. What a server asks of us is refused, unless its
-//! entry allows it (`inquiry.rs`); roots always are. The order of a connection's life is in `docs/lifecycles/mcp-connection.md`.
+//! entry allows it (`inquiry.rs`); roots always are. The order of a connection's life is in `docs/internals/mcp-connection.md`.
 
 mod auth;
 mod call;
