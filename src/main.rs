@@ -8,14 +8,14 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let program = std::thread::Builder::new().name("segue".into()).stack_size(cli::STACK).spawn(cli::run);
+    let program = std::thread::Builder::new().name("segue".into()).stack_size(cli::STACK_SIZE).spawn(cli::run);
     match program.map(std::thread::JoinHandle::join) {
         Ok(Ok(code)) => code,
         // The panic has said what happened.
-        Ok(Err(_)) => ExitCode::from(cli::COULD_NOT_RUN),
+        Ok(Err(_)) => ExitCode::from(cli::EXIT_ERROR),
         Err(error) => {
-            cli::out::note(&format!("no thread could be started: {error}"));
-            ExitCode::from(cli::COULD_NOT_RUN)
+            cli::output::status(&format!("no thread could be started: {error}"));
+            ExitCode::from(cli::EXIT_ERROR)
         }
     }
 }

@@ -4,24 +4,24 @@ use std::path::PathBuf;
 
 use segue::store;
 
-use super::{Done, FINDINGS, out, place::Place};
+use super::{CommandResult, EXIT_FINDINGS, output, project_args::ProjectArgs};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Where the copy goes; a file that is not there yet
     file: PathBuf,
     #[command(flatten)]
-    place: Place,
+    place: ProjectArgs,
     /// What is copied, as in `sqlite:talks.db`; the project's store unless set
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 }
 
 /// One state of the store, whatever is written meanwhile.
-pub(super) fn backup(args: &Args) -> Done {
-    let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
+pub(super) fn backup(args: &Args) -> CommandResult {
+    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
     let location = args.place.existing_location(args.store.as_deref(), &opened.project)?;
     store::backup(&location, &args.file)?;
-    out::line(&format!("copied to {}; `--store sqlite:{0}` opens it", args.file.display()))?;
+    output::println(&format!("copied to {}; `--store sqlite:{0}` opens it", args.file.display()))?;
     Ok(0)
 }

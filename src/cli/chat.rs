@@ -1,7 +1,7 @@
 //! `segue chat`: the terminal as a channel. Without a terminal each input line is one message, and output is made for programs.
 
-mod lines;
-mod screen;
+mod plain;
+mod terminal;
 
 use std::{
     io::{self, BufRead, IsTerminal},
@@ -20,26 +20,26 @@ use segue::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::{lines::LineSink, screen::ScreenSink};
+use self::{plain::PlainTextSink, terminal::TerminalSink};
 use super::{
-    COULD_NOT_RUN, Done, FINDINGS,
+    CommandResult, EXIT_ERROR, EXIT_FINDINGS,
     logging::log,
-    out,
-    place::{Place, cannot_build},
-    stop_when_asked,
+    output,
+    project_args::{ProjectArgs, describe_build_error},
+    stop_on_signal,
 };
 
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
+    place: ProjectArgs,
     /// Print events as JSON lines in place of replies
     #[arg(long)]
     events: bool,
     /// Where the conversation is kept: `memory`, or a file as in `sqlite:talks.db`
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
-    /// Which conversation; a new one unless set
+    /// DemoServer conversation; a new one unless set
     #[arg(long, alias = "conversation-id", value_name = "ID")]
     conversation: Option<String>,
 }
@@ -58,18 +58,18 @@ enum OutputMode {
     Events,
 }
 
-pub(super) async fn chat(args: Args) -> Done {
+pub(super) async fn chat(args: Args) -> CommandResult {
     log("warn")?;
-    let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
-    opened.name_scripted_models();
+    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
+    opened.warn_about_scripted_models();
     let location = Location::parse(&args.store)?;
     let store = store::open(&location)?;
-    let assistant = opened.builder.store(store).build().map_err(cannot_build)?;
+    let assistant = opened.builder.store(store).build().map_err(describe_build_error)?;
     let id = args.conversation.unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string());
     if location != Location::Memory {
         // What an earlier process left of this conversation is finished before its next message; of the others nothing is
         // touched: a server finishes them.
-        out::note(&format!("conversation {id}; `--conversation {id}` goes on with it"));
+        output::status(&format!("conversation {id}; `--conversation {id}` goes on with it"));
     }
     let is_terminal = io::stdin().is_terminal();
     let mode = match (args.events, is_terminal) {
@@ -79,11 +79,11 @@ pub(super) async fn chat(args: Args) -> Done {
     };
     let owns_store = location == Location::Memory;
     let terminal = Terminal { id: id.into(), is_terminal, mode, owns_store, has_failed: AtomicBool::new(false) };
-    let stop = stop_when_asked();
+    let stop = stop_on_signal();
     let done = terminal.run(Inbox::new(assistant.clone(), CHANNEL), stop.clone()).await;
     assistant.close(limits::CLOSE).await;
     match done {
-        Ok(()) if terminal.has_failed.into_inner() && !stop.is_cancelled() => Ok(COULD_NOT_RUN),
+        Ok(()) if terminal.has_failed.into_inner() && !stop.is_cancelled() => Ok(EXIT_ERROR),
         Ok(()) => Ok(0),
         // An error of input or output keeps its kind: a broken pipe is no failure.
         Err(error) => {
@@ -132,8 +132,8 @@ impl Channel for Terminal {
 impl Terminal {
     fn outlet(&self) -> Box<dyn ReplySink> {
         match self.mode {
-            OutputMode::Terminal => Box::new(ScreenSink::default()),
-            OutputMode::Lines => Box::new(LineSink),
+            OutputMode::Terminal => Box::new(TerminalSink::default()),
+            OutputMode::Lines => Box::new(PlainTextSink),
             OutputMode::Events => Box::new(DiscardReplies),
         }
     }
@@ -151,11 +151,11 @@ impl ChatSession<'_> {
     async fn run(&mut self) -> io::Result<()> {
         let mut input = read_lines();
         if self.terminal.is_terminal {
-            out::note("write something; an empty line with Ctrl-D, or Ctrl-C, ends the talk");
+            output::status("write something; an empty line with Ctrl-D, or Ctrl-C, ends the talk");
         }
         loop {
             if self.terminal.mode == OutputMode::Terminal {
-                screen::prompt()?;
+                terminal::prompt()?;
             }
             let outlet = |_: &ConversationId, _: &str| self.terminal.outlet();
             let line = tokio::select! {
@@ -175,7 +175,7 @@ impl ChatSession<'_> {
             }
         }
         if self.terminal.mode == OutputMode::Terminal {
-            out::line("")?;
+            output::println("")?;
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ impl ChatSession<'_> {
         match self.inbox.assistant().receive(message, self.terminal.outlet()).await {
             Ok(report) => Some(report),
             Err(error) => {
-                out::note(&format!("the message got no turn: {error} [{}]", error.code()));
+                output::status(&format!("the message got no turn: {error} [{}]", error.code()));
                 None
             }
         }
@@ -200,13 +200,18 @@ impl ChatSession<'_> {
 
     async fn finish_turn(&mut self, report: &TurnReport) -> io::Result<()> {
         for failure in &report.failures {
-            out::note(&format!("turn {}: {} [{}]", report.turn.0, out::plain(&failure.reason), failure.code));
+            output::status(&format!(
+                "turn {}: {} [{}]",
+                report.turn.0,
+                output::strip_control_characters(&failure.reason),
+                failure.code
+            ));
         }
         match self.terminal.mode {
             OutputMode::Terminal => {
                 let buttons = report.replies.iter().flat_map(|reply| &reply.reply.buttons);
                 self.buttons = buttons.cloned().collect();
-                screen::buttons(&self.buttons)
+                terminal::buttons(&self.buttons)
             }
             OutputMode::Lines => Ok(()),
             OutputMode::Events => self.print_events(report).await,
@@ -217,7 +222,7 @@ impl ChatSession<'_> {
         let turns = self.inbox.assistant().store().turns(&self.terminal.id).await.map_err(io::Error::other)?;
         let turn = turns.iter().rev().find(|turn| turn.turn == report.turn);
         for event in turn.into_iter().flat_map(|turn| &turn.events) {
-            out::line(&serde_json::to_string(event).unwrap_or_default())?;
+            output::println(&serde_json::to_string(event).unwrap_or_default())?;
         }
         Ok(())
     }

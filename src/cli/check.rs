@@ -10,8 +10,8 @@ use segue::{
 };
 
 use super::{
-    Done, FINDINGS, out,
-    place::{CANNOT_OPEN, Place, brought_over, kept_beside},
+    CommandResult, EXIT_FINDINGS, output,
+    project_args::{MODEL_OR_PROMPT_ERROR, ProjectArgs, brought_over, kept_beside},
     wait,
 };
 
@@ -27,7 +27,7 @@ pub(super) enum Format {
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(super) place: ProjectArgs,
     /// How findings are shown
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
@@ -40,7 +40,7 @@ pub(super) struct Args {
 }
 
 /// Loads the project, then opens what it would run with, as far as that needs no network.
-pub(super) fn check(args: &Args) -> Done {
+pub(super) fn check(args: &Args) -> CommandResult {
     let loaded = args.place.check()?;
     let mut findings = loaded.findings;
     if let Some(project) = loaded.project {
@@ -56,24 +56,24 @@ pub(super) fn check(args: &Args) -> Done {
         match builder.build() {
             Ok(assistant) if args.online => findings.extend(online(&assistant)?),
             Ok(assistant) => findings.extend(offline(&assistant, &args.place.project)?),
-            Err(error) => findings.push(unopened(&error)),
+            Err(error) => findings.push(model_finding(&error)),
         }
     }
     show(&findings, &loaded.texts, args.format)?;
     let fails = |finding: &&Finding| {
         finding.severity == Severity::Error || (args.strict && finding.severity == Severity::Warning)
     };
-    Ok(if findings.iter().any(|finding| fails(&finding)) { FINDINGS } else { 0 })
+    Ok(if findings.iter().any(|finding| fails(&finding)) { EXIT_FINDINGS } else { 0 })
 }
 
 /// A model that has no key here may have one where the project will run, so that is a warning.
-fn unopened(error: &LoadError) -> Finding {
+fn model_finding(error: &LoadError) -> Finding {
     let (severity, file) = match error {
         LoadError::Model { .. } => (Severity::Warning, "endpoints.yml"),
         _ => (Severity::Error, "prompts"),
     };
     Finding {
-        code: CANNOT_OPEN,
+        code: MODEL_OR_PROMPT_ERROR,
         severity,
         place: At { file: file.into(), line: 0, column: 0, width: 1 },
         message: error.to_string(),
@@ -170,7 +170,7 @@ fn online(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
 
 fn show(findings: &[Finding], texts: &Texts, format: Format) -> std::io::Result<()> {
     match format {
-        Format::Text => out::raw(&render::all(findings, texts)),
-        Format::Json => out::line(&render::json(findings).to_string()),
+        Format::Text => output::print(&render::all(findings, texts)),
+        Format::Json => output::println(&render::json(findings).to_string()),
     }
 }

@@ -5,20 +5,20 @@ use std::{path::PathBuf, time::Duration};
 use clap::ValueEnum;
 use segue::demo;
 
-use super::{Done, USAGE, out};
+use super::{CommandResult, EXIT_USAGE, output};
 
 /// The demonstrations.
 #[derive(Clone, Copy, ValueEnum)]
-enum Which {
+enum DemoServer {
     /// Timetable and bookings of Northwater Ferries
     Ferries,
 }
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Which one
+    /// DemoServer one
     #[arg(value_enum)]
-    which: Which,
+    which: DemoServer,
     /// The file with the bookings
     #[arg(long, value_name = "FILE", default_value = demo::DATA)]
     data: PathBuf,
@@ -34,13 +34,13 @@ pub(super) struct Args {
 }
 
 /// Serves until the client hangs up.
-pub(super) async fn demo(args: Args) -> Done {
-    let Args { which: Which::Ferries, data, forget, slow, today } = args;
+pub(super) async fn demo(args: Args) -> CommandResult {
+    let Args { which: DemoServer::Ferries, data, forget, slow, today } = args;
     let today = match today.map(|day| day.parse()).transpose() {
         Ok(today) => today,
         Err(_) => {
-            out::note("--today: expected a day such as 2026-07-01");
-            return Ok(USAGE);
+            output::status("--today: expected a day such as 2026-07-01");
+            return Ok(EXIT_USAGE);
         }
     };
     demo::serve(demo::Options { data: Some(data), forget, slow: Duration::from_millis(slow), today }).await?;

@@ -12,10 +12,10 @@ use segue::{
 use serde_json::json;
 
 use super::{
-    COULD_NOT_RUN, Done, FINDINGS, USAGE,
+    CommandResult, EXIT_ERROR, EXIT_FINDINGS, EXIT_USAGE,
     check::Format,
-    out,
-    place::{Place, cannot_build},
+    output,
+    project_args::{ProjectArgs, describe_build_error},
 };
 
 #[derive(clap::Args)]
@@ -37,7 +37,7 @@ enum What {
 #[derive(clap::Args)]
 struct List {
     #[command(flatten)]
-    place: Place,
+    place: ProjectArgs,
     /// Where the conversations are, as in `sqlite:talks.db`; the project's store unless set
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -51,7 +51,7 @@ struct Close {
     /// The conversation
     id: String,
     #[command(flatten)]
-    place: Place,
+    place: ProjectArgs,
     /// Only this turn
     #[arg(long, value_name = "N")]
     turn: Option<u64>,
@@ -65,13 +65,13 @@ struct Erase {
     /// The conversation
     id: String,
     #[command(flatten)]
-    place: Place,
+    place: ProjectArgs,
     /// Where it is kept, as in `sqlite:talks.db`; the project's store unless set
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 }
 
-pub(super) async fn doctor(args: Args) -> Done {
+pub(super) async fn doctor(args: Args) -> CommandResult {
     match args.what {
         What::List(args) => list(args).await,
         What::Close(args) => close(args).await,
@@ -80,33 +80,36 @@ pub(super) async fn doctor(args: Args) -> Done {
 }
 
 /// An assistant that lets nothing out, on a store that nobody else writes to. `None`: the project has errors, and they were shown.
-fn opened(place: &Place, store: Option<&str>) -> anyhow::Result<Option<Assistant>> {
+fn opened(place: &ProjectArgs, store: Option<&str>) -> anyhow::Result<Option<Assistant>> {
     let Some(opened) = place.open()? else { return Ok(None) };
     let store = store::open(&place.existing_location(store, &opened.project)?)?;
-    Ok(Some(opened.builder.store(store).offline().build().map_err(cannot_build)?))
+    Ok(Some(opened.builder.store(store).offline().build().map_err(describe_build_error)?))
 }
 
-async fn close(args: Close) -> Done {
-    let Some(assistant) = opened(&args.place, args.store.as_deref())? else { return Ok(FINDINGS) };
+async fn close(args: Close) -> CommandResult {
+    let Some(assistant) = opened(&args.place, args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
     let id = ConversationId::from(args.id.as_str());
     let mut open = assistant.store().unfinished(&id).await?;
     open.retain(|open| args.turn.is_none_or(|turn| open.turn.0 == turn));
     let mut code = 0;
     if open.is_empty() {
         let which = args.turn.map_or("no open turn".to_owned(), |turn| format!("no open turn {turn}"));
-        out::note(&format!("the conversation {} has {which}; `segue doctor list` shows what is open", line(&args.id)));
-        code = USAGE;
+        output::status(&format!(
+            "the conversation {} has {which}; `segue doctor list` shows what is open",
+            line(&args.id)
+        ));
+        code = EXIT_USAGE;
     }
     for open in open {
         match assistant.close_turn(&id, open.turn).await {
             Ok(report) => {
                 let said = report.replies.iter().filter_map(|reply| reply.reply.text.as_deref());
                 let said: Vec<_> = said.map(line).collect();
-                out::line(&format!("turn {} is closed; the user is told: {}", open.turn.0, said.join(" ")))?;
+                output::println(&format!("turn {} is closed; the user is told: {}", open.turn.0, said.join(" ")))?;
             }
             Err(error) => {
-                out::note(&format!("turn {} could not be closed: {error} [{}]", open.turn.0, error.code()));
-                code = COULD_NOT_RUN;
+                output::status(&format!("turn {} could not be closed: {error} [{}]", open.turn.0, error.code()));
+                code = EXIT_ERROR;
                 break;
             }
         }
@@ -115,8 +118,8 @@ async fn close(args: Close) -> Done {
     Ok(code)
 }
 
-async fn erase(args: Erase) -> Done {
-    let Some(assistant) = opened(&args.place, args.store.as_deref())? else { return Ok(FINDINGS) };
+async fn erase(args: Erase) -> CommandResult {
+    let Some(assistant) = opened(&args.place, args.store.as_deref())? else { return Ok(EXIT_FINDINGS) };
     let id = ConversationId::from(args.id.as_str());
     let store = assistant.store();
     // One that cannot be read is there.
@@ -126,31 +129,31 @@ async fn erase(args: Erase) -> Done {
     };
     if is_there {
         assistant.erase(&id).await?;
-        out::line(&format!("the conversation {} is erased", line(&args.id)))?;
+        output::println(&format!("the conversation {} is erased", line(&args.id)))?;
     } else {
-        out::note(&format!("there is no conversation {}", line(&args.id)));
+        output::status(&format!("there is no conversation {}", line(&args.id)));
     }
     assistant.close(limits::CLOSE).await;
-    Ok(if is_there { 0 } else { USAGE })
+    Ok(if is_there { 0 } else { EXIT_USAGE })
 }
 
-async fn list(args: List) -> Done {
-    let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
-    let store = args.place.existing_store(args.store.as_deref(), &opened.project)?;
+async fn list(args: List) -> CommandResult {
+    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
+    let store = args.place.open_existing_store(args.store.as_deref(), &opened.project)?;
     let troubles = store.troubles().await?;
     let now = SystemClock.now();
     match args.format {
         Format::Json => {
             let all: Vec<_> = troubles.iter().map(|trouble| told(trouble, now)).collect();
-            out::line(&json!({"conversations": all}).to_string())?;
+            output::println(&json!({"conversations": all}).to_string())?;
         }
         Format::Text if troubles.is_empty() => {
-            out::line("no conversation has open turns, undelivered replies or damage")?;
+            output::println("no conversation has open turns, undelivered replies or damage")?;
         }
         Format::Text => {
-            out::raw(&troubles.iter().map(|trouble| text(trouble, now)).collect::<String>())?;
+            output::print(&troubles.iter().map(|trouble| text(trouble, now)).collect::<String>())?;
             let (count, open) = (troubles.len(), troubles.iter().map(|trouble| trouble.open.len()).sum::<usize>());
-            out::note(&format!("{count} conversations, with {open} open turns"));
+            output::status(&format!("{count} conversations, with {open} open turns"));
         }
     }
     Ok(0)
@@ -202,7 +205,7 @@ fn tries(attempts: u32) -> String {
 
 /// Text of others on one line.
 fn line(text: &str) -> String {
-    out::plain(text).replace(['\n', '\t'], " ")
+    output::strip_control_characters(text).replace(['\n', '\t'], " ")
 }
 
 /// A span of time as people say it.

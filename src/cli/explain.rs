@@ -2,7 +2,7 @@
 
 use rust_embed::RustEmbed;
 
-use super::{Done, USAGE, out};
+use super::{CommandResult, EXIT_USAGE, output};
 
 #[derive(RustEmbed)]
 #[folder = "docs/errors/"]
@@ -15,7 +15,7 @@ pub(super) struct Args {
 }
 
 /// Prints a page, or the list.
-pub(super) fn explain(args: &Args) -> Done {
+pub(super) fn explain(args: &Args) -> CommandResult {
     let Some(asked) = &args.code else {
         let mut codes: Vec<String> = Pages::iter()
             .filter_map(|name| name.strip_suffix(".md").map(str::to_owned))
@@ -25,18 +25,18 @@ pub(super) fn explain(args: &Args) -> Done {
         let titles = codes
             .iter()
             .filter_map(|code| page(code)?.lines().next().map(|title| format!("{}\n", title.trim_start_matches("# "))));
-        out::raw(&titles.collect::<String>())?;
+        output::print(&titles.collect::<String>())?;
         return Ok(0);
     };
     let code = asked.trim().trim_matches(['[', ']']).to_uppercase();
     match page(&code) {
         Some(page) => {
-            out::raw(&page)?;
+            output::print(&page)?;
             Ok(0)
         }
         None => {
-            out::note(&format!("no code {code} is known; `segue explain` lists all"));
-            Ok(USAGE)
+            output::status(&format!("no code {code} is known; `segue explain` lists all"));
+            Ok(EXIT_USAGE)
         }
     }
 }

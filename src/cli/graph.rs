@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use segue::project::drawing::{Diagram, DiagramFormat};
 
-use super::{Done, FINDINGS, USAGE, out, place::Place};
+use super::{CommandResult, EXIT_FINDINGS, EXIT_USAGE, output, project_args::ProjectArgs};
 
 /// How the picture is written.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -22,7 +22,7 @@ pub(super) struct Args {
     /// The flow to draw; without one, a map of all flows. A folder here is the project
     flow: Option<String>,
     #[command(flatten)]
-    place: Place,
+    place: ProjectArgs,
     /// How the picture is written
     #[arg(long, value_enum, default_value = "mermaid")]
     format: Format,
@@ -34,7 +34,7 @@ pub(super) struct Args {
     output: Option<PathBuf>,
 }
 
-pub(super) fn graph(mut args: Args) -> Done {
+pub(super) fn graph(mut args: Args) -> CommandResult {
     // `segue graph my-project` means the folder, as with every other command.
     let usual = args.place.project.as_os_str() == ".";
     if let Some(folder) = args.flow.as_ref().map(PathBuf::from).filter(|path| usual && path.is_dir()) {
@@ -42,10 +42,10 @@ pub(super) fn graph(mut args: Args) -> Done {
         args.flow = None;
     }
     if args.all && args.flow.is_some() {
-        out::note("`--all` draws every flow; leave the name of the flow out");
-        return Ok(USAGE);
+        output::status("`--all` draws every flow; leave the name of the flow out");
+        return Ok(EXIT_USAGE);
     }
-    let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
+    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
     let project = &*opened.project;
     let drawing = match &args.flow {
         Some(id) => Diagram::of_flow(project, &id.as_str().into()),
@@ -57,8 +57,8 @@ pub(super) fn graph(mut args: Args) -> Done {
         let ids = || project.flows.keys().map(|id| id.as_str());
         let near = segue::project::did_you_mean(&written, ids());
         let cure = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        out::note(&format!("there is no flow `{written}`{cure}"));
-        return Ok(USAGE);
+        output::status(&format!("there is no flow `{written}`{cure}"));
+        return Ok(EXIT_USAGE);
     };
     let text = drawing.write(match args.format {
         Format::Mermaid => DiagramFormat::Mermaid,
@@ -66,7 +66,7 @@ pub(super) fn graph(mut args: Args) -> Done {
     });
     match &args.output {
         Some(path) => std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?,
-        None => out::raw(&text)?,
+        None => output::print(&text)?,
     }
     Ok(0)
 }

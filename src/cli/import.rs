@@ -5,12 +5,12 @@ use segue::{
     store,
 };
 
-use super::{COULD_NOT_RUN, Done, FINDINGS, check::Format, out, place::Place};
+use super::{CommandResult, EXIT_ERROR, EXIT_FINDINGS, check::Format, output, project_args::ProjectArgs};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
+    place: ProjectArgs,
     /// Where they are: `sqlite:///tracker.db`, or a file with one event as JSON on each line
     #[arg(long, value_name = "SOURCE")]
     from: String,
@@ -23,20 +23,20 @@ pub(super) struct Args {
 }
 
 /// Reads everything, then writes one conversation after another. Those that are there already stay as they are.
-pub(super) async fn import(args: Args) -> Done {
-    let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
+pub(super) async fn import(args: Args) -> CommandResult {
+    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
     let location = args.place.location(args.store.as_deref(), &opened.project)?;
     if location == store::Location::Memory {
-        out::note("a store in memory ends with this process; name a file with `--store`");
-        return Ok(COULD_NOT_RUN);
+        output::status("a store in memory ends with this process; name a file with `--store`");
+        return Ok(EXIT_ERROR);
     }
     let talks = import::read(&args.from)?;
     let store = store::open(&location)?;
     let report = import::bring(talks, &opened.project, &store).await?;
     store.close().await?;
     match args.format {
-        Format::Json => out::line(&serde_json::to_string(&report)?)?,
-        Format::Text => out::raw(&told(&report))?,
+        Format::Json => output::println(&serde_json::to_string(&report)?)?,
+        Format::Text => output::print(&told(&report))?,
     }
     Ok(0)
 }
@@ -58,12 +58,12 @@ fn told(report: &ImportReport) -> String {
     ] {
         if !counts.is_empty() {
             let each: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
-            add(format!("{what}: {}\n", out::plain(&each.join(", "))));
+            add(format!("{what}: {}\n", output::strip_control_characters(&each.join(", "))));
         }
     }
     if !report.left_out.is_empty() {
         add(format!("{} rows were left out:\n", report.left_out.len()));
-        report.left_out.iter().for_each(|row| add(format!("  {}\n", out::plain(row))));
+        report.left_out.iter().for_each(|row| add(format!("  {}\n", output::strip_control_characters(row))));
     }
     out
 }

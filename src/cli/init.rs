@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use rust_embed::RustEmbed;
 
-use super::{Done, out};
+use super::{CommandResult, output};
 
 /// The starter's folder below `flows/`.
 #[derive(RustEmbed)]
@@ -49,7 +49,7 @@ pub(super) struct Args {
 }
 
 /// Writes the project. Nothing is overwritten: a file that exists already is an error before the first write.
-pub(super) fn init(args: &Args) -> Done {
+pub(super) fn init(args: &Args) -> CommandResult {
     let mut files = args.template.files();
     if args.skill {
         files.push(("skills/segue/SKILL.md".to_owned(), Cow::Borrowed(SKILL)));
@@ -65,8 +65,8 @@ pub(super) fn init(args: &Args) -> Done {
     for (path, text) in &files {
         write(&args.dir.join(path), text)?;
     }
-    out::line(&format!("{} files in {}", files.len(), args.dir.display()))?;
-    out::line(&format!("talk to it: segue chat {}", args.dir.display()))?;
+    output::println(&format!("{} files in {}", files.len(), args.dir.display()))?;
+    output::println(&format!("talk to it: segue chat {}", args.dir.display()))?;
     Ok(0)
 }
 

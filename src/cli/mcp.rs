@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Done, FINDINGS, USAGE, mcp_stdio, out, pins, place::Place};
+use super::{CommandResult, EXIT_FINDINGS, EXIT_USAGE, mcp_stdio, output, mcp_pins, project_args::ProjectArgs};
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -40,7 +40,7 @@ enum What {
     /// Forget the login at a server
     Logout(Server),
     /// Show which tools of pinned servers are not what they were; with --write, accept them
-    Pins(pins::Args),
+    Pins(mcp_pins::Args),
 }
 
 #[derive(clap::Args)]
@@ -48,24 +48,24 @@ struct Server {
     /// The server, by its name in endpoints.yml
     server: String,
     #[command(flatten)]
-    place: Place,
+    place: ProjectArgs,
 }
 
 /// The path to which a consent leads back.
 const BACK: &str = "/callback";
 
-pub(super) async fn mcp(args: Args) -> Done {
+pub(super) async fn mcp(args: Args) -> CommandResult {
     match args.what {
         Some(What::Login(server)) => Box::pin(login(server)).await,
         Some(What::Logout(server)) => logout(server).await,
-        Some(What::Pins(args)) => Box::pin(pins::pins(args)).await,
+        Some(What::Pins(args)) => Box::pin(mcp_pins::pins(args)).await,
         None => Box::pin(mcp_stdio::serve(args.stdio)).await,
     }
 }
 
-async fn login(asked: Server) -> Done {
-    let Some(opened) = asked.place.open()? else { return Ok(FINDINGS) };
-    let Some(def) = found(&opened.project, &asked.server) else { return Ok(USAGE) };
+async fn login(asked: Server) -> CommandResult {
+    let Some(opened) = asked.place.open()? else { return Ok(EXIT_FINDINGS) };
+    let Some(def) = found(&opened.project, &asked.server) else { return Ok(EXIT_USAGE) };
     let around = around(&asked.place, &opened.project);
     let port = Login::port(def).unwrap_or(0);
     let listener = TcpListener::bind(("127.0.0.1", port)).await.with_context(|| {
@@ -77,8 +77,8 @@ async fn login(asked: Server) -> Done {
     let back = format!("{here}{BACK}");
     let login = Box::pin(Login::begin(def, &back, &around));
     let login = cx.within(limits::MCP_INITIALISE * 3).wait(login).await?.map_err(failed)?;
-    out::note("open this address in a browser on this machine, and give your consent:");
-    out::line(login.address())?;
+    output::status("open this address in a browser on this machine, and give your consent:");
+    output::println(login.address())?;
     let (send, mut consents) = mpsc::channel(1);
     let stop = CancellationToken::new();
     let serving = axum::serve(listener, callbacks(send)).with_graceful_shutdown(stop.clone().cancelled_owned());
@@ -92,18 +92,18 @@ async fn login(asked: Server) -> Done {
     let _ = cx.within(limits::MCP_PING).wait(serving).await;
     let scopes = ended.map_err(failed)?;
     let rights = if scopes.is_empty() { String::new() } else { format!(" ({})", scopes.join(" ")) };
-    out::note(&format!("logged in at {}{rights}", asked.server));
+    output::status(&format!("logged in at {}{rights}", asked.server));
     Ok(0)
 }
 
-async fn logout(asked: Server) -> Done {
-    let Some(opened) = asked.place.open()? else { return Ok(FINDINGS) };
-    let Some(def) = found(&opened.project, &asked.server) else { return Ok(USAGE) };
+async fn logout(asked: Server) -> CommandResult {
+    let Some(opened) = asked.place.open()? else { return Ok(EXIT_FINDINGS) };
+    let Some(def) = found(&opened.project, &asked.server) else { return Ok(EXIT_USAGE) };
     let there = Login::forget(def, &around(&asked.place, &opened.project))
         .await
         .map_err(|reason| anyhow!("{}: {reason}", asked.server))?;
     let words = if there { "the login is forgotten" } else { "there was no login" };
-    out::note(&format!("{}: {words}", asked.server));
+    output::status(&format!("{}: {words}", asked.server));
     Ok(0)
 }
 
@@ -113,13 +113,13 @@ pub(super) fn found<'a>(project: &'a Project, name: &str) -> Option<&'a McpServe
     let def = servers.iter().find(|(known, _)| known.as_str() == name).map(|(_, def)| def);
     if def.is_none() {
         let names: Vec<_> = servers.keys().map(|name| name.as_str()).collect();
-        out::note(&format!("endpoints.yml has no MCP server `{name}`; it has: {}", names.join(", ")));
+        output::status(&format!("endpoints.yml has no MCP server `{name}`; it has: {}", names.join(", ")));
     }
     def
 }
 
 /// What a server of the project is reached with.
-pub(super) fn around(place: &Place, project: &Project) -> McpEnvironment {
+pub(super) fn around(place: &ProjectArgs, project: &Project) -> McpEnvironment {
     let HttpDef { proxy, no_proxy } = &project.endpoints.http;
     McpEnvironment {
         clock: std::sync::Arc::new(SystemClock),

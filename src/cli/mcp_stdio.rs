@@ -13,18 +13,18 @@ use segue::{
 };
 
 use super::{
-    COULD_NOT_RUN, Done, FINDINGS, USAGE,
+    CommandResult, EXIT_ERROR, EXIT_FINDINGS, EXIT_USAGE,
     logging::log,
-    out,
-    place::{Place, cannot_build},
-    stop_when_asked,
+    output,
+    project_args::{ProjectArgs, describe_build_error},
+    stop_on_signal,
 };
 
 #[derive(clap::Args)]
 #[group(skip)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
+    place: ProjectArgs,
     /// Where the talks are kept: `memory`, or a file as in `sqlite:talks.db`
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
@@ -34,31 +34,31 @@ pub(super) struct Args {
 }
 
 /// Nothing but the protocol goes to standard output.
-pub(super) async fn serve(args: Args) -> Done {
+pub(super) async fn serve(args: Args) -> CommandResult {
     log("warn")?;
-    let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
-    opened.name_scripted_models();
+    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
+    opened.warn_about_scripted_models();
     let entry = opened.project.credentials.get(NAME).cloned().unwrap_or_default();
     let mut settings = match McpServerSettings::new(&entry, &opened.project) {
         Ok(settings) => settings,
         Err(problem) => {
-            out::note(&format!("credentials.yml: `{NAME}`: {problem} [C0101]"));
-            return Ok(USAGE);
+            output::status(&format!("credentials.yml: `{NAME}`: {problem} [C0101]"));
+            return Ok(EXIT_USAGE);
         }
     };
     settings.elicits |= args.elicit;
     let location = Location::parse(&args.store)?;
     let store = store::open(&location)?;
-    let assistant = opened.builder.store(store).build().map_err(cannot_build)?;
+    let assistant = opened.builder.store(store).build().map_err(describe_build_error)?;
     if std::io::IsTerminal::is_terminal(&std::io::stdin()) {
-        out::note(
+        output::status(
             "this speaks MCP on standard input, one message a line: a host starts it. To talk yourself: `segue chat`",
         );
     }
     let channel = McpServerChannel::new(settings).over_stdio();
     let served = {
         tokio::select! {
-            served = channel.run(Inbox::new(assistant.clone(), NAME), stop_when_asked()) => served,
+            served = channel.run(Inbox::new(assistant.clone(), NAME), stop_on_signal()) => served,
             // The reminders of other conversations are for a server to fire.
             () = assistant.timers(&|_, _| Box::new(Outbox)), if location == Location::Memory => Ok(()),
             // Sources connect while the host is served already; a call that needs one waits for it.
@@ -69,8 +69,8 @@ pub(super) async fn serve(args: Args) -> Done {
     match served {
         Ok(()) => Ok(0),
         Err(problem) => {
-            out::note(&problem.to_string());
-            Ok(COULD_NOT_RUN)
+            output::status(&problem.to_string());
+            Ok(EXIT_ERROR)
         }
     }
 }

@@ -17,15 +17,15 @@ mod logging;
 #[cfg(feature = "mcp")]
 mod mcp;
 #[cfg(feature = "mcp")]
-mod mcp_stdio;
-pub(crate) mod out;
+mod mcp_pins;
 #[cfg(feature = "mcp")]
-mod pins;
-mod place;
-mod rasa;
+mod mcp_stdio;
+pub(crate) mod output;
+mod project_args;
+mod rasa_compat;
 mod replay;
+mod run;
 mod schema;
-mod serve;
 mod test;
 mod trace;
 
@@ -36,11 +36,11 @@ use segue::{runtime::ReplayError, server, store::StoreError};
 use tokio_util::sync::CancellationToken;
 
 /// Findings, failed tests, a replay that differs.
-pub(crate) const FINDINGS: u8 = 1;
+pub(crate) const EXIT_FINDINGS: u8 = 1;
 /// The command line makes no sense.
-pub(crate) const USAGE: u8 = 2;
+pub(crate) const EXIT_USAGE: u8 = 2;
 /// A file, a server or a port is missing.
-pub(crate) const COULD_NOT_RUN: u8 = 3;
+pub(crate) const EXIT_ERROR: u8 = 3;
 
 /// Conversational assistants from CALM projects: flows, agents and tools in one binary.
 #[derive(Parser)]
@@ -61,7 +61,7 @@ enum Command {
     /// Talk to the assistant in the terminal; without one, each input line is a message
     Chat(chat::Args),
     /// Serve the channels of credentials.yml and GET /health
-    Run(serve::Args),
+    Run(run::Args),
     /// Run end-to-end cases and check what they demand
     Test(test::Args),
     /// Show why the turns of a conversation went as they did
@@ -75,13 +75,13 @@ enum Command {
     /// Copy a store while it is in use
     Backup(backup::Args),
     /// The same as `check`: nothing has to be trained
-    Train(rasa::Train),
+    Train(rasa_compat::Train),
     /// The same as `chat`
-    Shell(rasa::Shell),
+    Shell(rasa_compat::Shell),
     /// The same as `run`
-    Inspect(rasa::Inspect),
+    Inspect(rasa_compat::Inspect),
     /// `data validate` is the same as `check`
-    Data(rasa::Data),
+    Data(rasa_compat::Data),
     /// Write JSON Schemas of the project files, for editors
     Schema(schema::Args),
     /// Show the page of an error code; without a code, list them
@@ -92,13 +92,13 @@ enum Command {
     /// Serve the tools of a demonstration over MCP on standard input and output
     #[cfg(feature = "mcp")]
     Demo(demo::Args),
-    /// Anything else: some names are known from elsewhere
+    /// Anything else: some names are known from unknown_command
     #[command(external_subcommand)]
-    Elsewhere(Vec<String>),
+    External(Vec<String>),
 }
 
 /// Deeply nested conditions and templates are walked on the stack; the main thread of some systems has 1 MiB.
-pub(crate) const STACK: usize = 16 * 1024 * 1024;
+pub(crate) const STACK_SIZE: usize = 16 * 1024 * 1024;
 
 /// Reads the command line and does it.
 pub(crate) fn run() -> ExitCode {
@@ -107,7 +107,7 @@ pub(crate) fn run() -> ExitCode {
         Err(error) => {
             // Help and version are errors to clap, and fine.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+            return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
         }
     };
     let done = match cli.command {
@@ -115,7 +115,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Check(args) => check::check(&args),
         Command::Graph(args) => graph::graph(args),
         Command::Chat(args) => wait(chat::chat(args)),
-        Command::Run(args) => wait(serve::serve(args)),
+        Command::Run(args) => wait(run::serve(args)),
         Command::Test(args) => wait(test::test(args)),
         Command::Trace(args) => wait(trace::trace(args)),
         Command::Replay(args) => wait(replay::replay(args)),
@@ -124,11 +124,11 @@ pub(crate) fn run() -> ExitCode {
         Command::Import(args) => wait(import::import(args)),
         Command::Doctor(args) => wait(doctor::doctor(args)),
         Command::Backup(args) => backup::backup(&args),
-        Command::Train(args) => rasa::train(args),
-        Command::Shell(args) => rasa::shell(args),
-        Command::Inspect(args) => rasa::inspect(args),
-        Command::Data(args) => rasa::data(args),
-        Command::Elsewhere(words) => rasa::elsewhere(&words),
+        Command::Train(args) => rasa_compat::train(args),
+        Command::Shell(args) => rasa_compat::shell(args),
+        Command::Inspect(args) => rasa_compat::inspect(args),
+        Command::Data(args) => rasa_compat::data(args),
+        Command::External(words) => rasa_compat::unknown_command(&words),
         #[cfg(feature = "mcp")]
         Command::Demo(args) => wait(demo::demo(args)),
         #[cfg(feature = "mcp")]
@@ -140,19 +140,19 @@ pub(crate) fn run() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let code = code(&error).map(|code| format!(" [{code}]")).unwrap_or_default();
-            out::note(&format!("{error:#}{code}"));
-            ExitCode::from(COULD_NOT_RUN)
+            output::status(&format!("{error:#}{code}"));
+            ExitCode::from(EXIT_ERROR)
         }
     }
 }
 
-/// The exit code of a command; an error is [`COULD_NOT_RUN`].
-type Done = anyhow::Result<u8>;
+/// The exit code of a command; an error is [`EXIT_ERROR`].
+type CommandResult = anyhow::Result<u8>;
 
 /// Does what has to be waited for.
 fn wait<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     segue::http::install_tls();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(STACK).build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(STACK_SIZE).build()?;
     let done = runtime.block_on(command);
     // A thread that reads the terminal cannot be interrupted; nothing else is left to wait for.
     runtime.shutdown_background();
@@ -160,7 +160,7 @@ fn wait<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T
 }
 
 /// A token that is cancelled when the process is asked to end.
-fn stop_when_asked() -> CancellationToken {
+fn stop_on_signal() -> CancellationToken {
     let stop = CancellationToken::new();
     let asked = stop.clone();
     tokio::spawn(async move {

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use anyhow::Context as _;
 use segue::project::{ProjectFile, json_schema};
 
-use super::{Done, USAGE, out};
+use super::{CommandResult, EXIT_USAGE, output};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -18,17 +18,17 @@ pub(super) struct Args {
 }
 
 /// Prints a schema, or writes files.
-pub(super) fn schema(args: &Args) -> Done {
+pub(super) fn schema(args: &Args) -> CommandResult {
     let text = |file| Ok::<_, serde_json::Error>(serde_json::to_string_pretty(&json_schema(file))? + "\n");
     match (&args.out, args.file) {
-        (None, Some(file)) => out::raw(&text(file)?)?,
-        (None, None) => return Ok(USAGE),
+        (None, Some(file)) => output::print(&text(file)?)?,
+        (None, None) => return Ok(EXIT_USAGE),
         (Some(folder), only) => {
             fs::create_dir_all(folder).with_context(|| format!("the folder {} cannot be made", folder.display()))?;
             for file in ProjectFile::ALL.into_iter().filter(|file| only.is_none_or(|only| only == *file)) {
                 let path = folder.join(format!("{}.schema.json", file.name()));
                 fs::write(&path, text(file)?).with_context(|| format!("{} cannot be written", path.display()))?;
-                out::note(&format!("wrote {}", path.display()));
+                output::status(&format!("wrote {}", path.display()));
             }
         }
     }

@@ -14,11 +14,11 @@ use segue::{
 };
 
 use super::{
-    COULD_NOT_RUN, Done, FINDINGS, USAGE,
+    CommandResult, EXIT_ERROR, EXIT_FINDINGS, EXIT_USAGE,
     check::Format,
     logging::log,
-    out,
-    place::{Parts, Place, is_project},
+    output,
+    project_args::{ProjectArgs, ProjectPaths, is_project},
 };
 
 /// The file of results, where none is named.
@@ -33,7 +33,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     project: PathBuf,
     #[command(flatten)]
-    parts: Parts,
+    parts: ProjectPaths,
     /// Begin no case after one has failed
     #[arg(long)]
     fail_fast: bool,
@@ -73,18 +73,18 @@ pub(super) struct Args {
     /// Log more
     #[arg(long)]
     debug: bool,
-    /// Accepted and not needed: projects are not trained
+    /// IgnoredOptions and not needed: projects are not trained
     #[arg(short, long, value_name = "PATH", hide = true)]
     model: Option<String>,
-    /// Accepted and not needed: projects are not trained
+    /// IgnoredOptions and not needed: projects are not trained
     #[arg(long, value_name = "NAME", hide = true)]
     remote_storage: Option<String>,
 }
 
 /// Runs the cases. 1 when one failed or a file of cases has errors, 3 when one could not run.
-pub(super) async fn test(mut args: Args) -> Done {
+pub(super) async fn test(mut args: Args) -> CommandResult {
     log(if args.debug { "debug" } else { "error" })?;
-    if let Some(code) = older_words(&mut args) {
+    if let Some(code) = handle_rasa_syntax(&mut args) {
         return Ok(code);
     }
     // A test's path is never a project's folder, so one that is names the project, as with all other commands.
@@ -96,12 +96,12 @@ pub(super) async fn test(mut args: Args) -> Done {
     for path in [results_path(&args), args.e2e_failed_tests.as_deref().map(|path| failed_path(path, 0))] {
         path.as_deref().map_or(Ok(()), spared)?;
     }
-    let place = Place { project: args.project.clone(), parts: args.parts.clone() };
+    let place = ProjectArgs { project: args.project.clone(), parts: args.parts.clone() };
     let opened = match place.opened()? {
         Ok(opened) => opened,
         Err((errors, texts)) => {
             show_findings(&errors, &texts, &args)?;
-            return Ok(FINDINGS);
+            return Ok(EXIT_FINDINGS);
         }
     };
     let selection = Selection::read(&place.project, &args.paths, opened.project.config.folders.tests.as_deref());
@@ -115,8 +115,8 @@ pub(super) async fn test(mut args: Args) -> Done {
         }
         Err(RunError::Findings(errors, texts)) => {
             show_findings(&errors, &texts, &args)?;
-            out::note("the project has errors with the endpoints that these cases name");
-            return Ok(FINDINGS);
+            output::status("the project has errors with the endpoints that these cases name");
+            return Ok(EXIT_FINDINGS);
         }
         Err(error @ RunError::Folder(_)) => return Err(error.into()),
     };
@@ -125,29 +125,29 @@ pub(super) async fn test(mut args: Args) -> Done {
         let has_no_file = args.e2e_results.as_deref() == Some(Path::new(RESULTS))
             || args.e2e_failed_tests.as_deref() == Some(Path::new("."));
         if has_no_file && args.paths.iter().any(|path| !path.contains("::") && !Path::new(path).exists()) {
-            out::note("the file of an option of results follows after `=`: `-o=FILE`, `-f=FILE`; paths are tests");
+            output::status("the file of an option of results follows after `=`: `-o=FILE`, `-f=FILE`; paths are tests");
         }
-        return Ok(FINDINGS);
+        return Ok(EXIT_FINDINGS);
     }
     if planned.is_empty() {
-        out::note("no case was found; name files or folders, or set `tests` in config.yml");
+        output::status("no case was found; name files or folders, or set `tests` in config.yml");
         if args.format == Format::Json {
-            out::line(&report::json(&Results::default(), &findings, None).to_string())?;
+            output::println(&report::json(&Results::default(), &findings, None).to_string())?;
         }
-        return Ok(USAGE);
+        return Ok(EXIT_USAGE);
     }
     if args.format == Format::Text && !findings.is_empty() {
-        out::aside(&render::all(&findings, texts));
+        output::eprint(&render::all(&findings, texts));
     }
     if args.replay.is_none() {
-        opened.name_scripted_models();
+        opened.warn_about_scripted_models();
     }
     let covers = args.coverage || args.coverage_output_path.is_some();
     let shows = args.format == Format::Text;
     let mut trouble = None;
     let results = runner
         .run(&planned, &options(&args), covers, |result| {
-            if shows && let Err(error) = out::raw(&out::plain(&report::text(result))) {
+            if shows && let Err(error) = output::print(&output::strip_control_characters(&report::text(result))) {
                 trouble.get_or_insert(error);
             }
         })
@@ -159,39 +159,39 @@ pub(super) async fn test(mut args: Args) -> Done {
     match args.format {
         Format::Text => {
             if let Some(coverage) = coverage.as_ref().filter(|_| args.coverage) {
-                out::raw(&coverage_text(coverage))?;
+                output::print(&coverage_text(coverage))?;
             }
-            out::raw(&report::summary(&results))?;
+            output::print(&report::summary(&results))?;
         }
-        Format::Json => out::line(&report::json(&results, &findings, coverage.as_ref()).to_string())?,
+        Format::Json => output::println(&report::json(&results, &findings, coverage.as_ref()).to_string())?,
     }
     write(&args, &results, coverage.as_ref())?;
     Ok(match () {
-        () if results.count(Outcome::NotRun) > 0 => COULD_NOT_RUN,
-        () if !results.is_fine() => FINDINGS,
+        () if results.count(Outcome::NotRun) > 0 => EXIT_ERROR,
+        () if !results.is_fine() => EXIT_FINDINGS,
         () => 0,
     })
 }
 
 /// `test e2e PATH` as hands know it, and what is not there.
-fn older_words(args: &mut Args) -> Option<u8> {
+fn handle_rasa_syntax(args: &mut Args) -> Option<u8> {
     match args.paths.first().map(String::as_str) {
         Some("e2e") => drop(args.paths.remove(0)),
         Some("du") if !Path::new("du").exists() => {
-            out::note(
+            output::status(
                 "`test du` is not there yet; `segue test` runs end-to-end cases, and `segue trace` shows which commands a message gave",
             );
-            return Some(USAGE);
+            return Some(EXIT_USAGE);
         }
         Some(word @ ("nlu" | "core")) if !Path::new(word).exists() => {
-            out::note(&format!("`test {word}` is for projects with trained models; there are none here"));
-            return Some(USAGE);
+            output::status(&format!("`test {word}` is for projects with trained models; there are none here"));
+            return Some(EXIT_USAGE);
         }
         _ => {}
     }
     for (given, flag) in [(&args.model, "--model"), (&args.remote_storage, "--remote-storage")] {
         if given.is_some() {
-            out::note(&format!("{flag} is not needed: projects run as they are, without training"));
+            output::status(&format!("{flag} is not needed: projects run as they are, without training"));
         }
     }
     None
@@ -209,11 +209,11 @@ fn options(args: &Args) -> Options {
 fn show_findings(findings: &[Finding], texts: &Texts, args: &Args) -> std::io::Result<()> {
     match args.format {
         Format::Text => {
-            out::aside(&render::all(findings, texts));
-            out::note("no case was run; `segue explain CODE` says more about each");
+            output::eprint(&render::all(findings, texts));
+            output::status("no case was run; `segue explain CODE` says more about each");
             Ok(())
         }
-        Format::Json => out::line(&report::json(&Results::default(), findings, None).to_string()),
+        Format::Json => output::println(&report::json(&Results::default(), findings, None).to_string()),
     }
 }
 

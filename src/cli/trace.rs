@@ -6,10 +6,10 @@ use segue::runtime::{TraceEntry, TurnTrace};
 use serde_json::Value as Json;
 
 use super::{
-    Done, FINDINGS, USAGE,
+    CommandResult, EXIT_FINDINGS, EXIT_USAGE,
     check::Format,
-    out,
-    place::{Place, cannot_build},
+    output,
+    project_args::{ProjectArgs, describe_build_error},
 };
 
 #[derive(clap::Args)]
@@ -17,7 +17,7 @@ pub(super) struct Args {
     /// The conversation
     id: String,
     #[command(flatten)]
-    place: Place,
+    place: ProjectArgs,
     /// Only this turn
     #[arg(long, value_name = "N")]
     turn: Option<u64>,
@@ -29,18 +29,18 @@ pub(super) struct Args {
     format: Format,
 }
 
-pub(super) async fn trace(args: Args) -> Done {
-    let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
-    let store = args.place.existing_store(args.store.as_deref(), &opened.project)?;
-    let assistant = opened.builder.store(store).offline().build().map_err(cannot_build)?;
+pub(super) async fn trace(args: Args) -> CommandResult {
+    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
+    let store = args.place.open_existing_store(args.store.as_deref(), &opened.project)?;
+    let assistant = opened.builder.store(store).offline().build().map_err(describe_build_error)?;
     let traces = assistant.trace(&args.id.as_str().into(), args.turn).await?;
     if let (true, Some(turn)) = (traces.is_empty(), args.turn) {
-        out::note(&format!("the conversation {} has no turn {turn}", args.id));
-        return Ok(USAGE);
+        output::status(&format!("the conversation {} has no turn {turn}", args.id));
+        return Ok(EXIT_USAGE);
     }
     match args.format {
-        Format::Json => out::line(&serde_json::to_string(&traces)?)?,
-        Format::Text => out::raw(&traces.iter().map(text).collect::<String>())?,
+        Format::Json => output::println(&serde_json::to_string(&traces)?)?,
+        Format::Text => output::print(&traces.iter().map(text).collect::<String>())?,
     }
     Ok(0)
 }
@@ -74,7 +74,7 @@ fn text(trace: &TurnTrace) -> String {
         let _ = writeln!(text, "  failure {reason} [{code}]");
     }
     text.push('\n');
-    out::plain(&text).into_owned()
+    output::strip_control_characters(&text).into_owned()
 }
 
 fn effect(seen: &TraceEntry) -> String {

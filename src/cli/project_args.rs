@@ -1,4 +1,4 @@
-//! Which project, and where its parts and its conversations are.
+//! DemoServer project, and where its parts and its conversations are.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,13 +13,13 @@ use segue::{
     store::{self, Location, Store, StoreError},
 };
 
-use super::out;
+use super::output;
 
 /// The project of a command.
-pub(super) struct Place {
+pub(super) struct ProjectArgs {
     /// The project's folder.
     pub(super) project: PathBuf,
-    pub(super) parts: Parts,
+    pub(super) parts: ProjectPaths,
 }
 
 /// The same as it is written on the command line.
@@ -29,10 +29,10 @@ struct Written {
     #[arg(default_value = ".")]
     project: PathBuf,
     #[command(flatten)]
-    parts: Parts,
+    parts: ProjectPaths,
 }
 
-impl From<Written> for Place {
+impl From<Written> for ProjectArgs {
     fn from(Written { mut project, mut parts }: Written) -> Self {
         // `--data flows mine`: an option that takes several values takes the project's folder too.
         for given in [&mut parts.data, &mut parts.domain] {
@@ -44,7 +44,7 @@ impl From<Written> for Place {
     }
 }
 
-impl FromArgMatches for Place {
+impl FromArgMatches for ProjectArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         Written::from_arg_matches(matches).map(Self::from)
     }
@@ -54,7 +54,7 @@ impl FromArgMatches for Place {
     }
 }
 
-impl clap::Args for Place {
+impl clap::Args for ProjectArgs {
     fn augment_args(command: clap::Command) -> clap::Command {
         Written::augment_args(command)
     }
@@ -70,7 +70,7 @@ pub(super) fn is_project(folder: &Path) -> bool {
 
 /// Other places than the usual ones.
 #[derive(Clone, clap::Args)]
-pub(super) struct Parts {
+pub(super) struct ProjectPaths {
     /// In place of config.yml; paths begin in the project's folder
     #[arg(short, long, value_name = "FILE", help_heading = "Places")]
     config: Option<PathBuf>,
@@ -91,7 +91,7 @@ pub(super) struct Parts {
     sub_agents: Option<PathBuf>,
 }
 
-impl Place {
+impl ProjectArgs {
     /// Reads the project.
     fn read(&self) -> anyhow::Result<LoadedProject> {
         project::load(&self.project, &self.places()).map_err(|error| self.unreadable(&error))
@@ -124,19 +124,19 @@ impl Place {
     }
 
     /// The project, ready to be given parts. `None`: it has errors, and they were shown.
-    pub(super) fn open(&self) -> anyhow::Result<Option<Opened>> {
+    pub(super) fn open(&self) -> anyhow::Result<Option<OpenProject>> {
         Ok(match self.opened()? {
             Ok(opened) => Some(opened),
             Err((errors, texts)) => {
-                out::aside(&render::all(&errors, &texts));
-                out::note("the project has errors; `segue explain CODE` says more about each");
+                output::eprint(&render::all(&errors, &texts));
+                output::status("the project has errors; `segue explain CODE` says more about each");
                 None
             }
         })
     }
 
     /// The same, with the errors for whoever asks.
-    pub(super) fn opened(&self) -> anyhow::Result<Result<Opened, (Vec<Finding>, Texts)>> {
+    pub(super) fn opened(&self) -> anyhow::Result<Result<OpenProject, (Vec<Finding>, Texts)>> {
         let loaded = self.read()?;
         let findings = &loaded.findings;
         let errors: Vec<_> = findings.iter().filter(|f| f.severity == Severity::Error).cloned().collect();
@@ -146,7 +146,7 @@ impl Place {
         self.count_warnings();
         let project = Arc::new(project);
         let builder = AssistantBuilder::new(project.clone(), self.project.clone());
-        Ok(Ok(Opened { project, builder }))
+        Ok(Ok(OpenProject { project, builder }))
     }
 
     /// Says how many warnings there are. The analysis of a large project takes longer than a start, so nobody waits for it.
@@ -156,7 +156,7 @@ impl Place {
             let Ok(checked) = project::check(&root, &places) else { return };
             let warnings = checked.findings.iter().filter(|f| f.severity == Severity::Warning).count();
             if warnings > 0 {
-                out::note(&format!("the project has {warnings} warning(s); `segue check` shows them"));
+                output::status(&format!("the project has {warnings} warning(s); `segue check` shows them"));
             }
         });
     }
@@ -168,7 +168,7 @@ impl Place {
             return Ok(Location::parse(asked)?);
         }
         if let Some((theirs, ours)) = self.beside(project) {
-            out::note(&format!("{}; {}", kept_beside(&theirs, &ours), brought_over(&theirs)));
+            output::status(&format!("{}; {}", kept_beside(&theirs, &ours), brought_over(&theirs)));
             return Ok(ours);
         }
         Ok(self.configured(project)?)
@@ -188,20 +188,20 @@ impl Place {
     }
 
     /// A store that must be there already, for reading only: another process may be writing to it.
-    pub(super) fn existing_store(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<Arc<dyn Store>> {
+    pub(super) fn open_existing_store(&self, asked: Option<&str>, project: &Project) -> anyhow::Result<Arc<dyn Store>> {
         Ok(store::view(&self.existing_location(asked, project)?)?)
     }
 }
 
 /// A project that can run.
-pub(super) struct Opened {
+pub(super) struct OpenProject {
     pub(super) project: Arc<Project>,
     pub(super) builder: AssistantBuilder,
 }
 
-impl Opened {
+impl OpenProject {
     /// Says which models are scripted: nobody should take their answers for those of a language model.
-    pub(super) fn name_scripted_models(&self) {
+    pub(super) fn warn_about_scripted_models(&self) {
         let groups = self.project.endpoints.model_groups.values().flat_map(|group| &group.models);
         let mut named = std::collections::BTreeSet::new();
         for model in groups.filter(|model| &*model.provider == "scripted") {
@@ -213,24 +213,24 @@ impl Opened {
             named.insert("of the command generator".to_owned());
         }
         for name in named {
-            out::note(&format!("the model {name} is scripted: it answers by rule, no language model is asked"));
+            output::status(&format!("the model {name} is scripted: it answers by rule, no language model is asked"));
         }
     }
 }
 
 /// A model, or a prompt, that cannot be opened.
-pub(super) const CANNOT_OPEN: &str = "M0101";
+pub(super) const MODEL_OR_PROMPT_ERROR: &str = "M0101";
 
 /// An error of building, with the cure.
-pub(super) fn cannot_build(error: LoadError) -> anyhow::Error {
+pub(super) fn describe_build_error(error: LoadError) -> anyhow::Error {
     match error {
-        LoadError::Model { .. } => anyhow!("{error}; models are named in endpoints.yml [{CANNOT_OPEN}]"),
-        LoadError::Prompt(_) => anyhow!("{error} [{CANNOT_OPEN}]"),
+        LoadError::Model { .. } => anyhow!("{error}; models are named in endpoints.yml [{MODEL_OR_PROMPT_ERROR}]"),
+        LoadError::Prompt(_) => anyhow!("{error} [{MODEL_OR_PROMPT_ERROR}]"),
         other => other.into(),
     }
 }
 
-impl Place {
+impl ProjectArgs {
     fn configured(&self, project: &Project) -> Result<Location, StoreError> {
         let location = match &project.endpoints.tracker_store {
             Some(configured) => Location::of(configured)?,

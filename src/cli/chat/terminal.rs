@@ -9,30 +9,30 @@ use segue::{
     conversation::{BotKind, Button, DeliveryError, Receipt, Reply, ReplyEvent, ReplySink},
 };
 
-use super::lines::gone;
-use crate::cli::out;
+use super::plain::output_closed;
+use crate::cli::output;
 
 /// Asks for the next message.
 pub(super) fn prompt() -> io::Result<()> {
-    out::raw("you> ")
+    output::print("you> ")
 }
 
 /// The buttons under the newest replies.
 pub(super) fn buttons(buttons: &[Button]) -> io::Result<()> {
     for (index, button) in buttons.iter().enumerate() {
-        out::line(&format!("  {}: {}", index + 1, out::plain(&button.title)))?;
+        output::println(&format!("  {}: {}", index + 1, output::strip_control_characters(&button.title)))?;
     }
     Ok(())
 }
 
 /// Writes text as it comes.
 #[derive(Default)]
-pub(super) struct ScreenSink {
+pub(super) struct TerminalSink {
     /// The message that stands on an unfinished line, and its text so far.
     open: Option<(Arc<str>, String)>,
 }
 
-impl ReplySink for ScreenSink {
+impl ReplySink for TerminalSink {
     fn streams(&self) -> bool {
         true
     }
@@ -41,12 +41,13 @@ impl ReplySink for ScreenSink {
     }
     fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         let text = self.text(&piece);
-        let done = if text.is_empty() { Ok(Receipt::Delivered) } else { out::raw(&text).map(|()| Receipt::Delivered) };
-        Box::pin(std::future::ready(done.map_err(gone)))
+        let done =
+            if text.is_empty() { Ok(Receipt::Delivered) } else { output::print(&text).map(|()| Receipt::Delivered) };
+        Box::pin(std::future::ready(done.map_err(output_closed)))
     }
 }
 
-impl ScreenSink {
+impl TerminalSink {
     /// What a piece adds to the screen.
     fn text(&mut self, piece: &ReplyEvent) -> String {
         match piece {
@@ -58,7 +59,7 @@ impl ScreenSink {
                 if let Some((_, so_far)) = &mut self.open {
                     so_far.push_str(text);
                 }
-                out::plain(text).into_owned()
+                output::strip_control_characters(text).into_owned()
             }
             ReplyEvent::End { id, message, kind, interrupted } => {
                 let streamed = self.open.take().filter(|(open, _)| open == id).map(|(_, text)| text);
@@ -79,7 +80,7 @@ fn mark(kind: BotKind) -> &'static str {
 
 fn whole(reply: &Reply, kind: BotKind) -> String {
     let texts = wire::texts(reply);
-    texts.iter().map(|text| format!("bot> {}{}\n", out::plain(text), mark(kind))).collect()
+    texts.iter().map(|text| format!("bot> {}{}\n", output::strip_control_characters(text), mark(kind))).collect()
 }
 
 #[cfg(test)]
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     fn shown(pieces: &[ReplyEvent]) -> String {
-        let mut sink = ScreenSink::default();
+        let mut sink = TerminalSink::default();
         pieces.iter().map(|piece| sink.text(piece)).collect()
     }
 

@@ -9,12 +9,12 @@ use segue::{
     conversation::{BotKind, DeliveryError, Receipt, Reply, ReplyEvent, ReplySink},
 };
 
-use crate::cli::out;
+use crate::cli::output;
 
 /// Writes each message when it is complete: what it is for is not known before.
-pub(super) struct LineSink;
+pub(super) struct PlainTextSink;
 
-impl ReplySink for LineSink {
+impl ReplySink for PlainTextSink {
     fn streams(&self) -> bool {
         true
     }
@@ -24,15 +24,15 @@ impl ReplySink for LineSink {
     fn send<'a>(&'a mut self, piece: ReplyEvent, _: &'a CallContext) -> BoxFuture<'a, Result<Receipt, DeliveryError>> {
         let done = match &piece {
             ReplyEvent::Message { message, kind, .. } | ReplyEvent::End { message, kind, .. } => {
-                out::raw(&lines(message, *kind)).map(|()| Receipt::Delivered)
+                output::print(&lines(message, *kind)).map(|()| Receipt::Delivered)
             }
             ReplyEvent::Start { .. } | ReplyEvent::Delta { .. } | ReplyEvent::Activity { .. } => Ok(Receipt::Skipped),
         };
-        Box::pin(std::future::ready(done.map_err(gone)))
+        Box::pin(std::future::ready(done.map_err(output_closed)))
     }
 }
 
-pub(super) fn gone(error: io::Error) -> DeliveryError {
+pub(super) fn output_closed(error: io::Error) -> DeliveryError {
     DeliveryError::Permanent(error.to_string())
 }
 
@@ -41,7 +41,7 @@ fn lines(reply: &Reply, kind: BotKind) -> String {
     let prefix = if kind == BotKind::Filler { "filler: " } else { "bot: " };
     let texts = wire::texts(reply);
     let lines = texts.iter().flat_map(|text| text.lines()).filter(|line| !line.trim().is_empty());
-    lines.map(|line| format!("{prefix}{}\n", out::plain(line))).collect()
+    lines.map(|line| format!("{prefix}{}\n", output::strip_control_characters(line))).collect()
 }
 
 #[cfg(test)]

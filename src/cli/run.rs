@@ -16,17 +16,17 @@ use segue::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    COULD_NOT_RUN, Done, FINDINGS, USAGE,
+    CommandResult, EXIT_ERROR, EXIT_FINDINGS, EXIT_USAGE,
     logging::log,
-    out,
-    place::{Place, cannot_build},
-    rasa, stop_when_asked,
+    output,
+    project_args::{ProjectArgs, describe_build_error},
+    rasa_compat, stop_on_signal,
 };
 
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
+    place: ProjectArgs,
     /// The port; 0 takes a free one
     #[arg(short, long, default_value_t = 5005)]
     port: u16,
@@ -55,24 +55,24 @@ pub(super) struct Args {
     /// Listen off loopback although a channel asks its callers for no token
     #[arg(long)]
     insecure: bool,
-    /// Accepted for scripts: browsers ask from where they are served
+    /// IgnoredOptions for scripts: browsers ask from where they are served
     #[arg(long, value_name = "ORIGIN", num_args = 0..=1, hide = true)]
     cors: Option<Option<String>>,
     #[command(flatten)]
-    accepted: rasa::Accepted,
+    accepted: rasa_compat::IgnoredOptions,
 }
 
-pub(super) async fn serve(args: Args) -> Done {
+pub(super) async fn serve(args: Args) -> CommandResult {
     log("info")?;
     if args.place.project.as_os_str() == "actions" && !args.place.project.join("config.yml").is_file() {
-        return rasa::elsewhere(&["run".to_owned(), "actions".to_owned()]);
+        return rasa_compat::unknown_command(&["run".to_owned(), "actions".to_owned()]);
     }
     args.accepted.say();
     if args.cors.is_some() {
-        out::note("`--cors` does nothing: this version answers no page of another origin");
+        output::status("`--cors` does nothing: this version answers no page of another origin");
     }
-    let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
-    opened.name_scripted_models();
+    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
+    opened.warn_about_scripted_models();
     let token = args.auth_token.clone().or_else(|| environment::variable("SEGUE_AUTH_TOKEN"));
     let mut settings = ServerSettings::new().host(args.host).port(args.port);
     if args.enable_api {
@@ -87,11 +87,11 @@ pub(super) async fn serve(args: Args) -> Done {
         .mcp(is_mcp)
         .token(token.as_deref().and_then(BearerToken::new))
         .local(args.host.is_loopback());
-    let Some((channels, troubles)) = open_channels(&opened.project, &options) else { return Ok(USAGE) };
+    let Some((channels, troubles)) = open_channels(&opened.project, &options) else { return Ok(EXIT_USAGE) };
     match server::guarded(&channels, args.host) {
         Err(error) if !args.insecure => {
-            out::note(&format!("{error} [{}]", error.code()));
-            return Ok(USAGE);
+            output::status(&format!("{error} [{}]", error.code()));
+            return Ok(EXIT_USAGE);
         }
         Err(_) => {
             tracing::warn!("`--insecure`: channels without a token are open to everybody who reaches {}", args.host)
@@ -101,8 +101,8 @@ pub(super) async fn serve(args: Args) -> Done {
     let listener = match listen(&settings).await {
         Ok(listener) => listener,
         Err(error) => {
-            out::note(&format!("{error} [{}]", error.code()));
-            return Ok(if matches!(error, server::ServeError::Unguarded(_)) { USAGE } else { COULD_NOT_RUN });
+            output::status(&format!("{error} [{}]", error.code()));
+            return Ok(if matches!(error, server::ServeError::Unguarded(_)) { EXIT_USAGE } else { EXIT_ERROR });
         }
     };
     if args.enable_api {
@@ -111,7 +111,7 @@ pub(super) async fn serve(args: Args) -> Done {
     let project = opened.project.clone();
     let location = args.place.location(args.store.as_deref(), &project)?;
     let store = store::open(&location)?;
-    let assistant = opened.builder.store(store).build().map_err(cannot_build)?;
+    let assistant = opened.builder.store(store).build().map_err(describe_build_error)?;
     for trouble in troubles {
         tracing::warn!(code = trouble.code, "{trouble}");
     }
@@ -123,8 +123,8 @@ pub(super) async fn serve(args: Args) -> Done {
         let actions = assistant.action_server().map(|health| ("action server".to_owned(), health));
         let trouble = |(what, health): (String, Health)| health.trouble().map(|reason| (what, reason));
         if let Some((what, reason)) = servers.chain(agents).chain(actions).find_map(trouble) {
-            out::note(&format!("the {what} does not answer: {reason}"));
-            return Ok(COULD_NOT_RUN);
+            output::status(&format!("the {what} does not answer: {reason}"));
+            return Ok(EXIT_ERROR);
         }
     }
     let address = listener.local_addr()?;
@@ -137,7 +137,7 @@ pub(super) async fn serve(args: Args) -> Done {
     let reach = |to: &segue::ids::ConversationId, channel: &str| {
         channels.iter().find(|one| one.name() == channel).and_then(|one| one.sink(to))
     };
-    let stop = stop_when_asked();
+    let stop = stop_on_signal();
     let serving = server::serve(listener, router, &assistant, stop.clone().cancelled_owned());
     // Sources connect while the server already answers; whoever needs one waits for it.
     tokio::select! {
@@ -162,11 +162,11 @@ fn open_channels(project: &Project, options: &ChannelOptions) -> Option<OpenedCh
     if let Some(only) = options.only.as_deref().filter(|only| !opened.iter().any(|channel| channel.name() == *only)) {
         let trouble = troubles.iter().find(|trouble| trouble.channel == only);
         let why = trouble.map_or_else(|| format!("`{only}` has nothing to open"), ToString::to_string);
-        out::note(&format!("`--connector {only}`: {why}"));
+        output::status(&format!("`--connector {only}`: {why}"));
         return None;
     }
     if let Some(required) = troubles.iter().find(|trouble| trouble.is_required) {
-        out::note(&required.to_string());
+        output::status(&required.to_string());
         return None;
     }
     Some((opened, troubles))

@@ -14,12 +14,12 @@ use segue::{
     },
 };
 
-use super::{COULD_NOT_RUN, Done, FINDINGS, USAGE, mcp, out, place::Place};
+use super::{CommandResult, EXIT_ERROR, EXIT_FINDINGS, EXIT_USAGE, mcp, output, project_args::ProjectArgs};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    place: Place,
+    place: ProjectArgs,
     /// Only this server, by its name in endpoints.yml, pinned or not; may be repeated
     #[arg(long = "server", value_name = "NAME")]
     servers: Vec<String>,
@@ -28,18 +28,18 @@ pub(super) struct Args {
     write: bool,
 }
 
-pub(super) async fn pins(args: Args) -> Done {
-    let Some(opened) = args.place.open()? else { return Ok(FINDINGS) };
+pub(super) async fn pins(args: Args) -> CommandResult {
+    let Some(opened) = args.place.open()? else { return Ok(EXIT_FINDINGS) };
     let mut defs: Vec<&McpServerDef> = Vec::new();
     for name in &args.servers {
-        let Some(def) = mcp::found(&opened.project, name) else { return Ok(USAGE) };
+        let Some(def) = mcp::found(&opened.project, name) else { return Ok(EXIT_USAGE) };
         defs.push(def);
     }
     if args.servers.is_empty() {
         defs.extend(opened.project.endpoints.mcp_servers.values().filter(|def| def.pin));
     }
     if defs.is_empty() {
-        out::note("no server of endpoints.yml has `pin: true`; name one with --server");
+        output::status("no server of endpoints.yml has `pin: true`; name one with --server");
         return Ok(0);
     }
     let pins = PinFile::of(&args.place.project);
@@ -49,27 +49,27 @@ pub(super) async fn pins(args: Args) -> Done {
         let catalog = match listed(def, &opened.project, &args.place).await {
             Ok(catalog) => catalog,
             Err(error) => {
-                out::note(&format!("{error} [T0101]"));
+                output::status(&format!("{error} [T0101]"));
                 lost = true;
                 continue;
             }
         };
         let standings = pins.compare(name, &catalog).map_err(anyhow::Error::msg)?;
-        out::raw(&shown(name, &standings, &catalog))?;
+        output::print(&shown(name, &standings, &catalog))?;
         let is_other = standings.iter().any(|(_, standing)| *standing != PinStatus::Same);
         if args.write && is_other {
             pins.pin(name, &catalog).map_err(anyhow::Error::msg)?;
-            out::note(&format!("{name}: pinned in {FILE}"));
+            output::status(&format!("{name}: pinned in {FILE}"));
         }
         differs |= is_other && !args.write;
     }
     if differs {
-        out::note("look at what is new or changed; `segue mcp pins --write` accepts it");
+        output::status("look at what is new or changed; `segue mcp pins --write` accepts it");
     }
-    Ok(if lost { COULD_NOT_RUN } else { u8::from(differs) * FINDINGS })
+    Ok(if lost { EXIT_ERROR } else { u8::from(differs) * EXIT_FINDINGS })
 }
 
-async fn listed(def: &McpServerDef, project: &Project, place: &Place) -> Result<ToolCatalog, SourceError> {
+async fn listed(def: &McpServerDef, project: &Project, place: &ProjectArgs) -> Result<ToolCatalog, SourceError> {
     let server = McpServer::new(def, mcp::around(place, project));
     let cx = CallContext::new(Arc::new(SystemClock), limits::MCP_CONSENT);
     let catalog = server.list(&cx.within(def.connect_timeout.unwrap_or(limits::MCP_INITIALISE) * 2)).await;
@@ -85,7 +85,7 @@ fn shown(server: &str, standings: &[(String, PinStatus)], catalog: &ToolCatalog)
             PinStatus::Same => "same",
             PinStatus::Changed => "changed",
             PinStatus::New => "new",
-            PinStatus::Gone => "gone",
+            PinStatus::Gone => "output_closed",
         };
         let _ = writeln!(text, "{word:<8}{server}.{name}");
         if !matches!(standing, PinStatus::Changed | PinStatus::New) {
@@ -99,5 +99,5 @@ fn shown(server: &str, standings: &[(String, PinStatus)], catalog: &ToolCatalog)
     for (name, why) in &catalog.excluded {
         let _ = writeln!(text, "{:<8}{server}.{name}: {why}", "left out");
     }
-    out::plain(&text).into_owned()
+    output::strip_control_characters(&text).into_owned()
 }
