@@ -8,11 +8,11 @@ use super::{CommandResult, EXIT_FINDINGS, output, project_args::ProjectArgs};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Where the copy goes; a file that is not there yet
+    /// The file to write; it must not exist yet
     file: PathBuf,
     #[command(flatten)]
     place: ProjectArgs,
-    /// What is copied, as in `sqlite:talks.db`; the project's store unless set
+    /// The store to copy, as in `sqlite:conversations.db`; the project's store unless set
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 }

@@ -33,10 +33,10 @@ use super::{
 pub(super) struct Args {
     #[command(flatten)]
     place: ProjectArgs,
-    /// Print events as JSON lines in place of replies
+    /// Print events as JSON lines instead of replies
     #[arg(long)]
     events: bool,
-    /// Where the conversation is kept: `memory`, or a file as in `sqlite:talks.db`
+    /// The store: `memory`, or a file as in `sqlite:conversations.db`
     #[arg(long, value_name = "URL", default_value = "memory")]
     store: String,
     /// DemoServer conversation; a new one unless set
@@ -69,7 +69,7 @@ pub(super) async fn chat(args: Args) -> CommandResult {
     if location != Location::Memory {
         // What an earlier process left of this conversation is finished before its next message; of the others nothing is
         // touched: a server finishes them.
-        output::status(&format!("conversation {id}; `--conversation {id}` goes on with it"));
+        output::status(&format!("conversation {id} (continue it with `--conversation {id}`)"));
     }
     let is_terminal = io::stdin().is_terminal();
     let mode = match (args.events, is_terminal) {
@@ -151,7 +151,7 @@ impl ChatSession<'_> {
     async fn run(&mut self) -> io::Result<()> {
         let mut input = read_lines();
         if self.terminal.is_terminal {
-            output::status("write something; an empty line with Ctrl-D, or Ctrl-C, ends the talk");
+            output::status("Type a message. Ctrl-D or Ctrl-C ends the chat.");
         }
         loop {
             if self.terminal.mode == OutputMode::Terminal {
@@ -192,7 +192,7 @@ impl ChatSession<'_> {
         match self.inbox.assistant().receive(message, self.terminal.outlet()).await {
             Ok(report) => Some(report),
             Err(error) => {
-                output::status(&format!("the message got no turn: {error} [{}]", error.code()));
+                output::status(&format!("the message was not processed: {error} [{}]", error.code()));
                 None
             }
         }

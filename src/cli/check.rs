@@ -34,7 +34,7 @@ pub(super) struct Args {
     /// Also fail on warnings
     #[arg(long)]
     pub(super) strict: bool,
-    /// Also ask the tool servers and the action server
+    /// Also contact MCP servers, remote agents and the action server
     #[arg(long)]
     online: bool,
 }
@@ -77,7 +77,7 @@ fn model_finding(error: &LoadError) -> Finding {
         severity,
         place: At { file: file.into(), line: 0, column: 0, width: 1 },
         message: error.to_string(),
-        help: "Here and now the project would not start like this.".to_owned(),
+        help: "The project would not start in the current environment.".to_owned(),
     }
 }
 
@@ -98,7 +98,7 @@ fn offline(assistant: &Assistant, root: &Path) -> anyhow::Result<Option<Finding>
         code: "T0603",
         severity: Severity::Warning,
         place: def.place.clone().unwrap_or(at),
-        message: format!("the module of actions cannot be served here: {trouble}"),
+        message: format!("the action module cannot be served here: {trouble}"),
         help: "Actions of this project would fail on this machine.".to_owned(),
     }))
 }
@@ -119,7 +119,7 @@ async fn served(assistant: &Assistant) -> Vec<Finding> {
     match served {
         Err(reason) => {
             let message = format!("the action server does not answer: {reason}");
-            vec![finding("T0601", message, "Start it, or mend `action_endpoint`.")]
+            vec![finding("T0601", message, "Start it, or correct `action_endpoint`.")]
         }
         Ok(names) => {
             let listed = project.domain.actions.keys().map(|name| name.as_str());
@@ -142,7 +142,7 @@ fn agents(assistant: &Assistant) -> Vec<Finding> {
             |agent| agent.place.clone(),
         ),
         message: format!("the remote agent `{name}` does not answer: {reason}"),
-        help: "Start it, or mend `agent_card` and `auth` of its configuration.".to_owned(),
+        help: "Start it, or correct `agent_card` and `auth` of its configuration.".to_owned(),
     })
     .collect()
 }
@@ -157,7 +157,7 @@ fn online(assistant: &Assistant) -> anyhow::Result<Vec<Finding>> {
                 severity: Severity::Error,
                 place: At { file: "endpoints.yml".into(), line: 0, column: 0, width: 1 },
                 message: format!("the tool server `{name}` does not answer: {}", health.trouble()?),
-                help: "Start it, or mend its entry under `mcp_servers`.".to_owned(),
+                help: "Start it, or correct its entry under `mcp_servers`.".to_owned(),
             })
         });
         let mut down: Vec<Finding> = down.collect();

@@ -26,11 +26,11 @@ pub(super) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Show conversations with open turns, undelivered replies or damage; works beside a server
+    /// List conversations with open turns, undelivered replies or damage; works while a server runs
     List(List),
-    /// End the open turns of a conversation with one message to the user, without trying them again
+    /// End the open turns of a conversation with one message to the user, without another attempt
     Close(Close),
-    /// Remove everything that is stored of a conversation, for ever
+    /// Delete everything that is stored about a conversation
     Erase(Erase),
 }
 
@@ -38,10 +38,10 @@ enum What {
 struct List {
     #[command(flatten)]
     place: ProjectArgs,
-    /// Where the conversations are, as in `sqlite:talks.db`; the project's store unless set
+    /// The store, as in `sqlite:conversations.db`; the project's store unless set
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// How it is shown
+    /// The output format
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
@@ -55,7 +55,7 @@ struct Close {
     /// Only this turn
     #[arg(long, value_name = "N")]
     turn: Option<u64>,
-    /// Where it is kept, as in `sqlite:talks.db`; the project's store unless set
+    /// The store, as in `sqlite:conversations.db`; the project's store unless set
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 }
@@ -66,7 +66,7 @@ struct Erase {
     id: String,
     #[command(flatten)]
     place: ProjectArgs,
-    /// Where it is kept, as in `sqlite:talks.db`; the project's store unless set
+    /// The store, as in `sqlite:conversations.db`; the project's store unless set
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 }
@@ -105,7 +105,7 @@ async fn close(args: Close) -> CommandResult {
             Ok(report) => {
                 let said = report.replies.iter().filter_map(|reply| reply.reply.text.as_deref());
                 let said: Vec<_> = said.map(line).collect();
-                output::println(&format!("turn {} is closed; the user is told: {}", open.turn.0, said.join(" ")))?;
+                output::println(&format!("turn {} is closed; the user receives: {}", open.turn.0, said.join(" ")))?;
             }
             Err(error) => {
                 output::status(&format!("turn {} could not be closed: {error} [{}]", open.turn.0, error.code()));
@@ -129,7 +129,7 @@ async fn erase(args: Erase) -> CommandResult {
     };
     if is_there {
         assistant.erase(&id).await?;
-        output::println(&format!("the conversation {} is erased", line(&args.id)))?;
+        output::println(&format!("conversation {} was deleted", line(&args.id)))?;
     } else {
         output::status(&format!("there is no conversation {}", line(&args.id)));
     }

@@ -59,7 +59,7 @@ pub(super) fn init(args: &Args) -> CommandResult {
     for (path, _) in &files {
         // A link that leads nowhere is a file of somebody else, too: it is not written through.
         if args.dir.join(path).symlink_metadata().is_ok() {
-            bail!("{} exists already; name an empty folder, nothing is overwritten", args.dir.join(path).display());
+            bail!("{} exists already; choose an empty folder (nothing was written)", args.dir.join(path).display());
         }
     }
     for (path, text) in &files {

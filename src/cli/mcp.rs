@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{CommandResult, EXIT_FINDINGS, EXIT_USAGE, mcp_stdio, output, mcp_pins, project_args::ProjectArgs};
+use super::{CommandResult, EXIT_FINDINGS, EXIT_USAGE, mcp_pins, mcp_stdio, output, project_args::ProjectArgs};
 
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -68,9 +68,9 @@ async fn login(asked: Server) -> CommandResult {
     let Some(def) = found(&opened.project, &asked.server) else { return Ok(EXIT_USAGE) };
     let around = around(&asked.place, &opened.project);
     let port = Login::port(def).unwrap_or(0);
-    let listener = TcpListener::bind(("127.0.0.1", port)).await.with_context(|| {
-        format!("port {port} of this machine is taken; end what holds it, or set another `oauth.redirect_port`")
-    })?;
+    let listener = TcpListener::bind(("127.0.0.1", port))
+        .await
+        .with_context(|| format!("port {port} is in use; free it, or set another `oauth.redirect_port`"))?;
     let here = format!("http://{}", listener.local_addr()?);
     let cx = CallContext::new(around.clock.clone(), limits::MCP_CONSENT);
     let failed = |reason: String| anyhow!("no login at {}: {reason}", asked.server);

@@ -52,7 +52,7 @@ pub(super) async fn serve(args: Args) -> CommandResult {
     let assistant = opened.builder.store(store).build().map_err(describe_build_error)?;
     if std::io::IsTerminal::is_terminal(&std::io::stdin()) {
         output::status(
-            "this speaks MCP on standard input, one message a line: a host starts it. To talk yourself: `segue chat`",
+            "`segue mcp` speaks MCP over stdio and is started by an MCP client. To chat yourself, run `segue chat`",
         );
     }
     let channel = McpServerChannel::new(settings).over_stdio();

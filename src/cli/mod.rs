@@ -52,29 +52,29 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write a new project that runs at once
+    /// Create a project that runs at once
     Init(init::Args),
-    /// Load a project and cross-check everything in it
+    /// Load a project and report everything that is wrong with it
     Check(check::Args),
-    /// Draw flows: their steps, or how they hang together
+    /// Draw flows as Mermaid, DOT or SVG
     Graph(graph::Args),
-    /// Talk to the assistant in the terminal; without one, each input line is a message
+    /// Chat with the assistant in the terminal; piped input is one message per line
     Chat(chat::Args),
     /// Serve the channels of credentials.yml and GET /health
     Run(run::Args),
-    /// Run end-to-end cases and check what they demand
+    /// Run end-to-end test cases
     Test(test::Args),
-    /// Show why the turns of a conversation went as they did
+    /// Explain the turns of a stored conversation
     Trace(trace::Args),
-    /// Run a stored conversation again from its record and compare every event
+    /// Replay a stored conversation and compare every event
     Replay(replay::Args),
-    /// Bring conversations over from another store
+    /// Import conversations from another tracker store
     Import(import::Args),
-    /// Show what is stuck in a store, and end it
+    /// Find stuck turns in a store, and end them
     Doctor(doctor::Args),
     /// Copy a store while it is in use
     Backup(backup::Args),
-    /// The same as `check`: nothing has to be trained
+    /// The same as `check`: no training is needed
     Train(rasa_compat::Train),
     /// The same as `chat`
     Shell(rasa_compat::Shell),
@@ -86,10 +86,10 @@ enum Command {
     Schema(schema::Args),
     /// Show the page of an error code; without a code, list them
     Explain(explain::Args),
-    /// Offer the assistant to a host as an MCP server; or log in at servers that it uses, and look at their pins
+    /// Serve the assistant over MCP, or manage logins and pinned tools of MCP servers
     #[cfg(feature = "mcp")]
     Mcp(mcp::Args),
-    /// Serve the tools of a demonstration over MCP on standard input and output
+    /// Run the MCP server of the starter assistant over stdio
     #[cfg(feature = "mcp")]
     Demo(demo::Args),
     /// Anything else: some names are known from unknown_command

@@ -71,23 +71,23 @@ pub(super) fn is_project(folder: &Path) -> bool {
 /// Other places than the usual ones.
 #[derive(Clone, clap::Args)]
 pub(super) struct ProjectPaths {
-    /// In place of config.yml; paths begin in the project's folder
-    #[arg(short, long, value_name = "FILE", help_heading = "Places")]
+    /// Instead of config.yml; relative to the project's folder
+    #[arg(short, long, value_name = "FILE", help_heading = "Project files")]
     config: Option<PathBuf>,
-    /// In place of domain.yml and domain/
-    #[arg(short, long, value_name = "PATH", num_args = 1.., help_heading = "Places")]
+    /// Instead of domain.yml and domain/
+    #[arg(short, long, value_name = "PATH", num_args = 1.., help_heading = "Project files")]
     domain: Vec<PathBuf>,
-    /// In place of data/ and flows/
-    #[arg(long, value_name = "PATH", num_args = 1.., help_heading = "Places")]
+    /// Instead of data/ and flows/
+    #[arg(long, value_name = "PATH", num_args = 1.., help_heading = "Project files")]
     data: Vec<PathBuf>,
-    /// In place of endpoints.yml
-    #[arg(long, value_name = "FILE", help_heading = "Places")]
+    /// Instead of endpoints.yml
+    #[arg(long, value_name = "FILE", help_heading = "Project files")]
     endpoints: Option<PathBuf>,
-    /// In place of credentials.yml
-    #[arg(long, value_name = "FILE", help_heading = "Places")]
+    /// Instead of credentials.yml
+    #[arg(long, value_name = "FILE", help_heading = "Project files")]
     credentials: Option<PathBuf>,
-    /// In place of sub_agents/
-    #[arg(long, value_name = "FOLDER", help_heading = "Places")]
+    /// Instead of sub_agents/
+    #[arg(long, value_name = "FOLDER", help_heading = "Project files")]
     sub_agents: Option<PathBuf>,
 }
 
@@ -104,7 +104,7 @@ impl ProjectArgs {
 
     fn unreadable(&self, error: &std::io::Error) -> anyhow::Error {
         anyhow!(
-            "the project's folder {} cannot be read: {error}; name another one, or begin one with `segue init`",
+            "cannot read the project folder {}: {error}; pass another folder, or create a project with `segue init`",
             self.project.display()
         )
     }
@@ -129,7 +129,7 @@ impl ProjectArgs {
             Ok(opened) => Some(opened),
             Err((errors, texts)) => {
                 output::eprint(&render::all(&errors, &texts));
-                output::status("the project has errors; `segue explain CODE` says more about each");
+                output::status("the project has errors; `segue explain CODE` explains one");
                 None
             }
         })
@@ -156,7 +156,7 @@ impl ProjectArgs {
             let Ok(checked) = project::check(&root, &places) else { return };
             let warnings = checked.findings.iter().filter(|f| f.severity == Severity::Warning).count();
             if warnings > 0 {
-                output::status(&format!("the project has {warnings} warning(s); `segue check` shows them"));
+                output::status(&format!("the project has {warnings} warning(s), see `segue check`"));
             }
         });
     }
@@ -179,10 +179,10 @@ impl ProjectArgs {
         let location = self.location(asked, project)?;
         match &location {
             Location::Sqlite { path, .. } if !path.is_file() => Err(anyhow!(
-                "there is no store {}; conversations are kept by `segue run`, or by `segue chat --store`; name another one with `--store`",
+                "there is no store {}; `segue run` and `segue chat --store` create one; pass another one with `--store`",
                 path.display()
             )),
-            Location::Memory => Err(anyhow!("a store in memory ends with its process; name a file with `--store`")),
+            Location::Memory => Err(anyhow!("a store in memory ends with its process; pass a file with `--store`")),
             Location::Sqlite { .. } => Ok(location),
         }
     }

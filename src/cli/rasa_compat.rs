@@ -34,7 +34,7 @@ impl IgnoredOptions {
             );
         }
         if self.debug || self.verbose > 0 || self.quiet || self.logging_config_file.is_some() {
-            output::status("options of logging do nothing here: set LOG_LEVEL, for example to `debug`");
+            output::status("logging options are ignored; set LOG_LEVEL, for example to `debug`");
         }
     }
 }
@@ -67,7 +67,7 @@ pub(super) struct Train {
 pub(super) fn train(mut args: Train) -> CommandResult {
     args.accepted.say();
     if args.out.is_some() || args.fixed_model_name.is_some() {
-        output::status("nothing is written: `segue run` reads the project's folder");
+        output::status("no model is written: `segue run` reads the project's folder");
     }
     if args.skip_validation || args.force {
         output::status("the project is always checked; that is all that `train` does");

@@ -11,7 +11,7 @@ pub(super) struct Args {
     id: String,
     #[command(flatten)]
     place: ProjectArgs,
-    /// Where it is kept, as in `sqlite:talks.db`
+    /// The store, as in `sqlite:conversations.db`
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 }
@@ -22,7 +22,7 @@ pub(super) async fn replay(args: Args) -> CommandResult {
     let store = args.place.open_existing_store(args.store.as_deref(), &opened.project)?;
     let assistant = opened.builder.store(store).offline().build().map_err(describe_build_error)?;
     let Some(difference) = assistant.replay(&args.id.as_str().into()).await? else {
-        output::println("equal: every event came out as it is stored")?;
+        output::println("replay matches: every event is identical")?;
         return Ok(0);
     };
     let nothing = "(nothing)".to_owned();

@@ -27,32 +27,32 @@ use super::{
 pub(super) struct Args {
     #[command(flatten)]
     place: ProjectArgs,
-    /// The port; 0 takes a free one
+    /// The port; 0 selects a free one
     #[arg(short, long, default_value_t = 5005)]
     port: u16,
-    /// The address to listen on; 0.0.0.0 is every one of this machine
+    /// The address to listen on; 0.0.0.0 is every address of this machine
     #[arg(short = 'i', long, alias = "interface", default_value = "127.0.0.1")]
     host: IpAddr,
-    /// Offer the HTTP API over conversations
+    /// Serve the HTTP API over conversations (not available yet)
     #[arg(long)]
     enable_api: bool,
     /// The token that callers of the API must show; `SEGUE_AUTH_TOKEN` unless set
     #[arg(long, value_name = "TOKEN")]
     auth_token: Option<String>,
-    /// Offer the assistant as an MCP server under /mcp; an entry `mcp:` in credentials.yml does the same
+    /// Serve the assistant over MCP at /mcp, as an entry `mcp:` in credentials.yml does
     #[cfg(feature = "mcp")]
     #[arg(long)]
     mcp: bool,
-    /// Where conversations are kept: `memory`, or a file as in `sqlite:talks.db`
+    /// The store: `memory`, or a file as in `sqlite:conversations.db`
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Do not start when a tool server is down
+    /// Exit when an MCP server, remote agent or action server is down
     #[arg(long)]
     strict: bool,
-    /// Open only this channel, whatever credentials.yml lists
+    /// Open only this channel of credentials.yml
     #[arg(long, value_name = "NAME")]
     connector: Option<String>,
-    /// Listen off loopback although a channel asks its callers for no token
+    /// Listen on other addresses than loopback although a channel does not authenticate its callers
     #[arg(long)]
     insecure: bool,
     /// IgnoredOptions for scripts: browsers ask from where they are served
@@ -182,7 +182,7 @@ async fn running(assistant: &Assistant, channels: &[Arc<dyn Channel>], stop: &Ca
 async fn recovery(assistant: &Assistant) -> Result<(), store::StoreError> {
     let turns = assistant.recover().await?;
     if turns > 0 {
-        tracing::info!(turns, "turns that an earlier process left were finished");
+        tracing::info!(turns, "recovered unfinished turns");
     }
     std::future::pending().await
 }
@@ -196,7 +196,7 @@ async fn background(assistant: &Assistant, connect: bool) {
     loop {
         day.tick().await;
         if let Err(error) = assistant.expire().await {
-            tracing::warn!(code = error.code(), "what is past its retention could not be removed: {error}");
+            tracing::warn!(code = error.code(), "expired data could not be removed: {error}");
         }
     }
 }

@@ -34,10 +34,10 @@ pub(super) struct Args {
     project: PathBuf,
     #[command(flatten)]
     parts: ProjectPaths,
-    /// Begin no case after one has failed
+    /// Stop after the first failure
     #[arg(long)]
     fail_fast: bool,
-    /// Only cases whose name holds this
+    /// Only cases whose name contains this text
     #[arg(short = 'k', long = "keyword", value_name = "TEXT")]
     part: Option<String>,
     /// Cases that run at the same time
@@ -46,13 +46,13 @@ pub(super) struct Args {
     /// How often each case runs
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: usize,
-    /// Write what models, tools and actions answer into this folder
+    /// Record the responses of models, tools and actions into this folder
     #[arg(long, value_name = "FOLDER", help_heading = "Recordings", conflicts_with_all = ["replay", "repeat"])]
     record: Option<PathBuf>,
-    /// Let this folder answer in place of models, tools and actions; nothing leaves
+    /// Replay responses from this folder; no external calls
     #[arg(long, value_name = "FOLDER", help_heading = "Recordings")]
     replay: Option<PathBuf>,
-    /// How results are shown
+    /// The output format
     #[arg(long, value_enum, default_value = "text", help_heading = "Results")]
     format: Format,
     /// Write the results as JUnit's XML
@@ -64,7 +64,7 @@ pub(super) struct Args {
     /// Write the cases that failed as files that can be run; the file or folder, where one is named, follows after `=`
     #[arg(short = 'f', long, value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = ".", help_heading = "Results")]
     e2e_failed_tests: Option<PathBuf>,
-    /// Show which steps of the flows were walked
+    /// Show which steps of the flows were executed
     #[arg(long, alias = "coverage-report", help_heading = "Results")]
     coverage: bool,
     /// Write that into this folder, as coverage.txt and coverage.json
@@ -130,7 +130,7 @@ pub(super) async fn test(mut args: Args) -> CommandResult {
         return Ok(EXIT_FINDINGS);
     }
     if planned.is_empty() {
-        output::status("no case was found; name files or folders, or set `tests` in config.yml");
+        output::status("no test cases found; pass files or folders, or set `tests` in config.yml");
         if args.format == Format::Json {
             output::println(&report::json(&Results::default(), &findings, None).to_string())?;
         }
@@ -210,7 +210,7 @@ fn show_findings(findings: &[Finding], texts: &Texts, args: &Args) -> std::io::R
     match args.format {
         Format::Text => {
             output::eprint(&render::all(findings, texts));
-            output::status("no case was run; `segue explain CODE` says more about each");
+            output::status("no case was run; `segue explain CODE` explains an error");
             Ok(())
         }
         Format::Json => output::println(&report::json(&Results::default(), findings, None).to_string()),

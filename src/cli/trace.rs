@@ -21,10 +21,10 @@ pub(super) struct Args {
     /// Only this turn
     #[arg(long, value_name = "N")]
     turn: Option<u64>,
-    /// Where it is kept, as in `sqlite:talks.db`
+    /// The store, as in `sqlite:conversations.db`
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// How it is shown
+    /// The output format
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
@@ -119,7 +119,7 @@ fn effect(seen: &TraceEntry) -> String {
 
 /// What was found, best first, with how near it is.
 fn nearest(found: &[(String, f32)], by_meaning: bool) -> String {
-    let by = if by_meaning { "by meaning and words" } else { "by words" };
+    let by = if by_meaning { "by embeddings and keywords" } else { "by keywords" };
     let found: Vec<String> = found.iter().map(|(name, near)| format!("{name} {near:.2}")).collect();
     format!("{by}: {}", if found.is_empty() { "nothing".to_owned() } else { found.join(", ") })
 }

@@ -104,13 +104,13 @@ fn doctor_lists_what_is_stuck_and_ends_it() {
     assert!(other.code == 2 && other.err.contains("no open turn 7"), "{}", other.err);
     let closed = doctor(&["close", "u1"]);
     assert_eq!(closed.code, 0, "{}", closed.err);
-    assert!(closed.out.starts_with("turn 1 is closed; the user is told: "), "{}", closed.out);
+    assert!(closed.out.starts_with("turn 1 is closed; the user receives: "), "{}", closed.out);
     assert_eq!(list(&[]).lines(), ["u1", "  1 replies are not delivered"]);
     // The conversation goes on.
     let ran = run_in(folder.path(), &[&talk[..], &store].concat(), "track it\n");
     assert!(ran.code == 0 && ran.out.contains("Which parcel?"), "{}{}", ran.out, ran.err);
     let erased = doctor(&["erase", "u1"]);
-    assert_eq!((erased.code, erased.out.as_str()), (0, "the conversation u1 is erased\n"), "{}", erased.err);
+    assert_eq!((erased.code, erased.out.as_str()), (0, "conversation u1 was deleted\n"), "{}", erased.err);
     assert_eq!(doctor(&["erase", "u1"]).code, 2);
     assert!(list(&[]).out.starts_with("no conversation"));
     let nowhere = run_in(folder.path(), &["doctor", "list", &courier, "--store", "none.db"], "");
