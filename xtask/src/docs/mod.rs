@@ -2,6 +2,7 @@
 
 pub mod errors;
 mod limits;
+mod llms;
 
 use std::fs;
 
@@ -20,9 +21,10 @@ pub struct Page {
 }
 
 /// All of them.
-pub const PAGES: [Page; 2] = [
+pub const PAGES: [Page; 3] = [
     Page { path: "docs/reference/keys.md", sources: &[], make: |_| Ok(segue_engine::project::reference()) },
     Page { path: "docs/limits.md", sources: &limits::SOURCES, make: limits::page },
+    Page { path: "llms.txt", sources: &llms::SOURCES, make: llms::page },
 ];
 
 /// Writes all pages.
