@@ -85,7 +85,7 @@ fn shown(server: &str, standings: &[(String, PinStatus)], catalog: &ToolCatalog)
             PinStatus::Same => "same",
             PinStatus::Changed => "changed",
             PinStatus::New => "new",
-            PinStatus::Gone => "output_closed",
+            PinStatus::Gone => "gone",
         };
         let _ = writeln!(text, "{word:<8}{server}.{name}");
         if !matches!(standing, PinStatus::Changed | PinStatus::New) {
