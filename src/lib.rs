@@ -1,5 +1,5 @@
-//! Segue runs conversational assistants that are written as CALM projects: flows, a domain, agents and tools in YAML. What a
-//! person says is turned into commands by a model; what happens then is decided by flows.
+//! Segue runs conversational assistants that are written as CALM projects: flows, a domain, agents and tools in YAML. A model
+//! turns a user's message into commands; flows decide what happens.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -27,34 +27,35 @@
 //! whole inside another server by [`axum_router`]. `docs/rust-api.md` has a section on each, and `examples/` a program. Tests of such
 //! parts have [`testing`].
 //!
-//! # The rooms
+//! # Modules
 //!
-//! A room imports only from the floors below it; `ARCHITECTURE.md` has the table that is checked.
+//! A module imports only from lower layers; `ARCHITECTURE.md` has the table, which CI checks.
 //!
-//! | floor | rooms | what they are for |
+//! | layer | modules | contents |
 //! | --- | --- | --- |
-//! | 6 porch | [`server`] | routes, limits, the end of the process |
-//! | 5 hall | [`channels`], [`import`] | wires to users, both directions; conversations of another store |
-//! | 4 engine room | [`runtime`] | one turn, from message to replies |
-//! | 3 actors | [`understanding`], [`knowledge`], [`wording`], [`agents`] | from words to commands; answers from documents; responses in other words; loops with a goal |
-//! | 2 instruments | [`llm`], [`tools`], [`a2a`], [`actions`], [`store`], [`journal`], [`search`], [`prompts`] | models; tools and MCP; remote agents; action servers; everything durable; what happens at most once; finding texts; texts for models |
-//! | 1 vocabulary | [`project`], [`conversation`] | what the author wrote; what happened |
-//! | 0 ground | [`clock`], [`context`], [`effect`], [`limits`], [`secret`], [`http`], [`auth`], [`environment`] | words everybody uses |
+//! | server | [`server`] | HTTP routes and limits, shutdown |
+//! | interfaces | [`channels`], [`e2e`], [`import`] | REST, MCP and A2A servers; test cases; conversations of other stores |
+//! | runtime | [`runtime`] | one turn, from message to replies |
+//! | agents and generation | [`understanding`], [`knowledge`], [`wording`], [`agents`] | from messages to commands; answers from documents; rephrasing; agent loops |
+//! | adapters | [`llm`], [`tools`], [`a2a`], [`actions`], [`store`], [`journal`], [`search`], [`prompts`] | models; tools and MCP; remote agents; action servers; storage; the effect journal; retrieval; prompt files |
+//! | domain model | [`project`], [`conversation`] | the author's project; events and their state |
+//! | foundation | [`clock`], [`context`], [`effect`], [`limits`], [`secret`], [`http`], [`auth`], [`environment`] | what every layer uses |
 //!
-//! The dialogue engine, [`dialogue`], is a crate of its own that can neither wait nor look around: `segue-engine`.
+//! The dialogue engine, [`dialogue`], is a package without I/O, clock or randomness: `segue-engine`.
 //!
-//! # The journey of a message
+//! # The life of a message
 //!
-//! 1. A [`Channel`] authenticates the caller, parses, and hands the message to its [`Inbox`].
-//! 2. [`Assistant::receive`] has the store accept it: a message that came before is answered as before.
-//! 3. The mailbox queues it: one turn at a time in a conversation.
+//! 1. A channel authenticates the caller, parses the request and passes the message to its [`Inbox`].
+//! 2. [`Assistant::receive`] stores the message. A repeated message is answered with the stored replies.
+//! 3. Each conversation runs one turn at a time; further messages wait in its mailbox.
 //! 4. The conversation is loaded: a snapshot, and the events since.
-//! 5. [`dialogue::advance`] takes the message and says what must happen outside.
-//! 6. Understanding turns words into commands: without a model where it is obvious, else by one call.
+//! 5. [`dialogue::advance`] takes the message and returns events and the next effect.
+//! 6. Understanding turns words into commands: without a model where the meaning is certain, otherwise with one call.
 //! 7. The dialogue engine executes commands and walks flows until it needs an action, a tool or an agent.
-//! 8. Each effect passes the journal, which knows what may be repeated; its outcome is the next input of the dialogue engine.
-//! 9. When the dialogue engine listens, events, replies and the mark "answered" are committed as one.
-//! 10. Replies go to the channel's [`ReplySink`]; streamed pieces may have left before, announced.
+//! 8. Each effect goes through the journal, which knows what may be repeated. Its outcome is the next input of the engine.
+//! 9. When the engine waits for the user, events, replies and the mark "answered" are committed in one transaction.
+//! 10. Replies go to the channel's [`ReplySink`]; deltas of a streamed reply may have been sent before, each announced in the
+//!     journal.
 
 use segue_base::child;
 #[cfg(feature = "grpc")]

@@ -9,6 +9,7 @@ mod layers;
 mod links;
 mod paths;
 mod table;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -132,6 +133,7 @@ const RULES: &[fn(&Tree) -> Vec<Breach>] = &[
     paths::check,
     dependencies::check,
     docs::check,
+    words::check,
 ];
 
 /// Checks the repository and prints what is wrong. True if nothing is.
