@@ -78,7 +78,7 @@ pub(super) async fn chat(args: Args) -> Done {
         // Without this the process would end at once and leave its tool servers behind.
         () = server::end_asked() => Ok(0),
     };
-    talk.assistant.close(limits::CLOSE).await;
+    talk.assistant.close(limits::SOURCE_CLOSE_TIMEOUT).await;
     done
 }
 

@@ -111,7 +111,7 @@ async fn close(args: Close) -> Done {
             }
         }
     }
-    assistant.close(limits::CLOSE).await;
+    assistant.close(limits::SOURCE_CLOSE_TIMEOUT).await;
     Ok(code)
 }
 
@@ -130,7 +130,7 @@ async fn erase(args: Erase) -> Done {
     } else {
         out::note(&format!("there is no conversation {}", line(&args.id)));
     }
-    assistant.close(limits::CLOSE).await;
+    assistant.close(limits::SOURCE_CLOSE_TIMEOUT).await;
     Ok(if is_there { 0 } else { USAGE })
 }
 

@@ -62,7 +62,7 @@ pub(super) async fn offer(args: Args) -> Done {
             never = connected(&assistant) => match never {},
         }
     };
-    assistant.close(limits::DRAIN).await;
+    assistant.close(limits::DRAIN_TIMEOUT).await;
     match served {
         Ok(()) => Ok(0),
         Err(problem) => {

@@ -1,7 +1,7 @@
 //! One door for all servers that ask callers who they are: a fixed token, or tokens that an authorization server signs.
 //!
 //! Entry: [`Door`]. Never: a token is printed; a refusal says more than whoever holds the token may know; a caller makes us ask
-//! others more often than [`limits::JWKS_PAUSE`](crate::limits::JWKS_PAUSE) allows.
+//! others more often than [`limits::JWKS_MIN_INTERVAL`](crate::limits::JWKS_MIN_INTERVAL) allows.
 
 mod bearer;
 mod crypto;
@@ -134,7 +134,7 @@ impl Refused {
         match challenge.map(HeaderValue::try_from) {
             Some(Ok(challenge)) => drop(headers.insert(WWW_AUTHENTICATE, challenge)),
             Some(Err(_)) => drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))),
-            None => drop(headers.insert(RETRY_AFTER, HeaderValue::from(limits::JWKS_PAUSE.as_secs()))),
+            None => drop(headers.insert(RETRY_AFTER, HeaderValue::from(limits::JWKS_MIN_INTERVAL.as_secs()))),
         }
         answer
     }

@@ -89,7 +89,7 @@ fn config(shared: &Shared) -> StreamableHttpServerConfig {
         .with_allowed_origins(origins)
         .enforce_origin_validation()
         .with_sse_keep_alive(Some(limits::HEARTBEAT))
-        .with_max_request_body_bytes(limits::BODY)
+        .with_max_request_body_bytes(limits::HTTP_BODY)
         .with_cancellation_token(shared.closed.clone());
     match (&*offer.hosts, offer.local) {
         ([], true) => config,

@@ -175,9 +175,9 @@ impl Desk {
         http::service(&self.0)
     }
 
-    /// Lets calls under way end within [`limits::DRAIN`], then ends every session.
+    /// Lets calls under way end within [`limits::DRAIN_TIMEOUT`], then ends every session.
     pub async fn close(&self) {
-        let cx = CallContext::new(self.0.assistant.clock().clone(), limits::DRAIN);
+        let cx = CallContext::new(self.0.assistant.clock().clone(), limits::DRAIN_TIMEOUT);
         let _ = cx.wait(self.0.calls.acquire_many(CALLS)).await;
         self.0.closed.cancel();
     }
