@@ -61,7 +61,7 @@ pub enum TokenError {
 impl TokenError {
     /// Whether the server may have refused the method of client authentication, so that the other method may succeed (RFC 6749,
     /// section 5.2).
-    fn may_be_auth_method(&self) -> bool {
+    fn may_concern_auth_method(&self) -> bool {
         let Self::Refused { status: 400 | 401, code } = self else { return false };
         let other = ["invalid_scope", "invalid_target", "invalid_grant", "unsupported_grant_type"];
         code.as_deref().is_none_or(|code| !other.contains(&code))

@@ -67,7 +67,9 @@ impl ClientGrant {
         let result = self.request(endpoint, first, scope).await;
         let (auth_method, result) = match result {
             Err(error)
-                if endpoint.auth_method.is_none() && first == ClientAuthMethod::Basic && error.may_be_auth_method() =>
+                if endpoint.auth_method.is_none()
+                    && first == ClientAuthMethod::Basic
+                    && error.may_concern_auth_method() =>
             {
                 (ClientAuthMethod::Post, self.request(endpoint, ClientAuthMethod::Post, scope).await)
             }

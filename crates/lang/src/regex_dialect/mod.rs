@@ -70,7 +70,8 @@ impl MatchResult {
         match self {
             Self::Match | Self::NoMatch => None,
             Self::BacktrackLimit => Some(format!(
-                "the search was given up after {REGEX_BACKTRACKS} backtracking steps; make the repeats of the regular expression less ambiguous"
+                "the search was given up after {REGEX_BACKTRACKS} backtracking steps; \
+                 make the repeats of the regular expression less ambiguous"
             )),
             Self::TooLong => Some(format!(
                 "the text is longer than {REGEX_HAYSTACK_BYTES} bytes, the limit for a search by regular expression"
